@@ -161,7 +161,7 @@ def density_slab(
         nm.
     """
     edges = np.diag(system["box"])
-    mesh = pm.Mesh(shape=(size,) * 3, box=system["box"])
+    mesh = pm.Mesh(shape=(size,) * 3, box=system["box"], offset=0.5)  # nodes amid the pixels
     density = pm.spread(system["positions"], system["charges"], mesh, window=window) / mesh.node_volume
     layers = max(1, round(thickness / edges[2] * size))
     start = (size - layers) // 2
