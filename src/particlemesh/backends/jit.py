@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compiling Python functions for the CPU, with a disk cache that survives what happens to caches."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+from numba.core.caching import IndexDataCacheFile
+from numba.core.dispatcher import Dispatcher
+from numba.core.errors import NumbaError
+
+
+class _CacheFile(IndexDataCacheFile):
+    """Numba's cache file, where anything unreadable is a miss.
+
+    Numba numbers its data files, so two processes that compile different signatures at the same time may
+    write different code under one number. Here the name comes from the signature.
+    """
+
+    def _load_index(self) -> dict:
+        try:
+            return super()._load_index()
+        except Exception:
+            return {}
+
+    def load(self, key: Any) -> Any:
+        try:
+            return super().load(key)
+        except Exception:
+            return None
+
+    def save(self, key: Any, data: Any) -> None:
+        overloads = self._load_index()
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+        overloads[key] = self._data_name_pattern.replace("{number:d}", digest)
+        # A full or read-only disk costs the next process its compile time, nothing else.
+        with contextlib.suppress(OSError):
+            self._save_data(overloads[key], data)
+            self._save_index(overloads)
+
+
+def _stamps(function: Callable) -> set[tuple[str, int, int]]:
+    """Return name, time and size of the files that a compiled function takes code from.
+
+    Numba looks at the function's own file only and would keep old code of what it calls.
+    """
+    files = {function.__code__.co_filename}
+    stamps = set()
+    for name in function.__code__.co_names:
+        used = function.__globals__.get(name)
+        if isinstance(used, Dispatcher):
+            stamps |= getattr(used, "source_stamps", set())
+        elif hasattr(used, "_defn"):  # an intrinsic
+            files.add(used._defn.__code__.co_filename)
+    for file in files:
+        facts = os.stat(file)
+        stamps.add((os.path.basename(file), facts.st_mtime_ns, facts.st_size))
+    return stamps
+
+
+def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
+    cache = dispatcher._cache
+    plain = cache._cache_file
+    name = plain._index_name.removesuffix(".nbi")
+    cache._cache_file = _CacheFile(plain._cache_path, name, (plain._source_stamp, sorted(stamps)))
+    load = cache.load_overload
+
+    def load_overload(signature: Any, target_context: Any) -> Any:
+        try:
+            return load(signature, target_context)
+        except Exception:
+            return None
+
+    cache.load_overload = load_overload
+
+
+def compiled(function: Callable | None = None, **options: Any) -> Any:
+    """Compile ``function`` at its first call, without the interpreter lock, and keep it on disk.
+
+    Parameters
+    ----------
+    function
+        A function at module level; its globals are constants.
+    **options
+        More options of ``numba.njit``, such as ``inline`` or ``error_model``.
+    """
+    if function is None:
+        return lambda decorated: compiled(decorated, **options)
+    options = {"nogil": True, "error_model": "numpy", **options}
+    try:
+        dispatcher = njit(cache=True, **options)(function)
+    except (RuntimeError, NumbaError):  # no folder that can be written to
+        return njit(**options)(function)
+    try:
+        stamps = _stamps(function)
+        _harden(dispatcher, stamps)
+        dispatcher.source_stamps = stamps
+    except (AttributeError, TypeError, OSError):  # other insides: Numba's own cache serves
+        pass
+    return dispatcher

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Vectors of numbers and atomic integers for compiled CPU functions.
+
+A ``Lanes`` value is one LLVM vector: it lives in registers and its operations become vector
+instructions of whatever width the processor has. How many lanes is told by the length of a tuple
+(``WIDTHS``), which is part of a function's signature: compiled code is found again on disk.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.datamodel import models
+from numba.extending import intrinsic, register_model
+
+WIDTHS = {lanes: (0,) * lanes for lanes in (4, 8, 12, 16, 24, 32)}
+
+
+def width_of(numbers: int) -> tuple[int, ...]:
+    """Return the narrowest width that holds ``numbers`` numbers."""
+    return next(width for lanes, width in WIDTHS.items() if lanes >= numbers)
+
+
+class Lanes(types.Type):
+    """The type of a vector of ``count`` numbers of type ``dtype``."""
+
+    def __init__(self, dtype: types.Type, count: int) -> None:
+        self.dtype = dtype
+        self.count = count
+        super().__init__(name=f"Lanes({dtype}, {count})")
+
+
+@register_model(Lanes)
+class LanesModel(models.PrimitiveModel):
+    """Lanes are one LLVM value."""
+
+    def __init__(self, dmm: Any, fe_type: Lanes) -> None:
+        super().__init__(dmm, fe_type, ir.VectorType(dmm.lookup(fe_type.dtype).get_value_type(), fe_type.count))
+
+
+_INDEX = ir.IntType(32)
+
+
+def _pointer(context: Any, builder: ir.IRBuilder, array_type: types.Array, array: Any, index: Any) -> Any:
+    data = cgutils.create_struct_proxy(array_type)(context, builder, array).data
+    return builder.gep(data, [index])
+
+
+def _size(array_type: types.Array) -> int:
+    return array_type.dtype.bitwidth // 8
+
+
+def _splat(builder: ir.IRBuilder, scalar: Any, count: int) -> Any:
+    undefined = ir.Constant(ir.VectorType(scalar.type, count), ir.Undefined)
+    first = builder.insert_element(undefined, scalar, _INDEX(0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_INDEX, count), [0] * count))
+
+
+def _call(builder: ir.IRBuilder, name: str, result: ir.Type, *values: Any) -> Any:
+    kind = ir.FunctionType(result, [value.type for value in values])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), values)
+
+
+def _suffix(vector: ir.VectorType) -> str:
+    return f"v{vector.count}f{32 if isinstance(vector.element, ir.FloatType) else 64}"
+
+
+@intrinsic
+def load(typing, array, index, width):
+    """Return the numbers of ``array`` (one axis, contiguous) from ``index`` on."""
+
+    def build(context, builder, signature, arguments):
+        lanes = context.get_value_type(signature.return_type)
+        place = _pointer(context, builder, array, arguments[0], arguments[1])
+        return builder.load(builder.bitcast(place, lanes.as_pointer()), align=_size(array))
+
+    return Lanes(array.dtype, len(width))(array, types.intp, width), build
+
+
+@intrinsic
+def store(typing, array, index, lanes):
+    """Write ``lanes`` to ``array`` (one axis, contiguous) from ``index`` on."""
+
+    def build(context, builder, signature, arguments):
+        place = _pointer(context, builder, array, arguments[0], arguments[1])
+        place = builder.bitcast(place, arguments[2].type.as_pointer())
+        builder.store(arguments[2], place, align=_size(array))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, lanes), build
+
+
+@intrinsic
+def splat(typing, scalar, width):
+    """Return ``scalar`` in every lane."""
+
+    def build(context, builder, signature, arguments):
+        return _splat(builder, arguments[0], len(width))
+
+    return Lanes(scalar, len(width))(scalar, width), build
+
+
+@intrinsic
+def alternate(typing, even, odd, width):
+    """Return ``even, odd, even, odd, ...``."""
+
+    def build(context, builder, signature, arguments):
+        a, b = (_splat(builder, scalar, len(width)) for scalar in arguments[:2])
+        pick = [lane + len(width) * (lane % 2) for lane in range(len(width))]
+        return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_INDEX, len(width)), pick))
+
+    return Lanes(even, len(width))(even, even, width), build
+
+
+@intrinsic
+def fma(typing, a, b, c):
+    """Return ``a * b + c``, lane by lane."""
+
+    def build(context, builder, signature, arguments):
+        kind = arguments[0].type
+        return _call(builder, f"llvm.fmuladd.{_suffix(kind)}", kind, *arguments)
+
+    return a(a, a, a), build
+
+
+@intrinsic
+def mul(typing, a, b):
+    """Return ``a * b``, lane by lane."""
+
+    def build(context, builder, signature, arguments):
+        return builder.fmul(*arguments)
+
+    return a(a, a), build
+
+
+@intrinsic
+def keep(typing, lanes, count):
+    """Return ``lanes`` with every lane from ``count`` on set to zero, whatever it held."""
+
+    def build(context, builder, signature, arguments):
+        value, limit = arguments
+        number = ir.IntType(32)
+        order = ir.Constant(ir.VectorType(number, lanes.count), list(range(lanes.count)))
+        limit = _splat(builder, builder.trunc(limit, number), lanes.count)
+        kept = builder.icmp_signed("<", order, limit)
+        return builder.select(kept, value, ir.Constant(value.type, None))
+
+    return lanes(lanes, types.int64), build
+
+
+@intrinsic
+def sums(typing, lanes):
+    """Return the sum of the even lanes and the sum of the odd lanes."""
+
+    def build(context, builder, signature, arguments):
+        value = arguments[0]
+        half = lanes.count // 2
+        scalar = value.type.element
+        totals = []
+        for parity in (0, 1):
+            pick = ir.Constant(ir.VectorType(_INDEX, half), list(range(parity, lanes.count, 2)))
+            part = builder.shuffle_vector(value, value, pick)
+            kind = ir.FunctionType(scalar, [scalar, part.type])
+            name = f"llvm.vector.reduce.fadd.{_suffix(part.type)}"
+            function = cgutils.get_or_insert_function(builder.module, kind, name)
+            totals.append(builder.call(function, [ir.Constant(scalar, -0.0), part], fastmath=("reassoc",)))
+        return context.make_tuple(builder, signature.return_type, totals)
+
+    return types.UniTuple(lanes.dtype, 2)(lanes), build
+
+
+@intrinsic
+def peek(typing, address, like):
+    """Return the number at ``address``, which need not be aligned, of the type of ``like``.
+
+    Arrays of any strides, writable or not, then share one compiled function.
+    """
+
+    def build(context, builder, signature, arguments):
+        kind = context.get_value_type(like)
+        return builder.load(builder.inttoptr(arguments[0], kind.as_pointer()), align=1)
+
+    return like(types.int64, like), build
+
+
+@intrinsic
+def prefetch(typing, array, index):
+    """Ask for ``array[index]`` ahead of its use; any index is allowed."""
+
+    def build(context, builder, signature, arguments):
+        place = _pointer(context, builder, array, arguments[0], arguments[1])
+        byte = builder.bitcast(place, ir.IntType(8).as_pointer())
+        _call(builder, "llvm.prefetch.p0", ir.VoidType(), byte, _INDEX(0), _INDEX(3), _INDEX(1))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), build
+
+
+@intrinsic
+def fetch_add(typing, array, index, amount):
+    """Add ``amount`` to ``array[index]`` atomically and return what it was."""
+
+    def build(context, builder, signature, arguments):
+        place = _pointer(context, builder, array, arguments[0], arguments[1])
+        return builder.atomic_rmw("add", place, arguments[2], "acq_rel")
+
+    return array.dtype(array, types.intp, array.dtype), build
+
+
+@intrinsic
+def acquire(typing, array, index):
+    """Return ``array[index]``; what its writer wrote before releasing it is visible after."""
+
+    def build(context, builder, signature, arguments):
+        place = _pointer(context, builder, array, arguments[0], arguments[1])
+        return builder.load_atomic(place, "acquire", _size(array))
+
+    return array.dtype(array, types.intp), build
+
+
+@intrinsic
+def release(typing, array, index, value):
+    """Write ``value`` to ``array[index]`` after everything written before."""
+
+    def build(context, builder, signature, arguments):
+        place = _pointer(context, builder, array, arguments[0], arguments[1])
+        builder.store_atomic(arguments[2], place, "release", _size(array))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), build
+
+
+@intrinsic
+def give_way(typing):
+    """Let another thread run: the one waited for may need this core."""
+
+    def build(context, builder, signature, arguments):
+        name = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
+        _call(builder, name, ir.IntType(32))
+        return context.get_dummy_value()
+
+    return types.void(), build
