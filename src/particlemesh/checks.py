@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Input checks and the texts of their errors: what came, what is allowed, what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_AXES = 3
+MAX_NODES = 2**31 - 1
+
+
+def _plural(count: int, noun: str) -> str:
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {'axes' if noun == 'axis' else noun + 's'}"
+
+
+def _numbers(value: Any, what: str) -> NDArray[np.float64]:
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "iuf":
+            raise TypeError
+        array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{what} is {value!r}; real numbers are needed.") from None
+    if not np.isfinite(array).all():
+        raise ValueError(f"{what} is {value!r}; every number must be finite.")
+    return array
+
+
+def integer(value: Any, what: str, low: int, high: int) -> int:
+    """Return `value` as an int of low..high; NumPy integers are taken, floats are not."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} is {value!r}; an integer of {low} to {high} is needed.") from None
+    if not low <= number <= high:
+        raise ValueError(f"{what} is {number}; {low} to {high} is allowed.")
+    return number
+
+
+def one_of(value: Any, what: str, choices: Sequence[Any]) -> Any:
+    """Return `value` if it is among `choices`."""
+    if value not in choices:
+        raise ValueError(f"{what} is {value!r}; choose from {', '.join(map(repr, choices))}.")
+    return value
+
+
+def per_axis(value: Any, ndim: int, what: str) -> tuple[float, ...]:
+    """Return one finite float per axis from a scalar (used for every axis) or a sequence."""
+    array = _numbers(value, what)
+    if array.ndim == 0:
+        array = np.full(ndim, array)
+    if array.shape != (ndim,):
+        raise ValueError(
+            f"{what} has shape {array.shape}; give one number or {ndim}, one for each axis of the box."
+        )
+    return tuple(array.tolist())
+
+
+def flags(value: Any, ndim: int, what: str) -> tuple[bool, ...]:
+    """Return one bool per axis from a bool (used for every axis) or a sequence of them."""
+    values = [value] * ndim if isinstance(value, bool | np.bool_) else value
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        raise TypeError(f"{what} is {value!r}; give True, False or one of them for each axis.")
+    values = list(values)
+    if not all(isinstance(flag, bool | np.bool_) for flag in values):
+        raise TypeError(f"{what} is {value!r}; give True, False or one of them for each axis.")
+    if len(values) != ndim:
+        raise ValueError(
+            f"{what} names {_plural(len(values), 'axis')}; the box has {_plural(ndim, 'axis')}: give one bool for each."
+        )
+    return tuple(bool(flag) for flag in values)
+
+
+def lattice(value: Any) -> NDArray[np.float64]:
+    """Return the (d, d) matrix of lattice vectors (rows) from a length, d lengths or a matrix."""
+    array = np.atleast_1d(_numbers(value, "box"))
+    axes = array.shape[0]
+    if array.ndim > 2 or not 1 <= axes <= MAX_AXES or (array.ndim == 2 and array.shape != (axes, axes)):
+        raise ValueError(
+            f"box has shape {array.shape}; give 1 to {MAX_AXES} lengths, or a square matrix "
+            "whose rows are the lattice vectors."
+        )
+    diagonal = array if array.ndim == 1 else np.diagonal(array)
+    matrix = np.diag(diagonal)
+    if array.ndim == 2 and (array != matrix).any():
+        # Scaled to unit rows so that small units are not taken for a flat box.
+        norms = np.linalg.norm(array, axis=1)
+        if (norms == 0).any() or abs(np.linalg.det(array / norms[:, None])) < 1e-12:
+            raise ValueError(f"box is {value!r}; its lattice vectors are linearly dependent: give independent rows.")
+        return array
+    if (diagonal <= 0).any():
+        raise ValueError(f"box has lengths {tuple(diagonal.tolist())}; every length must be positive.")
+    return matrix
+
+
+def mesh_shape(value: Any) -> tuple[int, ...]:
+    """Return the nodes of each axis as a tuple of Python ints."""
+    values = list(value) if isinstance(value, Iterable) and np.ndim(value) > 0 else [value]
+    if not 1 <= len(values) <= MAX_AXES:
+        raise ValueError(f"shape has {_plural(len(values), 'axis')}; a mesh has 1 to {MAX_AXES}.")
+    return tuple(integer(nodes, f"shape[{axis}]", 1, MAX_NODES) for axis, nodes in enumerate(values))
+
+
+def ghost_widths(value: Any, ndim: int) -> tuple[tuple[int, int], ...]:
+    """Return (lower, upper) ghosts of each axis from an int, an int per axis or a pair per axis."""
+    values = list(value) if isinstance(value, Iterable) and np.ndim(value) > 0 else [value] * ndim
+    if len(values) != ndim:
+        raise ValueError(
+            f"ghosts is {value!r}; this mesh has {_plural(ndim, 'axis')}: "
+            "give one int, or for each axis an int or a pair (lower, upper)."
+        )
+    pairs = []
+    for axis, width in enumerate(values):
+        pair = list(width) if isinstance(width, Iterable) else [width, width]
+        if len(pair) != 2:
+            raise ValueError(f"ghosts[{axis}] is {width!r}; give an int or a pair (lower, upper).")
+        lower, upper = (integer(count, f"ghosts[{axis}]", 0, MAX_NODES) for count in pair)
+        pairs.append((lower, upper))
+    return tuple(pairs)
+
+
+def open_offset(axis: int, offset: float, nodes: int) -> None:
+    """Check that an open axis has its nodes on both faces (0, two or more) or in the cells (0.5)."""
+    if offset not in (0.0, 0.5):
+        raise ValueError(
+            f"offset[{axis}] is {offset}; axis {axis} is open: give 0 (nodes on both faces) or 0.5 (in cells)."
+        )
+    if offset == 0.0 and nodes < 2:
+        raise ValueError(
+            f"shape[{axis}] is {nodes}; an open axis with nodes on both faces needs 2 or more: "
+            "add a node or give offset 0.5."
+        )
+
+
+def trailing_shape(came: Sequence[int], wanted: tuple[int, ...], what: str) -> None:
+    """Check that an array's last axes are the mesh's, whatever the batch axes before them."""
+    if tuple(came)[-len(wanted) :] != wanted:
+        raise ValueError(
+            f"{what} has shape {tuple(came)}; its last {_plural(len(wanted), 'axis')} must be "
+            f"{', '.join(map(str, wanted))} here, with any batch axes before."
+        )
+
+
+def real_positions(positions: Any, ndim: int) -> NDArray[np.floating]:
+    """Return positions as a real floating NumPy array whose last axis has `ndim` entries."""
+    array = np.asarray(positions)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"positions have dtype {array.dtype}; real numbers are needed.")
+    if array.dtype.kind != "f":
+        array = array.astype(np.float64)
+    if ndim > 1 and (array.ndim == 0 or array.shape[-1] != ndim):
+        raise ValueError(f"positions has shape {array.shape}; this box has {ndim} axes, so (..., {ndim}) is needed.")
+    if ndim == 1 and array.ndim > 1 and array.shape[-1] != 1:
+        raise ValueError(f"positions has shape {array.shape}; this box has 1 axis, so (n,) or (..., 1) is needed.")
+    return array
+
+
+def volume(matrix: NDArray[np.float64]) -> float:
+    """Return |det matrix|, checked against overflow and underflow of float64."""
+    result = abs(float(math.prod(np.diagonal(matrix).tolist()))) if _diagonal(matrix) else abs(
+        float(np.linalg.det(matrix))
+    )
+    if not 0 < result < math.inf:
+        raise ValueError(f"the box's volume is {result} in float64; choose a unit nearer to its lengths.")
+    return result
+
+
+def _diagonal(matrix: NDArray[np.float64]) -> bool:
+    return bool((matrix == np.diag(np.diagonal(matrix))).all())
+
+
+def real_type(value: Any) -> np.dtype[Any]:
+    """Return float32 or float64 from whatever names it."""
+    dtype = np.dtype(value)
+    if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise TypeError(
+            f"dtype is {dtype}; give 'float32' or 'float64' (complex values need no type of their own)."
+        )
+    return dtype
+
+
+def method_name(value: Any, methods: Sequence[Any], what: str) -> None:
+    """Check that `value` is ``"auto"`` or names a method."""
+    names = [m.name for m in methods]
+    if value != "auto" and value not in names:
+        raise ValueError(f"{what} is {value!r}; choose 'auto' or one of {', '.join(names)}.")
+
+
+def enough_ghosts(mesh: Any, support: int) -> None:
+    """Check that a periodic axis with ghosts has as many as stencils of `support` nodes reach."""
+    for axis, (lower, upper) in enumerate(mesh.ghosts):
+        if mesh.periodic[axis] and (lower or upper):
+            offset, intervals = mesh.offset[axis], mesh.intervals[axis]
+            # first = floor(u - support/2 + 1) for node coordinates u of -offset to intervals - offset
+            need_low = -math.floor(-offset - support / 2 + 1)
+            last = math.floor(np.nextafter(intervals, 0) - offset - support / 2 + 1) + support - 1
+            need = max(need_low, 0), max(last - mesh.shape[axis] + 1, 0)
+            if lower < need[0] or upper < need[1]:
+                raise ValueError(
+                    f"ghosts[{axis}] is {(lower, upper)}; a window of support {support} reaches {need} nodes past "
+                    "the ends of this periodic axis: give as many, or no ghosts to have it wrap."
+                )
+
+
+def bad_positions(status: Any, positions: Any, mesh: Any) -> ValueError:
+    """Return the error for positions that are not finite or off an open axis; the first is named."""
+    what = []
+    if status.not_finite:
+        what.append(f"{status.not_finite} not finite")
+    if status.outside:
+        what.append(f"{status.outside} outside an open axis")
+    where = ""
+    with contextlib.suppress(Exception):
+        if isinstance(positions, tuple):
+            point = [float(x[status.first_bad]) for x in positions]
+        else:
+            point = [float(x) for x in np.atleast_1d(positions[status.first_bad])]
+        where = f" at ({', '.join(f'{x:.17g}' for x in point)})"
+    low = mesh.box.origin
+    high = low + mesh.box.lengths
+    ranges = ", ".join(
+        f"axis {a}: [{lo:g}, {hi:g}]"
+        for a, (lo, hi) in enumerate(zip(low, high, strict=True))
+        if not mesh.periodic[a]
+    )
+    allowed = f"finite numbers, and within {ranges}" if ranges else "finite numbers"
+    return ValueError(
+        f"positions: {' and '.join(what)} of {status.count}; the first is particle {status.first_bad}{where}. "
+        f"Allowed are {allowed}. The plan is as it was; check=False gives such particles zero weight."
+    )
