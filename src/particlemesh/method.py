@@ -65,6 +65,10 @@ class Method:
         """Return the predicted seconds of ``prepare`` and of one ``apply``."""
         raise NotImplementedError
 
+    def non_finite_values(self) -> bool:
+        """Return whether unchecked values that were not finite came since the last configuration."""
+        return False
+
     def reserve(self, plan: Plan) -> None:
         """Allocate what ``prepare`` and ``apply`` will take for ``plan.capacity`` particles."""
 

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Array kinds: whatever comes in goes out again, same kind, same device.
+
+Each kind is an adapter of a few lines between the user's array and the native array of a backend
+(NumPy, CuPy, PyOpenCL). ``View`` is how methods see an array: reals, with one stride for every axis.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+REALS = {"f": 4, "d": 8, "F": 4, "D": 8}  # bytes of a real, by dtype character
+
+
+class Kind:
+    """One kind of user arrays."""
+
+    name: ClassVar[str]
+    home: ClassVar[str]  # backend whose native arrays these are, without a copy
+    module: ClassVar[str]  # an array can only be of this kind when it is loaded
+
+    def owns(self, array: Any) -> bool:
+        raise NotImplementedError
+
+    def native(self, array: Any) -> Any:
+        """Return the native array that shares the user's memory."""
+        return array
+
+    def wrap(self, native: Any) -> Any:
+        """Return the user's kind of array over a native array's memory."""
+        return native
+
+    def dtype(self, array: Any) -> np.dtype:
+        return np.dtype(array.dtype)
+
+    def backend(self, array: Any) -> Any:
+        """Return the backend object the array lives on."""
+        from particlemesh import backends
+
+        return backends.current(self.home)
+
+    def scope(self, array: Any) -> contextlib.AbstractContextManager[Any]:
+        """Enter the stream the array's library works on, where it is not the backend's own."""
+        return contextlib.nullcontext()
+
+
+class NumPyKind(Kind):
+    name, home, module = "NumPy", "cpu", "numpy"
+
+    def owns(self, array: Any) -> bool:
+        return isinstance(array, np.ndarray)
+
+    def native(self, array: Any) -> Any:
+        # Foreign byte order and misalignment would have to be known everywhere: a copy ends them here.
+        if not (array.dtype.isnative and array.flags.aligned):
+            return array.astype(array.dtype.newbyteorder("="))
+        return array
+
+
+class CuPyKind(Kind):
+    name, home, module = "CuPy", "cuda", "cupy"
+
+    def owns(self, array: Any) -> bool:
+        return isinstance(array, sys.modules["cupy"].ndarray)
+
+    def backend(self, array: Any) -> Any:
+        from particlemesh.backends import cuda
+
+        return cuda.backend(array.device.id)
+
+
+class OpenClKind(Kind):
+    name, home, module = "PyOpenCL", "opencl", "pyopencl.array"
+
+    def owns(self, array: Any) -> bool:
+        return isinstance(array, sys.modules["pyopencl.array"].Array)
+
+    def backend(self, array: Any) -> Any:
+        from particlemesh.backends import opencl
+
+        if array.queue is None:
+            raise ValueError("this PyOpenCL array has no queue; give it one with array.with_queue(queue).")
+        return opencl.backend(array.queue.context, array.queue.device)
+
+
+class _Torch(Kind):
+    module = "torch"
+
+    def _refuse_grad(self, array: Any) -> None:
+        if array.requires_grad:
+            raise TypeError(
+                "this tensor requires grad, and particlemesh has no autograd yet: gradients would be lost. "
+                "Pass tensor.detach() and use Plan.gradient and its adjoints."
+            )
+
+    def dtype(self, array: Any) -> np.dtype:
+        return np.dtype(str(array.dtype).removeprefix("torch."))
+
+
+class TorchCpuKind(_Torch):
+    name, home = "PyTorch (CPU)", "cpu"
+
+    def owns(self, array: Any) -> bool:
+        torch = sys.modules["torch"]
+        return isinstance(array, torch.Tensor) and array.device.type == "cpu"
+
+    def native(self, array: Any) -> Any:
+        self._refuse_grad(array)
+        return array.resolve_conj().resolve_neg().numpy()
+
+    def wrap(self, native: Any) -> Any:
+        return sys.modules["torch"].from_numpy(native)
+
+
+class TorchCudaKind(_Torch):
+    name, home = "PyTorch (CUDA)", "cuda"
+
+    def owns(self, array: Any) -> bool:
+        torch = sys.modules["torch"]
+        return isinstance(array, torch.Tensor) and array.device.type == "cuda"
+
+    def native(self, array: Any) -> Any:
+        import cupy
+
+        self._refuse_grad(array)
+        return cupy.asarray(array.resolve_conj().resolve_neg())
+
+    def wrap(self, native: Any) -> Any:
+        return sys.modules["torch"].from_dlpack(native)
+
+    def backend(self, array: Any) -> Any:
+        from particlemesh.backends import cuda
+
+        return cuda.backend(array.device.index)
+
+    def scope(self, array: Any) -> contextlib.AbstractContextManager[Any]:
+        import cupy
+
+        stream = sys.modules["torch"].cuda.current_stream(array.device)
+        return cupy.cuda.ExternalStream(stream.cuda_stream, array.device.index)
+
+
+KINDS: tuple[Kind, ...] = (NumPyKind(), CuPyKind(), OpenClKind(), TorchCpuKind(), TorchCudaKind())
+NUMPY = KINDS[0]
+_by_type: dict[type, Kind] = {}
+
+
+def kind_of(array: Any) -> Kind | None:
+    """Return the kind of ``array``, or None if it is of no kind we know."""
+    kind = _by_type.get(type(array))  # a torch tensor's type does not tell its device
+    if kind is not None:
+        return kind
+    for kind in KINDS:
+        if kind.module in sys.modules and kind.owns(array):
+            if kind.module != "torch":
+                _by_type[type(array)] = kind
+            return kind
+    return None
+
+
+@dataclass(slots=True)
+class View:
+    """An array as methods see it: reals only, the parts of a number last, strides in reals."""
+
+    array: Any  # native; keeps the memory alive
+    offset: int  # of the first real, from the start of the kernel's pointer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def parts(self) -> int:
+        return self.shape[-1]
+
+    @property
+    def channels(self) -> int:
+        return self.shape[0]
+
+    @property
+    def itemsize(self) -> int:
+        return REALS[self.array.dtype.char]
+
+    def aligned(self, reals: int) -> bool:
+        """Whether the first element starts at a multiple of ``reals`` reals."""
+        start = self.array.data.ptr if hasattr(self.array.data, "ptr") else self.offset * self.itemsize
+        return start % (reals * self.itemsize) == 0
+
+    def numpy(self) -> np.ndarray:
+        """Return the strided NumPy array (native arrays of the CPU only)."""
+        real = self.array.real
+        strides = tuple(s * self.itemsize for s in self.strides)
+        return np.lib.stride_tricks.as_strided(real, self.shape, strides, writeable=real.flags.writeable)
+
+
+def view(array: Any, core: int) -> View | None:
+    """Return a view whose last ``core`` axes are kept and whose batch axes are one; None if they cannot be.
+
+    They cannot where the batch axes have no common stride, or a stride is no whole number of reals.
+    """
+    bytes_of_real = REALS[array.dtype.char]
+    parts = array.dtype.itemsize // bytes_of_real
+    batch = array.ndim - core
+    channels, step = 1, 0
+    for size, stride in zip(reversed(array.shape[:batch]), reversed(array.strides[:batch]), strict=True):
+        if size == 1:
+            continue
+        if channels == 1:
+            channels, step = size, stride
+        elif stride == step * channels:
+            channels *= size
+        else:
+            return None
+    if any(size == 0 for size in array.shape[:batch]):
+        channels = 0
+    strides = (step, *array.strides[batch:])
+    if any(s % bytes_of_real for s in strides):
+        return None
+    offset = getattr(array, "offset", 0) // bytes_of_real  # PyOpenCL's; others point at the first element
+    shape = (channels, *array.shape[batch:], parts)
+    return View(array, offset, shape, (*(s // bytes_of_real for s in strides), 1))

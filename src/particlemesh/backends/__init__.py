@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where the work runs. One module a backend, loaded when it is first asked for."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from particlemesh.backends.base import Backend
+
+NAMES = ("cpu", "cuda", "opencl")
+
+
+def module(name: str) -> ModuleType:
+    """Return the module of a backend by name; it may or may not be usable here."""
+    if name not in NAMES:
+        raise ValueError(f"backend {name!r} is unknown; choose one of {', '.join(NAMES)}.")
+    return importlib.import_module(f"particlemesh.backends.{name}")
+
+
+def current(name: str) -> Backend:
+    """Return a backend's current device.
+
+    Raises
+    ------
+    RuntimeError
+        If the backend cannot be used here; the message says why and what to install.
+    """
+    chosen = module(name)
+    reason = chosen.available()
+    if reason is not None:
+        raise RuntimeError(f"backend {name!r} cannot be used: {reason}.")
+    return chosen.current()

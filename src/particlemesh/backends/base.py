@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the library asks of a place to compute: about a dozen verbs.
+
+Arrays here are native: NumPy on ``cpu``, CuPy on ``cuda``, PyOpenCL on ``opencl``. Kernel arguments are
+arrays, Python integers (``i64`` in the kernel) and ``Record`` (a C struct by value); nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Record(bytes):
+    """A C struct, packed; ``alignment`` is that of its widest member."""
+
+    alignment: int
+
+    def __new__(cls, layout: str, *members: Any) -> Record:
+        record = super().__new__(cls, struct.pack(layout, *members))
+        record.alignment = max(struct.calcsize(c) for c in layout if c.isalpha())
+        return record
+
+
+class CompilationError(RuntimeError):
+    """A kernel did not compile; the message holds the compiler's words and the numbered source."""
+
+    def __init__(self, what: str, log: str, source: str) -> None:
+        lines = "\n".join(f"{n:5d}  {line}" for n, line in enumerate(source.splitlines(), 1))
+        super().__init__(f"{what} did not compile.\n{lines}\n{log}")
+
+
+class Kernel(Protocol):
+    """A compiled kernel, ready to be launched over at least ``items`` work-items."""
+
+    def __call__(self, items: int, *arguments: Any, local_bytes: int = 0) -> None: ...
+
+
+class Backend(Protocol):
+    """A place to compute. GPU backends are one object a device (CUDA) or context (OpenCL)."""
+
+    name: str
+    device: str  # as the driver calls it
+    group_size: int  # work-items of a group
+
+    def facts(self) -> dict[str, int]:
+        """Return what the chip has, as the defines that kernels see (``HAS_...``)."""
+        ...
+
+    def scope(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
+        """Work inside on the device, stream or queue of ``arrays``."""
+        ...
+
+    def follow(self, token: Any) -> Any:
+        """Order what comes after what ``token`` stands for; return the token of the current stream."""
+        ...
+
+    def mark(self, *arrays: Any) -> None:
+        """Tell arrays that keep track of their users that work on them was submitted."""
+        ...
+
+    def kernel(self, file: str, name: str, defines: dict[str, Any]) -> Kernel:
+        """Compile ``name`` of the package's kernel ``file``; compiled kernels are cached."""
+        ...
+
+    def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
+        """Allocate an array in C order."""
+        ...
+
+    def clear(self, array: Any) -> None:
+        """Set every element to zero, whatever its strides."""
+        ...
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy between two native arrays of one shape, any strides."""
+        ...
+
+    def upload(self, array: np.ndarray) -> Any:
+        """Copy a host array to the device."""
+        ...
+
+    def download(self, array: Any) -> np.ndarray:
+        """Copy a native array to the host; waits for it."""
+        ...
+
+    def stable_order(self, keys: Any, count: int, bins: int) -> Any:
+        """Return the permutation that sorts ``keys[:count]`` (in ``[0, bins)``) and keeps the order of ties."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Return the device memory that can still be allocated."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for all work submitted so far."""
+        ...

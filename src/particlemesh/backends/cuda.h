@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The dialect in CUDA C++, compiled by NVRTC. docs/dialect.rst has the table of verbs and the traps.
+
+typedef long long i64;
+typedef unsigned long long u64;
+typedef unsigned int u32;
+
+#define KERNEL extern "C" __global__ void __launch_bounds__(GROUP_SIZE)
+#define DEVICE static __device__ __forceinline__
+#define GLOBAL
+#define LOCAL
+#define PRIVATE
+#define LOCAL_ARRAY(type, name, count) __shared__ type name[count]
+#define RESTRICT __restrict__
+#define UNROLL _Pragma("unroll")
+
+#define LOCAL_ID ((int)threadIdx.x)
+#define GROUP_ID ((i64)blockIdx.x)
+#define GROUP_COUNT ((i64)gridDim.x)
+#define BARRIER() __syncthreads()
+
+// Dynamic local memory: WITH_LOCAL_POOL ends the kernel's parameters, LOCAL_POOL opens its body.
+#define WITH_LOCAL_POOL
+#define LOCAL_POOL(type, name)                     \
+    extern __shared__ __align__(16) char pool_[]; \
+    type* name = (type*)pool_
+
+// A warp is 32 lanes that talk through registers. Every lane calls every verb.
+#define WARP_SIZE 32
+#define LANE (LOCAL_ID & 31)
+#define WARP(name) const int name = 0
+#define WARP_PARAMETER const int
+#define WARP_SYNC(warp) __syncwarp()
+#define WARP_BALLOT(warp, predicate) __ballot_sync(0xffffffffu, predicate)
+#define WARP_SHUFFLE(warp, value, lane) __shfl_sync(0xffffffffu, value, lane)
+#define WARP_SHUFFLE_U32(warp, value, lane) __shfl_sync(0xffffffffu, (u32)(value), lane)
+
+#define ATOMIC_ADD_U32(pointer, value) atomicAdd(pointer, (u32)(value))
+#define ATOMIC_MAX_U32(pointer, value) atomicMax(pointer, (u32)(value))
+#define ATOMIC_ADD_U64(pointer, value) atomicAdd(pointer, (u64)(value))
+#define ATOMIC_MAX_U64(pointer, value) atomicMax(pointer, (u64)(value))
+#define ATOMIC_ADD(pointer, value) atomicAdd(pointer, value)
+
+#if __CUDA_ARCH__ >= 900 && !REAL_IS_DOUBLE
+DEVICE void atomic_add_2(float* p, const float* v)
+{
+    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "f"(v[0]), "f"(v[1])
+                 : "memory");
+}
+DEVICE void atomic_add_4(float* p, const float* v)
+{
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "f"(v[0]),
+                 "f"(v[1]), "f"(v[2]), "f"(v[3])
+                 : "memory");
+}
+#else
+#define SCALAR_VECTOR_ATOMICS 1
+#endif
+
+#if REAL_IS_DOUBLE
+typedef double real;
+typedef double2 real2;
+typedef double4 real4;
+#else
+typedef float real;
+typedef float2 real2;
+typedef float4 real4;
+#endif
+#define REAL_FROM_BITS_U32(bits) __uint_as_float(bits)
+#define BITS_OF_FLOAT(value) __float_as_uint(value)
+#define HIGH_BITS_OF_DOUBLE(value) ((u32)__double2hiint(value))
+
+#define SKIP ((int)0x80000000) // node of a particle that takes no part

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The dialect in OpenCL C 1.2. HAS_PTX: the compiler takes NVIDIA's inline assembly, so the verbs are as
+// fast as CUDA's. HAS_WARP: 32 lanes talk through registers; elsewhere the work-group is the warp and
+// each warp verb is local memory and a barrier.
+
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
+#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable
+#if HAS_FP64
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+
+typedef long i64;
+typedef ulong u64;
+typedef uint u32;
+
+#define KERNEL __kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void
+#define DEVICE static inline
+#define GLOBAL __global
+#define LOCAL __local
+#define PRIVATE __private
+#define LOCAL_ARRAY(type, name, count) __local type name[count]
+#define RESTRICT restrict
+#if HAS_PTX
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
+
+#define LOCAL_ID ((int)get_local_id(0))
+#define GROUP_ID ((i64)get_group_id(0))
+#define GROUP_COUNT ((i64)get_num_groups(0))
+#define BARRIER() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
+
+#define WITH_LOCAL_POOL , __local char* pool_
+#define LOCAL_POOL(type, name) __local type* name = (__local type*)pool_
+
+#if REAL_IS_DOUBLE
+typedef double real;
+typedef double2 real2;
+typedef double4 real4;
+#else
+typedef float real;
+typedef float2 real2;
+typedef float4 real4;
+#endif
+
+#define WARP_SIZE 32
+#define LANE (LOCAL_ID & 31)
+#if HAS_PTX
+#define WARP(name) const int name = 0
+#define WARP_PARAMETER const int
+#define WARP_SYNC(warp) asm volatile("bar.warp.sync 0xffffffff;" ::: "memory")
+#define WARP_BALLOT(warp, predicate) warp_ballot(predicate)
+#define WARP_SHUFFLE_U32(warp, value, lane) warp_shuffle_u32(value, lane)
+#define WARP_SHUFFLE(warp, value, lane) warp_shuffle(value, lane)
+DEVICE u32 warp_ballot(int predicate)
+{
+    u32 r;
+    asm volatile("{.reg .pred p; setp.ne.s32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff;}"
+                 : "=r"(r)
+                 : "r"(predicate));
+    return r;
+}
+DEVICE u32 warp_shuffle_u32(u32 value, int lane)
+{
+    u32 r;
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(r) : "r"(value), "r"(lane));
+    return r;
+}
+DEVICE real warp_shuffle(real value, int lane)
+{
+#if REAL_IS_DOUBLE
+    const uint2 bits = as_uint2(value);
+    return as_double((uint2)(warp_shuffle_u32(bits.x, lane), warp_shuffle_u32(bits.y, lane)));
+#else
+    return as_float(warp_shuffle_u32(as_uint(value), lane));
+#endif
+}
+#else
+// The scratch has room for two verbs in a row, so that one barrier a verb suffices.
+typedef struct {
+    __local u64* scratch;
+    int turn;
+} Warp;
+#define WARP(name)                   \
+    __local u64 name##_scratch[64]; \
+    Warp name##_state;              \
+    name##_state.scratch = name##_scratch; \
+    name##_state.turn = 0;          \
+    __private Warp* name = &name##_state
+#define WARP_PARAMETER __private Warp*
+#define WARP_SYNC(warp) BARRIER()
+#define WARP_BALLOT(warp, predicate) warp_ballot(warp, predicate)
+#define WARP_SHUFFLE_U32(warp, value, lane) ((u32)warp_shuffle_u64(warp, (u64)(value), lane))
+#define WARP_SHUFFLE(warp, value, lane) warp_shuffle(warp, value, lane)
+DEVICE u64 warp_shuffle_u64(__private Warp* warp, u64 value, int lane)
+{
+    __local u64* row = warp->scratch + 32 * warp->turn;
+    warp->turn = 1 - warp->turn;
+    row[LANE] = value;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return row[lane & 31];
+}
+DEVICE real warp_shuffle(__private Warp* warp, real value, int lane)
+{
+#if REAL_IS_DOUBLE
+    return as_double(warp_shuffle_u64(warp, as_ulong(value), lane));
+#else
+    return as_float((u32)warp_shuffle_u64(warp, (u64)as_uint(value), lane));
+#endif
+}
+DEVICE u32 warp_ballot(__private Warp* warp, int predicate)
+{
+    __local u64* row = warp->scratch + 32 * warp->turn;
+    warp->turn = 1 - warp->turn;
+    row[LANE] = predicate != 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    u32 votes = 0;
+    for (int lane = 0; lane < 32; lane++) votes |= (u32)row[lane] << lane;
+    return votes;
+}
+#endif
+
+#define ATOMIC_ADD_U32(pointer, value) atomic_add(pointer, (u32)(value))
+#define ATOMIC_MAX_U32(pointer, value) atomic_max(pointer, (u32)(value))
+#define ATOMIC_ADD_U64(pointer, value) atom_add(pointer, (u64)(value))
+#define ATOMIC_MAX_U64(pointer, value) atom_max(pointer, (u64)(value))
+#define ATOMIC_ADD(pointer, value) atomic_add_real(pointer, value)
+
+#if HAS_PTX
+DEVICE void atomic_add_real(__global real* p, real v)
+{
+#if REAL_IS_DOUBLE
+    asm volatile("red.global.add.f64 [%0], %1;" ::"l"(p), "d"(v) : "memory");
+#else
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
+#endif
+}
+#else
+// Every look at the cell is atomic, the first included: a plain read would be a race.
+DEVICE void atomic_add_real(__global real* p, real v)
+{
+#if REAL_IS_DOUBLE
+    __global u64* bits = (__global u64*)p;
+    u64 seen = atom_cmpxchg(bits, (u64)0, (u64)0), old;
+    do {
+        old = seen;
+        seen = atom_cmpxchg(bits, old, as_ulong(as_double(old) + v));
+    } while (seen != old);
+#else
+    __global u32* bits = (__global u32*)p;
+    u32 seen = atomic_cmpxchg(bits, 0u, 0u), old;
+    do {
+        old = seen;
+        seen = atomic_cmpxchg(bits, old, as_uint(as_float(old) + v));
+    } while (seen != old);
+#endif
+}
+#endif
+
+#if HAS_VECTOR_ATOMIC && !REAL_IS_DOUBLE
+DEVICE void atomic_add_2(__global float* p, const __private float* v)
+{
+    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(p), "f"(v[0]), "f"(v[1]) : "memory");
+}
+DEVICE void atomic_add_4(__global float* p, const __private float* v)
+{
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(v[0]), "f"(v[1]), "f"(v[2]),
+                 "f"(v[3])
+                 : "memory");
+}
+#else
+#define SCALAR_VECTOR_ATOMICS 1
+#endif
+
+#define REAL_FROM_BITS_U32(bits) as_float(bits)
+#define BITS_OF_FLOAT(value) as_uint(value)
+#define HIGH_BITS_OF_DOUBLE(value) ((u32)(as_ulong(value) >> 32))
+
+#define SKIP ((int)0x80000000) // node of a particle that takes no part

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""OpenCL through PyOpenCL: PoCL where there is no GPU; as fast as CUDA where the compiler takes PTX."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import shutil
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from particlemesh.backends import pocl, source
+from particlemesh.backends.base import CompilationError, Record
+
+PTX_PROBE = '__kernel void probe(__global float* p) { asm volatile("red.global.add.f32 [%0], %1;" :: "l"(p), "f"(1.0f) : "memory"); }'  # noqa: E501  # one line of C
+
+
+@functools.cache
+def _cl() -> Any:
+    import pyopencl
+    import pyopencl.array
+
+    return pyopencl
+
+
+class OpenClKernel:
+    """A compiled kernel with arguments of its own: kernel objects are not shared between plans."""
+
+    def __init__(self, owner: OpenClBackend, program: Any, name: str) -> None:
+        self._owner = owner
+        self._kernel = _cl().Kernel(program, name)
+        self._enqueue = _cl().enqueue_nd_range_kernel
+
+    def __call__(self, items: int, *arguments: Any, local_bytes: int = 0) -> None:
+        kernel, group = self._kernel, self._owner.group_size
+        for n, argument in enumerate(arguments):
+            if isinstance(argument, int):
+                kernel.set_arg(n, np.int64(argument))
+            elif isinstance(argument, bytes):
+                kernel.set_arg(n, argument)
+            else:
+                kernel.set_arg(n, argument.base_data)
+        if local_bytes:
+            kernel.set_arg(len(arguments), _cl().LocalMemory(local_bytes))
+        groups = min(-(-items // group), self._owner.most_groups)
+        self._enqueue(self._owner.queue, kernel, (groups * group,), (group,))
+
+
+class OpenClBackend:
+    """One OpenCL context and device. Work goes to the queue of the arrays at hand."""
+
+    name = "opencl"
+
+    def __init__(self, context: Any, device: Any) -> None:
+        cl = _cl()
+        self.context = context
+        self._device = device
+        self.device = device.name.strip()
+        self.platform = device.platform.version.strip()
+        self._default = cl.CommandQueue(context, device)
+        self._local = threading.local()
+        self._programs: dict[Any, Any] = {}
+        extensions = device.extensions.split()
+        if "cl_khr_int64_base_atomics" not in extensions:
+            raise RuntimeError(f"{self.device} has no 64-bit atomics (cl_khr_int64_base_atomics)")
+        self._fp64 = int(bool(device.double_fp_config))
+        self._ptx = self._takes_ptx()
+        # Without sub-groups of 32 the work-group is the warp.
+        self.group_size = 128 if self._ptx else 32
+        self.most_groups = 2**20 if self._ptx else 64 * device.max_compute_units
+        # The capability behind inline PTX: vector reductions arrived with 9.0.
+        self.compute = 10 * device.compute_capability_major_nv + device.compute_capability_minor_nv if self._ptx else 0
+
+    def _takes_ptx(self) -> int:
+        if "NVIDIA" not in self._device.vendor:
+            return 0
+        try:
+            _cl().Program(self.context, PTX_PROBE).build()
+        except _cl().RuntimeError:
+            return 0
+        return 1
+
+    @property
+    def queue(self) -> Any:
+        """The queue that work goes to inside the current scope."""
+        return getattr(self._local, "queue", self._default)
+
+    def facts(self) -> dict[str, int]:
+        vector = int(self.compute >= 90)
+        return {
+            "HAS_FLOAT_ATOMIC": self._ptx, "HAS_VECTOR_ATOMIC": vector, "HAS_FP64": self._fp64,
+            "HAS_WARP": self._ptx, "HAS_PTX": self._ptx,
+        }  # fmt: skip
+
+    @contextlib.contextmanager
+    def scope(self, *arrays: Any) -> Iterator[None]:
+        cl = _cl()
+        before = self.queue
+        queue = next((a.queue for a in arrays if getattr(a, "queue", None) is not None), self._default)
+        self._local.queue = queue
+        # Others may still be writing to the arrays on queues of their own, and will wait for us in turn.
+        events = [e for a in arrays for e in getattr(a, "events", ()) if e.command_queue != queue]
+        if events:
+            cl.enqueue_barrier(queue, wait_for=events)
+        try:
+            yield
+        finally:
+            self._local.queue = before
+
+    def follow(self, token: Any) -> Any:
+        # A plan's memory may still be in use on the queue of the call before.
+        queue, cl = self.queue, _cl()
+        if token is not None and token != queue:
+            cl.enqueue_barrier(queue, wait_for=[cl.enqueue_marker(token)])
+        return queue
+
+    def mark(self, *arrays: Any) -> None:
+        tracked = [a for a in arrays if hasattr(a, "add_event")]
+        if tracked:
+            done = _cl().enqueue_marker(self.queue)
+            for array in tracked:
+                array.add_event(done)
+
+    def kernel(self, file: str, name: str, defines: dict[str, Any]) -> OpenClKernel:
+        key = (file, tuple(defines.items()))
+        program = self._programs.get(key)
+        if program is None:
+            cl = _cl()
+            if defines.get("REAL_IS_DOUBLE") and not self._fp64:
+                raise RuntimeError(f"{self.device} has no float64; use float32 or another backend")
+            facts = {"GROUP_SIZE": self.group_size, **self.facts(), **defines}
+            code = source.program("backends/opencl.h", file, facts)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", cl.CompilerWarning)
+                try:
+                    program = cl.Program(self.context, code).build(options=["-cl-std=CL1.2"])
+                except cl.RuntimeError as error:
+                    raise CompilationError(f"{file} for {self.device}", str(error), code) from error
+            self._programs[key] = program
+        return OpenClKernel(self, program, name)
+
+    def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        return _cl().array.empty(self.queue, shape, np.dtype(dtype))
+
+    def _strided(self, target: Any, source_array: Any) -> None:
+        if target.size == 0:
+            return
+        words = target.dtype.itemsize // 4
+
+        def strides(array: Any) -> list[int]:
+            pad = 5 - array.ndim
+            return [0] * pad + [s // 4 for s in array.strides] + [1]
+
+        shape = [1] * (5 - target.ndim) + list(target.shape) + [words]
+        layout = Record(
+            "=20q", *shape, *strides(target), *strides(source_array), target.offset // 4, source_array.offset // 4
+        )
+        clears = int(source_array is target)
+        kernel = self.kernel("backends/strided.c", "strided", {"REAL_IS_DOUBLE": 0})
+        kernel(target.size * words, target, source_array, target.size * words, clears, layout)
+
+    def clear(self, array: Any) -> None:
+        if array.flags.c_contiguous or array.flags.f_contiguous:
+            if array.nbytes:
+                _cl().enqueue_fill_buffer(self.queue, array.base_data, np.uint32(0), array.offset, array.nbytes)
+        else:
+            self._strided(array, array)
+
+    def copy(self, target: Any, source_array: Any) -> None:
+        self._strided(target, source_array)
+
+    def upload(self, array: np.ndarray) -> Any:
+        return _cl().array.to_device(self.queue, np.ascontiguousarray(array))
+
+    def download(self, array: Any) -> np.ndarray:
+        if array.size and not (array.flags.c_contiguous or array.flags.f_contiguous):
+            dense = self.empty(array.shape, array.dtype)
+            self.copy(dense, array)
+            array = dense
+        return array.get(queue=self.queue)
+
+    def stable_order(self, keys: Any, count: int, bins: int) -> Any:
+        cl = _cl()
+        order = cl.array.arange(self.queue, count, dtype=np.uint32)
+        if count < 2:
+            return order
+        bits = max(1, math.ceil(math.log2(bins))) if bins > 1 else 1
+        (_, result), _ = _radix_sort(self.context)(keys[:count], order, key_bits=bits, queue=self.queue)
+        return result
+
+    def free_bytes(self) -> int:
+        return int(self._device.global_mem_size)  # OpenCL tells no more
+
+    def synchronize(self) -> None:
+        self.queue.finish()
+
+
+@functools.cache
+def _radix_sort(context: Any) -> Any:
+    from pyopencl.algorithm import RadixSort
+
+    return RadixSort(
+        context, "__global uint *keys, __global uint *order", key_expr="keys[i]", sort_arg_names=["keys", "order"],
+        bits_at_a_time=4,
+    )  # fmt: skip
+
+
+_backends: dict[Any, OpenClBackend] = {}
+_lock = threading.Lock()
+
+
+def backend(context: Any, device: Any) -> OpenClBackend:
+    """Return the backend of a context's device."""
+    with _lock:
+        key = (context.int_ptr, device.int_ptr)
+        if key not in _backends:
+            _backends[key] = OpenClBackend(context, device)
+        return _backends[key]
+
+
+@functools.cache
+def devices() -> list[Any]:
+    """Return all OpenCL devices with 64-bit atomics, GPUs first."""
+    cl = _cl()
+    found = []
+    for platform in cl.get_platforms():
+        with contextlib.suppress(cl.RuntimeError):
+            found += platform.get_devices()
+    usable = [d for d in found if "cl_khr_int64_base_atomics" in d.extensions.split()]
+    for device in usable:
+        if "PoCL" in device.version and shutil.which("ld") is not None:
+            pocl.repair(cl, device)
+    return sorted(usable, key=lambda d: 0 if d.type & cl.device_type.GPU else 1)
+
+
+@functools.cache
+def current() -> OpenClBackend:
+    """Return the backend that NumPy arrays are sent to: the first GPU, else the first device."""
+    device = devices()[0]
+    return backend(_cl().Context([device]), device)
+
+
+def available() -> str | None:
+    """Return None if an OpenCL device can be used, else the reason why not."""
+    try:
+        cl = _cl()
+    except ImportError:
+        return "PyOpenCL is not installed: pip install 'particlemesh[opencl]'"
+    try:
+        if shutil.which("ld") is None and any("Portable" in p.name for p in cl.get_platforms()):
+            return "PoCL links kernels with 'ld' and aborts without it: install binutils"
+        found = devices()
+    except cl.Error as error:
+        return f"no OpenCL platform ({error})"
+    if not found:
+        return "no OpenCL device with 64-bit atomics"
+    return None

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""PoCL on processors newer than its compiler (pocl issue 1049).
+
+The wheel's LLVM of 2022 calls a processor it does not know ``generic``, a name that its own front end
+refuses, so that no kernel compiles. There is no option to say otherwise; PoCL asks its device record
+for the name at each compilation, so the name is put right there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+_WORDS = 200  # of PoCL's device record that are looked at; the name is among the first 100
+_names: list[Any] = []  # the record points at them
+
+
+def _readable() -> list[tuple[int, int]]:
+    regions = []
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            span, rights = line.split()[:2]
+            if rights.startswith("r"):
+                begin, end = (int(x, 16) for x in span.split("-"))
+                regions.append((begin, end))
+    return regions
+
+
+def repair(cl: Any, device: Any) -> None:
+    """Let PoCL compile on a processor it does not know; nothing is done where it compiles already."""
+    program = cl.Program(cl.Context([device]), "__kernel void probe(__global int* x) { x[0] = 1; }")
+    try:
+        program.build(cache_dir=False)
+    except cl.RuntimeError as error:
+        if "unknown target CPU 'generic'" not in str(error):
+            raise
+    else:
+        return
+    with open("/proc/cpuinfo") as info:
+        flags = next((line for line in info if line.startswith("flags")), "")
+    # x86-64-v3 is AVX2, FMA, BMI; clang takes these names for any processor.
+    modern = {"avx2", "fma", "bmi2"} <= set(flags.split())
+    name = ctypes.create_string_buffer(b"x86-64-v3" if modern else b"x86-64")
+    regions = _readable()
+
+    def text(address: int) -> bytes:
+        inside = any(begin <= address < end - 32 for begin, end in regions)
+        return ctypes.string_at(address, 32).split(b"\0")[0] if inside else b""
+
+    words = (ctypes.c_size_t * _WORDS).from_address(device.int_ptr)
+    for n in range(1, _WORDS):
+        if text(words[n]) == b"generic" and text(words[n - 1]).startswith(b"x86_64"):  # after the target triple
+            _names.append(name)
+            words[n] = ctypes.addressof(name)
+            return

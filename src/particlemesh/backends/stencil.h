@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Device functions that all kernels share: particles, windows, rows of the field.
+//
+// Compile-time facts: SUPPORT_X/Y/Z (1 on a missing axis), DEGREE of the window's polynomials, PARTS reals
+// side by side at a node (2 for complex), CHANNELS planar ones, VECTOR reals moved by one instruction.
+
+typedef struct {
+    int size[3];   // nodes of the field
+    int wraps[3];  // nodes are taken modulo size
+    i64 stride[3]; // in reals, like every stride
+    i64 channel;
+    i64 offset;
+} Field;
+
+typedef struct {
+    i64 offset, particle, channel, part, axis;
+} Values;
+
+typedef struct {
+    real table[SUPPORT * (DEGREE + 1)]; // of powers of the centred fraction, ascending, node by node
+} Window;
+
+typedef struct {
+    real row[9]; // d(node coordinate a) / d(position b)
+} Jacobian;
+
+DEVICE int wrapped(int node, int size)
+{
+    if (node >= size) {
+        node -= size;
+        if (node >= size) node %= size; // a mesh smaller than the support
+    }
+    return node;
+}
+
+// The node's place along one axis, or -1 where there is none.
+DEVICE int place(int node, int size, int wraps)
+{
+    if (wraps) return wrapped(node, size);
+    return (node >= 0 && node < size) ? node : -1;
+}
+
+DEVICE real weight_of(PRIVATE const Window* window, int j, real z)
+{
+    PRIVATE const real* c = window->table + j * (DEGREE + 1);
+    real w = c[DEGREE];
+    UNROLL for (int k = DEGREE - 1; k >= 0; k--) w = w * z + c[k];
+    return w;
+}
+
+// d(weight) / d(particle's node coordinate)
+DEVICE real slope_of(PRIVATE const Window* window, int j, real z)
+{
+    PRIVATE const real* c = window->table + j * (DEGREE + 1);
+    real w = 0;
+    UNROLL for (int k = DEGREE; k >= 1; k--) w = w * z + c[k] * (real)k;
+    return w;
+}
+
+// ------------------------------------------------------------------------------------------------------
+// A stencil is cut into rows along z, a row into slots of VECTOR reals that start at multiples of VECTOR.
+// LANES neighbouring lanes share a particle: LANES_Z of them take the slots, LANES_Y take every LANES_Y-th
+// row, so that the lanes of one instruction touch whole memory sectors.
+
+#define ROW (SUPPORT_Z * PARTS)
+#define SLACK (VECTOR > PARTS ? VECTOR - PARTS : 0)
+#define SLOTS ((ROW + SLACK + VECTOR - 1) / VECTOR)
+#define LANES_Z (SLOTS >= 3 ? 4 : SLOTS)
+#define LANES_Y (SUPPORT_Y == 1 ? 1 : 8 / LANES_Z)
+#define LANES (LANES_Z * LANES_Y)
+#define LANE_SLOTS ((SLOTS + LANES_Z - 1) / LANES_Z)
+#define LANE_ROWS ((SUPPORT_Y + LANES_Y - 1) / LANES_Y)
+
+// What one lane sees of a stencil. Where a node does not exist its weight is zero and its place valid.
+typedef struct {
+    real x[SUPPORT_X], y[LANE_ROWS], z[LANE_SLOTS * VECTOR];
+#if GRADIENT
+    real dx[SUPPORT_X], dy[LANE_ROWS], dz[LANE_SLOTS * VECTOR];
+#endif
+    int at_x[SUPPORT_X];      // -1: no such node
+    i64 at_y[LANE_ROWS];      // -1: no such node
+    i64 at_z[LANE_SLOTS];     // -1: no such nodes
+    int part[LANE_SLOTS * VECTOR];
+} Stencil;
+
+DEVICE void stencil_of(PRIVATE Stencil* s, GLOBAL const int* node, GLOBAL const real* fraction, i64 i,
+                       i64 rows, int lane, PRIVATE const Field* field, PRIVATE const Window* window)
+{
+    const int lane_z = lane % LANES_Z, lane_y = lane / LANES_Z;
+    const int first_x = node[i], first_y = node[rows + i], first_z = node[2 * rows + i];
+
+    UNROLL for (int a = 0; a < SUPPORT_X; a++) {
+        s->x[a] = 1;
+        s->at_x[a] = place(first_x + a, field->size[0], field->wraps[0]);
+    }
+#if SUPPORT_AXES > 2
+    const real zx = fraction[i];
+    UNROLL for (int a = 0; a < SUPPORT_X; a++) {
+        s->x[a] = weight_of(window, a, zx);
+#if GRADIENT
+        s->dx[a] = slope_of(window, a, zx);
+#endif
+    }
+#elif GRADIENT
+    s->dx[0] = 0;
+#endif
+
+    UNROLL for (int b = 0; b < LANE_ROWS; b++) {
+        s->y[b] = SUPPORT_Y == 1;
+#if GRADIENT
+        s->dy[b] = 0;
+#endif
+        const int row = b * LANES_Y + lane_y;
+        const int at = row < SUPPORT_Y ? place(first_y + row, field->size[1], field->wraps[1]) : -1;
+        s->at_y[b] = at < 0 ? -1 : at * field->stride[1];
+    }
+#if SUPPORT_AXES > 1
+    const real zy = fraction[rows + i];
+    UNROLL for (int j = 0; j < SUPPORT_Y; j++) {
+        const real w = weight_of(window, j, zy);
+        if (j % LANES_Y == lane_y) s->y[j / LANES_Y] = w;
+#if GRADIENT
+        const real d = slope_of(window, j, zy);
+        if (j % LANES_Y == lane_y) s->dy[j / LANES_Y] = d;
+#endif
+    }
+#endif
+
+    // shift: how far the first slot starts before the first node
+    const int start = first_z * PARTS;
+    const int shift = VECTOR > PARTS ? (start & (VECTOR - 1)) : 0;
+    int index[LANE_SLOTS * VECTOR]; // of the real's node in the stencil
+    UNROLL for (int k = 0; k < LANE_SLOTS; k++) {
+        const int slot = k * LANES_Z + lane_z;
+        const int r = slot * VECTOR - shift;
+        const int used = slot < SLOTS && r < ROW;
+        UNROLL for (int v = 0; v < VECTOR; v++) {
+            const int inside = used && r + v >= 0 && r + v < ROW;
+            index[k * VECTOR + v] = inside ? (r + v) / PARTS : -1;
+            s->part[k * VECTOR + v] = (r + v + shift) % PARTS;
+            s->z[k * VECTOR + v] = 0;
+#if GRADIENT
+            s->dz[k * VECTOR + v] = 0;
+#endif
+        }
+        // r may be negative but not below -SLACK, and PARTS divides it then
+        const int lead = r >= 0 ? r / PARTS : -((-r) / PARTS);
+        int at = first_z + lead;
+        if (field->wraps[2] && at < 0) at += field->size[2];
+        at = used ? place(at, field->size[2], field->wraps[2]) : -1;
+        s->at_z[k] = at < 0 ? -1 : at * field->stride[2] + (VECTOR < PARTS ? s->part[k * VECTOR] : 0);
+    }
+    const real zz = fraction[2 * rows + i];
+    UNROLL for (int j = 0; j < SUPPORT_Z; j++) {
+        const real w = weight_of(window, j, zz);
+#if GRADIENT
+        const real d = slope_of(window, j, zz);
+#endif
+        UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
+            if (index[v] == j) {
+                s->z[v] = w;
+#if GRADIENT
+                s->dz[v] = d;
+#endif
+            }
+    }
+}
+
+#if SCALAR_VECTOR_ATOMICS
+DEVICE void atomic_add_2(GLOBAL real* p, PRIVATE const real* v)
+{
+    for (int k = 0; k < 2; k++)
+        if (v[k] != 0) ATOMIC_ADD(p + k, v[k]);
+}
+DEVICE void atomic_add_4(GLOBAL real* p, PRIVATE const real* v)
+{
+    for (int k = 0; k < 4; k++)
+        if (v[k] != 0) ATOMIC_ADD(p + k, v[k]);
+}
+#endif
+
+DEVICE void atomic_add_vector(GLOBAL real* p, PRIVATE const real* v)
+{
+#if VECTOR == 4
+    atomic_add_4(p, v);
+#elif VECTOR == 2
+    atomic_add_2(p, v);
+#else
+    ATOMIC_ADD(p, v[0]);
+#endif
+}
+
+DEVICE void load_vector(GLOBAL const real* p, PRIVATE real* v)
+{
+#if VECTOR == 4
+    const real4 t = *(GLOBAL const real4*)p;
+    v[0] = t.x, v[1] = t.y, v[2] = t.z, v[3] = t.w;
+#elif VECTOR == 2
+    const real2 t = *(GLOBAL const real2*)p;
+    v[0] = t.x, v[1] = t.y;
+#else
+    v[0] = p[0];
+#endif
+}

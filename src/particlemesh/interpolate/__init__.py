@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Interpolation methods: ``METHODS`` is the list that everything else reads."""
+
+from particlemesh.interpolate.particle import Particle
+
+METHODS = (Particle,)

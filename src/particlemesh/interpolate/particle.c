@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A few neighbouring lanes per particle read its rows and add up through the warp.
+// VALUE and GRADIENT say what is wanted; both come out of one pass over the field.
+
+DEVICE real lanes_sum(WARP_PARAMETER warp, real x)
+{
+    UNROLL for (int step = LANES / 2; step > 0; step /= 2) x += WARP_SHUFFLE(warp, x, LANE ^ step);
+    return x;
+}
+
+KERNEL interpolate_particle(GLOBAL const int* RESTRICT node,       // (3, rows), first of each stencil
+                            GLOBAL const real* RESTRICT fraction,  // (3, rows), centred
+                            GLOBAL const real* RESTRICT field,
+                            GLOBAL real* RESTRICT values,          // written
+                            GLOBAL real* RESTRICT gradient,        // written, per user length
+                            const i64 count, const i64 rows,
+                            const Values value_layout, const Values gradient_layout,
+                            const Field field_layout, const Window window, const Jacobian jacobian)
+{
+    WARP(warp);
+    // Whole warps run on together: every lane takes part in the sums, also where no particle is left.
+    const i64 stop = (count * LANES + WARP_SIZE - 1) / WARP_SIZE * WARP_SIZE;
+    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < stop; k += GROUP_COUNT * GROUP_SIZE) {
+        const i64 i = k / LANES;
+        const int here = i < count;
+        const int taken = here && node[2 * rows + (here ? i : 0)] != SKIP;
+        Stencil s;
+        if (taken) stencil_of(&s, node, fraction, i, rows, (int)(k % LANES), &field_layout, &window);
+
+        for (int c = 0; c < CHANNELS; c++) {
+            real rows_xy[LANE_SLOTS * VECTOR]; // sum over rows of wx wy field, still to be weighted along z
+#if GRADIENT
+            real rows_dx[LANE_SLOTS * VECTOR], rows_dy[LANE_SLOTS * VECTOR];
+#endif
+            UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++) {
+                rows_xy[v] = 0;
+#if GRADIENT
+                rows_dx[v] = 0, rows_dy[v] = 0;
+#endif
+            }
+            if (taken) {
+                UNROLL for (int a = 0; a < SUPPORT_X; a++) {
+                    UNROLL for (int b = 0; b < LANE_ROWS; b++) {
+                        if (s.at_x[a] < 0 || s.at_y[b] < 0) continue;
+                        const i64 row = field_layout.offset + c * field_layout.channel
+                                      + s.at_x[a] * field_layout.stride[0] + s.at_y[b];
+                        const real xy = s.x[a] * s.y[b];
+#if GRADIENT
+                        const real dx_y = s.dx[a] * s.y[b], x_dy = s.x[a] * s.dy[b];
+#endif
+                        UNROLL for (int m = 0; m < LANE_SLOTS; m++) {
+                            if (s.at_z[m] < 0) continue;
+                            real f[VECTOR];
+                            load_vector(field + row + s.at_z[m], f);
+                            UNROLL for (int v = 0; v < VECTOR; v++) {
+                                rows_xy[m * VECTOR + v] += xy * f[v];
+#if GRADIENT
+                                rows_dx[m * VECTOR + v] += dx_y * f[v];
+                                rows_dy[m * VECTOR + v] += x_dy * f[v];
+#endif
+                            }
+                        }
+                    }
+                }
+            }
+            UNROLL for (int p = 0; p < PARTS; p++) {
+                real value = 0;
+#if GRADIENT
+                real g[3] = {0, 0, 0};
+#endif
+                if (taken) {
+                    UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
+                        if (s.part[v] == p) {
+                            value += rows_xy[v] * s.z[v];
+#if GRADIENT
+                            g[0] += rows_dx[v] * s.z[v];
+                            g[1] += rows_dy[v] * s.z[v];
+                            g[2] += rows_xy[v] * s.dz[v];
+#endif
+                        }
+                }
+#if VALUE
+                value = lanes_sum(warp, value);
+                if (here && k % LANES == 0)
+                    values[value_layout.offset + i * value_layout.particle + c * value_layout.channel
+                           + p * value_layout.part] = value;
+#endif
+#if GRADIENT
+                UNROLL for (int a = 3 - SUPPORT_AXES; a < 3; a++) g[a] = lanes_sum(warp, g[a]);
+                if (here && k % LANES == 0) {
+                    UNROLL for (int b = 3 - SUPPORT_AXES; b < 3; b++)
+                        gradient[gradient_layout.offset + i * gradient_layout.particle
+                                 + c * gradient_layout.channel + p * gradient_layout.part
+                                 + (b - 3 + SUPPORT_AXES) * gradient_layout.axis] =
+                            g[0] * jacobian.row[b] + g[1] * jacobian.row[3 + b] + g[2] * jacobian.row[6 + b];
+                }
+#endif
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Users' arrays on their way into a method and out of it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from particlemesh import checks
+from particlemesh.arrays import KINDS, NUMPY, REALS, Kind, View, kind_of, view
+from particlemesh.backends.base import Backend
+from particlemesh.particles import Coordinates
+
+
+@dataclass(slots=True)
+class Operand:
+    """An input: the user's array, its kind, and the view that methods read."""
+
+    kind: Kind
+    user: Any
+    native: Any
+    view: View
+    batch: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Result:
+    """An output: where methods write, and what turns it into what the user gets."""
+
+    native: Any
+    view: View
+    finish: Callable[[], Any]
+
+
+def adopt(array: Any, what: str) -> tuple[Kind, Any]:
+    """Return the kind of an array; sequences and scalars become NumPy arrays."""
+    kind = kind_of(array)
+    if kind is not None:
+        return kind, array
+    if isinstance(array, (list, tuple, int, float, complex, np.generic)):
+        return NUMPY, np.asarray(array)
+    names = ", ".join(k.name for k in KINDS)
+    raise TypeError(f"{what} is of type {type(array).__name__}; arrays of these kinds are taken: {names}.")
+
+
+def to_backend(kind: Kind, array: Any, backend: Backend, what: str, *, upload: bool) -> Any:
+    """Return the native array on ``backend``. Host arrays are sent only where the user named the backend."""
+    native = kind.native(array)
+    if kind.home == backend.name:
+        where = kind.backend(array)
+        if where is not backend:
+            raise ValueError(
+                f"{what} is on {where.device} ({where}), this plan is on {backend.device} ({backend}): "
+                "copy it there, or use one plan a device."
+            )
+        return native
+    if kind.home == "cpu" and upload:
+        return backend.upload(native)
+    raise TypeError(
+        f"{what} is a {kind.name} array and this plan runs on {backend.name!r}: pass arrays of that backend, "
+        f"or name it, Plan(..., backend={backend.name!r}), to have host arrays copied both ways."
+    )
+
+
+def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
+    """Return ``native`` in the plan's precision, real or complex; refuse what would lose digits."""
+    came = np.dtype(native.dtype)
+    if came.kind not in "biufc":
+        raise TypeError(f"{what} has dtype {came}; numbers are needed.")
+    wanted = np.result_type(dtype, np.complex64) if came.kind == "c" else dtype
+    if came == wanted:
+        return native
+    if came.kind in "fc" and came.itemsize > wanted.itemsize:
+        raise TypeError(
+            f"{what} has dtype {came}, more than this plan's {dtype.name} holds: "
+            f"use Plan(..., dtype='float64') or convert it yourself."
+        )
+    return native.astype(wanted)
+
+
+def take(
+    array: Any, core: tuple[int, ...], dtype: np.dtype, backend: Backend, what: str, *, upload: bool
+) -> Operand:
+    """Check an input of shape ``(..., *core)`` and bring it to the backend."""
+    kind, array = adopt(array, what)
+    shape = tuple(array.shape)
+    if shape[len(shape) - len(core) :] != core or len(shape) < len(core):
+        checks.trailing_shape(shape, core, what)
+    native = _promoted(to_backend(kind, array, backend, what, upload=upload), dtype, what)
+    seen = view(native, len(core))
+    if seen is None:
+        dense = backend.empty(shape, native.dtype)
+        backend.copy(dense, native)
+        native = dense
+        seen = view(native, len(core))
+    assert seen is not None  # dense arrays always have a view
+    return Operand(kind, array, native, seen, shape[: len(shape) - len(core)])
+
+
+def give(
+    out: Any, like: Operand, shape: tuple[int, ...], core: int, backend: Backend, *, accumulate: bool, upload: bool
+) -> Result:
+    """Return where to write a result of ``shape``: into ``out``, or into a new array of the input's kind."""
+    dtype = np.dtype(like.native.dtype)
+    if out is None:
+        native = backend.empty(shape, dtype)
+        seen = view(native, core)
+        assert seen is not None
+        if like.kind.home == backend.name:
+            return Result(native, seen, lambda: like.kind.wrap(native))
+        return Result(native, seen, lambda: like.kind.wrap(backend.download(native)))
+    kind = kind_of(out)
+    if kind is None:
+        raise TypeError(f"out is of type {type(out).__name__}; give an array of the kind of the input.")
+    if tuple(out.shape) != shape:
+        raise ValueError(f"out has shape {tuple(out.shape)}; this call writes {shape}.")
+    if kind.dtype(out) != dtype:
+        raise TypeError(f"out has dtype {kind.dtype(out)}; this call writes {dtype}: nothing is cast silently.")
+    strides = out.stride() if kind.module == "torch" else out.strides
+    if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
+        raise ValueError("out has elements that share memory (a broadcast array); give one of its own.")
+    target = kind.native(out)
+    if kind.module == "numpy":
+        if not out.flags.writeable:
+            raise ValueError("out is read-only; give a writeable array.")
+        if target is not out:
+            raise TypeError("out has foreign byte order or is misaligned; give a native array.")
+        if like.kind.module == "numpy" and np.may_share_memory(out, like.user):
+            raise ValueError("out shares memory with the input; give an array of its own.")
+    if kind.home == backend.name:
+        to_backend(kind, out, backend, "out", upload=False)
+        seen = view(target, core)
+        if seen is not None:
+            return Result(target, seen, lambda: out)
+        native = backend.empty(shape, dtype)
+        if accumulate:
+            backend.copy(native, target)
+
+        def finish() -> Any:
+            backend.copy(target, native)
+            return out
+
+    elif kind.home == "cpu" and upload:
+        native = backend.upload(np.ascontiguousarray(target)) if accumulate else backend.empty(shape, dtype)
+
+        def finish() -> Any:
+            target[...] = backend.download(native)
+            return out
+
+    else:
+        to_backend(kind, out, backend, "out", upload=False)
+        raise AssertionError("unreachable")  # the line above raises
+    seen = view(native, core)
+    assert seen is not None
+    return Result(native, seen, finish)
+
+
+def real_dtype(array: Any, kind: Kind) -> np.dtype:
+    """Return the real type that holds an array's numbers: float32 or float64."""
+    dtype = kind.dtype(array)
+    if dtype.char in REALS:
+        return np.dtype(f"f{REALS[dtype.char]}")
+    if dtype.kind in "biu":
+        return np.dtype(np.float64 if dtype.itemsize > 2 else np.float32)
+    if dtype == np.float16:
+        return np.dtype(np.float32)
+    raise TypeError(f"dtype {dtype} is not supported; use float32, float64, complex64 or complex128.")
+
+
+def coordinates(positions: Any, ndim: int, backend: Backend | None, *, upload: bool) -> tuple[Any, ...]:
+    """Check positions: ``(N, d)``, a tuple of d arrays, or ``(N,)`` in 1-D.
+
+    Returns the kind, the backend, and the :class:`Coordinates`.
+    """
+    if isinstance(positions, tuple) and len(positions) == ndim and all(np.ndim(x) == 1 for x in positions):
+        pairs = [adopt(x, "positions") for x in positions]
+        if len({tuple(a.shape) for _, a in pairs}) > 1:
+            shapes = ", ".join(str(tuple(a.shape)) for _, a in pairs)
+            raise ValueError(f"positions are arrays of shapes {shapes}; one length is needed.")
+        if len({k.name for k, _ in pairs}) > 1:
+            raise TypeError(f"positions are of several kinds: {', '.join(k.name for k, _ in pairs)}; use one.")
+    else:
+        kind, array = adopt(positions, "positions")
+        shape = tuple(array.shape)
+        if ndim == 1 and len(shape) == 1:
+            pairs = [(kind, array)]
+        elif len(shape) == 2 and shape[1] == ndim:
+            pairs = [(kind, array)] * ndim
+        else:
+            also = " or (n,)" if ndim == 1 else ""
+            raise ValueError(
+                f"positions has shape {shape}; this mesh has {ndim} axes, so (n, {ndim}){also} "
+                f"or a tuple of {ndim} arrays (n,) is needed."
+            )
+    kind = pairs[0][0]
+    wide = max((real_dtype(a, k) for k, a in pairs), key=lambda t: t.itemsize)
+    for k, a in pairs:
+        if k.dtype(a).kind == "c":
+            raise TypeError(f"positions have dtype {k.dtype(a)}; real numbers are needed.")
+    if backend is None:
+        backend = kind.backend(pairs[0][1])
+    cache: dict[int, Any] = {}
+    natives = []
+    for k, a in pairs:
+        if id(a) not in cache:
+            native = to_backend(k, a, backend, "positions", upload=upload)
+            native = native if native.dtype == wide else native.astype(wide)
+            if any(s % wide.itemsize for s in native.strides):
+                dense = backend.empty(native.shape, wide)
+                backend.copy(dense, native)
+                native = dense
+            cache[id(a)] = native
+        natives.append(cache[id(a)])
+    count = int(natives[0].shape[0])
+    step = wide.itemsize
+    columns = [0] * ndim if natives[0].ndim == 1 else [a * (natives[a].strides[1] // step) for a in range(ndim)]
+    if backend.name == "cpu":  # a column of its own; other backends take an offset
+        natives = [x if x.ndim == 1 else x[:, a] for a, x in enumerate(natives)]
+        columns = [0] * ndim
+    offsets = tuple(getattr(x, "offset", 0) // step + c for x, c in zip(natives, columns, strict=True))
+    strides = tuple(x.strides[0] // step for x in natives)
+    return kind, backend, Coordinates(tuple(natives), offsets, strides, wide, count)
+
+

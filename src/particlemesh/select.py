@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which method serves a problem: ask every candidate, take the cheapest, say why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from particlemesh.method import Method, Problem
+
+
+class MethodNotSuitable(ValueError):
+    """A method was asked for by name and cannot serve the problem; the message says why."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What one method says of a problem."""
+
+    method: type[Method]
+    reason: str | None  # why it declines
+    prepare: float = 0.0  # predicted seconds
+    apply: float = 0.0
+    bytes: int = 0
+
+    def total(self, applications: int) -> float:
+        return self.prepare + applications * self.apply
+
+
+def ask(method: type[Method], problem: Problem) -> Candidate:
+    """Return what ``method`` says of ``problem``: its reason to decline, or its estimates."""
+    if problem.backend.name not in method.backends:
+        return Candidate(method, f"runs on {', '.join(sorted(method.backends))}")
+    if problem.deterministic and not method.deterministic:
+        return Candidate(method, "not deterministic")
+    reason = method.declines(problem)
+    if reason is not None:
+        return Candidate(method, reason)
+    wanted, free = method.scratch_bytes(problem), problem.backend.free_bytes()
+    if wanted > free:
+        return Candidate(method, f"needs {wanted:,} bytes, {free:,} are free", bytes=wanted)
+    return Candidate(method, None, *method.cost(problem), wanted)
+
+
+def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str) -> type[Method]:
+    """Return the method named ``wanted``, or for ``"auto"`` the one that predicts the least time.
+
+    Raises
+    ------
+    ValueError
+        If there is no method of that name.
+    MethodNotSuitable
+        If the method, or every method, declines.
+    """
+    names = [m.name for m in methods]
+    if wanted != "auto" and wanted not in names:
+        raise ValueError(f"method {wanted!r} is unknown; choose 'auto' or one of {', '.join(names)}.")
+    asked = [ask(m, problem) for m in methods if wanted in ("auto", m.name)]
+    able = [c for c in asked if c.reason is None]
+    if not able:
+        reasons = "; ".join(f"{c.method.name}: {c.reason}" for c in asked)
+        raise MethodNotSuitable(f"no method can serve this problem on {problem.backend.name!r} ({reasons}).")
+    return min(able, key=lambda c: c.total(problem.applications)).method
+
+
+def table(title: str, methods: tuple[type[Method], ...], problem: Problem, chosen: type[Method] | None) -> str:
+    """Return the candidates as a table that fits a terminal."""
+    lines = [f"{title:<15} {'prepare':>10} {'apply':>10} {'memory':>11}   N = {problem.count:,}"]
+    for candidate in (ask(m, problem) for m in methods):
+        mark = "*" if candidate.method is chosen else " "
+        head = f"{mark} {candidate.method.name:<13}"
+        if candidate.reason is not None:
+            lines.append(f"{head} declined: {candidate.reason}")
+        else:
+            memory = f"{candidate.bytes / 2**20:.1f} MiB"
+            lines.append(f"{head} {_time(candidate.prepare):>10} {_time(candidate.apply):>10} {memory:>11}")
+    return "\n".join(lines)
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return "0" if seconds == 0 else f"{seconds / 1e-6:.2g} us"

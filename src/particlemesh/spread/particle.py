@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Spreading, particle by particle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from particlemesh.arrays import View
+from particlemesh.fused import KernelMethod, field_record, groups, kernel, values_record, vector
+from particlemesh.method import Problem
+
+if TYPE_CHECKING:
+    from particlemesh.plan import Plan
+
+
+class Particle(KernelMethod):
+    """Each particle's stencil by a few neighbouring lanes, atomic adds, no preparation."""
+
+    name = "particle"
+    cite = "guo2015"
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        adds = problem.count * problem.window.support ** problem.mesh.ndim * problem.components
+        # H200, sectors of L2 updated by reductions (benchmarks/results/spread-nvidia-h200.csv)
+        rate = 3.5e11 if problem.dtype.itemsize == 4 else 1.0e11
+        return 0.0, 5e-6 + adds / rate
+
+    def build(self, plan: Plan, key: str, field: View, *values: View | None) -> list[Any]:
+        # Adds of eight bytes have no vector form; single ones of neighbouring lanes meet in a sector.
+        most = 4 if plan.dtype.itemsize == 4 else 1
+        built = []
+        for group in groups(field):
+            width = vector(group, field, most)
+            run = kernel(
+                plan, "spread/particle.c", "spread_particle", group, width, GRADIENT=int(key == "gradient")
+            )
+            built.append((run, values_record(group, values[0]), field_record(group, field, plan.axes)))
+        return built
+
+    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        particles = plan.particles
+        for run, value_layout, field_layout in self.launches(plan, "gradient" if gradient else "", field, values):
+            run(
+                8 * plan.count, particles.node, particles.fraction, values.array, field.array, plan.count,
+                particles.rows, value_layout, field_layout, plan.window_record, plan.jacobian_record,
+            )  # fmt: skip

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One particle's stencil, row by row: the including kernel says what DEPOSIT(field, at, vector) does.
+// GRADIENT spreads the adjoint of the gradient: a vector per particle against the weights' slopes.
+
+DEVICE void spread_rows(PRIVATE const Stencil* s, PRIVATE const real* q, GLOBAL Sink* field,
+                        PRIVATE const Field* layout)
+{
+    for (int c = 0; c < CHANNELS; c++) {
+        real along_z[LANE_SLOTS * VECTOR]; // the factor of x y
+#if GRADIENT
+        real along_x[LANE_SLOTS * VECTOR], along_y[LANE_SLOTS * VECTOR]; // the factors of dx y and x dy
+#endif
+        UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++) {
+#if GRADIENT
+            // q holds (x, y, z) for each part
+            real gx = 0, gy = 0, gz = 0;
+            UNROLL for (int p = 0; p < PARTS; p++)
+                if (s->part[v] == p) {
+                    gx = q[(c * PARTS + p) * 3], gy = q[(c * PARTS + p) * 3 + 1];
+                    gz = q[(c * PARTS + p) * 3 + 2];
+                }
+            along_x[v] = gx * s->z[v];
+            along_y[v] = gy * s->z[v];
+            along_z[v] = gz * s->dz[v];
+#else
+            real value = 0;
+            UNROLL for (int p = 0; p < PARTS; p++)
+                if (s->part[v] == p) value = q[c * PARTS + p];
+            along_z[v] = value * s->z[v];
+#endif
+        }
+        UNROLL for (int a = 0; a < SUPPORT_X; a++) {
+            if (s->at_x[a] < 0) continue;
+            UNROLL for (int b = 0; b < LANE_ROWS; b++) {
+                if (s->at_y[b] < 0) continue;
+                const i64 row = layout->offset + c * layout->channel + s->at_x[a] * layout->stride[0] + s->at_y[b];
+                const real xy = s->x[a] * s->y[b];
+#if GRADIENT
+                const real dx_y = s->dx[a] * s->y[b], x_dy = s->x[a] * s->dy[b];
+#endif
+                UNROLL for (int k = 0; k < LANE_SLOTS; k++) {
+                    if (s->at_z[k] < 0) continue;
+                    real vector[VECTOR];
+                    UNROLL for (int v = 0; v < VECTOR; v++) {
+                        const int u = k * VECTOR + v;
+                        vector[v] = xy * along_z[u];
+#if GRADIENT
+                        vector[v] += dx_y * along_x[u] + x_dy * along_y[u];
+#endif
+                    }
+                    DEPOSIT(field, row + s->at_z[k], vector);
+                }
+            }
+        }
+    }
+}
+
+// What the particle brings: its values, or its vectors turned into node units.
+DEVICE void values_of(PRIVATE real* q, GLOBAL const real* values, i64 i, PRIVATE const Values* layout,
+                      PRIVATE const Jacobian* jacobian)
+{
+    UNROLL for (int c = 0; c < CHANNELS; c++)
+        UNROLL for (int p = 0; p < PARTS; p++) {
+            GLOBAL const real* v =
+                values + layout->offset + i * layout->particle + c * layout->channel + p * layout->part;
+#if GRADIENT
+            UNROLL for (int a = 0; a < 3; a++) {
+                real sum = 0;
+                UNROLL for (int b = 3 - SUPPORT_AXES; b < 3; b++)
+                    sum += jacobian->row[3 * a + b] * v[(b - 3 + SUPPORT_AXES) * layout->axis];
+                q[(c * PARTS + p) * 3 + a] = sum;
+            }
+#else
+            q[c * PARTS + p] = v[0];
+#endif
+        }
+}
+
+#define QUANTITIES (CHANNELS * PARTS * (GRADIENT ? 3 : 1))
