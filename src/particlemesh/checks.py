@@ -7,6 +7,8 @@ import contextlib
 import math
 import operator
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from numbers import Rational, Real
 from typing import Any
 
 import numpy as np
@@ -95,7 +97,9 @@ def lattice(value: Any) -> NDArray[np.float64]:
         # Scaled to unit rows so that small units are not taken for a flat box.
         norms = np.linalg.norm(array, axis=1)
         if (norms == 0).any() or abs(np.linalg.det(array / norms[:, None])) < 1e-12:
-            raise ValueError(f"box is {value!r}; its lattice vectors are linearly dependent: give independent rows.")
+            raise ValueError(
+                f"box is {value!r}; its lattice vectors are linearly dependent: give independent rows."
+            )
         return array
     if (diagonal <= 0).any():
         raise ValueError(f"box has lengths {tuple(diagonal.tolist())}; every length must be positive.")
@@ -158,16 +162,22 @@ def real_positions(positions: Any, ndim: int) -> NDArray[np.floating]:
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
     if ndim > 1 and (array.ndim == 0 or array.shape[-1] != ndim):
-        raise ValueError(f"positions has shape {array.shape}; this box has {ndim} axes, so (..., {ndim}) is needed.")
+        raise ValueError(
+            f"positions has shape {array.shape}; this box has {ndim} axes, so (..., {ndim}) is needed."
+        )
     if ndim == 1 and array.ndim > 1 and array.shape[-1] != 1:
-        raise ValueError(f"positions has shape {array.shape}; this box has 1 axis, so (n,) or (..., 1) is needed.")
+        raise ValueError(
+            f"positions has shape {array.shape}; this box has 1 axis, so (n,) or (..., 1) is needed."
+        )
     return array
 
 
 def volume(matrix: NDArray[np.float64]) -> float:
     """Return |det matrix|, checked against overflow and underflow of float64."""
-    result = abs(float(math.prod(np.diagonal(matrix).tolist()))) if _diagonal(matrix) else abs(
-        float(np.linalg.det(matrix))
+    result = (
+        abs(float(math.prod(np.diagonal(matrix).tolist())))
+        if _diagonal(matrix)
+        else abs(float(np.linalg.det(matrix)))
     )
     if not 0 < result < math.inf:
         raise ValueError(f"the box's volume is {result} in float64; choose a unit nearer to its lengths.")
@@ -237,3 +247,74 @@ def bad_positions(status: Any, positions: Any, mesh: Any) -> ValueError:
         f"positions: {' and '.join(what)} of {status.count}; the first is particle {status.first_bad}{where}. "
         f"Allowed are {allowed}. The plan is as it was; check=False gives such particles zero weight."
     )
+
+
+def window_pieces(value: Any, name: str, most: int) -> tuple[tuple[Fraction | float, ...], ...]:
+    """Return a window's polynomials as tuples of Fractions and finite floats."""
+    pieces = tuple(tuple(piece) for piece in value)
+    if not 1 <= len(pieces) <= most:
+        raise ValueError(
+            f"window {name!r} has {len(pieces)} polynomials; 1 to {most} are allowed, one per node."
+        )
+    if not all(pieces):
+        raise ValueError(f"window {name!r} has an empty polynomial; give (0,) for one that vanishes.")
+    return tuple(tuple(_coefficient(c, name) for c in piece) for piece in pieces)
+
+
+def _coefficient(value: Any, name: str) -> Fraction | float:
+    if isinstance(value, Rational):
+        return Fraction(value)
+    if not isinstance(value, Real):
+        raise TypeError(f"window {name!r} has the coefficient {value!r}; Fraction, int or float is needed.")
+    if not math.isfinite(value):
+        raise ValueError(f"window {name!r} has the coefficient {value}; every one must be finite.")
+    return float(value)
+
+
+def symmetric(pieces: Sequence[Any], mirror: Sequence[Any], name: str, rounding: float) -> None:
+    """Check a window's polynomials against their mirror images: Fractions exactly, floats to `rounding`."""
+    largest = max(abs(c) for piece in pieces for c in piece)
+    for j, (piece, image) in enumerate(zip(pieces, mirror, strict=True)):
+        for m, (a, b) in enumerate(zip(piece, image, strict=True)):
+            exact = isinstance(a, Fraction) and isinstance(b, Fraction)
+            if abs(a - b) > (0 if exact else rounding * largest):
+                raise ValueError(
+                    f"window {name!r} is not symmetric: polynomial {j} has {a} at power {m}, the mirror image of "
+                    f"polynomial {len(pieces) - 1 - j} has {b}. Give polynomials with W_j(z) = W_(p-1-j)(-z)."
+                )
+
+
+def positive(value: Any, what: str) -> float:
+    """Return `value` as a positive, finite float."""
+    number = _numbers(value, what)
+    if number.ndim or number <= 0:
+        raise ValueError(f"{what} is {value!r}; one positive number is needed.")
+    return float(number)
+
+
+def shape_values(function: Any, distances: NDArray[np.float64], name: str) -> NDArray[np.float64]:
+    """Return a user's shape function on an array of distances: as many finite numbers."""
+    values = np.asarray(function(distances), dtype=np.float64)
+    if values.shape != distances.shape:
+        raise ValueError(
+            f"window {name!r}: the function gave shape {values.shape} for distances of shape {distances.shape}; "
+            "it must work on arrays, element by element."
+        )
+    if not np.isfinite(values).all():
+        where = distances[~np.isfinite(values)][0]
+        raise ValueError(f"window {name!r}: the function is not finite at distance {where:g}.")
+    return values
+
+
+def symmetric_shape(values: NDArray[np.float64], mirror: NDArray[np.float64], name: str) -> None:
+    """Check a shape function's values against those at the opposite distances."""
+    if np.abs(values - mirror).max() > 1e-12 * np.abs(values).max():
+        raise ValueError(f"window {name!r}: the function is not symmetric; windows need phi(-x) = phi(x).")
+
+
+def divisor(total: NDArray[np.float64], height: float, name: str) -> None:
+    """Check that a window can be divided by its sum or integral."""
+    if np.abs(total).min() <= 1e-12 * height:
+        raise ValueError(
+            f"window {name!r}: its sum or integral vanishes and cannot be made 1; give normalise=None."
+        )
