@@ -1,0 +1,43 @@
+# Everything runs in .venv, which is made at first use. PYTHON chooses the interpreter.
+PYTHON ?= python3
+V := .venv/bin
+WORKERS ?= 2
+# OpenCL runs on PoCL from a wheel, which exists for Linux on x86_64; elsewhere those tests are skipped.
+EXTRAS ?= opencl,plot,test
+
+.PHONY: demo test lint docs cuda check clean
+
+demo: .venv/ready
+	@$(V)/particlemesh demo
+
+test: .venv/ready .venv/nvrtc
+	$(V)/python -m pytest -n $(WORKERS) --dist loadgroup -q
+
+# What CI runs beside the tests.
+lint: .venv/lint
+	$(V)/ruff check .
+	$(V)/ruff format --check .
+	$(V)/mypy
+
+docs: .venv/docs
+	$(V)/sphinx-build -W -q -b html docs docs/_build
+
+.venv/ready: pyproject.toml tools/environment
+	tools/environment "$(PYTHON)" ".[$(EXTRAS)]"
+	@touch $@
+
+# CuPy brings no CUDA compiler; with NVRTC's wheel every kernel compiles for CUDA without a GPU.
+.venv/nvrtc: .venv/ready
+	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then tools/environment "$(PYTHON)" ".[nvrtc]"; fi
+	@touch $@
+
+.venv/lint: .venv/ready
+	tools/environment "$(PYTHON)" ".[lint]"
+	@touch $@
+
+.venv/docs: .venv/ready
+	tools/environment "$(PYTHON)" ".[docs]"
+	@touch $@
+
+clean:
+	rm -rf .venv docs/_build out .pytest_cache .mypy_cache .ruff_cache

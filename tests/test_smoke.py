@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A few seconds that tell whether an installation works; runs on its own, outside the repository."""
+
+import numpy as np
+
+import particlemesh as pm
+
+
+def test_spread_and_interpolate_are_adjoint():
+    rng = np.random.default_rng(1)
+    mesh = pm.Mesh(shape=(8, 9, 10), box=(1.0, 2.0, 3.0))
+    x = rng.random((100, 3)) * mesh.box.lengths
+    q, f = rng.normal(size=100), rng.normal(size=mesh.shape)
+    plan = pm.Plan(mesh, "bspline4")
+    plan.set_positions(x)
+    field = plan.spread(q)
+    assert abs(field.sum() - q.sum()) < 1e-12 * np.abs(q).sum()
+    assert abs(np.vdot(field, f) - np.vdot(q, plan.interpolate(f))) < 1e-10
