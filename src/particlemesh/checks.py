@@ -24,6 +24,14 @@ def _plural(count: int, noun: str) -> str:
     return f"{count} {'axes' if noun == 'axis' else noun + 's'}"
 
 
+def _listed(value: Any) -> list[Any] | None:
+    """The entries of a sequence; None for one number, also as an array without axes."""
+    scalar = (
+        not isinstance(value, Iterable) or isinstance(value, str | bytes) or getattr(value, "ndim", 1) == 0
+    )
+    return None if scalar else list(value)
+
+
 def _numbers(value: Any, what: str) -> NDArray[np.float64]:
     try:
         array = np.asarray(value)
@@ -108,7 +116,7 @@ def lattice(value: Any) -> NDArray[np.float64]:
 
 def mesh_shape(value: Any) -> tuple[int, ...]:
     """Return the nodes of each axis as a tuple of Python ints."""
-    values = list(value) if isinstance(value, Iterable) and np.ndim(value) > 0 else [value]
+    values = [value] if (listed := _listed(value)) is None else listed
     if not 1 <= len(values) <= MAX_AXES:
         raise ValueError(f"shape has {_plural(len(values), 'axis')}; a mesh has 1 to {MAX_AXES}.")
     return tuple(integer(nodes, f"shape[{axis}]", 1, MAX_NODES) for axis, nodes in enumerate(values))
@@ -116,7 +124,7 @@ def mesh_shape(value: Any) -> tuple[int, ...]:
 
 def ghost_widths(value: Any, ndim: int) -> tuple[tuple[int, int], ...]:
     """Return (lower, upper) ghosts of each axis from an int, an int per axis or a pair per axis."""
-    values = list(value) if isinstance(value, Iterable) and np.ndim(value) > 0 else [value] * ndim
+    values = [value] * ndim if (listed := _listed(value)) is None else listed
     if len(values) != ndim:
         raise ValueError(
             f"ghosts is {value!r}; this mesh has {_plural(ndim, 'axis')}: "
@@ -124,7 +132,7 @@ def ghost_widths(value: Any, ndim: int) -> tuple[tuple[int, int], ...]:
         )
     pairs = []
     for axis, width in enumerate(values):
-        pair = list(width) if isinstance(width, Iterable) else [width, width]
+        pair = [width, width] if (listed := _listed(width)) is None else listed
         if len(pair) != 2:
             raise ValueError(f"ghosts[{axis}] is {width!r}; give an int or a pair (lower, upper).")
         lower, upper = (integer(count, f"ghosts[{axis}]", 0, MAX_NODES) for count in pair)
@@ -317,4 +325,46 @@ def divisor(total: NDArray[np.float64], height: float, name: str) -> None:
     if np.abs(total).min() <= 1e-12 * height:
         raise ValueError(
             f"window {name!r}: its sum or integral vanishes and cannot be made 1; give normalise=None."
+        )
+
+
+def told_once(**arguments: Any) -> None:
+    """Check that what a Box already says is not said again beside it."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(f"{name} is {value!r} beside a Box, which has its own: give it to the Box.")
+
+
+def same_axes(shape: tuple[int, ...], ndim: int) -> None:
+    """Check that a mesh has as many axes as its box."""
+    if len(shape) != ndim:
+        raise ValueError(
+            f"shape {shape} has {_plural(len(shape), 'axis')} and the box has {_plural(ndim, 'axis')}: "
+            "give one number of nodes and one length for each axis."
+        )
+
+
+def all_periodic(periodic: tuple[bool, ...]) -> None:
+    """Check that every axis has Fourier modes."""
+    if not all(periodic):
+        raise ValueError(f"axis {periodic.index(False)} is open; wavenumbers need every axis periodic.")
+
+
+def open_shift(axis: int, offset: float, shift: float) -> None:
+    """Check that the nodes of an open axis move between its faces and its cells, or stay."""
+    allowed = 0.5 if offset == 0 else -0.5
+    if shift not in (0.0, allowed):
+        raise ValueError(
+            f"offsets[{axis}] is {shift}; axis {axis} is open with offset {offset}: give 0, or {allowed} for "
+            f"nodes {'in the cells' if offset == 0 else 'on the faces'}."
+        )
+
+
+def no_zero(transform: NDArray[np.float64], name: str, axis: int) -> None:
+    """Check that a window's transform can be divided by."""
+    small = np.abs(transform) <= 1e-13 * np.abs(transform).max()
+    if small.any():
+        raise ValueError(
+            f"the transform of window {name!r} vanishes at mode {int(np.argmax(small))} of axis {axis}: "
+            "it cannot be undone; choose another window or kind."
         )

@@ -301,7 +301,7 @@ def peskin4() -> Window:
         far = -((6 - 4 * outer) / np.sqrt(-7 + 12 * outer - 4 * outer**2) + 2) / 8
         return np.sign(x) * np.where(r <= 1, near, far)
 
-    return fitted(function, 4, 1e-6, derivative=derivative, name="peskin4", cite="peskin2002")
+    return fitted(function, 4, 2e-6, derivative=derivative, name="peskin4", cite="peskin2002")
 
 
 WINDOWS: dict[str, Callable[[], Window]] = {

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The regular nodes that particles' values are moved to and from."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from particlemesh import checks
+from particlemesh.box import Box
+from particlemesh.window import Window, window_of
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Mesh:
+    """A box with regular nodes: node i of an axis is at ``origin + (i + offset) h``.
+
+    The spacing h is ``length / K`` on a periodic axis of K nodes. An open axis with `offset` 0.5 has its
+    nodes amid K cells, with the same h; with `offset` 0 it has nodes on both faces, ``h = length / (K - 1)``.
+    A value object: frozen, hashable, comparable, picklable. Lengths are in the user's unit.
+
+    Parameters
+    ----------
+    shape : int or sequence of d ints
+        Nodes of each axis without ghosts, each 1 or more and below 2**31; d is 1, 2 or 3.
+    box : Box, float, sequence or matrix
+        A `Box`, or what its constructor takes.
+    periodic : bool or sequence of d bools, optional
+        Periodic axes, True by default; only where `box` is not a `Box` already.
+    origin : float or sequence of d floats, optional
+        Corner of the box; only where `box` is not a `Box` already.
+    offset : float or sequence of d floats, default 0
+        Position of node 0 in units of h: any on a periodic axis, 0 or 0.5 on an open one.
+    ghosts : int, or for each axis an int or a pair (lower, upper), default 0
+        Nodes added to the field beyond both ends of an axis. An axis with ghosts never wraps; `fold_ghosts`
+        and `fill_ghosts` close it.
+
+    Attributes
+    ----------
+    box : Box
+    shape : tuple of int
+    offset : tuple of float
+    ghosts : tuple of (int, int)
+
+    Raises
+    ------
+    ValueError
+        If axes do not match, a number is out of range, `offset` does not suit an open axis, or `periodic` or
+        `origin` comes with a `Box`.
+    TypeError
+        If a number of nodes is not an integer.
+
+    Examples
+    --------
+    >>> mesh = Mesh((4, 5), (2.0, 2.0), periodic=(True, False), ghosts=((1, 2), 0))
+    >>> mesh.spacing, mesh.field_shape
+    (array([0.5, 0.5]), (7, 5))
+    """
+
+    shape: tuple[int, ...]
+    box: Box
+    offset: tuple[float, ...]
+    ghosts: tuple[tuple[int, int], ...]
+
+    def __init__(
+        self,
+        shape: Any,
+        box: Any,
+        *,
+        periodic: Any = None,
+        origin: ArrayLike | None = None,
+        offset: ArrayLike = 0.0,
+        ghosts: Any = 0,
+    ) -> None:
+        nodes = checks.mesh_shape(shape)
+        if isinstance(box, Box):
+            checks.told_once(periodic=periodic, origin=origin)
+        else:
+            box = Box(box, origin, True if periodic is None else periodic)
+        checks.same_axes(nodes, box.ndim)
+        offsets = checks.per_axis(offset, box.ndim, "offset")
+        for axis in range(box.ndim):
+            if not box.periodic[axis]:
+                checks.open_offset(axis, offsets[axis], nodes[axis])
+        object.__setattr__(self, "shape", nodes)
+        object.__setattr__(self, "box", box)
+        object.__setattr__(self, "offset", tuple(x + 0.0 for x in offsets))
+        object.__setattr__(self, "ghosts", checks.ghost_widths(ghosts, box.ndim))
+
+    def __repr__(self) -> str:
+        parts = [repr(self.shape), repr(self.box)]
+        if any(self.offset):
+            parts.append(f"offset={self.offset}")
+        if any(map(any, self.ghosts)):
+            parts.append(f"ghosts={self.ghosts}")
+        return f"Mesh({', '.join(parts)})"
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes, 1 to 3."""
+        return len(self.shape)
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        """Whether each axis of the box repeats."""
+        return self.box.periodic
+
+    @property
+    def intervals(self) -> tuple[int, ...]:
+        """Spacings along each axis of the box: K, or K - 1 where nodes are on both faces of an open axis."""
+        return tuple(
+            nodes - (not periodic and offset == 0)
+            for nodes, periodic, offset in zip(self.shape, self.periodic, self.offset, strict=True)
+        )
+
+    @property
+    def spacing(self) -> NDArray[np.float64]:
+        """Distance h of neighbouring nodes along each lattice vector, shape (d,), read-only."""
+        spacing = self.box.lengths / np.array(self.intervals)
+        spacing.setflags(write=False)
+        return spacing
+
+    @property
+    def field_shape(self) -> tuple[int, ...]:
+        """Shape of a field: the nodes of each axis with its ghosts."""
+        return tuple(
+            lower + nodes + upper for nodes, (lower, upper) in zip(self.shape, self.ghosts, strict=True)
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of nodes without ghosts."""
+        return math.prod(self.shape)
+
+    @property
+    def node_volume(self) -> float:
+        """Length, area or volume of the cell around one node; the same for every node."""
+        return self.box.volume / math.prod(self.intervals)
+
+    def nodes(self, axis: int, *, ghosts: bool = False) -> NDArray[np.float64]:
+        """Return the coordinates of an axis's nodes.
+
+        Parameters
+        ----------
+        axis : int
+            From 0; negative counts from the last.
+        ghosts : bool, default False
+            Whether to include the ghosts, so that there is one coordinate for each node of a field.
+
+        Returns
+        -------
+        (n,) float64 ndarray
+            Ascending. In a triclinic box the distances along the lattice vector from the box's origin.
+
+        Raises
+        ------
+        ValueError
+            If the mesh has no such axis.
+
+        Examples
+        --------
+        >>> Mesh(4, 2.0, offset=0.5).nodes(0)
+        array([0.25, 0.75, 1.25, 1.75])
+        """
+        axis = checks.integer(axis, "axis", -self.ndim, self.ndim - 1) % self.ndim
+        lower, upper = self.ghosts[axis] if ghosts else (0, 0)
+        # Multiplied before it is divided: the last node of an open axis is on the face exactly.
+        distance = (np.arange(-lower, self.shape[axis] + upper) + self.offset[axis]) * self.box.lengths[axis]
+        distance /= self.intervals[axis]
+        return distance + self.box.origin[axis] if self.box.orthorhombic else distance
+
+    def wavenumbers(self, *, real: bool = False) -> tuple[NDArray[np.float64], ...]:
+        """Return the Cartesian components of the wave vectors of the mesh's Fourier modes.
+
+        Parameters
+        ----------
+        real : bool, default False
+            Whether the last axis has the modes of ``rfftn`` (0 to K/2) rather than those of ``fftn``.
+
+        Returns
+        -------
+        tuple of d float64 ndarrays
+            Angular wavenumbers in radians per length, that broadcast against each other and a transformed
+            field. In an orthorhombic box component a varies along axis a only.
+
+        Raises
+        ------
+        ValueError
+            If an axis is open.
+
+        Examples
+        --------
+        >>> kx, ky = Mesh((4, 6), (1.0, 1.0)).wavenumbers(real=True)
+        >>> kx.shape, ky.shape, (kx[:, 0] / (2 * np.pi)).round(12)
+        ((4, 1), (1, 4), array([ 0.,  1., -2., -1.]))
+        """
+        modes = self._modes(real)
+        components = []
+        for b in range(self.ndim):
+            terms = [
+                2 * np.pi * self.box.inverse[a, b] * n for a, n in enumerate(modes) if self.box.inverse[a, b]
+            ]
+            components.append(np.asarray(sum(terms[1:], start=terms[0])))
+        return tuple(components)
+
+    def _modes(self, real: bool) -> list[NDArray[np.float64]]:
+        """Whole mode numbers of each axis, each along its own axis of d."""
+        checks.all_periodic(self.periodic)
+        modes = []
+        for axis, nodes in enumerate(self.shape):
+            half = real and axis == self.ndim - 1
+            n = np.arange(nodes // 2 + 1) if half else (np.arange(nodes) + nodes // 2) % nodes - nodes // 2
+            modes.append(n.astype(np.float64).reshape([-1 if a == axis else 1 for a in range(self.ndim)]))
+        return modes
+
+    def compensation(
+        self, window: str | Window, kind: str = "continuous", *, power: int = 1, real: bool = False
+    ) -> NDArray[np.float64]:
+        """Return the factors that undo a window in Fourier space, ``1 / W(k)**power``.
+
+        Parameters
+        ----------
+        window : Window or str
+            The window that values were spread or are interpolated with.
+        kind : {"continuous", "discrete"}
+            Transform to divide by: of the window itself (`Window.fourier`), or of its samples at the nodes
+            (`Window.symbol`).
+        power : {1, 2}
+            1 undoes one of spreading and interpolation, 2 both.
+        real : bool, default False
+            As in `wavenumbers`.
+
+        Returns
+        -------
+        (K1, ..., Kd) float64 ndarray
+            For a field transformed by ``fftn``, or by ``rfftn`` with `real`. The phase of an `offset` is not in it.
+
+        Raises
+        ------
+        ValueError
+            If an axis is open, an argument is none of its choices, or the transform vanishes at a mode.
+
+        Examples
+        --------
+        >>> Mesh(2, 1.0).compensation("cic").round(6)
+        array([1.      , 2.467401])
+        """
+        window = window_of(window)
+        checks.one_of(kind, "kind", ("continuous", "discrete"))
+        checks.one_of(power, "power", (1, 2))
+        product = np.ones(())
+        for axis, (modes, nodes) in enumerate(zip(self._modes(real), self.shape, strict=True)):
+            if kind == "continuous":
+                transform = window.fourier(2 * np.pi * modes / nodes)
+            else:
+                transform = window.symbol(nodes)[modes.astype(np.int64) % nodes]
+            checks.no_zero(transform, window.name, axis)
+            product = product / transform**power
+        return product
+
+    def shifted(self, offsets: ArrayLike) -> Mesh:
+        """Return the staggered twin: the same box, intervals, spacing and ghosts, with nodes moved.
+
+        Parameters
+        ----------
+        offsets : float or sequence of d floats
+            Added to `offset`, in units of h. A periodic axis takes any number. An open axis takes 0; +0.5 from
+            nodes on the faces (K) to nodes in the cells (K - 1); -0.5 back, to K + 1 nodes.
+
+        Raises
+        ------
+        ValueError
+            For any other shift of an open axis.
+
+        Examples
+        --------
+        >>> faces = Mesh(5, 2.0, periodic=False)
+        >>> cells = faces.shifted(0.5)
+        >>> cells.shape, cells.nodes(0), cells.shifted(-0.5) == faces
+        ((4,), array([0.25, 0.75, 1.25, 1.75]), True)
+        """
+        shifts = checks.per_axis(offsets, self.ndim, "offsets")
+        moved = [offset + shift for offset, shift in zip(self.offset, shifts, strict=True)]
+        shape = list(self.shape)
+        for axis in range(self.ndim):
+            if not self.periodic[axis]:
+                checks.open_shift(axis, self.offset[axis], shifts[axis])
+                shape[axis] = self.intervals[axis] + (moved[axis] == 0)
+        return Mesh(shape, self.box, offset=moved, ghosts=self.ghosts)
+
+    def fold_ghosts(self, field: Any) -> Any:
+        """Return a field without ghosts, each added to the node that it is an image of.
+
+        Ghosts of an open axis are cut off. Any width is folded, also one wider than the axis.
+
+        Parameters
+        ----------
+        field : (..., *field_shape) array
+            NumPy, CuPy or torch, of any dtype that adds. It is not changed.
+
+        Returns
+        -------
+        (..., *shape) array
+            A new array of the same kind, dtype and device.
+
+        Raises
+        ------
+        ValueError
+            If the last axes are not `field_shape`.
+
+        Examples
+        --------
+        >>> Mesh(3, 1.0, ghosts=1).fold_ghosts(np.array([10.0, 1.0, 2.0, 3.0, 20.0]))
+        array([21.,  2., 13.])
+        """
+        checks.trailing_shape(field.shape, self.field_shape, "field")
+        return self._along_axes(field, self.shape, fold=True)
+
+    def fill_ghosts(self, field: Any) -> Any:
+        """Return a field with ghosts, each the value of the node that it is an image of.
+
+        The exact adjoint of `fold_ghosts`: ghosts of an open axis are zero.
+
+        Parameters
+        ----------
+        field : (..., *shape) array
+            NumPy, CuPy or torch. It is not changed.
+
+        Returns
+        -------
+        (..., *field_shape) array
+            A new array of the same kind, dtype and device.
+
+        Raises
+        ------
+        ValueError
+            If the last axes are not `shape`.
+
+        Examples
+        --------
+        >>> Mesh(3, 1.0, ghosts=1).fill_ghosts(np.array([1.0, 2.0, 3.0]))
+        array([3., 1., 2., 3., 1.])
+        """
+        checks.trailing_shape(field.shape, self.shape, "field")
+        return self._along_axes(field, self.field_shape, fold=False)
+
+    def _along_axes(self, field: Any, shape: tuple[int, ...], *, fold: bool) -> Any:
+        for axis in range(self.ndim):
+            after = (slice(None),) * (self.ndim - 1 - axis)
+            sizes = list(field.shape)
+            sizes[len(sizes) - self.ndim + axis] = shape[axis]
+            result = _zeros_like(field, tuple(sizes))
+            for ghosted, plain in self._runs(axis):
+                source, target = (ghosted, plain) if fold else (plain, ghosted)
+                result[(..., target, *after)] += field[(..., source, *after)]
+            field = result
+        return field
+
+    def _runs(self, axis: int) -> Iterator[tuple[slice, slice]]:
+        """Runs of nodes of an axis with its ghosts, and the runs of plain nodes that they are images of."""
+        nodes, (lower, upper) = self.shape[axis], self.ghosts[axis]
+        if not self.periodic[axis]:
+            yield slice(lower, lower + nodes), slice(0, nodes)
+            return
+        for image in range(-math.ceil(lower / nodes), math.ceil(upper / nodes) + 1):
+            first = max(image * nodes, -lower)
+            last = min((image + 1) * nodes, nodes + upper)
+            yield slice(first + lower, last + lower), slice(first - image * nodes, last - image * nodes)
+
+
+def _zeros_like(field: Any, shape: tuple[int, ...]) -> Any:
+    if hasattr(field, "new_zeros"):
+        return field.new_zeros(shape)
+    namespace = field.__array_namespace__()
+    device = field.device if hasattr(field.device, "__enter__") else contextlib.nullcontext()
+    with device:
+        return namespace.zeros(shape, dtype=field.dtype)
