@@ -60,11 +60,11 @@ def mesh_potential(
         Charge per length: multiply by Coulomb's constant for a unit of energy. It includes each charge's
         own Gaussian, which is 2 alpha/sqrt(pi) times the charge.
     """
-    modes = scipy.fft.fftn(pm.spread(positions, charges, mesh, window=window))
-    squared = sum(k * k for k in np.meshgrid(*mesh.wavenumbers(), indexing="ij"))
-    modes *= _kernel(squared, alpha) * mesh.compensation(window, power=2)
+    modes = scipy.fft.rfftn(pm.spread(positions, charges, mesh, window=window))
+    squared = sum(k * k for k in mesh.wavenumbers(real=True))
+    modes *= _kernel(squared, alpha) * mesh.compensation(window, power=2, real=True)
     # The inverse transform divides by the number of nodes; with a node's volume that is the box's.
-    field = scipy.fft.ifftn(modes).real / mesh.node_volume
+    field = scipy.fft.irfftn(modes, s=mesh.shape) / mesh.node_volume
     return pm.interpolate(field, positions, mesh, window=window)
 
 
