@@ -2,13 +2,11 @@
 """Sphinx configuration: ``sphinx-build -W -b html docs docs/_build`` from the root."""
 
 import importlib.metadata
-import inspect
 import sys
 from pathlib import Path
 
-from sphinx.util.docutils import SphinxDirective
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also without an installation
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "src")]  # our directives; the library without an installation
 
 project = "particlemesh"
 author = "The particlemesh developers"
@@ -18,8 +16,9 @@ try:
 except importlib.metadata.PackageNotFoundError:
     release = "unreleased"
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "directives"]
 exclude_patterns = ["_build", "generated"]
+suppress_warnings = ["ref.citation"]  # a paper in reference.bib need not be cited in a docstring
 default_role = "literal"  # docstrings write `name`, which need not be a link
 
 autodoc_member_order = "bysource"
@@ -33,30 +32,3 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
     "dark_css_variables": {"color-brand-primary": "#56B4E9", "color-brand-content": "#56B4E9"},
 }
-
-
-class Methods(SphinxDirective):
-    """``.. methods:: spread``: the table of the methods in a folder, from its ``METHODS``."""
-
-    required_arguments = 1
-
-    def run(self):
-        lines = [".. list-table::", "   :header-rows: 1", "   :widths: 18 42 20 20", ""]
-        rows = [("method", "what it does", "runs on", "same bits")]
-        for method in importlib.import_module(f"particlemesh.{self.arguments[0]}").METHODS:
-            bits = (
-                "for any order of particles"
-                if method.order_independent
-                else "yes"
-                if method.deterministic
-                else ""
-            )
-            summary = inspect.getdoc(method).partition("\n\n")[0].replace("\n", " ")
-            rows.append((f"``{method.name}``", summary, ", ".join(sorted(method.backends)), bits))
-        for row in rows:
-            lines += [f"   {'*' if i == 0 else ' '} - {cell}" for i, cell in enumerate(row)]
-        return self.parse_text_to_nodes("\n".join(lines))
-
-
-def setup(app):
-    app.add_directive("methods", Methods)
