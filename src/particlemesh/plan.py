@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import backends, checks, interpolate, operands, select, spread
+from particlemesh import backends, checks, operands, select
 from particlemesh.arrays import Kind
 from particlemesh.backends.base import Record
+from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
 from particlemesh.lost import lost_fraction
 from particlemesh.mesh import Mesh
 from particlemesh.method import Method, Problem
 from particlemesh.particles import Particles, Status
+from particlemesh.spread import METHODS as SPREAD_METHODS
 from particlemesh.stencil import axes_of
 from particlemesh.window import Window, window_of
 
@@ -498,7 +500,7 @@ class Plan:
             raise RuntimeError("this plan has no particles yet: call set_positions first.")
 
 
-_METHODS: dict[str, tuple[type[Method], ...]] = {"spread": spread.METHODS, "interpolate": interpolate.METHODS}
+_METHODS: dict[str, tuple[type[Method], ...]] = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
 
 
 def _three_axes(field: Any) -> Any:

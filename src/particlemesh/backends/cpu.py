@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -167,7 +169,65 @@ class CpuBackend:
     """NumPy arrays, compiled functions, threads."""
 
     name: ClassVar[str] = "cpu"
+    group_size: ClassVar[int] = 1
 
     default_threads = staticmethod(default_threads)
     run = staticmethod(run)
-    clear = staticmethod(clear)
+
+    def __init__(self) -> None:
+        self.device = platform.processor() or platform.machine()
+
+    def facts(self) -> dict[str, int]:
+        return {}
+
+    def scope(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()
+
+    def follow(self, token: Any) -> Any:
+        return None
+
+    def mark(self, *arrays: Any) -> None:
+        """Calls return when their work is done."""
+
+    def kernel(self, file: str, name: str, defines: dict[str, Any]) -> Any:
+        raise RuntimeError("the CPU runs compiled functions, not kernels; its methods are their own.")
+
+    def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> np.ndarray:
+        return np.empty(shape, dtype)
+
+    def clear(self, array: np.ndarray) -> None:
+        clear(array)
+
+    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
+        np.copyto(target, source)
+
+    def upload(self, array: np.ndarray) -> np.ndarray:
+        return np.array(array)
+
+    def download(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def stable_order(self, keys: np.ndarray, count: int, bins: int) -> np.ndarray:
+        return np.argsort(keys[:count], kind="stable")
+
+    def free_bytes(self) -> int:
+        try:
+            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, ValueError, OSError):
+            return 2**62  # not told here
+
+    def synchronize(self) -> None:
+        """Nothing is ever under way."""
+
+
+_backend = CpuBackend()
+
+
+def current() -> CpuBackend:
+    """Return the backend."""
+    return _backend
+
+
+def available() -> str | None:
+    """Return None: the CPU is always there."""
+    return None

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Move values between particles and a regular mesh, on GPUs and CPUs."""
+
+from particlemesh.box import Box as Box
+from particlemesh.mesh import Mesh as Mesh
+from particlemesh.once import gradient as gradient
+from particlemesh.once import interpolate as interpolate
+from particlemesh.once import spread as spread
+from particlemesh.particles import Status as Status
+from particlemesh.plan import Plan as Plan
+from particlemesh.select import MethodNotSuitable as MethodNotSuitable
+from particlemesh.window import Window as Window
+from particlemesh.window import bspline as bspline
+from particlemesh.window import fitted as fitted
+from particlemesh.window import m4prime as m4prime
+
+__version__ = "0.1.0"

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Spreading methods: ``METHODS`` is the list that everything else reads."""
+
+from particlemesh.spread.particle import Particle
+
+METHODS = (Particle,)
