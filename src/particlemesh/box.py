@@ -162,7 +162,8 @@ class Box:
         x = checks.real_positions(positions, self.ndim)
         with np.errstate(over="ignore", invalid="ignore"):
             if self.orthorhombic:
-                return (x - self.origin.astype(x.dtype)) / self.lengths.astype(x.dtype)
+                fraction = (x - self.origin.astype(x.dtype)) / self.lengths.astype(x.dtype)
+                return np.asarray(fraction.reshape(x.shape))
             return (x - self.origin.astype(x.dtype)) @ self.inverse.T.astype(x.dtype)
 
     def fold(self, positions: ArrayLike) -> NDArray[np.floating]:
@@ -214,7 +215,7 @@ class Box:
     def _where_finite(self, x: NDArray[Any], folded: NDArray[Any]) -> NDArray[Any]:
         finite = np.isfinite(x) if self.orthorhombic else np.isfinite(x).all(axis=-1, keepdims=True)
         keep = finite | ~np.array(self.periodic)
-        return np.where(keep, folded, x.dtype.type(np.nan))
+        return np.where(keep, folded, x.dtype.type(np.nan)).reshape(x.shape)
 
     def _cartesian(self, fraction: NDArray[Any]) -> NDArray[Any]:
         dtype = fraction.dtype

@@ -170,9 +170,9 @@ class Mesh:
         """
         axis = checks.integer(axis, "axis", -self.ndim, self.ndim - 1) % self.ndim
         lower, upper = self.ghosts[axis] if ghosts else (0, 0)
-        # Multiplied before it is divided: the last node of an open axis is on the face exactly.
-        distance = (np.arange(-lower, self.shape[axis] + upper) + self.offset[axis]) * self.box.lengths[axis]
-        distance /= self.intervals[axis]
+        # The quotient first: it is 1 at the last node of an open axis, which is on the face exactly.
+        fraction = (np.arange(-lower, self.shape[axis] + upper) + self.offset[axis]) / self.intervals[axis]
+        distance = fraction * self.box.lengths[axis]
         return distance + self.box.origin[axis] if self.box.orthorhombic else distance
 
     def wavenumbers(self, *, real: bool = False) -> tuple[NDArray[np.float64], ...]:

@@ -186,15 +186,20 @@ class Window:
     def _pieces(self, table: NDArray[np.float64], distance: ArrayLike) -> NDArray[np.floating]:
         x = _floating(distance)
         middle = (self.support - 1) / 2
-        node = np.ceil(x + (middle - 0.5))
-        inside = (node >= 0) & (node < self.support)
-        node = np.where(inside, node, 0)
+        inside = (x > -self.support / 2) & (x <= self.support / 2)
+        x = np.where(inside | np.isnan(x), x, 0)
+        # Steps towards zero are exact, so that no distance within an ulp of a knot takes the next piece.
+        if self.support % 2:
+            step = np.where(x > 0, np.ceil(x - 0.5), np.ceil(x + 0.5) - 1)
+        else:
+            step = np.ceil(x) - 0.5
+        node = np.where(inside, step + middle, 0)
         z = np.where(inside, (node - middle) - x, 0)
         rows = table.astype(x.dtype)[node.astype(np.intp)]
         value = np.zeros_like(x)
         for m in reversed(range(table.shape[1])):
             value = value * z + rows[..., m]
-        return np.where(inside, value, np.where(np.isnan(x), x, 0))
+        return np.where(inside, value, x)
 
     @cached_property
     def _legendre(self) -> NDArray[np.float64]:
@@ -334,8 +339,9 @@ class Window:
         Fitted windows are judged to their own errors, and at most to the first derivative, as no higher one
         has been compared with anything.
         """
-        half, zero = Fraction(1, 2), (Fraction(0),)
-        pieces = (zero, *self.polynomials, zero)
+        half = Fraction(1, 2)
+        zero: Polynomial = (Fraction(0),)
+        pieces: tuple[Polynomial, ...] = (zero, *self.polynomials, zero)
         limits = [0.0] * (self.degree + 1)
         if not self.exact:
             height = float(np.abs(self.weights(np.linspace(-0.5, 0.5, 65))).max())
