@@ -349,7 +349,7 @@ class Window:
             limits = [3 * height * error + _ROUNDING for error in (self.value_error, self.derivative_error)]
         for count, allowed in enumerate(limits):
             # Distance grows with j and falls with z: the piece after a knot starts at z = 1/2.
-            jumps = (abs(at(a, -half) - at(b, half)) for a, b in pairwise(pieces))
+            jumps = (abs(float(at(a, -half) - at(b, half))) for a, b in pairwise(pieces))
             if max(jumps) > allowed:
                 return count - 1
             pieces = tuple(map(derivative, pieces))
