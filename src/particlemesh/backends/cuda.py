@@ -107,19 +107,19 @@ class CudaBackend:
         """Streams keep the order; CuPy's arrays keep no events."""
 
     def kernel(self, file: str, name: str, defines: dict[str, Any]) -> CudaKernel:
-        key = (file, name, tuple(defines.items()))
-        raw = self._programs.get(key)
-        if raw is None:
+        key = (file, tuple(defines.items()))
+        module = self._programs.get(key)
+        if module is None:
             cupy = _cupy()
             facts = {"GROUP_SIZE": self.group_size, **self.facts(), **defines}
             code = source.program("backends/cuda.h", file, facts)
             module = cupy.RawModule(code=code, options=OPTIONS)  # CuPy keeps the binary on disk
             try:
-                raw = module.get_function(name)
-                raw.kernel  # noqa: B018  # compiles now, so that the error comes from here
+                module.compile()
             except cupy.cuda.compiler.CompileException as error:
                 raise CompilationError(f"{file} for {self.device}", str(error), code) from error
-            self._programs[key] = raw
+            self._programs[key] = module
+        raw = module.get_function(name)
         return CudaKernel(raw, self.group_size, 2**31 - 1)
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
