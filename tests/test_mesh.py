@@ -191,6 +191,50 @@ def test_ghosts_take_any_strides_and_return_new_arrays():
         assert not np.shares_memory(result, field)
 
 
+class Foreign:
+    """An array that is not NumPy's and knows only what array kinds share: shape, dtype, indexing."""
+
+    def __init__(self, values):
+        self.values = values
+        self.shape = values.shape
+        self.dtype = values.dtype
+
+    def __getitem__(self, index):
+        return Foreign(self.values[index])
+
+    def __setitem__(self, index, other):
+        self.values[index] = other.values
+
+    def __iadd__(self, other):
+        self.values += other.values
+        return self
+
+
+class Tensor(Foreign):
+    """The same with torch's way to allocate."""
+
+    def __getitem__(self, index):
+        return Tensor(self.values[index])
+
+    def new_zeros(self, shape):
+        return Tensor(np.zeros(shape, self.dtype))
+
+
+def zeros(shape, dtype):
+    """What the module of `Foreign` allocates with, as the module of a CuPy array does."""
+    return Foreign(np.zeros(shape, dtype))
+
+
+@pytest.mark.parametrize("kind", [Foreign, Tensor])
+def test_ghosts_of_other_array_kinds(kind):
+    mesh = Mesh((3, 4), (1.0, 1.0), ghosts=((4, 1), (0, 2)), periodic=(True, False))
+    ghosted, plain = np.random.default_rng(3).normal(size=mesh.field_shape), np.arange(12.0).reshape(3, 4)
+    folded, filled = mesh.fold_ghosts(kind(ghosted)), mesh.fill_ghosts(kind(plain))
+    assert type(folded) is type(filled) is kind
+    np.testing.assert_array_equal(folded.values, mesh.fold_ghosts(ghosted))
+    np.testing.assert_array_equal(filled.values, mesh.fill_ghosts(plain))
+
+
 def test_staggered_twins():
     periodic = Mesh((4, 5), (1.0, 1.0), ghosts=2)
     twin = periodic.shifted((0.5, 1.75))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -375,9 +376,12 @@ class Mesh:
 
 
 def _zeros_like(field: Any, shape: tuple[int, ...]) -> Any:
+    if isinstance(field, np.ndarray):
+        return np.zeros(shape, field.dtype)
     if hasattr(field, "new_zeros"):
         return field.new_zeros(shape)
-    namespace = field.__array_namespace__()
-    device = field.device if hasattr(field.device, "__enter__") else contextlib.nullcontext()
-    with device:
+    # Found by its name rather than imported: who has a CuPy array has loaded CuPy.
+    namespace = sys.modules[type(field).__module__.partition(".")[0]]
+    device: Any = getattr(field, "device", None)
+    with device if hasattr(device, "__enter__") else contextlib.nullcontext():
         return namespace.zeros(shape, dtype=field.dtype)
