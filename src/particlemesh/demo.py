@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from importlib.resources import files
 
 import numpy as np
-import scipy.fft
+import scipy.fft  # type: ignore[import-untyped]
 
 import particlemesh as pm
 
@@ -61,7 +61,7 @@ def mesh_potential(
         own Gaussian, which is 2 alpha/sqrt(pi) times the charge.
     """
     modes = scipy.fft.rfftn(pm.spread(positions, charges, mesh, window=window))
-    squared = sum(k * k for k in mesh.wavenumbers(real=True))
+    squared = np.asarray(sum(k * k for k in mesh.wavenumbers(real=True)))
     modes *= _kernel(squared, alpha) * mesh.compensation(window, power=2, real=True)
     # The inverse transform divides by the number of nodes; with a node's volume that is the box's.
     field = scipy.fft.irfftn(modes, s=mesh.shape) / mesh.node_volume
@@ -138,7 +138,7 @@ def mesh_errors(
     kmax = int(np.ceil(5.5 * alpha * longest / np.pi))  # exp(-5.5**2) = 7e-14
     exact = direct_potential(box, positions, charges, alpha, kmax)
     scale = np.sqrt(np.mean(exact**2))
-    errors = {}
+    errors: dict[str, list[tuple[int, float]]] = {}
     for window in windows:
         errors[window] = []
         for size in sizes:

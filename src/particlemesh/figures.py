@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from os import PathLike
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ QUIET = "#8a8a8a"
 # Okabe and Ito's palette, without its yellow: safe for colour-blind readers and dark enough on white.
 PALETTE = ("#D55E00", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
-TEXT = {
+TEXT: Any = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same picture on every machine
     "mathtext.fontset": "dejavusans",
