@@ -18,7 +18,7 @@ import scipy.fft  # type: ignore[import-untyped]
 import particlemesh as pm
 
 # Charges are screened by Gaussians of 1/(sqrt(2) ALPHA) = 0.24 nm, a usual choice for a real-space cutoff
-# of 1 nm. Then 16 nodes in 3.2 nm resolve the potential to a few per cent, 64 to the window's limit.
+# of 1 nm. In 3.2 nm the coarsest mesh then has errors of 2 per cent with bspline4, the finest of 1e-10 with bspline8.
 ALPHA = 3.0  # 1/nm
 WINDOWS = ("bspline2", "bspline4", "bspline6", "bspline8")
 SIZES = (16, 24, 32, 48, 64, 96)
