@@ -55,8 +55,8 @@ def _fold(s, length, zero, below):
     """Fold fractional coordinates into [0, 1)."""
     for k in range(length):
         folded = s[k] - np.floor(s[k])
-        folded = folded if folded >= zero else zero  # inverse * x overflowed: any place is as good
-        s[k] = folded if folded < below else below
+        folded = folded if folded >= zero else zero  # noqa: FURB136 - NaN, where inverse * x overflowed
+        s[k] = folded if folded < below else below  # noqa: FURB136
 
 
 @compiled
@@ -64,8 +64,8 @@ def _confine(s, tested, length, lower, upper, zero, one, bad):
     """Mark particles off an open axis, and bring fractional coordinates into [0, 1]."""
     for k in range(length):
         bad[k] |= np.uint8(0) if tested[k] >= lower and tested[k] <= upper else np.uint8(OUTSIDE)
-        inside = s[k] if s[k] >= zero else zero
-        s[k] = inside if inside <= one else one
+        inside = s[k] if s[k] >= zero else zero  # noqa: FURB136
+        s[k] = inside if inside <= one else one  # noqa: FURB136
 
 
 @compiled
@@ -117,8 +117,10 @@ def _locate(count, address, stride, geometry, base, wrap, test, nodes, fractions
                     tested = x[a] if test[a] == _ON_X else s[a]
                     _confine(s[a], tested, length, geometry.lower[a], geometry.upper[a], zero, one, bad)
             for a in range(ndim):
-                _split(s[a], length, geometry.scale[a], geometry.shift[a], geometry.half[a], geometry.centre[a],
-                       base[a], wrap[a], nodes[a][begin:], fractions[a][begin:])
+                _split(
+                    s[a], length, geometry.scale[a], geometry.shift[a], geometry.half[a], geometry.centre[a],
+                    base[a], wrap[a], nodes[a][begin:], fractions[a][begin:],
+                )  # fmt: skip
             if bad[:length].any():
                 for k in range(length):
                     if bad[k]:
@@ -134,7 +136,6 @@ def _locate(count, address, stride, geometry, base, wrap, test, nodes, fractions
 def locate_cpu(
     coordinates: Sequence[np.ndarray],
     axes: Sequence[Axis],
-    *,
     origin: np.ndarray,
     inverse: np.ndarray,
     periodic: Sequence[bool],

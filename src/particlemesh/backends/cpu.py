@@ -41,7 +41,7 @@ class _Call:
             self.inside += 1
         try:
             self.function(*self.arguments)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
             self.error = error
         finally:
             with self.lock:

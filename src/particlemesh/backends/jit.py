@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numba import njit
 from numba.core.caching import IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
@@ -25,13 +26,13 @@ class _CacheFile(IndexDataCacheFile):
     def _load_index(self) -> dict:
         try:
             return super()._load_index()
-        except Exception:
+        except Exception:  # noqa: BLE001 - pickles fail in every way
             return {}
 
     def load(self, key: Any) -> Any:
         try:
             return super().load(key)
-        except Exception:
+        except Exception:  # noqa: BLE001
             return None
 
     def save(self, key: Any, data: Any) -> None:
@@ -73,7 +74,7 @@ def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
     def load_overload(signature: Any, target_context: Any) -> Any:
         try:
             return load(signature, target_context)
-        except Exception:
+        except Exception:  # noqa: BLE001
             return None
 
     cache.load_overload = load_overload
@@ -103,3 +104,21 @@ def compiled(function: Callable | None = None, **options: Any) -> Any:
     except (AttributeError, TypeError, OSError):  # other insides: Numba's own cache serves
         pass
     return dispatcher
+
+
+class _Memory:
+    """Something whose memory NumPy may look at."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array  # keeps the memory alive
+        address, _ = array.__array_interface__["data"]
+        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
+
+
+def plain(array: np.ndarray) -> np.ndarray:
+    """Return a contiguous array as a writable one of one axis, for a compiled function that only reads it.
+
+    Read-only arrays have a type of their own, which would be compiled again.
+    """
+    flat = array.reshape(-1)
+    return flat if flat.flags.writeable else np.asarray(_Memory(flat))

@@ -16,7 +16,9 @@ from numba.core import cgutils, types
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
-WIDTHS = {lanes: (0,) * lanes for lanes in (4, 8, 12, 16, 24, 32)}
+from particlemesh.backends.jit import compiled
+
+WIDTHS = {lanes: (0,) * lanes for lanes in (4, 8, 16, 32)}
 
 
 def width_of(numbers: int) -> tuple[int, ...]:
@@ -91,6 +93,23 @@ def store(typing, array, index, lanes):
         return context.get_dummy_value()
 
     return types.void(array, types.intp, lanes), build
+
+
+@intrinsic
+def store_record(typing, array, index, x, y, z, integer):
+    """Write three numbers and the bits of an integer with one instruction, from ``index`` on."""
+
+    def build(context, builder, signature, arguments):
+        number = context.get_value_type(array.dtype)
+        bits = builder.trunc(arguments[5], _INDEX) if array.dtype.bitwidth == 32 else arguments[5]
+        record = ir.Constant(ir.VectorType(number, 4), ir.Undefined)
+        for lane, value in enumerate((*arguments[2:5], builder.bitcast(bits, number))):
+            record = builder.insert_element(record, value, _INDEX(lane))
+        place = _pointer(context, builder, array, arguments[0], arguments[1])
+        builder.store(record, builder.bitcast(place, record.type.as_pointer()), align=_size(array))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype, array.dtype, array.dtype, types.int64), build
 
 
 @intrinsic
@@ -188,15 +207,25 @@ def peek(typing, address, like):
 
 @intrinsic
 def prefetch(typing, array, index):
-    """Ask for ``array[index]`` ahead of its use; any index is allowed."""
+    """Ask for ``array[index]`` ahead of reading it; any index is allowed."""
+    return types.void(array, types.intp), _prefetch(array, 0)
+
+
+@intrinsic
+def prefetch_to_write(typing, array, index):
+    """Ask for ``array[index]`` ahead of writing it; any index is allowed."""
+    return types.void(array, types.intp), _prefetch(array, 1)
+
+
+def _prefetch(array: types.Array, write: int) -> Any:
 
     def build(context, builder, signature, arguments):
         place = _pointer(context, builder, array, arguments[0], arguments[1])
         byte = builder.bitcast(place, ir.IntType(8).as_pointer())
-        _call(builder, "llvm.prefetch.p0", ir.VoidType(), byte, _INDEX(0), _INDEX(3), _INDEX(1))
+        _call(builder, "llvm.prefetch.p0", ir.VoidType(), byte, _INDEX(write), _INDEX(3), _INDEX(1))
         return context.get_dummy_value()
 
-    return types.void(array, types.intp), build
+    return build
 
 
 @intrinsic
@@ -243,3 +272,13 @@ def give_way(typing):
         return context.get_dummy_value()
 
     return types.void(), build
+
+
+@compiled
+def horner(table, offset, rows, at, width):
+    """Return polynomials of one variable: row r of the table, from ``offset`` on, times ``at**(rows - 1 - r)``."""
+    variable = splat(at, width)
+    total = load(table, offset, width)
+    for row in range(1, rows):
+        total = fma(total, variable, load(table, offset + row * len(width), width))
+    return total

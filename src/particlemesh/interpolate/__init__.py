@@ -2,5 +2,6 @@
 """Interpolation methods: ``METHODS`` is the list that everything else reads."""
 
 from particlemesh.interpolate.particle import Particle
+from particlemesh.interpolate.tiles import Tiles
 
-METHODS = (Particle,)
+METHODS = (Particle, Tiles)

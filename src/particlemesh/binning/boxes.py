@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Boxes of nodes copied between a field and a thread's private memory, by true modulo or clipped."""
+
+from __future__ import annotations
+
+from particlemesh.backends.jit import compiled
+
+
+@compiled
+def row_of(tiling, axis, node):
+    """Return the field's node for a stencil's one, or -1 where there is none."""
+    size = tiling.size[axis]
+    if tiling.wraps[axis]:
+        return node % size
+    return node if 0 <= node < size else -1
+
+
+@compiled
+def add_box(tiling, parts, box, low, rows, pitch, field):
+    """Add the private ``box`` to the field and clear it.
+
+    ``low`` is the box's first node and ``rows`` its number of nodes, per axis; ``pitch`` numbers lie
+    between two of its rows along the last axis.
+    """
+    size = tiling.size[2]
+    for i in range(rows[0]):
+        x = row_of(tiling, 0, low[0] + i)
+        for j in range(rows[1]):
+            y = row_of(tiling, 1, low[1] + j)
+            source = (i * rows[1] + j) * pitch
+            if x >= 0 and y >= 0:
+                target = (x * tiling.size[1] + y) * size * parts
+                k = 0 if tiling.wraps[2] else max(0, -low[2])
+                last = rows[2] if tiling.wraps[2] else min(rows[2], size - low[2])
+                while k < last:
+                    z = (low[2] + k) % size
+                    length = min(last - k, size - z) * parts
+                    a, b = target + z * parts, source + k * parts
+                    for n in range(length):
+                        field[a + n] += box[b + n]
+                    k += size - z
+            for n in range(pitch):
+                box[source + n] = 0
+
+
+@compiled
+def copy_box(tiling, parts, field, low, rows, pitch, box):
+    """Copy part of the field into the private ``box``, as `add_box` adds it; zero where there is no node."""
+    size = tiling.size[2]
+    for i in range(rows[0]):
+        x = row_of(tiling, 0, low[0] + i)
+        for j in range(rows[1]):
+            y = row_of(tiling, 1, low[1] + j)
+            target = (i * rows[1] + j) * pitch
+            if x < 0 or y < 0 or not tiling.wraps[2]:
+                for n in range(pitch):
+                    box[target + n] = 0
+            if x >= 0 and y >= 0:
+                source = (x * tiling.size[1] + y) * size * parts
+                k = 0 if tiling.wraps[2] else max(0, -low[2])
+                last = rows[2] if tiling.wraps[2] else min(rows[2], size - low[2])
+                while k < last:
+                    z = (low[2] + k) % size
+                    length = min(last - k, size - z) * parts
+                    a, b = source + z * parts, target + k * parts
+                    for n in range(length):
+                        box[b + n] = field[a + n]
+                    k += size - z

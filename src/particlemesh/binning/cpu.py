@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Counting sort with several threads: the order of keys, and where each one went."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.jit import compiled
+from particlemesh.backends.simd import fetch_add
+
+_SCAN = 1 << 14  # numbers of the histogram a thread scans at a time
+
+
+class Sorted(NamedTuple):
+    """A stable order of keys."""
+
+    start: np.ndarray  # (bins + 1,) int64: bin b is order[start[b]:start[b + 1]]
+    order: np.ndarray  # (N,): order[k] is the index of the k-th smallest key; void from start[-1] on
+    rank: np.ndarray  # (N,): rank[order[k]] = k; -1 for a negative key
+
+
+def index_type(count: int) -> type:
+    """Return the narrowest type that indexes ``count`` things."""
+    return np.int32 if count < 2**31 else np.int64
+
+
+def histogram_rows(count: int, bins: int, threads: int) -> int:
+    """Return into how many ranges ``count`` keys are cut, each with a histogram of its own.
+
+    All histograms together have no more numbers than there are keys, or there is one.
+    """
+    return max(1, min(threads, count // max(bins, 1)))
+
+
+@compiled
+def share_of(count, shares, share):
+    """Return the range of ``count`` things that falls to one of ``shares``."""
+    size = count // shares
+    rest = count % shares
+    begin = share * size + min(share, rest)
+    return begin, begin + size + (1 if share < rest else 0)
+
+
+@compiled
+def _count_keys(keys, histogram, counter):
+    rows = histogram.shape[0]
+    while True:
+        row = fetch_add(counter, 0, 1)
+        if row >= rows:
+            return
+        begin, end = share_of(keys.size, rows, row)
+        counts = histogram[row]
+        counts[:] = 0
+        for k in range(begin, end):
+            if keys[k] >= 0:
+                counts[keys[k]] += 1
+
+
+@compiled
+def _block_totals(histogram, totals, counter):
+    blocks = totals.size
+    while True:
+        block = fetch_add(counter, 0, 1)
+        if block >= blocks:
+            return
+        begin, end = share_of(histogram.shape[1], blocks, block)
+        total = 0
+        for row in range(histogram.shape[0]):
+            for b in range(begin, end):
+                total += histogram[row, b]
+        totals[block] = total
+
+
+@compiled
+def _block_scan(histogram, totals, start, counter):
+    blocks = totals.size
+    while True:
+        block = fetch_add(counter, 0, 1)
+        if block >= blocks:
+            return
+        begin, end = share_of(histogram.shape[1], blocks, block)
+        total = np.int64(0)
+        for before in range(block):
+            total += totals[before]
+        for b in range(begin, end):
+            start[b] = total
+            for row in range(histogram.shape[0]):
+                count = histogram[row, b]
+                histogram[row, b] = total
+                total += count
+        if end == histogram.shape[1]:
+            start[end] = total
+
+
+def scan(histogram: np.ndarray, start: np.ndarray, threads: int) -> None:
+    """Turn counts into places, bin by bin and row by row within a bin.
+
+    Parameters
+    ----------
+    histogram : (rows, bins)
+        Counts; replaced by the place of the first key of that row and bin.
+    start : (bins + 1,) int64
+        Written: the place of each bin's first key, and the number of keys.
+    threads
+        The most threads to use.
+    """
+    blocks = max(1, min(4 * threads, histogram.size // _SCAN, histogram.shape[1]))
+    totals = np.zeros(blocks, np.int64)
+    used = min(threads, blocks)
+    if blocks > 1:
+        run(_block_totals, used, histogram, totals, np.zeros(1, np.int64))
+    run(_block_scan, used, histogram, totals, start, np.zeros(1, np.int64))
+
+
+@compiled
+def _place_keys(keys, place, order, rank, counter):
+    rows = place.shape[0]
+    while True:
+        row = fetch_add(counter, 0, 1)
+        if row >= rows:
+            return
+        begin, end = share_of(keys.size, rows, row)
+        places = place[row]
+        for k in range(begin, end):
+            key = keys[k]
+            if key < 0:
+                rank[k] = -1
+                continue
+            at = places[key]
+            places[key] = at + 1
+            order[at] = k
+            rank[k] = at
+
+
+def counting_sort(keys: np.ndarray, bins: int, threads: int | None = None) -> Sorted:
+    """Return the stable order of integer keys in [0, bins), the same for any number of threads.
+
+    Parameters
+    ----------
+    keys : (N,) int32 or int64
+        Contiguous. A negative key takes no part.
+    bins
+        One more than the largest key allowed; keys are not checked.
+    threads
+        The most threads to use; by default as many as suit N.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counting_sort(np.array([2, 0, 2, 1]), 3).order
+    array([1, 3, 0, 2], dtype=int32)
+    """
+    count = len(keys)
+    threads = threads_for(threads, count)
+    index = index_type(count)
+    start = np.empty(bins + 1, np.int64)
+    order = np.empty(count, index)
+    rank = np.empty(count, index)
+    histogram = np.empty((histogram_rows(count, bins, threads), bins), index)
+    used = len(histogram)
+    run(_count_keys, used, keys, histogram, np.zeros(1, np.int64))
+    scan(histogram, start, threads)
+    run(_place_keys, used, keys, histogram, order, rank, np.zeros(1, np.int64))
+    return Sorted(start, order, rank)

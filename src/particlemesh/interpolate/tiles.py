@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Interpolation by tiles: each thread copies a box of the field and reads its particles' stencils there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from particlemesh.backends.cpu import available_threads, run, threads_for
+from particlemesh.backends.jit import compiled, plain
+from particlemesh.backends.simd import (
+    fetch_add,
+    fma,
+    horner,
+    keep,
+    load,
+    mul,
+    prefetch_to_write,
+    splat,
+    store,
+    sums,
+)
+from particlemesh.binning.boxes import copy_box
+from particlemesh.binning.rows import SPARSE, Rows, rows_of
+from particlemesh.binning.tiles import TileOrdering, box_of, box_pitch, ordering_of
+from particlemesh.method import Method, Problem
+
+if TYPE_CHECKING:
+    from particlemesh.arrays import View
+    from particlemesh.plan import Plan
+
+_AHEAD = 16  # particles between asking for a result's place and writing it
+
+
+@compiled(inline="always")
+def _read_values(
+    tiling, begin, end, mask, records, packed, order, values, rows, plane, pitch, box, weights
+):  # fmt: skip
+    """Interpolate at particles [begin, end) of the ordering in the private box."""
+    table, terms, parts, width = rows
+    lanes = len(width)
+    axis = terms * lanes
+    sx, sy, sz = tiling.support
+    zero = splat(box.dtype.type(0), width)
+    for k in range(begin, end):
+        prefetch_to_write(values, parts * order[min(k + _AHEAD, order.size - 1)])
+        local = packed[4 * k + 3] & mask
+        corner = (local >> 20) * plane + (local >> 10 & 1023) * pitch + (local & 1023) * parts
+        store(weights, 0, horner(table, 0, terms, records[4 * k], width))
+        store(weights, lanes, horner(table, axis, terms, records[4 * k + 1], width))
+        total = zero
+        for i in range(sx):
+            place = corner + i * plane
+            slab = zero
+            for j in range(sy):
+                slab = fma(splat(weights[lanes + j], width), load(box, place, width), slab)
+                place += pitch
+            total = fma(splat(weights[i], width), slab, total)
+        along = horner(table, 2 * axis, terms, records[4 * k + 2], width)
+        even, odd = sums(keep(mul(along, total), sz * parts))
+        at = parts * order[k]
+        if parts == 1:
+            values[at] = even + odd
+        else:
+            values[at] = even
+            values[at + 1] = odd
+
+
+@compiled(inline="always")
+def _read_gradients(
+    tiling, begin, end, mask, records, packed, order, values, gradients, jacobian, rows, plane, pitch, box, weights
+):  # fmt: skip
+    """Interpolate values (if there is room for any) and gradients in one pass over the stencils."""
+    table, terms, parts, width = rows
+    lanes = len(width)
+    axis = terms * lanes
+    sx, sy, sz = tiling.support
+    ndim = jacobian.shape[1]
+    zero = splat(box.dtype.type(0), width)
+    for k in range(begin, end):
+        prefetch_to_write(gradients, ndim * parts * order[min(k + _AHEAD, order.size - 1)])
+        local = packed[4 * k + 3] & mask
+        corner = (local >> 20) * plane + (local >> 10 & 1023) * pitch + (local & 1023) * parts
+        x, y, z = records[4 * k], records[4 * k + 1], records[4 * k + 2]
+        store(weights, 0, horner(table, 0, terms, x, width))
+        store(weights, lanes, horner(table, axis, terms, y, width))
+        store(weights, 2 * lanes, horner(table, 3 * axis, terms, x, width))
+        store(weights, 3 * lanes, horner(table, 4 * axis, terms, y, width))
+        total, slope_x, slope_y = zero, zero, zero
+        for i in range(sx):
+            place = corner + i * plane
+            slab, across = zero, zero
+            for j in range(sy):
+                row = load(box, place, width)
+                slab = fma(splat(weights[lanes + j], width), row, slab)
+                across = fma(splat(weights[3 * lanes + j], width), row, across)
+                place += pitch
+            wx = splat(weights[i], width)
+            total = fma(wx, slab, total)
+            slope_y = fma(wx, across, slope_y)
+            slope_x = fma(splat(weights[2 * lanes + i], width), slab, slope_x)
+        along = horner(table, 2 * axis, terms, z, width)
+        slope = horner(table, 5 * axis, terms, z, width)
+        x_even, x_odd = sums(keep(mul(along, slope_x), sz * parts))
+        y_even, y_odd = sums(keep(mul(along, slope_y), sz * parts))
+        z_even, z_odd = sums(keep(mul(slope, total), sz * parts))
+        if parts == 1:
+            x_even, y_even, z_even = x_even + x_odd, y_even + y_odd, z_even + z_odd
+        for b in range(ndim):
+            jx, jy, jz = jacobian[0, b], jacobian[1, b], jacobian[2, b]
+            at = (ndim * order[k] + b) * parts
+            gradients[at] = jx * x_even + jy * y_even + jz * z_even
+            if parts == 2:
+                gradients[at + 1] = jx * x_odd + jy * y_odd + jz * z_odd
+        if values.size:
+            even, odd = sums(keep(mul(along, total), sz * parts))
+            at = parts * order[k]
+            if parts == 1:
+                values[at] = even + odd
+            else:
+                values[at] = even
+                values[at + 1] = odd
+
+
+@compiled
+def _read_tasks(
+    tiling, tile, begin, end, records, packed, order, values, gradients, jacobian, rows, boxes, field, counter
+):  # fmt: skip
+    """Do tasks until none is left."""
+    parts, lanes = rows.parts, len(rows.width)
+    box = boxes[fetch_add(counter, 1, 1)]
+    weights = np.empty(4 * lanes, box.dtype)
+    support = tiling.support
+    while True:
+        task = fetch_add(counter, 0, 1)
+        if task >= tile.size:
+            return
+        low, nodes = box_of(tiling, tile[task])
+        # Few particles: each has a box of its own, the size of a stencil.
+        dense = (end[task] - begin[task]) * support[0] * support[1] > SPARSE * nodes[0] * nodes[1]
+        step = end[task] - begin[task] if dense else 1
+        mask = -1 if dense else 0
+        corner, shape = low, nodes if dense else support
+        pitch = box_pitch(shape[2], support[2], parts, lanes)
+        plane = shape[1] * pitch
+        for k in range(begin[task], end[task], step):
+            if not dense:
+                local = packed[4 * k + 3]
+                corner = (low[0] + (local >> 20), low[1] + (local >> 10 & 1023), low[2] + (local & 1023))
+            copy_box(tiling, parts, field, corner, shape, pitch, box)
+            if jacobian is None:
+                _read_values(
+                    tiling, k, k + step, mask, records, packed, order, values, rows, plane, pitch, box, weights
+                )  # fmt: skip
+            else:
+                _read_gradients(
+                    tiling, k, k + step, mask, records, packed, order, values, gradients, jacobian, rows, plane,
+                    pitch, box, weights,
+                )  # fmt: skip
+
+
+def read_tiles(
+    ordering: TileOrdering,
+    rows: Rows,
+    field: np.ndarray,
+    values: np.ndarray | None,
+    gradients: np.ndarray | None = None,
+    jacobian: np.ndarray | None = None,
+    threads: int | None = None,
+) -> None:
+    """Interpolate a field's values, gradients, or both.
+
+    Parameters
+    ----------
+    ordering, rows
+        The particles and the window.
+    field : (nx, ny, nz, parts)
+        Contiguous.
+    values : (N, parts), or None
+        Contiguous; written.
+    gradients : (N, d, parts), optional
+        Contiguous; written, per user length.
+    jacobian : (3, d), optional
+        Slopes of mesh coordinates in user coordinates; given if and only if `gradients` is.
+    threads
+        The most threads to use; by default as many as suit N.
+    """
+    workers = min(threads_for(threads, len(ordering.order)), max(1, len(ordering.tile)))
+    boxes = np.zeros((workers, ordering.box_size(rows.parts, len(rows.width)) + 64 // field.itemsize), field.dtype)
+    without = ordering.order[ordering.kept :]
+    for results in (values, gradients):
+        if results is not None and len(without):
+            results[without] = 0
+    nothing = np.empty(0, field.dtype)
+    run(
+        _read_tasks, workers, ordering.tiling, ordering.tile, ordering.begin, ordering.end, ordering.records,
+        ordering.packed, ordering.order, nothing if values is None else values.reshape(-1),
+        None if gradients is None else gradients.reshape(-1), jacobian, rows, boxes,
+        plain(field), np.zeros(2, np.int64),
+    )  # fmt: skip
+
+
+class Tiles(Method):
+    """Tiles of the field copied to private memory, shared among threads by tasks."""
+
+    name = "tiles"
+    backends = frozenset({"cpu"})
+    deterministic = True
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Rows] = {}
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        return problem.count * (4 * problem.dtype.itemsize + 4)
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        # As for spreading, without writing rows back (EPYC 9005, benchmarks/results/cpu-*.csv).
+        used = max(1, min(available_threads(), problem.count // 2000))
+        support = problem.window.support
+        vectors = -(-support * problem.components * problem.dtype.itemsize // 64)
+        each = 5e-9 + 0.5e-9 * vectors * support ** (problem.mesh.ndim - 1)
+        nodes = min(float(np.prod(problem.mesh.field_shape)), 50.0 * problem.count) * problem.components
+        return problem.count * 12e-9 / used, 10e-6 + (problem.count * each + 1e-9 * nodes) / used
+
+    def prepare(self, plan: Plan) -> None:
+        ordering_of(plan)
+
+    def apply(
+        self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any
+    ) -> None:
+        ordering = ordering_of(plan)
+        parts = field.parts
+        if parts not in self._rows:
+            self._rows[parts] = rows_of(plan.window.table, plan.axes, parts, plan.dtype)
+        jacobian = None if gradient is None else plan.jacobian
+        targets = [None if view is None else view.numpy() for view in (values, gradient)]
+        for b, source in enumerate(field.numpy()):
+            wanted = [None if target is None else target[b] for target in targets]
+            whole = [None if w is None else w if w.flags.c_contiguous else np.empty(w.shape, w.dtype) for w in wanted]
+            read_tiles(
+                ordering, self._rows[parts], np.ascontiguousarray(source), whole[0], whole[1], jacobian,
+                plan.threads,
+            )  # fmt: skip
+            for target, result in zip(wanted, whole, strict=True):
+                if result is not target:
+                    target[...] = result
