@@ -8,12 +8,14 @@ Each kind is an adapter of a few lines between the user's array and the native a
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+_NOTHING: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 REALS = {"f": 4, "d": 8, "F": 4, "D": 8}  # bytes of a real, by dtype character
 
 
@@ -44,13 +46,20 @@ class Kind:
 
         return backends.current(self.home)
 
+    def on(self, array: Any, backend: Any) -> bool:
+        """Return whether the array lives on ``backend``."""
+        return self.backend(array) is backend
+
     def scope(self, array: Any) -> contextlib.AbstractContextManager[Any]:
         """Enter the stream the array's library works on, where it is not the backend's own."""
-        return contextlib.nullcontext()
+        return _NOTHING
 
 
 class NumPyKind(Kind):
     name, home, module = "NumPy", "cpu", "numpy"
+
+    def on(self, array: Any, backend: Any) -> bool:
+        return bool(backend.name == "cpu")
 
     def owns(self, array: Any) -> bool:
         return isinstance(array, np.ndarray)
@@ -72,6 +81,9 @@ class CuPyKind(Kind):
         from particlemesh.backends import cuda
 
         return cuda.backend(array.device.id)
+
+    def on(self, array: Any, backend: Any) -> bool:
+        return backend.name == "cuda" and array.data.device_id == backend.ordinal
 
 
 class OpenClKind(Kind):
@@ -163,14 +175,21 @@ def kind_of(array: Any) -> Kind | None:
     return None
 
 
-@dataclass(slots=True)
-class View:
-    """An array as methods see it: reals only, the parts of a number last, strides in reals."""
+class Layout:
+    """Where the reals of an array lie: shape, strides in reals, parts of a number last.
 
-    array: Any  # native; keeps the memory alive
-    offset: int  # of the first real, from the start of the kernel's pointer
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    Layouts are made once for each set of numbers and compared by identity, so that what was worked out
+    for a layout is found again at the price of a dictionary's look-up.
+    """
+
+    __slots__ = ("alignment", "offset", "overlaps", "shape", "strides")
+
+    def __init__(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], alignment: int) -> None:
+        self.offset = offset  # of the first real, from the start of the kernel's pointer
+        self.shape = shape
+        self.strides = strides
+        self.alignment = alignment  # of the first real's address, in bytes, up to 16
+        self.overlaps = any(size > 1 and stride == 0 for size, stride in zip(shape, strides, strict=True))
 
     @property
     def parts(self) -> int:
@@ -180,32 +199,41 @@ class View:
     def channels(self) -> int:
         return self.shape[0]
 
-    @property
-    def itemsize(self) -> int:
-        return REALS[self.array.dtype.char]
 
-    def aligned(self, reals: int) -> bool:
-        """Whether the first element starts at a multiple of ``reals`` reals."""
-        start = self.array.data.ptr if hasattr(self.array.data, "ptr") else self.offset * self.itemsize
-        return start % (reals * self.itemsize) == 0
+@dataclass(slots=True)
+class View:
+    """An array as methods see it: (channels, ..., parts) of reals."""
+
+    array: Any  # native; keeps the memory alive
+    layout: Layout
 
     def numpy(self) -> np.ndarray:
         """Return the strided NumPy array (native arrays of the CPU only)."""
         real = self.array.real
-        strides = tuple(s * self.itemsize for s in self.strides)
-        return np.lib.stride_tricks.as_strided(real, self.shape, strides, writeable=real.flags.writeable)
+        strides = tuple(s * real.dtype.itemsize for s in self.layout.strides)
+        return np.lib.stride_tricks.as_strided(real, self.layout.shape, strides, writeable=real.flags.writeable)
 
 
-def view(array: Any, core: int) -> View | None:
+def view(array: Any, core: int, axes: int) -> View | None:
     """Return a view whose last ``core`` axes are kept and whose batch axes are one; None if they cannot be.
 
     They cannot where the batch axes have no common stride, or a stride is no whole number of reals.
+    ``axes`` is how many axes the core shall have: missing ones come first, one element thick.
     """
-    bytes_of_real = REALS[array.dtype.char]
-    parts = array.dtype.itemsize // bytes_of_real
-    batch = array.ndim - core
+    offset = getattr(array, "offset", 0)  # PyOpenCL's, in bytes; others point at the first element
+    address = offset if array.__class__ is not _cupy_array() else array.data.ptr
+    layout = _layout(array.shape, array.strides, array.dtype.char, core, axes, offset, address & 15)
+    return None if layout is None else View(array, layout)
+
+
+@functools.lru_cache(maxsize=4096)
+def _layout(
+    shape: tuple[int, ...], strides: tuple[int, ...], char: str, core: int, axes: int, offset: int, low_bits: int
+) -> Layout | None:
+    bytes_of_real, parts = REALS[char], 2 if char in "FD" else 1
+    batch = len(shape) - core
     channels, step = 1, 0
-    for size, stride in zip(reversed(array.shape[:batch]), reversed(array.strides[:batch]), strict=True):
+    for size, stride in zip(reversed(shape[:batch]), reversed(strides[:batch]), strict=True):
         if size == 1:
             continue
         if channels == 1:
@@ -214,11 +242,17 @@ def view(array: Any, core: int) -> View | None:
             channels *= size
         else:
             return None
-    if any(size == 0 for size in array.shape[:batch]):
+    if any(size == 0 for size in shape[:batch]):
         channels = 0
-    strides = (step, *array.strides[batch:])
+    missing = axes - core
+    strides = (step, *(0,) * missing, *strides[batch:])
     if any(s % bytes_of_real for s in strides):
         return None
-    offset = getattr(array, "offset", 0) // bytes_of_real  # PyOpenCL's; others point at the first element
-    shape = (channels, *array.shape[batch:], parts)
-    return View(array, offset, shape, (*(s // bytes_of_real for s in strides), 1))
+    shape = (channels, *(1,) * missing, *shape[batch:], parts)
+    alignment = low_bits & -low_bits or 16
+    return Layout(offset // bytes_of_real, shape, (*(s // bytes_of_real for s in strides), 1), alignment)
+
+
+def _cupy_array() -> type | None:
+    module = sys.modules.get("cupy")
+    return None if module is None else module.ndarray

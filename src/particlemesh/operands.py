@@ -50,8 +50,8 @@ def to_backend(kind: Kind, array: Any, backend: Backend, what: str, *, upload: b
     """Return the native array on ``backend``. Host arrays are sent only where the user named the backend."""
     native = kind.native(array)
     if kind.home == backend.name:
-        where = kind.backend(array)
-        if where is not backend:
+        if not kind.on(array, backend):
+            where = kind.backend(array)
             raise ValueError(
                 f"{what} is on {where.device} ({where}), this plan is on {backend.device} ({backend}): "
                 "copy it there, or use one plan a device."
@@ -82,58 +82,49 @@ def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
 
 
 def take(
-    array: Any, core: tuple[int, ...], dtype: np.dtype, backend: Backend, what: str, *, upload: bool
+    array: Any, core: tuple[int, ...], axes: int, dtype: np.dtype, backend: Backend, what: str, *, upload: bool
 ) -> Operand:
-    """Check an input of shape ``(..., *core)`` and bring it to the backend."""
-    kind, array = adopt(array, what)
+    """Check an input of shape ``(..., *core)`` and bring it to the backend; ``axes`` as for :func:`view`."""
+    kind = kind_of(array)
+    if kind is None:
+        kind, array = adopt(array, what)
     shape = tuple(array.shape)
-    if shape[len(shape) - len(core) :] != core or len(shape) < len(core):
+    batch = len(shape) - len(core)
+    if batch < 0 or shape[batch:] != core:
         checks.trailing_shape(shape, core, what)
-    native = _promoted(to_backend(kind, array, backend, what, upload=upload), dtype, what)
-    seen = view(native, len(core))
+    native = to_backend(kind, array, backend, what, upload=upload)
+    if native.dtype is not dtype:  # NumPy's types of native byte order are singletons
+        native = _promoted(native, dtype, what)
+    seen = view(native, len(core), axes)
     if seen is None:
         dense = backend.empty(shape, native.dtype)
         backend.copy(dense, native)
         native = dense
-        seen = view(native, len(core))
+        seen = view(native, len(core), axes)
     assert seen is not None  # dense arrays always have a view
-    return Operand(kind, array, native, seen, shape[: len(shape) - len(core)])
+    return Operand(kind, array, native, seen, shape[:batch])
 
 
 def give(
-    out: Any, like: Operand, shape: tuple[int, ...], core: int, backend: Backend, *, accumulate: bool, upload: bool
-) -> Result:
+    out: Any, like: Operand, shape: tuple[int, ...], core: int, axes: int, backend: Backend, *,
+    accumulate: bool, upload: bool,
+) -> Result:  # fmt: skip
     """Return where to write a result of ``shape``: into ``out``, or into a new array of the input's kind."""
-    dtype = np.dtype(like.native.dtype)
+    dtype = like.native.dtype
     if out is None:
         native = backend.empty(shape, dtype)
-        seen = view(native, core)
-        assert seen is not None
-        if like.kind.home == backend.name:
-            return Result(native, seen, lambda: like.kind.wrap(native))
-        return Result(native, seen, lambda: like.kind.wrap(backend.download(native)))
-    kind = kind_of(out)
-    if kind is None:
-        raise TypeError(f"out is of type {type(out).__name__}; give an array of the kind of the input.")
-    if tuple(out.shape) != shape:
-        raise ValueError(f"out has shape {tuple(out.shape)}; this call writes {shape}.")
-    if kind.dtype(out) != dtype:
-        raise TypeError(f"out has dtype {kind.dtype(out)}; this call writes {dtype}: nothing is cast silently.")
-    strides = out.stride() if kind.module == "torch" else out.strides
-    if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
-        raise ValueError("out has elements that share memory (a broadcast array); give one of its own.")
+        wrap = like.kind.wrap
+        home = like.kind.home == backend.name
+        return _result(native, core, axes, lambda: wrap(native) if home else wrap(backend.download(native)))
+    kind = _checked_out(out, like, shape, dtype)
     target = kind.native(out)
-    if kind.module == "numpy":
-        if not out.flags.writeable:
-            raise ValueError("out is read-only; give a writeable array.")
-        if target is not out:
-            raise TypeError("out has foreign byte order or is misaligned; give a native array.")
-        if like.kind.module == "numpy" and np.may_share_memory(out, like.user):
-            raise ValueError("out shares memory with the input; give an array of its own.")
     if kind.home == backend.name:
-        to_backend(kind, out, backend, "out", upload=False)
-        seen = view(target, core)
+        if not kind.on(out, backend):
+            to_backend(kind, out, backend, "out", upload=False)  # raises
+        seen = view(target, core, axes)
         if seen is not None:
+            if seen.layout.overlaps:
+                raise ValueError("out has elements that share memory (a broadcast array); give one of its own.")
             return Result(target, seen, lambda: out)
         native = backend.empty(shape, dtype)
         if accumulate:
@@ -143,19 +134,44 @@ def give(
             backend.copy(target, native)
             return out
 
-    elif kind.home == "cpu" and upload:
-        native = backend.upload(np.ascontiguousarray(target)) if accumulate else backend.empty(shape, dtype)
+        return _result(native, core, axes, finish)
+    if kind.home != "cpu" or not upload:
+        to_backend(kind, out, backend, "out", upload=False)  # raises
+    native = backend.upload(np.ascontiguousarray(target)) if accumulate else backend.empty(shape, dtype)
 
-        def finish() -> Any:
-            target[...] = backend.download(native)
-            return out
+    def send_back() -> Any:
+        target[...] = backend.download(native)
+        return out
 
-    else:
-        to_backend(kind, out, backend, "out", upload=False)
-        raise AssertionError("unreachable")  # the line above raises
-    seen = view(native, core)
-    assert seen is not None
+    return _result(native, core, axes, send_back)
+
+
+def _result(native: Any, core: int, axes: int, finish: Callable[[], Any]) -> Result:
+    seen = view(native, core, axes)
+    assert seen is not None  # dense arrays always have a view
     return Result(native, seen, finish)
+
+
+def _checked_out(out: Any, like: Operand, shape: tuple[int, ...], dtype: np.dtype) -> Kind:
+    """Check kind, shape, type and memory of an output."""
+    kind = kind_of(out)
+    if kind is None:
+        raise TypeError(f"out is of type {type(out).__name__}; give an array of the kind of the input.")
+    if tuple(out.shape) != shape:
+        raise ValueError(f"out has shape {tuple(out.shape)}; this call writes {shape}.")
+    if kind.dtype(out) != dtype:
+        raise TypeError(f"out has dtype {kind.dtype(out)}; this call writes {dtype}: nothing is cast silently.")
+    if kind.home == "cpu":
+        host = kind.native(out)
+        if not host.flags.writeable:
+            raise ValueError("out is read-only; give a writeable array.")
+        if kind.module == "numpy" and host is not out:
+            raise TypeError("out has foreign byte order or is misaligned; give a native array.")
+        if any(s == 0 and n > 1 for n, s in zip(host.shape, host.strides, strict=True)):
+            raise ValueError("out has elements that share memory (a broadcast array); give one of its own.")
+        if like.kind.home == "cpu" and np.may_share_memory(host, like.kind.native(like.user)):
+            raise ValueError("out shares memory with the input; give an array of its own.")
+    return kind
 
 
 def real_dtype(array: Any, kind: Kind) -> np.dtype:

@@ -102,15 +102,21 @@ class OpenClBackend:
         cl = _cl()
         before = self.queue
         queue = next((a.queue for a in arrays if getattr(a, "queue", None) is not None), self._default)
+        if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
+            queue = self._default  # ours keeps the order; events tie it to theirs
         self._local.queue = queue
         # Others may still be writing to the arrays on queues of their own, and will wait for us in turn.
-        events = [e for a in arrays for e in getattr(a, "events", ()) if e.command_queue != queue]
-        if events:
-            cl.enqueue_barrier(queue, wait_for=events)
+        foreign = [a for a in arrays if getattr(a, "events", None) and not self._own(a)]
+        if foreign:
+            cl.enqueue_barrier(queue, wait_for=[e for a in foreign for e in a.events])
         try:
             yield
         finally:
             self._local.queue = before
+
+    def _own(self, array: Any) -> bool:
+        # An array of this queue needs no events: the queue keeps the order.
+        return bool(array.queue == self.queue)
 
     def follow(self, token: Any) -> Any:
         # A plan's memory may still be in use on the queue of the call before.
@@ -120,7 +126,7 @@ class OpenClBackend:
         return queue
 
     def mark(self, *arrays: Any) -> None:
-        tracked = [a for a in arrays if hasattr(a, "add_event")]
+        tracked = [a for a in arrays if hasattr(a, "add_event") and not self._own(a)]
         if tracked:
             done = _cl().enqueue_marker(self.queue)
             for array in tracked:

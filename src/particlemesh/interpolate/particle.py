@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from particlemesh.arrays import View
+from particlemesh.arrays import Layout, View
 from particlemesh.fused import KernelMethod, field_record, groups, kernel, values_record, vector
 from particlemesh.method import Problem
 
@@ -26,11 +26,11 @@ class Particle(KernelMethod):
         reads = problem.count * problem.window.support ** problem.mesh.ndim * problem.components
         return 0.0, 5e-6 + reads * problem.dtype.itemsize / 1.6e12  # H200, from L1 and L2
 
-    def build(self, plan: Plan, key: str, field: View, *values: View | None) -> list[Any]:
+    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         built = []
+        wanted = {"VALUE": int(values[0] is not None), "GRADIENT": int(values[1] is not None)}
         for group in groups(field):
-            width = vector(group, field, 4 if plan.dtype.itemsize == 4 else 2)
-            wanted = {"VALUE": int(values[0] is not None), "GRADIENT": int(values[1] is not None)}
+            width = vector(group, field, plan.dtype.itemsize, 4 if plan.dtype.itemsize == 4 else 2)
             run = kernel(plan, "interpolate/particle.c", "interpolate_particle", group, width, **wanted)
             built.append((run, *(values_record(group, v) for v in values), field_record(group, field, plan.axes)))
         return built
@@ -38,11 +38,11 @@ class Particle(KernelMethod):
     def apply(
         self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any
     ) -> None:
-        particles = plan.particles
-        first = (values or gradient).array
-        for run, value_layout, gradient_layout, field_layout in self.launches(plan, "", field, values, gradient):
+        particles, count = plan.particles, plan.count
+        outputs = [v.array for v in (values, gradient) if v is not None]
+        first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
+        for run, value_layout, gradient_layout, field_layout in self.launches(plan, 0, field, values, gradient):
             run(
-                8 * plan.count, particles.node, particles.fraction, field.array,
-                values.array if values else first, gradient.array if gradient else first, plan.count,
-                particles.rows, value_layout, gradient_layout, field_layout, plan.window_record, plan.jacobian_record,
+                8 * count, particles.node, particles.fraction, field.array, first, last, count, particles.rows,
+                value_layout, gradient_layout, field_layout, plan.window_record, plan.jacobian_record,
             )  # fmt: skip

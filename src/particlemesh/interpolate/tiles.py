@@ -232,7 +232,7 @@ class Tiles(Method):
         self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any
     ) -> None:
         ordering = ordering_of(plan)
-        parts = field.parts
+        parts = field.layout.parts
         if parts not in self._rows:
             self._rows[parts] = rows_of(plan.window.table, plan.axes, parts, plan.dtype)
         jacobian = None if gradient is None else plan.jacobian

@@ -212,7 +212,7 @@ class Colouring(Method):
 
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         ordering = ordering_of(plan)
-        parts = values.parts
+        parts = values.layout.parts
         if parts not in self._rows:
             self._rows[parts] = rows_of(plan.window.table, plan.axes, parts, plan.dtype)
         jacobian = plan.jacobian if gradient else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from particlemesh.arrays import View
+from particlemesh.arrays import Layout, View
 from particlemesh.fused import Group, KernelMethod, field_record, groups, kernel, values_record
 from particlemesh.method import Problem
 
@@ -79,12 +79,12 @@ class FixedPoint(KernelMethod):
             return False
         return bool(self._plan.backend.download(self._bounds(self._plan)[3])[0])
 
-    def build(self, plan: Plan, key: str, field: View, *values: View | None) -> list[Any]:
+    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         z = np.linspace(-0.5, 0.5, 257)
         weight = 1.01 * np.abs(plan.window.weights(z)).max()
         slope = 1.01 * np.abs(plan.window.derivative_weights(z)).max()
         d = plan.mesh.ndim
-        steepest = d * slope * weight ** (d - 1) if key == "gradient" else weight**d
+        steepest = d * slope * weight ** (d - 1) if kind else weight**d
         # A node is reached from at most three tiles an axis (the last may be narrow), more than once where
         # the mesh is smaller than the support.
         turns = math.prod(-(-axis.support // axis.size) for axis in plan.axes)
@@ -95,9 +95,10 @@ class FixedPoint(KernelMethod):
             sizes = [axis.size for axis in plan.axes]
             nodes = math.prod(sizes)
             x, y = sizes[1] * sizes[2] * group.parts, sizes[2] * group.parts
-            dense = View(None, 0, (group.channels, *sizes, group.parts), (nodes * group.parts, x, y, group.parts, 1))
+            strides = (nodes * group.parts, x, y, group.parts, 1)
+            dense = Layout(0, (group.channels, *sizes, group.parts), strides, 16)
             names = ("fixed_largest", "fixed_spread", "fixed_finish")
-            runs = [kernel(plan, _FILE, n, group, 1, GRADIENT=int(key == "gradient")) for n in names]
+            runs = [kernel(plan, _FILE, n, group, 1, GRADIENT=kind) for n in names]
             sums = Group(group.parts, group.channels, 0)
             built.append((
                 reals, nodes * reals, headroom, *runs, values_record(group, values[0]),
@@ -110,7 +111,7 @@ class FixedPoint(KernelMethod):
         node, rows = particles.node, particles.rows
         _, most, largest, not_finite = self._bounds(plan)
         for reals, size, headroom, find, add, finish, value_layout, sums_layout, layout in self.launches(
-            plan, "gradient" if gradient else "", field, values
+            plan, int(gradient), field, values
         ):
             sums = self._sums(plan, reals)
             plan.backend.clear(sums)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from particlemesh.arrays import View
+from particlemesh.arrays import Layout, View
 from particlemesh.fused import KernelMethod, field_record, groups, kernel, values_record, vector
 from particlemesh.method import Problem
 
@@ -26,22 +26,20 @@ class Particle(KernelMethod):
         rate = 3.5e11 if problem.dtype.itemsize == 4 else 1.0e11
         return 0.0, 5e-6 + adds / rate
 
-    def build(self, plan: Plan, key: str, field: View, *values: View | None) -> list[Any]:
+    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         # Adds of eight bytes have no vector form; single ones of neighbouring lanes meet in a sector.
         most = 4 if plan.dtype.itemsize == 4 else 1
         built = []
         for group in groups(field):
-            width = vector(group, field, most)
-            run = kernel(
-                plan, "spread/particle.c", "spread_particle", group, width, GRADIENT=int(key == "gradient")
-            )
+            width = vector(group, field, plan.dtype.itemsize, most)
+            run = kernel(plan, "spread/particle.c", "spread_particle", group, width, GRADIENT=kind)
             built.append((run, values_record(group, values[0]), field_record(group, field, plan.axes)))
         return built
 
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        particles = plan.particles
-        for run, value_layout, field_layout in self.launches(plan, "gradient" if gradient else "", field, values):
+        particles, count = plan.particles, plan.count
+        for run, value_layout, field_layout in self.launches(plan, int(gradient), field, values):
             run(
-                8 * plan.count, particles.node, particles.fraction, values.array, field.array, plan.count,
+                8 * count, particles.node, particles.fraction, values.array, field.array, count,
                 particles.rows, value_layout, field_layout, plan.window_record, plan.jacobian_record,
             )  # fmt: skip

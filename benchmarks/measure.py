@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How benchmarks measure and write: medians, one run, CSV named by device."""
+
+from __future__ import annotations
+
+import csv
+import re
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def device_slug(device: str) -> str:
+    """Return a device's name as part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+
+
+def write(name: str, device: str, rows: list[dict[str, Any]], folder: Path = RESULTS) -> Path:
+    """Write rows as CSV, named by benchmark and device."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{device_slug(device)}.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def host_median(call: Callable[[], Any], repeats: int = 7) -> float:
+    """Return the median wall time of a call that returns when it is done."""
+    call()
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+class Cuda:
+    """Times on a CUDA device by events, through CuPy."""
+
+    def __init__(self) -> None:
+        import cupy
+
+        self.cupy = cupy
+
+    def calls(self, call: Callable[[], Any], batch: int = 20, repeats: int = 7) -> float:
+        """Return the seconds of one plain call: median over batches of back-to-back calls."""
+        cupy = self.cupy
+        for _ in range(3):
+            call()
+        times = []
+        for _ in range(repeats):
+            begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+            begin.record()
+            for _ in range(batch):
+                call()
+            end.record()
+            end.synchronize()
+            times.append(cupy.cuda.get_elapsed_time(begin, end) / 1e3 / batch)
+        return statistics.median(times)
+
+    def graph(self, call: Callable[[], Any], batch: int = 10, repeats: int = 7) -> float:
+        """Return the GPU's seconds of one call: a captured graph of ``batch`` calls, replayed."""
+        cupy = self.cupy
+        call()
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            call()
+            stream.begin_capture()
+            for _ in range(batch):
+                call()
+            graph = stream.end_capture()
+            graph.launch(stream)
+            times = []
+            for _ in range(repeats):
+                begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+                begin.record(stream)
+                graph.launch(stream)
+                end.record(stream)
+                end.synchronize()
+                times.append(cupy.cuda.get_elapsed_time(begin, end) / 1e3 / batch)
+        return statistics.median(times)
+
+    def host(self, call: Callable[[], Any], calls: int = 300) -> float:
+        """Return the seconds a call keeps the host, on work small enough not to fill the queue."""
+        cupy = self.cupy
+        times = []
+        for _ in range(calls):
+            begin = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - begin)
+            if len(times) % 50 == 0:
+                cupy.cuda.get_current_stream().synchronize()
+        return statistics.median(times)
+
+
+class OpenCl:
+    """Times on an OpenCL device: batches of calls between two waits."""
+
+    def __init__(self, queue: Any) -> None:
+        self.queue = queue
+
+    def calls(self, call: Callable[[], Any], batch: int = 50, repeats: int = 7) -> float:
+        """Return the seconds of one call: median over batches of back-to-back calls."""
+        call()
+        self.queue.finish()
+        times = []
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            for _ in range(batch):
+                call()
+            self.queue.finish()
+            times.append((time.perf_counter() - begin) / batch)
+        return statistics.median(times)

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a plan holds: sizes, positions, methods and their memory. :class:`Plan` adds the values."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from particlemesh import backends, checks, operands, select
+from particlemesh.arrays import Kind
+from particlemesh.backends.base import Record
+from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
+from particlemesh.mesh import Mesh
+from particlemesh.method import Method, Problem
+from particlemesh.particles import Particles, Status
+from particlemesh.spread import METHODS as SPREAD_METHODS
+from particlemesh.stencil import axes_of
+from particlemesh.window import Window, window_of
+
+METHODS: dict[str, tuple[type[Method], ...]] = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
+
+
+class Configuration:
+    """Everything of a plan but the values: see :class:`particlemesh.Plan`."""
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        window: Window | str,
+        *,
+        dtype: Any = None,
+        components: int = 1,
+        applications: int = 1,
+        method: str = "auto",
+        interpolation: str = "auto",
+        backend: str | None = None,
+        deterministic: bool = False,
+        threads: int | None = None,
+    ) -> None:
+        if not isinstance(mesh, Mesh):
+            raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
+        self.mesh = mesh
+        self.window = window_of(window)
+        checks.enough_ghosts(mesh, self.window.support)
+        self.dtype = None if dtype is None else checks.real_type(dtype)
+        self.components = checks.integer(components, "components", 1, 2**31)
+        self.applications = checks.integer(applications, "applications", 1, 2**63)
+        self.threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
+        self.deterministic = bool(deterministic)
+        self._wanted = {"spread": method, "interpolate": interpolation}
+        for what, name in self._wanted.items():
+            checks.method_name(name, METHODS[what], "method" if what == "spread" else "interpolation")
+        self._named = backend
+        self.backend: Any = None if backend is None else backends.current(backend)
+        self.axes = axes_of(mesh, self.window)
+        self._kind: Kind | None = None
+        self.particles: Any = None
+        self._spare: Particles | None = None
+        self._methods: dict[str, Method] = {}
+        self._prepared: set[str] = set()
+        self._scratch: dict[str, Any] = {}
+        self._token: Any = None  # the stream that last worked for this plan
+        self._closed = False
+        self.shared: dict[Any, Any] = {}  # orderings, kept for one configuration
+        if self.dtype is not None:
+            self._bind(self.dtype)
+
+    # ---- lifetime -------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A recipe, never handles: the copy starts without positions.
+        options = dict(
+            dtype=None if self.dtype is None else self.dtype.name, components=self.components,
+            applications=self.applications, method=self._wanted["spread"],
+            interpolation=self._wanted["interpolate"], backend=self._named,
+            deterministic=self.deterministic, threads=self.threads,
+        )  # fmt: skip
+        return _rebuild, (type(self), self.mesh, self.window, options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the plan's memory; using it afterwards is a RuntimeError. May be called twice."""
+        self._closed = True
+        self.particles = self._spare = None
+        self._methods.clear()
+        self._scratch.clear()
+        self.shared.clear()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory the plan holds."""
+        held = [self.particles, self._spare, *self._scratch.values(), *self.shared.values()]
+        return sum(int(x.nbytes) for x in held if x is not None)
+
+    def _bind(self, dtype: np.dtype) -> None:
+        self.dtype = dtype
+        char = dtype.char
+        self.window_record = Record(f"={self.window.table.size}{char}", *self.window.table.ravel())
+        # d(node coordinate) / d(position); rows and columns of missing axes are zero.
+        slope = np.zeros((3, 3))
+        d = self.mesh.ndim
+        slope[3 - d :, 3 - d :] = np.array(self.mesh.intervals)[:, None] * self.mesh.box.inverse
+        self.jacobian_record = Record(f"=9{char}", *slope.ravel())
+        self.jacobian = np.ascontiguousarray(slope[:, 3 - d :].astype(dtype))
+
+    # ---- positions ------------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """Number of particles."""
+        return self.particles.count if self.particles is not None else 0
+
+    @property
+    def capacity(self) -> int:
+        """Particles that fit without allocation."""
+        return self.particles.rows if self.particles is not None else 0
+
+    def reserve(self, count: int) -> None:
+        """Allocate for up to ``count`` particles, so that later calls allocate nothing.
+
+        The plan must know where it runs and in which type: name ``backend`` and ``dtype``, or set
+        positions once before.
+
+        Parameters
+        ----------
+        count : int
+            Particles.
+
+        Raises
+        ------
+        ValueError
+            If backend or dtype are not known yet.
+
+        Examples
+        --------
+        >>> import particlemesh as pm
+        >>> plan = pm.Plan(pm.Mesh(16, 1.0), "cic", backend="cpu", dtype="float64")
+        >>> plan.reserve(1000)
+        >>> plan.capacity
+        1000
+        """
+        self._open()
+        count = checks.integer(count, "count", 0, 2**62)
+        if self.backend is None or self.dtype is None:
+            raise ValueError("reserve needs to know where and in which type: give Plan backend= and dtype=.")
+        with self.backend.scope():
+            if self.capacity < count:
+                held = self.particles
+                self._spare = Particles(self.backend, self.dtype, count)
+                self.particles = Particles(self.backend, self.dtype, count)
+                if held is not None:
+                    self.particles.take_over(self.backend, held)
+            for what in METHODS:
+                self._method(what).reserve(self)
+
+    def set_positions(self, positions: Any, *, check: bool = True) -> None:
+        """Take a particle configuration: everything that depends on positions only.
+
+        Parameters
+        ----------
+        positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
+            Positions in the user's length unit; any strides; never modified. Periodic axes fold any finite
+            number; an open axis takes ``[origin, origin + length]``, both ends included.
+        check : bool
+            If False, never synchronise and, after :meth:`reserve`, never allocate: particles that are not
+            finite or off an open axis get zero weight and are recorded in :attr:`status`.
+
+        Raises
+        ------
+        ValueError
+            If a position is not finite or outside an open axis (the first one is named), or the shape is
+            wrong. The plan keeps its former positions.
+        """
+        self._open()
+        kind, backend, x = operands.coordinates(
+            positions, self.mesh.ndim, self.backend, upload=self._named is not None
+        )
+        first = positions[0] if isinstance(positions, tuple) else positions
+        dtype = x.dtype if self.dtype is None else self.dtype
+        with kind.scope(first), backend.scope(*x.arrays):
+            token = backend.follow(self._token)
+            room = self._spare
+            if room is None or room.rows < x.count or not check:
+                room = self.particles if not check and self.capacity >= x.count else None
+            if room is None:
+                room = Particles(backend, dtype, max(x.count, self.capacity))
+            room.locate(backend, self.mesh, self.axes, x, self.threads)
+            if check:
+                status = room.read_status(backend)
+                if status.not_finite or status.outside:
+                    raise checks.bad_positions(status, positions, self.mesh)
+            # Nothing can fail from here on: the new configuration takes the old one's place.
+            if self.dtype is None:
+                self._bind(dtype)
+            self.backend, self._kind, self._token = backend, kind, token
+            if room is not self.particles:
+                self.particles, self._spare = room, self.particles
+            self._prepared.clear()
+            self.shared.clear()
+
+    @property
+    def status(self) -> Status:
+        """What the last :meth:`set_positions` found; waits for the device."""
+        self._ready()
+        with self.backend.scope():
+            status = self.particles.read_status(self.backend)
+        bad = sum(int(m.non_finite_values()) for m in self._methods.values())
+        return status._replace(non_finite_values=bad)
+
+    def check(self) -> None:
+        """Raise for what unchecked calls have recorded.
+
+        Raises
+        ------
+        ValueError
+            If positions were not finite or off an open axis, or values were not finite where it matters.
+        """
+        status = self.status
+        if status.not_finite or status.outside:
+            raise checks.bad_positions(status, None, self.mesh)
+        if status.non_finite_values:
+            raise ValueError("values were not all finite; the field is NaN everywhere.")
+
+    # ---- methods --------------------------------------------------------------------------------------
+
+    def problem(self) -> Problem:
+        """Return what methods are asked about."""
+        count = max(self.count, self.capacity) if not self.count else self.count
+        return Problem(
+            self.mesh, self.window, self.dtype, self.components, self.applications, count,
+            self.deterministic, self.backend,
+        )  # fmt: skip
+
+    def _method(self, what: str) -> Method:
+        method = self._methods.get(what)
+        if method is None:
+            chosen = select.choose(METHODS[what], self.problem(), self._wanted[what])
+            method = self._methods[what] = chosen()
+        return method
+
+    def _prepare(self, what: str, method: Method) -> None:
+        if what not in self._prepared:
+            method.prepare(self)
+            self._prepared.add(what)
+
+    def scratch(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return memory for a method, kept under ``name`` for its next call."""
+        held = self._scratch.get(name)
+        if held is None or held.shape != shape or held.dtype != dtype:
+            self._scratch.pop(name, None)
+            held = self._scratch[name] = self.backend.empty(shape, dtype)
+        return held
+
+    def _open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this plan is closed; make a new one.")
+
+    def _ready(self) -> None:
+        self._open()
+        if self.particles is None:
+            raise RuntimeError("this plan has no particles yet: call set_positions first.")
+
+
+def _rebuild(plan: type[Configuration], mesh: Mesh, window: Window, options: dict[str, Any]) -> Configuration:
+    return plan(mesh, window, **options)
