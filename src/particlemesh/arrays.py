@@ -99,6 +99,9 @@ class OpenClKind(Kind):
             raise ValueError("this PyOpenCL array has no queue; give it one with array.with_queue(queue).")
         return opencl.backend(array.queue.context, array.queue.device)
 
+    def on(self, array: Any, backend: Any) -> bool:
+        return backend.name == "opencl" and array.queue is not None and backend.serves(array.queue)
+
 
 class _Torch(Kind):
     module = "torch"

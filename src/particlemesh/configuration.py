@@ -251,11 +251,13 @@ class Configuration:
             self._prepared.add(what)
 
     def scratch(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return memory for a method, kept under ``name`` for its next call."""
+        """Return memory for a method, kept under ``name`` for its next call; one axis may be longer than asked."""
         held = self._scratch.get(name)
-        if held is None or held.shape != shape or held.dtype != dtype:
-            self._scratch.pop(name, None)
-            held = self._scratch[name] = self.backend.empty(shape, dtype)
+        if held is not None and held.dtype == dtype:
+            if held.shape == shape or (len(shape) == 1 == held.ndim and held.shape[0] >= shape[0]):
+                return held
+        self._scratch.pop(name, None)
+        held = self._scratch[name] = self.backend.empty(shape, dtype)
         return held
 
     def _open(self) -> None:

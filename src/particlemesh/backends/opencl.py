@@ -65,6 +65,7 @@ class OpenClBackend:
         self._default = cl.CommandQueue(context, device)
         self._local = threading.local()
         self._programs: dict[Any, Any] = {}
+        self._served: dict[int, bool] = {}
         extensions = device.extensions.split()
         if "cl_khr_int64_base_atomics" not in extensions:
             raise RuntimeError(f"{self.device} has no 64-bit atomics (cl_khr_int64_base_atomics)")
@@ -113,6 +114,13 @@ class OpenClBackend:
             yield
         finally:
             self._local.queue = before
+
+    def serves(self, queue: Any) -> bool:
+        """Return whether a queue belongs to this context and device."""
+        known = self._served.get(queue.int_ptr)
+        if known is None:
+            known = self._served[queue.int_ptr] = queue.context == self.context and queue.device == self._device
+        return known
 
     def _own(self, array: Any) -> bool:
         # An array of this queue needs no events: the queue keeps the order.

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Interpolation methods: ``METHODS`` is the list that everything else reads."""
 
+from particlemesh.interpolate.ordered import Ordered
 from particlemesh.interpolate.particle import Particle
 from particlemesh.interpolate.tiles import Tiles
 
-METHODS = (Particle, Tiles)
+METHODS = (Particle, Ordered, Tiles)

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A few neighbouring lanes per particle read its rows and add up through the warp.
-// VALUE and GRADIENT say what is wanted; both come out of one pass over the field.
+// VALUE and GRADIENT say what is wanted; both come out of one pass over the field. A group takes CHUNK
+// particles in a row: where they are ORDERED, neighbours, whose rows it then finds in its cache.
+
+#ifndef ORDERED
+#define ORDERED 0
+#define TURNS 1
+#endif
+#define AT_ONCE (GROUP_SIZE / LANES)
+#define CHUNK (TURNS * AT_ONCE)
 
 DEVICE real lanes_sum(WARP_PARAMETER warp, real x)
 {
@@ -14,18 +22,20 @@ KERNEL interpolate_particle(GLOBAL const int* RESTRICT node,       // (3, rows),
                             GLOBAL real* RESTRICT values,          // written
                             GLOBAL real* RESTRICT gradient,        // written, per user length
                             const i64 count, const i64 rows,
+                            GLOBAL const int* RESTRICT order,      // read if ORDERED
                             const Values value_layout, const Values gradient_layout,
                             const Field field_layout, const Window window, const Jacobian jacobian)
 {
     WARP(warp);
-    // Whole warps run on together: every lane takes part in the sums, also where no particle is left.
-    const i64 stop = (count * LANES + WARP_SIZE - 1) / WARP_SIZE * WARP_SIZE;
-    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < stop; k += GROUP_COUNT * GROUP_SIZE) {
-        const i64 i = k / LANES;
-        const int here = i < count;
+    // Whole groups run on together: every lane takes part in the sums, also where no particle is left.
+    for (i64 chunk = GROUP_ID; chunk * CHUNK < count; chunk += GROUP_COUNT)
+    for (int turn = 0; turn < TURNS; turn++) {
+        const i64 at = chunk * CHUNK + turn * AT_ONCE + LOCAL_ID / LANES;
+        const int here = at < count, lane = LOCAL_ID % LANES;
+        const i64 i = ORDERED && here ? order[at] : at;
         const int taken = here && node[2 * rows + (here ? i : 0)] != SKIP;
         Stencil s;
-        if (taken) stencil_of(&s, node, fraction, i, rows, (int)(k % LANES), &field_layout, &window);
+        if (taken) stencil_of(&s, node, fraction, i, rows, lane, &field_layout, &window);
 
         for (int c = 0; c < CHANNELS; c++) {
             real rows_xy[LANE_SLOTS * VECTOR]; // sum over rows of wx wy field, still to be weighted along z
@@ -81,13 +91,13 @@ KERNEL interpolate_particle(GLOBAL const int* RESTRICT node,       // (3, rows),
                 }
 #if VALUE
                 value = lanes_sum(warp, value);
-                if (here && k % LANES == 0)
+                if (here && lane == 0)
                     values[value_layout.offset + i * value_layout.particle + c * value_layout.channel
                            + p * value_layout.part] = value;
 #endif
 #if GRADIENT
                 UNROLL for (int a = 3 - SUPPORT_AXES; a < 3; a++) g[a] = lanes_sum(warp, g[a]);
-                if (here && k % LANES == 0) {
+                if (here && lane == 0) {
                     UNROLL for (int b = 3 - SUPPORT_AXES; b < 3; b++)
                         gradient[gradient_layout.offset + i * gradient_layout.particle
                                  + c * gradient_layout.channel + p * gradient_layout.part

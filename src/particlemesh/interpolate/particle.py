@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from particlemesh.arrays import Layout, View
 from particlemesh.fused import KernelMethod, field_record, groups, kernel, values_record, vector
@@ -19,6 +19,7 @@ class Particle(KernelMethod):
     name = "particle"
     cite = "guo2015"
     deterministic = True
+    file: ClassVar[str] = "interpolate/particle.c"
     order_independent = True  # a particle's value does not depend on the others
 
     @classmethod
@@ -26,12 +27,16 @@ class Particle(KernelMethod):
         reads = problem.count * problem.window.support ** problem.mesh.ndim * problem.components
         return 0.0, 5e-6 + reads * problem.dtype.itemsize / 1.6e12  # H200, from L1 and L2
 
+    def order(self, plan: Plan) -> Any:
+        """Return the order in which particles are taken; this kernel takes them as they are."""
+        return plan.particles.node
+
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         built = []
         wanted = {"VALUE": int(values[0] is not None), "GRADIENT": int(values[1] is not None)}
         for group in groups(field):
             width = vector(group, field, plan.dtype.itemsize, 4 if plan.dtype.itemsize == 4 else 2)
-            run = kernel(plan, "interpolate/particle.c", "interpolate_particle", group, width, **wanted)
+            run = kernel(plan, self.file, "interpolate_particle", group, width, **wanted)
             built.append((run, *(values_record(group, v) for v in values), field_record(group, field, plan.axes)))
         return built
 
@@ -41,8 +46,9 @@ class Particle(KernelMethod):
         particles, count = plan.particles, plan.count
         outputs = [v.array for v in (values, gradient) if v is not None]
         first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
+        order = self.order(plan)
         for run, value_layout, gradient_layout, field_layout in self.launches(plan, 0, field, values, gradient):
             run(
-                8 * count, particles.node, particles.fraction, field.array, first, last, count, particles.rows,
+                8 * count, particles.node, particles.fraction, field.array, first, last, count, particles.rows, order,
                 value_layout, gradient_layout, field_layout, plan.window_record, plan.jacobian_record,
             )  # fmt: skip

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Interpolation, particle by particle, in the order of tiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from particlemesh.binning.tile_order import tile_order
+from particlemesh.interpolate.particle import Particle
+from particlemesh.method import Problem
+
+if TYPE_CHECKING:
+    from particlemesh.plan import Plan
+
+
+class Ordered(Particle):
+    """The particle method over particles sorted by tile once: neighbours find each other's rows in the cache."""
+
+    name = "ordered"
+    file: ClassVar[str] = "interpolate/ordered.c"
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        return "2**31 particles or more" if problem.count >= 2**31 else None
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        return 12 * problem.count
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        reads = problem.count * problem.window.support ** problem.mesh.ndim * problem.components
+        # H200 (benchmarks/results/spread-nvidia-h200.csv)
+        return 3e-5 + problem.count * 8e-11, 5e-6 + reads * problem.dtype.itemsize / 3.2e12
+
+    def prepare(self, plan: Plan) -> None:
+        tile_order(plan)
+
+    def order(self, plan: Plan) -> Any:
+        return tile_order(plan).order
+
