@@ -156,6 +156,16 @@ def mul(typing, a, b):
 
 
 @intrinsic
+def add(typing, a, b):
+    """Return ``a + b``, lane by lane."""
+
+    def build(context, builder, signature, arguments):
+        return builder.fadd(*arguments)
+
+    return a(a, a), build
+
+
+@intrinsic
 def keep(typing, lanes, count):
     """Return ``lanes`` with every lane from ``count`` on set to zero, whatever it held."""
 

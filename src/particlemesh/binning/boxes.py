@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 from particlemesh.backends.jit import compiled
+from particlemesh.backends.simd import WIDTHS, add, load, splat, store
+
+_WIDTH = WIDTHS[8]
 
 
 @compiled
@@ -23,6 +26,7 @@ def add_box(tiling, parts, box, low, rows, pitch, field):
     between two of its rows along the last axis.
     """
     size = tiling.size[2]
+    zero = splat(box.dtype.type(0), _WIDTH)
     for i in range(rows[0]):
         x = row_of(tiling, 0, low[0] + i)
         for j in range(rows[1]):
@@ -36,25 +40,29 @@ def add_box(tiling, parts, box, low, rows, pitch, field):
                     z = (low[2] + k) % size
                     length = min(last - k, size - z) * parts
                     a, b = target + z * parts, source + k * parts
-                    for n in range(length):
+                    whole = length - length % 8
+                    for n in range(0, whole, 8):
+                        store(field, a + n, add(load(field, a + n, _WIDTH), load(box, b + n, _WIDTH)))
+                    for n in range(whole, length):
                         field[a + n] += box[b + n]
                     k += size - z
-            for n in range(pitch):
-                box[source + n] = 0
+            for n in range(0, pitch, 8):  # the pitch is a multiple of 8
+                store(box, source + n, zero)
 
 
 @compiled
 def copy_box(tiling, parts, field, low, rows, pitch, box):
     """Copy part of the field into the private ``box``, as `add_box` adds it; zero where there is no node."""
     size = tiling.size[2]
+    zero = splat(box.dtype.type(0), _WIDTH)
     for i in range(rows[0]):
         x = row_of(tiling, 0, low[0] + i)
         for j in range(rows[1]):
             y = row_of(tiling, 1, low[1] + j)
             target = (i * rows[1] + j) * pitch
             if x < 0 or y < 0 or not tiling.wraps[2]:
-                for n in range(pitch):
-                    box[target + n] = 0
+                for n in range(0, pitch, 8):
+                    store(box, target + n, zero)
             if x >= 0 and y >= 0:
                 source = (x * tiling.size[1] + y) * size * parts
                 k = 0 if tiling.wraps[2] else max(0, -low[2])
@@ -63,6 +71,9 @@ def copy_box(tiling, parts, field, low, rows, pitch, box):
                     z = (low[2] + k) % size
                     length = min(last - k, size - z) * parts
                     a, b = source + z * parts, target + k * parts
-                    for n in range(length):
+                    whole = length - length % 8
+                    for n in range(0, whole, 8):
+                        store(box, b + n, load(field, a + n, _WIDTH))
+                    for n in range(whole, length):
                         box[b + n] = field[a + n]
                     k += size - z

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Below so many stencil rows of particles per row of the tile's box, particles go without that box
 # (EPYC 9005, 128^3 nodes).
-SPARSE = 1.0
+SPARSE = 3.0
 
 
 class Rows(NamedTuple):
