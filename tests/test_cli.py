@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The commands: what they print fits, what is wrong is said, and a failure is an exit code."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from particlemesh import backends, cli, demo, report, survey
+from particlemesh.spread import METHODS
+
+run = CliRunner().invoke
+
+
+@pytest.fixture
+def cpu_only(monkeypatch):
+    """The processor alone: the other backends have tests of their own."""
+    monkeypatch.setattr(survey, "usable", lambda: {"cpu": backends.current("cpu")})
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A file of few charges."""
+    random = np.random.default_rng(3)
+    charges = random.normal(size=50)
+    file = tmp_path / "few.npz"
+    np.savez(file, positions=random.random((50, 3)), charges=charges - charges.mean(), box=[1.0, 1.2, 0.9])
+    return file
+
+
+def test_help_loads_no_gpu_library():
+    code = (
+        "import sys; from particlemesh.cli import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: sys.exit(bool({'cupy', 'pyopencl', 'matplotlib'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_info_tests_every_method_and_fits():
+    result = run(cli.app, ["info"])
+    assert result.exit_code == 0, result.output
+    for method in METHODS:
+        if any(backends.module(b).available() is None for b in method.backends):
+            assert method.name in result.output
+    rows = [line for line in result.output.splitlines() if line.rstrip().endswith("ok")]
+    assert rows
+    assert all(len(line) <= cli.WIDTH for line in rows)
+
+
+def test_info_tells_of_a_method_that_is_not_adjoint(monkeypatch, cpu_only):
+    class Wrong(survey.Plan):
+        def spread(self, *arguments, **options):
+            return 1.0001 * super().spread(*arguments, **options)
+
+    monkeypatch.setattr(survey, "Plan", Wrong)
+    result = run(cli.app, ["info"])
+    assert result.exit_code == 1
+    assert "FAILED" in result.output
+
+
+def test_demo_draws_and_fits(cpu_only, small, tmp_path):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "new" / "demo.png"
+    result = run(cli.app, ["demo", str(small), "--out", str(out), "--nodes", "12", "--sizes", "8,10"])
+    assert result.exit_code == 0, result.output
+    assert out.read_bytes().startswith(b"\x89PNG")
+    assert str(out) in result.output.replace("\n", "")
+    table = result.output.split("picture:")[0]
+    assert max(map(len, table.splitlines())) <= cli.WIDTH
+
+
+@pytest.mark.skipif(backends.module("opencl").available() is not None, reason="no OpenCL device")
+def test_methods_agree_on_all_backends_and_pocl_has_no_times():
+    water = demo.water()
+    few = slice(0, 300)
+    mesh = demo.pm.Mesh(shape=(12,) * 3, box=water["box"])
+    runs = survey.agreement(water["positions"][few], water["charges"][few], mesh, ("cic", "bspline4"))
+    assert all(run.passed for run in runs)
+    if survey.emulated(backends.current("opencl")):
+        assert all(run.seconds is None for run in runs if run.backend == "opencl")
+    assert all(run.seconds > 0 for run in runs if run.backend == "cpu" and run.declined is None)
+
+
+def test_a_method_that_loses_charge_is_a_failure(cpu_only, small, tmp_path, monkeypatch):
+    def broken(positions, values, mesh, windows, progress):
+        return [survey.Run("spread", "cpu", "colouring", 1e-11, dict.fromkeys(windows, 0.0), charge=1e-3)]
+
+    monkeypatch.setattr(survey, "agreement", broken)
+    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    result = run(cli.app, ["demo", str(small), "--nodes", "8"])
+    assert result.exit_code == 1
+    assert "differs by more" in result.output
+    assert "particlemesh[plot]" in result.output
+
+
+@pytest.mark.parametrize("error", [float("nan"), 1e-3])
+def test_nan_and_large_errors_do_not_pass(error):
+    assert not survey.Run("spread", "cpu", "any", 1e-11, {"cic": error}).passed
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        (None, "does not exist"),
+        (b"no archive", "cannot be read"),
+        ({"positions": np.ones((2, 3))}, "charges, box must be there too"),
+        ({"positions": np.ones((2, 2)), "charges": [1, -1], "box": [1, 1, 1]}, "(2, 2)"),
+        ({"positions": np.ones((2, 3)), "charges": [0, 0], "box": [1, 1, 1]}, "all zero"),
+        ({"positions": np.ones((2, 3)), "charges": [1, np.nan], "box": [1, 1, 1]}, "finite"),
+        ({"positions": np.ones((2, 3)), "charges": [1, -1], "box": [[1, 0.5, 0], [0, 1, 0], [0, 0, 1]]}, "diagonal"),
+    ],
+)
+def test_wrong_files_are_told_apart(tmp_path, arrays, said):
+    file = tmp_path / "some.npz"
+    if isinstance(arrays, bytes):
+        file.write_bytes(arrays)
+    elif arrays is not None:
+        np.savez(file, **arrays)
+    result = run(cli.app, ["demo", str(file)])
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("sizes", ["", "x", "4", "16,2000"])
+def test_wrong_sizes(sizes):
+    assert run(cli.app, ["demo", "--sizes", sizes]).exit_code == 2
+
+
+def test_cite_has_an_entry_for_every_method():
+    entries = cli.bibliography()
+    everything = run(cli.app, ["cite"]).output
+    for methods in survey.METHODS.values():
+        for method in methods:
+            if method.cite:
+                assert method.cite in entries
+                assert entries[method.cite] in everything
+
+
+def test_cite_narrows_to_a_method_or_a_window():
+    result = run(cli.app, ["cite", "--method", "bspline6"])
+    assert "@book{deboor" in result.output
+    assert result.output.count("@") == 1
+    wrong = run(cli.app, ["cite", "--method", "nothing"])
+    assert wrong.exit_code == 2
+    assert "m4prime" in wrong.output
