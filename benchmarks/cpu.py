@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Spreading and interpolation on the CPU beside FINUFFT, in the same run.
+
+Writes ``results/cpu-DEVICE.csv`` and prints ratios (peer's time over ours, above 1 is faster than the peer).
+Complex values in the caller's order, periodic mesh of K^3 nodes, plan reused, field cleared by both, B-spline of
+the width that FINUFFT takes for its tolerance. Calls of both alternate; the best of each counts, since
+other processes only ever add time. ``setpts`` is all that depends on positions only: locating and ordering
+here, ``Plan.setpts`` there.
+
+    python benchmarks/cpu.py [--threads 2 16] [--count 1000000] [--nodes 128] [--repeats 15]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import finufft
+import numpy as np
+
+import particlemesh as pm
+from measure import write
+from particlemesh.backends.cpu import available_threads
+from particlemesh.binning.tiles import ordering_of
+
+TOLERANCES = {4: 1e-3, 6: 1e-5}  # widths that FINUFFT 2.5.1 takes for them at upsampling 2
+
+
+def device_name() -> str:
+    """Return the processor's name."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else 'processor'} {available_threads()} threads"
+
+
+def positions(cloud: str, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return positions in the unit box: uniform, or nine tenths of them in a ball of radius 1/16."""
+    x = rng.random((count, 3))
+    if cloud == "clustered":
+        dense = rng.random(count) < 0.9
+        step = rng.standard_normal((count, 3))
+        step *= (rng.random((count, 1)) ** (1 / 3)) / (16 * np.linalg.norm(step, axis=1, keepdims=True))
+        x[dense] = 0.5 + step[dense]
+    return x % 1.0
+
+
+def best(repeats: int, *calls: Callable[[], Any]) -> list[float]:
+    """Return the shortest time of each call; they take turns."""
+    times = [math.inf] * len(calls)
+    for _ in range(repeats + 1):  # the first round warms up, and may count
+        for i, call in enumerate(calls):
+            begin = time.perf_counter()
+            call()
+            times[i] = min(times[i], time.perf_counter() - begin)
+    return times
+
+
+def measure(dtype: str, width: int, cloud: str, count: int, nodes: int, threads: int, repeats: int) -> list[dict]:
+    """Return a row for spreading and one for interpolation."""
+    rng = np.random.default_rng(1)
+    x = positions(cloud, count, rng).astype(dtype)
+    kind = np.result_type(np.dtype(dtype), np.complex64)
+    values = (rng.standard_normal(count) + 1j * rng.standard_normal(count)).astype(kind)
+    shape = (nodes,) * 3
+    plan = pm.Plan(pm.Mesh(shape, (1.0,) * 3), pm.bspline(width), dtype=dtype, components=2, threads=threads)
+
+    def set_ours() -> None:
+        plan.set_positions(x)
+        ordering_of(plan)
+
+    columns = [np.ascontiguousarray((2 * np.pi * (x[:, a] - 0.5)).astype(dtype)) for a in range(3)]
+    options = {"eps": TOLERANCES[width], "dtype": kind.name, "spreadinterponly": 1, "upsampfac": 2.0}
+    to_mesh, to_points = (finufft.Plan(direction, shape, nthreads=threads, **options) for direction in (1, 2))
+    field, result = np.empty(shape, kind), np.empty(count, kind)
+    their_field, their_result = np.empty(shape, kind), np.empty(count, kind)
+    set_seconds = best(repeats, set_ours, lambda: to_mesh.setpts(*columns))
+    to_points.setpts(*columns)
+    pairs = {
+        "spread": (lambda: plan.spread(values, out=field), lambda: to_mesh.execute(values, out=their_field)),
+        "interpolate": (lambda: plan.interpolate(field, out=result), lambda: to_points.execute(field, out=their_result)),
+    }  # fmt: skip
+    rows = []
+    for operation, calls in pairs.items():
+        ours, peer = best(repeats, *calls)
+        rows.append({
+            "operation": operation, "dtype": dtype, "width": width, "cloud": cloud, "N": count, "K": nodes,
+            "threads": threads, "ours_s": f"{ours:.4e}", "peer_s": f"{peer:.4e}", "ratio": round(peer / ours, 2),
+            "setpts_ours_s": f"{set_seconds[0]:.4e}", "setpts_peer_s": f"{set_seconds[1]:.4e}",
+        })  # fmt: skip
+        print(*rows[-1].values(), sep="\t", flush=True)
+    return rows
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, nargs="+", default=[available_threads()])
+    parser.add_argument("--count", type=int, nargs="+", default=[10**6])
+    parser.add_argument("--nodes", type=int, default=128)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--clouds", nargs="+", default=["uniform", "clustered"])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    asked = parser.parse_args()
+    rows = []
+    for count in asked.count:
+        for threads in asked.threads:
+            for cloud in asked.clouds:
+                part = [
+                    row
+                    for dtype in ("float32", "float64")
+                    for width in TOLERANCES
+                    for row in measure(dtype, width, cloud, count, asked.nodes, threads, asked.repeats)
+                ]
+                for operation in ("spread", "interpolate"):
+                    ratios = [row["ratio"] for row in part if row["operation"] == operation]
+                    mean = math.exp(sum(math.log(r) for r in ratios) / len(ratios))
+                    print(f"# {operation}, {cloud}, N {count:,}, {threads} threads: {mean:.2f} "
+                          f"(geometric mean), {min(ratios):.2f} at least")  # fmt: skip
+                rows += part
+                write("cpu", device_name(), rows, asked.out)
+
+
+if __name__ == "__main__":
+    main()
