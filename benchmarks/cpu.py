@@ -2,9 +2,9 @@
 """Spreading and interpolation on the CPU beside FINUFFT, in the same run.
 
 Writes ``results/cpu-DEVICE.csv`` and prints ratios (peer's time over ours, above 1 is faster than the peer).
-Complex values in the caller's order, periodic mesh of K^3 nodes, plan reused, field cleared by both, B-spline of
-the width that FINUFFT takes for its tolerance. Calls of both alternate; the best of each counts, since
-other processes only ever add time. ``setpts`` is all that depends on positions only: locating and ordering
+Complex values in the caller's order, periodic mesh of K^3 nodes, plan reused, field cleared by both,
+B-spline of the width that FINUFFT takes for its tolerance. Calls of both alternate; the best of each
+counts, since other processes only ever add time. ``setpts`` is all that depends on positions only: locating and ordering
 here, ``Plan.setpts`` there.
 
     python benchmarks/cpu.py [--threads 2 16] [--count 1000000] [--nodes 128] [--repeats 15]
@@ -60,7 +60,9 @@ def best(repeats: int, *calls: Callable[[], Any]) -> list[float]:
     return times
 
 
-def measure(dtype: str, width: int, cloud: str, count: int, nodes: int, threads: int, repeats: int) -> list[dict]:
+def measure(
+    dtype: str, width: int, cloud: str, count: int, nodes: int, threads: int, repeats: int
+) -> list[dict[str, Any]]:
     """Return a row for spreading and one for interpolation."""
     rng = np.random.default_rng(1)
     x = positions(cloud, count, rng).astype(dtype)
@@ -82,15 +84,17 @@ def measure(dtype: str, width: int, cloud: str, count: int, nodes: int, threads:
     to_points.setpts(*columns)
     pairs = {
         "spread": (lambda: plan.spread(values, out=field), lambda: to_mesh.execute(values, out=their_field)),
-        "interpolate": (lambda: plan.interpolate(field, out=result), lambda: to_points.execute(field, out=their_result)),
+        "interpolate": (
+            lambda: plan.interpolate(field, out=result), lambda: to_points.execute(field, out=their_result),
+        ),
     }  # fmt: skip
     rows = []
     for operation, calls in pairs.items():
         ours, peer = best(repeats, *calls)
         rows.append({
             "operation": operation, "dtype": dtype, "width": width, "cloud": cloud, "N": count, "K": nodes,
-            "threads": threads, "ours_s": f"{ours:.4e}", "peer_s": f"{peer:.4e}", "ratio": round(peer / ours, 2),
-            "setpts_ours_s": f"{set_seconds[0]:.4e}", "setpts_peer_s": f"{set_seconds[1]:.4e}",
+            "threads": threads, "ours_s": f"{ours:.4e}", "peer_s": f"{peer:.4e}",
+            "ratio": round(peer / ours, 2), "setpts_ours_s": f"{set_seconds[0]:.4e}", "setpts_peer_s": f"{set_seconds[1]:.4e}",
         })  # fmt: skip
         print(*rows[-1].values(), sep="\t", flush=True)
     return rows
