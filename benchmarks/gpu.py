@@ -141,7 +141,9 @@ def main() -> None:
                 for operation in ("spread", "interp"):
                     times = {}
                     for backend in ("cuda", "opencl"):
-                        plan, values, field, out = problem(dtype, 128, count, backend, window="bspline6", method="particle")
+                        plan, values, field, out = problem(
+                            dtype, 128, count, backend, window="bspline6", method="particle"
+                        )
                         call = (
                             (lambda: plan.spread(values, out=field))
                             if operation == "spread"

@@ -60,12 +60,7 @@ def written(entry):
     """Return an entry as a sentence."""
     people = [" ".join(reversed(name.split(", ", 1))) for name in entry.get("author", "").split(" and ")]
     parts = [", ".join(people), entry["title"]]
-    where = (
-        entry.get("journal")
-        or entry.get("booktitle")
-        or entry.get("publisher")
-        or entry.get("institution", "")
-    )
+    where = entry.get("journal") or entry.get("booktitle") or entry.get("publisher") or entry.get("institution", "")
     where = f"*{where}*" if where else ""
     if "volume" in entry and "journal" in entry:
         where += f" {entry['volume']}"

@@ -49,9 +49,7 @@ def axis_of_nodes(axes, y, count, offset, spacing, name, formula, *, image=False
         inside = 0 <= i < count
         x = (i + offset) * spacing
         colour = BLUE if inside else ORANGE if ghosts else QUIET
-        axes.plot(
-            x, y, "o", markersize=9, color=colour, markerfacecolor=colour if inside else "white", zorder=3
-        )
+        axes.plot(x, y, "o", markersize=9, color=colour, markerfacecolor=colour if inside else "white", zorder=3)
         label = str(i).replace("-", "−") if inside or ghosts else "0"
         axes.text(x, y - 0.55, label, ha="center", va="top", fontsize=9, color=colour)
 
@@ -64,9 +62,7 @@ def nodes():
     axis_of_nodes(axes, 6.4, 6, 0, 1, "periodic", "offset 0:  h = L / K", image=True)
     axis_of_nodes(axes, 4.5, 6, 0.5, 1, "periodic or open", "offset 0.5:  h = L / K")
     axis_of_nodes(axes, 2.6, 6, 0, 1.2, "open", "offset 0:  h = L / (K − 1)")
-    axis_of_nodes(
-        axes, 0.7, 6, 0, 1, "periodic with 2 ghosts", "never wraps:  K + 4 nodes are stored", ghosts=2
-    )
+    axis_of_nodes(axes, 0.7, 6, 0, 1, "periodic with 2 ghosts", "never wraps:  K + 4 nodes are stored", ghosts=2)
     for start, end, y, bend, colour, text in (
         (7, 1, -0.25, -0.3, ORANGE, "fold_ghosts adds each ghost to its image"),
         (1, 7, -1.35, 0.3, BLUE, "fill_ghosts copies the other way"),

@@ -111,9 +111,7 @@ def test_positions_that_are_not_finite_become_nan():
 def test_fractions_follow_the_documented_formula(lengths):
     box = Box(lengths, origin=0.25)
     x = np.random.default_rng(1).normal(size=(20, box.ndim))
-    expected = [
-        [sum(box.inverse[a, b] * (p[b] - 0.25) for b in range(box.ndim)) for a in range(box.ndim)] for p in x
-    ]
+    expected = [[sum(box.inverse[a, b] * (p[b] - 0.25) for b in range(box.ndim)) for a in range(box.ndim)] for p in x]
     np.testing.assert_allclose(box.fractional(x), expected, atol=1e-14)
     np.testing.assert_allclose(box.origin + box.fractional(x) @ box.matrix, x, atol=1e-14)
 

@@ -76,9 +76,7 @@ def test_wavenumbers_of_orthorhombic_boxes(shape, real):
     mesh = Mesh(shape, tuple(1.5 + a for a in range(len(shape))))
     for axis, k in enumerate(mesh.wavenumbers(real=real)):
         frequencies = np.fft.rfftfreq if real and axis == mesh.ndim - 1 else np.fft.fftfreq
-        np.testing.assert_allclose(
-            k.ravel(), 2 * np.pi * frequencies(shape[axis], mesh.spacing[axis]), rtol=1e-14
-        )
+        np.testing.assert_allclose(k.ravel(), 2 * np.pi * frequencies(shape[axis], mesh.spacing[axis]), rtol=1e-14)
         assert k.shape == tuple(k.size if a == axis else 1 for a in range(mesh.ndim))
 
 
@@ -158,9 +156,7 @@ def test_ghosts_fold_and_fill_as_an_adjoint_pair(shape, ghosts, periodic, batch,
     rng = np.random.default_rng(2)
 
     def whole_numbers(size):
-        values = rng.integers(-9, 10, size) + (
-            1j * rng.integers(-9, 10, size) if dtype is np.complex128 else 0
-        )
+        values = rng.integers(-9, 10, size) + (1j * rng.integers(-9, 10, size) if dtype is np.complex128 else 0)
         return values.astype(dtype)
 
     ghosted, plain = whole_numbers((*batch, *mesh.field_shape)), whole_numbers((*batch, *shape))

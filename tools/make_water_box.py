@@ -63,9 +63,7 @@ def equilibrated():
     barostat = openmm.MonteCarloBarostat(1.0 * unit.bar, 300 * unit.kelvin, 0)  # frequency 0: off
     barostat.setRandomNumberSeed(SEED)
     system.addForce(barostat)
-    integrator = openmm.LangevinMiddleIntegrator(
-        300 * unit.kelvin, 2.0 / unit.picosecond, STEP * unit.femtosecond
-    )
+    integrator = openmm.LangevinMiddleIntegrator(300 * unit.kelvin, 2.0 / unit.picosecond, STEP * unit.femtosecond)
     integrator.setRandomNumberSeed(SEED)
     platform = openmm.Platform.getPlatformByName("CPU")
     simulation = app.Simulation(
@@ -115,9 +113,7 @@ def coulomb(positions, charges, edge, cutoff=1.5, tolerance=1e-10):
         system.addParticle(1.0)
         force.addParticle(float(charge), 1.0, 0.0)  # no Lennard-Jones, and no exclusions are added
     system.addForce(force)
-    context = openmm.Context(
-        system, openmm.VerletIntegrator(0.001), openmm.Platform.getPlatformByName("Reference")
-    )
+    context = openmm.Context(system, openmm.VerletIntegrator(0.001), openmm.Platform.getPlatformByName("Reference"))
     context.setPositions(positions)
     state = context.getState(getEnergy=True, getForces=True)
     energy = state.getPotentialEnergy().value_in_unit(unit.kilojoule_per_mole)
@@ -144,9 +140,7 @@ def main():
         reference_energy=np.float64(energy),
         reference_forces=np.round(forces, 6),
     )
-    print(
-        f"{output.name}: {len(charges)} atoms, edge {edge} nm, {energy:.4f} kJ/mol, {output.stat().st_size} B"
-    )
+    print(f"{output.name}: {len(charges)} atoms, edge {edge} nm, {energy:.4f} kJ/mol, {output.stat().st_size} B")
 
 
 if __name__ == "__main__":

@@ -26,9 +26,7 @@ def _plural(count: int, noun: str) -> str:
 
 def _listed(value: Any) -> list[Any] | None:
     """The entries of a sequence; None for one number, also as an array without axes."""
-    scalar = (
-        not isinstance(value, Iterable) or isinstance(value, str | bytes) or getattr(value, "ndim", 1) == 0
-    )
+    scalar = not isinstance(value, Iterable) or isinstance(value, str | bytes) or getattr(value, "ndim", 1) == 0
     return None if scalar else list(value)
 
 
@@ -69,9 +67,7 @@ def per_axis(value: Any, ndim: int, what: str) -> tuple[float, ...]:
     if array.ndim == 0:
         array = np.full(ndim, array)
     if array.shape != (ndim,):
-        raise ValueError(
-            f"{what} has shape {array.shape}; give one number or {ndim}, one for each axis of the box."
-        )
+        raise ValueError(f"{what} has shape {array.shape}; give one number or {ndim}, one for each axis of the box.")
     return tuple(array.tolist())
 
 
@@ -105,9 +101,7 @@ def lattice(value: Any) -> NDArray[np.float64]:
         # Scaled to unit rows so that small units are not taken for a flat box.
         norms = np.linalg.norm(array, axis=1)
         if (norms == 0).any() or abs(np.linalg.det(array / norms[:, None])) < 1e-12:
-            raise ValueError(
-                f"box is {value!r}; its lattice vectors are linearly dependent: give independent rows."
-            )
+            raise ValueError(f"box is {value!r}; its lattice vectors are linearly dependent: give independent rows.")
         return array
     if (diagonal <= 0).any():
         raise ValueError(f"box has lengths {tuple(diagonal.tolist())}; every length must be positive.")
@@ -170,22 +164,16 @@ def real_positions(positions: Any, ndim: int) -> NDArray[np.floating]:
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
     if ndim > 1 and (array.ndim == 0 or array.shape[-1] != ndim):
-        raise ValueError(
-            f"positions has shape {array.shape}; this box has {ndim} axes, so (..., {ndim}) is needed."
-        )
+        raise ValueError(f"positions has shape {array.shape}; this box has {ndim} axes, so (..., {ndim}) is needed.")
     if ndim == 1 and array.ndim > 1 and array.shape[-1] != 1:
-        raise ValueError(
-            f"positions has shape {array.shape}; this box has 1 axis, so (n,) or (..., 1) is needed."
-        )
+        raise ValueError(f"positions has shape {array.shape}; this box has 1 axis, so (n,) or (..., 1) is needed.")
     return array
 
 
 def volume(matrix: NDArray[np.float64]) -> float:
     """Return |det matrix|, checked against overflow and underflow of float64."""
     result = (
-        abs(float(math.prod(np.diagonal(matrix).tolist())))
-        if _diagonal(matrix)
-        else abs(float(np.linalg.det(matrix)))
+        abs(float(math.prod(np.diagonal(matrix).tolist()))) if _diagonal(matrix) else abs(float(np.linalg.det(matrix)))
     )
     if not 0 < result < math.inf:
         raise ValueError(f"the box's volume is {result} in float64; choose a unit nearer to its lengths.")
@@ -200,9 +188,7 @@ def real_type(value: Any) -> np.dtype[Any]:
     """Return float32 or float64 from whatever names it."""
     dtype = np.dtype(value)
     if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise TypeError(
-            f"dtype is {dtype}; give 'float32' or 'float64' (complex values need no type of their own)."
-        )
+        raise TypeError(f"dtype is {dtype}; give 'float32' or 'float64' (complex values need no type of their own).")
     return dtype
 
 
@@ -246,9 +232,7 @@ def bad_positions(status: Any, positions: Any, mesh: Any) -> ValueError:
     low = mesh.box.origin
     high = low + mesh.box.lengths
     ranges = ", ".join(
-        f"axis {a}: [{lo:g}, {hi:g}]"
-        for a, (lo, hi) in enumerate(zip(low, high, strict=True))
-        if not mesh.periodic[a]
+        f"axis {a}: [{lo:g}, {hi:g}]" for a, (lo, hi) in enumerate(zip(low, high, strict=True)) if not mesh.periodic[a]
     )
     allowed = f"finite numbers, and within {ranges}" if ranges else "finite numbers"
     return ValueError(
@@ -261,9 +245,7 @@ def window_pieces(value: Any, name: str, most: int) -> tuple[tuple[Fraction | fl
     """Return a window's polynomials as tuples of Fractions and finite floats."""
     pieces = tuple(tuple(piece) for piece in value)
     if not 1 <= len(pieces) <= most:
-        raise ValueError(
-            f"window {name!r} has {len(pieces)} polynomials; 1 to {most} are allowed, one per node."
-        )
+        raise ValueError(f"window {name!r} has {len(pieces)} polynomials; 1 to {most} are allowed, one per node.")
     if not all(pieces):
         raise ValueError(f"window {name!r} has an empty polynomial; give (0,) for one that vanishes.")
     return tuple(tuple(_coefficient(c, name) for c in piece) for piece in pieces)
@@ -323,9 +305,7 @@ def symmetric_shape(values: NDArray[np.float64], mirror: NDArray[np.float64], na
 def divisor(total: NDArray[np.float64], height: float, name: str) -> None:
     """Check that a window can be divided by its sum or integral."""
     if np.abs(total).min() <= 1e-12 * height:
-        raise ValueError(
-            f"window {name!r}: its sum or integral vanishes and cannot be made 1; give normalise=None."
-        )
+        raise ValueError(f"window {name!r}: its sum or integral vanishes and cannot be made 1; give normalise=None.")
 
 
 def told_once(**arguments: Any) -> None:

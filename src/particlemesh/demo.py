@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from importlib.resources import files
 
 import numpy as np
-import scipy.fft  # type: ignore[import-untyped]
+import scipy.fft
 
 import particlemesh as pm
 

@@ -130,9 +130,7 @@ class Mesh:
     @property
     def field_shape(self) -> tuple[int, ...]:
         """Shape of a field: the nodes of each axis with its ghosts."""
-        return tuple(
-            lower + nodes + upper for nodes, (lower, upper) in zip(self.shape, self.ghosts, strict=True)
-        )
+        return tuple(lower + nodes + upper for nodes, (lower, upper) in zip(self.shape, self.ghosts, strict=True))
 
     @property
     def size(self) -> int:
@@ -204,9 +202,7 @@ class Mesh:
         modes = self._modes(real)
         components = []
         for b in range(self.ndim):
-            terms = [
-                2 * np.pi * self.box.inverse[a, b] * n for a, n in enumerate(modes) if self.box.inverse[a, b]
-            ]
+            terms = [2 * np.pi * self.box.inverse[a, b] * n for a, n in enumerate(modes) if self.box.inverse[a, b]]
             components.append(np.asarray(sum(terms[1:], start=terms[0])))
         return tuple(components)
 

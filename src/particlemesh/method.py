@@ -17,7 +17,6 @@ from particlemesh.mesh import Mesh
 from particlemesh.window import Window
 
 if TYPE_CHECKING:
-    from particlemesh.arrays import View
     from particlemesh.backends.base import Backend
     from particlemesh.plan import Plan
 
@@ -75,12 +74,13 @@ class Method:
     def prepare(self, plan: Plan) -> None:
         """Do what depends on the positions only."""
 
-    def apply(self, plan: Plan, values: View, field: View, **kind: Any) -> None:
-        """Spread ``values`` onto ``field`` (adding), or interpolate ``field`` into ``values``.
+    def apply(self, plan: Plan, *arrays: Any, **kind: Any) -> None:
+        """Spread: ``apply(plan, values, field)`` adds to the field. Interpolate: ``apply(plan, field, values)``.
 
-        ``values`` has shape (channels, particles, parts), ``field`` (channels, nx, ny, nz, parts), both
-        real; parts is 2 for complex numbers. Spreading takes ``gradient=True`` for the adjoint of the
-        gradient: ``values`` is then (channels, particles, axes, parts). Interpolation takes
-        ``gradient=View`` of that shape, and ``values`` may be None: value, gradient, or both in one pass.
+        Both arrays are views (``arrays.View``): ``values`` of shape (channels, particles, parts), ``field``
+        (channels, nx, ny, nz, parts), both real; parts is 2 for complex numbers. Spreading takes
+        ``gradient=True`` for the adjoint of the gradient: ``values`` is then (channels, particles, axes, parts).
+        Interpolation takes ``gradient=View`` of that shape, and ``values`` may be None: value, gradient, or
+        both in one pass.
         """
         raise NotImplementedError

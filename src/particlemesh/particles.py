@@ -28,7 +28,7 @@ class Status(NamedTuple):
         Calls whose values were not all finite, seen by methods that must know (``fixed_point``).
     """
 
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple's method of that name is not missed
     not_finite: int
     outside: int
     first_bad: int

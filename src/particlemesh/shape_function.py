@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import spherical_jn  # type: ignore[import-untyped]
+from scipy.special import spherical_jn
 
 from particlemesh import checks
 from particlemesh.polynomials import Polynomial, add, at, derivative, mirrored, multiply, trimmed
@@ -270,10 +270,7 @@ class Window:
         k = np.arange(nodes)
         # The products are reduced modulo K as integers, so that no large angle is rounded.
         return np.asarray(
-            sum(
-                v * np.cos(2 * np.pi / nodes * (k * n % nodes))
-                for n, v in zip(offsets, self(offsets), strict=True)
-            )
+            sum(v * np.cos(2 * np.pi / nodes * (k * n % nodes)) for n, v in zip(offsets, self(offsets), strict=True))
         )
 
     def moments(self, order: int) -> tuple[Polynomial, ...]:
@@ -324,9 +321,7 @@ class Window:
             else:
                 # Compared by value: coefficients of high powers may be large and cancel.
                 rounding = _ROUNDING * (1 + self.support / 2) ** m
-                vanishes = bool(
-                    np.abs(np.polyval(np.array(rest[::-1], dtype=np.float64), z)).max() <= rounding
-                )
+                vanishes = bool(np.abs(np.polyval(np.array(rest[::-1], dtype=np.float64), z)).max() <= rounding)
             if not vanishes:
                 break
             count += 1

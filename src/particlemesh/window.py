@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import chebyshev, polynomial
 from numpy.typing import NDArray
-from scipy.special import i0, i1  # type: ignore[import-untyped]
+from scipy.special import i0, i1
 
 from particlemesh import checks
 from particlemesh.polynomials import Polynomial, add, multiply, symmetric
@@ -175,9 +175,7 @@ def fitted(
         pieces = symmetric([tuple(row.tolist()) for row in table[support // 2 :]], support)
         table = np.array(pieces, dtype=np.float64)
         value_error = np.abs(polynomial.polyval(z, table.T) - values).max() / height
-        derivative_error = (
-            np.abs(polynomial.polyval(z_slopes, polynomial.polyder(table.T)) - changes).max() / height
-        )
+        derivative_error = np.abs(polynomial.polyval(z_slopes, polynomial.polyder(table.T)) - changes).max() / height
         if max(value_error, derivative_error) <= tol:
             return Window(name, pieces, cite, float(value_error), float(derivative_error))
         if max(value_error, derivative_error) < max(best[:2]):
@@ -211,9 +209,7 @@ def _columns(
     if normalise is None:
         return raw, raw_slopes
     integral = float((sample.sum(axis=0) * weights).sum() / 2)
-    checks.divisor(
-        np.array(integral) if normalise == "integral" else sample.sum(axis=0), np.abs(sample).max(), name
-    )
+    checks.divisor(np.array(integral) if normalise == "integral" else sample.sum(axis=0), np.abs(sample).max(), name)
     if normalise == "integral":
         return lambda z: raw(z) / integral, lambda z: raw_slopes(z) / integral
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,16 +51,16 @@ def _stamps(function: Callable) -> set[tuple[str, int, int]]:
     Numba looks at the function's own file only and would keep old code of what it calls.
     """
     files = {function.__code__.co_filename}
-    stamps = set()
+    stamps: set[tuple[str, int, int]] = set()
     for name in function.__code__.co_names:
-        used = function.__globals__.get(name)
+        used: Any = function.__globals__.get(name)
         if isinstance(used, Dispatcher):
             stamps |= getattr(used, "source_stamps", set())
         elif hasattr(used, "_defn"):  # an intrinsic
             files.add(used._defn.__code__.co_filename)
     for file in files:
-        facts = os.stat(file)
-        stamps.add((os.path.basename(file), facts.st_mtime_ns, facts.st_size))
+        facts = Path(file).stat()
+        stamps.add((Path(file).name, facts.st_mtime_ns, facts.st_size))
     return stamps
 
 

@@ -9,6 +9,7 @@ for the name at each compilation, so the name is put right there.
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 from typing import Any
 
 _WORDS = 200  # of PoCL's device record that are looked at; the name is among the first 100
@@ -17,7 +18,7 @@ _names: list[Any] = []  # the record points at them
 
 def _readable() -> list[tuple[int, int]]:
     regions = []
-    with open("/proc/self/maps") as maps:
+    with Path("/proc/self/maps").open() as maps:
         for line in maps:
             span, rights = line.split()[:2]
             if rights.startswith("r"):
@@ -36,7 +37,7 @@ def repair(cl: Any, device: Any) -> None:
             raise
     else:
         return
-    with open("/proc/cpuinfo") as info:
+    with Path("/proc/cpuinfo").open() as info:
         flags = next((line for line in info if line.startswith("flags")), "")
     # x86-64-v3 is AVX2, FMA, BMI; clang takes these names for any processor.
     modern = {"avx2", "fma", "bmi2"} <= set(flags.split())

@@ -52,7 +52,8 @@ def _pointer(context: Any, builder: ir.IRBuilder, array_type: types.Array, array
 
 
 def _size(array_type: types.Array) -> int:
-    return array_type.dtype.bitwidth // 8
+    real: Any = array_type.dtype
+    return real.bitwidth // 8
 
 
 def _splat(builder: ir.IRBuilder, scalar: Any, count: int) -> Any:

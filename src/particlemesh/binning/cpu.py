@@ -22,7 +22,7 @@ class Sorted(NamedTuple):
     rank: np.ndarray  # (N,): rank[order[k]] = k; -1 for a negative key
 
 
-def index_type(count: int) -> type:
+def index_type(count: int) -> type[np.signedinteger]:
     """Return the narrowest type that indexes ``count`` things."""
     return np.int32 if count < 2**31 else np.int64
 

@@ -37,7 +37,7 @@ class FixedPoint(KernelMethod):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        adds = problem.count * problem.window.support ** problem.mesh.ndim * problem.components
+        adds = problem.count * problem.window.support**problem.mesh.ndim * problem.components
         nodes = math.prod(problem.mesh.field_shape) * problem.components
         # H200: 64-bit adds; clearing, reading and writing the mesh (benchmarks/results/spread-nvidia-h200.csv)
         return 1e-5, 2e-5 + adds / 1.0e11 + nodes * 24 / 3e12
@@ -55,7 +55,7 @@ class FixedPoint(KernelMethod):
         # stencils by tile; the most of them; bits of the largest value; whether one was not finite
         whole = np.dtype(np.uint32)
         singles = (plan.scratch(f"fixed.{name}", (1,), whole) for name in ("most", "largest", "not_finite"))
-        return (plan.scratch("fixed.tiles", _tiles(plan), whole), *singles)  # type: ignore[return-value]
+        return (plan.scratch("fixed.tiles", _tiles(plan), whole), *singles)
 
     def _sums(self, plan: Plan, reals: int) -> Any:
         return plan.scratch("fixed.sums", (reals * math.prod(plan.mesh.field_shape),), np.dtype(np.uint64))
@@ -122,4 +122,3 @@ class FixedPoint(KernelMethod):
                 value_layout, sums_layout, plan.window_record, plan.jacobian_record,
             )  # fmt: skip
             finish(size, sums, field.array, most, largest, not_finite, headroom, size, layout)
-
