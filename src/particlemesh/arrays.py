@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-_NOTHING: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+NOTHING: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+CUPY_ARRAY: type | None = None  # set when CuPy is loaded
 REALS = {"f": 4, "d": 8, "F": 4, "D": 8}  # bytes of a real, by dtype character
 
 
@@ -52,7 +53,7 @@ class Kind:
 
     def scope(self, array: Any) -> contextlib.AbstractContextManager[Any]:
         """Enter the stream the array's library works on, where it is not the backend's own."""
-        return _NOTHING
+        return NOTHING
 
 
 class NumPyKind(Kind):
@@ -224,7 +225,7 @@ def view(array: Any, core: int, axes: int) -> View | None:
     ``axes`` is how many axes the core shall have: missing ones come first, one element thick.
     """
     offset = getattr(array, "offset", 0)  # PyOpenCL's, in bytes; others point at the first element
-    address = offset if array.__class__ is not _cupy_array() else array.data.ptr
+    address = array.data.ptr if array.__class__ is CUPY_ARRAY else offset
     layout = _layout(array.shape, array.strides, array.dtype.char, core, axes, offset, address & 15)
     return None if layout is None else View(array, layout)
 
@@ -254,8 +255,3 @@ def _layout(
     shape = (channels, *(1,) * missing, *shape[batch:], parts)
     alignment = low_bits & -low_bits or 16
     return Layout(offset // bytes_of_real, shape, (*(s // bytes_of_real for s in strides), 1), alignment)
-
-
-def _cupy_array() -> type | None:
-    module = sys.modules.get("cupy")
-    return None if module is None else module.ndarray

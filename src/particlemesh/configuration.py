@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,6 +21,8 @@ from particlemesh.stencil import axes_of
 from particlemesh.window import Window, window_of
 
 METHODS: dict[str, tuple[type[Method], ...]] = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
+
+MOST_TAPES = 64  # a few kilobytes each
 
 
 class Configuration:
@@ -55,12 +58,14 @@ class Configuration:
         self._named = backend
         self.backend: Any = None if backend is None else backends.current(backend)
         self.axes = axes_of(mesh, self.window)
+        self._shape = mesh.field_shape
         self._kind: Kind | None = None
         self.particles: Any = None
         self._spare: Particles | None = None
         self._methods: dict[str, Method] = {}
         self._prepared: set[str] = set()
         self._scratch: dict[str, Any] = {}
+        self._tapes: dict[Any, Any] = {}  # of calls for arrays that came before
         self._token: Any = None  # the stream that last worked for this plan
         self._closed = False
         self.shared: dict[Any, Any] = {}  # orderings, kept for one configuration
@@ -91,6 +96,7 @@ class Configuration:
         self.particles = self._spare = None
         self._methods.clear()
         self._scratch.clear()
+        self._tapes.clear()
         self.shared.clear()
 
     @property
@@ -203,6 +209,7 @@ class Configuration:
             if room is not self.particles:
                 self.particles, self._spare = room, self.particles
             self._prepared.clear()
+            self._tapes.clear()
             self.shared.clear()
 
     @property
@@ -257,8 +264,31 @@ class Configuration:
             if held.shape == shape or (len(shape) == 1 == held.ndim and held.shape[0] >= shape[0]):
                 return held
         self._scratch.pop(name, None)
+        self._tapes.clear()  # they hold the old memory's addresses
         held = self._scratch[name] = self.backend.empty(shape, dtype)
         return held
+
+    def _again(self, key: Any, call: Callable[[], Any], result: Any) -> Any:
+        """Make a call; from the second time for the same arrays on, play what the device got for it."""
+        if key is None:
+            return call()
+        backend = self.backend
+        tape = self._tapes.get(key)
+        if tape:
+            with backend.scope():
+                self._token = backend.follow(self._token)
+                tape.play(self._token.ptr)
+            return result
+        if key not in self._tapes:  # most arrays come once; a tape is made for those that come again
+            if len(self._tapes) > MOST_TAPES:
+                self._tapes.clear()
+            self._tapes[key] = None
+            return call()
+        with backend.taping() as tape:
+            returned = call()
+        if tape.complete and key in self._tapes:
+            self._tapes[key] = tape
+        return returned
 
     def _open(self) -> None:
         if self._closed:

@@ -15,6 +15,10 @@ from particlemesh.backends.base import Backend
 from particlemesh.particles import Coordinates
 
 
+# The complex type of each precision.
+COMPLEX = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
+
+
 @dataclass(slots=True)
 class Operand:
     """An input: the user's array, its kind, and the view that methods read."""
@@ -70,7 +74,7 @@ def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
     came = np.dtype(native.dtype)
     if came.kind not in "biufc":
         raise TypeError(f"{what} has dtype {came}; numbers are needed.")
-    wanted = np.result_type(dtype, np.complex64) if came.kind == "c" else dtype
+    wanted = COMPLEX[dtype] if came.kind == "c" else dtype
     if came == wanted:
         return native
     if came.kind in "fc" and came.itemsize > wanted.itemsize:
@@ -88,12 +92,12 @@ def take(
     kind = kind_of(array)
     if kind is None:
         kind, array = adopt(array, what)
-    shape = tuple(array.shape)
+    shape = array.shape if array.shape.__class__ is tuple else tuple(array.shape)
     batch = len(shape) - len(core)
     if batch < 0 or shape[batch:] != core:
         checks.trailing_shape(shape, core, what)
     native = to_backend(kind, array, backend, what, upload=upload)
-    if native.dtype is not dtype:  # NumPy's types of native byte order are singletons
+    if native.dtype is not dtype and native.dtype is not COMPLEX[dtype]:  # NumPy's native types are singletons
         native = _promoted(native, dtype, what)
     seen = view(native, len(core), axes)
     if seen is None:
@@ -157,9 +161,9 @@ def _checked_out(out: Any, like: Operand, shape: tuple[int, ...], dtype: np.dtyp
     kind = kind_of(out)
     if kind is None:
         raise TypeError(f"out is of type {type(out).__name__}; give an array of the kind of the input.")
-    if tuple(out.shape) != shape:
+    if out.shape != shape and tuple(out.shape) != shape:
         raise ValueError(f"out has shape {tuple(out.shape)}; this call writes {shape}.")
-    if kind.dtype(out) != dtype:
+    if out.dtype is not dtype and kind.dtype(out) != dtype:
         raise TypeError(f"out has dtype {kind.dtype(out)}; this call writes {dtype}: nothing is cast silently.")
     if kind.home == "cpu":
         host = kind.native(out)

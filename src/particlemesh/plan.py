@@ -79,7 +79,9 @@ class Plan(Configuration):
         array (..., *mesh.field_shape)
             Of the kind, device and type of ``values``; not divided by any volume.
         """
-        return self._spread(values, (self.count,), out, accumulate, gradient=False)
+        self._ready()
+        key = None if out is None else self.backend.signature((0, accumulate), values, out)
+        return self._again(key, lambda: self._spread(values, (self.count,), out, accumulate, gradient=False), out)
 
     def spread_gradient(self, vectors: Any, *, out: Any = None, accumulate: bool = False) -> Any:
         """Spread vectors against the window's slope: the exact adjoint of :meth:`gradient`.
@@ -95,10 +97,12 @@ class Plan(Configuration):
         -------
         array (..., *mesh.field_shape)
         """
-        return self._spread(vectors, (self.count, self.mesh.ndim), out, accumulate, gradient=True)
+        self._ready()
+        core = (self.count, self.mesh.ndim)
+        key = None if out is None else self.backend.signature((1, accumulate), vectors, out)
+        return self._again(key, lambda: self._spread(vectors, core, out, accumulate, gradient=True), out)
 
     def _spread(self, values: Any, core: tuple[int, ...], out: Any, accumulate: bool, gradient: bool) -> Any:
-        self._ready()
         if accumulate and out is None:
             raise ValueError("accumulate=True adds to out: give out=.")
         backend, upload, mesh = self.backend, self._named is not None, self.mesh
@@ -107,7 +111,7 @@ class Plan(Configuration):
         with came.kind.scope(values), backend.scope(came.native, out):
             self._token = backend.follow(self._token)
             result = operands.give(
-                out, came, came.batch + mesh.field_shape, mesh.ndim, 3, backend, accumulate=accumulate, upload=upload
+                out, came, came.batch + self._shape, mesh.ndim, 3, backend, accumulate=accumulate, upload=upload
             )
             method = self._method("spread")
             self._prepare("spread", method)
@@ -131,7 +135,9 @@ class Plan(Configuration):
         -------
         array (..., N)
         """
-        return self._interpolate(field, True, False, out)[0]
+        self._ready()
+        key = None if out is None else self.backend.signature(2, field, out)
+        return self._again(key, lambda: self._interpolate(field, True, False, out)[0], out)
 
     def gradient(self, field: Any, *, out: Any = None) -> Any:
         """Interpolate a field's gradient at the particles, per user length unit.
@@ -145,20 +151,23 @@ class Plan(Configuration):
         -------
         array (..., N, d)
         """
-        return self._interpolate(field, False, True, out)[1]
+        self._ready()
+        key = None if out is None else self.backend.signature(3, field, out)
+        return self._again(key, lambda: self._interpolate(field, False, True, out)[1], out)
 
     def value_and_gradient(self, field: Any, *, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
         """Interpolate value and gradient in one pass; see :meth:`interpolate` and :meth:`gradient`."""
-        values, gradient = self._interpolate(field, True, True, out)
-        return values, gradient
-
-    def _interpolate(self, field: Any, value: bool, gradient: bool, out: Any) -> tuple[Any, Any]:
         self._ready()
-        backend, upload, mesh = self.backend, self._named is not None, self.mesh
-        outs = out if value and gradient and out is not None else (out, out)
+        outs = (None, None) if out is None else tuple(out)
         if len(outs) != 2:
             raise ValueError(f"out has {len(outs)} arrays; value and gradient need two.")
-        came = operands.take(field, mesh.field_shape, 3, self.dtype, backend, "field", upload=upload)
+        key = None if out is None else self.backend.signature(4, field, *outs)
+        return self._again(key, lambda: self._interpolate(field, True, True, outs), outs)
+
+    def _interpolate(self, field: Any, value: bool, gradient: bool, out: Any) -> tuple[Any, Any]:
+        backend, upload, mesh = self.backend, self._named is not None, self.mesh
+        outs = out if value and gradient else (out, out)
+        came = operands.take(field, self._shape, 3, self.dtype, backend, "field", upload=upload)
         with came.kind.scope(field), backend.scope(came.native, *outs):
             self._token = backend.follow(self._token)
 

@@ -62,6 +62,10 @@ class Backend(Protocol):
         """Tell arrays that keep track of their users that work on them was submitted."""
         ...
 
+    def signature(self, what: Any, *arrays: Any) -> Any:
+        """Return what tells one call from another where calls can be taped and played again, else None."""
+        ...
+
     def kernel(self, file: str, name: str, defines: dict[str, Any]) -> Kernel:
         """Compile ``name`` of the package's kernel ``file``; compiled kernels are cached."""
         ...

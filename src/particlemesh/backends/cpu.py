@@ -189,6 +189,9 @@ class CpuBackend:
     def mark(self, *arrays: Any) -> None:
         """Calls return when their work is done."""
 
+    def signature(self, what: Any, *arrays: Any) -> None:
+        """Calls are not taped."""
+
     def kernel(self, file: str, name: str, defines: dict[str, Any]) -> Any:
         raise RuntimeError("the CPU runs compiled functions, not kernels; its methods are their own.")
 

@@ -7,10 +7,13 @@ import contextlib
 import ctypes
 import functools
 import struct
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from particlemesh import arrays as kinds
 from particlemesh.backends import source
 from particlemesh.backends.base import CompilationError
 
@@ -21,54 +24,97 @@ OPTIONS = ("--std=c++17",)
 def _cupy() -> Any:
     import cupy
 
+    kinds.CUPY_ARRAY = cupy.ndarray
     return cupy
+
+
+class ParameterBlock:
+    """A launch's packed parameters, and the list by which the driver finds them."""
+
+    def __init__(self, size: int) -> None:
+        self.buffer = ctypes.create_string_buffer(size)
+        self._size = ctypes.c_size_t(size)
+        # CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, end
+        self._list = (ctypes.c_void_p * 5)(1, ctypes.addressof(self.buffer), 2, ctypes.addressof(self._size), 0)
+        self.pointer = ctypes.addressof(self._list)
+
+
+class Tape:
+    """What one call submitted, to be submitted again for the same arrays at the price of the driver alone."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Any, ...]] = []
+        self.complete = True  # False once something was submitted that is not on the tape
+
+    def play(self, stream: int) -> None:
+        cuda = _cupy().cuda
+        launch, clear = cuda.driver.launchKernel, cuda.runtime.memsetAsync
+        for entry in self.launches:
+            if len(entry) == 2:
+                clear(entry[0], 0, entry[1], stream)
+            else:
+                function, groups, size, local_bytes, block = entry
+                launch(function, groups, 1, 1, size, 1, 1, local_bytes, stream, 0, block.pointer)
 
 
 class CudaKernel:
     """A compiled kernel. Arguments are packed in one go: a launch costs a few microseconds of host time."""
 
-    def __init__(self, raw: Any, group_size: int, most_groups: int) -> None:
+    def __init__(self, owner: CudaBackend, raw: Any, group_size: int, most_groups: int) -> None:
         cupy = _cupy()
+        self._owner = owner
         self._raw = raw  # keeps the module loaded
         self._function = raw.kernel.ptr
         self._group_size = group_size
         self._most_groups = most_groups
         self._launch = cupy.cuda.driver.launchKernel
         self._stream = cupy.cuda.get_current_stream
+        self._array = cupy.ndarray
         self._packer: struct.Struct | None = None
+        self._records: tuple[Any, ...] = ()
         self._local_bytes = 0
 
-    def _layout(self, arguments: tuple[Any, ...]) -> struct.Struct:
-        # Natural alignment, as the compiler lays out the parameters.
-        layout, offset = "=", 0
-        for argument in arguments:
-            size, alignment = (len(argument), argument.alignment) if isinstance(argument, bytes) else (8, 8)
-            pad = -offset % alignment
-            layout += f"{pad}x" if pad else ""
-            layout += f"{size}s" if isinstance(argument, bytes) else "q"
-            offset += pad + size
-        self._buffer = ctypes.create_string_buffer(offset)
-        self._size = ctypes.c_size_t(offset)
-        # CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, end
-        self._extra = (ctypes.c_void_p * 5)(
-            1, ctypes.addressof(self._buffer), 2, ctypes.addressof(self._size), 0
-        )
-        self._extra_pointer = ctypes.addressof(self._extra)
-        return struct.Struct(layout)
+    def _lay_out(self, arguments: tuple[Any, ...]) -> int:
+        """Work out where the compiler puts the parameters; records come last. Return how many come before."""
+        leading = next((n for n, a in enumerate(arguments) if isinstance(a, bytes)), len(arguments))
+        offset = 8 * leading
+        self._places = []
+        for record in arguments[leading:]:
+            offset += -offset % record.alignment
+            self._places.append(offset)
+            offset += len(record)
+        self._block = ParameterBlock(offset)
+        self._buffer, self._extra_pointer = self._block.buffer, self._block.pointer
+        self._leading = leading
+        self._packer = struct.Struct(f"={leading}q")
+        return leading
+
+    def _parameters(self) -> ParameterBlock:
+        copy = ParameterBlock(len(self._buffer))
+        copy.buffer[:] = self._buffer[:]
+        return copy
 
     def __call__(self, items: int, *arguments: Any, local_bytes: int = 0) -> None:
-        plain = [a if isinstance(a, (int, bytes)) else a.data.ptr for a in arguments]
-        if self._packer is None:
-            self._packer = self._layout(arguments)
+        leading = self._leading if self._packer is not None else self._lay_out(arguments)
+        array = self._array
+        plain = [a.data.ptr if a.__class__ is array else a for a in arguments[:leading]]
+        self._packer.pack_into(self._buffer, 0, *plain)  # type: ignore[union-attr]
+        records = arguments[leading:]
+        if records != self._records:  # identity first: the same objects cost nothing
+            for place, record in zip(self._places, records, strict=True):
+                self._buffer[place : place + len(record)] = record
+            self._records = records
         if local_bytes > 48 * 1024 and local_bytes > self._local_bytes:
             self._raw.max_dynamic_shared_size_bytes = local_bytes
             self._local_bytes = local_bytes
-        self._packer.pack_into(self._buffer, 0, *plain)
         groups = min(-(-items // self._group_size), self._most_groups)
         self._launch(
             self._function, groups, 1, 1, self._group_size, 1, 1, local_bytes,
             self._stream().ptr, 0, self._extra_pointer,
         )  # fmt: skip
+        tape = self._owner.tape
+        if tape is not None:
+            tape.launches.append((self._function, groups, self._group_size, local_bytes, self._parameters()))
 
 
 class CudaBackend:
@@ -80,25 +126,54 @@ class CudaBackend:
     def __init__(self, device: int) -> None:
         cupy = _cupy()
         self.ordinal = device
+        self._get_device = cupy.cuda.runtime.getDevice
+        self._get_stream = cupy.cuda.get_current_stream
         with cupy.cuda.Device(device):
             properties = cupy.cuda.runtime.getDeviceProperties(device)
         self.device = properties["name"].decode()
         self.compute = properties["major"] * 10 + properties["minor"]
         self.units = properties["multiProcessorCount"]
         self._programs: dict[Any, Any] = {}
+        self._tapes = threading.local()  # a tape belongs to one call of one thread
+
+    def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
+        """Return what tells one call from another, or None if such calls are not taped."""
+        key = [what]
+        for array in arrays:
+            if array.__class__ is not kinds.CUPY_ARRAY:
+                return None
+            key += array.data.ptr, array.shape, array.strides, array.dtype.char
+        return tuple(key)
+
+    @property
+    def tape(self) -> Tape | None:
+        """The tape that records what is submitted, if one does."""
+        return getattr(self._tapes, "tape", None)
+
+    @contextlib.contextmanager
+    def taping(self) -> Iterator[Tape]:
+        """Record what is submitted."""
+        tape = self._tapes.tape = Tape()
+        try:
+            yield tape
+        finally:
+            self._tapes.tape = None
+
+    def _untaped(self) -> None:
+        if self.tape is not None:
+            self.tape.complete = False
 
     def facts(self) -> dict[str, int]:
         return {"HAS_FLOAT_ATOMIC": 1, "HAS_VECTOR_ATOMIC": int(self.compute >= 90), "HAS_FP64": 1, "HAS_WARP": 1}
 
     def scope(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
-        cupy = _cupy()
-        if cupy.cuda.runtime.getDevice() == self.ordinal:
-            return contextlib.nullcontext()
-        return cupy.cuda.Device(self.ordinal)
+        if self._get_device() == self.ordinal:
+            return kinds.NOTHING
+        return _cupy().cuda.Device(self.ordinal)
 
     def follow(self, token: Any) -> Any:
         # A plan's memory may still be in use on the stream of the call before.
-        stream = _cupy().cuda.get_current_stream()
+        stream = self._get_stream()
         if token is not None and token.ptr != stream.ptr:
             stream.wait_event(token.record())
         return stream
@@ -120,19 +195,24 @@ class CudaBackend:
                 raise CompilationError(f"{file} for {self.device}", str(error), code) from error
             self._programs[key] = module
         raw = module.get_function(name)
-        return CudaKernel(raw, self.group_size, 2**31 - 1)
+        return CudaKernel(self, raw, self.group_size, 2**31 - 1)
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
         return _cupy().empty(shape, dtype)
 
     def clear(self, array: Any) -> None:
-        if array.flags.c_contiguous or array.flags.f_contiguous:
+        flags = array.flags
+        if flags.c_contiguous or flags.f_contiguous:
             array.data.memset_async(0, array.nbytes)
+            if self.tape is not None:
+                self.tape.launches.append((array.data.ptr, array.nbytes))
         else:
             array.fill(0)
+            self._untaped()
 
     def copy(self, target: Any, source_array: Any) -> None:
         _cupy().copyto(target, source_array)
+        self._untaped()
 
     def upload(self, array: np.ndarray) -> Any:
         return _cupy().asarray(array)

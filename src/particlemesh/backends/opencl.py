@@ -35,16 +35,17 @@ class OpenClKernel:
         self._owner = owner
         self._kernel = _cl().Kernel(program, name)
         self._enqueue = _cl().enqueue_nd_range_kernel
+        self._known: list[Any] = []  # the arguments as they are set
 
     def __call__(self, items: int, *arguments: Any, local_bytes: int = 0) -> None:
         kernel, group = self._kernel, self._owner.group_size
+        known = self._known or [self] * len(arguments)
         for n, argument in enumerate(arguments):
-            if isinstance(argument, int):
-                kernel.set_arg(n, np.int64(argument))
-            elif isinstance(argument, bytes):
-                kernel.set_arg(n, argument)
-            else:
-                kernel.set_arg(n, argument.base_data)
+            value = argument if isinstance(argument, (int, bytes)) else argument.base_data
+            if value is not known[n]:  # setting an argument costs a microsecond
+                kernel.set_arg(n, np.int64(value) if isinstance(value, int) else value)
+                known[n] = value
+        self._known = known
         if local_bytes:
             kernel.set_arg(len(arguments), _cl().LocalMemory(local_bytes))
         groups = min(-(-items // group), self._owner.most_groups)
@@ -139,6 +140,9 @@ class OpenClBackend:
             done = _cl().enqueue_marker(self.queue)
             for array in tracked:
                 array.add_event(done)
+
+    def signature(self, what: Any, *arrays: Any) -> None:
+        """Calls are not taped."""
 
     def kernel(self, file: str, name: str, defines: dict[str, Any]) -> OpenClKernel:
         key = (file, tuple(defines.items()))

@@ -59,14 +59,15 @@ DEVICE real slope_of(PRIVATE const Window* window, int j, real z)
 
 // ------------------------------------------------------------------------------------------------------
 // A stencil is cut into rows along z, a row into slots of VECTOR reals that start at multiples of VECTOR.
-// LANES neighbouring lanes share a particle: LANES_Z of them take the slots, LANES_Y take every LANES_Y-th
-// row, so that the lanes of one instruction touch whole memory sectors.
+// Up to LANES_ALL neighbouring lanes share a particle: up to LANES_ROW of them take the slots of a row, the
+// others every so many rows, so that the lanes of one instruction touch whole memory sectors.
 
 #define ROW (SUPPORT_Z * PARTS)
 #define SLACK (VECTOR > PARTS ? VECTOR - PARTS : 0)
 #define SLOTS ((ROW + SLACK + VECTOR - 1) / VECTOR)
-#define LANES_Z (SLOTS >= 3 ? 4 : SLOTS)
-#define LANES_Y (SUPPORT_Y == 1 ? 1 : 8 / LANES_Z)
+#define SLOTS_POWER (SLOTS > 4 ? 8 : SLOTS > 2 ? 4 : SLOTS) // SLOTS or more
+#define LANES_Z (SLOTS_POWER < LANES_ROW ? SLOTS_POWER : LANES_ROW)
+#define LANES_Y (SUPPORT_Y == 1 ? 1 : LANES_ALL / LANES_Z)
 #define LANES (LANES_Z * LANES_Y)
 #define LANE_SLOTS ((SLOTS + LANES_Z - 1) / LANES_Z)
 #define LANE_ROWS ((SUPPORT_Y + LANES_Y - 1) / LANES_Y)

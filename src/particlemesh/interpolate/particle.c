@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A few neighbouring lanes per particle read its rows and add up through the warp.
-// VALUE and GRADIENT say what is wanted; both come out of one pass over the field. A group takes CHUNK
-// particles in a row: where they are ORDERED, neighbours, whose rows it then finds in its cache.
+// VALUE and GRADIENT say what is wanted; both come out of one pass over the field. ORDERED particles are
+// taken in the order of tiles, so that the particles of a group are neighbours.
 
 #ifndef ORDERED
 #define ORDERED 0
-#define TURNS 1
 #endif
-#define AT_ONCE (GROUP_SIZE / LANES)
-#define CHUNK (TURNS * AT_ONCE)
 
 DEVICE real lanes_sum(WARP_PARAMETER warp, real x)
 {
@@ -28,9 +25,9 @@ KERNEL interpolate_particle(GLOBAL const int* RESTRICT node,       // (3, rows),
 {
     WARP(warp);
     // Whole groups run on together: every lane takes part in the sums, also where no particle is left.
-    for (i64 chunk = GROUP_ID; chunk * CHUNK < count; chunk += GROUP_COUNT)
-    for (int turn = 0; turn < TURNS; turn++) {
-        const i64 at = chunk * CHUNK + turn * AT_ONCE + LOCAL_ID / LANES;
+    const i64 stop = (count * LANES + GROUP_SIZE - 1) / GROUP_SIZE * GROUP_SIZE;
+    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < stop; k += GROUP_COUNT * GROUP_SIZE) {
+        const i64 at = k / LANES;
         const int here = at < count, lane = LOCAL_ID % LANES;
         const i64 i = ORDERED && here ? order[at] : at;
         const int taken = here && node[2 * rows + (here ? i : 0)] != SKIP;

@@ -12,6 +12,10 @@ from particlemesh.method import Problem
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
+# Lanes of a particle, and of one row of its stencil: fastest on an H200 of 1, 2, 4, 8 and their products
+# (complex, both precisions, supports 4 and 6).
+LANES = {"LANES_ALL": 4, "LANES_ROW": 2}
+
 
 class Particle(KernelMethod):
     """Each particle's stencil read by a few neighbouring lanes, no preparation."""
@@ -36,7 +40,7 @@ class Particle(KernelMethod):
         wanted = {"VALUE": int(values[0] is not None), "GRADIENT": int(values[1] is not None)}
         for group in groups(field):
             width = vector(group, field, plan.dtype.itemsize, 4 if plan.dtype.itemsize == 4 else 2)
-            run = kernel(plan, self.file, "interpolate_particle", group, width, **wanted)
+            run = kernel(plan, self.file, "interpolate_particle", group, width, **wanted, **LANES)
             built.append((run, *(values_record(group, v) for v in values), field_record(group, field, plan.axes)))
         return built
 
@@ -49,6 +53,6 @@ class Particle(KernelMethod):
         order = self.order(plan)
         for run, value_layout, gradient_layout, field_layout in self.launches(plan, 0, field, values, gradient):
             run(
-                8 * count, particles.node, particles.fraction, field.array, first, last, count, particles.rows, order,
+                LANES["LANES_ALL"] * count, particles.node, particles.fraction, field.array, first, last, count, particles.rows, order,
                 value_layout, gradient_layout, field_layout, plan.window_record, plan.jacobian_record,
             )  # fmt: skip

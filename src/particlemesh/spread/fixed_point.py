@@ -11,6 +11,7 @@ import numpy as np
 from particlemesh.arrays import Layout, View
 from particlemesh.fused import Group, KernelMethod, field_record, groups, kernel, values_record
 from particlemesh.method import Problem
+from particlemesh.spread.particle import LANES
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
@@ -69,10 +70,10 @@ class FixedPoint(KernelMethod):
         particles = plan.particles
         if plan.count:
             lows = [axis.low for axis in plan.axes]
-            crowd = kernel(plan, _FILE, "fixed_crowd", _SINGLE, 1, GRADIENT=0)
+            crowd = kernel(plan, _FILE, "fixed_crowd", _SINGLE, 1, GRADIENT=0, **LANES)
             crowd(plan.count, particles.node, tiles, plan.count, particles.rows, *lows, *_tiles(plan)[1:])
         size = math.prod(_tiles(plan))
-        kernel(plan, _FILE, "fixed_most", _SINGLE, 1, GRADIENT=0)(min(size, 2**16), tiles, most, size)
+        kernel(plan, _FILE, "fixed_most", _SINGLE, 1, GRADIENT=0, **LANES)(min(size, 2**16), tiles, most, size)
 
     def non_finite_values(self) -> bool:
         if self._plan is None:
@@ -98,7 +99,7 @@ class FixedPoint(KernelMethod):
             strides = (nodes * group.parts, x, y, group.parts, 1)
             dense = Layout(0, (group.channels, *sizes, group.parts), strides, 16)
             names = ("fixed_largest", "fixed_spread", "fixed_finish")
-            runs = [kernel(plan, _FILE, n, group, 1, GRADIENT=kind) for n in names]
+            runs = [kernel(plan, _FILE, n, group, 1, GRADIENT=kind, **LANES) for n in names]
             sums = Group(group.parts, group.channels, 0)
             built.append((
                 reals, nodes * reals, headroom, *runs, values_record(group, values[0]),

@@ -12,6 +12,10 @@ from particlemesh.method import Problem
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
+# Lanes of a particle, and of one row of its stencil: fastest on an H200 of 1, 2, 4, 8 and their products
+# (complex, both precisions, supports 4 and 6).
+LANES = {"LANES_ALL": 8, "LANES_ROW": 8}
+
 
 class Particle(KernelMethod):
     """Each particle's stencil by a few neighbouring lanes, atomic adds, no preparation."""
@@ -32,7 +36,7 @@ class Particle(KernelMethod):
         built = []
         for group in groups(field):
             width = vector(group, field, plan.dtype.itemsize, most)
-            run = kernel(plan, "spread/particle.c", "spread_particle", group, width, GRADIENT=kind)
+            run = kernel(plan, "spread/particle.c", "spread_particle", group, width, GRADIENT=kind, **LANES)
             built.append((run, values_record(group, values[0]), field_record(group, field, plan.axes)))
         return built
 
