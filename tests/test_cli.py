@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from particlemesh import backends, cli, demo, report, survey
-from particlemesh.spread import METHODS
+from particlemesh.configuration import METHODS
 
 run = CliRunner().invoke
 
@@ -42,7 +42,7 @@ def test_help_loads_no_gpu_library():
 def test_info_tests_every_method_and_fits():
     result = run(cli.app, ["info"])
     assert result.exit_code == 0, result.output
-    for method in METHODS:
+    for method in METHODS["spread"]:
         if any(backends.module(b).available() is None for b in method.backends):
             assert method.name in result.output
     rows = [line for line in result.output.splitlines() if line.rstrip().endswith("ok")]
@@ -132,7 +132,7 @@ def test_wrong_sizes(sizes):
 def test_cite_has_an_entry_for_every_method():
     entries = cli.bibliography()
     everything = run(cli.app, ["cite"]).output
-    for methods in survey.METHODS.values():
+    for methods in METHODS.values():
         for method in methods:
             if method.cite:
                 assert method.cite in entries

@@ -108,7 +108,7 @@ def bibliography() -> dict[str, str]:
 
 def _uses() -> dict[str, list[tuple[str, str]]]:
     """Return bibliography keys, each with the names that cite it and why."""
-    from particlemesh.survey import METHODS
+    from particlemesh.configuration import METHODS
     from particlemesh.window import WINDOWS as NAMED
 
     uses: dict[str, list[tuple[str, str]]] = {}

@@ -14,14 +14,11 @@ from typing import Any
 import numpy as np
 
 from particlemesh import backends
-from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
+from particlemesh.configuration import METHODS
 from particlemesh.mesh import Mesh
-from particlemesh.method import Method
 from particlemesh.plan import Plan
 from particlemesh.select import MethodNotSuitable
-from particlemesh.spread import METHODS as SPREAD_METHODS
 
-METHODS: dict[str, tuple[type[Method], ...]] = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
 OPTION = {"spread": "method", "interpolate": "interpolation"}  # the plan's name for each direction's choice
 
 # Relative to the largest result. In double precision fixed_point is the farthest off: of its 62 bits those for the
