@@ -19,9 +19,9 @@ from typing import Any
 
 import cupy
 import numpy as np
-from measure import Cuda, OpenCl, write
 
 import particlemesh as pm
+from measure import Cuda, OpenCl, write
 
 PEER = Path(__file__).parent / "peers" / "cufinufft-2.5.1.nvidia-h200.csv"
 
@@ -66,7 +66,8 @@ def rows_against_peer(cuda: Cuda, quick: bool) -> list[dict[str, Any]]:
     peers, rows = peer_times(), []
     cases = [(d, w, k, n) for d in ("float32", "float64") for w in (4, 6) for k in (128, 256) for n in (10**4, 10**5)]
     for dtype, width, nodes, count in cases[:: 4 if quick else 1]:
-        plan, values, field, out = problem(dtype, nodes, count, "cuda", window=f"bspline{width}", method="particle")
+        options = dict(window=f"bspline{width}", method="particle", applications=20)
+        plan, values, field, out = problem(dtype, nodes, count, "cuda", **options)
         for operation in ("spread", "interp"):
             call = (
                 (lambda: plan.spread(values, out=field))

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 NOTHING: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-CUPY_ARRAY: type | None = None  # set when CuPy is loaded
+CUPY_ARRAY: Any = None  # set when CuPy is loaded
 REALS = {"f": 4, "d": 8, "F": 4, "D": 8}  # bytes of a real, by dtype character
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from particlemesh.stencil import axes_of
 from particlemesh.window import Window, window_of
 
 METHODS: dict[str, tuple[type[Method], ...]] = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
+
+if TYPE_CHECKING:
+    from particlemesh.plan import Plan
 
 MOST_TAPES = 64  # a few kilobytes each
 
@@ -47,7 +50,7 @@ class Configuration:
         self.mesh = mesh
         self.window = window_of(window)
         checks.enough_ghosts(mesh, self.window.support)
-        self.dtype = None if dtype is None else checks.real_type(dtype)
+        self.dtype: Any = None if dtype is None else checks.real_type(dtype)
         self.components = checks.integer(components, "components", 1, 2**31)
         self.applications = checks.integer(applications, "applications", 1, 2**63)
         self.threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
@@ -164,7 +167,7 @@ class Configuration:
                 if held is not None:
                     self.particles.take_over(self.backend, held)
             for what in METHODS:
-                self._method(what).reserve(self)
+                self._method(what).reserve(cast("Plan", self))
 
     def set_positions(self, positions: Any, *, check: bool = True) -> None:
         """Take a particle configuration: everything that depends on positions only.
@@ -185,9 +188,7 @@ class Configuration:
             wrong. The plan keeps its former positions.
         """
         self._open()
-        kind, backend, x = operands.coordinates(
-            positions, self.mesh.ndim, self.backend, upload=self._named is not None
-        )
+        kind, backend, x = operands.coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
         first = positions[0] if isinstance(positions, tuple) else positions
         dtype = x.dtype if self.dtype is None else self.dtype
         with kind.scope(first), backend.scope(*x.arrays):
@@ -254,15 +255,17 @@ class Configuration:
 
     def _prepare(self, what: str, method: Method) -> None:
         if what not in self._prepared:
-            method.prepare(self)
+            method.prepare(cast("Plan", self))
             self._prepared.add(what)
 
     def scratch(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return memory for a method, kept under ``name`` for its next call; one axis may be longer than asked."""
         held = self._scratch.get(name)
-        if held is not None and held.dtype == dtype:
-            if held.shape == shape or (len(shape) == 1 == held.ndim and held.shape[0] >= shape[0]):
-                return held
+        fits = held is not None and held.dtype == dtype and (
+            held.shape == shape or (len(shape) == 1 == held.ndim and held.shape[0] >= shape[0])
+        )  # fmt: skip
+        if fits:
+            return held
         self._scratch.pop(name, None)
         self._tapes.clear()  # they hold the old memory's addresses
         held = self._scratch[name] = self.backend.empty(shape, dtype)

@@ -89,10 +89,10 @@ class KernelMethod(Method):
 
     def launches(self, plan: Plan, kind: int, field: View, *values: View | None) -> list[Any]:
         """Return what :meth:`build` made for arrays of these layouts, remembered for the next call."""
-        layouts = (field.layout, *(None if v is None else v.layout for v in values))
-        found = self._launches.get((kind, layouts))
+        layouts = tuple(None if v is None else v.layout for v in values)
+        found = self._launches.get((kind, field.layout, layouts))
         if found is None:
-            found = self._launches[kind, layouts] = self.build(plan, kind, *layouts)
+            found = self._launches[kind, field.layout, layouts] = self.build(plan, kind, field.layout, *layouts)
         return found
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:

@@ -14,9 +14,8 @@ from particlemesh.arrays import KINDS, NUMPY, REALS, Kind, View, kind_of, view
 from particlemesh.backends.base import Backend
 from particlemesh.particles import Coordinates
 
-
 # The complex type of each precision.
-COMPLEX = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
+COMPLEX: dict[Any, Any] = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
 
 
 @dataclass(slots=True)
@@ -243,5 +242,3 @@ def coordinates(positions: Any, ndim: int, backend: Backend | None, *, upload: b
     offsets = tuple(getattr(x, "offset", 0) // step + c for x, c in zip(natives, columns, strict=True))
     strides = tuple(x.strides[0] // step for x in natives)
     return kind, backend, Coordinates(tuple(natives), offsets, strides, wide, count)
-
-

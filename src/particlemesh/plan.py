@@ -253,6 +253,4 @@ class Plan(Configuration):
         """
         self._ready()
         problem = self.problem()
-        return "\n".join(
-            select.table(what, METHODS[what], problem, type(self._method(what))) for what in METHODS
-        )
+        return "\n".join(select.table(what, METHODS[what], problem, type(self._method(what))) for what in METHODS)

@@ -91,7 +91,7 @@ class CudaKernel:
 
     def _parameters(self) -> ParameterBlock:
         copy = ParameterBlock(len(self._buffer))
-        copy.buffer[:] = self._buffer[:]
+        ctypes.memmove(copy.buffer, self._buffer, len(self._buffer))
         return copy
 
     def __call__(self, items: int, *arguments: Any, local_bytes: int = 0) -> None:
@@ -138,9 +138,9 @@ class CudaBackend:
 
     def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
         """Return what tells one call from another, or None if such calls are not taped."""
-        key = [what]
+        key, native = [what], kinds.CUPY_ARRAY
         for array in arrays:
-            if array.__class__ is not kinds.CUPY_ARRAY:
+            if array.__class__ is not native:
                 return None
             key += array.data.ptr, array.shape, array.strides, array.dtype.char
         return tuple(key)

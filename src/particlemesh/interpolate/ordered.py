@@ -29,7 +29,7 @@ class Ordered(Particle):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        reads = problem.count * problem.window.support ** problem.mesh.ndim * problem.components
+        reads = problem.count * problem.window.support**problem.mesh.ndim * problem.components
         # H200 (benchmarks/results/spread-nvidia-h200.csv)
         return 3e-5 + problem.count * 8e-11, 5e-6 + reads * problem.dtype.itemsize / 3.2e12
 
@@ -38,4 +38,3 @@ class Ordered(Particle):
 
     def order(self, plan: Plan) -> Any:
         return tile_order(plan).order
-

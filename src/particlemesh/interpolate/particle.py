@@ -28,7 +28,7 @@ class Particle(KernelMethod):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        reads = problem.count * problem.window.support ** problem.mesh.ndim * problem.components
+        reads = problem.count * problem.window.support**problem.mesh.ndim * problem.components
         return 0.0, 5e-6 + reads * problem.dtype.itemsize / 1.6e12  # H200, from L1 and L2
 
     def order(self, plan: Plan) -> Any:
@@ -44,15 +44,13 @@ class Particle(KernelMethod):
             built.append((run, *(values_record(group, v) for v in values), field_record(group, field, plan.axes)))
         return built
 
-    def apply(
-        self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any
-    ) -> None:
+    def apply(self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any) -> None:
         particles, count = plan.particles, plan.count
         outputs = [v.array for v in (values, gradient) if v is not None]
         first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
         order = self.order(plan)
         for run, value_layout, gradient_layout, field_layout in self.launches(plan, 0, field, values, gradient):
             run(
-                LANES["LANES_ALL"] * count, particles.node, particles.fraction, field.array, first, last, count, particles.rows, order,
-                value_layout, gradient_layout, field_layout, plan.window_record, plan.jacobian_record,
+                LANES["LANES_ALL"] * count, particles.node, particles.fraction, field.array, first, last, count,
+                particles.rows, order, value_layout, gradient_layout, field_layout, plan.window_record, plan.jacobian_record,
             )  # fmt: skip

@@ -228,9 +228,7 @@ class Tiles(Method):
     def prepare(self, plan: Plan) -> None:
         ordering_of(plan)
 
-    def apply(
-        self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any
-    ) -> None:
+    def apply(self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any) -> None:
         ordering = ordering_of(plan)
         parts = field.layout.parts
         if parts not in self._rows:
@@ -245,5 +243,5 @@ class Tiles(Method):
                 plan.threads,
             )  # fmt: skip
             for target, result in zip(wanted, whole, strict=True):
-                if result is not target:
+                if target is not None and result is not target:
                     target[...] = result

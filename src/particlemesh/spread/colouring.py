@@ -218,8 +218,6 @@ class Colouring(Method):
         jacobian = plan.jacobian if gradient else None
         for source, target in zip(values.numpy(), field.numpy(), strict=True):
             whole = target if target.flags.c_contiguous else np.zeros(target.shape, target.dtype)
-            spread_tiles(
-                ordering, self._rows[parts], np.ascontiguousarray(source), whole, jacobian, plan.threads
-            )
+            spread_tiles(ordering, self._rows[parts], np.ascontiguousarray(source), whole, jacobian, plan.threads)
             if whole is not target:
                 target += whole

@@ -25,7 +25,7 @@ class Particle(KernelMethod):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        adds = problem.count * problem.window.support ** problem.mesh.ndim * problem.components
+        adds = problem.count * problem.window.support**problem.mesh.ndim * problem.components
         # H200, sectors of L2 updated by reductions (benchmarks/results/spread-nvidia-h200.csv)
         rate = 3.5e11 if problem.dtype.itemsize == 4 else 1.0e11
         return 0.0, 5e-6 + adds / rate

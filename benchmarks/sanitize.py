@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every kernel on small meshes, for compute-sanitizer; writes nothing itself.
+
+    compute-sanitizer --tool memcheck  --kernel-regex kns=. python benchmarks/sanitize.py
+    compute-sanitizer --tool racecheck python benchmarks/sanitize.py
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import cupy
+import numpy as np
+
+import particlemesh as pm
+from particlemesh import backends, binning
+from particlemesh.interpolate import METHODS as INTERPOLATE
+from particlemesh.spread import METHODS as SPREAD
+
+
+def main() -> None:
+    rng = np.random.default_rng(3)
+    boxes = (
+        pm.Mesh((7, 5, 9), (1.0, 1.0, 1.0)),
+        pm.Mesh((8, 6, 4), pm.Box((1.0, 1.0, 1.0), periodic=(True, False, True)), offset=0.5),
+        pm.Mesh((6, 7), pm.Box((1.0, 1.0), periodic=False)),
+        pm.Mesh(11, 1.0, ghosts=4),
+    )
+    calls = 0
+    for mesh, window, dtype in itertools.product(boxes, ("bspline6", "tsc", "cic"), ("float32", "float64")):
+        kinds = (np.dtype(dtype), np.result_type(dtype, np.complex64))
+        for count, kind in itertools.product((1, 33, 500), kinds):
+            x = cupy.asarray(rng.random((count, mesh.ndim)))
+            q = cupy.asarray(rng.normal(size=(3, count)).astype(kind))
+            v = cupy.asarray(rng.normal(size=(count, mesh.ndim)).astype(kind))
+            for spread, interpolate in itertools.zip_longest(
+                (m.name for m in SPREAD if "cuda" in m.backends),
+                (m.name for m in INTERPOLATE if "cuda" in m.backends),
+                fillvalue="particle",
+            ):
+                plan = pm.Plan(mesh, window, dtype=dtype, method=spread, interpolation=interpolate)
+                plan.set_positions(x)
+                field = plan.spread(q)
+                plan.spread_gradient(v)
+                interleaved = plan.empty_field(3, layout="interleaved", dtype=kind)
+                plan.spread(q, out=interleaved)
+                plan.interpolate(field)
+                plan.value_and_gradient(interleaved)
+                calls += 5
+    backend = backends.current("cuda")
+    for count, bins, stable in itertools.product((0, 1, 5000), (1, 7, 300_000), (False, True)):
+        for kind in (np.int32, np.int64):
+            keys = cupy.asarray(rng.integers(-1, bins, count).astype(kind))
+            binning.counting_sort(backend, keys, bins, stable=stable)
+            calls += 1
+    cupy.cuda.Device().synchronize()
+    print(f"{calls} calls")
+
+
+if __name__ == "__main__":
+    main()
