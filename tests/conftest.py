@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which backends a run tests, and how its tests are shared out among workers."""
+
+import zlib
+
+import hypothesis
+import pytest
+
+from cases import rows
+from devices import Device, laws
+from particlemesh import backends
+
+hypothesis.settings.register_profile(
+    "particlemesh", derandomize=True, database=None, deadline=None, max_examples=15, print_blob=False,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)  # fmt: skip
+hypothesis.settings.load_profile("particlemesh")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--backend", action="append", choices=(*backends.NAMES, "all"),
+        help="backends to test, by default those that work here; one that does not is skipped with its reason",
+    )  # fmt: skip
+    parser.addoption("--many-processes", type=int, default=4, help="processes that start with cold caches at once")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "backends(*names): the backends that a test with `backend` is for")
+    config.addinivalue_line("markers", "direction(name): the methods that a test with `law` is for")
+    config.addinivalue_line("markers", "opencl: uses OpenCL without the `backend` fixture")
+
+
+def reason(name):
+    return backends.module(name).available()
+
+
+def chosen(config):
+    """Names of the backends that this run tests."""
+    named = config.getoption("--backend") or [n for n in backends.NAMES if reason(n) is None]
+    return list(backends.NAMES) if "all" in named else [n for n in backends.NAMES if n in named]
+
+
+def pytest_report_header(config):
+    lines = []
+    for name in backends.NAMES:
+        why = reason(name)
+        if why is not None:
+            lines.append(f"{name}: not here: {why}")
+        elif name in chosen(config):
+            backend = backends.current(name)
+            platform = getattr(backend, "platform", "")
+            lines.append(f"{name}: {backend.device}{', ' + platform if platform else ''}")
+        else:
+            lines.append(f"{name}: works, not tested in this run")
+    return lines
+
+
+def _parameter(name, *values, id=None):
+    why = reason(name)
+    marks = [] if why is None else [pytest.mark.skip(reason=f"{name} does not work here: {why}")]
+    return pytest.param(name, *values, marks=marks, id=id or name)
+
+
+def pytest_generate_tests(metafunc):
+    """``backend`` runs on each backend; ``law`` on each method, with each backend that the method runs on."""
+    names = chosen(metafunc.config)
+    only = metafunc.definition.get_closest_marker("backends")
+    if only is not None:
+        names = [n for n in names if n in only.args]
+    if "row" in metafunc.fixturenames:  # of the covering array, on each backend of its method
+        by_name = {str(law): law.method for law in laws()}
+        cases = [
+            _parameter(name, row, id=f"{n}-{row.method}-{row.window}-{name}")
+            for n, row in enumerate(rows(), 2)
+            for name in names
+            if name in by_name[row.method].backends
+        ]
+        metafunc.parametrize(("backend", "row"), cases, indirect=["backend"], scope="session")
+    elif "law" in metafunc.fixturenames:
+        wanted = metafunc.definition.get_closest_marker("direction")
+        cases = [
+            _parameter(name, law, id=f"{law}-{name}")
+            for law in laws()
+            for name in names
+            if name in law.method.backends and (wanted is None or law.direction in wanted.args)
+        ]
+        metafunc.parametrize(("backend", "law"), cases, indirect=["backend"], scope="session")
+    elif "backend" in metafunc.fixturenames:
+        metafunc.parametrize("backend", [_parameter(n) for n in names], indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def backend(request) -> Device:
+    return Device.of(request.param)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    # A driver that crashes takes one worker's OpenCL tests with it, not the run. Tests of one window share
+    # compiled code, so that they go to one worker.
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        name = parameters.get("backend")
+        if name is None and item.get_closest_marker("opencl"):
+            name = "opencl"
+        if name is None:
+            continue
+        key = f"{item.path.name} {parameters.get('support', '')} {getattr(parameters.get('row'), 'window', '')}"
+        shares = 2 if name == "cpu" else 4
+        item.add_marker(pytest.mark.xdist_group(f"{name}-{zlib.crc32(key.encode()) % shares}"))

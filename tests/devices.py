@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Native arrays of each backend in any memory order, to and from the host."""
+
+import functools
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+import particlemesh as pm
+from particlemesh import backends
+from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
+from particlemesh.method import Problem
+from particlemesh.spread import METHODS as SPREAD_METHODS
+from particlemesh.window import window_of
+
+METHODS = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
+
+
+class Law(NamedTuple):
+    """A method and its direction."""
+
+    direction: str
+    method: type
+
+    def __str__(self):
+        return f"{self.direction}-{self.method.name}"
+
+    def plan(self, mesh, window, **options):
+        """Return a plan that uses this method in its direction."""
+        option = "method" if self.direction == "spread" else "interpolation"
+        return pm.Plan(mesh, window, **{option: self.method.name}, **options)
+
+    def declines(self, backend, mesh, window, dtype, count, components=1):
+        """Return why the method does not serve a problem, or None."""
+        return self.method.declines(
+            Problem(mesh, window_of(window), np.dtype(dtype), components, 1, count, False, backend.library)
+        )
+
+
+def laws():
+    return [Law(direction, method) for direction, methods in METHODS.items() for method in methods]
+
+
+def names(direction, backend):
+    return [m.name for m in METHODS[direction] if backend in m.backends]
+
+
+def stored(host, order):
+    """Return a flat store, byte strides and the byte offset of ``host``'s elements in a memory order.
+
+    planar is C order; interleaved has the first axis last in memory; strided leaves gaps on every axis;
+    reversed runs backwards along every axis; fortran is the reverse of planar.
+    """
+    host = np.asarray(host)
+    size, d = host.dtype.itemsize, host.ndim
+    axes = list(range(d))
+    memory = {"interleaved": axes[1:] + axes[:1], "fortran": axes[::-1]}.get(order, axes)
+    gap = 2 if order == "strided" else 1
+    steps, step = [0] * d, size
+    for a in reversed(memory):
+        steps[a] = step * gap
+        step *= gap * max(host.shape[a], 1)
+    store = np.full(max(step // size, 1) + 3, 77, host.dtype)
+    offset = 2 * size if order in ("strided", "reversed") else 0
+    if order == "reversed":
+        offset += sum(s * (n - 1) for s, n in zip(steps, host.shape, strict=True) if n)
+        steps = [-s for s in steps]
+    if host.size:
+        np.ndarray(host.shape, host.dtype, store, offset, steps)[...] = host
+    return store, tuple(steps), offset
+
+
+class Device:
+    """A backend as tests see it: the NumPy of this file is the CPU's."""
+
+    name: ClassVar[str] = "cpu"
+
+    @staticmethod
+    @functools.cache
+    def of(name):
+        return {"cpu": Device, "opencl": OpenClDevice, "cuda": CudaDevice}[name]()
+
+    @property
+    def library(self):
+        """The library's backend object."""
+        return backends.current(self.name)
+
+    def array(self, host, order="planar"):
+        """Return a native array with the content of ``host``, in a memory order of `stored`."""
+        store, steps, offset = stored(host, order)
+        return self.view(self.flat(store), np.shape(host), np.asarray(host).dtype, offset, steps)
+
+    def flat(self, store):
+        return store.copy()
+
+    def view(self, store, shape, dtype, offset, strides):
+        return np.ndarray(shape, dtype, store, offset, strides)
+
+    def host(self, array):
+        """Return a NumPy copy of a native array of any strides."""
+        return np.array(array)
+
+    def raw(self, array):
+        """Return the address of the first element, or what stands for it."""
+        return array.ctypes.data
+
+    def wait(self):
+        pass
+
+
+class OpenClDevice(Device):
+    name = "opencl"
+
+    def __init__(self):
+        import pyopencl
+        import pyopencl.array
+
+        self.cl = pyopencl
+        self.queue = self.library.queue
+
+    def flat(self, store):
+        return self.cl.array.to_device(self.queue, store)
+
+    def view(self, store, shape, dtype, offset, strides):
+        return self.cl.array.Array(self.queue, shape, dtype, strides=strides, data=store.base_data, offset=offset)
+
+    def host(self, array):
+        if array.size == 0:
+            return np.empty(array.shape, array.dtype)
+        queue = array.queue or self.queue
+        raw = np.empty(array.base_data.size, np.uint8)
+        self.cl.enqueue_copy(queue, raw, array.base_data, wait_for=list(array.events))
+        return np.ndarray(array.shape, array.dtype, raw, array.offset, array.strides).copy()
+
+    def raw(self, array):
+        return array.base_data.int_ptr, array.offset
+
+    def wait(self):
+        self.queue.finish()
+
+
+class CudaDevice(Device):
+    name = "cuda"
+
+    def __init__(self):
+        import cupy
+
+        self.cupy = cupy
+
+    def flat(self, store):
+        return self.cupy.asarray(store)
+
+    def view(self, store, shape, dtype, offset, strides):
+        return self.cupy.ndarray(shape, dtype, memptr=store.data + offset, strides=strides)
+
+    def host(self, array):
+        return self.cupy.asnumpy(array)
+
+    def raw(self, array):
+        return array.data.ptr
+
+    def wait(self):
+        self.cupy.cuda.get_current_stream().synchronize()

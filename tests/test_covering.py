@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A pairwise covering array of everything that varies, and on each row every law that applies."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import oracle
+import particlemesh as pm
+from cases import FILE, case_of, matrices, mesh_of, rows
+from devices import laws
+from particlemesh.stencil import axes_of
+from particlemesh.window import window_of
+
+ROWS = rows()
+BY_NAME = {str(law): law for law in laws()}
+
+
+def tool():
+    path = Path(__file__).parents[1] / "tools" / "covering.py"
+    spec = importlib.util.spec_from_file_location("covering", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_file_is_what_the_tool_writes():
+    covering = tool()
+    assert FILE.read_text() == covering.text(covering.covering()), "run python tools/covering.py and commit the file"
+
+
+def test_every_pair_and_every_method_is_covered():
+    covering = tool()
+    covered = set().union(*(covering.pairs_of(list(row)) for row in ROWS))
+    assert covered >= covering.all_pairs(covering.FACTORS)
+    assert {row.method for row in ROWS} == set(BY_NAME)
+    assert len(ROWS) <= 250
+
+
+def test_the_dense_matrices_are_the_oracle():
+    for boundary, window in [("periodic", "bspline3"), ("triclinic-mixed", "m4prime"), ("ghosts", "peskin4")]:
+        row = ROWS[0]._replace(boundary=boundary, size="odd", dimension="3", window=window, count="4", batch="2")
+        mesh, window, x, q, v, f = case_of(row, 0)
+        weights, slopes, *_ = matrices(mesh, window, x)
+        shape = (2, *mesh.field_shape)
+        np.testing.assert_allclose((q @ weights).reshape(shape), oracle.spread(mesh, window, x, q), atol=1e-13)
+        spread = (v.reshape(2, -1) @ slopes.reshape(12, slopes.shape[-1])).reshape(shape)
+        np.testing.assert_allclose(spread, oracle.spread_gradient(mesh, window, x, v), atol=1e-12)
+        flat = f.reshape(2, -1)
+        np.testing.assert_allclose(flat @ weights.T, oracle.interpolate(mesh, window, x, f), atol=1e-13)
+        came = np.einsum("bm,pdm->bpd", flat, slopes)
+        np.testing.assert_allclose(came, oracle.gradient(mesh, window, x, f), atol=1e-12)
+
+
+class Trial:
+    """One row on one backend: the plan, the inputs in the row's memory order, the bounds of rounding."""
+
+    def __init__(self, row, law, backend, seed):
+        self.row, self.law, self.backend = row, law, backend
+        self.mesh, self.window, self.x, self.q, self.v, self.f = case_of(row, seed)
+        found = matrices(self.mesh, self.window, self.x)
+        self.weights, self.slopes, self.most, self.steepest, self.total = found
+        self.real = self.q.real.dtype
+        # What rounding may do: to values, and to node coordinates (fractions for mixed precision).
+        eps, largest = np.finfo(self.real).eps, max(self.mesh.field_shape)
+        place = eps if row.precision == "mixed" else eps * (8 + 4 * largest)
+        spacing = float(np.min(self.mesh.box.lengths / np.array(self.mesh.intervals)))
+        fixed = 2.0**-44 if law.direction == "spread" and law.method.order_independent else 0.0
+        self.tolerance = 32 * eps + fixed, 8 * place * spacing, 64 * eps + 32 * place + fixed
+        self.plan = self.make()
+
+    def make(self, x=None, mesh=None):
+        x = self.x if x is None else x
+        real = "float32" if self.row.precision == "mixed" else None
+        plan = self.law.plan(mesh or self.mesh, self.window, components=1, dtype=real)
+        plan.set_positions(self.backend.array(x, self.row.layout if self.row.layout != "interleaved" else "fortran"))
+        return plan
+
+    def array(self, host):
+        return self.backend.array(host, self.row.layout)
+
+    def empty(self, host):
+        return self.array(np.full(np.shape(host), 7, np.asarray(host).dtype))
+
+    # Every law calls these, so that a row compiles one kernel for each.
+
+    def spread(self, q, plan=None, **options):
+        out = self.empty(np.zeros(self.f.shape, self.q.dtype))
+        came = (plan or self.plan).spread(self.array(q), out=out, **options)
+        assert came is out
+        return self.backend.host(out)
+
+    def spread_gradient(self, v, plan=None):
+        out = self.empty(np.zeros(self.f.shape, self.q.dtype))
+        assert (plan or self.plan).spread_gradient(self.array(v), out=out) is out
+        return self.backend.host(out)
+
+    def interpolate(self, f, plan=None):
+        out = self.empty(np.zeros(self.q.shape, self.q.dtype))
+        assert (plan or self.plan).interpolate(self.array(f), out=out) is out
+        return self.backend.host(out)
+
+    def gradient(self, f, plan=None):
+        out = self.empty(np.zeros(self.v.shape, self.q.dtype))
+        assert (plan or self.plan).gradient(self.array(f), out=out) is out
+        return self.backend.host(out)
+
+    # Bounds: |S||q| and, for the rounding of coordinates, its slope.
+
+    def near(self, came, wanted, scale, slope, law):
+        if not wanted.size:
+            return
+        a, b, _ = self.tolerance
+        allowed = a * scale.max(initial=0) + b * slope.max(initial=0) + np.finfo(self.real).tiny
+        assert np.abs(came - wanted).max() <= allowed, law
+
+    def near_gradient(self, came, wanted, scale, law):
+        if wanted.size:
+            assert np.abs(came - wanted).max() <= self.tolerance[2] * scale.max(initial=0) + 1e-30, law
+
+
+def check_spread(t):
+    weights, q, v, f = t.weights, t.q, t.v, t.f
+    flat_v = v.reshape(*v.shape[:-2], v.shape[-2] * v.shape[-1])
+    slopes, steepest = (a.reshape(flat_v.shape[-1], a.shape[-1]) for a in (t.slopes, t.steepest))
+    size, slope, steep = np.abs(q) @ t.most, np.abs(q) @ t.steepest.sum(1), np.abs(flat_v) @ steepest
+    field, bent = t.spread(q), t.spread_gradient(v)
+    t.near(field, (q @ weights).reshape(f.shape), size, slope, "equals the oracle")
+    t.near_gradient(bent, (flat_v @ slopes).reshape(f.shape), steep, "gradient's adjoint equals the oracle")
+
+    lost = t.plan.lost(t.array(q))
+    kept = field.sum(tuple(range(-t.mesh.ndim, 0)), dtype=np.complex128) + lost
+    allowed = 64 * np.finfo(t.real).eps * (np.abs(q) @ np.abs(t.total) + size.sum(-1)) + t.tolerance[0] * f.size
+    assert np.all(np.abs(kept - q @ t.total) <= allowed), "what is spread and what is lost is all there is"
+
+    # <S q, f> = <q, I f>: both sums have the terms q W f, so their rounding is that of sum |q| |W| |f|.
+    flat_f = f.reshape(*f.shape[: f.ndim - t.mesh.ndim], -1)
+    fixed = 2.0**-44 if t.law.method.order_independent else 0.0
+    for here, given, there, bound in (
+        (field, q, t.interpolate(f), t.most),
+        (bent, flat_v, t.gradient(f).reshape(flat_v.shape), steepest),
+    ):
+        left = (here.reshape(flat_f.shape).astype(np.complex128) * flat_f).sum()
+        right = (given.astype(np.complex128) * there).sum()
+        terms = np.abs(given) @ bound
+        scale = (terms * np.abs(flat_f)).sum() * 32 * np.finfo(t.real).eps
+        scale += fixed * terms.max(initial=0) * np.abs(flat_f).sum()
+        assert abs(left - right) <= scale + 1e-300, "adjoint to interpolation"
+
+    again, other = t.spread(q), t.spread(q, t.make())
+    if t.law.method.deterministic:
+        np.testing.assert_array_equal(again, field, "two calls give the same bits")
+        np.testing.assert_array_equal(other, field, "two plans give the same bits")
+    t.near(again, field, size, 0 * slope, "two calls of one plan")
+    t.near(other, field, size, 0 * slope, "two plans")
+
+    order = np.random.default_rng(5).permutation(len(t.x))
+    shuffled = t.spread(q[..., order], t.make(t.x[order]))
+    if t.law.method.order_independent:
+        np.testing.assert_array_equal(shuffled, field, "any order gives the same bits")
+    t.near(shuffled, field, size, 0 * slope, "any order gives the same sums")
+
+    both = t.array(f)
+    assert t.plan.spread(t.array(q), out=both, accumulate=True) is both
+    t.near(t.backend.host(both), f + field, size + np.abs(flat_f), 0 * slope, "accumulate adds")
+    plain = t.backend.host(t.plan.spread(t.array(q)))
+    t.near(plain, field, size, 0 * slope, "without out")
+
+    if shifts(t):
+        moved = t.spread(q, t.make(shifted(t)))
+        t.near(moved, np.roll(field, 1, axis=-t.mesh.ndim), size, 4 * slope, "a shift by one node shifts the field")
+
+
+def check_interpolate(t):
+    weights, slopes, q, v, f = t.weights, t.slopes, t.q, t.v, t.f
+    flat = f.reshape(*f.shape[: f.ndim - t.mesh.ndim], -1)
+    flat_v = v.reshape(*v.shape[:-2], v.shape[-2] * v.shape[-1])
+    steepest = t.steepest.reshape(flat_v.shape[-1], t.steepest.shape[-1])
+    size, slope, steep = np.abs(flat) @ t.most.T, np.abs(flat) @ t.steepest.sum(1).T, np.abs(flat) @ steepest.T
+    values, bent = t.interpolate(f), t.gradient(f)
+    t.near(values, flat @ weights.T, size, slope, "equals the oracle")
+    t.near_gradient(bent, np.einsum("...m,pdm->...pd", flat, slopes), steep, "gradient equals the oracle")
+    outs = t.empty(q), t.empty(v)
+    came = t.plan.value_and_gradient(t.array(f), out=outs)
+    assert came[0] is outs[0]
+    assert came[1] is outs[1]
+    t.near(t.backend.host(outs[0]), values, size, 0 * slope, "value and gradient together")
+    t.near_gradient(t.backend.host(outs[1]), bent, steep, "value and gradient together")
+
+    for here, given, there, bound in (
+        (values, q, t.spread(q), t.most),
+        (bent.reshape(flat_v.shape), flat_v, t.spread_gradient(v), steepest),
+    ):
+        left = (here.astype(np.complex128) * given).sum()
+        right = (there.reshape(flat.shape).astype(np.complex128) * flat).sum()
+        terms = np.abs(given) @ bound
+        # Spreading may have been chosen to be fixed_point, whose quantum is that of the largest sum.
+        scale = (terms * np.abs(flat)).sum() * 32 * np.finfo(t.real).eps
+        scale += 2.0**-44 * terms.max(initial=0) * np.abs(flat).sum()
+        assert abs(left - right) <= scale + 1e-300, "adjoint to spreading"
+
+    again, other = t.interpolate(f), t.interpolate(f, t.make())
+    if t.law.method.deterministic:
+        np.testing.assert_array_equal(again, values, "two calls give the same bits")
+        np.testing.assert_array_equal(other, values, "two plans give the same bits")
+    t.near(other, values, size, 0 * slope, "two plans")
+
+    order = np.random.default_rng(5).permutation(len(t.x))
+    shuffled = t.interpolate(f, t.make(t.x[order]))
+    if t.law.method.order_independent:
+        np.testing.assert_array_equal(shuffled, values[..., order], "any order gives the same bits")
+    t.near(shuffled, values[..., order], size, 0 * slope, "any order gives the same values")
+    plain = t.backend.host(t.plan.interpolate(t.array(f)))
+    t.near(plain, values, size, 0 * slope, "without out")
+
+    if shifts(t):
+        moved = t.interpolate(np.roll(f, 1, axis=-t.mesh.ndim), t.make(shifted(t)))
+        t.near(moved, values, size, 4 * slope, "a shift by one node shifts the field")
+
+
+def shifts(t):
+    """Whether the first axis comes round."""
+    return axes_of(t.mesh, t.window)[3 - t.mesh.ndim].wraps
+
+
+def shifted(t):
+    """Positions one node on along the first axis."""
+    step = np.asarray(t.mesh.box.matrix)[0] / t.mesh.intervals[0]
+    return (t.x + step).astype(t.x.dtype)
+
+
+CHECKS = {"spread": check_spread, "interpolate": check_interpolate}
+
+
+def test_a_row_keeps_every_law(backend, row):
+    law, seed = BY_NAME[row.method], ROWS.index(row)
+    window = window_of(row.window)
+    real = "float64" if row.precision == "float64" else "float32"
+    reason = law.declines(backend, mesh_of(row, window), window, real, int(row.count))
+    if reason is not None:
+        with pytest.raises(pm.MethodNotSuitable, match="no method can serve"):
+            Trial(row, law, backend, seed).plan.spread(np.zeros(int(row.count), real))
+        return
+    CHECKS[law.direction](Trial(row, law, backend, seed))

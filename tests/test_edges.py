@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Edges of the domain and of arithmetic, one test each, on every backend."""
+
+import numpy as np
+import pytest
+
+import oracle
+import particlemesh as pm
+from devices import names
+from particlemesh.window import window_of
+
+REALS = [np.float32, np.float64]
+LENGTH = 6.2  # no binary fraction, so that x / L rounds
+
+
+def close(came, wanted, real, scale=1.0):
+    np.testing.assert_allclose(came, wanted, rtol=0, atol=scale * (4e-6 if real == np.float32 else 2e-14))
+
+
+def around(x, real):
+    x = real(x)
+    return [np.nextafter(x, real(-np.inf)), x, np.nextafter(x, real(np.inf))]
+
+
+@pytest.mark.parametrize("real", REALS)
+@pytest.mark.parametrize("window", ["bspline2", "bspline3", "bspline4"])
+def test_an_ulp_below_on_and_above_a_periodic_border(backend, real, window):
+    mesh = pm.Mesh(7, LENGTH)
+    tiny = np.finfo(real).tiny
+    x = np.array(
+        [*around(0, real), *around(LENGTH, real), *around(-LENGTH, real), *around(2 * LENGTH, real), -tiny, -0.0]
+    ).astype(real)
+    q = np.ones(1, real)
+    with pm.Plan(mesh, window) as plan:
+        wanted = oracle.spread(mesh, window_of(window), [[0.0]], [1.0])
+        for value in x:
+            plan.set_positions(backend.array(np.array([value])))
+            field = backend.host(plan.spread(backend.array(q)))
+            close(field, wanted, real, 4.0)  # every one of these is at node 0, or an ulp of it
+
+
+@pytest.mark.parametrize("real", REALS)
+@pytest.mark.parametrize("offset", [0.0, 0.5])
+def test_an_ulp_below_on_and_above_an_open_border(backend, real, offset):
+    mesh = pm.Mesh(7, LENGTH, periodic=False, offset=offset)
+    low, high = around(0, real), around(LENGTH, real)
+    inside = np.array([low[1], low[2], high[0], high[1]])
+    with pm.Plan(mesh, "bspline4") as plan:
+        plan.set_positions(backend.array(inside))
+        field = backend.host(plan.spread(backend.array(np.ones(4, real))))
+        close(field, oracle.spread(mesh, pm.bspline(4), inside[:, None], np.ones(4)), real, 4.0)
+        for bad in (low[0], high[2]):
+            x = np.array([1.0, 2.0, bad, 3.0, bad], real)
+            with pytest.raises(ValueError, match="2 outside an open axis of 5; the first is particle 2"):
+                plan.set_positions(backend.array(x))
+        again = backend.host(plan.spread(backend.array(np.ones(4, real))))
+        np.testing.assert_allclose(again, field, rtol=1e-6)
+
+
+@pytest.mark.parametrize("real", REALS)
+def test_an_ulp_around_the_border_of_a_shifted_open_box(backend, real):
+    # Any error in forming origin + length moves the border by an ulp.
+    mesh = pm.Mesh((7, 5), (LENGTH, 0.7), periodic=False, offset=0.5, origin=(-3.1, 100.3))
+    high = np.array([-3.1 + LENGTH, 100.3 + 0.7], real)
+    low = np.array([-3.1, 100.3], real)
+    with pm.Plan(mesh, "cic") as plan:
+        plan.set_positions(backend.array(np.array([low, high])))
+        assert plan.status.outside == 0
+        for a in (0, 1):
+            for corner, way in ((low, -np.inf), (high, np.inf)):
+                x = np.array([low, corner])
+                x[1, a] = np.nextafter(np.nextafter(corner[a], real(way)), real(way))
+                with pytest.raises(ValueError, match="the first is particle 1"):
+                    plan.set_positions(backend.array(x))
+
+
+def test_row_06_particles_exactly_on_nodes(backend, law):
+    mesh = pm.Mesh((4, 6, 8), (4.0, 3.0, 8.0))
+    x = np.stack(np.meshgrid(*(mesh.nodes(a) for a in range(3)), indexing="ij"), -1).reshape(-1, 3)
+    f = np.random.default_rng(1).normal(size=mesh.shape)
+    for window in ("cic", "bspline3", "bspline4"):
+        weights = window_of(window).symbol
+        with law.plan(mesh, window) as plan:
+            plan.set_positions(backend.array(x))
+            factors = [np.real(weights(n)) for n in mesh.shape]
+            smooth = np.fft.ifftn(np.fft.fftn(f) * factors[0][:, None, None] * factors[1][:, None] * factors[2]).real
+            if law.direction == "spread":
+                came = backend.host(plan.spread(backend.array(f.reshape(-1))))
+            else:
+                came = backend.host(plan.interpolate(backend.array(f))).reshape(mesh.shape)
+            close(came, smooth, np.float64)
+            assert np.isfinite(backend.host(plan.gradient(backend.array(f)))).all()
+
+
+def test_a_mesh_of_one_node_takes_everything(backend, law):
+    mesh = pm.Mesh((1, 1, 1), (1.0, 2.0, 3.0))
+    x = np.random.default_rng(2).random((33, 3)) * 3
+    with law.plan(mesh, "bspline6") as plan:
+        plan.set_positions(backend.array(x))
+        q = np.arange(33.0)
+        close(backend.host(plan.spread(backend.array(q))), q.sum(), np.float64, 1e3)
+        f = np.full((1, 1, 1), 2.5)
+        close(backend.host(plan.interpolate(backend.array(f))), 2.5, np.float64)
+        close(backend.host(plan.gradient(backend.array(f))), 0.0, np.float64, 10.0)
+
+
+@pytest.mark.parametrize("real", REALS)
+def test_all_particles_on_one_node(backend, law, real):
+    mesh = pm.Mesh((8, 8, 8), (8.0, 8.0, 8.0))
+    count = 5000
+    x = np.full((count, 3), 3.0, real)
+    with law.plan(mesh, "cic") as plan:
+        plan.set_positions(backend.array(x))
+        q = np.random.default_rng(3).random(count).astype(real)
+        field = backend.host(plan.spread(backend.array(q)))
+        assert field[3, 3, 3] == pytest.approx(q.sum(dtype=np.float64), rel=2e-5 if real == np.float32 else 1e-12)
+        assert np.count_nonzero(field) == 1
+        f = np.zeros(mesh.shape, real)
+        f[3, 3, 3] = 7
+        np.testing.assert_array_equal(backend.host(plan.interpolate(backend.array(f))), real(7))
+
+
+@pytest.mark.parametrize("real", REALS)
+def test_very_far_particles_are_folded(backend, real):
+    mesh = pm.Mesh(16, LENGTH)
+    far = (np.array([1e6, -1e6, 1e3, -1e3]) * LENGTH + 1.3).astype(real)
+    with pm.Plan(mesh, "bspline4") as plan:
+        plan.set_positions(backend.array(far))
+        field = backend.host(plan.spread(backend.array(np.eye(4, dtype=real))))
+        np.testing.assert_allclose(field.sum(1), 1, rtol=1e-5)
+        if real == np.float64:  # error of |x| / L ulps
+            close(field, oracle.spread(mesh, pm.bspline(4), far[:, None], np.eye(4)), real, 1e5)
+        huge = np.array([np.finfo(real).max, -np.finfo(real).max, 1e30, -1e30], real)
+        plan.set_positions(backend.array(huge))
+        field = backend.host(plan.spread(backend.array(np.eye(4, dtype=real))))
+        np.testing.assert_allclose(field.sum(1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("real", REALS)
+def test_subnormal_and_negative_zero_positions_are_at_the_origin(backend, real):
+    mesh = pm.Mesh((5, 4), (1.0, LENGTH))
+    smallest = np.finfo(real).smallest_subnormal
+    x = np.array([[0.0, -0.0], [smallest, -smallest], [-smallest, smallest], [-0.0, 5 * smallest]], real)
+    with pm.Plan(mesh, "bspline2") as plan:
+        plan.set_positions(backend.array(x))
+        field = backend.host(plan.spread(backend.array(np.eye(4, dtype=real))))
+        wanted = np.zeros((4, 5, 4))
+        wanted[:, 0, 0] = 1
+        close(field, wanted, real)
+
+
+@pytest.mark.parametrize("real", REALS)
+def test_row_64_twenty_runs_have_the_same_bits(backend, real):
+    mesh = pm.Mesh((9, 8, 7), (1.0, 1.0, 1.0))
+    rng = np.random.default_rng(4)
+    x, q = rng.random((3000, 3)).astype(real) ** 2, rng.normal(size=3000).astype(real)
+    v = rng.normal(size=(3000, 3)).astype(real)
+
+    def run():
+        with pm.Plan(mesh, "bspline3", deterministic=True) as plan:
+            plan.set_positions(backend.array(x))
+            field = plan.spread(backend.array(q))
+            parts = [field, plan.spread_gradient(backend.array(v)), plan.interpolate(field), plan.gradient(field)]
+            return b"".join(backend.host(part).tobytes() for part in parts)
+
+    assert len({run() for _ in range(20)}) == 1
+
+
+def test_row_18_more_threads_than_particles(backend):
+    mesh = pm.Mesh((6, 6, 6), (1.0, 1.0, 1.0))
+    rng = np.random.default_rng(5)
+    x, q = rng.random((5, 3)), rng.normal(size=5)
+    wanted = oracle.spread(mesh, pm.bspline(3), x, q)
+    for name in names("spread", backend.name):
+        for threads in (1, 3, 64):
+            with pm.Plan(mesh, "bspline3", method=name, threads=threads) as plan:
+                plan.set_positions(backend.array(x))
+                close(backend.host(plan.spread(backend.array(q))), wanted, np.float64)
+                values = backend.host(plan.interpolate(backend.array(wanted)))
+                close(values, oracle.interpolate(mesh, pm.bspline(3), x, wanted), np.float64)
+
+
+@pytest.mark.backends("cpu")
+def test_any_number_of_threads_gives_the_same_bits(backend):
+    mesh = pm.Mesh((20, 20, 20), (1.0, 1.0, 1.0))
+    rng = np.random.default_rng(6)
+    x, q = rng.random((20000, 3)), rng.normal(size=20000)
+    for name in names("spread", "cpu"):
+        results = set()
+        for threads in (1, 2, 3, 64):
+            with pm.Plan(mesh, "bspline4", method=name, threads=threads, deterministic=True) as plan:
+                plan.set_positions(x)
+                field = plan.spread(q)
+                results.add(field.tobytes() + plan.gradient(field).tobytes())
+        assert len(results) == 1, name
