@@ -4,8 +4,8 @@
 Writes ``results/cpu-DEVICE.csv`` and prints ratios (peer's time over ours, above 1 is faster than the peer).
 Complex values in the caller's order, periodic mesh of K^3 nodes, plan reused, field cleared by both,
 B-spline of the width that FINUFFT takes for its tolerance. Calls of both alternate; the best of each
-counts, since other processes only ever add time. ``setpts`` is all that depends on positions only: locating and ordering
-here, ``Plan.setpts`` there.
+counts, since other processes only ever add time. ``setpts`` is all that depends on positions only: locating
+and ordering here, ``Plan.setpts`` there.
 
     python benchmarks/cpu.py [--threads 2 16] [--count 1000000] [--nodes 128] [--repeats 15]
 """
@@ -94,7 +94,8 @@ def measure(
         rows.append({
             "operation": operation, "dtype": dtype, "width": width, "cloud": cloud, "N": count, "K": nodes,
             "threads": threads, "ours_s": f"{ours:.4e}", "peer_s": f"{peer:.4e}",
-            "ratio": round(peer / ours, 2), "setpts_ours_s": f"{set_seconds[0]:.4e}", "setpts_peer_s": f"{set_seconds[1]:.4e}",
+            "ratio": round(peer / ours, 2),
+            "setpts_ours_s": f"{set_seconds[0]:.4e}", "setpts_peer_s": f"{set_seconds[1]:.4e}",
         })  # fmt: skip
         print(*rows[-1].values(), sep="\t", flush=True)
     return rows

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Every kernel on small meshes, for compute-sanitizer; writes nothing itself.
 
-    compute-sanitizer --tool memcheck  --kernel-regex kns=. python benchmarks/sanitize.py
-    compute-sanitizer --tool racecheck python benchmarks/sanitize.py
+compute-sanitizer --tool memcheck  --kernel-regex kns=. python benchmarks/sanitize.py
+compute-sanitizer --tool racecheck python benchmarks/sanitize.py
 """
 
 from __future__ import annotations

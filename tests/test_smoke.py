@@ -4,6 +4,8 @@
 import numpy as np
 
 import particlemesh as pm
+from particlemesh.backends import source
+from particlemesh.configuration import METHODS
 
 
 def test_spread_and_interpolate_are_adjoint():
@@ -16,3 +18,11 @@ def test_spread_and_interpolate_are_adjoint():
     field = plan.spread(q)
     assert abs(field.sum() - q.sum()) < 1e-12 * np.abs(q).sum()
     assert abs(np.vdot(field, f) - np.vdot(q, plan.interpolate(f))) < 1e-10
+
+
+def test_every_method_for_gpus_has_its_kernel_file():
+    for methods in METHODS.values():
+        for method in methods:
+            if method.backends - {"cpu"}:
+                folder, stem = method.__module__.split(".")[1:]
+                assert "KERNEL" in source.text(f"{folder}/{stem}.c")

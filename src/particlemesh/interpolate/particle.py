@@ -52,5 +52,6 @@ class Particle(KernelMethod):
         for run, value_layout, gradient_layout, field_layout in self.launches(plan, 0, field, values, gradient):
             run(
                 LANES["LANES_ALL"] * count, particles.node, particles.fraction, field.array, first, last, count,
-                particles.rows, order, value_layout, gradient_layout, field_layout, plan.window_record, plan.jacobian_record,
+                particles.rows, order, value_layout, gradient_layout, field_layout, plan.window_record,
+                plan.jacobian_record,
             )  # fmt: skip
