@@ -92,7 +92,7 @@ def case_of(row, seed):
 
 
 def matrices(mesh, window, positions):
-    """Return (N, nodes) weights, (N, d, nodes) slopes, bounds of both, and (N,) sums of all weights, lost ones included.
+    """Return (N, nodes) weights, (N, d, nodes) slopes, bounds of both, (N,) sums of all weights.
 
     The oracle's stencils axis by axis, added up on dense axes and multiplied: what its loops over nodes do.
     The bounds have every term's absolute value: terms may cancel where an axis wraps round more than once.

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Failure modes 1-5 and 12 of other people's software: coordinates (row 6 is in test_edges.py)."""
+
+import numpy as np
+import oracle
+import pytest
+
+import particlemesh as pm
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("real", [np.float32, np.float64])
+def test_row_01_not_finite_positions_are_named(backend, bad, real):
+    mesh = pm.Mesh((6, 5, 4), (1.0, 2.0, 3.0), periodic=(True, False, True), offset=(0, 0.5, 0))
+    good = np.random.default_rng(1).random((70, 3)).astype(real)
+    with pm.Plan(mesh, "cic") as plan:
+        plan.set_positions(backend.array(good))
+        before = backend.host(plan.spread(backend.array(np.ones(70, real))))
+        for axis in range(3):
+            x = good.copy()
+            x[37, axis] = x[64, axis] = bad
+            with pytest.raises(ValueError, match=r"positions: 2 not finite of 70; the first is particle 37"):
+                plan.set_positions(backend.array(x))
+        after = backend.host(plan.spread(backend.array(np.ones(70, real))))
+        np.testing.assert_allclose(after, before, rtol=1e-6)  # the plan kept its positions
+
+
+def test_row_01_unchecked_bad_particles_weigh_nothing_and_are_recorded(backend):
+    mesh = pm.Mesh((6, 5), (1.0, 2.0), periodic=(True, False), offset=(0, 0.5))
+    x = np.random.default_rng(2).random((40, 2))
+    x[7, 0], x[20, 1], x[30, 1] = np.nan, 2.5, -0.1
+    good = np.delete(np.arange(40), [7, 20, 30])
+    q = np.random.default_rng(3).normal(size=40)
+    with pm.Plan(mesh, "bspline3") as plan:
+        plan.set_positions(backend.array(x), check=False)
+        wanted = oracle.spread(mesh, pm.bspline(3), x[good], q[good])
+        np.testing.assert_allclose(backend.host(plan.spread(backend.array(q))), wanted, atol=1e-13)
+        values = backend.host(plan.interpolate(backend.array(wanted)))
+        assert np.all(values[[7, 20, 30]] == 0)
+        assert np.all(values[good] != 0)
+        assert plan.status[:4] == (40, 1, 2, 7)
+        with pytest.raises(ValueError, match="1 not finite and 2 outside an open axis of 40; the first is particle 7"):
+            plan.check()
+        plan.set_positions(backend.array(x[good]), check=False)
+        plan.check()
+
+
+def test_row_02_positions_outside_are_folded_or_refused(backend):
+    rng = np.random.default_rng(4)
+    x = rng.random((33, 2))
+    far = x + rng.integers(-3, 4, (33, 2))
+    mesh = pm.Mesh((7, 6), (1.0, 1.0))
+    q = rng.normal(size=33)
+    fields = []
+    for positions in (x, far):
+        with pm.Plan(mesh, "bspline4") as plan:
+            plan.set_positions(backend.array(positions))
+            fields.append(backend.host(plan.spread(backend.array(q))))
+    np.testing.assert_allclose(*fields, atol=1e-13)
+    with pm.Plan(pm.Mesh((7, 6), (1.0, 1.0), periodic=False), "bspline4") as plan:
+        outside = ((far < 0) | (far > 1)).any(1)
+        first = np.flatnonzero(outside)[0]
+        text = f"{outside.sum()} outside an open axis of 33; the first is particle {first}"
+        with pytest.raises(ValueError, match=text):
+            plan.set_positions(backend.array(far))
+
+
+def test_row_03_a_million_boxes_away_stays_within_its_field(backend):
+    mesh = pm.Mesh((8, 8, 8), (2.0, 2.0, 2.0))
+    x = np.array([[2e6, -2e6, 1.0], [0.5 + 2e6, 1.25 - 4e6, 2e6 + 0.125]])
+    with pm.Plan(mesh, "cic") as plan:
+        plan.set_positions(backend.array(x))
+        guarded = np.full(8**3 + 64, 7.0)
+        store = backend.flat(guarded)
+        field = backend.view(store, (8, 8, 8), np.float64, 32 * 8, (512, 64, 8))
+        plan.spread(backend.array(np.ones(2)), out=field)
+        came = backend.host(backend.view(store, guarded.shape, np.float64, 0, (8,)))
+    assert np.all(came[:32] == 7)
+    assert np.all(came[-32:] == 7)
+    wanted = oracle.spread(mesh, pm.bspline(2), np.mod(x, 2.0), np.ones(2))
+    np.testing.assert_allclose(came[32:-32].reshape(8, 8, 8), wanted, atol=1e-8)
+
+
+@pytest.mark.parametrize("real", [np.float32, np.float64])
+def test_row_04_fractions_that_round_to_one(backend, real):
+    # Lengths for which nextafter(L, 0) / L, or -tiny / L + 1, rounds to 1.
+    for length in (3.0, 6.2, 0.1, 49.0, 1e-3, 123.456):
+        mesh = pm.Mesh((5,), length)
+        edge = real(length)
+        x = np.array(
+            [np.nextafter(edge, real(0)), edge, np.nextafter(edge, real(np.inf)), -np.finfo(real).tiny, -1e-30], real
+        )
+        with pm.Plan(mesh, "cic") as plan:
+            plan.set_positions(backend.array(x))
+            field = backend.host(plan.spread(backend.array(np.eye(5, dtype=real))))
+            np.testing.assert_allclose(field.sum(1), 1, rtol=1e-6)
+            np.testing.assert_allclose(field[:, 0], 1, atol=8 * 5 * np.finfo(real).eps)
+
+
+def test_row_05_float32_cells_on_a_fine_mesh(backend, law):
+    # N * eps32 > 1/8: cells are decided by rounding, and whoever decides twice writes past its tile.
+    mesh = pm.Mesh((2**21 + 7,), 1.0)
+    x = np.random.default_rng(5).random(2000, dtype=np.float32)
+    x[:4] = [0, np.nextafter(np.float32(1), np.float32(0)), 0.5, np.float32(1) - np.float32(2**-20)]
+    with law.plan(mesh, "bspline4") as plan:
+        plan.set_positions(backend.array(x))
+        q = np.ones(2000, np.float32)
+        field = backend.host(plan.spread(backend.array(q)))
+        assert field.sum(dtype=np.float64) == pytest.approx(2000, rel=1e-5)
+        u = np.flatnonzero(field).astype(float)
+        distance = np.abs(u[:, None] - (x.astype(float) * mesh.shape[0])[None, :]).min(1)
+        assert np.minimum(distance, mesh.shape[0] - distance).max() < 3  # 2, and what float32 moves a particle
+        f = np.ones(mesh.shape, np.float32)
+        np.testing.assert_allclose(backend.host(plan.interpolate(backend.array(f))), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("nodes", [8, 9])
+def test_row_12_the_convention_is_that_of_the_fft(backend, nodes):
+    # A plane wave on the nodes is one mode; spread particles on nodes have the phase of exp(-i k x).
+    mesh = pm.Mesh((nodes,), 2.0, origin=0.0)
+    x = mesh.nodes(0)
+    with pm.Plan(mesh, "ngp") as plan:
+        plan.set_positions(backend.array(x))
+        for mode in range(nodes):
+            k = mesh.wavenumbers()[0][mode]
+            field = backend.host(plan.spread(backend.array(np.exp(1j * k * x))))
+            wanted = np.zeros(nodes)
+            wanted[mode] = nodes
+            np.testing.assert_allclose(np.fft.fft(field), wanted, atol=1e-12)
+            came = backend.host(plan.interpolate(backend.array(np.fft.ifft(wanted))))
+            np.testing.assert_allclose(came, np.exp(1j * k * x), atol=1e-13)

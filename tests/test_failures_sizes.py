@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Failure modes 13-24: sizes. Row 18 is in test_edges.py; ranks (15, 21) and capacities (22) have no code yet."""
+
+import importlib.resources
+import re
+from pathlib import Path
+
+import numpy as np
+import oracle
+import pytest
+from devices import METHODS
+
+import particlemesh as pm
+from particlemesh.method import Problem
+
+SOURCE = Path(str(importlib.resources.files("particlemesh")))
+
+
+class Elsewhere:
+    """A backend that is only asked what it has."""
+
+    def __init__(self, name, free=2**40):
+        self.name, self._free = name, free
+
+    def free_bytes(self):
+        return self._free
+
+
+def problem(backend, shape=(4096, 4096, 4096), count=2**33, free=2**40, dtype="float64"):
+    mesh = pm.Mesh(shape, (1.0,) * len(shape))
+    return Problem(mesh, pm.bspline(6), np.dtype(dtype), 4, 1, count, False, Elsewhere(backend, free))
+
+
+@pytest.mark.parametrize("method", [m for methods in METHODS.values() for m in methods])
+def test_row_13_guards_and_estimates_are_computed_in_python_integers(method):
+    for backend in method.backends:
+        huge = problem(backend)
+        wanted = method.scratch_bytes(huge)
+        assert type(wanted) is int
+        assert wanted >= 0
+        small = method.scratch_bytes(problem(backend, shape=(8, 8, 8), count=10))
+        assert wanted >= small  # not wrapped round
+        if method.declines(huge) is None:
+            prepare, apply = method.cost(huge)
+            assert prepare >= 0
+            assert apply > method.cost(problem(backend, shape=(64, 64, 64), count=10**6))[1]
+
+
+def test_row_13_a_mesh_counts_its_nodes_exactly():
+    mesh = pm.Mesh((2**31 - 1,) * 3, (1.0, 1.0, 1.0))
+    assert mesh.size == (2**31 - 1) ** 3
+    with pytest.raises(ValueError, match=r"shape\[1\] is 2147483648; 1 to 2147483647 is allowed"):
+        pm.Mesh((4, 2**31), (1.0, 1.0))
+
+
+def test_row_13_kernels_index_fields_and_values_in_64_bits():
+    # A product of an int and a stride of a struct is 64-bit when the stride is; int strides would wrap.
+    text = (SOURCE / "backends" / "stencil.h").read_text()
+    for struct in ("Field", "Values"):
+        body = re.search(r"typedef struct \{([^}]*)\} " + struct + ";", text)[1]
+        for line in body.splitlines():
+            if re.search(r"stride|offset|channel|particle", line.split("//")[0]):
+                assert re.match(r"\s*i64 ", line), line
+
+
+def test_row_13_a_field_past_two_to_the_31_bytes_of_strides(backend):
+    # The last of three batch entries starts 3 GiB behind the first: the address needs 64 bits, the memory is not touched
+    # between. Backends that cannot allocate it here say so.
+    gap = 3 * 2**30 // 2 // 4
+    try:
+        store = backend.library.empty((2 * gap + 64,), np.float32)
+        first = backend.view(store, (3, 4), np.float32, 0, (4 * gap, 4))
+        probe = backend.view(store, (4,), np.float32, 8 * gap, (4,))
+        backend.library.clear(first)
+        backend.host(probe) if backend.name != "opencl" else None
+    except Exception as error:  # any backend's own out of memory
+        pytest.skip(f"{backend.name} has no 3 GiB to give here: {type(error).__name__}")
+    mesh = pm.Mesh((4,), 1.0)
+    with pm.Plan(mesh, "cic") as plan:
+        plan.set_positions(backend.array(np.array([0.5, 0.75], np.float32)))
+        q = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+        plan.spread(backend.array(q), out=first)
+        values = backend.host(plan.interpolate(first))
+    np.testing.assert_array_equal(values, q)
+
+
+def test_row_14_no_library_primitive_that_is_wrong_above_two_to_the_31():
+    banned = re.compile(r"\b(cupy|cp|_cupy\(\))\.(cumsum|cumprod|take|searchsorted|histogram|bincount|unique)\b")
+    method = re.compile(r"\.(cumsum|cumprod)\(")
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text()
+        assert not banned.search(text), path
+        if path.parent.name in ("spread", "interpolate", "backends", "binning"):
+            assert not method.search(text), path
+
+
+def test_row_16_nothing_at_all(backend, law):
+    for shape in ((4,), (4, 3), (4, 3, 2), (1, 1, 1)):
+        mesh = pm.Mesh(shape, (1.0,) * len(shape))
+        d = len(shape)
+        with law.plan(mesh, "bspline4") as plan:
+            plan.set_positions(backend.array(np.zeros((0, d))))
+            assert plan.count == 0
+            assert plan.status[:2] == (0, 0)
+            field = backend.host(plan.spread(backend.array(np.zeros(0))))
+            np.testing.assert_array_equal(field, np.zeros(shape))
+            np.testing.assert_array_equal(backend.host(plan.spread_gradient(backend.array(np.zeros((0, d))))), field)
+            f = backend.array(np.ones(shape))
+            assert plan.interpolate(f).shape == (0,)
+            value, gradient = plan.value_and_gradient(f)
+            assert value.shape == (0,)
+            assert gradient.shape == (0, d)
+            assert plan.lost(backend.array(np.zeros(0))) == 0
+            plan.set_positions(backend.array(np.full((2, d), 0.5)))
+            none = plan.spread(backend.array(np.zeros((0, 2))))  # a batch of none
+            assert none.shape == (0, *shape)
+            assert plan.interpolate(none).shape == (0, 2)
+            total = backend.host(plan.spread(backend.array(np.ones(2)))).sum()
+            assert total == pytest.approx(2)
+
+
+def test_row_17_few_particles(backend, law):
+    mesh = pm.Mesh((6, 7, 5), (1.0, 1.0, 1.0))
+    rng = np.random.default_rng(1)
+    x, q, f = rng.random((257, 3)), rng.normal(size=257), rng.normal(size=mesh.shape)
+    each = np.stack([oracle.spread(mesh, pm.bspline(2), x[p : p + 1], q[p : p + 1]) for p in range(257)])
+    values = oracle.interpolate(mesh, pm.bspline(2), x, f)
+    with law.plan(mesh, "bspline2") as plan:
+        for count in (257, 256, 255, 129, 128, 127, 33, 32, 31, 2, 1, 0):  # of one plan, which keeps larger buffers
+            plan.set_positions(backend.array(x[:count]))
+            came = backend.host(plan.spread(backend.array(q[:count])))
+            np.testing.assert_allclose(came, each[:count].sum(0), atol=1e-13)
+            came = backend.host(plan.interpolate(backend.array(f)))
+            np.testing.assert_allclose(came, values[:count], atol=1e-13)
+
+
+def test_row_19_meshes_smaller_than_the_support(backend, law):
+    rng = np.random.default_rng(2)
+    window = pm.bspline(5)
+    x = rng.random((9, 2))
+    for nodes in ((1, 2), (2, 4), (4, 1), (4, 5), (5, 6), (6, 4)):
+        for periodic in (True, False):
+            mesh = pm.Mesh(nodes, (1.0, 1.0), periodic=periodic, offset=0.5)
+            q, f = rng.normal(size=9), rng.normal(size=nodes)
+            with law.plan(mesh, window) as plan:
+                plan.set_positions(backend.array(x))
+                came = backend.host(plan.spread(backend.array(q)))
+                np.testing.assert_allclose(came, oracle.spread(mesh, window, x, q), atol=1e-13)
+                came = backend.host(plan.interpolate(backend.array(f)))
+                np.testing.assert_allclose(came, oracle.interpolate(mesh, window, x, f), atol=1e-13)
+
+
+@pytest.mark.parametrize("nodes", [127, 131, 4099])
+def test_row_20_prime_sizes_and_a_second_execution(backend, law, nodes):
+    mesh = pm.Mesh(nodes, 1.0)
+    rng = np.random.default_rng(3)
+    x, q = rng.random(300), rng.normal(size=300)
+    wanted = oracle.spread(mesh, pm.bspline(4), x[:, None], q)
+    with law.plan(mesh, "bspline4") as plan:
+        plan.set_positions(backend.array(x))
+        for _ in range(2):
+            np.testing.assert_allclose(backend.host(plan.spread(backend.array(q))), wanted, atol=1e-12)
+        fields = [backend.host(plan.interpolate(backend.array(wanted))) for _ in range(2)]
+        np.testing.assert_array_equal(*fields)
+
+
+@pytest.mark.parametrize("direction", METHODS)
+def test_row_23_memory_that_is_not_there_declines_the_method(direction):
+    from particlemesh.select import choose
+
+    for method in METHODS[direction]:
+        for backend in method.backends:
+            needed = method.scratch_bytes(problem(backend, shape=(64, 64, 64), count=1000))
+            if needed:
+                short = problem(backend, shape=(64, 64, 64), count=1000, free=needed - 1)
+                with pytest.raises(pm.MethodNotSuitable, match=f"needs {needed:,} bytes, {needed - 1:,} are free"):
+                    choose(METHODS[direction], short, method.name)
+
+
+def test_row_24_unknown_combinations_raise(backend):
+    mesh = pm.Mesh(4, 1.0)
+    with pytest.raises(ValueError, match="method is 'gather'; choose 'auto' or one of particle"):
+        pm.Plan(mesh, "cic", method="gather")
+    with pytest.raises(ValueError, match="interpolation is 'colours'; choose 'auto' or one of"):
+        pm.Plan(mesh, "cic", interpolation="colours")
+    with pytest.raises(ValueError, match="backend 'hip' is unknown; choose one of cpu, cuda, opencl"):
+        pm.Plan(mesh, "cic", backend="hip")
+    with pytest.raises(ValueError, match="'bspline17'"):
+        pm.Plan(mesh, "bspline17")
+    for direction, methods in METHODS.items():
+        option = "method" if direction == "spread" else "interpolation"
+        for method in methods:
+            reasons = []
+            if backend.name not in method.backends:
+                reasons.append(({}, f"{method.name}: runs on {', '.join(sorted(method.backends))}"))
+            elif not method.deterministic:
+                reasons.append(({"deterministic": True}, f"{method.name}: not deterministic"))
+            for more, text in reasons:
+                with pm.Plan(mesh, "cic", **{option: method.name}, **more) as plan:
+                    with pytest.raises(pm.MethodNotSuitable, match=re.escape(text)):
+                        plan.set_positions(backend.array(np.array([0.5])))
+                        getattr(plan, direction)(backend.array(np.ones(4 if direction == "interpolate" else 1)))
