@@ -39,6 +39,7 @@ def test_help_loads_no_gpu_library():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.opencl
 def test_info_tests_every_method_and_fits():
     result = run(cli.app, ["info"])
     assert result.exit_code == 0, result.output
@@ -72,6 +73,7 @@ def test_demo_draws_and_fits(cpu_only, small, tmp_path):
     assert max(map(len, table.splitlines())) <= cli.WIDTH
 
 
+@pytest.mark.opencl
 @pytest.mark.skipif(backends.module("opencl").available() is not None, reason="no OpenCL device")
 def test_methods_agree_on_all_backends_and_pocl_has_no_times():
     water = demo.water()

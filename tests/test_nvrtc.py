@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every kernel compiles for CUDA: with NVRTC, without a GPU. What is compiled is what OpenCL has just run."""
+
+import numpy as np
+import pytest
+
+from particlemesh import Mesh, Plan, backends, binning
+from particlemesh.backends import cuda, opencl, source
+from particlemesh.backends.base import CompilationError
+from particlemesh.configuration import METHODS
+
+
+def without_nvrtc():
+    try:
+        from cupy.cuda import nvrtc
+
+        nvrtc.getVersion()
+    except Exception as error:  # noqa: BLE001 - CuPy wraps a missing library in errors of many kinds
+        return str(error).splitlines()[0]
+    return None
+
+
+pytestmark = [
+    pytest.mark.opencl,
+    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
+    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
+]
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Files and defines of the kernels that OpenCL is asked for."""
+    asked = {}
+    plain = opencl.OpenClBackend.kernel
+
+    def kernel(self, file, name, defines):
+        asked.setdefault((file, tuple(sorted(defines.items()))), set()).add(name)
+        return plain(self, file, name, defines)
+
+    monkeypatch.setattr(opencl.OpenClBackend, "kernel", kernel)
+    return asked
+
+
+def run_everything(real):
+    """Every method and operation; real values of single precision, complex ones of double."""
+    rng = np.random.default_rng(1)
+    mesh = Mesh(shape=(8, 9, 10), box=(1.0, 1.0, 1.0))
+    values, vectors, field = rng.random(40), rng.random((40, 3)), rng.random(mesh.shape)
+    kind = np.float32 if real == "float32" else np.complex128
+    values, vectors, field = (x.astype(kind) for x in (values, vectors, field))
+    for direction, option in (("spread", "method"), ("interpolate", "interpolation")):
+        for method in METHODS[direction]:
+            if "opencl" not in method.backends:
+                continue
+            with Plan(mesh, "bspline4", backend="opencl", dtype=real, **{option: method.name}) as plan:
+                plan.set_positions(rng.random((40, 3)))
+                if direction == "spread":
+                    plan.spread(values)
+                    plan.spread_gradient(vectors)
+                else:
+                    plan.interpolate(field)
+                    plan.gradient(field)
+                    plan.value_and_gradient(field)
+    backend = backends.current("opencl")
+    for stable in (False, True):
+        keys = backend.upload(rng.integers(0, 9, 100).astype(np.int32))
+        binning.counting_sort(backend, keys, 9, stable=stable)
+    backend.clear(backend.empty((4, 4), np.float32)[:, :2])
+
+
+@pytest.mark.parametrize(("real", "compute"), [("float32", 75), ("float32", 90), ("float64", 90)])
+def test_every_kernel_compiles_for_cuda(compiled, real, compute):
+    run_everything(real)
+    files = {file for file, _ in compiled}
+    for methods in METHODS.values():
+        for method in methods:
+            if "cuda" in method.backends:
+                folder, stem = method.__module__.split(".")[1:]
+                assert f"{folder}/{stem}.c" in files
+    for (file, defines), names in compiled.items():
+        cubin = cuda.compile_only(file, dict(defines), compute)
+        for name in names:
+            assert name.encode() in cubin
+
+
+def test_a_kernel_that_does_not_compile_shows_its_source(monkeypatch):
+    monkeypatch.setattr(source, "text", lambda file: f'#line 1 "{file}"\nKERNEL broken(int x) {{ y; }}\n')
+    with pytest.raises(CompilationError, match=r"y; }[\s\S]*broken.c\(1\): error") as caught:
+        cuda.compile_only("broken.c", {}, 90)
+    assert "    1  #define GROUP_SIZE" in str(caught.value)
