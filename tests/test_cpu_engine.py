@@ -106,8 +106,9 @@ def test_spreads_and_reads_as_the_plain_loops_do(support, dtype, parts):
         assert close(values, read_plainly(axes, table, node, fraction, field), dtype)
 
 
-@pytest.mark.parametrize(("dtype", "parts"), [(np.float32, 2), (np.float64, 1)])
-@pytest.mark.parametrize("support", [1, 3, 4])
+@pytest.mark.parametrize(
+    ("support", "dtype", "parts"), [(1, np.float64, 1), (3, np.float64, 1), (3, np.float32, 2), (4, np.float32, 2)]
+)
 def test_slopes_and_their_adjoint(support, dtype, parts):
     rng = np.random.default_rng(support)
     table = pm.bspline(support).table
@@ -159,6 +160,26 @@ def test_any_number_of_threads_gives_the_same_bits(count, crowded):
     inside = (node[2] >= 0) & (node[2] <= 66)
     if inside.all():
         assert np.allclose(field.sum((0, 1, 2)), values.sum(0), atol=1e-2)
+
+
+def test_more_particles_than_32_bits_count(monkeypatch):
+    axes = axes_for((33, 40, 70), (True, True, False), 4)
+    node, fraction = particles_on(axes, 500, np.float64)
+    rows = rows_of(pm.bspline(4).table, axes, 1, np.dtype(np.float64))
+    values = np.random.default_rng(0).standard_normal((500, 1))
+    results = []
+    for index in (np.int32, np.int64):
+        monkeypatch.setattr("particlemesh.binning.cpu.index_type", lambda count, index=index: index)
+        monkeypatch.setattr("particlemesh.binning.tiles.index_type", lambda count, index=index: index)
+        ordering = tile_ordering(axes, node, fraction, 3)
+        assert ordering.order.dtype == index
+        field, read = np.zeros((33, 40, 70, 1)), np.empty_like(values)
+        spread_tiles(ordering, rows, values, field)
+        read_tiles(ordering, rows, field, read)
+        order = counting_sort(node[2] + 3, 80, 3).order
+        assert order.dtype == index
+        results.append((field, read, ordering.order, order))
+    assert all((a == b).all() for a, b in zip(*results, strict=True))
 
 
 def test_skipped_particles_weigh_nothing_and_read_zero():

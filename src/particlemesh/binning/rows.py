@@ -43,7 +43,7 @@ class Rows(NamedTuple):
 def rows_of(window_table: np.ndarray, axes: Sequence[Axis], parts: int, dtype: np.dtype) -> Rows:
     """Return the rows of a window's table (support, degree + 1), ascending powers, for the mesh's axes."""
     terms = window_table.shape[1]
-    width = width_of(max(axis.support for axis in axes) * parts)
+    width = width_of(max(axis.support for axis in axes) * parts, np.dtype(dtype).itemsize)
     table = np.zeros((2, 3, terms, len(width)), dtype)
     slopes = window_table[:, 1:] * np.arange(1, terms)
     for a, axis in enumerate(axes):
