@@ -37,7 +37,7 @@ def peer_times() -> dict[tuple[str, str, int, int, int], dict[str, float]]:
     return table
 
 
-def problem(dtype: str, nodes: int, count: int, backend: str, **options: Any) -> tuple[Any, ...]:
+def problem(dtype: str, nodes: int, count: int, backend: str, queue: Any = None, **options: Any) -> tuple[Any, ...]:
     """Return a plan with positions, values, a field and a result, as native arrays."""
     rng = np.random.default_rng(7)
     real = np.dtype(dtype)
@@ -55,7 +55,7 @@ def problem(dtype: str, nodes: int, count: int, backend: str, **options: Any) ->
 
         from particlemesh.backends import opencl
 
-        queue = opencl.current().queue
+        queue = queue or opencl.current().queue
         plan.set_positions(cla.to_device(queue, x))
         values, out = cla.to_device(queue, q), cla.zeros(queue, count, kind)
         field = cla.to_device(queue, rng.normal(size=mesh.shape).astype(kind))
@@ -94,6 +94,30 @@ def rows_against_peer(cuda: Cuda, quick: bool) -> list[dict[str, Any]]:
                 f"ratio {theirs_of_issue / mine:5.2f}",
                 flush=True,
             )
+    return rows
+
+
+def portable_price(timer_of: type[OpenCl]) -> list[dict[str, Any]]:
+    """Time spreading with standard OpenCL only: adds by compare-and-swap, warps by local memory."""
+    import pyopencl as cl
+
+    from particlemesh.backends import opencl
+
+    device, rows, times = opencl.devices()[0], [], {}
+    for portable in (False, True):
+        context = cl.Context([device])
+        queue = cl.CommandQueue(context, device)
+        opencl.backend(context, device, portable=portable)
+        for dtype in ("float32", "float64"):
+            plan, values, field, _ = problem(dtype, 128, 10**6, "opencl", queue, window="bspline6", method="particle")
+            times[portable, dtype] = timer_of(queue).calls(
+                lambda p=plan, v=values, f=field: p.spread(v, out=f), batch=5
+            )
+    for dtype in ("float32", "float64"):
+        mine, theirs = times[True, dtype], times[False, dtype]
+        rows.append(dict(what="portable/ptx spread 1000000", dtype=dtype, reals=2, a_s=mine, b_s=theirs,
+                         ratio=theirs / mine))  # fmt: skip
+        print(f"  portable OpenCL, {dtype}: {mine * 1e3:.3f} ms, {theirs / mine:.2f} of the inline form", flush=True)
     return rows
 
 
@@ -156,6 +180,7 @@ def main() -> None:
                                        a_s=times["opencl"], b_s=times["cuda"], ratio=ratio))  # fmt: skip
                     print(f"  {operation} {dtype} N={count}: CUDA {times['cuda'] * 1e3:.3f} ms, "
                           f"OpenCL {times['opencl'] * 1e3:.3f} ms, ratio {ratio:.2f}", flush=True)  # fmt: skip
+        others += portable_price(timer_of=OpenCl)
     print(write("gpu-ratios", name, others))
 
 

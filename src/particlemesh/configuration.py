@@ -66,6 +66,7 @@ class Configuration:
         self.particles: Any = None
         self._spare: Particles | None = None
         self._methods: dict[str, Method] = {}
+        self._chosen_for = 0  # particles
         self._prepared: set[str] = set()
         self._scratch: dict[str, Any] = {}
         self._tapes: dict[Any, Any] = {}  # of calls for arrays that came before
@@ -207,6 +208,9 @@ class Configuration:
             if self.dtype is None:
                 self._bind(dtype)
             self.backend, self._kind, self._token = backend, kind, token
+            if not self._chosen_for / 2 <= x.count <= self._chosen_for * 2:
+                self._methods.clear()  # another method may be faster for so many
+                self._chosen_for = x.count
             if room is not self.particles:
                 self.particles, self._spare = room, self.particles
             self._prepared.clear()

@@ -35,7 +35,8 @@ def ask(method: type[Method], problem: Problem) -> Candidate:
     reason = method.declines(problem)
     if reason is not None:
         return Candidate(method, reason)
-    wanted, free = method.scratch_bytes(problem), problem.backend.free_bytes()
+    wanted = method.scratch_bytes(problem)
+    free = problem.backend.free_bytes() if wanted else 0
     if wanted > free:
         return Candidate(method, f"needs {wanted:,} bytes, {free:,} are free", bytes=wanted)
     return Candidate(method, None, *method.cost(problem), wanted)

@@ -66,6 +66,11 @@ typedef float real;
 typedef float2 real2;
 typedef float4 real4;
 #endif
+// Reads of memory that nobody writes meanwhile; vectors from addresses that are multiples of them.
+#define READ_1(p) __ldg(p)
+#define READ_2(p) __ldg((const real2*)(p))
+#define READ_4(p) (*(const real4*)(p))
+
 #define REAL_FROM_BITS_U32(bits) __uint_as_float(bits)
 #define BITS_OF_FLOAT(value) __float_as_uint(value)
 #define HIGH_BITS_OF_DOUBLE(value) ((u32)__double2hiint(value))

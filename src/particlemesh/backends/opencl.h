@@ -173,6 +173,54 @@ DEVICE void atomic_add_4(__global float* p, const __private float* v)
 #define SCALAR_VECTOR_ATOMICS 1
 #endif
 
+#if HAS_PTX
+// Plain loads do not go through the read-only cache here, restrict or not.
+#define READ_1(p) read_1(p)
+#define READ_2(p) read_2(p)
+#define READ_4(p) read_4(p)
+#if REAL_IS_DOUBLE
+DEVICE double read_1(__global const double* p)
+{
+    double v;
+    asm volatile("ld.global.nc.f64 %0, [%1];" : "=d"(v) : "l"(p));
+    return v;
+}
+DEVICE double2 read_2(__global const double* p)
+{
+    double2 v;
+    asm volatile("ld.global.nc.v2.f64 {%0, %1}, [%2];" : "=d"(v.x), "=d"(v.y) : "l"(p));
+    return v;
+}
+DEVICE double4 read_4(__global const double* p)
+{
+    return (double4)(read_2(p), read_2(p + 2));
+}
+#else
+DEVICE float read_1(__global const float* p)
+{
+    float v;
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p));
+    return v;
+}
+DEVICE float2 read_2(__global const float* p)
+{
+    float2 v;
+    asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(p));
+    return v;
+}
+DEVICE float4 read_4(__global const float* p)
+{
+    float4 v;
+    asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p));
+    return v;
+}
+#endif
+#else
+#define READ_1(p) (*(p))
+#define READ_2(p) (*(__global const real2*)(p))
+#define READ_4(p) (*(__global const real4*)(p))
+#endif
+
 #define REAL_FROM_BITS_U32(bits) as_float(bits)
 #define BITS_OF_FLOAT(value) as_uint(value)
 #define HIGH_BITS_OF_DOUBLE(value) ((u32)(as_ulong(value) >> 32))

@@ -57,7 +57,7 @@ class OpenClBackend:
 
     name = "opencl"
 
-    def __init__(self, context: Any, device: Any) -> None:
+    def __init__(self, context: Any, device: Any, *, portable: bool = False) -> None:
         cl = _cl()
         self.context = context
         self._device = device
@@ -71,7 +71,7 @@ class OpenClBackend:
         if "cl_khr_int64_base_atomics" not in extensions:
             raise RuntimeError(f"{self.device} has no 64-bit atomics (cl_khr_int64_base_atomics)")
         self._fp64 = int(bool(device.double_fp_config))
-        self._ptx = self._takes_ptx()
+        self._ptx = 0 if portable else self._takes_ptx()
         # Without sub-groups of 32 the work-group is the warp.
         self.group_size = 128 if self._ptx else 32
         self.most_groups = 2**20 if self._ptx else 64 * device.max_compute_units
@@ -233,12 +233,12 @@ _backends: dict[Any, OpenClBackend] = {}
 _lock = threading.Lock()
 
 
-def backend(context: Any, device: Any) -> OpenClBackend:
-    """Return the backend of a context's device."""
+def backend(context: Any, device: Any, *, portable: bool = False) -> OpenClBackend:
+    """Return the backend of a context's device; ``portable``, if it is new, keeps it to standard OpenCL."""
     with _lock:
         key = (context.int_ptr, device.int_ptr)
         if key not in _backends:
-            _backends[key] = OpenClBackend(context, device)
+            _backends[key] = OpenClBackend(context, device, portable=portable)
         return _backends[key]
 
 

@@ -191,15 +191,16 @@ DEVICE void atomic_add_vector(GLOBAL real* p, PRIVATE const real* v)
 #endif
 }
 
+// From a field that nobody writes meanwhile.
 DEVICE void load_vector(GLOBAL const real* p, PRIVATE real* v)
 {
 #if VECTOR == 4
-    const real4 t = *(GLOBAL const real4*)p;
+    const real4 t = READ_4(p);
     v[0] = t.x, v[1] = t.y, v[2] = t.z, v[3] = t.w;
 #elif VECTOR == 2
-    const real2 t = *(GLOBAL const real2*)p;
+    const real2 t = READ_2(p);
     v[0] = t.x, v[1] = t.y;
 #else
-    v[0] = p[0];
+    v[0] = READ_1(p);
 #endif
 }

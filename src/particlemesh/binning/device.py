@@ -37,16 +37,34 @@ def scan(backend: Backend, counts: Any, start: Any, bins: int, allocate: Allocat
     _kernel(backend, "scan_tiles", wide)(items, counts, bases, start, bins, tiles, scanned)
 
 
+def reserve(backend: Backend, count: int, bins: int, allocate: Allocate) -> None:
+    """Allocate what an unstable :func:`counting_sort` of ``count`` keys takes."""
+    _arrays(count, bins, allocate)
+    tile, depth = backend.group_size * _PER_ITEM, 0
+    kind = np.dtype(np.uint64 if count >= 2**31 else np.uint32)
+    while True:
+        tiles = max(1, -(-bins // tile))
+        allocate(f"totals{depth}", (tiles + 1,), kind)
+        if tiles <= _SELF_SUMMED:
+            return
+        allocate(f"bases{depth}", (tiles + 1,), kind)
+        bins, depth = tiles, depth + 1
+
+
+def _arrays(count: int, bins: int, allocate: Allocate) -> tuple[Any, Any, Any, Any]:
+    wide = count >= 2**31
+    counter, index = np.dtype(np.uint64 if wide else np.uint32), np.dtype(np.int64 if wide else np.int32)
+    counts = allocate("counts", (max(bins, 1),), counter)
+    start = allocate("start", (bins + 1,), counter)
+    return counts, start, allocate("order", (max(count, 1),), index), allocate("rank", (max(count, 1),), index)
+
+
 def counting_sort(
     backend: Backend, keys: Any, count: int, bins: int, *, stable: bool, allocate: Allocate
 ) -> tuple[Any, Any, Any]:
     """Return start (bins + 1), order and rank of ``keys[:count]``; negative keys take no part."""
     wide, wide_keys = count >= 2**31, keys.dtype.itemsize == 8
-    counts = allocate("counts", (max(bins, 1),), np.dtype(np.uint64 if wide else np.uint32))
-    start = allocate("start", (bins + 1,), counts.dtype)
-    index = np.dtype(np.int64 if wide else np.int32)
-    order = allocate("order", (max(count, 1),), index)
-    rank = allocate("rank", (max(count, 1),), index)
+    counts, start, order, rank = _arrays(count, bins, allocate)
     backend.clear(counts)
     if stable and count:
         if wide or bins >= 2**32 - 1:

@@ -25,22 +25,34 @@ def tile_order(plan: Plan) -> Order:
     return found
 
 
-def _order(plan: Plan) -> Order:
+def reserve(plan: Plan) -> None:
+    """Allocate for the plan's capacity, so that ordering will not."""
+    _, tiles = _tiles(plan)
+    device.reserve(plan.backend, plan.capacity, math.prod(tiles) + 1, _allocate(plan))
+    plan.scratch("tiles.keys", (max(plan.capacity, 1),), np.dtype(np.int32))
+
+
+def _tiles(plan: Plan) -> tuple[int, list[int]]:
     bits = BITS
     while True:
         tiles = [-(-axis.extent >> bits) + 1 for axis in plan.axes]
         if math.prod(tiles) < MOST_TILES:
-            break
+            return bits, tiles
         bits += 1
+
+
+def _allocate(plan: Plan) -> device.Allocate:
+    return lambda name, shape, dtype: plan.scratch(f"tiles.{name}", shape, dtype)
+
+
+def _order(plan: Plan) -> Order:
+    bits, tiles = _tiles(plan)
     backend, count, particles = plan.backend, plan.count, plan.particles
     keys = plan.scratch("tiles.keys", (max(count, 1),), np.dtype(np.int32))
     if count:
         run = backend.kernel("binning/tile_keys.c", "tile_keys", {"REAL_IS_DOUBLE": 0})
         lows = [axis.low for axis in plan.axes]
         run(count, particles.node, keys, count, particles.rows, *lows, *tiles, bits)
-
-    def allocate(name: str, shape: tuple[int, ...], dtype: np.dtype) -> object:
-        return plan.scratch(f"tiles.{name}", shape, dtype)
-
     bins = math.prod(tiles) + 1
-    return Order(*device.counting_sort(backend, keys, count, bins, stable=False, allocate=allocate))
+    found = device.counting_sort(backend, keys, count, bins, stable=False, allocate=_allocate(plan))
+    return Order(*found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from particlemesh.binning.tile_order import tile_order
+from particlemesh.binning import tile_order
 from particlemesh.interpolate.particle import Particle
 from particlemesh.method import Problem
 
@@ -33,8 +33,11 @@ class Ordered(Particle):
         # H200 (benchmarks/results/spread-nvidia-h200.csv)
         return 3e-5 + problem.count * 8e-11, 5e-6 + reads * problem.dtype.itemsize / 3.2e12
 
+    def reserve(self, plan: Plan) -> None:
+        tile_order.reserve(plan)
+
     def prepare(self, plan: Plan) -> None:
-        tile_order(plan)
+        tile_order.tile_order(plan)
 
     def order(self, plan: Plan) -> Any:
-        return tile_order(plan).order
+        return tile_order.tile_order(plan).order
