@@ -68,6 +68,14 @@ def pytest_generate_tests(metafunc):
     only = metafunc.definition.get_closest_marker("backends")
     if only is not None:
         names = [n for n in names if n in only.args]
+        if not names and "backend" in metafunc.fixturenames:
+            why = f"this test is for {' and '.join(only.args)}, which this run does not test"
+            none = pytest.param(None, marks=pytest.mark.skip(reason=why), id="nowhere")
+            arguments = ("backend", "law") if "law" in metafunc.fixturenames else ("backend",)
+            metafunc.parametrize(
+                arguments, [none] if len(arguments) == 1 else [pytest.param(None, None, marks=none.marks, id="nowhere")]
+            )
+            return
     if "row" in metafunc.fixturenames:  # of the covering array, on each backend of its method
         by_name = {str(law): law.method for law in laws()}
         cases = [

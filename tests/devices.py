@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Native arrays of each backend in any memory order, to and from the host."""
 
+import contextlib
 import functools
 from typing import ClassVar, NamedTuple
 
@@ -70,6 +71,18 @@ def stored(host, order):
     return store, tuple(steps), offset
 
 
+# One work-item that takes its time: about 0.2 s or more, then writes.
+SLOW = """
+KERNEL(GLOBAL double* target, GLOBAL const double* source, GLOBAL int* sink, const int count)
+{
+    int x = sink[0];
+    for (int i = 0; i < 200000000; i++) x = x * 1664525 + 1013904223 + (x >> 7);
+    sink[0] = x;
+    for (int i = 0; i < count; i++) target[i] = source[i];
+}
+"""
+
+
 class Device:
     """A backend as tests see it: the NumPy of this file is the CPU's."""
 
@@ -117,6 +130,7 @@ class OpenClDevice(Device):
 
         self.cl = pyopencl
         self.queue = self.library.queue
+        self._slow = None
 
     def flat(self, store):
         return self.cl.array.to_device(self.queue, store)
@@ -137,6 +151,26 @@ class OpenClDevice(Device):
 
     def wait(self):
         self.queue.finish()
+
+    def stream(self):
+        """Return a queue of its own."""
+        return self.cl.CommandQueue(self.queue.context, self.queue.device)
+
+    def on(self, stream):
+        """Work inside goes to ``stream``: with OpenCL to the arrays' queue, which callers give."""
+        return contextlib.nullcontext()
+
+    def late(self, host, stream):
+        """Return a float64 array that a slow kernel on ``stream`` will fill with ``host``."""
+        cl, host = self.cl, np.ascontiguousarray(host, np.float64)
+        source, sink = cl.array.to_device(stream, host), cl.array.zeros(stream, 1, np.int32)
+        target = cl.array.to_device(stream, np.full(host.shape, np.nan))
+        text = SLOW.replace("KERNEL", "__kernel void slow").replace("GLOBAL", "__global")
+        kernel = self._slow = self._slow or cl.Program(stream.context, text).build().slow
+        stream.finish()
+        target.add_event(kernel(stream, (1,), (1,), target.data, source.data, sink.data, np.int32(host.size)))
+        stream.flush()
+        return target
 
 
 class CudaDevice(Device):
@@ -161,3 +195,19 @@ class CudaDevice(Device):
 
     def wait(self):
         self.cupy.cuda.get_current_stream().synchronize()
+
+    def stream(self):
+        return self.cupy.cuda.Stream(non_blocking=True)
+
+    def on(self, stream):
+        return stream
+
+    def late(self, host, stream):
+        cupy, host = self.cupy, np.ascontiguousarray(host, np.float64)
+        kernel = cupy.RawKernel(SLOW.replace("KERNEL", 'extern "C" __global__ void slow').replace("GLOBAL", ""), "slow")
+        with stream:
+            source, sink = cupy.asarray(host), cupy.zeros(1, np.int32)
+            target = cupy.full(host.shape, np.nan)
+            stream.synchronize()
+            kernel((1,), (1,), (target, source, sink, np.int32(host.size)))
+        return target

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Failure modes 29, 30, 33, 38 and 40-45: memory that is kept or lost, and types."""
+
+import itertools
+
+import numpy as np
+import oracle
+import pytest
+from devices import names
+
+import particlemesh as pm
+
+MESH = pm.Mesh((6, 5, 7), (1.0, 2.0, 3.0))
+RNG = np.random.default_rng(1)
+X = RNG.random((60, 3)) * MESH.box.lengths
+Q = RNG.normal(size=60)
+V = RNG.normal(size=(60, 3))
+WINDOW = pm.bspline(4)
+
+
+def test_row_29_many_configurations_leak_nothing_and_free_nothing_of_the_users(backend, law):
+    x, q = backend.array(X), backend.array(Q)
+    out = backend.array(np.zeros(MESH.shape))
+    plan = law.plan(MESH, "bspline4")
+    sizes = []
+    for _ in range(200):
+        plan.set_positions(x)
+        plan.spread(q, out=out)
+        plan.interpolate(out)
+        sizes.append(plan.nbytes)
+    assert len(set(sizes[2:])) == 1
+    assert sizes[-1] > 0
+    plan.close()
+    plan.close()
+    assert plan.nbytes == 0
+    del plan
+    np.testing.assert_array_equal(backend.host(x), X)
+    np.testing.assert_array_equal(backend.host(q), Q)
+    np.testing.assert_allclose(backend.host(out), oracle.spread(MESH, WINDOW, X, Q), atol=1e-13)
+
+
+def test_row_29_a_closed_plan_says_so(backend):
+    plan = pm.Plan(MESH, "cic")
+    plan.set_positions(backend.array(X))
+    field = plan.spread(backend.array(Q))
+    plan.close()
+    for call in (
+        lambda: plan.set_positions(backend.array(X)), lambda: plan.spread(backend.array(Q)),
+        lambda: plan.interpolate(field), lambda: plan.value_and_gradient(field), lambda: plan.status,
+        lambda: plan.check(), lambda: plan.lost(backend.array(Q)), lambda: plan.explain(), lambda: plan.reserve(5),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match="this plan is closed; make a new one"):
+            call()
+
+
+class Scarce:
+    """Lets some allocations pass and then has no memory."""
+
+    def __init__(self, empty, passes):
+        self.empty, self.left, self.failed = empty, passes, False
+
+    def __call__(self, *arguments, **options):
+        self.left -= 1
+        if self.left < 0:
+            self.failed = True
+            raise MemoryError("no memory (made up by a test)")
+        return self.empty(*arguments, **options)
+
+
+def test_row_30_out_of_memory_leaves_the_plan_as_it_was(backend, law, monkeypatch):
+    library = backend.library
+    many = np.concatenate([X] * 9)
+    q_many = np.concatenate([Q] * 9)
+    wanted = {60: oracle.spread(MESH, WINDOW, X, Q)}
+    wanted[540] = 9 * wanted[60]
+    x, q = {60: backend.array(X), 540: backend.array(many)}, {60: backend.array(Q), 540: backend.array(q_many)}
+    field = backend.array(wanted[60])
+    failures = 0
+    for passes in itertools.count():
+        plan = law.plan(MESH, "bspline4")
+        plan.set_positions(x[60])
+        scarce = Scarce(library.empty, passes)
+        with monkeypatch.context() as patch:
+            patch.setattr(library, "empty", scarce)
+            try:
+                plan.set_positions(x[540])
+                plan.spread(q[540])
+                plan.interpolate(field)
+            except MemoryError:
+                failures += 1
+        count = plan.count
+        np.testing.assert_allclose(backend.host(plan.spread(q[count])), wanted[count], atol=1e-12)
+        values = backend.host(plan.interpolate(field))
+        np.testing.assert_allclose(values[:60], oracle.interpolate(MESH, WINDOW, X, wanted[60]), atol=1e-13)
+        plan.set_positions(x[540])
+        np.testing.assert_allclose(backend.host(plan.spread(q[540])), wanted[540], atol=1e-12)
+        plan.close()
+        if not scarce.failed:
+            break
+    assert failures >= 2
+
+
+def test_row_30_out_of_memory_names_the_bytes(backend, monkeypatch):
+    plan = pm.Plan(MESH, "cic")
+    plan.set_positions(backend.array(X))
+    with monkeypatch.context() as patch:
+        patch.setattr(backend.library, "empty", Scarce(backend.library.empty, 0))
+        with pytest.raises(MemoryError, match=r"[\d,]+ bytes"):
+            plan.set_positions(backend.array(np.concatenate([X, X])))
+
+
+def test_row_33_a_tensor_that_requires_grad_is_refused_by_name():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    q = torch.tensor(Q, requires_grad=True)
+    with pytest.raises(TypeError, match=r"requires grad.*Pass tensor.detach\(\)"):
+        pm.spread(torch.tensor(X), q, MESH)
+    with pytest.raises(TypeError, match="requires grad"):
+        pm.spread(torch.tensor(X, requires_grad=True), q.detach(), MESH)
+    came = pm.spread(torch.tensor(X), q.detach(), MESH)
+    np.testing.assert_allclose(came.numpy(), oracle.spread(MESH, WINDOW, X, Q), atol=1e-13)
+
+
+def test_row_38_a_second_call_does_not_add_to_the_first(backend, law):
+    with law.plan(MESH, "bspline4") as plan:
+        plan.set_positions(backend.array(X))
+        out = backend.array(np.full(MESH.shape, 1e30))
+        wanted = oracle.spread(MESH, WINDOW, X, Q)
+        for _ in range(3):
+            plan.spread(backend.array(Q), out=out)
+            np.testing.assert_allclose(backend.host(out), wanted, atol=1e-13)
+            np.testing.assert_allclose(backend.host(plan.spread(backend.array(Q))), wanted, atol=1e-13)
+        values = backend.array(np.full(60, 1e30))
+        for _ in range(3):
+            plan.interpolate(out, out=values)
+            wanted_values = oracle.interpolate(MESH, WINDOW, X, wanted)
+            np.testing.assert_allclose(backend.host(values), wanted_values, atol=1e-13)
+        plan.spread(backend.array(Q), out=out, accumulate=True)
+        np.testing.assert_allclose(backend.host(out), 2 * wanted, atol=1e-13)
+        with pytest.raises(ValueError, match="accumulate=True adds to out: give out="):
+            plan.spread(backend.array(Q), accumulate=True)
+
+
+@pytest.mark.parametrize("order", ["fortran", "interleaved", "strided", "reversed"])
+def test_row_40_any_strides_equal_a_copy(backend, order):
+    q, v = np.stack([Q, 2 * Q]), np.stack([V, -V])
+    with pm.Plan(MESH, "bspline4") as plan:
+        plan.set_positions(backend.array(X, order))
+        wanted = oracle.spread(MESH, WINDOW, X, q)
+        np.testing.assert_allclose(backend.host(plan.spread(backend.array(q, order))), wanted, atol=1e-13)
+        bent = backend.host(plan.spread_gradient(backend.array(v, order)))
+        np.testing.assert_allclose(bent, oracle.spread_gradient(MESH, WINDOW, X, v), atol=1e-12)
+        field = backend.array(wanted, order)
+        values, gradient = plan.value_and_gradient(field)
+        np.testing.assert_allclose(backend.host(values), oracle.interpolate(MESH, WINDOW, X, wanted), atol=1e-13)
+        np.testing.assert_allclose(backend.host(gradient), oracle.gradient(MESH, WINDOW, X, wanted), atol=1e-12)
+        out = backend.array(np.zeros_like(wanted), order)
+        assert plan.spread(backend.array(q, order), out=out) is out
+        np.testing.assert_allclose(backend.host(out), wanted, atol=1e-13)
+
+
+@pytest.mark.parametrize("plan_type", ["float32", "float64"])
+def test_row_41_every_pair_of_types_is_right_or_refused(backend, plan_type):
+    exact = {"positions": X, "values": Q}
+    wanted = oracle.spread(MESH, WINDOW, X, Q)
+    for at, of in itertools.product(("f4", "f8"), ("f4", "f8", "c8", "c16", "i4", "u1")):
+        x = exact["positions"].astype(at)
+        q = (Q * (100 if of[0] in "iu" else 1)).astype(of)
+        with pm.Plan(MESH, "bspline4", dtype=plan_type) as plan:
+            plan.set_positions(backend.array(x))
+            if plan_type == "float32" and of in ("f8", "c16"):
+                with pytest.raises(TypeError, match=f"values has dtype {q.dtype}, more than this plan's float32 holds"):
+                    plan.spread(backend.array(q))
+                continue
+            field = backend.host(plan.spread(backend.array(q)))
+            assert field.dtype == np.result_type(plan_type, "c8") if of[0] == "c" else field.dtype == plan_type
+            expected = oracle.spread(MESH, WINDOW, X, q) if of[0] in "iu" else wanted
+            np.testing.assert_allclose(field, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_row_42_out_is_what_comes_back(backend):
+    with pm.Plan(MESH, "cic") as plan:
+        plan.set_positions(backend.array(X))
+        for q in (Q, Q.astype(np.complex128), np.stack([Q, Q])):
+            field = backend.array(np.full((*q.shape[:-1], *MESH.shape), np.nan, q.dtype), "strided")
+            assert plan.spread(backend.array(q), out=field) is field
+            assert np.isfinite(backend.host(field)).all()
+            values = backend.array(np.full(q.shape, np.nan, q.dtype), "strided")
+            assert plan.interpolate(field, out=values) is values
+            assert np.isfinite(backend.host(values)).all()
+            slopes = backend.array(np.full((*q.shape, 3), np.nan, q.dtype), "strided")
+            assert plan.gradient(field, out=slopes) is slopes
+            both = plan.value_and_gradient(field, out=(values, slopes))
+            assert both[0] is values
+            assert both[1] is slopes
+            assert np.isfinite(backend.host(slopes)).all()
+
+
+def test_row_43_numbers_of_any_integer_type():
+    same = [(4, 5), [4, 5], np.array([4, 5]), (np.int32(4), np.uint8(5)), np.array([4, 5], np.uint16)]
+    assert len({pm.Mesh(shape, (1.0, 1.0)) for shape in same}) == 1
+    for bad in ((4.0, 5.0), ("4", "5"), (None, 4)):
+        with pytest.raises(TypeError, match=r"shape\[0\] is .*; an integer of 1 to 2147483647 is needed"):
+            pm.Mesh(bad, (1.0, 1.0))
+    mesh = pm.Mesh(4, 1.0)
+    for name in ("components", "applications", "threads"):
+        pm.Plan(mesh, "cic", **{name: np.int64(2)})
+        with pytest.raises(TypeError, match=f"{name} is 2.0"):
+            pm.Plan(mesh, "cic", **{name: 2.0})
+        with pytest.raises(ValueError, match=f"{name} is 0"):
+            pm.Plan(mesh, "cic", **{name: 0})
+
+
+def test_row_44_a_flat_box_is_refused():
+    for bad, error in [
+        (0.0, "every length must be positive"), ((1.0, 0.0), "every length must be positive"),
+        ((1.0, -1.0), "every length must be positive"), ((1.0, np.nan), "every number must be finite"),
+        ([[1.0, 2.0], [2.0, 4.0]], "linearly dependent"), ([[1.0, 0.0], [0.0, 0.0]], "positive|dependent"),
+        ((1e-200, 1e-200), "choose a unit nearer to its lengths"),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match=error):
+            pm.Mesh(4 if np.ndim(bad) == 0 else (4, 4), bad)
+
+
+def test_row_45_every_option_gives_the_same_field(backend):
+    wanted = oracle.spread(MESH, WINDOW, X, Q)
+    values = oracle.interpolate(MESH, WINDOW, X, wanted)
+    options = [{"deterministic": d, "applications": a} for d in (False, True) for a in (1, 1000)]
+    options += [{"method": m} for m in names("spread", backend.name)]
+    options += [{"interpolation": m} for m in names("interpolate", backend.name)]
+    options += [{"dtype": "float64"}, {"components": 4}, {"threads": 2}, {"backend": backend.name}, {"window": WINDOW}]
+    for option in options:
+        with pm.Plan(MESH, **{"window": "bspline4", **option}) as plan:
+            plan.set_positions(backend.array(X))
+            np.testing.assert_allclose(backend.host(plan.spread(backend.array(Q))), wanted, atol=1e-13)
+            came = backend.host(plan.interpolate(backend.array(wanted)))
+            np.testing.assert_allclose(came, values, atol=1e-13)
+    with pm.Plan(MESH, "bspline4", backend=backend.name) as plan:  # host arrays go there and come back
+        plan.set_positions(X)
+        field = plan.spread(Q)
+        assert type(field) is np.ndarray
+        np.testing.assert_allclose(field, wanted, atol=1e-13)
+        out = np.empty_like(wanted)[::-1]
+        assert plan.spread(Q, out=out) is out
+        np.testing.assert_allclose(out, wanted, atol=1e-13)
+        np.testing.assert_allclose(plan.interpolate(wanted), values, atol=1e-13)

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Failure modes 54-63: threads, processes, compilers and their caches, what is installed."""
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh import backends
+
+SOURCE = Path(pm.__file__).parent
+MESH = pm.Mesh((8, 9, 10), (1.0, 1.0, 1.0))
+RNG = np.random.default_rng(1)
+X = RNG.random((9000, 3))
+Q = RNG.normal(size=(8, 9000))
+
+
+def child(code, tmp_path=None, timeout=120, **environment):
+    """Run Python code in a process of its own, with caches of its own if there is a folder."""
+    variables = {**os.environ, "PYTHONPATH": str(SOURCE.parent), **environment}
+    if tmp_path is not None:
+        for name in ("NUMBA_CACHE_DIR", "POCL_CACHE_DIR", "XDG_CACHE_HOME", "CUPY_CACHE_DIR"):
+            variables[name] = str(tmp_path / name)
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", code],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables,
+    ), timeout  # fmt: skip
+
+
+def finish(started):
+    process, timeout = started
+    try:
+        out, error = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail(f"a child process hung for {timeout} s: {process.communicate()[1]}")
+    assert process.returncode == 0, error
+    return out
+
+
+def test_row_54_plans_in_several_threads_at_once(backend):
+    results, errors = {}, []
+    start = threading.Barrier(8)
+
+    def work(k):
+        try:
+            start.wait()
+            for _ in range(3):
+                with pm.Plan(MESH, "bspline4", deterministic=True, threads=2) as plan:
+                    plan.set_positions(backend.array(X))
+                    field = plan.spread(backend.array(Q[k]))
+                    values = plan.interpolate(field)
+                    results.setdefault(k, set()).add(backend.host(field).tobytes() + backend.host(values).tobytes())
+        except Exception as error:  # shown below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [repr(error) + str(error) for error in errors] == []
+    for k in range(8):
+        assert len(results[k]) == 1
+        with pm.Plan(MESH, "bspline4", deterministic=True) as plan:
+            plan.set_positions(backend.array(X))
+            alone = backend.host(plan.spread(backend.array(Q[k])))
+        np.testing.assert_allclose(np.frombuffer(next(iter(results[k]))[: alone.nbytes]), alone.ravel(), atol=1e-12)
+
+
+FORK = """
+import os, sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads, which is what is tested
+import numpy as np, particlemesh as pm
+x = np.random.default_rng(1).random((20000, 3))
+plan = pm.Plan(pm.Mesh((16, 16, 16), (1., 1., 1.)), "cic", threads=3)
+plan.set_positions(x)
+wanted = plan.spread(x[:, 0].copy())
+pid = os.fork()
+if pid == 0:
+    again = plan.spread(x[:, 0].copy())
+    fresh = pm.spread(x, x[:, 0].copy(), plan.mesh, window="cic", threads=3)
+    os._exit(0 if np.allclose(again, wanted) and np.allclose(fresh, wanted) else 1)
+assert os.waitpid(pid, 0)[1] == 0
+assert np.array_equal(plan.spread(x[:, 0].copy()), wanted)
+"""
+
+SPAWN = """
+import multiprocessing, sys, warnings
+import numpy as np, particlemesh as pm
+
+def main(method):
+    x = np.random.default_rng(1).random((20000, 3))
+    mesh = pm.Mesh((16, 16, 16), (1., 1., 1.))
+    with pm.Plan(mesh, "cic", threads=3) as plan:
+        plan.set_positions(x)
+        wanted = plan.spread(x[:, 0].copy())
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        for came in pool.starmap(pm.spread, [(x, x[:, 0].copy(), mesh)] * 4):
+            assert abs(came.sum() - wanted.sum()) < 1e-9
+main("spawn")
+"""
+
+
+def test_row_55_a_forked_child_computes():
+    if not hasattr(os, "fork"):
+        pytest.skip("this system cannot fork")
+    finish(child(FORK))
+
+
+def test_row_55_spawned_children_compute():
+    finish(child(SPAWN))
+
+
+SORT = """
+import numpy as np
+from particlemesh import backends, binning
+keys = np.random.default_rng(1).integers(0, 50, 5000).astype(np.int32)
+found = binning.counting_sort(backends.current("cpu"), keys, 50)
+assert np.array_equal(found.order, np.argsort(keys, kind="stable"))
+"""
+
+
+def test_row_56_a_damaged_numba_cache_is_a_miss(tmp_path):
+    finish(child(SORT, tmp_path))
+    files = sorted(p for p in tmp_path.rglob("*") if p.suffix in (".nbi", ".nbc"))
+    assert len(files) >= 2
+    for n, file in enumerate(files):  # cut short, emptied, overwritten
+        content = file.read_bytes()
+        file.write_bytes([content[: len(content) // 2], b"", b"\x80\x05garbage" * 40][n % 3])
+    finish(child(SORT, tmp_path))
+    started = time.monotonic()
+    finish(child(SORT, tmp_path))  # mended
+    assert time.monotonic() - started < 60
+
+
+COLD = """
+import numpy as np, particlemesh as pm
+x = np.random.default_rng(1).random((500, 2))
+mesh = pm.Mesh((9, 8), (1., 1.))
+plan = pm.Plan(mesh, "bspline3", backend="BACKEND")
+plan.set_positions(x)
+field = plan.spread(x[:, 0].copy())
+assert abs(field.sum() - x[:, 0].sum()) < 1e-10
+assert abs(plan.interpolate(np.ones(mesh.shape)) - 1).max() < 1e-12
+"""
+
+
+def test_row_57_many_processes_with_cold_caches_at_once(backend, tmp_path, request):
+    # On the CPU a sort is compiled and kept like everything else, in a quarter of the time.
+    code = SORT if backend.name == "cpu" else COLD.replace("BACKEND", backend.name)
+    many = [child(code, tmp_path, timeout=300) for _ in range(request.config.getoption("--many-processes"))]
+    for process in many:
+        finish(process)
+    finish(child(code, tmp_path))  # and what they left is in order
+
+
+def test_row_58_kernels_are_plain_c_functions_found_by_name():
+    text = (SOURCE / "backends" / "cuda.h").read_text()
+    assert re.search(r'#define KERNEL extern "C" __global__', text)
+    for path in SOURCE.rglob("*"):
+        if path.suffix in (".py", ".c", ".h"):
+            assert "name_expressions" not in path.read_text(encoding="utf-8"), path
+
+
+def test_row_59_a_pickled_plan_is_a_recipe(backend):
+    plan = pm.Plan(MESH, pm.bspline(4), applications=7, deterministic=True, threads=2)
+    fresh = pickle.loads(pickle.dumps(plan))
+    plan.set_positions(backend.array(X))
+    field = backend.host(plan.spread(backend.array(Q[0])))
+    data = pickle.dumps(plan)
+    assert len(data) < 5000  # no particles, no compiled code
+    copy = pickle.loads(data)
+    for one in (fresh, copy):
+        assert (one.mesh, one.window, one.applications, one.threads) == (MESH, plan.window, 7, 2)
+        assert one.deterministic
+        with pytest.raises(RuntimeError, match="no particles yet"):
+            one.spread(backend.array(Q[0]))
+        one.set_positions(backend.array(X))
+        np.testing.assert_allclose(backend.host(one.spread(backend.array(Q[0]))), field, atol=1e-12)
+    assert pickle.loads(pickle.dumps(pm.bspline(4))) == pm.bspline(4)
+    assert pickle.loads(pickle.dumps(MESH)) == MESH
+
+
+def test_row_60_import_touches_no_gpu_and_starts_no_thread():
+    code = """
+import sys, threading
+import particlemesh
+loaded = {"cupy", "pyopencl", "torch", "jax", "cuda", "matplotlib", "typer"} & set(sys.modules)
+assert not loaded, loaded
+assert threading.active_count() == 1
+from particlemesh import backends
+import os
+assert len(os.listdir("/proc/self/task")) == 1 if os.path.isdir("/proc/self/task") else True
+particlemesh.Mesh(4, 1.0), particlemesh.bspline(6)
+assert not {"cupy", "pyopencl", "torch"} & set(sys.modules)
+"""
+    finish(
+        child(code, CUDA_VISIBLE_DEVICES="", OCL_ICD_VENDORS="/nowhere", OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
+    )
+
+
+def test_row_60_naming_a_backend_that_is_not_there_says_what_to_install():
+    code = """
+import sys
+sys.modules["cupy"] = sys.modules["pyopencl"] = None  # as if not installed
+import particlemesh as pm
+for name, extra in (("cuda", "cuda13"), ("opencl", "opencl")):
+    try:
+        pm.Plan(pm.Mesh(4, 1.0), "cic", backend=name)
+    except RuntimeError as error:
+        assert f"backend {name!r} cannot be used" in str(error), error
+        assert f"pip install 'particlemesh[{extra}]'" in str(error), error
+    else:
+        raise AssertionError(name)
+"""
+    finish(child(code))
+
+
+@pytest.mark.opencl
+def test_row_61_devices_are_looked_for_once(monkeypatch):
+    cl = pytest.importorskip("pyopencl", reason="PyOpenCL is not installed")
+    if backends.module("opencl").available() is not None:
+        pytest.skip("no OpenCL device")
+    backend = backends.current("opencl")
+
+    def refuse():
+        raise AssertionError("looked for devices again")
+
+    monkeypatch.setattr(cl, "get_platforms", refuse)
+    assert all(backends.current("opencl") is backend for _ in range(100))
+
+
+@pytest.mark.opencl
+def test_row_63_a_device_without_atomics_or_float64_says_so(monkeypatch):
+    cl = pytest.importorskip("pyopencl", reason="PyOpenCL is not installed")
+    opencl = backends.module("opencl")
+    if opencl.available() is not None:
+        pytest.skip("no OpenCL device")
+    import pyopencl.array
+
+    device = backends.current("opencl").queue.device
+    queue = cl.CommandQueue(cl.Context([device]))
+    poor = opencl.backend(queue.context, device)
+    monkeypatch.setattr(poor, "_fp64", 0)  # the one fact that is asked before a kernel is compiled
+    x, q = X[:50], Q[0, :50]
+
+    def arrays(real):
+        return [pyopencl.array.to_device(queue, a.astype(real)) for a in (x, q)]
+
+    with pytest.raises(RuntimeError, match="has no float64; use float32 or another backend"):
+        pm.spread(*arrays(np.float64), MESH)
+    positions, values = pyopencl.array.to_device(queue, x), arrays(np.float32)[1]
+    with pytest.raises(RuntimeError, match="has no float64"):
+        pm.spread(positions, values, MESH)
+    field = pm.spread(*arrays(np.float32), MESH).get()
+    assert field.sum() == pytest.approx(q.sum(), abs=1e-4)
+
+    class Device:
+        extensions, name, version, type = "cl_khr_fp64", "an old chip", "OpenCL 1.2", cl.device_type.GPU
+
+    class Platform:
+        name = version = "a platform"
+
+        def get_devices(self):
+            return [Device()]
+
+    monkeypatch.setattr(cl, "get_platforms", lambda: [Platform()])
+    monkeypatch.setattr(opencl, "devices", opencl.devices.__wrapped__)
+    assert opencl.available() == "no OpenCL device with 64-bit atomics"
