@@ -58,7 +58,7 @@ class TileOrdering:
     tile, begin, end : (tasks,)
         The tasks in the order in which they are claimed.
     ready : (tiles, 2)
-        Where a tile's first task is in that order, and how many it has.
+        Where a tile's particles start, and how many tasks it has.
     """
 
     tiling: Tiling
@@ -203,26 +203,41 @@ def _place_in_tiles(tiling, x, y, z, fx, fy, fz, place, records, order, counter)
 
 
 @compiled
-def _list_tasks(tiling, start, chunk, tile, begin, end, ready):
+def _list_tasks(tiling, start, tile, begin, end, ready):
     """List tasks slab by slab, so that a slab of the field is still in a cache when its next tile comes.
 
-    Within a slab tiles of one colour (parity in y and z) follow each other: those do not overlap, and
-    most of the slab lies between a tile and its neighbours, so that threads seldom wait for each other.
+    Within a slab tiles of one colour (parity in y and z) follow each other, and their chunks take turns: most
+    of a slab lies between tasks that overlap, so that threads seldom wait for each other.
     """
     nx, ny, nz = tiling.tiles
+    active = np.empty((ny // 2 + 1) * (nz // 2 + 1), np.int64)
     tasks = 0
     for x in range(nx):
         for colour in range(4):
+            left = 0
             for y in range(colour >> 1, ny, 2):
                 for z in range(colour & 1, nz, 2):
                     this = (x * ny + y) * nz + z
-                    ready[this, 0] = tasks
-                    for first in range(start[this], start[this + 1], chunk):
-                        tile[tasks] = this
-                        begin[tasks] = first
-                        end[tasks] = min(first + chunk, start[this + 1])
-                        tasks += 1
-                    ready[this, 1] = tasks - ready[this, 0]
+                    count = start[this + 1] - start[this]
+                    ready[this, 0] = start[this]
+                    ready[this, 1] = (count + CHUNK - 1) // CHUNK
+                    if count > 0:
+                        active[left] = this
+                        left += 1
+            chunk = 0
+            while left > 0:
+                still = 0
+                for k in range(left):
+                    this = active[k]
+                    tile[tasks] = this
+                    begin[tasks] = start[this] + chunk * CHUNK
+                    end[tasks] = min(begin[tasks] + CHUNK, start[this + 1])
+                    tasks += 1
+                    if chunk + 1 < ready[this, 1]:
+                        active[still] = this
+                        still += 1
+                left = still
+                chunk += 1
     return tasks
 
 
@@ -272,7 +287,7 @@ def tile_ordering(
     most = tiles + count // CHUNK + 1
     tile, begin, end = (np.empty(most, np.int64) for _ in range(3))
     ready = np.empty((tiles, 2), np.int64)
-    tasks = _list_tasks(tiling, start, CHUNK, tile, begin, end, ready)
+    tasks = _list_tasks(tiling, start, tile, begin, end, ready)
     kept = int(start[tiles])
     return TileOrdering(tiling, records, order, kept, tile[:tasks], begin[:tasks], end[:tasks], ready)
 
@@ -290,16 +305,17 @@ def ordering_of(plan: Plan) -> TileOrdering:
 
 
 @compiled
-def await_turn(tiling, ready, done, tile, earlier):
+def await_turn(tiling, ready, done, tile, chunk):
     """Wait until every task that overlaps this one and is listed before it has been added.
 
     Those tasks were claimed before this one, by threads that are running, and wait only for still
-    earlier ones: some thread can always go on.
+    earlier ones: some thread can always go on. The order is that of `_list_tasks`: slab and colour, chunk, tile.
     """
     nx, ny, nz = tiling.tiles
     tz = tile % nz
     ty = tile // nz % ny
     tx = tile // nz // ny
+    mine = 4 * tx + 2 * (ty & 1) + (tz & 1)
     for n in range(27):
         x, y, z = tx + n // 9 % 3 - 1, ty + n // 3 % 3 - 1, tz + n % 3 - 1
         if tiling.wraps[0]:
@@ -312,10 +328,11 @@ def await_turn(tiling, ready, done, tile, earlier):
             continue
         other = (x * ny + y) * nz + z
         target = ready[other, 1]
-        if other == tile:
-            target = earlier
-        elif ready[other, 0] >= ready[tile, 0]:
+        group = 4 * x + 2 * (y & 1) + (z & 1)
+        if group > mine:
             continue
+        if group == mine:  # itself, or across the seam of an odd number of tiles
+            target = min(target, chunk + 1 if other < tile else chunk)
         turns = 0
         while acquire(done, other) < target:
             turns += 1

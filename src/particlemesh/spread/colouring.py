@@ -24,7 +24,7 @@ from particlemesh.backends.simd import (
 )
 from particlemesh.binning.boxes import add_box
 from particlemesh.binning.rows import SPARSE, Rows, rows_of
-from particlemesh.binning.tiles import TileOrdering, await_turn, box_of, box_pitch, ordering_of
+from particlemesh.binning.tiles import CHUNK, TileOrdering, await_turn, box_of, box_pitch, ordering_of
 from particlemesh.method import Method, Problem
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _spread_tasks(
         if task >= tile.size:
             return
         this = tile[task]
-        chunk = task - ready[this, 0]
+        chunk = (begin[task] - ready[this, 0]) // CHUNK
         low, nodes = box_of(tiling, this)
         # Few particles: each has a box of its own, the size of a stencil.
         dense = (end[task] - begin[task]) * support[0] * support[1] > SPARSE * nodes[0] * nodes[1]
