@@ -191,7 +191,7 @@ def locate_cpu(
     test = np.where(periodic, 0, _ON_FRACTION if lengths is None else _ON_X)
     node[:missing] = 0
     fraction[:missing] = 0
-    workers = threads_for(threads, count)
+    workers = min(threads_for(threads, count), 1 + count // (_SHARE * _BLOCK))
     status = np.full((workers, 8), -1, np.int64)
     status[:, :2] = 0
     coordinates = [x if x.dtype.isnative else x.astype(real) for x in coordinates]

@@ -161,7 +161,8 @@ def clear(array: np.ndarray, threads: int | None = None) -> None:
         return
     numbers = array.reshape(-1).view(np.uint8)
     share = 1 << 18
-    used = threads_for(threads, PARTICLES_PER_THREAD * (numbers.size // share))
+    shares = numbers.size // share
+    used = min(threads_for(threads, PARTICLES_PER_THREAD * shares), 1 + shares)
     run(_fill_zero, used, numbers, share, np.zeros(1, np.int64))
 
 
