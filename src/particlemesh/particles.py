@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh.backends.base import Backend, Record
+from particlemesh.geometry import Coordinates, frame_record, geometry_record
 from particlemesh.mesh import Mesh
 from particlemesh.stencil import Axis
 
@@ -33,17 +33,6 @@ class Status(NamedTuple):
     outside: int
     first_bad: int
     non_finite_values: int = 0
-
-
-@dataclass
-class Coordinates:
-    """Positions along each axis of the mesh: native 1-D arrays of one type, any stride."""
-
-    arrays: tuple[Any, ...]
-    offsets: tuple[int, ...]  # of the first coordinate, in coordinates, from the kernel's pointer
-    strides: tuple[int, ...]
-    dtype: np.dtype
-    count: int
 
 
 class Particles:
@@ -85,14 +74,12 @@ class Particles:
             "REAL_IS_DOUBLE": int(self.fraction.dtype.itemsize == 8),
             "COORDINATE_IS_DOUBLE": int(x.dtype.itemsize == 8),
         }
-        missing = 3 - mesh.ndim
-        pad = (0,) * missing
-        strides = Record("=6q", *pad, *x.offsets, *pad, *x.strides)
         kernel = backend.kernel("locate.c", "locate", defines)
-        arrays = (x.arrays[0],) * missing + x.arrays
+        shifts, scales = (a.shift for a in axes), (a.scale for a in axes)
+        nodes = Record(f"=6{x.dtype.char}", *scales, *shifts)
         kernel(
-            x.count, *arrays, self.node, self.fraction, self.status, x.count, self.rows,
-            strides, geometry_record(mesh, axes, x.dtype), axes_record(mesh, axes),
+            x.count, *x.arguments(), self.node, self.fraction, self.status, x.count, self.rows, x.record(),
+            geometry_record(mesh.box, x.dtype), frame_record(mesh.box), nodes, axes_record(axes),
         )  # fmt: skip
 
     def _locate_cpu(self, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any) -> None:
@@ -113,26 +100,8 @@ class Particles:
         return Status(self.count, not_finite, outside, int(~np.uint64(first)) if bad else -1)
 
 
-def geometry_record(mesh: Mesh, axes: tuple[Axis, Axis, Axis], dtype: np.dtype) -> Record:
-    """Return ``Geometry`` of locate.c in the coordinates' type."""
-    d, missing = mesh.ndim, 3 - mesh.ndim
-    box = mesh.box
-    origin, lower, upper = np.zeros(3), np.zeros(3), np.zeros(3)
-    inverse = np.zeros((3, 3))
-    origin[missing:] = box.origin
-    inverse[missing:, missing:] = box.inverse
-    lower[missing:] = box.origin if box.orthorhombic else 0
-    upper[missing:] = box.origin + box.lengths if box.orthorhombic else np.ones(d)
-    shift = [a.shift for a in axes]
-    scale = [a.scale for a in axes]
-    return Record(f"=24{dtype.char}", *origin, *inverse.ravel(), *lower, *upper, *shift, *scale)
-
-
-def axes_record(mesh: Mesh, axes: tuple[Axis, Axis, Axis]) -> Record:
+def axes_record(axes: tuple[Axis, Axis, Axis]) -> Record:
     """Return ``Axes`` of locate.c."""
-    missing = 3 - mesh.ndim
-    periodic = [0] * missing + [int(p) for p in mesh.periodic]
     return Record(
-        "=14i", *(a.size for a in axes), *(a.support for a in axes), *(int(a.wraps) for a in axes), *periodic,
-        int(mesh.box.orthorhombic), missing,
+        "=9i", *(a.size for a in axes), *(a.support for a in axes), *(int(a.wraps) for a in axes)
     )  # fmt: skip

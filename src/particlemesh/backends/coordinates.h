@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Positions of any strides to fractions of the box, in the precision of the positions.
+
+#if COORDINATE_IS_DOUBLE
+typedef double coordinate;
+#define BELOW_ONE 0.99999999999999988897769753748
+#else
+typedef float coordinate;
+#define BELOW_ONE 0.999999940395355224609375f
+#endif
+
+typedef struct {
+    coordinate origin[3], inverse[9]; // fractional = inverse (x - origin)
+    coordinate lower[3], upper[3];    // of an open axis, in x where orthorhombic, else fractional
+    coordinate rows[9];               // lattice vectors
+} Geometry;
+
+typedef struct {
+    int periodic[3];
+    int orthorhombic, missing; // missing axes, the first ones
+} Frame;
+
+typedef struct {
+    i64 offset[3], stride[3];
+} Strides;
+
+#define GOOD 0
+#define NOT_FINITE 1
+#define OUTSIDE 2
+
+// Reads x, leaves the folded fraction in s, and in turns how many times x was folded.
+DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s, PRIVATE coordinate* turns,
+                      GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL const coordinate* x2,
+                      i64 i, PRIVATE const Strides* strides, PRIVATE const Geometry* geometry,
+                      PRIVATE const Frame* frame)
+{
+    x[0] = frame->missing > 0 ? geometry->origin[0] : x0[strides->offset[0] + i * strides->stride[0]];
+    x[1] = frame->missing > 1 ? geometry->origin[1] : x1[strides->offset[1] + i * strides->stride[1]];
+    x[2] = x2[strides->offset[2] + i * strides->stride[2]];
+    // x - x is zero for finite numbers only
+    if (!((x[0] - x[0]) + (x[1] - x[1]) + (x[2] - x[2]) == 0)) return NOT_FINITE;
+    int inside = 1;
+    for (int a = 0; a < 3; a++) {
+        s[a] = 0, turns[a] = 0;
+        for (int b = 0; b < 3; b++) s[a] += geometry->inverse[3 * a + b] * (x[b] - geometry->origin[b]);
+        if (frame->periodic[a]) {
+            turns[a] = floor(s[a]);
+            s[a] -= turns[a];
+            if (!(s[a] >= 0)) s[a] = 0, turns[a] = 0; // inverse * x overflowed: any place in the box is as good
+            if (s[a] > (coordinate)BELOW_ONE) s[a] = (coordinate)BELOW_ONE;
+        } else {
+            const coordinate tested = frame->orthorhombic ? x[a] : s[a];
+            if (!(tested >= geometry->lower[a] && tested <= geometry->upper[a])) inside = 0;
+            if (s[a] < 0) s[a] = 0;
+            if (s[a] > 1) s[a] = 1;
+        }
+    }
+    return inside ? GOOD : OUTSIDE;
+}
+
+// status: not finite, outside, ~(first bad)
+DEVICE void record_bad(GLOBAL u64* status, int what, i64 i)
+{
+    ATOMIC_ADD_U64(status + what - 1, 1);
+    ATOMIC_MAX_U64(status + 2, ~(u64)i);
+}

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A box as kernels see it (backends/coordinates.h): three axes, missing ones first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from particlemesh.backends.base import Record
+from particlemesh.box import Box
+
+
+@dataclass
+class Coordinates:
+    """Positions along each axis of a box: native 1-D arrays of one type, any stride."""
+
+    arrays: tuple[Any, ...]
+    offsets: tuple[int, ...]  # of the first coordinate, in coordinates, from the kernel's pointer
+    strides: tuple[int, ...]
+    dtype: np.dtype
+    count: int
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Return the kernels' x0, x1, x2."""
+        return (self.arrays[0],) * (3 - len(self.arrays)) + self.arrays
+
+    def record(self) -> Record:
+        """Return ``Strides``."""
+        pad = (0,) * (3 - len(self.arrays))
+        return Record("=6q", *pad, *self.offsets, *pad, *self.strides)
+
+
+def geometry_record(box: Box, dtype: np.dtype) -> Record:
+    """Return ``Geometry`` in the coordinates' type."""
+    d, missing = box.ndim, 3 - box.ndim
+    origin, lower, upper = np.zeros(3), np.zeros(3), np.zeros(3)
+    inverse, rows = np.zeros((3, 3)), np.zeros((3, 3))
+    origin[missing:] = box.origin
+    inverse[missing:, missing:] = box.inverse
+    rows[missing:, missing:] = box.matrix
+    lower[missing:] = box.origin if box.orthorhombic else 0
+    upper[missing:] = box.origin + box.lengths if box.orthorhombic else np.ones(d)
+    return Record(f"=27{dtype.char}", *origin, *inverse.ravel(), *lower, *upper, *rows.ravel())
+
+
+def frame_record(box: Box) -> Record:
+    """Return ``Frame``."""
+    missing = 3 - box.ndim
+    return Record("=5i", *[0] * missing, *(int(p) for p in box.periodic), int(box.orthorhombic), missing)
