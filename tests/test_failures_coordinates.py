@@ -2,9 +2,9 @@
 """Failure modes 1-5 and 12 of other people's software: coordinates (row 6 is in test_edges.py)."""
 
 import numpy as np
-import oracle
 import pytest
 
+import oracle
 import particlemesh as pm
 
 

@@ -4,11 +4,11 @@
 import itertools
 
 import numpy as np
-import oracle
 import pytest
-from devices import names
 
+import oracle
 import particlemesh as pm
+from devices import names
 
 MESH = pm.Mesh((6, 5, 7), (1.0, 2.0, 3.0))
 RNG = np.random.default_rng(1)

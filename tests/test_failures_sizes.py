@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import numpy as np
-import oracle
 import pytest
-from devices import METHODS
 
+import oracle
 import particlemesh as pm
+from devices import METHODS
 from particlemesh.method import Problem
 
 SOURCE = Path(str(importlib.resources.files("particlemesh")))
@@ -64,8 +64,8 @@ def test_row_13_kernels_index_fields_and_values_in_64_bits():
 
 
 def test_row_13_a_field_past_two_to_the_31_bytes_of_strides(backend):
-    # The last of three batch entries starts 3 GiB behind the first: the address needs 64 bits, the memory is not touched
-    # between. Backends that cannot allocate it here say so.
+    # The last of three batch entries starts 3 GiB behind the first: the address needs 64 bits, the memory between is
+    # not touched. Backends that cannot allocate it here say so.
     gap = 3 * 2**30 // 2 // 4
     try:
         store = backend.library.empty((2 * gap + 64,), np.float32)

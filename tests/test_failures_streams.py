@@ -2,9 +2,9 @@
 """Failure modes 25-28, 32 and 36: streams, queues and devices, with work that is late on purpose."""
 
 import numpy as np
-import oracle
 import pytest
 
+import oracle
 import particlemesh as pm
 from particlemesh import backends
 

@@ -15,7 +15,7 @@ def without_nvrtc():
         from cupy.cuda import nvrtc
 
         nvrtc.getVersion()
-    except Exception as error:  # noqa: BLE001 - CuPy wraps a missing library in errors of many kinds
+    except Exception as error:  # CuPy wraps a missing library in errors of many kinds
         return str(error).splitlines()[0]
     return None
 
