@@ -50,22 +50,27 @@ def stored(host, order):
     """Return a flat store, byte strides and the byte offset of ``host``'s elements in a memory order.
 
     planar is C order; interleaved has the first axis last in memory; strided leaves gaps on every axis;
-    reversed runs backwards along every axis; fortran is the reverse of planar.
+    reversed runs backwards along every axis; fortran is the reverse of planar. Anything else is a triple: the
+    axes from slowest to fastest, for each axis how many times too far apart, and whether it runs backwards.
     """
     host = np.asarray(host)
     size, d = host.dtype.itemsize, host.ndim
     axes = list(range(d))
-    memory = {"interleaved": axes[1:] + axes[:1], "fortran": axes[::-1]}.get(order, axes)
-    gap = 2 if order == "strided" else 1
+    if isinstance(order, str):
+        memory = {"interleaved": axes[1:] + axes[:1], "fortran": axes[::-1]}.get(order, axes)
+        gaps, backwards = [1 + (order == "strided")] * d, [order == "reversed"] * d
+    else:
+        memory, gaps, backwards = order
     steps, step = [0] * d, size
     for a in reversed(memory):
-        steps[a] = step * gap
-        step *= gap * max(host.shape[a], 1)
-    store = np.full(max(step // size, 1) + 3, 77, host.dtype)
-    offset = 2 * size if order in ("strided", "reversed") else 0
-    if order == "reversed":
-        offset += sum(s * (n - 1) for s, n in zip(steps, host.shape, strict=True) if n)
-        steps = [-s for s in steps]
+        steps[a] = step * gaps[a]
+        step *= gaps[a] * max(host.shape[a], 1)
+    store = np.full(step // size + 3, 77, host.dtype)
+    offset = 0 if order in ("planar", "interleaved", "fortran") else 2 * size
+    for a in axes:
+        if backwards[a] and host.size:
+            offset += steps[a] * (host.shape[a] - 1)
+            steps[a] = -steps[a]
     if host.size:
         np.ndarray(host.shape, host.dtype, store, offset, steps)[...] = host
     return store, tuple(steps), offset

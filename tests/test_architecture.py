@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What keeps the tree readable: who imports whom, one method one place, sizes, docstrings, the kernel dialect."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import particlemesh as pm
+from devices import METHODS
+from particlemesh.method import Method
+
+ROOT = Path(pm.__file__).parent
+MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
+KERNELS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.[ch]"))
+
+# Imports go from a higher rank to a lower or equal one; equal ranks know each other only within one group.
+RANKS = [
+    ("values", ["box.py", "mesh.py", "window.py", "shape_function.py", "polynomials.py", "checks.py"]),
+    ("backends", ["backends/", "arrays.py", "stencil.py", "caches.py"]),
+    ("binning", ["binning/", "locate.py", "geometry.py", "lost.py"]),
+    ("contract", ["method.py", "particles.py", "operands.py", "fused.py", "select.py"]),
+    ("methods", ["spread/", "interpolate/", "grid/"]),
+    ("plan", ["configuration.py", "plan.py", "once.py", "__init__.py"]),
+    ("distributed", ["distributed/"]),
+    ("apps", ["apps/", "demo.py", "figures.py", "survey.py", "report.py", "cli.py", "__main__.py", "data/"]),
+]
+
+
+def rank(module):
+    for n, (_, members) in enumerate(RANKS):
+        for member in members:
+            if module == member or (member.endswith("/") and module.startswith(member)):
+                return n
+    raise AssertionError(f"{module} has no rank: give it one in RANKS")
+
+
+def imported(module):
+    """Modules of ours that a module imports when it runs; what is under TYPE_CHECKING is for readers only."""
+    tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
+    hidden = {
+        id(inner) for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) for inner in ast.walk(node)
+    }  # fmt: skip
+    for node in ast.walk(tree):
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.split(".")[0] == "particlemesh")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "particlemesh":
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}"
+
+
+def file_of(name):
+    """The file of a dotted name of ours, which may end in something that the file defines."""
+    parts = name.split(".")[1:]
+    for length in range(len(parts), -1, -1):
+        stem = "/".join(parts[:length])
+        for candidate in (f"{stem}.py", f"{stem}/__init__.py".lstrip("/")):
+            if candidate in MODULES:
+                return candidate
+    raise AssertionError(name)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_run_one_way(module):
+    here = rank(module)
+    for name in imported(module):
+        there = file_of(name)
+        if there == "__init__.py" and here < rank("apps/x.py"):
+            raise AssertionError(f"{module} imports the package itself")
+        assert rank(there) <= here, f"{module} ({RANKS[here][0]}) imports {there} ({RANKS[rank(there)][0]})"
+
+
+@pytest.mark.parametrize("module", ["box.py", "mesh.py", "window.py"])
+def test_box_mesh_and_window_stand_on_their_own(module):
+    assert {RANKS[rank(file_of(name))][0] for name in imported(module)} <= {"values"}
+
+
+@pytest.mark.parametrize("direction", METHODS)
+def test_every_method_is_in_the_tuple_and_has_its_kernel_beside_it(direction):
+    methods = METHODS[direction]
+    assert len({m.name for m in methods}) == len(methods)
+    by_stem = {m.__module__.split(".")[-1]: m for m in methods}
+    for path in (ROOT / direction).glob("*.py"):
+        classes = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.ClassDef)]
+        named = [c for c in classes if any("name" in ast.dump(s) for s in c.body if isinstance(s, ast.Assign))]
+        if any(ast.unparse(b).endswith("Method") for c in named for b in c.bases):
+            assert path.stem in by_stem, f"{path.name} defines a method that METHODS does not have"
+    for stem, method in by_stem.items():
+        assert issubclass(method, Method)
+        assert stem == method.name
+        assert method.backends
+        assert method.backends <= {"cpu", "cuda", "opencl"}
+        assert (ROOT / direction / f"{stem}.c").exists() == bool(method.backends & {"cuda", "opencl"}), stem
+        assert inspect.getdoc(method).splitlines()[0].endswith("."), stem
+        if method.order_independent:
+            assert method.deterministic
+
+
+def keys():
+    return re.findall(r"^@\w+\{\s*([^,\s]+)\s*,", (ROOT / "reference.bib").read_text(), re.MULTILINE)
+
+
+def test_references_are_unique():
+    assert len(keys()) == len(set(keys())) > 0
+
+
+@pytest.mark.parametrize("method", [m for methods in METHODS.values() for m in methods], ids=lambda m: m.__module__)
+def test_every_method_cites_something_that_is_in_the_bibliography(method):
+    assert method.cite, "a method cites its source"
+    assert method.cite in keys()
+
+
+def test_docstrings_cite_what_is_in_the_bibliography():
+    for module in MODULES:
+        for key in re.findall(r"\[(\w+)\]_", (ROOT / module).read_text()):
+            assert key in keys(), f"{module} cites {key}"
+
+
+@pytest.mark.parametrize("path", [*MODULES, *KERNELS])
+def test_files_are_short_and_licensed(path):
+    text = (ROOT / path).read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 400
+    if text:
+        assert "SPDX-License-Identifier: BSD-3-Clause" in text.splitlines()[0]
+
+
+def public():
+    found = {name: getattr(pm, name) for name in vars(pm) if not name.startswith("_")}
+    return {n: v for n, v in found.items() if not inspect.ismodule(v)}
+
+
+@pytest.mark.parametrize("name", public())
+def test_public_names_are_documented(name):
+    thing = public()[name]
+    text = inspect.getdoc(thing)
+    assert text
+    assert text.splitlines()[0].endswith(".")
+    if inspect.isclass(thing) and issubclass(thing, Exception):
+        return
+    parameters = [p for p in inspect.signature(thing).parameters if p != "self"]
+    if parameters:
+        section = "Attributes" if name == "Status" else "Parameters"
+        assert f"{section}\n{'-' * len(section)}" in text
+        described = re.findall(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)\b.*(?::|$)", text, re.MULTILINE)
+        known = {p.strip("* ") for line in described for p in line.split(",")}
+        assert set(parameters) <= known, set(parameters) - known
+    if name != "Status":
+        assert "Examples\n--------" in text
+
+
+@pytest.mark.parametrize("name", [n for n, v in public().items() if inspect.isclass(v)])
+def test_public_methods_are_documented(name):
+    for member, thing in vars(public()[name]).items():
+        if not member.startswith("_") and (callable(thing) or isinstance(thing, (property, classmethod))):
+            assert inspect.getdoc(thing), f"{name}.{member}"
+
+
+def without_comments(text):
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("path", [k for k in KERNELS if k.endswith(".c")])
+def test_kernels_keep_to_the_dialect(path):
+    text = without_comments((ROOT / path).read_text())
+    for word in (
+        "long long", "printf", "__global__", "__global", "__kernel", "__local", "__shared__", "threadIdx",
+        "blockIdx", "get_global_id", "get_local_id", "atomicAdd", "atomic_add", "__syncthreads", "barrier",
+        "float3", "float2", "double3", "malloc", "template", "size_t",
+    ):  # fmt: skip
+        assert not re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text), f"{path}: {word}"
+    assert not re.search(r"\b(long|unsigned|double|float)\b", text), f"{path}: types are real, i64, u32, ..."
+    for signature in re.findall(r"\bKERNEL\s+\w+\(([^)]*)\)", text):
+        assert "#" not in signature, "no #ifdef in signatures"
+        for parameter in signature.split(","):
+            if "*" in parameter:
+                assert re.search(r"\b(GLOBAL|LOCAL|PRIVATE)\b", parameter), parameter
+    if re.search(r"\bKERNEL\b", text):
+        assert re.search(r"\bKERNEL\s+[a-z]\w*\(", text)

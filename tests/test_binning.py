@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Counting sort and scan on each backend, against NumPy."""
+
+import numpy as np
+import pytest
+
+from particlemesh import binning
+
+
+def check(backend, keys, bins, stable, threads=None):
+    given = backend.array(keys)
+    start, order, rank = binning.counting_sort(backend.library, given, bins, stable=stable, threads=threads)
+    start, order, rank = (backend.host(a).astype(np.int64) for a in (start, order, rank))
+    taken = keys[keys >= 0]
+    counts = np.bincount(taken, minlength=bins)[:bins]
+    np.testing.assert_array_equal(start[: bins + 1], np.concatenate([[0], np.cumsum(counts)]))
+    order, rank = order[: len(taken)], rank[: len(keys)]
+    np.testing.assert_array_equal(np.sort(order), np.flatnonzero(keys >= 0))
+    np.testing.assert_array_equal(keys[order], np.sort(taken))
+    assert np.all(rank[keys < 0] == -1)
+    np.testing.assert_array_equal(rank[order], np.arange(len(taken)))
+    if stable or backend.name == "cpu":
+        by_key = np.argsort(keys, kind="stable")
+        np.testing.assert_array_equal(order, by_key[keys[by_key] >= 0])
+    np.testing.assert_array_equal(backend.host(given), keys)  # the keys are as they were
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("count", [0, 1, 33, 5000])
+def test_random_keys(backend, stable, dtype, count):
+    rng = np.random.default_rng(count)
+    for bins in (1, 2, 7, 255, 256, 257, 3000):
+        check(backend, rng.integers(0, bins, count).astype(dtype), bins, stable)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_negative_keys_take_no_part(backend, stable, dtype):
+    rng = np.random.default_rng(1)
+    for low, high in ((-3, 5), (-1, 1), (-5, 0)):
+        check(backend, rng.integers(low, high, 700).astype(dtype), max(high, 1), stable)
+    check(backend, np.array([np.iinfo(dtype).min, 0, -1], dtype), 1, stable)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_all_in_one_bin(backend, stable):
+    for bin_of_all in (0, 499, 999):
+        check(backend, np.full(5000, bin_of_all, np.int32), 1000, stable)
+    check(backend, np.arange(5000, dtype=np.int32)[::-1].copy(), 5000, stable)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_more_bins_than_one_scan_sums_by_itself(backend, stable):
+    # More than 1024 tiles of the scan, whose totals are scanned in turn.
+    bins = (1024 + 3) * 16 * max(backend.library.group_size, 32) + 5
+    rng = np.random.default_rng(2)
+    keys = rng.integers(0, bins, 4000).astype(np.int32)
+    keys[:3] = [0, bins - 1, bins // 2]
+    check(backend, keys, bins, stable)
+
+
+@pytest.mark.backends("cpu")
+@pytest.mark.parametrize("threads", [1, 2, 3, 64])
+def test_any_number_of_threads_gives_the_same_order(backend, threads):
+    rng = np.random.default_rng(3)
+    for count, bins in ((5, 3), (5000, 10), (5000, 4999), (20000, 40000)):
+        check(backend, rng.integers(-1, bins, count), bins, stable=True, threads=threads)
+
+
+def test_memory_comes_from_the_caller(backend):
+    names = []
+
+    def allocate(name, shape, dtype):
+        names.append(name)
+        return backend.library.empty(shape, dtype)
+
+    keys = backend.array(np.array([2, 0, 1, 0], np.int32))
+    found = binning.counting_sort(backend.library, keys, 3, allocate=allocate)
+    assert backend.host(found.start).tolist() == [0, 2, 3, 4]
+    if backend.name != "cpu":
+        assert {"counts", "start", "order", "rank"} <= set(names)
