@@ -163,12 +163,11 @@ def main() -> None:
         timer = OpenCl(opencl.current().queue)
         for dtype in ("float32", "float64"):
             for count in (10**5, 10**6):
-                for operation in ("spread", "interp"):
+                for operation, interpolation in (("spread", "particle"), ("interp", "particle"), ("interp", "ordered")):
+                    both = dict(window="bspline6", method="particle", interpolation=interpolation)
                     times = {}
                     for backend in ("cuda", "opencl"):
-                        plan, values, field, out = problem(
-                            dtype, 128, count, backend, window="bspline6", method="particle"
-                        )
+                        plan, values, field, out = problem(dtype, 128, count, backend, **both)
                         call = (
                             (lambda: plan.spread(values, out=field))
                             if operation == "spread"
@@ -176,9 +175,9 @@ def main() -> None:
                         )
                         times[backend] = (cuda if backend == "cuda" else timer).calls(call)
                     ratio = times["cuda"] / times["opencl"]
-                    others.append(dict(what=f"opencl/cuda {operation} {count}", dtype=dtype, reals=2,
+                    others.append(dict(what=f"opencl/cuda {operation} {interpolation} {count}", dtype=dtype, reals=2,
                                        a_s=times["opencl"], b_s=times["cuda"], ratio=ratio))  # fmt: skip
-                    print(f"  {operation} {dtype} N={count}: CUDA {times['cuda'] * 1e3:.3f} ms, "
+                    print(f"  {operation} {interpolation} {dtype} N={count}: CUDA {times['cuda'] * 1e3:.3f} ms, "
                           f"OpenCL {times['opencl'] * 1e3:.3f} ms, ratio {ratio:.2f}", flush=True)  # fmt: skip
         others += portable_price(timer_of=OpenCl)
     print(write("gpu-ratios", name, others))
