@@ -39,7 +39,9 @@ OK, FAILED = "[green]ok[/green]", "[bold red]FAILED[/bold red]"
 
 def info(console: Console) -> bool:
     """Print what works here; return whether every self test passed."""
-    console.print(f"particlemesh {pm.__version__}, Python {platform.python_version()}, {platform.platform(terse=True)}")
+    console.print(
+        f"particlemesh {pm.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    )
     console.print(", ".join(f"{name} {version}" for name, version in _versions().items()) + "\n")
     table = _table("backend", "method", "direction", ">error", "result")
     passed = True
