@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The CPU engine on plain arrays: locating, ordering, spreading and reading by tiles, threads, caches."""
+"""The CPU engine on plain arrays: ordering, spreading and reading by tiles, threads, caches."""
 
 import concurrent.futures
 import itertools
@@ -17,7 +17,7 @@ from particlemesh.binning.cpu import counting_sort, scan
 from particlemesh.binning.rows import rows_of
 from particlemesh.binning.tiles import CHUNK, tile_ordering
 from particlemesh.interpolate.tiles import read_tiles
-from particlemesh.locate import NOT_FINITE, OUTSIDE, SKIP, locate_cpu
+from particlemesh.locate import SKIP
 from particlemesh.spread.colouring import spread_tiles
 from particlemesh.stencil import MISSING, Axis
 
@@ -293,112 +293,6 @@ def test_scan_by_blocks():
     running = np.concatenate([[0], np.cumsum(counts.T.ravel())])
     assert (start == running[::3]).all()
     assert (places.T.ravel() == running[:-1]).all()
-
-
-def locate(positions, axes, lengths, dtype=None, threads=None, origin=None, periodic=True, matrix=None):
-    columns = [positions[:, b] for b in range(positions.shape[1])]
-    ndim, count = len(columns), len(positions)
-    node = np.empty((3, count), np.int32)
-    fraction = np.empty((3, count), dtype or positions.dtype)
-    inverse = np.diag(1 / np.asarray(lengths)) if matrix is None else np.linalg.inv(matrix).T
-    origin = np.zeros(ndim) if origin is None else origin
-    status = locate_cpu(
-        columns, axes, origin, inverse, np.broadcast_to(periodic, ndim),
-        None if matrix is not None else np.asarray(lengths), node, fraction, threads,
-    )  # fmt: skip
-    return node, fraction, status
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("support", [1, 2, 3, 6, 7, 16])
-def test_locates_as_numpy_does(support, dtype):
-    rng = np.random.default_rng(support)
-    length, origin = 6.2, 0.25
-    positions = (rng.random((1500, 3)) * 40 - 20).astype(dtype)
-    for size, shift in itertools.product((1, 2, 5, 16, 128), (0.0, 0.5, -0.5, 17.25, -33.75)):
-        axes = [Axis(size, True, 0, size, support, size, shift)] * 3
-        node, fraction, status = locate(positions, axes, [length] * 3, threads=3, origin=np.full(3, origin))
-        s = (positions.T - dtype(origin)) * dtype(1 / length)
-        s = np.minimum(s - np.floor(s), np.nextafter(dtype(1), dtype(0)))
-        u = s * dtype(size) - dtype(shift)
-        cell = np.floor(u + dtype(0.5)) if support % 2 else np.floor(u)
-        assert (node == (cell.astype(int) - (support - 1) // 2) % size).all()
-        assert (fraction == u - cell - dtype(0 if support % 2 else 0.5)).all()
-        assert status == (0, 0, -1, 0)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_any_finite_position_has_a_cell_inside(dtype):
-    length = dtype(6.2)
-    special = [0.0, -0.0, length, np.nextafter(length, dtype(0)), -1e-30, 1e-45, -5e-324, 1e6 * 6.2, -1e6 * 6.2]
-    special += [np.finfo(dtype).max, -np.finfo(dtype).max, np.finfo(dtype).tiny]
-    positions = np.array(special, dtype)[:, None]
-    axes = axes_for((16,), (True,), 4)
-    for scale in (6.2, 1e-3):  # position / length overflows with the second
-        node, fraction, status = locate(positions, axes, [scale])
-        assert status == (0, 0, -1, 0)
-        assert ((node[2] >= 0) & (node[2] < 16)).all()
-        assert (np.abs(fraction) <= 0.5).all()
-
-
-def test_double_positions_keep_their_cell_with_single_values():
-    positions = np.array([[np.nextafter(0.5, 0)], [0.5]])
-    axes = axes_for((16,), (True,), 4)
-    node, fraction, _ = locate(positions, axes, [1.0], np.float32)
-    assert node[2].tolist() == [6, 7]
-    assert fraction[2].tolist() == [0.5, -0.5]
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_bad_positions_are_counted_named_and_skipped(ndim, dtype):
-    sizes = (16,) * ndim
-    axes = [MISSING] * (3 - ndim) + [Axis(16, False, -4, 24, 4, 16, 0.0)] * ndim
-    length = dtype(6.2)
-    positions = np.full((5000, ndim), 3.0, dtype)
-    positions[10], positions[11] = 0, length  # closed at both ends
-    for index, bad in enumerate((np.nan, np.inf, -np.inf)):
-        positions[4000 + index, index % ndim] = bad
-    positions[2345, -1] = np.nextafter(length, dtype(7))
-    positions[2346, 0] = np.nextafter(dtype(0), dtype(-1))
-    for threads in (1, 3):
-        node, fraction, status = locate(positions, axes, [6.2] * ndim, threads=threads, periodic=False)
-        assert status == (3, 2, 2345, OUTSIDE)
-        bad = [2345, 2346, 4000, 4001, 4002]
-        assert (node[:, bad] == SKIP).all()
-        assert (fraction[:, bad] == 0).all()
-        assert (node[2] == SKIP).sum() == 5
-    positions[0, 0] = np.nan
-    assert locate(positions, axes, [6.2] * ndim, periodic=False)[2] == (4, 2, 0, NOT_FINITE)
-    periodic = axes_for(sizes, (True,) * ndim, 4)
-    assert locate(positions, periodic, [6.2] * ndim)[2] == (4, 0, 0, NOT_FINITE)
-
-
-def test_triclinic_open_axes_are_checked_in_fractions():
-    matrix = np.array([[4.0, 0, 0], [1.0, 5.0, 0], [0, 2.0, 6.0]])
-    axes = [Axis(16, False, -4, 24, 4, 16, 0.0)] * 3
-    fractions = np.array([[0.1, 0.2, 0.3], [0.99, 0.5, 0.01], [1.1, 0.5, 0.5], [0.5, -0.1, 0.5]])
-    node, fraction, status = locate(fractions @ matrix, axes, None, periodic=False, matrix=matrix)
-    assert status == (0, 2, 2, OUTSIDE)
-    u = fractions[:2].T * 16
-    assert np.allclose(node[:, :2] + 1 + fraction[:, :2] + 0.5, u)
-
-
-def test_positions_of_any_strides_are_read_and_left_alone():
-    rng = np.random.default_rng(0)
-    plain = rng.random((300, 3))
-    axes = axes_for((16, 17, 18), (True, True, True), 4)
-    expected = locate(plain, axes, [1.0] * 3)
-    padded = np.zeros((300, 7))
-    padded[:, ::3] = plain
-    packed = np.zeros(300, np.dtype({"names": ["x"], "formats": ["(3,)f8"], "offsets": [3], "itemsize": 31}))["x"]
-    packed[...] = plain  # not aligned
-    for positions in (np.asfortranarray(plain), padded[:, ::3], plain[::-1].copy()[::-1], packed):
-        positions.setflags(write=False)
-        node, fraction, _ = locate(positions, axes, [1.0] * 3)
-        assert (node == expected[0]).all()
-        assert (fraction == expected[1]).all()
-        assert (positions == plain).all()
 
 
 _SCRIPT = """
