@@ -109,6 +109,22 @@ def test_row_30_out_of_memory_names_the_bytes(backend, monkeypatch):
             plan.set_positions(backend.array(np.concatenate([X, X])))
 
 
+def test_row_30_a_plan_with_reserved_memory_allocates_nothing(backend, law, monkeypatch):
+    x, q = backend.array(X), backend.array(Q)
+    field, values, slopes = (backend.array(np.zeros(n)) for n in (MESH.shape, 60, (60, 3)))
+    with law.plan(MESH, "bspline4", backend=backend.name, dtype="float64") as plan:
+        plan.reserve(100)
+        assert plan.capacity >= 100
+        with monkeypatch.context() as patch:
+            patch.setattr(backend.library, "empty", Scarce(backend.library.empty, 0))
+            for _ in range(2):
+                plan.set_positions(x, check=False)
+                plan.spread(q, out=field)
+                plan.interpolate(field, out=values)
+                plan.gradient(field, out=slopes)
+        np.testing.assert_allclose(backend.host(field), oracle.spread(MESH, WINDOW, X, Q), atol=1e-13)
+
+
 def test_row_33_a_tensor_that_requires_grad_is_refused_by_name():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     q = torch.tensor(Q, requires_grad=True)

@@ -239,6 +239,21 @@ def test_row_61_devices_are_looked_for_once(monkeypatch):
     assert all(backends.current("opencl") is backend for _ in range(100))
 
 
+def test_row_62_tiny_problems_start_no_thread():
+    code = """
+import threading
+import numpy as np, particlemesh as pm
+x = np.random.default_rng(1).random((100, 3))
+mesh = pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0))
+field = pm.spread(x, x[:, 0].copy(), mesh)
+pm.interpolate(field, x, mesh)
+assert threading.active_count() == 1
+pm.spread(np.tile(x, (500, 1)), np.ones(50000), mesh, threads=2)
+assert threading.active_count() == 2
+"""
+    finish(child(code))
+
+
 @pytest.mark.opencl
 def test_row_63_a_device_without_atomics_or_float64_says_so(monkeypatch):
     cl = pytest.importorskip("pyopencl", reason="PyOpenCL is not installed")
