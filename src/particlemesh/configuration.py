@@ -107,7 +107,7 @@ class Configuration:
     def nbytes(self) -> int:
         """Bytes of memory the plan holds."""
         held = [self.particles, self._spare, *self._scratch.values(), *self.shared.values()]
-        return sum(int(x.nbytes) for x in held if x is not None)
+        return sum(int(getattr(x, "nbytes", 0)) for x in held)  # orders lie in scratch memory
 
     def _bind(self, dtype: np.dtype) -> None:
         self.dtype = dtype

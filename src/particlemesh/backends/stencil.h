@@ -69,6 +69,7 @@ DEVICE real slope_of(PRIVATE const Window* window, int j, real z)
 #define LANES_Z (SLOTS_POWER < LANES_ROW ? SLOTS_POWER : LANES_ROW)
 #define LANES_Y (SUPPORT_Y == 1 ? 1 : LANES_ALL / LANES_Z)
 #define LANES (LANES_Z * LANES_Y)
+#define NOWHERE (-((i64)1 << 62)) // no node: an offset may well be negative, where strides are
 #define LANE_SLOTS ((SLOTS + LANES_Z - 1) / LANES_Z)
 #define LANE_ROWS ((SUPPORT_Y + LANES_Y - 1) / LANES_Y)
 
@@ -79,8 +80,8 @@ typedef struct {
     real dx[SUPPORT_X], dy[LANE_ROWS], dz[LANE_SLOTS * VECTOR];
 #endif
     int at_x[SUPPORT_X];      // -1: no such node
-    i64 at_y[LANE_ROWS];      // -1: no such node
-    i64 at_z[LANE_SLOTS];     // -1: no such nodes
+    i64 at_y[LANE_ROWS];      // NOWHERE: no such node
+    i64 at_z[LANE_SLOTS];     // NOWHERE: no such nodes
     int part[LANE_SLOTS * VECTOR];
 } Stencil;
 
@@ -113,7 +114,7 @@ DEVICE void stencil_of(PRIVATE Stencil* s, GLOBAL const int* node, GLOBAL const 
 #endif
         const int row = b * LANES_Y + lane_y;
         const int at = row < SUPPORT_Y ? place(first_y + row, field->size[1], field->wraps[1]) : -1;
-        s->at_y[b] = at < 0 ? -1 : at * field->stride[1];
+        s->at_y[b] = at < 0 ? NOWHERE : at * field->stride[1];
     }
 #if SUPPORT_AXES > 1
     const real zy = fraction[rows + i];
@@ -149,7 +150,7 @@ DEVICE void stencil_of(PRIVATE Stencil* s, GLOBAL const int* node, GLOBAL const 
         int at = first_z + lead;
         if (field->wraps[2] && at < 0) at += field->size[2];
         at = used ? place(at, field->size[2], field->wraps[2]) : -1;
-        s->at_z[k] = at < 0 ? -1 : at * field->stride[2] + (VECTOR < PARTS ? s->part[k * VECTOR] : 0);
+        s->at_z[k] = at < 0 ? NOWHERE : at * field->stride[2] + (VECTOR < PARTS ? s->part[k * VECTOR] : 0);
     }
     const real zz = fraction[2 * rows + i];
     UNROLL for (int j = 0; j < SUPPORT_Z; j++) {

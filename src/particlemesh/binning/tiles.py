@@ -297,8 +297,12 @@ def ordering_of(plan: Plan) -> TileOrdering:
     ordering = plan.shared.get("tiles")
     if ordering is None:
         count, particles = plan.count, plan.particles
+
+        def exactly(name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+            return plan.scratch(name, shape, dtype)[: shape[0]]  # which may be longer
+
         ordering = tile_ordering(
-            plan.axes, particles.node[:, :count], particles.fraction[:, :count], plan.threads, empty=plan.scratch
+            plan.axes, particles.node[:, :count], particles.fraction[:, :count], plan.threads, empty=exactly
         )
         plan.shared["tiles"] = ordering
     return ordering

@@ -48,7 +48,7 @@ KERNEL interpolate_particle(GLOBAL const int* RESTRICT node,       // (3, rows),
             if (taken) {
                 UNROLL for (int a = 0; a < SUPPORT_X; a++) {
                     UNROLL for (int b = 0; b < LANE_ROWS; b++) {
-                        if (s.at_x[a] < 0 || s.at_y[b] < 0) continue;
+                        if (s.at_x[a] < 0 || s.at_y[b] == NOWHERE) continue;
                         const i64 row = field_layout.offset + c * field_layout.channel
                                       + s.at_x[a] * field_layout.stride[0] + s.at_y[b];
                         const real xy = s.x[a] * s.y[b];
@@ -56,7 +56,7 @@ KERNEL interpolate_particle(GLOBAL const int* RESTRICT node,       // (3, rows),
                         const real dx_y = s.dx[a] * s.y[b], x_dy = s.x[a] * s.dy[b];
 #endif
                         UNROLL for (int m = 0; m < LANE_SLOTS; m++) {
-                            if (s.at_z[m] < 0) continue;
+                            if (s.at_z[m] == NOWHERE) continue;
                             real f[VECTOR];
                             load_vector(field + row + s.at_z[m], f);
                             UNROLL for (int v = 0; v < VECTOR; v++) {

@@ -205,6 +205,7 @@ class Tiles(Method):
     """Tiles of the field copied to private memory, shared among threads by tasks."""
 
     name = "tiles"
+    cite = "liu2014"
     backends = frozenset({"cpu"})
     deterministic = True
 

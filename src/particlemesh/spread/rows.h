@@ -32,14 +32,14 @@ DEVICE void spread_rows(PRIVATE const Stencil* s, PRIVATE const real* q, GLOBAL 
         UNROLL for (int a = 0; a < SUPPORT_X; a++) {
             if (s->at_x[a] < 0) continue;
             UNROLL for (int b = 0; b < LANE_ROWS; b++) {
-                if (s->at_y[b] < 0) continue;
+                if (s->at_y[b] == NOWHERE) continue;
                 const i64 row = layout->offset + c * layout->channel + s->at_x[a] * layout->stride[0] + s->at_y[b];
                 const real xy = s->x[a] * s->y[b];
 #if GRADIENT
                 const real dx_y = s->dx[a] * s->y[b], x_dy = s->x[a] * s->dy[b];
 #endif
                 UNROLL for (int k = 0; k < LANE_SLOTS; k++) {
-                    if (s->at_z[k] < 0) continue;
+                    if (s->at_z[k] == NOWHERE) continue;
                     real vector[VECTOR];
                     UNROLL for (int v = 0; v < VECTOR; v++) {
                         const int u = k * VECTOR + v;
