@@ -40,6 +40,22 @@ def test_an_ulp_below_on_and_above_a_periodic_border(backend, real, window):
 
 
 @pytest.mark.parametrize("real", REALS)
+@pytest.mark.parametrize("window", ["bspline2", "bspline3", "bspline4"])
+def test_an_ulp_around_a_periodic_border_stays_within_the_ghosts(backend, real, window):
+    # A fraction that rounds to 1 would be a node further on than the fewest ghosts allow.
+    support = window_of(window).support
+    mesh = pm.Mesh(7, LENGTH, ghosts=[((support - 1) // 2, (support + 1) // 2)])
+    tiny = np.finfo(real).tiny
+    x = np.array([*around(0, real), *around(LENGTH, real), *around(-LENGTH, real), -tiny, -0.0, real(-1e-30)], real)
+    with pm.Plan(mesh, window) as plan:
+        plan.set_positions(backend.array(x))
+        field = backend.host(plan.spread(backend.array(np.eye(len(x), dtype=real))))
+        wanted = oracle.spread(pm.Mesh(7, LENGTH), window_of(window), [[0.0]], [1.0])
+        close(mesh.fold_ghosts(field), np.broadcast_to(wanted, (len(x), 7)), real, 4.0)
+        assert np.abs(plan.lost(backend.array(np.ones(len(x), real)))) == 0
+
+
+@pytest.mark.parametrize("real", REALS)
 @pytest.mark.parametrize("offset", [0.0, 0.5])
 def test_an_ulp_below_on_and_above_an_open_border(backend, real, offset):
     mesh = pm.Mesh(7, LENGTH, periodic=False, offset=offset)

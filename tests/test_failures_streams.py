@@ -93,6 +93,16 @@ def test_row_32_positions_are_read_after_their_producer_has_finished(backend):
     np.testing.assert_allclose(backend.host(field), FIELDS[1], atol=1e-12)
 
 
+@pytest.mark.backends("opencl")
+def test_row_32_results_tell_other_queues_when_they_are_ready(backend):
+    stream, other = backend.stream(), backend.stream()
+    plan = plan_on(backend, stream)
+    field = plan.spread(backend.late(Q[0], stream))
+    values = plan.interpolate(field)
+    for result, wanted in ((field, FIELDS[0]), (values, oracle.interpolate(MESH, pm.bspline(3), X, FIELDS[0]))):
+        np.testing.assert_allclose(result.with_queue(other).get(), wanted, atol=1e-12)
+
+
 @pytest.mark.direction("spread")
 def test_row_36_one_plan_on_two_streams_in_turn(backend, law):
     streams = backend.stream(), backend.stream()
