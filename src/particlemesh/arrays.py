@@ -115,7 +115,11 @@ class _Torch(Kind):
             )
 
     def dtype(self, array: Any) -> np.dtype:
-        return np.dtype(str(array.dtype).removeprefix("torch."))
+        name = str(array.dtype).removeprefix("torch.")
+        try:
+            return np.dtype(name)
+        except TypeError:
+            raise TypeError(f"dtype {name} is not supported; use float32, float64, complex64 or complex128.") from None
 
 
 class TorchCpuKind(_Torch):
@@ -193,7 +197,7 @@ class Layout:
         self.shape = shape
         self.strides = strides
         self.alignment = alignment  # of the first real's address, in bytes, up to 16
-        self.overlaps = any(size > 1 and stride == 0 for size, stride in zip(shape, strides, strict=True))
+        self.overlaps = _overlaps(shape, strides)
 
     @property
     def parts(self) -> int:
@@ -202,6 +206,16 @@ class Layout:
     @property
     def channels(self) -> int:
         return self.shape[0]
+
+
+def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Return whether elements may share memory: every axis must step over all that the smaller ones span."""
+    span = 1
+    for stride, size in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1):
+        if stride < span:
+            return True
+        span = stride * (size - 1) + span
+    return False
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from particlemesh import backends, checks, operands, select
 from particlemesh.arrays import Kind
-from particlemesh.backends.base import Record
+from particlemesh.backends.base import Record, allocate
 from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
 from particlemesh.mesh import Mesh
 from particlemesh.method import Method, Problem
@@ -263,17 +263,28 @@ class Configuration:
             self._prepared.add(what)
 
     def scratch(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return memory for a method, kept under ``name`` for its next call; one axis may be longer than asked."""
+        """Return memory for a method, kept under ``name`` for its next call; the first axis may be longer."""
         held = self._scratch.get(name)
         fits = held is not None and held.dtype == dtype and (
-            held.shape == shape or (len(shape) == 1 == held.ndim and held.shape[0] >= shape[0])
+            held.shape[1:] == shape[1:] and held.shape[0] >= shape[0] if shape else held.shape == shape
         )  # fmt: skip
         if fits:
             return held
         self._scratch.pop(name, None)
         self._tapes.clear()  # they hold the old memory's addresses
-        held = self._scratch[name] = self.backend.empty(shape, dtype)
+        held = self._scratch[name] = allocate(self.backend, shape, dtype, f"scratch ({name})", self._frugal())
         return held
+
+    def _frugal(self) -> str:
+        """Return which methods need no memory of their own, for an error."""
+        problem = self.problem()
+        names = [
+            f"{what} by {c.method.name!r}"
+            for what, methods in METHODS.items()
+            for c in (select.ask(m, problem) for m in methods)
+            if c.reason is None and c.bytes == 0
+        ]
+        return f"; no scratch memory is needed to {' or '.join(names)}" if names else ""
 
     def _again(self, key: Any, call: Callable[[], Any], result: Any) -> Any:
         """Make a call; from the second time for the same arrays on, play what the device got for it."""

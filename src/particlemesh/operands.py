@@ -11,7 +11,7 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays import KINDS, NUMPY, REALS, Kind, View, kind_of, view
-from particlemesh.backends.base import Backend
+from particlemesh.backends.base import Backend, allocate
 from particlemesh.geometry import Coordinates
 
 # The complex type of each precision.
@@ -100,7 +100,7 @@ def take(
         native = _promoted(native, dtype, what)
     seen = view(native, len(core), axes)
     if seen is None:
-        dense = backend.empty(shape, native.dtype)
+        dense = allocate(backend, shape, native.dtype, f"a dense copy of {what}")
         backend.copy(dense, native)
         native = dense
         seen = view(native, len(core), axes)
@@ -115,7 +115,7 @@ def give(
     """Return where to write a result of ``shape``: into ``out``, or into a new array of the input's kind."""
     dtype = like.native.dtype
     if out is None:
-        native = backend.empty(shape, dtype)
+        native = allocate(backend, shape, dtype, "the result")
         wrap = like.kind.wrap
         home = like.kind.home == backend.name
         return _result(native, core, axes, lambda: wrap(native) if home else wrap(backend.download(native)))
@@ -127,9 +127,9 @@ def give(
         seen = view(target, core, axes)
         if seen is not None:
             if seen.layout.overlaps:
-                raise ValueError("out has elements that share memory (a broadcast array); give one of its own.")
+                raise ValueError("out has elements that share memory (a broadcast array?); give one of its own.")
             return Result(target, seen, lambda: out)
-        native = backend.empty(shape, dtype)
+        native = allocate(backend, shape, dtype, "a dense copy of out")
         if accumulate:
             backend.copy(native, target)
 
@@ -140,7 +140,7 @@ def give(
         return _result(native, core, axes, finish)
     if kind.home != "cpu" or not upload:
         to_backend(kind, out, backend, "out", upload=False)  # raises
-    native = backend.upload(np.ascontiguousarray(target)) if accumulate else backend.empty(shape, dtype)
+    native = backend.upload(np.ascontiguousarray(target)) if accumulate else allocate(backend, shape, dtype, "out")
 
     def send_back() -> Any:
         target[...] = backend.download(native)
@@ -170,11 +170,16 @@ def _checked_out(out: Any, like: Operand, shape: tuple[int, ...], dtype: np.dtyp
             raise ValueError("out is read-only; give a writeable array.")
         if kind.module == "numpy" and host is not out:
             raise TypeError("out has foreign byte order or is misaligned; give a native array.")
-        if any(s == 0 and n > 1 for n, s in zip(host.shape, host.strides, strict=True)):
-            raise ValueError("out has elements that share memory (a broadcast array); give one of its own.")
         if like.kind.home == "cpu" and np.may_share_memory(host, like.kind.native(like.user)):
             raise ValueError("out shares memory with the input; give an array of its own.")
     return kind
+
+
+def check_apart(*outs: Any) -> None:
+    """Refuse host outputs that share memory with each other."""
+    hosts = [k.native(a) for a in outs if (k := kind_of(a)) is not None and k.home == "cpu"]
+    if len(hosts) == 2 and np.may_share_memory(*hosts):
+        raise ValueError("the two arrays of out share memory; give each its own.")
 
 
 def real_dtype(array: Any, kind: Kind) -> np.dtype:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.base import Backend, Record
+from particlemesh.backends.base import Backend, Record, allocate
 from particlemesh.geometry import Coordinates, frame_record, geometry_record
 from particlemesh.mesh import Mesh
 from particlemesh.stencil import Axis
@@ -45,8 +45,8 @@ class Particles:
     def __init__(self, backend: Backend, dtype: np.dtype, rows: int) -> None:
         self.rows = rows
         self.count = 0
-        self.node = backend.empty((3, rows), np.dtype(np.int32))
-        self.fraction = backend.empty((3, rows), dtype)
+        self.node = allocate(backend, (3, rows), np.dtype(np.int32), f"the nodes of {rows:,} particles")
+        self.fraction = allocate(backend, (3, rows), dtype, f"the fractions of {rows:,} particles")
         self.status = backend.upload(np.zeros(3, np.uint64))  # not finite, outside, ~first bad
 
     @property

@@ -161,6 +161,7 @@ class Plan(Configuration):
         outs = (None, None) if out is None else tuple(out)
         if len(outs) != 2:
             raise ValueError(f"out has {len(outs)} arrays; value and gradient need two.")
+        operands.check_apart(*outs)
         key = None if out is None else self.backend.signature(4, field, *outs)
         return self._again(key, lambda: self._interpolate(field, True, True, outs), outs)
 

@@ -8,6 +8,7 @@ arrays, Python integers (``i64`` in the kernel) and ``Record`` (a C struct by va
 from __future__ import annotations
 
 import contextlib
+import math
 import struct
 from typing import Any, Protocol
 
@@ -45,6 +46,7 @@ class Backend(Protocol):
     name: str
     device: str  # as the driver calls it
     group_size: int  # work-items of a group
+    memory_errors: tuple[type[Exception], ...]  # what an allocation that fails raises
 
     def facts(self) -> dict[str, int]:
         """Return what the chip has, as the defines that kernels see (``HAS_...``)."""
@@ -101,3 +103,17 @@ class Backend(Protocol):
     def synchronize(self) -> None:
         """Wait for all work submitted so far."""
         ...
+
+
+def allocate(backend: Backend, shape: tuple[int, ...] | int, dtype: Any, what: str, less: str = "") -> Any:
+    """Allocate on a backend; if there is no memory, say how much was wanted, for what, and what needs ``less``."""
+    try:
+        return backend.empty(shape, dtype)
+    except Exception as error:
+        if not isinstance(error, (MemoryError, *backend.memory_errors)):
+            raise
+        wanted = math.prod((shape,) if isinstance(shape, int) else shape) * np.dtype(dtype).itemsize
+        raise MemoryError(
+            f"{wanted:,} bytes for {what} are not to be had on {backend.device} "
+            f"({backend.free_bytes():,} are free){less}."
+        ) from error

@@ -171,6 +171,7 @@ class CpuBackend:
 
     name: ClassVar[str] = "cpu"
     group_size: ClassVar[int] = 1
+    memory_errors: ClassVar[tuple[type[Exception], ...]] = ()
 
     default_threads = staticmethod(default_threads)
     run = staticmethod(run)

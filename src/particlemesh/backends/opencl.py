@@ -49,7 +49,7 @@ class OpenClKernel:
         if local_bytes:
             kernel.set_arg(len(arguments), _cl().LocalMemory(local_bytes))
         groups = min(-(-items // group), self._owner.most_groups)
-        self._enqueue(self._owner.queue, kernel, (groups * group,), (group,))
+        self._owner.submitted(self._enqueue(self._owner.queue, kernel, (groups * group,), (group,)))
 
 
 class OpenClBackend:
@@ -61,12 +61,14 @@ class OpenClBackend:
         cl = _cl()
         self.context = context
         self._device = device
+        self.memory_errors = (cl.MemoryError,)
         self.device = device.name.strip()
         self.platform = device.platform.version.strip()
         self._default = cl.CommandQueue(context, device)
         self._local = threading.local()
         self._programs: dict[Any, Any] = {}
         self._served: dict[int, bool] = {}
+        self._queues: list[Any] = []
         extensions = device.extensions.split()
         if "cl_khr_int64_base_atomics" not in extensions:
             raise RuntimeError(f"{self.device} has no 64-bit atomics (cl_khr_int64_base_atomics)")
@@ -106,11 +108,12 @@ class OpenClBackend:
         queue = next((a.queue for a in arrays if getattr(a, "queue", None) is not None), self._default)
         if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
             queue = self._default  # ours keeps the order; events tie it to theirs
-        self._local.queue = queue
+        self._local.queue, self._local.event = queue, None
         # Others may still be writing to the arrays on queues of their own, and will wait for us in turn.
-        foreign = [a for a in arrays if getattr(a, "events", None) and not self._own(a)]
-        if foreign:
-            cl.enqueue_barrier(queue, wait_for=[e for a in foreign for e in a.events])
+        events = [e for a in arrays for e in getattr(a, "events", None) or ()]
+        waiting = [e for e in events if e.command_execution_status != cl.command_execution_status.COMPLETE]
+        if waiting:
+            cl.enqueue_barrier(queue, wait_for=waiting)
         try:
             yield
         finally:
@@ -120,12 +123,10 @@ class OpenClBackend:
         """Return whether a queue belongs to this context and device."""
         known = self._served.get(queue.int_ptr)
         if known is None:
-            known = self._served[queue.int_ptr] = queue.context == self.context and queue.device == self._device
+            known = queue.context == self.context and queue.device == self._device
+            self._served[queue.int_ptr] = known
+            self._queues.append(queue)  # kept, so that no other can have its address
         return known
-
-    def _own(self, array: Any) -> bool:
-        # An array of this queue needs no events: the queue keeps the order.
-        return bool(array.queue == self.queue)
 
     def follow(self, token: Any) -> Any:
         # A plan's memory may still be in use on the queue of the call before.
@@ -134,12 +135,15 @@ class OpenClBackend:
             cl.enqueue_barrier(queue, wait_for=[cl.enqueue_marker(token)])
         return queue
 
+    def submitted(self, event: Any) -> None:
+        """Remember the last event: on a queue that keeps the order it stands for all before it."""
+        self._local.event = event
+
     def mark(self, *arrays: Any) -> None:
-        tracked = [a for a in arrays if hasattr(a, "add_event") and not self._own(a)]
-        if tracked:
-            done = _cl().enqueue_marker(self.queue)
-            for array in tracked:
-                array.add_event(done)
+        event = getattr(self._local, "event", None)
+        for array in arrays:
+            if event is not None and hasattr(array, "add_event"):
+                array.events = [event]  # what it waited for before has been waited for
 
     def signature(self, what: Any, *arrays: Any) -> None:
         """Calls are not taped."""
@@ -149,7 +153,7 @@ class OpenClBackend:
         program = self._programs.get(key)
         if program is None:
             cl = _cl()
-            if defines.get("REAL_IS_DOUBLE") and not self._fp64:
+            if not self._fp64 and (defines.get("REAL_IS_DOUBLE") or defines.get("COORDINATE_IS_DOUBLE")):
                 raise RuntimeError(f"{self.device} has no float64; use float32 or another backend")
             facts = {"GROUP_SIZE": self.group_size, **self.facts(), **defines}
             code = source.program("backends/opencl.h", file, facts)
@@ -186,7 +190,8 @@ class OpenClBackend:
     def clear(self, array: Any) -> None:
         if array.flags.c_contiguous or array.flags.f_contiguous:
             if array.nbytes:
-                _cl().enqueue_fill_buffer(self.queue, array.base_data, np.uint32(0), array.offset, array.nbytes)
+                fill = _cl().enqueue_fill_buffer
+                self.submitted(fill(self.queue, array.base_data, np.uint32(0), array.offset, array.nbytes))
         else:
             self._strided(array, array)
 

@@ -292,6 +292,12 @@ def tile_ordering(
     return TileOrdering(tiling, records, order, kept, tile[:tasks], begin[:tasks], end[:tasks], ready)
 
 
+def reserve(plan: Plan) -> None:
+    """Allocate records and order for the plan's capacity."""
+    plan.scratch("tile records", (4 * plan.capacity,), plan.dtype)
+    plan.scratch("tile order", (plan.capacity,), np.dtype(index_type(plan.capacity)))
+
+
 def ordering_of(plan: Plan) -> TileOrdering:
     """Return the plan's particles in the order of tiles; made once for a configuration."""
     ordering = plan.shared.get("tiles")

@@ -23,7 +23,7 @@ from particlemesh.backends.simd import (
 )
 from particlemesh.binning.boxes import copy_box
 from particlemesh.binning.rows import SPARSE, Rows, rows_of
-from particlemesh.binning.tiles import TileOrdering, box_of, box_pitch, ordering_of
+from particlemesh.binning.tiles import TileOrdering, box_of, box_pitch, ordering_of, reserve
 from particlemesh.method import Method, Problem
 
 if TYPE_CHECKING:
@@ -225,6 +225,9 @@ class Tiles(Method):
         each = 5e-9 + 0.5e-9 * vectors * support ** (problem.mesh.ndim - 1)
         nodes = min(float(np.prod(problem.mesh.field_shape)), 50.0 * problem.count) * problem.components
         return problem.count * 12e-9 / used, 10e-6 + (problem.count * each + 1e-9 * nodes) / used
+
+    def reserve(self, plan: Plan) -> None:
+        reserve(plan)
 
     def prepare(self, plan: Plan) -> None:
         ordering_of(plan)

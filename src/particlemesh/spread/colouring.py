@@ -24,7 +24,7 @@ from particlemesh.backends.simd import (
 )
 from particlemesh.binning.boxes import add_box
 from particlemesh.binning.rows import SPARSE, Rows, rows_of
-from particlemesh.binning.tiles import CHUNK, TileOrdering, await_turn, box_of, box_pitch, ordering_of
+from particlemesh.binning.tiles import CHUNK, TileOrdering, await_turn, box_of, box_pitch, ordering_of, reserve
 from particlemesh.method import Method, Problem
 
 if TYPE_CHECKING:
@@ -206,6 +206,9 @@ class Colouring(Method):
         each = 3e-9 + 0.8e-9 * vectors * support ** (problem.mesh.ndim - 1)
         nodes = min(float(np.prod(problem.mesh.field_shape)), 50.0 * problem.count) * problem.components
         return problem.count * 12e-9 / used, 10e-6 + (problem.count * each + 2e-9 * nodes) / used
+
+    def reserve(self, plan: Plan) -> None:
+        reserve(plan)
 
     def prepare(self, plan: Plan) -> None:
         ordering_of(plan)
