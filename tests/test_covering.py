@@ -165,8 +165,8 @@ def check_spread(t):
     both = t.array(f)
     assert t.plan.spread(t.array(q), out=both, accumulate=True) is both
     t.near(t.backend.host(both), f + field, size + np.abs(flat_f), 0 * slope, "accumulate adds")
-    plain = t.backend.host(t.plan.spread(t.array(q)))
-    t.near(plain, field, size, 0 * slope, "without out")
+    if t.row.layout == "planar":  # elsewhere it would compile another kernel
+        t.near(t.backend.host(t.plan.spread(t.array(q))), field, size, 0 * slope, "without out")
 
     if shifts(t):
         moved = t.spread(q, t.make(shifted(t)))
@@ -212,8 +212,8 @@ def check_interpolate(t):
     if t.law.method.order_independent:
         np.testing.assert_array_equal(shuffled, values[..., order], "any order gives the same bits")
     t.near(shuffled, values[..., order], size, 0 * slope, "any order gives the same values")
-    plain = t.backend.host(t.plan.interpolate(t.array(f)))
-    t.near(plain, values, size, 0 * slope, "without out")
+    if t.row.layout == "planar":  # elsewhere it would compile another kernel
+        t.near(t.backend.host(t.plan.interpolate(t.array(f))), values, size, 0 * slope, "without out")
 
     if shifts(t):
         moved = t.interpolate(np.roll(f, 1, axis=-t.mesh.ndim), t.make(shifted(t)))

@@ -196,7 +196,7 @@ def test_row_41_every_pair_of_types_is_right_or_refused(backend, plan_type):
 def test_row_42_out_is_what_comes_back(backend):
     with pm.Plan(MESH, "cic") as plan:
         plan.set_positions(backend.array(X))
-        for q in (Q, Q.astype(np.complex128), np.stack([Q, Q])):
+        for q in (Q, np.stack([Q, Q]).astype(np.complex128)):
             field = backend.array(np.full((*q.shape[:-1], *MESH.shape), np.nan, q.dtype), "strided")
             assert plan.spread(backend.array(q), out=field) is field
             assert np.isfinite(backend.host(field)).all()
