@@ -215,7 +215,8 @@ class CudaDevice(Device):
     def late(self, host, stream):
         cupy, host = self.cupy, np.ascontiguousarray(host, np.float64)
         # A GPU's one work-item is slower than a processor.
-        kernel = cupy.RawKernel(SLOW.replace("KERNEL", 'extern "C" __global__ void slow').replace("GLOBAL", "").replace("00000000", "0000000"), "slow")
+        text = SLOW.replace("KERNEL", 'extern "C" __global__ void slow').replace("GLOBAL", "")
+        kernel = cupy.RawKernel(text.replace("00000000", "0000000"), "slow")
         with stream:
             source, sink = cupy.asarray(host), cupy.zeros(1, np.int32)
             target = cupy.full(host.shape, np.nan)
