@@ -119,6 +119,16 @@ def test_row_16_nothing_at_all(backend, law):
             assert total == pytest.approx(2)
 
 
+@pytest.mark.parametrize("batch", [(0,), (0, 0), (2, 0), (0, 2), (3, 0, 2)])
+def test_row_16_batches_of_none(backend, batch):
+    with pm.Plan(pm.Mesh((4, 3), (1.0, 1.0)), "cic") as plan:
+        plan.set_positions(backend.array(np.full((2, 2), 0.5)))
+        field = plan.spread(backend.array(np.zeros((*batch, 2))))
+        assert field.shape == (*batch, 4, 3)
+        assert plan.interpolate(backend.array(np.zeros((*batch, 4, 3)))).shape == (*batch, 2)
+        assert plan.gradient(field).shape == (*batch, 2, 2)
+
+
 def test_row_17_few_particles(backend, law):
     mesh = pm.Mesh((6, 7, 5), (1.0, 1.0, 1.0))
     rng = np.random.default_rng(1)
