@@ -131,10 +131,21 @@ class TorchCpuKind(_Torch):
 
     def native(self, array: Any) -> Any:
         self._refuse_grad(array)
+        self.dtype(array)
         return array.resolve_conj().resolve_neg().numpy()
 
     def wrap(self, native: Any) -> Any:
         return sys.modules["torch"].from_numpy(native)
+
+
+class _ForeignStream:
+    """A stream of another library, by the protocol that CuPy takes streams with."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
 
 
 class TorchCudaKind(_Torch):
@@ -148,6 +159,7 @@ class TorchCudaKind(_Torch):
         import cupy
 
         self._refuse_grad(array)
+        self.dtype(array)
         return cupy.asarray(array.resolve_conj().resolve_neg())
 
     def wrap(self, native: Any) -> Any:
@@ -162,6 +174,8 @@ class TorchCudaKind(_Torch):
         import cupy
 
         stream = sys.modules["torch"].cuda.current_stream(array.device)
+        if hasattr(cupy.cuda.Stream, "from_external"):
+            return cupy.cuda.Stream.from_external(_ForeignStream(stream.cuda_stream))
         return cupy.cuda.ExternalStream(stream.cuda_stream, array.device.index)
 
 
@@ -251,8 +265,9 @@ def _layout(
     bytes_of_real, parts = REALS[char], 2 if char in "FD" else 1
     batch = len(shape) - core
     channels, step = 1, 0
+    empty = 0 in shape[:batch]  # whatever its strides
     for size, stride in zip(reversed(shape[:batch]), reversed(strides[:batch]), strict=True):
-        if size == 1:
+        if size == 1 or empty:
             continue
         if channels == 1:
             channels, step = size, stride
@@ -260,7 +275,7 @@ def _layout(
             channels *= size
         else:
             return None
-    if any(size == 0 for size in shape[:batch]):
+    if empty:
         channels = 0
     missing = axes - core
     strides = (step, *(0,) * missing, *strides[batch:])
