@@ -2,6 +2,7 @@
 """The CPU engine on plain arrays: ordering, spreading and reading by tiles, threads, caches."""
 
 import concurrent.futures
+import dataclasses
 import itertools
 import multiprocessing
 import os
@@ -13,9 +14,10 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.backends import cpu
+from particlemesh.binning import placing
 from particlemesh.binning.cpu import counting_sort, scan
 from particlemesh.binning.rows import rows_of
-from particlemesh.binning.tiles import CHUNK, tile_ordering
+from particlemesh.binning.tiles import CHUNK
 from particlemesh.interpolate.tiles import read_tiles
 from particlemesh.locate import SKIP
 from particlemesh.spread.colouring import spread_tiles
@@ -43,9 +45,26 @@ def axes_for(sizes, wraps, support):
 def particles_on(axes, count, dtype, seed=1):
     rng = np.random.default_rng(seed)
     node = np.array([rng.integers(a.low, a.low + a.extent, count) for a in axes], np.int32)
-    fraction = (rng.random((3, count)) - 0.5).astype(dtype)
+    fraction = (np.floor(rng.random((3, count)) * 2**20) / 2**20 - 0.5).astype(dtype)  # few bits: sums are exact
     fraction[[a is MISSING for a in axes]] = 0
     return node.reshape(3, count), fraction.reshape(3, count)
+
+
+def tile_ordering(axes, node, fraction, threads):
+    """Order particles of these first nodes and fractions: by positions in a box of 2048 nodes."""
+    moved, columns = [], []
+    for axis, n, f in zip(axes, node, fraction, strict=True):
+        reach = (axis.support - 1) // 2
+        shift = 0.5 - axis.low - reach
+        moved.append(dataclasses.replace(axis, scale=2048, shift=shift))
+        u = n + reach + f.astype(np.float64) + (0 if axis.support % 2 else 0.5)
+        columns.append(np.where(n == SKIP, np.nan, (u + shift) / 2048))
+    counted = placing.count_positions(columns, moved, np.zeros(3), np.eye(3), [True] * 3, None, threads)
+    count = node.shape[1]
+    order = np.empty(count, placing.index_type(count))
+    ordering = placing.place_positions(counted, np.empty(4 * count, fraction.dtype), order)
+    assert all((a == b).all() for a, b in zip(ordering.located(), (node, fraction), strict=True))
+    return ordering
 
 
 def stencils(axes, table, node, fraction, slope=None):
@@ -172,7 +191,7 @@ def test_more_particles_than_32_bits_count(monkeypatch):
     results = []
     for index in (np.int32, np.int64):
         monkeypatch.setattr("particlemesh.binning.cpu.index_type", lambda count, index=index: index)
-        monkeypatch.setattr("particlemesh.binning.tiles.index_type", lambda count, index=index: index)
+        monkeypatch.setattr("particlemesh.binning.placing.index_type", lambda count, index=index: index)
         ordering = tile_ordering(axes, node, fraction, 3)
         assert ordering.order.dtype == index
         field, read = np.zeros((33, 40, 70, 1)), np.empty_like(values)

@@ -6,7 +6,8 @@ import itertools
 import numpy as np
 import pytest
 
-from particlemesh.locate import NOT_FINITE, OUTSIDE, SKIP, locate_cpu
+from particlemesh.binning.placing import count_positions, place_positions
+from particlemesh.locate import NOT_FINITE, OUTSIDE, SKIP
 from particlemesh.stencil import MISSING, Axis
 
 
@@ -21,15 +22,14 @@ def axes_for(sizes, wraps, support):
 def locate(positions, axes, lengths, dtype=None, threads=None, origin=None, periodic=True, matrix=None):
     columns = [positions[:, b] for b in range(positions.shape[1])]
     ndim, count = len(columns), len(positions)
-    node = np.empty((3, count), np.int32)
-    fraction = np.empty((3, count), dtype or positions.dtype)
     inverse = np.diag(1 / np.asarray(lengths)) if matrix is None else np.linalg.inv(matrix).T
     origin = np.zeros(ndim) if origin is None else origin
-    status = locate_cpu(
+    counted = count_positions(
         columns, axes, origin, inverse, np.broadcast_to(periodic, ndim),
-        None if matrix is not None else np.asarray(lengths), node, fraction, threads,
+        None if matrix is not None else np.asarray(lengths), threads,
     )  # fmt: skip
-    return node, fraction, status
+    ordering = place_positions(counted, np.empty(4 * count, dtype or positions.dtype), np.empty(count, np.int32))
+    return *ordering.located(), counted.found
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

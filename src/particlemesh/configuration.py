@@ -11,11 +11,11 @@ import numpy as np
 
 from particlemesh import backends, checks, operands, select
 from particlemesh.arrays import Kind
-from particlemesh.backends.base import Record, allocate
+from particlemesh.backends.base import Backend, Record, allocate
 from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
 from particlemesh.mesh import Mesh
 from particlemesh.method import Method, Problem
-from particlemesh.particles import Particles, Status
+from particlemesh.particles import Particles, Status, TiledParticles
 from particlemesh.spread import METHODS as SPREAD_METHODS
 from particlemesh.stencil import axes_of
 from particlemesh.window import Window, window_of
@@ -162,11 +162,12 @@ class Configuration:
             raise ValueError("reserve needs to know where and in which type: give Plan backend= and dtype=.")
         with self.backend.scope():
             if self.capacity < count:
-                held = self.particles
-                self._spare = Particles(self.backend, self.dtype, count)
-                self.particles = Particles(self.backend, self.dtype, count)
-                if held is not None:
-                    self.particles.take_over(self.backend, held)
+                kind = Particles if self.backend.name != "cpu" else TiledParticles
+                room = kind(self.backend, self.dtype, count)
+                self._spare = Particles(self.backend, self.dtype, count) if kind is Particles else None
+                if self.particles is not None:
+                    room.take_over(self.backend, self.particles)
+                self.particles = room
             for what in METHODS:
                 self._method(what).reserve(cast("Plan", self))
 
@@ -194,11 +195,7 @@ class Configuration:
         dtype = x.dtype if self.dtype is None else self.dtype
         with kind.scope(first), backend.scope(*x.arrays):
             token = backend.follow(self._token)
-            room = self._spare
-            if room is None or room.rows < x.count or not check:
-                room = self.particles if not check and self.capacity >= x.count else None
-            if room is None:
-                room = Particles(backend, dtype, max(x.count, self.capacity))
+            room = self._room(backend, dtype, x.count, check)
             room.locate(backend, self.mesh, self.axes, x, self.threads)
             if check:
                 status = room.read_status(backend)
@@ -211,11 +208,24 @@ class Configuration:
             if not self._chosen_for / 2 <= x.count <= self._chosen_for * 2:
                 self._methods.clear()  # another method may be faster for so many
                 self._chosen_for = x.count
-            if room is not self.particles:
-                self.particles, self._spare = room, self.particles
             self._prepared.clear()
             self._tapes.clear()
             self.shared.clear()
+            before, self.particles = self.particles, None  # its memory may be written to: no way back
+            room.place()
+            self.particles = room
+            if room is not before and isinstance(before, Particles):
+                self._spare = before
+
+    def _room(self, backend: Backend, dtype: np.dtype, count: int, check: bool) -> Any:
+        """Return where ``count`` particles can be located while those of now stay as they are."""
+        if backend.name == "cpu":
+            return TiledParticles(backend, dtype, count, self.particles)
+        if not check and self.capacity >= count:
+            return self.particles
+        if check and self._spare is not None and self._spare.rows >= count:
+            return self._spare
+        return Particles(backend, dtype, max(count, self.capacity))
 
     @property
     def status(self) -> Status:

@@ -2,7 +2,7 @@
 """Where particles are on the mesh: the first node of each one's stencil, and its fraction.
 
 The cell is decided once, in the type of the positions; every method reads it from here, so no two
-places can round differently.
+places can round differently. Here is the CPU's code, a block of particles at a time; that of GPUs is locate.c.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add, peek
+from particlemesh.backends.simd import peek
 
 if TYPE_CHECKING:
     from particlemesh.stencil import Axis
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
 SKIP = -(2**31)  # node of a particle that has no weight anywhere
 NOT_FINITE = 1
 OUTSIDE = 2
+BLOCK = 2048  # particles at a time: all that is known of them stays in the second-level cache, starting costs little
 _ON_X, _ON_FRACTION = 1, 2  # what tells whether a particle is on an open axis
-_BLOCK = 1024  # particles at a time, so that their coordinates stay in the first-level cache
-_SHARE = 8  # blocks a thread claims at a time
 
 
 class Located(NamedTuple):
@@ -36,8 +34,8 @@ class Located(NamedTuple):
     kind: int  # of the first bad particle: NOT_FINITE or OUTSIDE
 
 
-class _Geometry(NamedTuple):
-    """Numbers per axis in the type of the positions."""
+class Frame(NamedTuple):
+    """How positions become nodes: numbers per axis, real ones in the type of the positions."""
 
     inverse: np.ndarray
     origin: np.ndarray
@@ -48,108 +46,24 @@ class _Geometry(NamedTuple):
     half: np.ndarray  # 1/2 where the support is odd: the nearest node is the cell
     centre: np.ndarray  # 1/2 where it is even: the middle of the cell is fraction 0
     below: np.ndarray  # 0, 1, and the largest number below 1
+    base: np.ndarray  # from cells to first nodes
+    wrap: np.ndarray  # nodes of an axis that wraps, else 0
+    test: np.ndarray  # 0 on a periodic axis
+    straight: np.ndarray  # the only coordinate that an axis depends on, or -1
 
 
-@compiled
-def _fold(s, length, zero, below):
-    """Fold fractional coordinates into [0, 1)."""
-    for k in range(length):
-        folded = s[k] - np.floor(s[k])
-        folded = folded if folded >= zero else zero  # noqa: FURB136 - NaN, where inverse * x overflowed
-        s[k] = folded if folded < below else below  # noqa: FURB136
-
-
-@compiled
-def _confine(s, tested, length, lower, upper, zero, one, bad):
-    """Mark particles off an open axis, and bring fractional coordinates into [0, 1]."""
-    for k in range(length):
-        bad[k] |= np.uint8(0) if tested[k] >= lower and tested[k] <= upper else np.uint8(OUTSIDE)
-        inside = s[k] if s[k] >= zero else zero  # noqa: FURB136
-        s[k] = inside if inside <= one else one  # noqa: FURB136
-
-
-@compiled
-def _split(s, length, scale, shift, half, centre, base, wrap, node, fraction):
-    """Write first nodes and fractions of one axis."""
-    for k in range(length):
-        u = s[k] * scale - shift
-        cell = np.floor(u + half)
-        fraction[k] = u - cell - centre
-        first = np.int32(cell) - base
-        if wrap > 0:
-            # first is in [0, 2 * wrap] here: base holds the whole turns
-            first = first - wrap if first >= wrap else first
-            first = first - wrap if first >= wrap else first
-        node[k] = first
-
-
-@compiled
-def _locate(count, address, stride, geometry, base, wrap, test, nodes, fractions, status, counter):
-    """Locate particles, a share at a time, until none is left."""
-    ndim = address.size
-    s = np.empty((3, _BLOCK), geometry.below.dtype)
-    x = np.empty((3, _BLOCK), geometry.below.dtype)
-    bad = np.empty(_BLOCK, np.uint8)
-    record = status[fetch_add(counter, 1, 1)]
-    zero, one, below = geometry.below[0], geometry.below[1], geometry.below[2]
-    while True:
-        share = fetch_add(counter, 0, 1) * _SHARE * _BLOCK
-        if share >= count:
-            return
-        for begin in range(share, min(share + _SHARE * _BLOCK, count), _BLOCK):
-            length = min(_BLOCK, count - begin)
-            bad[:length] = 0
-            for b in range(ndim):
-                for k in range(length):
-                    x[b, k] = peek(address[b] + (begin + k) * stride[b], one)
-                for k in range(length):  # x - x is zero for finite numbers only
-                    bad[k] |= np.uint8(0) if x[b, k] - x[b, k] == zero else np.uint8(NOT_FINITE)
-            for a in range(ndim):
-                s[a, :length] = zero
-                for b in range(ndim):
-                    factor, origin = geometry.inverse[a, b], geometry.origin[b]
-                    if factor != zero:
-                        for k in range(length):
-                            s[a, k] += factor * (x[b, k] - origin)
-                if test[a] == 0:
-                    _fold(s[a], length, zero, below)
-                else:
-                    tested = x[a] if test[a] == _ON_X else s[a]
-                    _confine(s[a], tested, length, geometry.lower[a], geometry.upper[a], zero, one, bad)
-            for a in range(ndim):
-                _split(
-                    s[a], length, geometry.scale[a], geometry.shift[a], geometry.half[a], geometry.centre[a],
-                    base[a], wrap[a], nodes[a][begin:], fractions[a][begin:],
-                )  # fmt: skip
-            if bad[:length].any():
-                for k in range(length):
-                    if bad[k]:
-                        kind = NOT_FINITE if bad[k] & NOT_FINITE else OUTSIDE
-                        record[kind - 1] += 1
-                        if record[2] < 0:
-                            record[2], record[3] = begin + k, kind
-                        for a in range(ndim):
-                            nodes[a][begin + k] = SKIP
-                            fractions[a][begin + k] = zero
-
-
-def locate_cpu(
-    coordinates: Sequence[np.ndarray],
+def frame_of(
     axes: Sequence[Axis],
     origin: np.ndarray,
     inverse: np.ndarray,
     periodic: Sequence[bool],
     lengths: np.ndarray | None,
-    node: np.ndarray,
-    fraction: np.ndarray,
-    threads: int | None = None,
-) -> Located:
-    """Write the stencils' first nodes and fractions; say what was wrong, and never raise for it.
+    real: np.dtype,
+) -> Frame:
+    """Return how positions of type ``real`` become nodes.
 
     Parameters
     ----------
-    coordinates : d arrays of shape (N,), float32 or float64
-        Positions, of any stride.
     axes
         The mesh's three axes as stencils see them, missing ones first.
     origin, inverse : (d,), (d, d)
@@ -159,22 +73,14 @@ def locate_cpu(
     lengths : (d,) or None
         Lengths of an orthorhombic box; None for a triclinic one, whose open axes are
         checked in fractional coordinates.
-    node : (3, N) int32
-        Written. A bad particle has ``SKIP`` in every axis.
-    fraction : (3, N)
-        Written, in its own type.
-    threads
-        The most threads to use; by default as many as suit N.
+    real
+        Type of the positions.
     """
-    ndim = len(coordinates)
-    missing = 3 - ndim
-    count = len(coordinates[0])
-    real = np.dtype(coordinates[0].dtype.type)
-    used = axes[missing:]
+    ndim = len(origin)
+    used = axes[3 - ndim :]
     supports = np.array([axis.support for axis in used])
-    odd = supports % 2
     shift = np.array([axis.shift for axis in used])
-    half = 0.5 * odd
+    half = 0.5 * (supports % 2)
     reach = (supports - 1) // 2  # nodes of a stencil before its particle's cell
     base = np.floor(half - shift).astype(np.int64) - reach
     wrap = np.array([axis.size if axis.wraps else 0 for axis in used])
@@ -187,31 +93,136 @@ def locate_cpu(
     below = np.array([0, 1, np.nextafter(real.type(1), real.type(0))])
     scale = [axis.scale for axis in used]
     numbers = (inverse, origin, lower, upper, scale, shift, half, 0.5 - half, below)
-    geometry = _Geometry(*(np.ascontiguousarray(x, dtype=real) for x in numbers))
     test = np.where(periodic, 0, _ON_FRACTION if lengths is None else _ON_X)
-    node[:missing] = 0
-    fraction[:missing] = 0
-    workers = min(threads_for(threads, count), 1 + count // (_SHARE * _BLOCK))
-    status = np.full((workers, 8), -1, np.int64)
-    status[:, :2] = 0
-    coordinates = [x if x.dtype.isnative else x.astype(real) for x in coordinates]
-    run(
-        _locate,
-        workers,
-        count,
-        np.array([x.ctypes.data for x in coordinates]),
-        np.array([x.strides[0] for x in coordinates]),
-        geometry,
-        base.astype(np.int32),
-        wrap.astype(np.int32),
-        test,
-        tuple(node[missing + min(a, ndim - 1)] for a in range(3)),
-        tuple(fraction[missing + min(a, ndim - 1)] for a in range(3)),
-        status,
-        np.zeros(2, np.int64),
+    straight = np.where((inverse != 0).sum(1) == 1, np.argmax(inverse != 0, axis=1), -1)
+    return Frame(
+        *(np.ascontiguousarray(x, dtype=real) for x in numbers),
+        *(np.ascontiguousarray(x, dtype=np.int32) for x in (base, wrap, test, straight)),
     )
-    if missing:  # a skipped particle is skipped on every axis
-        node[:missing][:, node[2] == SKIP] = SKIP
-    bad = status[status[:, 2] >= 0]
+
+
+@compiled
+def _read(address, stride, begin, length, x, one):
+    """Copy coordinates of particles from ``begin`` on; return whether all are finite."""
+    strange = np.int32(0)
+    for b in range(address.size):
+        column, first, step = x[b], address[b] + begin * stride[b], stride[b]
+        for k in range(length):
+            column[k] = peek(first + k * step, one)
+        for k in range(length):  # x - x is zero for finite numbers only
+            strange += np.int32(0) if column[k] - column[k] == 0 else np.int32(1)
+    return strange == 0
+
+
+@compiled
+def _fractional(x, length, frame, a, s):
+    """Write the fractional coordinate along axis ``a``."""
+    s[:length] = 0
+    for b in range(frame.origin.size):
+        factor, origin, column = frame.inverse[a, b], frame.origin[b], x[b]
+        if factor != 0:
+            for k in range(length):
+                s[k] += factor * (column[k] - origin)
+
+
+@compiled
+def _confine(s, tested, length, lower, upper, zero, one, bad):
+    """Mark particles off an open axis, and bring fractional coordinates into [0, 1]; return whether any is off."""
+    off = np.int32(0)
+    for k in range(length):
+        outside = np.int32(0) if tested[k] >= lower and tested[k] <= upper else np.int32(1)
+        off += outside
+        bad[k] |= outside * OUTSIDE
+        inside = s[k] if s[k] >= zero else zero  # noqa: FURB136
+        s[k] = inside if inside <= one else one  # noqa: FURB136
+    return off > 0
+
+
+@compiled
+def _split(source, factor, origin, length, folds, zero, below, scale, shift, half, centre, base, wrap, node, fraction):
+    """Write first nodes and fractions along one axis, of ``factor * (source - origin)``."""
+    for k in range(length):
+        t = factor * (source[k] - origin)
+        if folds:
+            t = t - np.floor(t)
+            t = t if t >= zero else zero  # noqa: FURB136 - NaN, where inverse * x overflowed
+            t = t if t < below else below  # noqa: FURB136
+        u = t * scale - shift
+        cell = np.floor(u + half)
+        fraction[k] = u - cell - centre
+        first = np.int32(np.int32(cell) - base)
+        if wrap > 0:
+            # first is in [0, 2 * wrap] here: base holds the whole turns
+            first = np.int32(first - wrap) if first >= wrap else first
+            first = np.int32(first - wrap) if first >= wrap else first
+        node[k] = first
+
+
+@compiled
+def block_room(frame):
+    """Return memory for a block: coordinates, fractions and first nodes (3, BLOCK), and what is bad (BLOCK,)."""
+    real = frame.below.dtype
+    return (
+        np.zeros((3, BLOCK), real),
+        np.zeros((3, BLOCK), real),
+        np.zeros((3, BLOCK), np.int32),
+        np.zeros(BLOCK, np.int32),
+    )
+
+
+@compiled
+def locate_block(address, stride, frame, begin, length, room):
+    """Locate particles from ``begin`` on, in ``room``; return whether any is bad.
+
+    A bad particle has the node ``SKIP`` on the last axis and fractions 0; what is wrong with it is in the room's
+    last array, which holds nothing if none is bad. Axes that the mesh does not have are left alone.
+    """
+    x, fraction, node, bad = room
+    ndim = address.size
+    zero, one, below = frame.below[0], frame.below[1], frame.below[2]
+    bad[:length] = 0
+    sound = _read(address, stride, begin, length, x, one)
+    if not sound:
+        for b in range(ndim):
+            for k in range(length):
+                bad[k] |= 0 if x[b, k] - x[b, k] == zero else NOT_FINITE
+    for a in range(ndim):
+        folds, straight = frame.test[a] == 0, frame.straight[a]
+        source, factor, origin = x[straight], frame.inverse[a, straight], frame.origin[straight]
+        if not folds or straight < 0:
+            source, factor, origin = fraction[3 - ndim + a], one, zero
+            _fractional(x, length, frame, a, source)
+        if not folds:
+            tested = x[a] if frame.test[a] == _ON_X else source
+            if _confine(source, tested, length, frame.lower[a], frame.upper[a], zero, one, bad):
+                sound = False
+        _split(
+            source, factor, origin, length, folds, zero, below, frame.scale[a], frame.shift[a], frame.half[a],
+            frame.centre[a], frame.base[a], frame.wrap[a], node[3 - ndim + a], fraction[3 - ndim + a],
+        )  # fmt: skip
+    if sound:
+        return False
+    for k in range(length):
+        if bad[k] != 0:
+            node[2, k] = SKIP
+            for a in range(3):
+                fraction[a, k] = zero
+    return True
+
+
+@compiled
+def note_bad(begin, length, bad, record):
+    """Count bad particles of a block: not finite, outside, index and kind of the first."""
+    for k in range(length):
+        if bad[k] != 0:
+            kind = NOT_FINITE if bad[k] & NOT_FINITE else OUTSIDE
+            record[kind - 1] += 1
+            if record[2] < 0:
+                record[2], record[3] = begin + k, kind
+
+
+def located(records: np.ndarray) -> Located:
+    """Sum up what `note_bad` wrote, a row for each range of particles."""
+    bad = records[records[:, 2] >= 0]
     first = bad[np.argmin(bad[:, 2]), 2:4] if len(bad) else (-1, 0)
-    return Located(int(status[:, 0].sum()), int(status[:, 1].sum()), int(first[0]), int(first[1]))
+    return Located(int(records[:, 0].sum()), int(records[:, 1].sum()), int(first[0]), int(first[1]))

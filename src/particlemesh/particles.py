@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The particles of a plan: where each one's stencil starts, and its fraction there."""
+"""The particles of a plan: where each one's stencil starts, and its fraction there.
+
+GPUs keep them in the caller's order, and methods make the orderings that they want. On the CPU they are in the
+order of tiles from the start: every method wants that, and positions are then read twice and nothing else is.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +16,12 @@ from particlemesh.backends.base import Backend, Record, allocate
 from particlemesh.geometry import Coordinates, frame_record, geometry_record
 from particlemesh.mesh import Mesh
 from particlemesh.stencil import Axis
+
+if TYPE_CHECKING:
+    from particlemesh.binning.placing import Counted
+    from particlemesh.binning.tiles import TileOrdering
+
+_LINE = 64  # bytes
 
 
 class Status(NamedTuple):
@@ -64,9 +75,6 @@ class Particles:
     def locate(self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any) -> None:
         """Fill in node and fraction; what is wrong goes to ``status``."""
         self.count = x.count
-        if backend.name == "cpu":
-            self._locate_cpu(mesh, axes, x, threads)
-            return
         backend.clear(self.status)
         if x.count == 0:
             return
@@ -82,22 +90,96 @@ class Particles:
             geometry_record(mesh.box, x.dtype), frame_record(mesh.box), nodes, axes_record(axes),
         )  # fmt: skip
 
-    def _locate_cpu(self, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any) -> None:
-        from particlemesh.locate import locate_cpu
-
-        found = locate_cpu(
-            x.arrays, axes, mesh.box.origin, mesh.box.inverse, mesh.periodic,
-            mesh.box.lengths if mesh.box.orthorhombic else None,
-            self.node[:, : x.count], self.fraction[:, : x.count], threads,
-        )  # fmt: skip
-        first = ~np.uint64(found.first) if found.first >= 0 else 0
-        self.status[:] = (found.not_finite, found.outside, first)
+    def place(self) -> None:
+        """Nothing is left to do: nobody else uses this memory."""
 
     def read_status(self, backend: Backend) -> Status:
         """Read the status record; waits for the device."""
         not_finite, outside, first = (int(n) for n in backend.download(self.status))
         bad = not_finite + outside
         return Status(self.count, not_finite, outside, int(~np.uint64(first)) if bad else -1)
+
+
+class TiledParticles:
+    """The particles of a plan on the CPU: ``ordering``, in memory of ``rows`` particles.
+
+    ``locate`` reads the positions and may find fault with them; only ``place`` writes, so that the memory may be
+    that of the particles before.
+    """
+
+    def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: TiledParticles | None = None) -> None:
+        self.count = 0
+        self._ordering: TileOrdering | None = None
+        self._counted: Counted | None = None
+        self._status = Status(0, 0, 0, -1)
+        self.rows: int
+        self._records: np.ndarray
+        self._order: np.ndarray
+        if before is not None and before.rows >= rows:
+            self.rows, self._records, self._order = before.rows, before._records, before._order
+            return
+        from particlemesh.binning.cpu import index_type
+
+        self.rows = rows
+        spare = _LINE // dtype.itemsize
+        records = allocate(backend, (4 * rows + spare,), dtype, f"the fractions of {rows:,} particles")
+        skip = -records.ctypes.data % _LINE // dtype.itemsize  # a record then never lies across two lines
+        self._records = records[skip : skip + 4 * rows]
+        self._order = allocate(backend, (rows,), np.dtype(index_type(rows)), f"the order of {rows:,} particles")
+
+    @property
+    def nbytes(self) -> int:
+        ordering = 0 if self._ordering is None else self._ordering.nbytes
+        return int(self._records.nbytes + self._order.nbytes) + ordering
+
+    @property
+    def ordering(self) -> TileOrdering:
+        """The particles in the order of tiles."""
+        if self._ordering is None:
+            raise RuntimeError("these particles have no positions yet.")
+        return self._ordering
+
+    @property
+    def node(self) -> np.ndarray:
+        """First nodes (3, count) in the caller's order, worked out anew."""
+        return np.empty((3, 0), np.int32) if self._ordering is None else self._ordering.located()[0]
+
+    @property
+    def fraction(self) -> np.ndarray:
+        """Fractions (3, count) in the caller's order, worked out anew."""
+        return np.empty((3, 0), self._records.dtype) if self._ordering is None else self._ordering.located()[1]
+
+    def take_over(self, backend: Backend, other: TiledParticles) -> None:
+        """Copy the particles of ``other``, which has less room."""
+        self.count, self._status = other.count, other._status
+        if other._ordering is not None:
+            records, order = self._records[: 4 * self.count], self._order[: self.count]
+            backend.copy(records, other._ordering.records)
+            backend.copy(order, other._ordering.order)
+            self._ordering = replace(other._ordering, records=records, order=order)
+
+    def locate(self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any) -> None:
+        """Find out how many particles go to each tile, and what is wrong; nothing is written yet."""
+        from particlemesh.binning.placing import count_positions
+
+        box = mesh.box
+        lengths = box.lengths if box.orthorhombic else None
+        self.count = x.count
+        self._counted = count_positions(x.arrays, axes, box.origin, box.inverse, mesh.periodic, lengths, threads)
+        found = self._counted.found
+        self._status = Status(x.count, found.not_finite, found.outside, found.first)
+
+    def place(self) -> None:
+        """Write the particles that were located."""
+        from particlemesh.binning.placing import place_positions
+
+        counted, self._counted = self._counted, None
+        assert counted is not None
+        self._ordering = place_positions(counted, self._records[: 4 * self.count], self._order[: self.count])
+
+    def read_status(self, backend: Backend) -> Status:
+        """Return what was wrong."""
+        return self._status
 
 
 def axes_record(axes: tuple[Axis, Axis, Axis]) -> Record:

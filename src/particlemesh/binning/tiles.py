@@ -8,27 +8,23 @@ fixed order, in which every thread claims the next; see `particlemesh.spread.col
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import acquire, fetch_add, give_way, prefetch_to_write, store_record
-from particlemesh.binning.cpu import histogram_rows, index_type, scan, share_of
+from particlemesh.backends.simd import acquire, give_way
+from particlemesh.locate import SKIP
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
     from particlemesh.stencil import Axis
 
-SKIP = -(2**31)  # node of a particle without weight
 CHUNK = 4096  # particles of a task at most, so that one crowded tile is shared among threads
-_BLOCK = 512  # particles placed at a time
 _ALIGN = 8
-_LOCAL_BITS = 10  # of each coordinate within a tile, in the record of a particle
+LOCAL_BITS = 10  # of each coordinate within a tile, in the record of a particle
 
 
 class Tiling(NamedTuple):
@@ -72,13 +68,27 @@ class TileOrdering:
 
     @property
     def nbytes(self) -> int:
-        """Bytes beside ``records`` and ``order``, which are scratch memory of the plan."""
+        """Bytes beside ``records`` and ``order``, which may be longer than what is shown of them."""
         return self.tile.nbytes + self.begin.nbytes + self.end.nbytes + self.ready.nbytes
 
     @property
     def packed(self) -> np.ndarray:
         """The records as integers."""
         return self.records.view(np.int32 if self.records.dtype == np.float32 else np.int64)
+
+    def located(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return first nodes and fractions (3, N) in the caller's order; nodes without weight are ``SKIP``."""
+        count, kept, tiling = len(self.order), self.kept, self.tiling
+        order = self.order[:kept]
+        node, fraction = np.full((3, count), SKIP, np.int32), np.zeros((3, count), self.records.dtype)
+        fraction[:, order] = self.records.reshape(-1, 4)[:kept, :3].T
+        starts = self.ready[:, 0]
+        tile = np.repeat(np.arange(len(starts)), np.diff(starts, append=kept))
+        within = self.packed[3 : 4 * kept : 4].astype(np.int64)
+        for a, corner in enumerate(np.unravel_index(tile, tiling.tiles)):
+            local = within >> (2 - a) * LOCAL_BITS & (1 << LOCAL_BITS) - 1
+            node[a, order] = tiling.low[a] + (corner << tiling.bits[a]) + local
+        return node, fraction
 
     def box_size(self, parts: int, lanes: int) -> int:
         """Return how many numbers the private box of any tile takes."""
@@ -139,71 +149,7 @@ def _three(numbers: Iterable[int]) -> tuple[int, int, int]:
 
 
 @compiled
-def _tiles_of(tiling, x, y, z, begin, end, last, key, local):
-    """Write the tile of particles [begin, end) and their place in it, packed into one integer."""
-    one = np.int32(1)
-    lx, ly, lz = np.int32(tiling.low[0]), np.int32(tiling.low[1]), np.int32(tiling.low[2])
-    bx, by, bz = np.int32(tiling.bits[0]), np.int32(tiling.bits[1]), np.int32(tiling.bits[2])
-    nx, ny, nz = np.int32(tiling.tiles[0]), np.int32(tiling.tiles[1]), np.int32(tiling.tiles[2])
-    ten = np.int32(_LOCAL_BITS)
-    for k in range(end - begin):
-        skipped = z[begin + k] == SKIP
-        px, py, pz = x[begin + k] - lx, y[begin + k] - ly, z[begin + k] - lz
-        tx, ty, tz = min(px >> bx, nx - one), min(py >> by, ny - one), min(pz >> bz, nz - one)
-        key[k] = last if skipped else (tx * ny + ty) * nz + tz
-        px, py, pz = px - (tx << bx), py - (ty << by), pz - (tz << bz)
-        local[k] = (((px << ten) | py) << ten) | pz
-
-
-@compiled
-def _count_tiles(tiling, x, y, z, histogram, counter):
-    rows = histogram.shape[0]
-    last = np.int32(histogram.shape[1] - 1)
-    key, local = np.empty(_BLOCK, np.int32), np.empty(_BLOCK, np.int32)
-    while True:
-        row = fetch_add(counter, 0, 1)
-        if row >= rows:
-            return
-        begin, end = share_of(x.size, rows, row)
-        counts = histogram[row]
-        counts[:] = 0
-        for block in range(begin, end, _BLOCK):
-            stop = min(block + _BLOCK, end)
-            _tiles_of(tiling, x, y, z, block, stop, last, key, local)
-            for k in range(stop - block):
-                counts[key[k]] += 1
-
-
-@compiled
-def _place_in_tiles(tiling, x, y, z, fx, fy, fz, place, records, order, counter):
-    rows = place.shape[0]
-    last = np.int32(place.shape[1] - 1)
-    key, local = np.empty(_BLOCK, np.int32), np.empty(_BLOCK, np.int32)
-    target = np.empty(_BLOCK, np.int64)
-    while True:
-        row = fetch_add(counter, 0, 1)
-        if row >= rows:
-            return
-        begin, end = share_of(x.size, rows, row)
-        places = place[row]
-        for block in range(begin, end, _BLOCK):
-            stop = min(block + _BLOCK, end)
-            _tiles_of(tiling, x, y, z, block, stop, last, key, local)
-            # Places are far apart in memory: asked for a block ahead, writing them takes half the time.
-            for k in range(stop - block):
-                at = places[key[k]]
-                places[key[k]] = at + 1
-                target[k] = at
-                prefetch_to_write(records, 4 * at)
-                prefetch_to_write(order, at)
-            for k in range(stop - block):
-                at, n = target[k], block + k
-                order[at] = n
-                store_record(records, 4 * at, fx[n], fy[n], fz[n], np.int64(local[k]))
-
-
-@compiled
-def _list_tasks(tiling, start, tile, begin, end, ready):
+def list_tasks(tiling, start, tile, begin, end, ready):
     """List tasks slab by slab, so that a slab of the field is still in a cache when its next tile comes.
 
     Within a slab tiles of one colour (parity in y and z) follow each other, and their chunks take turns: most
@@ -241,77 +187,9 @@ def _list_tasks(tiling, start, tile, begin, end, ready):
     return tasks
 
 
-def _empty(name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    return np.empty(shape, dtype)
-
-
-def tile_ordering(
-    axes: Sequence[Axis],
-    node: np.ndarray,
-    fraction: np.ndarray,
-    threads: int | None = None,
-    *,
-    empty: Callable[..., np.ndarray] = _empty,
-    bits: Sequence[int] | None = None,
-) -> TileOrdering:
-    """Return particles in the order of tiles, the same for any number of threads.
-
-    Parameters
-    ----------
-    axes
-        The mesh's three axes as stencils see them.
-    node : (3, N) int32
-        First nodes, ``SKIP`` for particles without weight.
-    fraction : (3, N)
-        Fractions, in the type of the values.
-    threads
-        The most threads to use; by default as many as suit N.
-    empty
-        Called with a name, a shape and a dtype: where the two large arrays come from.
-    bits
-        Widths of tiles, as powers of two; by default those measured to be fastest.
-    """
-    count = node.shape[1]
-    threads = threads_for(threads, count)
-    tiling = tiling_of(axes, bits)
-    tiles = math.prod(tiling.tiles)
-    index = index_type(count)
-    histogram = np.empty((histogram_rows(count, tiles + 1, threads), tiles + 1), index)
-    start = np.empty(tiles + 2, np.int64)
-    records = empty("tile records", (4 * count,), fraction.dtype)
-    order = empty("tile order", (count,), index)
-    used = len(histogram)
-    run(_count_tiles, used, tiling, *node, histogram, np.zeros(1, np.int64))
-    scan(histogram, start, threads)
-    run(_place_in_tiles, used, tiling, *node, *fraction, histogram, records, order, np.zeros(1, np.int64))
-    most = tiles + count // CHUNK + 1
-    tile, begin, end = (np.empty(most, np.int64) for _ in range(3))
-    ready = np.empty((tiles, 2), np.int64)
-    tasks = _list_tasks(tiling, start, tile, begin, end, ready)
-    kept = int(start[tiles])
-    return TileOrdering(tiling, records, order, kept, tile[:tasks], begin[:tasks], end[:tasks], ready)
-
-
-def reserve(plan: Plan) -> None:
-    """Allocate records and order for the plan's capacity."""
-    plan.scratch("tile records", (4 * plan.capacity,), plan.dtype)
-    plan.scratch("tile order", (plan.capacity,), np.dtype(index_type(plan.capacity)))
-
-
 def ordering_of(plan: Plan) -> TileOrdering:
-    """Return the plan's particles in the order of tiles; made once for a configuration."""
-    ordering = plan.shared.get("tiles")
-    if ordering is None:
-        count, particles = plan.count, plan.particles
-
-        def exactly(name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-            return plan.scratch(name, shape, dtype)[: shape[0]]  # which may be longer
-
-        ordering = tile_ordering(
-            plan.axes, particles.node[:, :count], particles.fraction[:, :count], plan.threads, empty=exactly
-        )
-        plan.shared["tiles"] = ordering
-    return ordering
+    """Return the plan's particles in the order of tiles: on the CPU they have no other."""
+    return plan.particles.ordering
 
 
 @compiled
@@ -319,7 +197,7 @@ def await_turn(tiling, ready, done, tile, chunk):
     """Wait until every task that overlaps this one and is listed before it has been added.
 
     Those tasks were claimed before this one, by threads that are running, and wait only for still
-    earlier ones: some thread can always go on. The order is that of `_list_tasks`: slab and colour, chunk, tile.
+    earlier ones: some thread can always go on. The order is that of `list_tasks`: slab and colour, chunk, tile.
     """
     nx, ny, nz = tiling.tiles
     tz = tile % nz

@@ -23,7 +23,7 @@ from particlemesh.backends.simd import (
 )
 from particlemesh.binning.boxes import copy_box
 from particlemesh.binning.rows import SPARSE, Rows, rows_of
-from particlemesh.binning.tiles import TileOrdering, box_of, box_pitch, ordering_of, reserve
+from particlemesh.binning.tiles import TileOrdering, box_of, box_pitch, ordering_of
 from particlemesh.method import Method, Problem
 
 if TYPE_CHECKING:
@@ -213,10 +213,6 @@ class Tiles(Method):
         self._rows: dict[int, Rows] = {}
 
     @classmethod
-    def scratch_bytes(cls, problem: Problem) -> int:
-        return problem.count * (4 * problem.dtype.itemsize + 4)
-
-    @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
         # As for spreading, without writing rows back (EPYC 9005, benchmarks/results/cpu-*.csv).
         used = max(1, min(available_threads(), problem.count // 2000))
@@ -224,13 +220,7 @@ class Tiles(Method):
         vectors = -(-support * problem.components * problem.dtype.itemsize // 64)
         each = 5e-9 + 0.5e-9 * vectors * support ** (problem.mesh.ndim - 1)
         nodes = min(float(np.prod(problem.mesh.field_shape)), 50.0 * problem.count) * problem.components
-        return problem.count * 12e-9 / used, 10e-6 + (problem.count * each + 1e-9 * nodes) / used
-
-    def reserve(self, plan: Plan) -> None:
-        reserve(plan)
-
-    def prepare(self, plan: Plan) -> None:
-        ordering_of(plan)
+        return 0.0, 10e-6 + (problem.count * each + 1e-9 * nodes) / used
 
     def apply(self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any) -> None:
         ordering = ordering_of(plan)

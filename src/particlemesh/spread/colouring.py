@@ -24,7 +24,7 @@ from particlemesh.backends.simd import (
 )
 from particlemesh.binning.boxes import add_box
 from particlemesh.binning.rows import SPARSE, Rows, rows_of
-from particlemesh.binning.tiles import CHUNK, TileOrdering, await_turn, box_of, box_pitch, ordering_of, reserve
+from particlemesh.binning.tiles import CHUNK, TileOrdering, await_turn, box_of, box_pitch, ordering_of
 from particlemesh.method import Method, Problem
 
 if TYPE_CHECKING:
@@ -193,25 +193,15 @@ class Colouring(Method):
         self._rows: dict[int, Rows] = {}
 
     @classmethod
-    def scratch_bytes(cls, problem: Problem) -> int:
-        return problem.count * (4 * problem.dtype.itemsize + 4)
-
-    @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        # EPYC 9005, one thread: 12 ns a particle to order, 3 ns a particle and a vector of 64 bytes each
-        # 0.8 ns to spread, 1 ns a node of the field (benchmarks/results/cpu-*.csv).
+        # EPYC 9005, one thread: 3 ns a particle and a vector of 64 bytes each 0.8 ns to spread, 1 ns a node of
+        # the field (benchmarks/results/cpu-*.csv). Particles come in the order of tiles.
         used = max(1, min(available_threads(), problem.count // 2000))
         support = problem.window.support
         vectors = -(-support * problem.components * problem.dtype.itemsize // 64)
         each = 3e-9 + 0.8e-9 * vectors * support ** (problem.mesh.ndim - 1)
         nodes = min(float(np.prod(problem.mesh.field_shape)), 50.0 * problem.count) * problem.components
-        return problem.count * 12e-9 / used, 10e-6 + (problem.count * each + 2e-9 * nodes) / used
-
-    def reserve(self, plan: Plan) -> None:
-        reserve(plan)
-
-    def prepare(self, plan: Plan) -> None:
-        ordering_of(plan)
+        return 0.0, 10e-6 + (problem.count * each + 2e-9 * nodes) / used
 
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         ordering = ordering_of(plan)
