@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from particlemesh.backends import nvrtc
+
 
 class Cache(NamedTuple):
     """One folder of compiled code."""
@@ -63,5 +65,5 @@ def caches() -> list[Cache]:
     return [
         *_numba(),
         _cache("PoCL", _home("POCL_CACHE_DIR") if "POCL_CACHE_DIR" in os.environ else xdg / "pocl" / "kcache"),
-        _cache("CuPy", _home("CUPY_CACHE_DIR", ".cupy", "kernel_cache")),
+        _cache("NVRTC", nvrtc.folder()),
     ]

@@ -13,6 +13,7 @@ typedef unsigned int u32;
 #define LOCAL_ARRAY(type, name, count) __shared__ type name[count]
 #define RESTRICT __restrict__
 #define UNROLL _Pragma("unroll")
+#define ROLL _Pragma("unroll 1")
 
 #define LOCAL_ID ((int)threadIdx.x)
 #define GROUP_ID ((i64)blockIdx.x)

@@ -14,10 +14,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import arrays as kinds
-from particlemesh.backends import source
-from particlemesh.backends.base import CompilationError
-
-OPTIONS = ("--std=c++17",)
+from particlemesh.backends import nvrtc, source
 
 
 @functools.cache
@@ -186,14 +183,8 @@ class CudaBackend:
         key = (file, tuple(defines.items()))
         module = self._programs.get(key)
         if module is None:
-            cupy = _cupy()
             facts = {"GROUP_SIZE": self.group_size, **self.facts(), **defines}
-            code = source.program("backends/cuda.h", file, facts)
-            module = cupy.RawModule(code=code, options=OPTIONS)  # CuPy keeps the binary on disk
-            try:
-                module.compile()
-            except cupy.cuda.compiler.CompileException as error:
-                raise CompilationError(f"{file} for {self.device}", str(error), code) from error
+            module = nvrtc.module(source.program("backends/cuda.h", file, facts), file, self.compute)
             self._programs[key] = module
         raw = module.get_function(name)
         return CudaKernel(self, raw, self.group_size, 2**31 - 1)
@@ -239,18 +230,9 @@ class CudaBackend:
 
 def compile_only(file: str, defines: dict[str, Any], compute: int) -> bytes:
     """Compile a kernel file for compute capability ``compute`` (90 for sm_90); needs NVRTC, no GPU."""
-    from cupy.cuda import nvrtc
-
     facts = {"HAS_FLOAT_ATOMIC": 1, "HAS_VECTOR_ATOMIC": int(compute >= 90), "HAS_FP64": 1, "HAS_WARP": 1}
     code = source.program("backends/cuda.h", file, {"GROUP_SIZE": CudaBackend.group_size, **facts, **defines})
-    program = nvrtc.createProgram(code, file, (), ())
-    try:
-        nvrtc.compileProgram(program, (*OPTIONS, f"--gpu-architecture=sm_{compute}"))
-        return nvrtc.getCUBIN(program)
-    except nvrtc.NVRTCError as error:
-        raise CompilationError(f"{file} for sm_{compute}", nvrtc.getProgramLog(program), code) from error
-    finally:
-        nvrtc.destroyProgram(program)
+    return nvrtc.compiled(code, file, compute)
 
 
 @functools.cache

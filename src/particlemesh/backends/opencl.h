@@ -22,8 +22,10 @@ typedef uint u32;
 #define RESTRICT restrict
 #if HAS_PTX
 #define UNROLL _Pragma("unroll")
+#define ROLL _Pragma("unroll 1")
 #else
 #define UNROLL
+#define ROLL
 #endif
 
 #define LOCAL_ID ((int)get_local_id(0))

@@ -68,6 +68,12 @@ DEVICE real slope_of(PRIVATE const Window* window, int j, real z)
 #define SLOTS_POWER (SLOTS > 4 ? 8 : SLOTS > 2 ? 4 : SLOTS) // SLOTS or more
 #define LANES_Z (SLOTS_POWER < LANES_ROW ? SLOTS_POWER : LANES_ROW)
 #define LANES_Y (SUPPORT_Y == 1 ? 1 : LANES_ALL / LANES_Z)
+// Rows of wide windows are looped over: unrolled, 16^3 nodes would take a compiler minutes.
+#if SUPPORT > 8
+#define UNROLL_ROWS ROLL
+#else
+#define UNROLL_ROWS UNROLL
+#endif
 #define LANES (LANES_Z * LANES_Y)
 #define NOWHERE (-((i64)1 << 62)) // no node: an offset may well be negative, where strides are
 #define LANE_SLOTS ((SLOTS + LANES_Z - 1) / LANES_Z)

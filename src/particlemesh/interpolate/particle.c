@@ -46,8 +46,8 @@ KERNEL interpolate_particle(GLOBAL const int* RESTRICT node,       // (3, rows),
 #endif
             }
             if (taken) {
-                UNROLL for (int a = 0; a < SUPPORT_X; a++) {
-                    UNROLL for (int b = 0; b < LANE_ROWS; b++) {
+                UNROLL_ROWS for (int a = 0; a < SUPPORT_X; a++) {
+                    UNROLL_ROWS for (int b = 0; b < LANE_ROWS; b++) {
                         if (s.at_x[a] < 0 || s.at_y[b] == NOWHERE) continue;
                         const i64 row = field_layout.offset + c * field_layout.channel
                                       + s.at_x[a] * field_layout.stride[0] + s.at_y[b];

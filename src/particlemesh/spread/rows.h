@@ -29,9 +29,9 @@ DEVICE void spread_rows(PRIVATE const Stencil* s, PRIVATE const real* q, GLOBAL 
             along_z[v] = value * s->z[v];
 #endif
         }
-        UNROLL for (int a = 0; a < SUPPORT_X; a++) {
+        UNROLL_ROWS for (int a = 0; a < SUPPORT_X; a++) {
             if (s->at_x[a] < 0) continue;
-            UNROLL for (int b = 0; b < LANE_ROWS; b++) {
+            UNROLL_ROWS for (int b = 0; b < LANE_ROWS; b++) {
                 if (s->at_y[b] == NOWHERE) continue;
                 const i64 row = layout->offset + c * layout->channel + s->at_x[a] * layout->stride[0] + s->at_y[b];
                 const real xy = s->x[a] * s->y[b];

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""CUDA's run-time compiler, and its binaries on disk.
+
+CuPy's own way of compiling flushes subnormal float32 numbers to zero, always: a particle just below an open
+edge would count as inside. So kernels are compiled here, with IEEE arithmetic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from particlemesh.backends.base import CompilationError
+
+OPTIONS = ("--std=c++17",)
+
+
+def compiled(code: str, file: str, compute: int) -> bytes:
+    """Compile a complete source for compute capability ``compute`` (90 for sm_90); needs no GPU.
+
+    The result is a binary, or PTX where the compiler is older than the chip.
+    """
+    from cupy.cuda import nvrtc
+
+    known = nvrtc.getSupportedArchs() if hasattr(nvrtc, "getSupportedArchs") else [compute]
+    binary = compute in known
+    target = f"sm_{compute}" if binary else f"compute_{max(a for a in known if a <= compute)}"
+    program = nvrtc.createProgram(code, file, (), ())
+    try:
+        nvrtc.compileProgram(program, (*OPTIONS, f"--gpu-architecture={target}"))
+        made = nvrtc.getCUBIN(program) if binary else nvrtc.getPTX(program)
+        return made if isinstance(made, bytes) else made.encode()
+    except nvrtc.NVRTCError as error:
+        raise CompilationError(f"{file} for {target}", nvrtc.getProgramLog(program), code) from error
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def folder() -> Path:
+    """Return where binaries are kept: ``$XDG_CACHE_HOME/particlemesh/cuda``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "particlemesh" / "cuda"
+
+
+def module(code: str, file: str, compute: int) -> Any:
+    """Return the loaded module of a source, compiled unless its binary is on disk.
+
+    Files are written aside and renamed, so that any number of processes may start at once; one that does
+    not load is compiled again.
+    """
+    import cupy
+    from cupy.cuda import nvrtc
+
+    key = repr((code, OPTIONS, compute, nvrtc.getVersion()))
+    path = folder() / f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
+    if path.exists():
+        with contextlib.suppress(cupy.cuda.driver.CUDADriverError):
+            return _loaded(path)
+    binary = compiled(code, file, compute)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, binary)
+        return _loaded(path)
+    except OSError:  # a home that cannot be written to
+        with tempfile.TemporaryDirectory() as home:
+            path = Path(home) / "kernel.cubin"
+            path.write_bytes(binary)
+            return _loaded(path)
+
+
+def _loaded(path: Path) -> Any:
+    import cupy
+
+    loaded = cupy.RawModule(path=str(path))
+    loaded.compile()
+    return loaded
+
+
+def _write(path: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
