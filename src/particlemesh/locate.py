@@ -35,21 +35,31 @@ class Located(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """How positions become nodes: numbers per axis, real ones in the type of the positions."""
+    """How positions become nodes."""
 
-    inverse: np.ndarray
-    origin: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-    scale: np.ndarray
-    shift: np.ndarray
-    half: np.ndarray  # 1/2 where the support is odd: the nearest node is the cell
-    centre: np.ndarray  # 1/2 where it is even: the middle of the cell is fraction 0
-    below: np.ndarray  # 0, 1, and the largest number below 1
-    base: np.ndarray  # from cells to first nodes
-    wrap: np.ndarray  # nodes of an axis that wraps, else 0
-    test: np.ndarray  # 0 on a periodic axis
-    straight: np.ndarray  # the only coordinate that an axis depends on, or -1
+    inverse: np.ndarray  # (d, d)
+    axes: np.ndarray  # (d,) records of `_axis_type`
+
+
+def _axis_type(real: np.dtype) -> np.dtype:
+    """Return the numbers of an axis, real ones in the type of the positions."""
+    reals = (
+        "origin",
+        "lower",
+        "upper",
+        "scale",
+        "shift",
+        "half",  # 1/2 where the support is odd: the nearest node is the cell
+        "centre",  # 1/2 where it is even: the middle of the cell is fraction 0
+        "below",  # the largest number below 1
+    )
+    integers = (
+        "base",  # from cells to first nodes
+        "wrap",  # nodes of an axis that wraps, else 0
+        "test",  # 0 on a periodic axis
+        "straight",  # the only coordinate that an axis depends on, or -1
+    )
+    return np.dtype([*((name, real) for name in reals), *((name, np.int32) for name in integers)])
 
 
 def frame_of(
@@ -90,18 +100,18 @@ def frame_of(
         lower, upper = np.zeros(ndim), np.ones(ndim)
     else:
         lower, upper = origin, np.asarray(origin) + lengths
-    below = np.array([0, 1, np.nextafter(real.type(1), real.type(0))])
-    scale = [axis.scale for axis in used]
-    numbers = (inverse, origin, lower, upper, scale, shift, half, 0.5 - half, below)
-    test = np.where(periodic, 0, _ON_FRACTION if lengths is None else _ON_X)
-    straight = np.where((inverse != 0).sum(1) == 1, np.argmax(inverse != 0, axis=1), -1)
-    return Frame(
-        *(np.ascontiguousarray(x, dtype=real) for x in numbers),
-        *(np.ascontiguousarray(x, dtype=np.int32) for x in (base, wrap, test, straight)),
-    )
+    frame = np.empty(ndim, _axis_type(real))
+    frame["origin"], frame["lower"], frame["upper"] = origin, lower, upper
+    frame["scale"], frame["shift"] = [axis.scale for axis in used], shift
+    frame["half"], frame["centre"] = half, 0.5 - half
+    frame["below"] = np.nextafter(real.type(1), real.type(0))
+    frame["base"], frame["wrap"] = base, wrap
+    frame["test"] = np.where(periodic, 0, _ON_FRACTION if lengths is None else _ON_X)
+    frame["straight"] = np.where((inverse != 0).sum(1) == 1, np.argmax(inverse != 0, axis=1), -1)
+    return Frame(np.array(inverse, dtype=real, order="C"), frame)
 
 
-@compiled
+@compiled(inline="always")
 def _read(address, stride, begin, length, x, one):
     """Copy coordinates of particles from ``begin`` on; return whether all are finite."""
     strange = np.int32(0)
@@ -114,18 +124,18 @@ def _read(address, stride, begin, length, x, one):
     return strange == 0
 
 
-@compiled
+@compiled(inline="always")
 def _fractional(x, length, frame, a, s):
     """Write the fractional coordinate along axis ``a``."""
     s[:length] = 0
-    for b in range(frame.origin.size):
-        factor, origin, column = frame.inverse[a, b], frame.origin[b], x[b]
+    for b in range(frame.axes.size):
+        factor, origin = frame.inverse[a, b], frame.axes[b].origin
         if factor != 0:
             for k in range(length):
-                s[k] += factor * (column[k] - origin)
+                s[k] += factor * (x[b, k] - origin)
 
 
-@compiled
+@compiled(inline="always")
 def _confine(s, tested, length, lower, upper, zero, one, bad):
     """Mark particles off an open axis, and bring fractional coordinates into [0, 1]; return whether any is off."""
     off = np.int32(0)
@@ -138,9 +148,11 @@ def _confine(s, tested, length, lower, upper, zero, one, bad):
     return off > 0
 
 
-@compiled
-def _split(source, factor, origin, length, folds, zero, below, scale, shift, half, centre, base, wrap, node, fraction):
+@compiled(inline="always")
+def _split(source, factor, origin, length, axis, node, fraction):
     """Write first nodes and fractions along one axis, of ``factor * (source - origin)``."""
+    zero, below, scale, shift = fraction.dtype.type(0), axis.below, axis.scale, axis.shift
+    half, centre, folds, base, wrap = axis.half, axis.centre, axis.test == 0, axis.base, axis.wrap
     for k in range(length):
         t = factor * (source[k] - origin)
         if folds:
@@ -161,13 +173,13 @@ def _split(source, factor, origin, length, folds, zero, below, scale, shift, hal
 @compiled
 def block_room(frame):
     """Return memory for a block: coordinates, fractions and first nodes (3, BLOCK), and what is bad (BLOCK,)."""
-    real = frame.below.dtype
-    return (
-        np.zeros((3, BLOCK), real),
-        np.zeros((3, BLOCK), real),
-        np.zeros((3, BLOCK), np.int32),
-        np.zeros(BLOCK, np.int32),
-    )
+    real = frame.inverse.dtype
+    x, fraction = np.empty((3, BLOCK), real), np.empty((3, BLOCK), real)
+    node, bad = np.empty((3, BLOCK), np.int32), np.empty(BLOCK, np.int32)
+    for a in range(3 - frame.axes.size):  # axes that the mesh does not have
+        for k in range(BLOCK):
+            fraction[a, k], node[a, k] = 0, 0
+    return x, fraction, node, bad
 
 
 @compiled
@@ -179,7 +191,7 @@ def locate_block(address, stride, frame, begin, length, room):
     """
     x, fraction, node, bad = room
     ndim = address.size
-    zero, one, below = frame.below[0], frame.below[1], frame.below[2]
+    zero, one = x.dtype.type(0), x.dtype.type(1)
     bad[:length] = 0
     sound = _read(address, stride, begin, length, x, one)
     if not sound:
@@ -187,19 +199,17 @@ def locate_block(address, stride, frame, begin, length, room):
             for k in range(length):
                 bad[k] |= 0 if x[b, k] - x[b, k] == zero else NOT_FINITE
     for a in range(ndim):
-        folds, straight = frame.test[a] == 0, frame.straight[a]
-        source, factor, origin = x[straight], frame.inverse[a, straight], frame.origin[straight]
+        axis = frame.axes[a]
+        folds, straight = axis.test == 0, axis.straight
+        source, factor, origin = x[straight], frame.inverse[a, straight], frame.axes[straight].origin
         if not folds or straight < 0:
             source, factor, origin = fraction[3 - ndim + a], one, zero
             _fractional(x, length, frame, a, source)
         if not folds:
-            tested = x[a] if frame.test[a] == _ON_X else source
-            if _confine(source, tested, length, frame.lower[a], frame.upper[a], zero, one, bad):
+            tested = x[a] if axis.test == _ON_X else source
+            if _confine(source, tested, length, axis.lower, axis.upper, zero, one, bad):
                 sound = False
-        _split(
-            source, factor, origin, length, folds, zero, below, frame.scale[a], frame.shift[a], frame.half[a],
-            frame.centre[a], frame.base[a], frame.wrap[a], node[3 - ndim + a], fraction[3 - ndim + a],
-        )  # fmt: skip
+        _split(source, factor, origin, length, axis, node[3 - ndim + a], fraction[3 - ndim + a])
     if sound:
         return False
     for k in range(length):
@@ -210,7 +220,7 @@ def locate_block(address, stride, frame, begin, length, room):
     return True
 
 
-@compiled
+@compiled(inline="always")
 def note_bad(begin, length, bad, record):
     """Count bad particles of a block: not finite, outside, index and kind of the first."""
     for k in range(length):
