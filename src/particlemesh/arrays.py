@@ -104,6 +104,9 @@ class OpenClKind(Kind):
         return backend.name == "opencl" and array.queue is not None and backend.serves(array.queue)
 
 
+_NUMBERS = {np.dtype(char).name for char in "?bhilqBHILQefdFD"}
+
+
 class _Torch(Kind):
     module = "torch"
 
@@ -116,10 +119,9 @@ class _Torch(Kind):
 
     def dtype(self, array: Any) -> np.dtype:
         name = str(array.dtype).removeprefix("torch.")
-        try:
+        if name in _NUMBERS:  # NumPy may have learnt more types from others, and could not hold them
             return np.dtype(name)
-        except TypeError:
-            raise TypeError(f"dtype {name} is not supported; use float32, float64, complex64 or complex128.") from None
+        raise TypeError(f"dtype {name} is not supported; use float32, float64, complex64 or complex128.")
 
 
 class TorchCpuKind(_Torch):
