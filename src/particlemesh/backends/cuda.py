@@ -170,9 +170,10 @@ class CudaBackend:
         return _cupy().cuda.Device(self.ordinal)
 
     def follow(self, token: Any) -> Any:
-        # A plan's memory may still be in use on the stream of the call before.
+        # A plan's memory may still be in use on the stream of the call before. A capture cannot wait for what
+        # is not captured; who starts one has waited.
         stream = self._get_stream()
-        if token is not None and token.ptr != stream.ptr:
+        if token is not None and token.ptr != stream.ptr and not stream.is_capturing():
             stream.wait_event(token.record())
         return stream
 
