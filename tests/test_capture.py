@@ -2,9 +2,9 @@
 """A whole step in a CUDA graph: positions, spreading, interpolating; replayed with other positions and values."""
 
 import numpy as np
-import oracle
 import pytest
 
+import oracle
 import particlemesh as pm
 from particlemesh.interpolate import METHODS as INTERPOLATE
 from particlemesh.spread import METHODS as SPREAD
