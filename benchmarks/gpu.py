@@ -22,6 +22,7 @@ import numpy as np
 
 import particlemesh as pm
 from measure import Cuda, OpenCl, write
+from particlemesh.interpolate import METHODS
 
 PEER = Path(__file__).parent / "peers" / "cufinufft-2.5.1.nvidia-h200.csv"
 
@@ -65,10 +66,13 @@ def problem(dtype: str, nodes: int, count: int, backend: str, queue: Any = None,
 def rows_against_peer(cuda: Cuda, quick: bool) -> list[dict[str, Any]]:
     peers, rows = peer_times(), []
     cases = [(d, w, k, n) for d in ("float32", "float64") for w in (4, 6) for k in (128, 256) for n in (10**4, 10**5)]
+    runs = [("spread", "particle"), *(("interp", m.name) for m in METHODS if "cuda" in m.backends)]
     for dtype, width, nodes, count in cases[:: 4 if quick else 1]:
-        options = dict(window=f"bspline{width}", method="particle", applications=20)
-        plan, values, field, out = problem(dtype, nodes, count, "cuda", **options)
-        for operation in ("spread", "interp"):
+        automatic = problem(dtype, nodes, count, "cuda", window=f"bspline{width}", applications=20)[0]
+        chosen = next(line for line in automatic.explain().split("interpolate")[1].splitlines() if line[:1] == "*")
+        for operation, method in runs:
+            which = {"method" if operation == "spread" else "interpolation": method}
+            plan, values, field, out = problem(dtype, nodes, count, "cuda", window=f"bspline{width}", **which)
             call = (
                 (lambda: plan.spread(values, out=field))
                 if operation == "spread"
@@ -81,17 +85,17 @@ def rows_against_peer(cuda: Cuda, quick: bool) -> list[dict[str, Any]]:
                 peer_call = min(v for k, v in theirs.items() if k.startswith("call"))
                 peer_kernel = min(v for k, v in theirs.items() if k.startswith("kernel"))
             plain, graph = cuda.calls(call), cuda.graph(call)
-            mine = plain if operation == "spread" else graph
-            theirs_of_issue = peer_call if operation == "spread" else peer_kernel
+            ratio = peer_call / plain if operation == "spread" else peer_kernel / graph
+            auto = operation == "spread" or chosen.split()[1] == method
             rows.append(dict(
-                operation=operation, method="particle", dtype=dtype, width=width, K=nodes, N=count,
+                operation=operation, method=method, auto=int(auto), dtype=dtype, width=width, K=nodes, N=count,
                 call_s=plain, graph_s=graph, peer_call_s=peer_call, peer_kernel_s=peer_kernel,
-                ratio=theirs_of_issue / mine, kernel_ratio=peer_kernel / graph,
+                ratio=ratio, kernel_ratio=peer_kernel / graph,
             ))  # fmt: skip
             print(
-                f"{operation:7s} {dtype} w={width} K={nodes:3d} N={count:7d}  call {plain * 1e6:7.1f} us  "
-                f"graph {graph * 1e6:7.1f} us  peer {peer_call * 1e6:7.1f}/{peer_kernel * 1e6:7.1f}  "
-                f"ratio {theirs_of_issue / mine:5.2f}",
+                f"{operation:7s}{method:9s} {dtype} w={width} K={nodes:3d} N={count:7d} {'*' if auto else ' '} "
+                f"call {plain * 1e6:6.1f} us  graph {graph * 1e6:6.1f} us  "
+                f"peer {peer_call * 1e6:6.1f}/{peer_kernel * 1e6:6.1f}  ratio {ratio:5.2f}",
                 flush=True,
             )
     return rows
@@ -130,7 +134,7 @@ def main() -> None:
     name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     rows = rows_against_peer(cuda, chosen.quick)
     for operation, limit in (("spread", 1.0), ("interp", 1 / 1.5)):
-        ratios = [r["ratio"] for r in rows if r["operation"] == operation]
+        ratios = [r["ratio"] for r in rows if r["operation"] == operation and r["auto"]]
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         print(f"{operation}: geometric mean {mean:.2f}, least {min(ratios):.2f} (to reach: {limit:.2f})")
     path = write("spread", name, rows)
