@@ -3,8 +3,7 @@
 
 Writes ``results/cpu-DEVICE.csv`` and prints ratios (peer's time over ours, above 1 is faster than the peer).
 Complex values in the caller's order, periodic mesh of K^3 nodes, plan reused, field cleared by both,
-B-spline of the width that FINUFFT takes for its tolerance. Calls of both alternate; the best of each
-counts, since other processes only ever add time. ``setpts`` is all that depends on positions only:
+B-spline of the width that FINUFFT takes for its tolerance. Calls of both alternate; medians. ``setpts`` is all that depends on positions only:
 ``set_positions`` here, ``Plan.setpts`` there.
 
     python benchmarks/cpu.py [--threads 2 16] [--count 1000000] [--nodes 128] [--repeats 15]
@@ -15,6 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -53,15 +53,16 @@ def positions(cloud: str, count: int, rng: np.random.Generator) -> np.ndarray:
     return x % 1.0
 
 
-def best(repeats: int, *calls: Callable[[], Any]) -> list[float]:
-    """Return the shortest time of each call; they take turns."""
-    times = [math.inf] * len(calls)
-    for _ in range(repeats + 1):  # the first round warms up, and may count
+def medians(repeats: int, *calls: Callable[[], Any]) -> list[float]:
+    """Return the median time of each call; they take turns, so that what disturbs one disturbs all."""
+    times: list[list[float]] = [[] for _ in calls]
+    for turn in range(repeats + 1):  # the first turn warms up
         for i, call in enumerate(calls):
             begin = time.perf_counter()
             call()
-            times[i] = min(times[i], time.perf_counter() - begin)
-    return times
+            if turn:
+                times[i].append(time.perf_counter() - begin)
+    return [statistics.median(t) for t in times]
 
 
 def measure(
@@ -80,7 +81,7 @@ def measure(
     to_mesh, to_points = (finufft.Plan(direction, shape, nthreads=threads, **options) for direction in (1, 2))
     field, result = np.empty(shape, kind), np.empty(count, kind)
     their_field, their_result = np.empty(shape, kind), np.empty(count, kind)
-    set_seconds = best(repeats, lambda: plan.set_positions(x), lambda: to_mesh.setpts(*columns))
+    set_seconds = medians(repeats, lambda: plan.set_positions(x), lambda: to_mesh.setpts(*columns))
     to_points.setpts(*columns)
     pairs = {
         "spread": (lambda: plan.spread(values, out=field), lambda: to_mesh.execute(values, out=their_field)),
@@ -90,7 +91,7 @@ def measure(
     }  # fmt: skip
     rows = []
     for operation, calls in pairs.items():
-        ours, peer = best(repeats, *calls)
+        ours, peer = medians(repeats, *calls)
         rows.append({
             "operation": operation, "dtype": dtype, "width": width, "cloud": cloud, "N": count, "K": nodes,
             "threads": threads, "ours_s": f"{ours:.4e}", "peer_s": f"{peer:.4e}",
