@@ -296,6 +296,13 @@ def semicircle(x):
         (lambda: fitted(lambda x: np.maximum(1 - abs(x), 0), 3, 1e-3), ValueError, "tol=0.001 is wanted"),
         (lambda: fitted(np.exp, 2, 1e-3), ValueError, r"not symmetric; windows need phi\(-x\)"),
         (lambda: fitted(lambda x: 1 / (abs(x) < 0.6), 2, 1e-3), ValueError, "the function is not finite at"),
+        (lambda: fitted(lambda x: np.exp(-x * x) + 0j, 4, 1e-3), TypeError, "of dtype complex128; real numbers"),
+        (lambda: fitted(lambda x: x.astype(object) + 1j, 4, 1e-3), TypeError, "not all real numbers"),
+        (
+            lambda: fitted(np.cos, 4, 1e-3, derivative=lambda x: -np.sin(x) + 0j),
+            TypeError,
+            "of dtype complex128; real numbers",
+        ),
         (lambda: fitted(lambda x: 1.0, 2, 1e-3), ValueError, r"gave shape \(\) for distances of shape"),
         (lambda: fitted(lambda x: 0 * x, 2, 1e-3, normalise="sum"), ValueError, "cannot be made 1"),
         (

@@ -284,7 +284,13 @@ def positive(value: Any, what: str) -> float:
 
 def shape_values(function: Any, distances: NDArray[np.float64], name: str) -> NDArray[np.float64]:
     """Return a user's shape function on an array of distances: as many finite numbers."""
-    values = np.asarray(function(distances), dtype=np.float64)
+    values = np.asarray(function(distances))
+    if values.dtype.kind not in "biufO":
+        raise TypeError(f"window {name!r}: the function gave values of dtype {values.dtype}; real numbers are needed.")
+    try:
+        values = values.astype(np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"window {name!r}: the function gave values that are not all real numbers.") from None
     if values.shape != distances.shape:
         raise ValueError(
             f"window {name!r}: the function gave shape {values.shape} for distances of shape {distances.shape}; "

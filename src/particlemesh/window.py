@@ -145,6 +145,8 @@ def fitted(
     ValueError
         If no allowed degree meets `tol` (the errors of the best are stated), or `function` is not symmetric or not
         finite, or its sum or integral to be divided by vanishes.
+    TypeError
+        If the values of `function` or `derivative` are not real, though their imaginary parts be zero.
 
     Examples
     --------
