@@ -231,6 +231,21 @@ def test_ghosts_of_other_array_kinds(kind):
     np.testing.assert_array_equal(filled.values, mesh.fill_ghosts(plain))
 
 
+def test_ghosts_of_a_sequence_are_a_numpy_array():
+    mesh = Mesh(3, 1.0, ghosts=1)
+    np.testing.assert_array_equal(mesh.fold_ghosts([10.0, 1.0, 2.0, 3.0, 20.0]), [21, 2, 13])
+    np.testing.assert_array_equal(mesh.fill_ghosts((1j, 2j, 3j)), [3j, 1j, 2j, 3j, 1j])
+
+
+def test_ghosts_of_opencl_arrays_are_refused_and_the_way_is_told():
+    array = pytest.importorskip("pyopencl.array")
+    field = object.__new__(array.Array)  # needs no device
+    field.shape, field.dtype = (5,), np.dtype(np.float64)
+    for call in (Mesh(3, 1.0, ghosts=1).fold_ghosts, Mesh(3, 1.0, ghosts=1).fill_ghosts):
+        with pytest.raises(TypeError, match=r"field is a pyopencl\.array\.Array; arrays of NumPy, CuPy .* its get"):
+            call(field)
+
+
 def test_staggered_twins():
     periodic = Mesh((4, 5), (1.0, 1.0), ghosts=2)
     twin = periodic.shifted((0.5, 1.75))
@@ -293,6 +308,9 @@ def test_staggered_twins():
             ValueError,
             r"field has shape \(4,\); .* must be 6",
         ),
+        (lambda: Mesh(4, 1).fold_ghosts("abcd"), TypeError, "field is a str that makes no array of numbers"),
+        (lambda: Mesh(4, 1).fill_ghosts([[1], [1, 2]]), TypeError, "field is a list that makes no array"),
+        (lambda: Mesh(4, 1).fill_ghosts([1, 2]), ValueError, r"field has shape \(2,\)"),
         (
             lambda: Mesh((4, 4), (1, 1)).fill_ghosts(np.zeros(4)),
             ValueError,

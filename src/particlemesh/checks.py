@@ -156,6 +156,27 @@ def trailing_shape(came: Sequence[int], wanted: tuple[int, ...], what: str) -> N
         )
 
 
+def number_array(value: Any, what: str) -> NDArray[Any]:
+    """Return a sequence of numbers as a NumPy array, real or complex."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):  # rows of different lengths, for one
+        array = None
+    if array is None or array.dtype.kind not in "biufc":
+        raise TypeError(f"{what} is a {type(value).__name__} that makes no array of numbers; give an array.")
+    return array
+
+
+def allocating(namespace: Any, array: Any, what: str) -> None:
+    """Check that the module of an array has ``zeros``, as NumPy and CuPy do."""
+    if not hasattr(namespace, "zeros"):
+        kind = type(array)
+        raise TypeError(
+            f"{what} is a {kind.__module__}.{kind.__qualname__}; arrays of NumPy, CuPy and torch are taken here, and "
+            "sequences of numbers: make one of it first, a NumPy array of a PyOpenCL one by its get()."
+        )
+
+
 def real_positions(positions: Any, ndim: int) -> NDArray[np.floating]:
     """Return positions as a real floating NumPy array whose last axis has `ndim` entries."""
     array = np.asarray(positions)

@@ -299,23 +299,26 @@ class Mesh:
         Parameters
         ----------
         field : (..., *field_shape) array
-            NumPy, CuPy or torch, of any dtype that adds. It is not changed.
+            NumPy, CuPy or torch, of any dtype that adds, or a sequence of numbers. It is not changed.
 
         Returns
         -------
         (..., *shape) array
-            A new array of the same kind, dtype and device.
+            A new array of the same kind, dtype and device; NumPy for a sequence.
 
         Raises
         ------
         ValueError
             If the last axes are not `field_shape`.
+        TypeError
+            If `field` is no array of these kinds.
 
         Examples
         --------
         >>> Mesh(3, 1.0, ghosts=1).fold_ghosts(np.array([10.0, 1.0, 2.0, 3.0, 20.0]))
         array([21.,  2., 13.])
         """
+        field = _field(field)
         checks.trailing_shape(field.shape, self.field_shape, "field")
         return self._along_axes(field, self.shape, fold=True)
 
@@ -327,23 +330,26 @@ class Mesh:
         Parameters
         ----------
         field : (..., *shape) array
-            NumPy, CuPy or torch. It is not changed.
+            NumPy, CuPy or torch, or a sequence of numbers. It is not changed.
 
         Returns
         -------
         (..., *field_shape) array
-            A new array of the same kind, dtype and device.
+            A new array of the same kind, dtype and device; NumPy for a sequence.
 
         Raises
         ------
         ValueError
             If the last axes are not `shape`.
+        TypeError
+            If `field` is no array of these kinds.
 
         Examples
         --------
         >>> Mesh(3, 1.0, ghosts=1).fill_ghosts(np.array([1.0, 2.0, 3.0]))
         array([3., 1., 2., 3., 1.])
         """
+        field = _field(field)
         checks.trailing_shape(field.shape, self.shape, "field")
         return self._along_axes(field, self.field_shape, fold=False)
 
@@ -371,13 +377,25 @@ class Mesh:
             yield slice(first + lower, last + lower), slice(first - image * nodes, last - image * nodes)
 
 
+def _field(field: Any) -> Any:
+    """Return an array that `_zeros_like` knows, of a sequence a NumPy array."""
+    if not hasattr(field, "shape"):
+        return checks.number_array(field, "field")
+    if not isinstance(field, np.ndarray) and not hasattr(field, "new_zeros"):
+        checks.allocating(_namespace(field), field, "field")
+    return field
+
+
+def _namespace(array: Any) -> Any:
+    # Found by its name rather than imported: who has a CuPy array has loaded CuPy.
+    return sys.modules.get(type(array).__module__.partition(".")[0])
+
+
 def _zeros_like(field: Any, shape: tuple[int, ...]) -> Any:
     if isinstance(field, np.ndarray):
         return np.zeros(shape, field.dtype)
     if hasattr(field, "new_zeros"):
         return field.new_zeros(shape)
-    # Found by its name rather than imported: who has a CuPy array has loaded CuPy.
-    namespace = sys.modules[type(field).__module__.partition(".")[0]]
     device: Any = getattr(field, "device", None)
     with device if hasattr(device, "__enter__") else contextlib.nullcontext():
-        return namespace.zeros(shape, dtype=field.dtype)
+        return _namespace(field).zeros(shape, dtype=field.dtype)
