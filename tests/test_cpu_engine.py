@@ -14,14 +14,14 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.backends import cpu
-from particlemesh.binning import placing
+from particlemesh.binning import placing, tiles
 from particlemesh.binning.cpu import counting_sort, scan
 from particlemesh.binning.rows import rows_of
 from particlemesh.binning.tiles import CHUNK
 from particlemesh.interpolate.tiles import read_tiles
 from particlemesh.locate import SKIP
 from particlemesh.spread.colouring import spread_tiles
-from particlemesh.stencil import MISSING, Axis
+from particlemesh.stencil import MISSING, Axis, axes_of
 
 SHAPES = [
     ((13, 9, 21), (True, True, True)),
@@ -201,6 +201,35 @@ def test_more_particles_than_32_bits_count(monkeypatch):
         assert order.dtype == index
         results.append((field, read, ordering.order, order))
     assert all((a == b).all() for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(16384,) * 3, (2**17,) * 3, (2**20,) * 2, (2**31 - 1,), (3, 5, 2**31 - 1)])
+def test_tiles_of_huge_meshes_are_few(shape):
+    axes = axes_of(pm.Mesh(shape, (1.0,) * len(shape)), pm.bspline(4))
+    tiling = tiles.tiling_of(axes)
+    assert np.prod(tiling.tiles) <= tiles.MOST_TILES
+    for extent, bits, count in zip(tiling.extent, tiling.bits, tiling.tiles, strict=True):
+        assert max(1 << bits, extent - (count - 1 << bits)) <= 1 << tiles.LOCAL_BITS  # also the last, widest tile
+
+
+def test_more_tiles_than_ever_are_refused_in_words():
+    mesh = pm.Mesh((2**20,) * 3, (1.0,) * 3)
+    with pytest.raises(MemoryError, match=r"takes 4,611,686,018,427,387,904 bytes in float32 and [0-9,]+ tiles"):
+        pm.Plan(mesh, "cic").set_positions(np.full((10, 3), 0.5))
+
+
+@pytest.mark.parametrize("most", [1, 20, 300])
+def test_wider_tiles_change_no_result(monkeypatch, most):
+    mesh = pm.Mesh((70, 50, 700), (1.0,) * 3, periodic=(True, False, True))
+    rng = np.random.default_rng(5)
+    x, q = rng.random((3000, 3)), rng.integers(-8, 8, 3000).astype(float)
+    x[:2000] = 0.4 + 0.05 * x[:2000]  # some tiles are dense
+    expected = pm.spread(x, q, mesh, window="tsc")
+    read = pm.interpolate(expected, x, mesh, window="tsc")
+    monkeypatch.setattr(tiles, "MOST_TILES", most)
+    assert np.prod(tiles.tiling_of(axes_of(mesh, pm.bspline(3))).tiles) <= most
+    assert close(pm.spread(x, q, mesh, window="tsc"), expected, x.dtype)
+    assert close(pm.interpolate(expected, x, mesh, window="tsc"), read, x.dtype)
 
 
 def test_skipped_particles_weigh_nothing_and_read_zero():

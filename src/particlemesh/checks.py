@@ -351,6 +351,16 @@ def same_axes(shape: tuple[int, ...], ndim: int) -> None:
         )
 
 
+def few_tiles(possible: bool, sizes: Sequence[int], tiles: int, most: int) -> None:
+    """Check that a field can be cut into few enough tiles for the CPU."""
+    if not possible:
+        nodes = math.prod(sizes)
+        raise MemoryError(
+            f"a field of {nodes:,} nodes takes {4 * nodes:,} bytes in float32 and {tiles:,} tiles; {most:,} tiles are "
+            "the most on the CPU: give a mesh of fewer nodes."
+        )
+
+
 def all_periodic(periodic: tuple[bool, ...]) -> None:
     """Check that every axis has Fourier modes."""
     if not all(periodic):

@@ -8,12 +8,14 @@ fixed order, in which every thread claims the next; see `particlemesh.spread.col
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from particlemesh import checks
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import acquire, give_way
 from particlemesh.locate import SKIP
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 CHUNK = 4096  # particles of a task at most, so that one crowded tile is shared among threads
 _ALIGN = 8
 LOCAL_BITS = 10  # of each coordinate within a tile, in the record of a particle
+MOST_TILES = 2**24  # beyond, as on a mesh of 4096 nodes cubed, tiles grow: counts would cost more than they save
 
 
 class Tiling(NamedTuple):
@@ -123,7 +126,13 @@ def box_of(tiling, tile):
 
 
 def tiling_of(axes: Sequence[Axis], bits: Sequence[int] | None = None) -> Tiling:
-    """Return how a mesh is cut into tiles: it depends on nothing else, so results do not."""
+    """Return how a mesh is cut into tiles: it depends on nothing else, so results do not.
+
+    Raises
+    ------
+    MemoryError
+        If there are more than `MOST_TILES` of the widest tiles.
+    """
     present = sum(axis.size > 1 or axis.support > 1 for axis in axes)
     # Measured on an EPYC 9005 at 128^3: smaller boxes fit the first cache, larger ones have less rim.
     wished = list(bits or {0: (0, 0, 0), 1: (0, 0, 9), 2: (0, 5, 5), 3: (3, 4, 5)}[present])
@@ -132,6 +141,12 @@ def tiling_of(axes: Sequence[Axis], bits: Sequence[int] | None = None) -> Tiling
     for a, axis in enumerate(axes):
         # At least support - 1 wide, so that only neighbours overlap.
         wished[a] = max(wished[a], (axis.support - 2).bit_length() if axis.support > 1 else 0)
+    extents = [axis.extent for axis in axes]
+    while (tiles := math.prod(_tiles_along(extents, wished))) > MOST_TILES:
+        # The last tile of an axis is up to twice as wide as the others.
+        wider = [a for a in range(3) if extents[a] >> wished[a] > 1 and wished[a] < LOCAL_BITS - 1]
+        checks.few_tiles(bool(wider), [axis.size for axis in axes], tiles, MOST_TILES)
+        wished[min(wider, key=wished.__getitem__)] += 1
     return Tiling(
         size=_three(axis.size for axis in axes),
         wraps=_three(int(axis.wraps) for axis in axes),
@@ -139,8 +154,12 @@ def tiling_of(axes: Sequence[Axis], bits: Sequence[int] | None = None) -> Tiling
         extent=_three(axis.extent for axis in axes),
         support=_three(axis.support for axis in axes),
         bits=_three(wished),
-        tiles=_three(max(1, axis.extent >> w) for axis, w in zip(axes, wished, strict=True)),
+        tiles=_three(_tiles_along(extents, wished)),
     )
+
+
+def _tiles_along(extents: Sequence[int], bits: Sequence[int]) -> list[int]:
+    return [max(1, extent >> width) for extent, width in zip(extents, bits, strict=True)]
 
 
 def _three(numbers: Iterable[int]) -> tuple[int, int, int]:
