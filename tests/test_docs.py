@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import particlemesh
+from particlemesh.window import WINDOWS
 
+DOCS = Path(__file__).parents[1] / "docs"
 ROOT = Path(particlemesh.__file__).parent
 MODULES = sorted(
     ".".join(("particlemesh", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
@@ -27,3 +29,17 @@ def test_doctests(name):
     module = importlib.import_module(name)
     found = doctest.testmod(module, extraglobs={"np": importlib.import_module("numpy")})
     assert found.failed == 0
+
+
+def test_examples_of_adding_a_window():
+    found = doctest.testfile(str(DOCS / "add_a_window.rst"), module_relative=False)
+    assert found.attempted > 0
+    assert found.failed == 0
+
+
+def test_the_laws_that_windows_are_said_to_keep():
+    orders = {name: make().order for name, make in WINDOWS.items()}
+    assert orders["ngp"] == 1
+    neither = {name for name in orders if name.startswith("kaiser_bessel")}
+    assert all(orders[name] == 0 for name in neither)
+    assert all(orders[name] >= 2 for name in orders.keys() - neither - {"ngp", "bspline1"})
