@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from particlemesh import backends, cli, demo, report, survey
 from particlemesh.configuration import METHODS
+from particlemesh.window import WINDOWS
 
 run = CliRunner().invoke
 
@@ -139,6 +140,13 @@ def test_cite_has_an_entry_for_every_method():
             if method.cite:
                 assert method.cite in entries
                 assert entries[method.cite] in everything
+
+
+@pytest.mark.parametrize("name", list(WINDOWS))
+def test_cite_knows_every_name_of_a_window(name):
+    result = run(cli.app, ["cite", "--method", name])
+    assert result.exit_code == 0
+    assert f"{{{WINDOWS[name]().cite}," in result.output
 
 
 def test_cite_narrows_to_a_method_or_a_window():

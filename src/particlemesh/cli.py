@@ -78,7 +78,7 @@ def cite(
     uses = _uses()
     if method is not None:
         known = sorted({name for whose in uses.values() for name, _ in whose})
-        names = {method, _family(method)}  # bspline6 is one of bspline
+        names = {method, _family(_own_name(method))}  # bspline6 is one of bspline, and so is cic
         uses = {key: [(n, why) for n, why in whose if n in names] for key, whose in uses.items()}
         if not any(uses.values()):
             said = f"particlemesh cite: {method!r} has no paper; these do: {', '.join(known)}."
@@ -124,6 +124,13 @@ def _uses() -> dict[str, list[tuple[str, str]]]:
         if window.cite and entry not in uses.setdefault(window.cite, []):
             uses[window.cite].append(entry)
     return uses
+
+
+def _own_name(name: str) -> str:
+    """Return what a window calls itself, bspline2 for cic; other names as they are."""
+    from particlemesh.window import WINDOWS as NAMED
+
+    return NAMED[name]().name if name in NAMED else name
 
 
 def _family(name: str) -> str:
