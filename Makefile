@@ -5,7 +5,7 @@ WORKERS ?= 2
 # OpenCL runs on PoCL from a wheel, which exists for Linux on x86_64; elsewhere those tests are skipped.
 EXTRAS ?= opencl,plot,test
 
-.PHONY: demo test lint docs cuda check clean
+.PHONY: demo test lint docs clean
 
 demo: .venv/ready
 	@$(V)/particlemesh demo

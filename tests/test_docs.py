@@ -4,6 +4,7 @@
 import doctest
 import importlib
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 import particlemesh
 from particlemesh.window import WINDOWS
 
-DOCS = Path(__file__).parents[1] / "docs"
+CHECKOUT = Path(__file__).parents[1]
+DOCS = CHECKOUT / "docs"
 ROOT = Path(particlemesh.__file__).parent
 MODULES = sorted(
     ".".join(("particlemesh", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
@@ -43,3 +45,15 @@ def test_the_laws_that_windows_are_said_to_keep():
     neither = {name for name in orders if name.startswith("kaiser_bessel")}
     assert all(orders[name] == 0 for name in neither)
     assert all(orders[name] >= 2 for name in orders.keys() - neither - {"ngp", "bspline1"})
+
+
+def test_only_a_release_has_a_date():
+    version = re.search(r"^version: (.+)$", (CHECKOUT / "CITATION.cff").read_text(), re.MULTILINE)[1]
+    released = re.search(rf"^## \[?{re.escape(version)}\b", (CHECKOUT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert ("date-released" in (CHECKOUT / "CITATION.cff").read_text()) == bool(released)
+
+
+def test_make_has_a_rule_for_what_it_lists():
+    text = (CHECKOUT / "Makefile").read_text()
+    names = re.search(r"^\.PHONY:(.*)$", text, re.MULTILINE)[1].split()
+    assert [name for name in names if re.search(rf"^{name}:", text, re.MULTILINE) is None] == []
