@@ -187,6 +187,12 @@ def test_row_23_memory_that_is_not_there_declines_the_method(direction):
                     choose(METHODS[direction], short, method.name)
 
 
+@pytest.mark.parametrize("dtype", ["foo", 3, "int32", np.complex64, np.float16])
+def test_row_24_types_that_are_not_real_are_refused_in_words(dtype):
+    with pytest.raises(TypeError, match="dtype is .*; give 'float32' or 'float64'"):
+        pm.Plan(pm.Mesh(4, 1.0), "cic", dtype=dtype)
+
+
 def test_row_24_unknown_combinations_raise(backend):
     mesh = pm.Mesh(4, 1.0)
     with pytest.raises(ValueError, match="method is 'gather'; choose 'auto' or one of particle"):

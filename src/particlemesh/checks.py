@@ -207,9 +207,13 @@ def _diagonal(matrix: NDArray[np.float64]) -> bool:
 
 def real_type(value: Any) -> np.dtype[Any]:
     """Return float32 or float64 from whatever names it."""
-    dtype = np.dtype(value)
+    allowed = "give 'float32' or 'float64' (complex values need no type of their own)."
+    try:
+        dtype = np.dtype(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"dtype is {value!r}; {allowed}") from None
     if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise TypeError(f"dtype is {dtype}; give 'float32' or 'float64' (complex values need no type of their own).")
+        raise TypeError(f"dtype is {dtype}; {allowed}")
     return dtype
 
 
