@@ -65,6 +65,18 @@ def test_row_02_positions_outside_are_folded_or_refused(backend):
             plan.set_positions(backend.array(far))
 
 
+def test_row_02_the_range_of_a_triclinic_box_is_in_fractions():
+    box = pm.Box([[2.0, 0.0], [1.0, 3.0]], origin=(5.0, 5.0), periodic=(True, False))
+    plan = pm.Plan(pm.Mesh((7, 6), box), "cic")
+    plan.set_positions(np.array([[6.0, 7.9]]))  # fractions 0.017 and 0.97
+    text = r"finite numbers whose fractions along lattice vector 1, from the origin on, are within \[0, 1\]\."
+    with pytest.raises(ValueError, match=text):
+        plan.set_positions(np.array([[6.0, 8.1]]))
+    plan = pm.Plan(pm.Mesh((7, 6), box.lengths, origin=5.0, periodic=(True, False)), "cic")
+    with pytest.raises(ValueError, match=r"within axis 1: \[5, 8\.16228\]\."):
+        plan.set_positions(np.array([[6.0, 8.3]]))
+
+
 def test_row_03_a_million_boxes_away_stays_within_its_field(backend):
     mesh = pm.Mesh((8, 8, 8), (2.0, 2.0, 2.0))
     x = np.array([[2e6, -2e6, 1.0], [0.5 + 2e6, 1.25 - 4e6, 2e6 + 0.125]])

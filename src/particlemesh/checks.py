@@ -254,12 +254,14 @@ def bad_positions(status: Any, positions: Any, mesh: Any) -> ValueError:
         else:
             point = [float(x) for x in np.atleast_1d(positions[status.first_bad])]
         where = f" at ({', '.join(f'{x:.17g}' for x in point)})"
-    low = mesh.box.origin
-    high = low + mesh.box.lengths
-    ranges = ", ".join(
-        f"axis {a}: [{lo:g}, {hi:g}]" for a, (lo, hi) in enumerate(zip(low, high, strict=True)) if not mesh.periodic[a]
-    )
-    allowed = f"finite numbers, and within {ranges}" if ranges else "finite numbers"
+    allowed, open_axes = "finite numbers", [a for a in range(mesh.ndim) if not mesh.periodic[a]]
+    if open_axes and mesh.box.orthorhombic:
+        low = mesh.box.origin
+        high = low + mesh.box.lengths
+        allowed += f", and within {', '.join(f'axis {a}: [{low[a]:g}, {high[a]:g}]' for a in open_axes)}"
+    elif open_axes:
+        vectors = f"lattice vector{'s'[: len(open_axes) - 1]} {', '.join(map(str, open_axes))}"
+        allowed += f" whose fractions along {vectors}, from the origin on, are within [0, 1]"
     return ValueError(
         f"positions: {' and '.join(what)} of {status.count}; the first is particle {status.first_bad}{where}. "
         f"Allowed are {allowed}. The plan is as it was; check=False gives such particles zero weight."
