@@ -6,6 +6,8 @@ import pytest
 
 import oracle
 import particlemesh as pm
+from particlemesh import checks
+from particlemesh.particles import Status
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -43,6 +45,14 @@ def test_row_01_unchecked_bad_particles_weigh_nothing_and_are_recorded(backend):
             plan.check()
         plan.set_positions(backend.array(x[good]), check=False)
         plan.check()
+
+
+def test_row_01_the_error_says_what_has_become_of_the_particles():
+    mesh, status = pm.Mesh(6, 1.0), Status(40, 1, 0, 7)
+    assert "The plan is as it was; check=False" in str(checks.bad_positions(status, None, mesh))
+    text = str(checks.bad_positions(status, None, mesh, taken=True))
+    assert text.endswith("The plan has taken such particles with zero weight, the others as they are.")
+    assert "as it was" not in text
 
 
 def test_row_02_positions_outside_are_folded_or_refused(backend):

@@ -240,8 +240,11 @@ def enough_ghosts(mesh: Any, support: int) -> None:
                 )
 
 
-def bad_positions(status: Any, positions: Any, mesh: Any) -> ValueError:
-    """Return the error for positions that are not finite or off an open axis; the first is named."""
+def bad_positions(status: Any, positions: Any, mesh: Any, *, taken: bool = False) -> ValueError:
+    """Return the error for positions that are not finite or off an open axis; the first is named.
+
+    ``taken`` says that the plan has these particles, without weight, rather than those before.
+    """
     what = []
     if status.not_finite:
         what.append(f"{status.not_finite} not finite")
@@ -262,9 +265,12 @@ def bad_positions(status: Any, positions: Any, mesh: Any) -> ValueError:
     elif open_axes:
         vectors = f"lattice vector{'s'[: len(open_axes) - 1]} {', '.join(map(str, open_axes))}"
         allowed += f" whose fractions along {vectors}, from the origin on, are within [0, 1]"
+    then = "The plan is as it was; check=False gives such particles zero weight."
+    if taken:
+        then = "The plan has taken such particles with zero weight, the others as they are."
     return ValueError(
         f"positions: {' and '.join(what)} of {status.count}; the first is particle {status.first_bad}{where}. "
-        f"Allowed are {allowed}. The plan is as it was; check=False gives such particles zero weight."
+        f"Allowed are {allowed}. {then}"
     )
 
 
