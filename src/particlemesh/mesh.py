@@ -318,8 +318,7 @@ class Mesh:
         >>> Mesh(3, 1.0, ghosts=1).fold_ghosts(np.array([10.0, 1.0, 2.0, 3.0, 20.0]))
         array([21.,  2., 13.])
         """
-        field = _field(field)
-        checks.trailing_shape(field.shape, self.field_shape, "field")
+        field = _field(field, self.field_shape)
         return self._along_axes(field, self.shape, fold=True)
 
     def fill_ghosts(self, field: Any) -> Any:
@@ -349,8 +348,7 @@ class Mesh:
         >>> Mesh(3, 1.0, ghosts=1).fill_ghosts(np.array([1.0, 2.0, 3.0]))
         array([3., 1., 2., 3., 1.])
         """
-        field = _field(field)
-        checks.trailing_shape(field.shape, self.shape, "field")
+        field = _field(field, self.shape)
         return self._along_axes(field, self.field_shape, fold=False)
 
     def _along_axes(self, field: Any, shape: tuple[int, ...], *, fold: bool) -> Any:
@@ -377,12 +375,13 @@ class Mesh:
             yield slice(first + lower, last + lower), slice(first - image * nodes, last - image * nodes)
 
 
-def _field(field: Any) -> Any:
-    """Return an array that `_zeros_like` knows, of a sequence a NumPy array."""
+def _field(field: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array of these last axes that `_zeros_like` knows, of a sequence a NumPy array."""
     if not hasattr(field, "shape"):
-        return checks.number_array(field, "field")
-    if not isinstance(field, np.ndarray) and not hasattr(field, "new_zeros"):
+        field = checks.number_array(field, "field")
+    elif not isinstance(field, np.ndarray) and not hasattr(field, "new_zeros"):
         checks.allocating(_namespace(field), field, "field")
+    checks.trailing_shape(field.shape, shape, "field")
     return field
 
 
