@@ -3,7 +3,8 @@
 
 Writes ``results/cpu-DEVICE.csv`` and prints ratios (peer's time over ours, above 1 is faster than the peer).
 Complex values in the caller's order, periodic mesh of K^3 nodes, plan reused, field cleared by both,
-B-spline of the width that FINUFFT takes for its tolerance. Calls of both alternate; medians. ``setpts`` is all that depends on positions only:
+B-spline of the width that FINUFFT takes for its tolerance. Calls of both alternate; medians.
+``setpts`` is all that depends on positions only:
 ``set_positions`` here, ``Plan.setpts`` there.
 
     python benchmarks/cpu.py [--threads 2 16] [--count 1000000] [--nodes 128] [--repeats 15]

@@ -354,3 +354,33 @@ def test_torch_views_and_conjugates():
     np.testing.assert_array_equal(again.numpy(), field.numpy())
     with pytest.raises(TypeError, match="bfloat16.*float32"):  # what came, and what is allowed
         pm.spread(torch.tensor(X), torch.tensor(Q).bfloat16(), MESH)
+
+
+def test_integers_are_promoted_where_nothing_is_lost():
+    with pm.Plan(MESH, "tsc", dtype="float32") as plan:
+        plan.set_positions(X)
+        q = np.arange(len(X), dtype=np.int64)
+        np.testing.assert_allclose(plan.spread(q).sum(), q.sum(), rtol=1e-6)
+        q[3] = 2**24 + 1
+        with pytest.raises(TypeError, match="int64, and float32 does not hold all such integers"):
+            plan.spread(q)
+
+
+def test_a_tuple_of_points_is_not_a_tuple_of_coordinates():
+    points = tuple(map(tuple, X[:3].tolist()))
+    np.testing.assert_array_equal(pm.spread(points, Q[:3], MESH), pm.spread(X[:3], Q[:3], MESH))
+    assert not pm.spread([], [], MESH).any()
+
+
+def test_masked_arrays_are_refused():
+    with pytest.raises(TypeError, match="the mask would be lost"):
+        pm.spread(X, np.ma.array(Q, mask=Q > 0), MESH)
+
+
+def test_outs_that_share_a_buffer_but_no_element_are_taken():
+    store = np.zeros((len(X), 4))
+    with pm.Plan(MESH, "tsc") as plan:
+        plan.set_positions(X)
+        plan.value_and_gradient(FIELD, out=(store[:, 0], store[:, 1:]))
+        np.testing.assert_array_equal(store[:, 0], plan.interpolate(FIELD))
+        np.testing.assert_array_equal(store[:, 1:], plan.gradient(FIELD))

@@ -209,3 +209,19 @@ def test_any_number_of_threads_gives_the_same_bits(backend):
                 field = plan.spread(q)
                 results.add(field.tobytes() + plan.gradient(field).tobytes())
         assert len(results) == 1, name
+
+
+@pytest.mark.parametrize("real", REALS)
+def test_nodes_on_the_faces_of_an_open_triclinic_box_are_inside(backend, real):
+    rows = np.array([[2.0, 0, 0], [0.7, 1.9, 0], [0.3, 0.5, 1.7]])
+    for origin in ((0, 0, 0), (3.1, -2.7, 11.3)):
+        mesh = pm.Mesh((5, 6, 7), pm.Box(rows, origin=origin, periodic=False))
+        index = np.stack(np.meshgrid(*map(np.arange, mesh.shape), indexing="ij"), -1).reshape(-1, 3)
+        x = (index / np.array(mesh.intervals)) @ rows + origin
+        with pm.Plan(mesh, "cic", dtype=real) as plan:
+            plan.set_positions(backend.array(x.astype(real)))
+            field = np.random.default_rng(1).normal(size=mesh.shape).astype(real)
+            values = backend.host(plan.interpolate(backend.array(field)))
+            np.testing.assert_allclose(values, field.ravel(), atol=2e-4 if real == np.float32 else 1e-12)
+            with pytest.raises(ValueError, match="outside an open axis"):
+                plan.set_positions(backend.array((x + 0.001 * rows.sum(0)).astype(real)))

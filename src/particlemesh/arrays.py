@@ -66,6 +66,8 @@ class NumPyKind(Kind):
         return isinstance(array, np.ndarray)
 
     def native(self, array: Any) -> Any:
+        if isinstance(array, np.ma.MaskedArray):
+            raise TypeError("masked arrays are not taken: the mask would be lost. Index the array, or fill in zeros.")
         # Foreign byte order and misalignment would have to be known everywhere: a copy ends them here.
         if not (array.dtype.isnative and array.flags.aligned):
             return array.astype(array.dtype.newbyteorder("="))

@@ -67,6 +67,7 @@ class Configuration:
         self._spare: Particles | None = None
         self._methods: dict[str, Method] = {}
         self._chosen_for = 0  # particles
+        self._reserved = False  # methods stay, and with them what they have allocated
         self._prepared: set[str] = set()
         self._scratch: dict[str, Any] = {}
         self._tapes: dict[Any, Any] = {}  # of calls for arrays that came before
@@ -168,6 +169,8 @@ class Configuration:
                 if self.particles is not None:
                     room.take_over(self.backend, self.particles)
                 self.particles = room
+                self._tapes.clear()  # they hold the old room's addresses
+            self._reserved = True
             for what in METHODS:
                 self._method(what).reserve(cast("Plan", self))
 
@@ -191,6 +194,10 @@ class Configuration:
         """
         self._open()
         kind, backend, x = operands.coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
+        if self._reserved and not check and x.count > self.capacity:
+            raise ValueError(
+                f"{x.count} particles, but room is reserved for {self.capacity}: reserve({x.count}) first."
+            )
         first = positions[0] if isinstance(positions, tuple) else positions
         dtype = x.dtype if self.dtype is None else self.dtype
         with kind.scope(first), backend.scope(*x.arrays):
@@ -205,7 +212,7 @@ class Configuration:
             if self.dtype is None:
                 self._bind(dtype)
             self.backend, self._kind, self._token = backend, kind, token
-            if not self._chosen_for / 2 <= x.count <= self._chosen_for * 2:
+            if not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2):
                 self._methods.clear()  # another method may be faster for so many
                 self._chosen_for = x.count
             self._prepared.clear()
@@ -233,7 +240,7 @@ class Configuration:
         self._ready()
         with self.backend.scope():
             status = self.particles.read_status(self.backend)
-        bad = sum(int(m.non_finite_values()) for m in self._methods.values())
+        bad = any(m.non_finite_values() for m in self._methods.values())
         return status._replace(non_finite_values=bad)
 
     def check(self) -> None:
@@ -246,7 +253,7 @@ class Configuration:
         """
         status = self.status
         if status.not_finite or status.outside:
-            raise checks.bad_positions(status, None, self.mesh)
+            raise checks.bad_positions(status, None, self.mesh, taken=True)
         if status.non_finite_values:
             raise ValueError("values were not all finite; the field is NaN everywhere.")
 

@@ -32,17 +32,29 @@ class Coordinates:
         return Record("=6q", *pad, *self.offsets, *pad, *self.strides)
 
 
+def open_bounds(
+    origin: np.ndarray, inverse: np.ndarray, lengths: np.ndarray | None, orthorhombic: bool, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what positions on open axes are tested against: coordinates, or fractions of a triclinic box.
+
+    Coordinates are exact, fractions are rounded: those of the faces get as much slack as rounding may take.
+    """
+    if orthorhombic and lengths is not None:
+        return origin, origin + lengths
+    reach = np.abs(np.linalg.inv(inverse)).sum(1) + 2 * np.abs(origin)  # of |x| + |origin|, by coordinate
+    slack = 4 * np.finfo(dtype).eps * (np.abs(inverse) @ reach)
+    return -slack, 1 + slack
+
+
 def geometry_record(box: Box, dtype: np.dtype) -> Record:
     """Return ``Geometry`` in the coordinates' type."""
-    d, missing = box.ndim, 3 - box.ndim
+    missing = 3 - box.ndim
     origin, lower, upper = np.zeros(3), np.zeros(3), np.zeros(3)
-    inverse, rows = np.zeros((3, 3)), np.zeros((3, 3))
+    inverse = np.zeros((3, 3))
     origin[missing:] = box.origin
     inverse[missing:, missing:] = box.inverse
-    rows[missing:, missing:] = box.matrix
-    lower[missing:] = box.origin if box.orthorhombic else 0
-    upper[missing:] = box.origin + box.lengths if box.orthorhombic else np.ones(d)
-    return Record(f"=27{dtype.char}", *origin, *inverse.ravel(), *lower, *upper, *rows.ravel())
+    lower[missing:], upper[missing:] = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, dtype)
+    return Record(f"=18{dtype.char}", *origin, *inverse.ravel(), *lower, *upper)
 
 
 def frame_record(box: Box) -> Record:

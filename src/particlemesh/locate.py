@@ -14,9 +14,11 @@ import numpy as np
 
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import peek
+from particlemesh.geometry import open_bounds
 
 if TYPE_CHECKING:
-    from particlemesh.stencil import Axis
+    from particlemesh.geometry import open_bounds
+from particlemesh.stencil import Axis
 
 SKIP = -(2**31)  # node of a particle that has no weight anywhere
 NOT_FINITE = 1
@@ -96,10 +98,7 @@ def frame_of(
     wrap = np.array([axis.size if axis.wraps else 0 for axis in used])
     # On an axis that wraps, whole turns are taken off so that the first node is 0 or more.
     base = np.where(wrap > 0, reach + base // np.maximum(wrap, 1) * wrap, reach)
-    if lengths is None:
-        lower, upper = np.zeros(ndim), np.ones(ndim)
-    else:
-        lower, upper = origin, np.asarray(origin) + lengths
+    lower, upper = open_bounds(np.asarray(origin), np.asarray(inverse), lengths, lengths is not None, real)
     frame = np.empty(ndim, _axis_type(real))
     frame["origin"], frame["lower"], frame["upper"] = origin, lower, upper
     frame["scale"], frame["shift"] = [axis.scale for axis in used], shift

@@ -81,7 +81,15 @@ def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
             f"{what} has dtype {came}, more than this plan's {dtype.name} holds: "
             f"use Plan(..., dtype='float64') or convert it yourself."
         )
-    return native.astype(wanted)
+    promoted = native.astype(wanted)
+    exact = came.kind not in "iu" or came.itemsize <= 2 or wanted.itemsize == 8  # as NumPy promotes
+    # On a device the numbers cannot be looked at without waiting for it.
+    if not exact and (not isinstance(native, np.ndarray) or (promoted.astype(came) != native).any()):
+        raise TypeError(
+            f"{what} has dtype {came}, and {dtype.name} does not hold all such integers: "
+            f"use Plan(..., dtype='float64') or convert it yourself."
+        )
+    return promoted
 
 
 def take(
@@ -98,6 +106,7 @@ def take(
     native = to_backend(kind, array, backend, what, upload=upload)
     if native.dtype is not dtype and native.dtype is not COMPLEX[dtype]:  # NumPy's native types are singletons
         native = _promoted(native, dtype, what)
+        backend.untaped()  # the copy will not be made again
     seen = view(native, len(core), axes)
     if seen is None:
         dense = allocate(backend, shape, native.dtype, f"a dense copy of {what}")
@@ -113,34 +122,46 @@ def give(
     accumulate: bool, upload: bool,
 ) -> Result:  # fmt: skip
     """Return where to write a result of ``shape``: into ``out``, or into a new array of the input's kind."""
-    dtype = like.native.dtype
+    inner = like.native.dtype  # of the plan's precision
+    came = like.kind.dtype(like.user)
+    dtype = came.newbyteorder("=") if came.char in REALS else inner  # of the input's
     if out is None:
-        native = allocate(backend, shape, dtype, "the result")
-        wrap = like.kind.wrap
-        home = like.kind.home == backend.name
-        return _result(native, core, axes, lambda: wrap(native) if home else wrap(backend.download(native)))
+        native = allocate(backend, shape, inner, "the result")
+        wrap, home = like.kind.wrap, like.kind.home == backend.name
+
+        def hand_over() -> Any:
+            result = native if inner == dtype else native.astype(dtype)
+            return wrap(result) if home else wrap(backend.download(result))
+
+        return _result(native, core, axes, hand_over)
     kind = _checked_out(out, like, shape, dtype)
     target = kind.native(out)
     if kind.home == backend.name:
         if not kind.on(out, backend):
             to_backend(kind, out, backend, "out", upload=False)  # raises
+        if _overlap(target, like.native):
+            raise ValueError("out shares memory with the input; give an array of its own.")
         seen = view(target, core, axes)
-        if seen is not None:
-            if seen.layout.overlaps:
-                raise ValueError("out has elements that share memory (a broadcast array?); give one of its own.")
+        if seen is not None and seen.layout.overlaps:
+            raise ValueError("out has elements that share memory (a broadcast array?); give one of its own.")
+        if seen is not None and inner == dtype:
             return Result(target, seen, lambda: out)
-        native = allocate(backend, shape, dtype, "a dense copy of out")
+        native = allocate(backend, shape, inner, "a dense copy of out")
         if accumulate:
-            backend.copy(native, target)
+            backend.copy(native, target if inner == dtype else target.astype(inner))
 
         def finish() -> Any:
-            backend.copy(target, native)
+            backend.copy(target, native if inner == dtype else native.astype(dtype))
             return out
 
+        backend.untaped()
         return _result(native, core, axes, finish)
     if kind.home != "cpu" or not upload:
         to_backend(kind, out, backend, "out", upload=False)  # raises
-    native = backend.upload(np.ascontiguousarray(target)) if accumulate else allocate(backend, shape, dtype, "out")
+    if accumulate:
+        native = backend.upload(np.ascontiguousarray(target, inner))
+    else:
+        native = allocate(backend, shape, inner, "out")
 
     def send_back() -> Any:
         target[...] = backend.download(native)
@@ -170,16 +191,59 @@ def _checked_out(out: Any, like: Operand, shape: tuple[int, ...], dtype: np.dtyp
             raise ValueError("out is read-only; give a writeable array.")
         if kind.module == "numpy" and host is not out:
             raise TypeError("out has foreign byte order or is misaligned; give a native array.")
-        if like.kind.home == "cpu" and np.may_share_memory(host, like.kind.native(like.user)):
+        if like.kind.home == "cpu" and _overlap(host, like.kind.native(like.user)):
             raise ValueError("out shares memory with the input; give an array of its own.")
     return kind
 
 
+class _Memory:
+    """Where an array lies, without the array: NumPy compares the addresses and never looks behind them."""
+
+    def __init__(self, native: Any) -> None:
+        start = _start(native)
+        self.__array_interface__ = {
+            "version": 3, "data": (start, True), "shape": tuple(native.shape), "strides": tuple(native.strides),
+            "typestr": np.dtype(native.dtype).str,
+        }  # fmt: skip
+
+
+def _start(native: Any) -> int:
+    if isinstance(native, np.ndarray):
+        return int(native.ctypes.data)
+    if hasattr(native, "base_data"):  # PyOpenCL: offsets within a buffer, buffers told apart by their handles
+        return int(native.base_data.int_ptr) + int(native.offset) if native.size else 0
+    return int(native.data.ptr)
+
+
+def _span(native: Any) -> tuple[int, int]:
+    """Return the first address and the one past the last."""
+    start = _start(native)
+    steps = [(n - 1) * s for n, s in zip(native.shape, native.strides, strict=True)]
+    return start + sum(s for s in steps if s < 0), start + sum(s for s in steps if s > 0) + native.dtype.itemsize
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    """Return whether two native arrays of one backend share memory."""
+    if hasattr(a, "base_data") != hasattr(b, "base_data") or 0 in a.shape or 0 in b.shape:
+        return False
+    if hasattr(a, "base_data") and a.base_data.int_ptr != b.base_data.int_ptr:
+        return False
+    (low_a, high_a), (low_b, high_b) = _span(a), _span(b)
+    if high_a <= low_b or high_b <= low_a:
+        return False
+    try:
+        return bool(np.shares_memory(np.asarray(_Memory(a)), np.asarray(_Memory(b)), max_work=10**6))  # type: ignore[arg-type]  # any limit is allowed
+    except np.exceptions.TooHardError:
+        return True
+
+
 def check_apart(*outs: Any) -> None:
-    """Refuse host outputs that share memory with each other."""
-    hosts = [k.native(a) for a in outs if (k := kind_of(a)) is not None and k.home == "cpu"]
-    if len(hosts) == 2 and np.may_share_memory(*hosts):
-        raise ValueError("the two arrays of out share memory; give each its own.")
+    """Refuse two outputs that share memory."""
+    kinds = [kind_of(a) for a in outs]
+    if len(outs) == 2 and kinds[0] is not None and kinds[1] is not None and kinds[0].home == kinds[1].home:
+        first, second = (k.native(a) for k, a in zip(kinds, outs, strict=True) if k is not None)
+        if _overlap(first, second):
+            raise ValueError("the two arrays of out share memory; give each its own.")
 
 
 def real_dtype(array: Any, kind: Kind) -> np.dtype:
@@ -199,7 +263,8 @@ def coordinates(positions: Any, ndim: int, backend: Backend | None, *, upload: b
 
     Returns the kind, the backend, and the :class:`Coordinates`.
     """
-    if isinstance(positions, tuple) and len(positions) == ndim and all(np.ndim(x) == 1 for x in positions):
+    by_axis = isinstance(positions, tuple) and len(positions) == ndim
+    if by_axis and all(kind_of(x) is not None and x.ndim == 1 for x in positions):
         pairs = [adopt(x, "positions") for x in positions]
         if len({tuple(a.shape) for _, a in pairs}) > 1:
             shapes = ", ".join(str(tuple(a.shape)) for _, a in pairs)
@@ -208,6 +273,8 @@ def coordinates(positions: Any, ndim: int, backend: Backend | None, *, upload: b
             raise TypeError(f"positions are of several kinds: {', '.join(k.name for k, _ in pairs)}; use one.")
     else:
         kind, array = adopt(positions, "positions")
+        if kind is NUMPY and array.size == 0 and array.ndim == 1:
+            array = array.reshape(0, ndim)  # an empty sequence has no particles
         shape = tuple(array.shape)
         if ndim == 1 and len(shape) == 1:
             pairs = [(kind, array)]

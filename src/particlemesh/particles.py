@@ -35,15 +35,15 @@ class Status(NamedTuple):
         Particles with a NaN or an infinity, and particles outside an open axis: all without weight.
     first_bad : int
         Index of the first such particle, -1 if there is none.
-    non_finite_values : int
-        Calls whose values were not all finite, seen by methods that must know (``fixed_point``).
+    non_finite_values : bool
+        Whether values that were not all finite have come, seen by methods that must know (``fixed_point``).
     """
 
     count: int  # type: ignore[assignment]  # a tuple's method of that name is not missed
     not_finite: int
     outside: int
     first_bad: int
-    non_finite_values: int = 0
+    non_finite_values: bool = False
 
 
 class Particles:

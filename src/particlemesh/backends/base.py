@@ -68,6 +68,10 @@ class Backend(Protocol):
         """Return what tells one call from another where calls can be taped and played again, else None."""
         ...
 
+    def untaped(self) -> None:
+        """Say that something was submitted which cannot be played again."""
+        ...
+
     def kernel(self, file: str, name: str, defines: dict[str, Any]) -> Kernel:
         """Compile ``name`` of the package's kernel ``file``; compiled kernels are cached."""
         ...

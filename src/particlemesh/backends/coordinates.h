@@ -12,7 +12,6 @@ typedef float coordinate;
 typedef struct {
     coordinate origin[3], inverse[9]; // fractional = inverse (x - origin)
     coordinate lower[3], upper[3];    // of an open axis, in x where orthorhombic, else fractional
-    coordinate rows[9];               // lattice vectors
 } Geometry;
 
 typedef struct {
@@ -28,8 +27,8 @@ typedef struct {
 #define NOT_FINITE 1
 #define OUTSIDE 2
 
-// Reads x, leaves the folded fraction in s, and in turns how many times x was folded.
-DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s, PRIVATE coordinate* turns,
+// Reads x, and leaves the folded fraction in s.
+DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s,
                       GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL const coordinate* x2,
                       i64 i, PRIVATE const Strides* strides, PRIVATE const Geometry* geometry,
                       PRIVATE const Frame* frame)
@@ -41,12 +40,11 @@ DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s, PRIVATE coor
     if (!((x[0] - x[0]) + (x[1] - x[1]) + (x[2] - x[2]) == 0)) return NOT_FINITE;
     int inside = 1;
     for (int a = 0; a < 3; a++) {
-        s[a] = 0, turns[a] = 0;
+        s[a] = 0;
         for (int b = 0; b < 3; b++) s[a] += geometry->inverse[3 * a + b] * (x[b] - geometry->origin[b]);
         if (frame->periodic[a]) {
-            turns[a] = floor(s[a]);
-            s[a] -= turns[a];
-            if (!(s[a] >= 0)) s[a] = 0, turns[a] = 0; // inverse * x overflowed: any place in the box is as good
+            s[a] -= floor(s[a]);
+            if (!(s[a] >= 0)) s[a] = 0; // inverse * x overflowed: any place in the box is as good
             if (s[a] > (coordinate)BELOW_ONE) s[a] = (coordinate)BELOW_ONE;
         } else {
             const coordinate tested = frame->orthorhombic ? x[a] : s[a];

@@ -191,6 +191,9 @@ class CpuBackend:
     def mark(self, *arrays: Any) -> None:
         """Calls return when their work is done."""
 
+    def untaped(self) -> None:
+        """Calls are not taped."""
+
     def signature(self, what: Any, *arrays: Any) -> None:
         """Calls are not taped."""
 

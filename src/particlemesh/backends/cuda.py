@@ -157,7 +157,8 @@ class CudaBackend:
         finally:
             self._tapes.tape = None
 
-    def _untaped(self) -> None:
+    def untaped(self) -> None:
+        """Say that something was submitted which is on no tape."""
         if self.tape is not None:
             self.tape.complete = False
 
@@ -201,11 +202,11 @@ class CudaBackend:
                 self.tape.launches.append((array.data.ptr, array.nbytes))
         else:
             array.fill(0)
-            self._untaped()
+            self.untaped()
 
     def copy(self, target: Any, source_array: Any) -> None:
         _cupy().copyto(target, source_array)
-        self._untaped()
+        self.untaped()
 
     def upload(self, array: np.ndarray) -> Any:
         return _cupy().asarray(array)

@@ -145,6 +145,9 @@ class OpenClBackend:
             if event is not None and hasattr(array, "add_event"):
                 array.events = [event]  # what it waited for before has been waited for
 
+    def untaped(self) -> None:
+        """Calls are not taped."""
+
     def signature(self, what: Any, *arrays: Any) -> None:
         """Calls are not taped."""
 

@@ -25,6 +25,8 @@ typedef u64 Sink;
 #define EXPONENT_BIAS 126
 #endif
 
+#define COMPONENTS (CHANNELS * PARTS) // each with a scale of its own: a small one loses no digits to a large one
+
 // How many stencils begin in each tile of SUPPORT nodes an axis: a node is reached from two tiles an axis.
 KERNEL fixed_crowd(GLOBAL const int* RESTRICT node, GLOBAL u32* RESTRICT tiles, const i64 count, const i64 rows,
                    const i64 low_x, const i64 low_y, const i64 low_z, const i64 tiles_y, const i64 tiles_z)
@@ -60,17 +62,19 @@ KERNEL fixed_largest(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRIC
                      const Jacobian jacobian)
 {
     WARP(warp);
-    u32 mine = 0;
+    u32 mine[COMPONENTS];
+    for (int c = 0; c < COMPONENTS; c++) mine[c] = 0;
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
         if (node[2 * rows + i] == SKIP) continue;
         real q[QUANTITIES];
         values_of(q, values, i, &value_layout, &jacobian);
         for (int k = 0; k < QUANTITIES; k++) {
             const u32 magnitude = MAGNITUDE(q[k]);
-            mine = magnitude > mine ? magnitude : mine;
+            const int c = k / (QUANTITIES / COMPONENTS);
+            mine[c] = magnitude > mine[c] ? magnitude : mine[c];
         }
     }
-    keep_largest(warp, largest, mine);
+    for (int c = 0; c < COMPONENTS; c++) keep_largest(warp, largest + c, mine[c]);
 }
 
 // The power of two by which values are scaled; `headroom` holds the window's share and the tiles' 2^axes.
@@ -87,7 +91,6 @@ KERNEL fixed_spread(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT
                     const i64 count, const i64 rows, const Values value_layout, const Field sums_layout,
                     const Window window, const Jacobian jacobian)
 {
-    const int scale = scale_of(most, largest, headroom);
     for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count * LANES; k += GROUP_COUNT * GROUP_SIZE) {
         const i64 i = k / LANES;
         if (node[2 * rows + i] == SKIP) continue;
@@ -95,7 +98,8 @@ KERNEL fixed_spread(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT
         stencil_of(&s, node, fraction, i, rows, (int)(k % LANES), &sums_layout, &window);
         real q[QUANTITIES];
         values_of(q, values, i, &value_layout, &jacobian);
-        for (int n = 0; n < QUANTITIES; n++) q[n] = ldexp(q[n], scale);
+        for (int n = 0; n < QUANTITIES; n++)
+            q[n] = ldexp(q[n], scale_of(most, largest + n / (QUANTITIES / COMPONENTS), headroom));
         spread_rows(&s, q, sums, &sums_layout);
     }
 }
@@ -104,8 +108,6 @@ KERNEL fixed_finish(GLOBAL const u64* RESTRICT sums, GLOBAL real* RESTRICT field
                     GLOBAL const u32* RESTRICT largest, GLOBAL u32* RESTRICT not_finite, const i64 headroom,
                     const i64 count, const Field layout)
 {
-    const int scale = scale_of(most, largest, headroom);
-    const int finite = (largest[0] >> EXPONENT_BITS) < EXPONENT_ALL;
     for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count; k += GROUP_COUNT * GROUP_SIZE) {
         i64 rest = k / PARTS;
         const int z = (int)(rest % layout.size[2]);
@@ -113,9 +115,12 @@ KERNEL fixed_finish(GLOBAL const u64* RESTRICT sums, GLOBAL real* RESTRICT field
         const int y = (int)(rest % layout.size[1]);
         rest /= layout.size[1];
         const int x = (int)(rest % layout.size[0]);
-        const i64 at = layout.offset + rest / layout.size[0] * layout.channel + x * layout.stride[0]
+        const i64 channel = rest / layout.size[0];
+        GLOBAL const u32* own = largest + channel * PARTS + k % PARTS;
+        const int scale = scale_of(most, own, headroom), finite = (own[0] >> EXPONENT_BITS) < EXPONENT_ALL;
+        const i64 at = layout.offset + channel * layout.channel + x * layout.stride[0]
                      + y * layout.stride[1] + z * layout.stride[2] + k % PARTS;
         field[at] += finite ? ldexp((real)(i64)sums[k], -scale) : (real)REAL_FROM_BITS_U32(0x7fc00000u);
-        if (k == 0 && !finite) not_finite[0] = 1;
+        if (!finite) ATOMIC_MAX_U32(not_finite, 1);
     }
 }

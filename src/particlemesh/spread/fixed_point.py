@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from particlemesh.arrays import Layout, View
-from particlemesh.fused import Group, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.fused import MOST, Group, KernelMethod, field_record, groups, kernel, values_record
 from particlemesh.method import Problem
 from particlemesh.spread.particle import LANES
 
@@ -53,9 +53,10 @@ class FixedPoint(KernelMethod):
 
     @staticmethod
     def _bounds(plan: Plan) -> tuple[Any, Any, Any, Any]:
-        # stencils by tile; the most of them; bits of the largest value; whether one was not finite
+        # stencils by tile; the most of them; bits of each component's largest value; whether one was not finite
         whole = np.dtype(np.uint32)
-        singles = (plan.scratch(f"fixed.{name}", (1,), whole) for name in ("most", "largest", "not_finite"))
+        sizes = {"most": 1, "largest": MOST, "not_finite": 1}
+        singles = (plan.scratch(f"fixed.{name}", (size,), whole) for name, size in sizes.items())
         return (plan.scratch("fixed.tiles", _tiles(plan), whole), *singles)
 
     def _sums(self, plan: Plan, reals: int) -> Any:
