@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from particlemesh.backends.cpu import available_threads, run, threads_for
+from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import (
     fetch_add,
@@ -22,9 +22,9 @@ from particlemesh.backends.simd import (
     sums,
 )
 from particlemesh.binning.boxes import copy_box
-from particlemesh.binning.rows import SPARSE, Rows, rows_of
+from particlemesh.binning.rows import SPARSE, Rows
 from particlemesh.binning.tiles import TileOrdering, box_of, box_pitch, ordering_of
-from particlemesh.method import Method, Problem
+from particlemesh.tiled import TileMethod
 
 if TYPE_CHECKING:
     from particlemesh.arrays import View
@@ -201,40 +201,23 @@ def read_tiles(
     )  # fmt: skip
 
 
-class Tiles(Method):
+class Tiles(TileMethod):
     """Tiles of the field copied to private memory, shared among threads by tasks."""
 
     name = "tiles"
     cite = "liu2014"
-    backends = frozenset({"cpu"})
-    deterministic = True
-
-    def __init__(self) -> None:
-        self._rows: dict[int, Rows] = {}
-
-    @classmethod
-    def cost(cls, problem: Problem) -> tuple[float, float]:
-        # As for spreading, without writing rows back (EPYC 9005, benchmarks/results/cpu-*.csv).
-        used = max(1, min(available_threads(), problem.count // 2000))
-        support = problem.window.support
-        vectors = -(-support * problem.components * problem.dtype.itemsize // 64)
-        each = 5e-9 + 0.5e-9 * vectors * support ** (problem.mesh.ndim - 1)
-        nodes = min(float(np.prod(problem.mesh.field_shape)), 50.0 * problem.count) * problem.components
-        return 0.0, 10e-6 + (problem.count * each + 1e-9 * nodes) / used
+    seconds = (5e-9, 0.5e-9, 1e-9)  # EPYC 9005, one thread (benchmarks/results/cpu-amd-epyc-2-threads.csv)
 
     def apply(self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any) -> None:
         ordering = ordering_of(plan)
-        parts = field.layout.parts
-        if parts not in self._rows:
-            self._rows[parts] = rows_of(plan.window.table, plan.axes, parts, plan.dtype)
+        rows = self.rows(plan, field.layout.parts)
         jacobian = None if gradient is None else plan.jacobian
         targets = [None if view is None else view.numpy() for view in (values, gradient)]
         for b, source in enumerate(field.numpy()):
             wanted = [None if target is None else target[b] for target in targets]
             whole = [None if w is None else w if w.flags.c_contiguous else np.empty(w.shape, w.dtype) for w in wanted]
             read_tiles(
-                ordering, self._rows[parts], np.ascontiguousarray(source), whole[0], whole[1], jacobian,
-                plan.threads,
+                ordering, rows, np.ascontiguousarray(source), whole[0], whole[1], jacobian, plan.threads,
             )  # fmt: skip
             for target, result in zip(wanted, whole, strict=True):
                 if target is not None and result is not target:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from particlemesh.backends.cpu import available_threads, run, threads_for
+from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import (
     alternate,
@@ -23,9 +23,9 @@ from particlemesh.backends.simd import (
     store,
 )
 from particlemesh.binning.boxes import add_box
-from particlemesh.binning.rows import SPARSE, Rows, rows_of
+from particlemesh.binning.rows import SPARSE, Rows
 from particlemesh.binning.tiles import CHUNK, TileOrdering, await_turn, box_of, box_pitch, ordering_of
-from particlemesh.method import Method, Problem
+from particlemesh.tiled import TileMethod
 
 if TYPE_CHECKING:
     from particlemesh.arrays import View
@@ -181,36 +181,19 @@ def spread_tiles(
     )  # fmt: skip
 
 
-class Colouring(Method):
+class Colouring(TileMethod):
     """Tiles of the mesh in private memory, added in a fixed order: no atomics, the same bits for any threads."""
 
     name = "colouring"
     cite = "liu2014"
-    backends = frozenset({"cpu"})
-    deterministic = True
-
-    def __init__(self) -> None:
-        self._rows: dict[int, Rows] = {}
-
-    @classmethod
-    def cost(cls, problem: Problem) -> tuple[float, float]:
-        # EPYC 9005, one thread: 3 ns a particle and a vector of 64 bytes each 0.8 ns to spread, 1 ns a node of
-        # the field (benchmarks/results/cpu-*.csv). Particles come in the order of tiles.
-        used = max(1, min(available_threads(), problem.count // 2000))
-        support = problem.window.support
-        vectors = -(-support * problem.components * problem.dtype.itemsize // 64)
-        each = 3e-9 + 0.8e-9 * vectors * support ** (problem.mesh.ndim - 1)
-        nodes = min(float(np.prod(problem.mesh.field_shape)), 50.0 * problem.count) * problem.components
-        return 0.0, 10e-6 + (problem.count * each + 2e-9 * nodes) / used
+    seconds = (3e-9, 0.8e-9, 2e-9)  # EPYC 9005, one thread (benchmarks/results/cpu-amd-epyc-2-threads.csv)
 
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         ordering = ordering_of(plan)
-        parts = values.layout.parts
-        if parts not in self._rows:
-            self._rows[parts] = rows_of(plan.window.table, plan.axes, parts, plan.dtype)
+        rows = self.rows(plan, values.layout.parts)
         jacobian = plan.jacobian if gradient else None
         for source, target in zip(values.numpy(), field.numpy(), strict=True):
             whole = target if target.flags.c_contiguous else np.zeros(target.shape, target.dtype)
-            spread_tiles(ordering, self._rows[parts], np.ascontiguousarray(source), whole, jacobian, plan.threads)
+            spread_tiles(ordering, rows, np.ascontiguousarray(source), whole, jacobian, plan.threads)
             if whole is not target:
                 target += whole
