@@ -8,11 +8,13 @@ B-spline of the width that FINUFFT takes for its tolerance. Calls of both altern
 ``set_positions`` here, ``Plan.setpts`` there.
 
     python benchmarks/cpu.py [--threads 2 16] [--count 1000000] [--nodes 128] [--repeats 15]
+    python benchmarks/cpu.py --read results/cpu-DEVICE.csv
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import os
 import statistics
@@ -103,6 +105,25 @@ def measure(
     return rows
 
 
+def report(rows: list[dict[str, Any]]) -> None:
+    """Print what depends on several rows: positions against ``setpts``, and how well threads are used."""
+    cases: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in ("operation", "cloud", "N", "dtype", "width"))
+        cases.setdefault(key, {})[int(row["threads"])] = row
+    for (operation, cloud, count, dtype, width), by_threads in cases.items():
+        few, many = min(by_threads), max(by_threads)
+        line = f"# {operation}, {cloud}, N {int(count):,}, {dtype}, width {width}:"
+        if operation == "spread":
+            ratios = (float(r["setpts_peer_s"]) / float(r["setpts_ours_s"]) for r in by_threads.values())
+            line += f" setpts {', '.join(f'{r:.2f}' for r in ratios)};"
+        if many > few:
+            speedup = float(by_threads[few]["ours_s"]) / float(by_threads[many]["ours_s"])
+            line += f" efficiency {few} to {many} threads {speedup * few / many:.2f};"
+        if not line.endswith(":"):
+            print(line.rstrip(";"))
+
+
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -112,8 +133,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--clouds", nargs="+", default=["uniform", "clustered"])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--read", type=Path, help="print from a CSV instead of measuring")
     asked = parser.parse_args()
-    rows = []
+    if asked.read:
+        with asked.read.open(newline="") as file:
+            report(list(csv.DictReader(file)))
+        return
+    rows: list[dict[str, Any]] = []
     for count in asked.count:
         for threads in asked.threads:
             for cloud in asked.clouds:
@@ -130,6 +156,7 @@ def main() -> None:
                           f"(geometric mean), {min(ratios):.2f} at least")  # fmt: skip
                 rows += part
                 write("cpu", device_name(), rows, asked.out)
+    report(rows)
 
 
 if __name__ == "__main__":

@@ -384,3 +384,8 @@ def test_outs_that_share_a_buffer_but_no_element_are_taken():
         plan.value_and_gradient(FIELD, out=(store[:, 0], store[:, 1:]))
         np.testing.assert_array_equal(store[:, 0], plan.interpolate(FIELD))
         np.testing.assert_array_equal(store[:, 1:], plan.gradient(FIELD))
+
+
+def test_an_option_that_nobody_has_is_named():
+    with pytest.raises(TypeError, match="option 'treads' is unknown; Plan takes .*threads"):
+        pm.spread(X, Q, MESH, treads=2)

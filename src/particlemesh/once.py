@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from particlemesh.mesh import Mesh
@@ -10,8 +11,13 @@ from particlemesh.operands import adopt, real_dtype
 from particlemesh.plan import Plan
 from particlemesh.window import Window
 
+_OPTIONS = set(inspect.signature(Plan).parameters) - {"mesh", "window"}
+
 
 def _plan(positions: Any, values: Any, what: str, mesh: Mesh, window: Window | str, options: dict[str, Any]) -> Plan:
+    unknown = sorted(set(options) - _OPTIONS)
+    if unknown:
+        raise TypeError(f"option {unknown[0]!r} is unknown; Plan takes {', '.join(sorted(_OPTIONS))}.")
     # The values' own precision: an integer has none, so that it takes the positions'.
     kind, array = adopt(values, what)
     if "dtype" not in options and kind.dtype(array).kind in "fc":

@@ -32,7 +32,7 @@ class _CacheFile(IndexDataCacheFile):
     def load(self, key: Any) -> Any:
         try:
             return super().load(key)
-        except Exception:  # noqa: BLE001
+        except Exception:  # noqa: BLE001 - as above
             return None
 
     def save(self, key: Any, data: Any) -> None:
@@ -74,7 +74,7 @@ def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
     def load_overload(signature: Any, target_context: Any) -> Any:
         try:
             return load(signature, target_context)
-        except Exception:  # noqa: BLE001
+        except Exception:  # noqa: BLE001 - as above
             return None
 
     cache.load_overload = load_overload
