@@ -75,5 +75,18 @@ typedef float4 real4;
 #define REAL_FROM_BITS_U32(bits) __uint_as_float(bits)
 #define BITS_OF_FLOAT(value) __float_as_uint(value)
 #define HIGH_BITS_OF_DOUBLE(value) ((u32)__double2hiint(value))
+// Four reals in one go, at an address that is a multiple of 16 bytes; an index may travel as a real's bits.
+#if REAL_IS_DOUBLE
+#define STORE_4(p, a, b, c, d) (((double2*)(p))[0] = make_double2(a, b), ((double2*)(p))[1] = make_double2(c, d))
+#define REAL_FROM_INDEX(index) __longlong_as_double(index)
+#define INDEX_OF_REAL(value) __double_as_longlong(value)
+#else
+#define STORE_4(p, a, b, c, d) (*(float4*)(p) = make_float4(a, b, c, d))
+#define REAL_FROM_INDEX(index) __int_as_float((int)(index))
+#define INDEX_OF_REAL(value) ((i64)__float_as_int(value))
+#endif
+
+#define POPCOUNT_U32(bits) __popc(bits)
+#define LEADING_ZEROS_U32(bits) __clz((int)(bits))
 
 #define SKIP ((int)0x80000000) // node of a particle that takes no part

@@ -226,5 +226,17 @@ DEVICE float4 read_4(__global const float* p)
 #define REAL_FROM_BITS_U32(bits) as_float(bits)
 #define BITS_OF_FLOAT(value) as_uint(value)
 #define HIGH_BITS_OF_DOUBLE(value) ((u32)(as_ulong(value) >> 32))
+#if REAL_IS_DOUBLE
+#define STORE_4(p, a, b, c, d) (*(__global double4*)(p) = (double4)(a, b, c, d))
+#define REAL_FROM_INDEX(index) as_double((i64)(index))
+#define INDEX_OF_REAL(value) as_long(value)
+#else
+#define STORE_4(p, a, b, c, d) (*(__global float4*)(p) = (float4)(a, b, c, d))
+#define REAL_FROM_INDEX(index) as_float((int)(index))
+#define INDEX_OF_REAL(value) ((i64)as_int(value))
+#endif
+
+#define POPCOUNT_U32(bits) ((int)popcount((u32)(bits)))
+#define LEADING_ZEROS_U32(bits) ((int)clz((u32)(bits)))
 
 #define SKIP ((int)0x80000000) // node of a particle that takes no part
