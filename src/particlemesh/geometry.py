@@ -50,11 +50,12 @@ def geometry_record(box: Box, dtype: np.dtype) -> Record:
     """Return ``Geometry`` in the coordinates' type."""
     missing = 3 - box.ndim
     origin, lower, upper = np.zeros(3), np.zeros(3), np.zeros(3)
-    inverse = np.zeros((3, 3))
+    inverse, rows = np.zeros((3, 3)), np.zeros((3, 3))
     origin[missing:] = box.origin
     inverse[missing:, missing:] = box.inverse
+    rows[missing:, missing:] = box.matrix
     lower[missing:], upper[missing:] = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, dtype)
-    return Record(f"=18{dtype.char}", *origin, *inverse.ravel(), *lower, *upper)
+    return Record(f"=27{dtype.char}", *origin, *inverse.ravel(), *rows.ravel(), *lower, *upper)
 
 
 def frame_record(box: Box) -> Record:

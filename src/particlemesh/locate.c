@@ -19,8 +19,8 @@ KERNEL locate(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL c
               const Nodes nodes, const Axes axes)
 {
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
-        coordinate x[3], s[3];
-        const int bad = fractional(x, s, x0, x1, x2, i, &strides, &geometry, &frame);
+        coordinate x[3], s[3], turns[3];
+        const int bad = fractional(x, s, turns, x0, x1, x2, i, &strides, &geometry, &frame);
         if (bad) {
             record_bad(status, bad, i);
             for (int a = 0; a < 3; a++) node[a * rows + i] = SKIP, fraction[a * rows + i] = 0;

@@ -11,6 +11,7 @@ typedef float coordinate;
 
 typedef struct {
     coordinate origin[3], inverse[9]; // fractional = inverse (x - origin)
+    coordinate rows[9];               // the lattice vectors
     coordinate lower[3], upper[3];    // of an open axis, in x where orthorhombic, else fractional
 } Geometry;
 
@@ -27,8 +28,8 @@ typedef struct {
 #define NOT_FINITE 1
 #define OUTSIDE 2
 
-// Reads x, and leaves the folded fraction in s.
-DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s,
+// Reads x, and leaves the folded fraction in s and the turns that folding took off in `turns`.
+DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s, PRIVATE coordinate* turns,
                       GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL const coordinate* x2,
                       i64 i, PRIVATE const Strides* strides, PRIVATE const Geometry* geometry,
                       PRIVATE const Frame* frame)
@@ -40,10 +41,11 @@ DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s,
     if (!((x[0] - x[0]) + (x[1] - x[1]) + (x[2] - x[2]) == 0)) return NOT_FINITE;
     int inside = 1;
     for (int a = 0; a < 3; a++) {
-        s[a] = 0;
+        s[a] = turns[a] = 0;
         for (int b = 0; b < 3; b++) s[a] += geometry->inverse[3 * a + b] * (x[b] - geometry->origin[b]);
         if (frame->periodic[a]) {
-            s[a] -= floor(s[a]);
+            turns[a] = floor(s[a]);
+            s[a] -= turns[a];
             if (!(s[a] >= 0)) s[a] = 0; // inverse * x overflowed: any place in the box is as good
             if (s[a] > (coordinate)BELOW_ONE) s[a] = (coordinate)BELOW_ONE;
         } else {
@@ -54,6 +56,13 @@ DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s,
         }
     }
     return inside ? GOOD : OUTSIDE;
+}
+
+// x with its turns taken off; positions inside the box stay as they are, to the last bit.
+DEVICE void fold(PRIVATE coordinate* x, PRIVATE const coordinate* turns, PRIVATE const Geometry* geometry)
+{
+    for (int b = 0; b < 3; b++)
+        for (int a = 0; a < 3; a++) x[b] -= turns[a] * geometry->rows[3 * a + b];
 }
 
 // status: not finite, outside, ~(first bad)
