@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.base import Backend, Kernel
+from particlemesh.binning.keys import STATUS_WORDS, Keys, array_keys
 
 _FILE = "binning/counting.c"
 _PER_ITEM = 16  # as in counting.c
+_NOTHING = {"WANT_RANK": 0, "WANT_ORDER": 0, "WANT_RECORDS": 0}
 _SELF_SUMMED = 1024  # tiles whose groups add up the totals before them themselves
 
 Allocate = Callable[[str, tuple[int, ...], Any], Any]
 
 
-def _kernel(backend: Backend, name: str, wide_counts: bool, wide_keys: bool = False) -> Kernel:
-    defines = {"REAL_IS_DOUBLE": 0, "COUNT_IS_64": int(wide_counts), "KEY_IS_64": int(wide_keys)}
+def _kernel(backend: Backend, name: str, items: Keys, **wants: int) -> Kernel:
+    defines = {**items.defines, "COUNT_IS_64": int(items.count >= 2**31), **_NOTHING, **wants}
     return backend.kernel(_FILE, name, defines)
 
 
@@ -29,17 +31,26 @@ def scan(backend: Backend, counts: Any, start: Any, bins: int, allocate: Allocat
     tiles = max(1, -(-bins // tile))
     totals = allocate(f"totals{depth}", (tiles + 1,), counts.dtype)
     items = tiles * backend.group_size
-    _kernel(backend, "tile_totals", wide)(items, counts, totals, bins, tiles)
+    of = array_keys(counts, 2**31 if wide else 0, bins)
+    _kernel(backend, "tile_totals", of)(items, counts, totals, bins, tiles)
     bases, scanned = totals, 0
     if tiles > _SELF_SUMMED:
         bases, scanned = allocate(f"bases{depth}", (tiles + 1,), counts.dtype), 1
         scan(backend, totals, bases, tiles, allocate, depth + 1)
-    _kernel(backend, "scan_tiles", wide)(items, counts, bases, start, bins, tiles, scanned)
+    _kernel(backend, "scan_tiles", of)(items, counts, bases, start, bins, tiles, scanned)
 
 
 def reserve(backend: Backend, count: int, bins: int, allocate: Allocate) -> None:
     """Allocate what an unstable :func:`counting_sort` of ``count`` keys takes."""
-    _arrays(count, bins, allocate)
+    _counts(count, bins, allocate)
+    allocate("status", (STATUS_WORDS,), np.dtype(np.uint64))
+    allocate("order", (max(count, 1),), _index_type(count))
+    allocate("rank", (max(count, 1),), _index_type(count))
+    reserve_scan(backend, count, bins, allocate)
+
+
+def reserve_scan(backend: Backend, count: int, bins: int, allocate: Allocate) -> None:
+    """Allocate what :func:`scan` takes."""
     tile, depth = backend.group_size * _PER_ITEM, 0
     kind = np.dtype(np.uint64 if count >= 2**31 else np.uint32)
     while True:
@@ -51,33 +62,64 @@ def reserve(backend: Backend, count: int, bins: int, allocate: Allocate) -> None
         bins, depth = tiles, depth + 1
 
 
-def _arrays(count: int, bins: int, allocate: Allocate) -> tuple[Any, Any, Any, Any]:
-    wide = count >= 2**31
-    counter, index = np.dtype(np.uint64 if wide else np.uint32), np.dtype(np.int64 if wide else np.int32)
-    counts = allocate("counts", (max(bins, 1),), counter)
-    start = allocate("start", (bins + 1,), counter)
-    return counts, start, allocate("order", (max(count, 1),), index), allocate("rank", (max(count, 1),), index)
+def _index_type(count: int) -> np.dtype:
+    return np.dtype(np.int64 if count >= 2**31 else np.int32)
+
+
+def _counts(count: int, bins: int, allocate: Allocate) -> tuple[Any, Any]:
+    counter = np.dtype(np.uint64 if count >= 2**31 else np.uint32)
+    return allocate("counts", (max(bins, 1),), counter), allocate("start", (bins + 1,), counter)
+
+
+def count_items(backend: Backend, items: Keys, status: Any, allocate: Allocate) -> tuple[Any, Any]:
+    """Count the items of every bin; return where each bin starts, and the rank of each item in its bin."""
+    count, bins = items.count, items.bins
+    counts, start = _counts(count, bins, allocate)
+    rank = allocate("rank", (max(count, 1),), _index_type(count))
+    backend.clear(counts)
+    if count:
+        _kernel(backend, "count_keys", items)(count, *items.arrays, status, counts, rank, count, bins, *items.records)
+    scan(backend, counts, start, bins, allocate)
+    return start, rank
+
+
+def place_items(
+    backend: Backend, items: Keys, status: Any, start: Any, rank: Any, *, keep_rank: bool = False, order: Any = None,
+    records: Any = None, turns: Any = None,
+) -> None:  # fmt: skip
+    """Write what is given: indices in the order of bins, records of positions, and places instead of ranks."""
+    if not items.count:
+        return
+    wants = {
+        "WANT_RANK": int(keep_rank), "WANT_ORDER": int(order is not None), "WANT_RECORDS": int(records is not None),
+    }  # fmt: skip
+    place = _kernel(backend, "place_keys", items, **wants)
+    outputs = (rank if order is None else order, status if records is None else records, turns)
+    place(
+        items.count, *items.arrays, status, start, rank, *outputs[:2], status if turns is None else turns,
+        items.count, items.bins, *items.records,
+    )  # fmt: skip
 
 
 def counting_sort(
     backend: Backend, keys: Any, count: int, bins: int, *, stable: bool, allocate: Allocate
 ) -> tuple[Any, Any, Any]:
     """Return start (bins + 1), order and rank of ``keys[:count]``; negative keys take no part."""
-    wide, wide_keys = count >= 2**31, keys.dtype.itemsize == 8
-    counts, start, order, rank = _arrays(count, bins, allocate)
-    backend.clear(counts)
+    items = array_keys(keys, count, bins)
+    status = allocate("status", (STATUS_WORDS,), np.dtype(np.uint64))
+    order = allocate("order", (max(count, 1),), _index_type(count))
     if stable and count:
-        if wide or bins >= 2**32 - 1:
+        if count >= 2**31 or bins >= 2**32 - 1:
             raise ValueError(f"{count:,} keys in {bins:,} bins: the stable order takes fewer than 2**31 keys.")
+        counts, start = _counts(count, bins, allocate)
+        rank = allocate("rank", (count,), _index_type(count))
+        backend.clear(counts)
         sortable = allocate("sortable", (count,), np.dtype(np.uint32))
-        _kernel(backend, "sortable_keys", wide, wide_keys)(count, keys, sortable, count, bins)
+        _kernel(backend, "sortable_keys", items)(count, keys, sortable, count, bins)
         found = backend.stable_order(sortable, count, bins + 1).astype(np.uint32)
-        _kernel(backend, "invert_order", wide, wide_keys)(count, found, keys, counts, rank, order, count)
+        _kernel(backend, "invert_order", items)(count, found, keys, counts, rank, order, count)
         scan(backend, counts, start, bins, allocate)
         return start, order, rank
-    if count:
-        _kernel(backend, "count_keys", wide, wide_keys)(count, keys, counts, rank, count)
-    scan(backend, counts, start, bins, allocate)
-    if count:
-        _kernel(backend, "place_keys", wide, wide_keys)(count, keys, start, rank, order, count)
+    start, rank = count_items(backend, items, status, allocate)
+    place_items(backend, items, status, start, rank, keep_rank=True, order=order)
     return start, order, rank

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The bin of every item: read from an array of keys, or the cell that a position lies in. A kernel names ITEMS
+// first among its parameters and ITEM_RECORDS last, and asks ITEM(i), which fills in `item`.
+//
+// KEYS_ARE_POSITIONS; EXTENTS: how far items reach: 0 not told, 1 a radius each, 3 half an edge for each axis.
+
+#define GOOD_ITEM 0
+#define LEFT_OUT (-1) // a negative key: no part, no fault
+#define BAD_RADIUS 4
+
+// Words of a status.
+#define STATUS_NOT_FINITE 0
+#define STATUS_OUTSIDE 1
+#define STATUS_FIRST 2      // ~(index of the first bad item)
+#define STATUS_BAD_RADIUS 3 // negative or not finite
+#define STATUS_FULLEST 4    // (items << 32) | cell, where a builder looks
+#define STATUS_FOLDED 5     // whether folding moved anything
+#define STATUS_WORDS 8
+
+#if KEYS_ARE_POSITIONS
+
+#include "backends/coordinates.h"
+
+typedef coordinate item_t;
+
+typedef struct {
+    int size[3]; // cells along each axis, of the finest level
+    int levels;
+    coordinate edge; // what level 0 is for: items no wider than this; level l for twice as wide ones than l - 1
+} Cells;
+
+#define MOST_TURNS 1048576 // 2^20: turns of three axes fit into 64 bits
+
+#define ITEMS                                                                                                \
+    GLOBAL const item_t *x0, GLOBAL const item_t *x1, GLOBAL const item_t *x2, GLOBAL const item_t *extents
+#define ITEM_RECORDS , const Strides strides, const Geometry geometry, const Frame frame, const Cells cells
+#define ITEM(i) item_of(&item, x0, x1, x2, extents, i, &strides, &geometry, &frame, &cells)
+
+typedef struct {
+    coordinate x[3], s[3], turns[3]; // folded; fractions; turns taken off
+    int level;
+    i64 bin;
+} Item;
+
+DEVICE int cells_of_level(PRIVATE const Cells* cells, int level, int axis)
+{
+    const int size = cells->size[axis] >> level;
+    return size > 1 ? size : 1;
+}
+
+// The first cell of a level in the common numbering.
+DEVICE i64 first_of_level(PRIVATE const Cells* cells, int level)
+{
+    i64 first = 0;
+    for (int l = 0; l < level; l++)
+        first += (i64)cells_of_level(cells, l, 0) * cells_of_level(cells, l, 1) * cells_of_level(cells, l, 2);
+    return first;
+}
+
+DEVICE int level_of(PRIVATE const Cells* cells, coordinate radius)
+{
+    int level = 0;
+    coordinate edge = cells->edge;
+    while (level + 1 < cells->levels && 2 * radius > edge) level++, edge *= 2;
+    return level;
+}
+
+// How far item i reaches along an axis.
+DEVICE coordinate extent_of(GLOBAL const item_t* extents, i64 i, int axis)
+{
+#if EXTENTS == 3
+    return extents[3 * i + axis];
+#elif EXTENTS == 1
+    return extents[i];
+#else
+    return 0;
+#endif
+}
+
+DEVICE int item_of(PRIVATE Item* item, GLOBAL const item_t* x0, GLOBAL const item_t* x1, GLOBAL const item_t* x2,
+                   GLOBAL const item_t* extents, i64 i, PRIVATE const Strides* strides,
+                   PRIVATE const Geometry* geometry, PRIVATE const Frame* frame, PRIVATE const Cells* cells)
+{
+    item->bin = -1;
+    const int bad = fractional(item->x, item->s, item->turns, x0, x1, x2, i, strides, geometry, frame);
+    if (bad) return bad;
+    for (int a = 0; a < 3; a++)
+        if (!(item->turns[a] < MOST_TURNS && item->turns[a] > -MOST_TURNS)) return OUTSIDE;
+    fold(item->x, item->turns, geometry);
+    coordinate reach = 0;
+#if EXTENTS
+    for (int a = 0; a < 3; a++) {
+        const coordinate extent = extent_of(extents, i, a);
+        if (!(extent >= 0 && extent - extent == 0)) return BAD_RADIUS;
+        reach = extent > reach ? extent : reach;
+    }
+#endif
+    item->level = level_of(cells, reach);
+    i64 bin = 0;
+    for (int a = 0; a < 3; a++) {
+        const int size = cells_of_level(cells, item->level, a);
+        int cell = (int)(item->s[a] * (coordinate)size);
+        cell = cell < size ? cell : size - 1;
+        bin = bin * size + cell;
+    }
+    item->bin = bin + (item->level ? first_of_level(cells, item->level) : 0);
+    return GOOD_ITEM;
+}
+
+DEVICE int was_folded(PRIVATE const Item* item)
+{
+    return item->turns[0] != 0 || item->turns[1] != 0 || item->turns[2] != 0;
+}
+
+// Turns of three axes in one word.
+DEVICE u64 packed_turns(PRIVATE const coordinate* turns)
+{
+    u64 packed = 0;
+    for (int a = 0; a < 3; a++) packed = packed << 21 | (u64)((i64)turns[a] + MOST_TURNS);
+    return packed;
+}
+
+DEVICE int turn_of(u64 packed, int axis)
+{
+    return (int)(packed >> (21 * (2 - axis)) & 0x1fffff) - MOST_TURNS;
+}
+
+#else
+
+#if KEY_IS_64
+typedef i64 item_t;
+#else
+typedef int item_t;
+#endif
+
+#define NOT_FINITE 1
+#define OUTSIDE 2
+
+#define ITEMS GLOBAL const item_t *keys
+#define ITEM_RECORDS
+#define ITEM(i) item_of(&item, keys, i, bins)
+
+typedef struct {
+    i64 bin;
+} Item;
+
+DEVICE int item_of(PRIVATE Item* item, GLOBAL const item_t* keys, i64 i, i64 bins)
+{
+    const item_t key = keys[i];
+    item->bin = key < 0 || key >= bins ? -1 : (i64)key;
+    return key < 0 ? LEFT_OUT : key < bins ? GOOD_ITEM : OUTSIDE;
+}
+
+#endif
+
+// What is wrong with item i, by what ITEM returned: NOT_FINITE, OUTSIDE or BAD_RADIUS.
+DEVICE void record_item(GLOBAL u64* status, int what, i64 i)
+{
+    if (what <= 0) return;
+    ATOMIC_ADD_U64(status + what - 1, 1);
+    ATOMIC_MAX_U64(status + STATUS_FIRST, ~(u64)i);
+}
