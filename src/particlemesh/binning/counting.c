@@ -31,7 +31,6 @@ KERNEL count_keys(ITEMS, GLOBAL u64* RESTRICT status, GLOBAL count_t* RESTRICT c
             if (item.bin >= 0 && was_folded(&item)) status[STATUS_FOLDED] = 1; // all write the same
 #endif
         }
-        // Bins of 64 bits may look alike here; a run then ends where it need not, never the other way round.
         const u32 low = (u32)item.bin;
         const u32 before = WARP_SHUFFLE_U32(warp, low, LANE - 1);
 #if KEY_IS_64
@@ -147,6 +146,8 @@ KERNEL place_keys(ITEMS, GLOBAL const u64* RESTRICT status, GLOBAL const count_t
     }
 }
 
+#if !KEYS_ARE_POSITIONS
+
 // The stable order comes from a library's sort; its inverse and the bins' counts from here.
 KERNEL invert_order(GLOBAL const u32* RESTRICT sorted, GLOBAL const item_t* RESTRICT keys,
                     GLOBAL count_t* RESTRICT counts, GLOBAL index_t* RESTRICT rank,
@@ -170,3 +171,5 @@ KERNEL sortable_keys(GLOBAL const item_t* RESTRICT keys, GLOBAL u32* RESTRICT so
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE)
         sortable[i] = keys[i] < 0 ? (u32)bins : (u32)keys[i];
 }
+
+#endif
