@@ -77,6 +77,20 @@ DEVICE coordinate extent_of(GLOBAL const item_t* extents, i64 i, int axis)
 #endif
 }
 
+DEVICE int was_folded(PRIVATE const Item* item)
+{
+    return item->turns[0] != 0 || item->turns[1] != 0 || item->turns[2] != 0;
+}
+
+// Where a point is, in fractions of the box.
+DEVICE void fractions(PRIVATE coordinate* s, PRIVATE const coordinate* x, PRIVATE const Geometry* geometry)
+{
+    for (int a = 0; a < 3; a++) {
+        s[a] = 0;
+        for (int b = 0; b < 3; b++) s[a] += geometry->inverse[3 * a + b] * (x[b] - geometry->origin[b]);
+    }
+}
+
 DEVICE int item_of(PRIVATE Item* item, GLOBAL const item_t* x0, GLOBAL const item_t* x1, GLOBAL const item_t* x2,
                    GLOBAL const item_t* extents, i64 i, PRIVATE const Strides* strides,
                    PRIVATE const Geometry* geometry, PRIVATE const Frame* frame, PRIVATE const Cells* cells)
@@ -84,9 +98,22 @@ DEVICE int item_of(PRIVATE Item* item, GLOBAL const item_t* x0, GLOBAL const ite
     item->bin = -1;
     const int bad = fractional(item->x, item->s, item->turns, x0, x1, x2, i, strides, geometry, frame);
     if (bad) return bad;
-    for (int a = 0; a < 3; a++)
-        if (!(item->turns[a] < MOST_TURNS && item->turns[a] > -MOST_TURNS)) return OUTSIDE;
-    fold(item->x, item->turns, geometry);
+    if (was_folded(item)) {
+        for (int a = 0; a < 3; a++)
+            if (!(item->turns[a] < MOST_TURNS - 1 && item->turns[a] > 1 - MOST_TURNS)) return OUTSIDE;
+        fold(item->x, item->turns, geometry);
+        // The fraction of a far position is rounded by as much as it is far: that of the folded one is not.
+        coordinate further[3];
+        fractions(item->s, item->x, geometry);
+        for (int a = 0; a < 3; a++) {
+            further[a] = frame->periodic[a] ? floor(item->s[a]) : (coordinate)0;
+            item->turns[a] += further[a];
+            item->s[a] -= further[a];
+            if (item->s[a] < 0) item->s[a] = 0;
+            if (item->s[a] > 1) item->s[a] = 1; // the last cell takes it
+        }
+        fold(item->x, further, geometry);
+    }
     coordinate reach = 0;
 #if EXTENTS
     for (int a = 0; a < 3; a++) {
@@ -105,11 +132,6 @@ DEVICE int item_of(PRIVATE Item* item, GLOBAL const item_t* x0, GLOBAL const ite
     }
     item->bin = bin + (item->level ? first_of_level(cells, item->level) : 0);
     return GOOD_ITEM;
-}
-
-DEVICE int was_folded(PRIVATE const Item* item)
-{
-    return item->turns[0] != 0 || item->turns[1] != 0 || item->turns[2] != 0;
 }
 
 // Turns of three axes in one word.

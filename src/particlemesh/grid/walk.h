@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What every query shares: particles by cell, the cells within reach of a point, and vectors between images.
+//
+// A kernel defines STRIP, a statement for particles `from` to `to` (excluded) of one strip of cells along the last
+// axis whose vectors get `shift` added, and includes grid/strips.h where the walk shall be.
+
+#include "binning/cells.h"
+
+typedef struct {
+    coordinate per[3];    // fractions of the box that a distance of one spans, across the faces of each axis
+    coordinate margin[3]; // how wrong the difference of two fractions may be
+} Reach;
+
+DEVICE int floor_div(int a, int b)
+{
+    const int quotient = a / b;
+    return quotient * b > a ? quotient - 1 : quotient;
+}
+
+// The cells of one axis within reach of fraction s; those of a periodic axis count on past its ends.
+DEVICE void cells_in_reach(PRIVATE int* low, PRIVATE int* high, coordinate s, coordinate distance, int size, int axis,
+                           PRIVATE const Reach* reach, PRIVATE const Frame* frame)
+{
+    const coordinate wide = distance * reach->per[axis] + reach->margin[axis];
+    const coordinate first = floor((s - wide) * (coordinate)size), last = floor((s + wide) * (coordinate)size);
+    const coordinate most = (coordinate)(size - 1);
+    if (frame->periodic[axis]) {
+        *low = (int)first;
+        *high = (int)last;
+    } else {
+        *low = (int)(first < 0 ? (coordinate)0 : first > most ? most : first);
+        *high = (int)(last < 0 ? (coordinate)0 : last > most ? most : last);
+    }
+}
+
+// The vector from x to a particle's image. The same bits with the opposite sign for the way back: both ends of a
+// pair must agree on whether it is one.
+#define VECTOR(d, record, x, shift)            \
+    do {                                       \
+        d[0] = ((record).x - x[0]) + shift[0]; \
+        d[1] = ((record).y - x[1]) + shift[1]; \
+        d[2] = ((record).z - x[2]) + shift[2]; \
+    } while (0)
