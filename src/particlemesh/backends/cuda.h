@@ -38,6 +38,7 @@ typedef unsigned int u32;
 
 #define ATOMIC_ADD_U32(pointer, value) atomicAdd(pointer, (u32)(value))
 #define ATOMIC_MAX_U32(pointer, value) atomicMax(pointer, (u32)(value))
+#define ATOMIC_EXCHANGE_U32(pointer, value) atomicExch(pointer, (u32)(value))
 #define ATOMIC_ADD_U64(pointer, value) atomicAdd(pointer, (u64)(value))
 #define ATOMIC_MAX_U64(pointer, value) atomicMax(pointer, (u64)(value))
 #define ATOMIC_ADD(pointer, value) atomicAdd(pointer, value)

@@ -125,6 +125,7 @@ DEVICE u32 warp_ballot(__private Warp* warp, int predicate)
 
 #define ATOMIC_ADD_U32(pointer, value) atomic_add(pointer, (u32)(value))
 #define ATOMIC_MAX_U32(pointer, value) atomic_max(pointer, (u32)(value))
+#define ATOMIC_EXCHANGE_U32(pointer, value) atomic_xchg(pointer, (u32)(value))
 #define ATOMIC_ADD_U64(pointer, value) atom_add(pointer, (u64)(value))
 #define ATOMIC_MAX_U64(pointer, value) atom_max(pointer, (u64)(value))
 #define ATOMIC_ADD(pointer, value) atomic_add_real(pointer, value)
