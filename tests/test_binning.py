@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from particlemesh import binning
+from particlemesh.binning import scan
 
 
 def check(backend, keys, bins, stable, threads=None):
@@ -80,3 +81,31 @@ def test_memory_comes_from_the_caller(backend):
     assert backend.host(found.start).tolist() == [0, 2, 3, 4]
     if backend.name != "cpu":
         assert {"counts", "start", "order", "rank"} <= set(names)
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
+def test_a_scan_over_any_number_of_tiles(backend, dtype):
+    library = backend.library
+    tile = scan.PER_ITEM * library.group_size
+    rng = np.random.default_rng(4)
+    for bins in (0, 1, 2, 3, 5, tile - 1, tile, tile + 1, 33 * tile, 130 * tile + 7, 300_001):
+        counts = rng.integers(0, 1000 if dtype == np.uint32 else 2**40, bins).astype(dtype)
+        wanted = np.concatenate([np.zeros(1, dtype), np.cumsum(counts, dtype=dtype)])
+        given = backend.array(np.concatenate([counts, np.full(1, 77, dtype)]))  # what comes after does not count
+        start, control = library.empty((bins + 1,), dtype), scan.allocate_control(library, bins, named(library))
+        for _ in range(2):  # the books are cleared every time
+            scan.scan(library, given, start, bins, control)
+            np.testing.assert_array_equal(backend.host(start), wanted)
+        # Counts with the books behind them; a kernel counts, here a copy does.
+        both = scan.allocate_counts(library, bins, dtype, named(library))
+        whole = np.zeros(both.shape, dtype)
+        whole[:bins] = counts
+        library.copy(both, backend.array(whole))
+        scan.scan(library, both, start, bins)
+        np.testing.assert_array_equal(backend.host(start), wanted)
+
+
+def named(library):
+    """What `allocate` arguments are: always new memory here."""
+    return lambda name, shape, dtype: library.empty(shape, dtype)

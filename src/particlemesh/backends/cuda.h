@@ -35,6 +35,7 @@ typedef unsigned int u32;
 #define WARP_BALLOT(warp, predicate) __ballot_sync(0xffffffffu, predicate)
 #define WARP_SHUFFLE(warp, value, lane) __shfl_sync(0xffffffffu, value, lane)
 #define WARP_SHUFFLE_U32(warp, value, lane) __shfl_sync(0xffffffffu, (u32)(value), lane)
+#define WARP_SHUFFLE_U64(warp, value, lane) __shfl_sync(0xffffffffu, (u64)(value), lane)
 
 #define ATOMIC_ADD_U32(pointer, value) atomicAdd(pointer, (u32)(value))
 #define ATOMIC_MAX_U32(pointer, value) atomicMax(pointer, (u32)(value))
@@ -86,6 +87,12 @@ typedef float4 real4;
 #define REAL_FROM_INDEX(index) __int_as_float((int)(index))
 #define INDEX_OF_REAL(value) ((i64)__float_as_int(value))
 #endif
+
+// One access that other groups see, and that sees theirs: no more is promised of the memory around it.
+#define PEEK_U32(p) (*(const volatile u32*)(p))
+#define PEEK_U64(p) (*(const volatile u64*)(p))
+#define POST_U32(p, value) (*(volatile u32*)(p) = (value))
+#define POST_U64(p, value) (*(volatile u64*)(p) = (value))
 
 #define POPCOUNT_U32(bits) __popc(bits)
 #define LEADING_ZEROS_U32(bits) __clz((int)(bits))

@@ -54,6 +54,7 @@ typedef float4 real4;
 #define WARP_SYNC(warp) asm volatile("bar.warp.sync 0xffffffff;" ::: "memory")
 #define WARP_BALLOT(warp, predicate) warp_ballot(predicate)
 #define WARP_SHUFFLE_U32(warp, value, lane) warp_shuffle_u32(value, lane)
+#define WARP_SHUFFLE_U64(warp, value, lane) warp_shuffle_u64(value, lane)
 #define WARP_SHUFFLE(warp, value, lane) warp_shuffle(value, lane)
 DEVICE u32 warp_ballot(int predicate)
 {
@@ -68,6 +69,10 @@ DEVICE u32 warp_shuffle_u32(u32 value, int lane)
     u32 r;
     asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(r) : "r"(value), "r"(lane));
     return r;
+}
+DEVICE u64 warp_shuffle_u64(u64 value, int lane)
+{
+    return (u64)warp_shuffle_u32((u32)(value >> 32), lane) << 32 | warp_shuffle_u32((u32)value, lane);
 }
 DEVICE real warp_shuffle(real value, int lane)
 {
@@ -94,6 +99,7 @@ typedef struct {
 #define WARP_SYNC(warp) BARRIER()
 #define WARP_BALLOT(warp, predicate) warp_ballot(warp, predicate)
 #define WARP_SHUFFLE_U32(warp, value, lane) ((u32)warp_shuffle_u64(warp, (u64)(value), lane))
+#define WARP_SHUFFLE_U64(warp, value, lane) warp_shuffle_u64(warp, value, lane)
 #define WARP_SHUFFLE(warp, value, lane) warp_shuffle(warp, value, lane)
 DEVICE u64 warp_shuffle_u64(__private Warp* warp, u64 value, int lane)
 {
@@ -236,6 +242,11 @@ DEVICE float4 read_4(__global const float* p)
 #define REAL_FROM_INDEX(index) as_float((int)(index))
 #define INDEX_OF_REAL(value) ((i64)as_int(value))
 #endif
+
+#define PEEK_U32(p) (*(volatile __global const u32*)(p))
+#define PEEK_U64(p) (*(volatile __global const u64*)(p))
+#define POST_U32(p, value) (*(volatile __global u32*)(p) = (value))
+#define POST_U64(p, value) (*(volatile __global u64*)(p) = (value))
 
 #define POPCOUNT_U32(bits) ((int)popcount((u32)(bits)))
 #define LEADING_ZEROS_U32(bits) ((int)clz((u32)(bits)))

@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from particlemesh.backends.base import Backend, Kernel
 from particlemesh.binning.keys import STATUS_WORDS, Keys, array_keys
+from particlemesh.binning.scan import Allocate, allocate_counts, scan
 
 _FILE = "binning/counting.c"
-_PER_ITEM = 16  # as in counting.c
 _NOTHING = {"WANT_RANK": 0, "WANT_ORDER": 0, "WANT_RECORDS": 0}
-_SELF_SUMMED = 1024  # tiles whose groups add up the totals before them themselves
-
-Allocate = Callable[[str, tuple[int, ...], Any], Any]
 
 
 def _kernel(backend: Backend, name: str, items: Keys, **wants: int) -> Kernel:
@@ -24,62 +20,32 @@ def _kernel(backend: Backend, name: str, items: Keys, **wants: int) -> Kernel:
     return backend.kernel(_FILE, name, defines)
 
 
-def scan(backend: Backend, counts: Any, start: Any, bins: int, allocate: Allocate, depth: int = 0) -> None:
-    """Write the exclusive sums of ``counts[:bins]`` to ``start[:bins + 1]``, the last one being the total."""
-    wide = counts.dtype.itemsize == 8
-    tile = backend.group_size * _PER_ITEM
-    tiles = max(1, -(-bins // tile))
-    totals = allocate(f"totals{depth}", (tiles + 1,), counts.dtype)
-    items = tiles * backend.group_size
-    of = array_keys(counts, 2**31 if wide else 0, bins)
-    _kernel(backend, "tile_totals", of)(items, counts, totals, bins, tiles)
-    bases, scanned = totals, 0
-    if tiles > _SELF_SUMMED:
-        bases, scanned = allocate(f"bases{depth}", (tiles + 1,), counts.dtype), 1
-        scan(backend, totals, bases, tiles, allocate, depth + 1)
-    _kernel(backend, "scan_tiles", of)(items, counts, bases, start, bins, tiles, scanned)
-
-
 def reserve(backend: Backend, count: int, bins: int, allocate: Allocate) -> None:
     """Allocate what an unstable :func:`counting_sort` of ``count`` keys takes."""
-    _counts(count, bins, allocate)
+    _counts(backend, count, bins, allocate)
     allocate("status", (STATUS_WORDS,), np.dtype(np.uint64))
     allocate("order", (max(count, 1),), _index_type(count))
     allocate("rank", (max(count, 1),), _index_type(count))
-    reserve_scan(backend, count, bins, allocate)
-
-
-def reserve_scan(backend: Backend, count: int, bins: int, allocate: Allocate) -> None:
-    """Allocate what :func:`scan` takes."""
-    tile, depth = backend.group_size * _PER_ITEM, 0
-    kind = np.dtype(np.uint64 if count >= 2**31 else np.uint32)
-    while True:
-        tiles = max(1, -(-bins // tile))
-        allocate(f"totals{depth}", (tiles + 1,), kind)
-        if tiles <= _SELF_SUMMED:
-            return
-        allocate(f"bases{depth}", (tiles + 1,), kind)
-        bins, depth = tiles, depth + 1
 
 
 def _index_type(count: int) -> np.dtype:
     return np.dtype(np.int64 if count >= 2**31 else np.int32)
 
 
-def _counts(count: int, bins: int, allocate: Allocate) -> tuple[Any, Any]:
+def _counts(backend: Backend, count: int, bins: int, allocate: Allocate) -> tuple[Any, Any]:
     counter = np.dtype(np.uint64 if count >= 2**31 else np.uint32)
-    return allocate("counts", (max(bins, 1),), counter), allocate("start", (bins + 1,), counter)
+    return allocate_counts(backend, bins, counter, allocate), allocate("start", (bins + 1,), counter)
 
 
 def count_items(backend: Backend, items: Keys, status: Any, allocate: Allocate) -> tuple[Any, Any]:
     """Count the items of every bin; return where each bin starts, and the rank of each item in its bin."""
     count, bins = items.count, items.bins
-    counts, start = _counts(count, bins, allocate)
+    counts, start = _counts(backend, count, bins, allocate)
     rank = allocate("rank", (max(count, 1),), _index_type(count))
     backend.clear(counts)
     if count:
         _kernel(backend, "count_keys", items)(count, *items.arrays, status, counts, rank, count, bins, *items.records)
-    scan(backend, counts, start, bins, allocate)
+    scan(backend, counts, start, bins)
     return start, rank
 
 
@@ -111,14 +77,14 @@ def counting_sort(
     if stable and count:
         if count >= 2**31 or bins >= 2**32 - 1:
             raise ValueError(f"{count:,} keys in {bins:,} bins: the stable order takes fewer than 2**31 keys.")
-        counts, start = _counts(count, bins, allocate)
+        counts, start = _counts(backend, count, bins, allocate)
         rank = allocate("rank", (count,), _index_type(count))
         backend.clear(counts)
         sortable = allocate("sortable", (count,), np.dtype(np.uint32))
         _kernel(backend, "sortable_keys", items)(count, keys, sortable, count, bins)
         found = backend.stable_order(sortable, count, bins + 1).astype(np.uint32)
         _kernel(backend, "invert_order", items)(count, found, keys, counts, rank, order, count)
-        scan(backend, counts, start, bins, allocate)
+        scan(backend, counts, start, bins)
         return start, order, rank
     start, rank = count_items(backend, items, status, allocate)
     place_items(backend, items, status, start, rank, keep_rank=True, order=order)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from particlemesh.binning import Order, device
+from particlemesh.binning.scan import Allocate
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
@@ -41,7 +42,7 @@ def _tiles(plan: Plan) -> tuple[int, list[int]]:
         bits += 1
 
 
-def _allocate(plan: Plan) -> device.Allocate:
+def _allocate(plan: Plan) -> Allocate:
     return lambda name, shape, dtype: plan.scratch(f"tiles.{name}", shape, dtype)
 
 
