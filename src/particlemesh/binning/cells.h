@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The bin of every item: read from an array of keys, or the cell that a position lies in. A kernel names ITEMS
-// first among its parameters and ITEM_RECORDS last, and asks ITEM(i), which fills in `item`.
+// first among its parameters and ITEM_RECORDS last, and asks TAKE_ITEM(status, i), which fills in `item` and records
+// what is wrong with it, or later ITEM(i), which only fills in.
 //
 // KEYS_ARE_POSITIONS; EXTENTS: how far items reach: 0 not told, 1 a radius each, 3 half an edge for each axis.
 
@@ -182,3 +183,13 @@ DEVICE void record_item(GLOBAL u64* status, int what, i64 i)
     ATOMIC_ADD_U64(status + what - 1, 1);
     ATOMIC_MAX_U64(status + STATUS_FIRST, ~(u64)i);
 }
+
+#if KEYS_ARE_POSITIONS
+#define TAKE_ITEM(status, i)                                                       \
+    do {                                                                           \
+        record_item(status, ITEM(i), i);                                           \
+        if (item.bin >= 0 && was_folded(&item)) (status)[STATUS_FOLDED] = 1; /* all write the same */ \
+    } while (0)
+#else
+#define TAKE_ITEM(status, i) record_item(status, ITEM(i), i)
+#endif

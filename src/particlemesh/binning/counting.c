@@ -15,12 +15,7 @@ KERNEL count_keys(ITEMS, GLOBAL u64* RESTRICT status, GLOBAL count_t* RESTRICT c
         const i64 i = base + LOCAL_ID;
         Item item;
         item.bin = -1;
-        if (i < count) {
-            record_item(status, ITEM(i), i);
-#if KEYS_ARE_POSITIONS
-            if (item.bin >= 0 && was_folded(&item)) status[STATUS_FOLDED] = 1; // all write the same
-#endif
-        }
+        if (i < count) TAKE_ITEM(status, i);
         const index_t within = rank_in_bin(warp, counts, item.bin);
         if (i < count) rank[i] = within;
     }

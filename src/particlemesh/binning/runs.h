@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A place for every item of a warp in its bin. Neighbouring lanes that want the same bin share one atomic: input that
+// is nearly sorted has long runs of them. Called by all lanes, with a negative bin where there is nothing to place.
+
+#if COUNT_IS_64
+typedef u64 count_t;
+typedef i64 index_t;
+#define ATOMIC_ADD_COUNT(pointer, value) ATOMIC_ADD_U64(pointer, value)
+#else
+typedef u32 count_t;
+typedef int index_t;
+#define ATOMIC_ADD_COUNT(pointer, value) ATOMIC_ADD_U32(pointer, value)
+#endif
+
+DEVICE index_t rank_in_bin(WARP_PARAMETER warp, GLOBAL count_t* counts, i64 bin)
+{
+    const u32 low = (u32)bin;
+    int first = LANE == 0 || low != WARP_SHUFFLE_U32(warp, low, LANE - 1);
+#if KEY_IS_64
+    const u32 high = (u32)(bin >> 32);
+    first = high != WARP_SHUFFLE_U32(warp, high, LANE - 1) || first;
+#endif
+    const u32 firsts = WARP_BALLOT(warp, first);
+    const int leader = 31 - LEADING_ZEROS_U32(firsts & (0xffffffffu >> (31 - LANE)));
+    index_t ahead = -1;
+    if (first && bin >= 0) {
+        const u32 later = LANE == 31 ? 0 : firsts >> (LANE + 1); // where the runs behind begin
+        const int length = later ? 32 - LEADING_ZEROS_U32(later & (0u - later)) : 32 - LANE;
+        ahead = (index_t)ATOMIC_ADD_COUNT(counts + bin, length);
+    }
+#if COUNT_IS_64
+    const u64 upper = (u64)WARP_SHUFFLE_U32(warp, (u32)((u64)ahead >> 32), leader) << 32;
+    ahead = (index_t)(upper | WARP_SHUFFLE_U32(warp, (u32)ahead, leader));
+#else
+    ahead = (index_t)WARP_SHUFFLE_U32(warp, (u32)ahead, leader);
+#endif
+    return bin < 0 ? (index_t)-1 : ahead + (LANE - leader);
+}
