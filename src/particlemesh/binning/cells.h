@@ -159,9 +159,9 @@ typedef int item_t;
 #define NOT_FINITE 1
 #define OUTSIDE 2
 
-#define ITEMS GLOBAL const item_t *keys
+#define ITEMS GLOBAL const item_t *item_keys
 #define ITEM_RECORDS
-#define ITEM(i) item_of(&item, keys, i, bins)
+#define ITEM(i) item_of(&item, item_keys, i, bins)
 
 typedef struct {
     i64 bin;
