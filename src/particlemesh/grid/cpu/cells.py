@@ -109,6 +109,23 @@ def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any) -> Cells:
     )
 
 
+def margins(cells: Cells, turns: int = 0, images: int = 1) -> np.ndarray:
+    """Return how far fractions along each axis may be off by rounding, and more.
+
+    Parameters
+    ----------
+    cells
+        The grid.
+    turns
+        The most turns that were taken off a coordinate.
+    images
+        How many boxes away an image may be.
+    """
+    inverse, rows = np.abs(cells.inverse.astype(float)), np.abs(cells.rows.astype(float))
+    size = np.abs(cells.origin.astype(float)) + (2 + turns + images) * rows.sum(0)
+    return (8 * np.finfo(cells.dtype).eps * (inverse @ size)).astype(cells.dtype)
+
+
 @compiled
 def level_cells(cells, level):
     """Return the first cell of a level, and its cells along each axis."""
