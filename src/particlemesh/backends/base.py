@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from particlemesh.backends.source import Texts
+
 
 class Record(bytes):
     """A C struct, packed; ``alignment`` is that of its widest member."""
@@ -72,8 +74,11 @@ class Backend(Protocol):
         """Say that something was submitted which cannot be played again."""
         ...
 
-    def kernel(self, file: str, name: str, defines: dict[str, Any]) -> Kernel:
-        """Compile ``name`` of the package's kernel ``file``; compiled kernels are cached."""
+    def kernel(self, file: str, name: str, defines: dict[str, Any], texts: Texts | None = None) -> Kernel:
+        """Compile ``name`` of the package's kernel ``file``; compiled kernels are cached.
+
+        ``texts`` are what the file leaves to others: C by the name under which it is included.
+        """
         ...
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:

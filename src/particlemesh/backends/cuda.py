@@ -181,12 +181,12 @@ class CudaBackend:
     def mark(self, *arrays: Any) -> None:
         """Streams keep the order; CuPy's arrays keep no events."""
 
-    def kernel(self, file: str, name: str, defines: dict[str, Any]) -> CudaKernel:
-        key = (file, tuple(defines.items()))
+    def kernel(self, file: str, name: str, defines: dict[str, Any], texts: source.Texts | None = None) -> CudaKernel:
+        key = (file, tuple(defines.items()), tuple((texts or {}).items()))
         module = self._programs.get(key)
         if module is None:
             facts = {"GROUP_SIZE": self.group_size, **self.facts(), **defines}
-            module = nvrtc.module(source.program("backends/cuda.h", file, facts), file, self.compute)
+            module = nvrtc.module(source.program("backends/cuda.h", file, facts, texts), file, self.compute)
             self._programs[key] = module
         raw = module.get_function(name)
         return CudaKernel(self, raw, self.group_size, 2**31 - 1)
@@ -230,10 +230,11 @@ class CudaBackend:
         _cupy().cuda.get_current_stream().synchronize()
 
 
-def compile_only(file: str, defines: dict[str, Any], compute: int) -> bytes:
+def compile_only(file: str, defines: dict[str, Any], compute: int, texts: source.Texts | None = None) -> bytes:
     """Compile a kernel file for compute capability ``compute`` (90 for sm_90); needs NVRTC, no GPU."""
     facts = {"HAS_FLOAT_ATOMIC": 1, "HAS_VECTOR_ATOMIC": int(compute >= 90), "HAS_FP64": 1, "HAS_WARP": 1}
-    code = source.program("backends/cuda.h", file, {"GROUP_SIZE": CudaBackend.group_size, **facts, **defines})
+    facts = {"GROUP_SIZE": CudaBackend.group_size, **facts, **defines}
+    code = source.program("backends/cuda.h", file, facts, texts)
     return nvrtc.compiled(code, file, compute)
 
 

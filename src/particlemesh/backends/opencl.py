@@ -151,15 +151,15 @@ class OpenClBackend:
     def signature(self, what: Any, *arrays: Any) -> None:
         """Calls are not taped."""
 
-    def kernel(self, file: str, name: str, defines: dict[str, Any]) -> OpenClKernel:
-        key = (file, tuple(defines.items()))
+    def kernel(self, file: str, name: str, defines: dict[str, Any], texts: source.Texts | None = None) -> OpenClKernel:
+        key = (file, tuple(defines.items()), tuple((texts or {}).items()))
         program = self._programs.get(key)
         if program is None:
             cl = _cl()
             if not self._fp64 and (defines.get("REAL_IS_DOUBLE") or defines.get("COORDINATE_IS_DOUBLE")):
                 raise RuntimeError(f"{self.device} has no float64; use float32 or another backend")
             facts = {"GROUP_SIZE": self.group_size, **self.facts(), **defines}
-            code = source.program("backends/opencl.h", file, facts)
+            code = source.program("backends/opencl.h", file, facts, texts)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", cl.CompilerWarning)
                 try:
