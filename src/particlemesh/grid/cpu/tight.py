@@ -14,67 +14,74 @@ from particlemesh.grid.cpu.slots import SHARE, shares_for
 
 
 @compiled
-def half_fraction(half, i, a, cells, reciprocal):
-    """Return how far a sphere (one number a particle) or a box (one an axis) reaches along an axis, in fractions."""
-    if half.shape[1] == 1:
-        return half[i, 0] * reciprocal[a]
-    total = half.dtype.type(0)
-    for b in range(half.shape[1]):
-        total += abs(cells.inverse[a, cells.missing + b]) * half[i, b]
-    return total
+def sizes_of(cells):
+    """Return cells along each axis and which axes are periodic as arrays: tuples are slow to index."""
+    size, periodic = np.empty(3, np.int64), np.empty(3, np.int64)
+    size[0], size[1], size[2] = cells.shape
+    periodic[0], periodic[1], periodic[2] = cells.periodic
+    return size, periodic
 
 
 @compiled
-def tight_range(x, i, half, a, cells, reciprocal, margin):
-    """Return the first and last cell along an axis that the bounding box touches: one or two of them.
+def tight_range(s, reach, margin, size, periodic):
+    """Return the first and last cell along an axis that a bounding box touches: one or two of them.
 
     Cells of a periodic axis are not folded. Only the upper side has a margin for rounding: then two boxes that
-    touch share a cell, since each begins no later than the other ends.
+    touch share a cell, since each begins no later than the other ends. Numbers only: handing arrays to a function
+    counts their references, which takes longer than all of this.
     """
-    real = x.dtype.type
-    size = cells.shape[a]
-    s = real(0)
-    for b in range(cells.missing, 3):
-        s += cells.inverse[a, b] * (x[i, b] - cells.origin[b])
-    reach = half_fraction(half, i, a, cells, reciprocal)
-    low = int(np.floor((s - reach) * real(size)))
-    high = int(np.floor((s + reach + margin[a]) * real(size)))
+    low = np.int64(np.floor((s - reach) * size))
+    high = np.int64(np.floor((s + reach + margin) * size))
     # A diameter of exactly one cell, and the margin: the box begins on the face of the second of three cells.
     low = max(low, high - 1)
-    if not cells.periodic[a]:
-        low, high = min(max(low, 0), size - 1), min(max(high, 0), size - 1)
+    if not periodic:
+        last = np.int64(size) - 1
+        low, high = min(max(low, 0), last), min(max(high, 0), last)
     return low, high
 
 
 @compiled
 def _touched_cells(keys, folded, half, cells, reciprocal, margin, touched, counter):
     """Write the cell of each entry of shares of particles, -1 where there is none."""
-    axes = 3 - cells.missing
-    entries = 1 << axes
-    low, high = np.zeros(3, np.int64), np.zeros(3, np.int64)
+    real = folded.dtype.type
+    missing, inverse, origin = cells.missing, cells.inverse, cells.origin
+    entries = 1 << (3 - missing)
+    size, periodic = sizes_of(cells)
+    cell = np.empty(entries, np.int32)
     while True:
         begin = fetch_add(counter, 0, 1) * SHARE
         if begin >= keys.size:
             return
         for i in range(begin, min(begin + SHARE, keys.size)):
-            for a in range(cells.missing, 3):
-                if keys[i] >= 0:
-                    low[a], high[a] = tight_range(folded, i, half, a, cells, reciprocal, margin)
+            if keys[i] < 0:
+                touched[i * entries : (i + 1) * entries] = -1
+                continue
+            cell[0] = 0
+            made = 1
+            for a in range(missing, 3):
+                s, reach = real(0), half[i, 0] * reciprocal[a]
+                for b in range(missing, 3):
+                    s += inverse[a, b] * (folded[i, b] - origin[b])
+                if half.shape[1] > 1:
+                    reach = real(0)
+                    for b in range(missing, 3):
+                        reach += abs(inverse[a, b]) * half[i, b - missing]
+                low, high = tight_range(s, reach, margin[a], real(size[a]), periodic[a])
+                first = low if 0 <= low < size[a] else low % size[a]
+                second = high if 0 <= high < size[a] else high % size[a]
+                for mask in range(made):
+                    row = cell[mask] * size[a]
+                    cell[mask + made] = row + second if cell[mask] >= 0 and high > low else -1
+                    cell[mask] = row + first if cell[mask] >= 0 else -1
+                made *= 2
             for mask in range(entries):
-                cell = 0 if keys[i] >= 0 else -1
-                for a in range(cells.missing, 3):
-                    second = mask >> (a - cells.missing) & 1
-                    if second == 1 and high[a] == low[a]:
-                        cell = -1
-                    if cell >= 0:
-                        cell = cell * cells.shape[a] + (low[a] + second) % cells.shape[a]
-                touched[i * entries + mask] = cell
+                touched[i * entries + mask] = cell[mask]
 
 
 def extents(half: np.ndarray, count: int, cells: Cells) -> np.ndarray:
     """Return radii as (N, 1) and half extents as (N, d), contiguous in the type of the positions."""
     given = np.asarray(half, cells.dtype)
-    if given.ndim < 2:
+    if given.ndim < 2:  # of a box of one axis too: radius and half extent are the same there
         given = np.broadcast_to(given, (count,)).reshape(count, 1)
     return np.ascontiguousarray(given)
 
