@@ -2,6 +2,7 @@
 """Move values between particles and a regular mesh, on GPUs and CPUs."""
 
 from particlemesh.box import Box as Box
+from particlemesh.grid.uniform_grid import UniformGrid as UniformGrid
 from particlemesh.mesh import Mesh as Mesh
 from particlemesh.once import gradient as gradient
 from particlemesh.once import interpolate as interpolate

@@ -258,8 +258,10 @@ def real_dtype(array: Any, kind: Kind) -> np.dtype:
     raise TypeError(f"dtype {dtype} is not supported; use float32, float64, complex64 or complex128.")
 
 
-def coordinates(positions: Any, ndim: int, backend: Backend | None, *, upload: bool) -> tuple[Any, ...]:
-    """Check positions: ``(N, d)``, a tuple of d arrays, or ``(N,)`` in 1-D.
+def coordinates(
+    positions: Any, ndim: int, backend: Backend | None, *, upload: bool, least: np.dtype | None = None
+) -> tuple[Any, ...]:
+    """Check positions: ``(N, d)``, a tuple of d arrays, or ``(N,)`` in 1-D; make them of type ``least`` or wider.
 
     Returns the kind, the backend, and the :class:`Coordinates`.
     """
@@ -287,7 +289,8 @@ def coordinates(positions: Any, ndim: int, backend: Backend | None, *, upload: b
                 f"or a tuple of {ndim} arrays (n,) is needed."
             )
     kind = pairs[0][0]
-    wide = max((real_dtype(a, k) for k, a in pairs), key=lambda t: t.itemsize)
+    types = [real_dtype(a, k) for k, a in pairs]
+    wide = max(types if least is None else [*types, least], key=lambda t: t.itemsize)
     for k, a in pairs:
         if k.dtype(a).kind == "c":
             raise TypeError(f"positions have dtype {k.dtype(a)}; real numbers are needed.")

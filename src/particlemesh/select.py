@@ -63,17 +63,22 @@ def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str) -> 
     return min(able, key=lambda c: c.total(problem.applications)).method
 
 
-def table(title: str, methods: tuple[type[Method], ...], problem: Problem, chosen: type[Method] | None) -> str:
+def table(
+    title: str, methods: tuple[type[Method], ...], problem: Problem, chosen: type[Method] | None,
+    phases: tuple[str, str] = ("prepare", "apply"),
+) -> str:  # fmt: skip
     """Return the candidates as a table that fits a terminal."""
-    lines = [f"{title:<15} {'prepare':>10} {'apply':>10} {'memory':>11}   N = {problem.count:,}"]
+    wide = max(13, *(len(m.name) for m in methods))
+    first, second = phases
+    lines = [f"{title:<{wide + 2}} {first:>10} {second:>11} {'memory':>11}   N = {problem.count:,}"]
     for candidate in (ask(m, problem) for m in methods):
         mark = "*" if candidate.method is chosen else " "
-        head = f"{mark} {candidate.method.name:<13}"
+        head = f"{mark} {candidate.method.name:<{wide}}"
         if candidate.reason is not None:
             lines.append(f"{head} declined: {candidate.reason}")
         else:
             memory = f"{candidate.bytes / 2**20:.1f} MiB"
-            lines.append(f"{head} {_time(candidate.prepare):>10} {_time(candidate.apply):>10} {memory:>11}")
+            lines.append(f"{head} {_time(candidate.prepare):>10} {_time(candidate.apply):>11} {memory:>11}")
     return "\n".join(lines)
 
 

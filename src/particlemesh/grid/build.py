@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One build on a GPU: arrays in, particles by cell out, and what is told of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from particlemesh import operands
+from particlemesh.arrays import Kind, kind_of
+from particlemesh.backends.base import Backend
+from particlemesh.binning import device
+from particlemesh.binning.keys import BAD_RADIUS, FIRST, FULLEST, NOT_FINITE, OUTSIDE, STATUS_WORDS, array_keys
+from particlemesh.geometry import Coordinates
+from particlemesh.grid import checks
+from particlemesh.grid.cloud import Cloud
+from particlemesh.grid.method import I32, U64, Builder, Job, Problem, Room
+from particlemesh.grid.storage import (
+    LinkedLists,
+    PackedLists,
+    Slots,
+    SortedCells,
+    Storage,
+    TightLists,
+    ordered,
+    with_records,
+)
+
+if TYPE_CHECKING:
+    from particlemesh.grid.construction import Construction
+
+
+class Build:
+    """What a build left on a GPU."""
+
+    def __init__(self, job: Job, method: Builder, problem: Problem, storage: Storage) -> None:
+        self.job, self.method, self.problem, self.storage = job, method, problem, storage
+        self.backend = job.backend
+        self.count, self.bins = job.items.count, job.items.bins
+        self.keyed = job.cells is None
+        self.capacity = storage.capacity if isinstance(storage, Slots) else 0
+        self.nbytes = 0  # all lies in the room
+        self._sorted: SortedCells | None = storage if isinstance(storage, SortedCells) else None
+        self.cloud: Cloud | None = None
+        if job.queries and job.cells is not None:
+            self._sorted = self._queried()
+            self.cloud = Cloud(
+                job.backend, job.cells, self.count, self._sorted.records, self._sorted.start, self._sorted.ends,
+                job.room("turns", (self.count,), U64), job.status, job.extents, job.extent_axes,
+            )  # fmt: skip
+
+    def _queried(self) -> SortedCells:
+        job = self.job
+        if not isinstance(self.storage, TightLists):
+            return with_records(job, ordered(job, self.storage))
+        # The lists hold a particle several times; queries other than for overlaps want it once, by its centre.
+        assert job.cells is not None
+        again = job.room("status_of_centres", (STATUS_WORDS,), U64)
+        job.backend.clear(again)
+        start, rank = device.count_items(job.backend, job.items, again, job.room)
+        records = job.room("records", (self.count, 4), job.cells.dtype)
+        turns = job.room("turns", (self.count,), U64)
+        device.place_items(job.backend, job.items, again, start, rank, records=records, turns=turns)
+        return SortedCells(start, None, records=records)
+
+    def status(self) -> checks.GridStatus:
+        """Read what was wrong; waits for the device."""
+        words = self.backend.download(self.job.status[:STATUS_WORDS])
+        bad = [int(words[w]) for w in (NOT_FINITE, OUTSIDE, BAD_RADIUS)]
+        first = int(~words[FIRST]) if any(bad) else -1
+        fullest, cell = int(words[FULLEST] >> np.uint64(32)), int(words[FULLEST] & np.uint64(0xFFFFFFFF))
+        return checks.GridStatus(self.count, *bad, first, fullest, cell if fullest else -1)
+
+    def _order(self) -> SortedCells:
+        """Return the order of cells, made from the storage when it is first asked for."""
+        if self._sorted is None:
+            if isinstance(self.storage, TightLists):
+                raise RuntimeError("tight lists hold particles in no order; build with queries=True to have one.")
+            self._sorted = ordered(self.job, self.storage)
+        return self._sorted
+
+    def _held(self) -> int:
+        """Return how many particles take part; waits for the device."""
+        start = self._order().start
+        return int(self.backend.download(start[self.bins : self.bins + 1])[0])
+
+    def cell_start(self) -> Any:
+        return self._order().start[: self.bins + 1].view(I32)
+
+    def order(self) -> Any:
+        found, job = self._order(), self.job
+        order = found.order
+        if order is None:
+            order = job.room("public_order", (self.count,), I32)
+            read = job.kernel("grid/convert.c", "order_of_records", LINKS=1)
+            read(max(self.count, 1), found.records, order, self.count)
+        return order[: self._held()].view(I32)
+
+    def rank(self) -> Any:
+        order, job = self.order(), self.job
+        rank = job.room("public_rank", (self.count,), I32)
+        job.kernel("grid/convert.c", "no_ranks", LINKS=1)(max(self.count, 1), rank, self.count)
+        held = int(order.shape[0])
+        job.kernel("grid/convert.c", "ranks_of_order", LINKS=1)(max(held, 1), order, rank, held)
+        return rank[: self.count]
+
+    def positions(self) -> Any:
+        if self.cloud is None:
+            raise RuntimeError("this grid keeps no positions: they need build, not build_keys, and queries=True.")
+        return self.cloud.records[: self._held(), 3 - self.problem.ndim : 3]
+
+    def public_storage(self) -> tuple[Any, ...]:
+        """Return the storage with heads and counts without what lies before them."""
+        first, *rest = self.storage
+        if isinstance(self.storage, (Slots, LinkedLists, PackedLists)):
+            first = first.view(np.uint32)[2 * STATUS_WORDS : 2 * STATUS_WORDS + self.bins]
+        return (first, *rest)
+
+
+def build_arrays(
+    grid: Construction, backend: Backend, kind: Kind, given: Any, x: Coordinates | None, radii: Any, buckets: int,
+    dtype: Any, check: bool,
+) -> Any:  # fmt: skip
+    """Build a grid; raise, with the grid as it was, if ``check`` and anything is wrong."""
+    if backend.name == "cpu":
+        from particlemesh.grid.cpu.build import build_arrays as build_on_cpu
+
+        return build_on_cpu(grid, kind, given, x, radii, buckets, dtype, check)
+    rooms = grid.rooms(backend)
+    room: Room = rooms[1 if check else 0]
+    upload, cells = grid.uploads, None
+    extents, extent_axes = None, 0
+    if x is None:
+        items = array_keys(_keys(kind, given, backend, upload), int(given.shape[0]), buckets)
+    else:
+        if radii is not None:
+            extents, extent_axes = _extents(radii, kind, backend, room, x.count, grid.box.ndim, dtype, upload)
+        cells = grid.geometry(dtype)
+        items = cells.keys(x, extents, extent_axes)
+    problem = grid.problem(items.count, backend, dtype, extent_axes, x is None, items.bins)
+    builder = grid.builder(problem)
+    while True:
+        job = Job(backend, items, cells, room, problem.queries, extents, extent_axes, check)
+        built = Build(job, builder, problem, builder.build(job))
+        if not check:
+            return built
+        status = built.status()
+        if status.bad:
+            raise checks.bad_particles(status, given, radii, None if x is None else grid.box)
+        if status.fullest:
+            if builder.make_room(status.fullest):
+                continue
+            raise checks.overflow(status, built.capacity)
+        rooms.reverse()  # the room that was spare holds the grid now
+        return built
+
+
+def _keys(kind: Kind, given: Any, backend: Backend, upload: bool) -> Any:
+    native = operands.to_backend(kind, given, backend, "keys", upload=upload)
+    if native.dtype == np.uint64:
+        raise TypeError("keys have dtype uint64; int32 or int64 are needed.")
+    wanted = np.dtype(np.int32 if native.dtype.itemsize < 4 or native.dtype == np.int32 else np.int64)
+    if native.dtype != wanted:
+        return native.astype(wanted)
+    if not native.flags.c_contiguous or getattr(native, "offset", 0):
+        dense = backend.empty(native.shape, wanted)
+        backend.copy(dense, native)
+        return dense
+    return native
+
+
+def _extents(
+    radii: Any, kind: Kind, backend: Backend, room: Room, count: int, ndim: int, dtype: np.dtype, upload: bool
+) -> tuple[Any, int]:
+    """Return the grid's own copy of radii (N,) or of half edges (N, 3), missing axes first."""
+    if np.isscalar(radii) or (kind_of(radii) is not None and not radii.shape):
+        value = checks.radius(radii)
+        return room.constant("one_radius", count, value, dtype), 1
+    own, array = operands.adopt(radii, "radii")
+    axes = checks.radii_shape(tuple(array.shape), count, ndim)
+    native = operands.to_backend(own, array, backend, "radii", upload=upload or own.home != kind.home)
+    checks.narrow_enough(native.dtype, dtype, listed=array is not radii)
+    if native.dtype != dtype:
+        native = native.astype(dtype)
+    if axes == 1:
+        extents = room("radii", (count,), dtype)
+        if count:
+            backend.copy(extents[:count], native.reshape(count))
+        return extents, 1
+    extents = room("half_edges", (count, 3), dtype)
+    if axes < 3:
+        backend.clear(extents)
+    if count:
+        backend.copy(extents[:count, 3 - axes :], native)
+    return extents, 3

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of what users give a grid, and the words of their errors."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from particlemesh import checks
+from particlemesh.box import Box
+
+MOST = 2**31 - 1  # particles, and cells
+
+
+class GridStatus(NamedTuple):
+    """What the last build found.
+
+    Attributes
+    ----------
+    count : int
+        Particles that came.
+    not_finite, outside, bad_radius : int
+        Particles with a NaN or an infinity; outside an open axis, 2**20 boxes away along a periodic one, or
+        with a key past the last; with a radius that is negative, not finite, or wider than a tight cell.
+        All of them are left out.
+    first_bad : int
+        Index of the first such particle, -1 if there is none.
+    fullest : int
+        Particles of the fullest cell, where one has more than there is room for; else 0.
+    cell : int
+        That cell, -1 if there is none.
+    """
+
+    count: int  # type: ignore[assignment]  # a tuple's method of that name is not missed
+    not_finite: int = 0
+    outside: int = 0
+    bad_radius: int = 0
+    first_bad: int = -1
+    fullest: int = 0
+    cell: int = -1
+
+    @property
+    def bad(self) -> int:
+        """Particles left out."""
+        return self.not_finite + self.outside + self.bad_radius
+
+
+def box_of(box: Any, periodic: Any) -> Box:
+    """Return the box, made of lengths or a matrix if need be."""
+    if isinstance(box, Box):
+        checks.told_once(periodic=periodic)
+        return box
+    return Box(box, periodic=True if periodic is None else periodic)
+
+
+def cells_along(box: Box, cell_size: Any, shape: Any) -> tuple[int, ...]:
+    """Return the cells along each axis, from their least thickness or told outright."""
+    if (cell_size is None) == (shape is None):
+        raise ValueError("give either cell_size, the least thickness of a cell, or shape, the cells along each axis.")
+    if shape is not None:
+        cells = checks.mesh_shape(shape)
+        if len(cells) != box.ndim:
+            raise ValueError(f"shape {cells} is for {len(cells)} axes; the box has {box.ndim}.")
+    else:
+        sizes = checks.per_axis(cell_size, box.ndim, "cell_size")
+        if min(sizes) <= 0:
+            raise ValueError(f"cell_size is {cell_size!r}; it must be positive.")
+        thickness = 1 / np.linalg.norm(box.inverse, axis=1)  # of the box, across the faces of each axis
+        # A quotient that is a whole number but for rounding is one: a box of 0.3 holds three cells of 0.1.
+        fitting = [int(min(t / s * (1 + 1e-12), 2.0**40)) for t, s in zip(thickness, sizes, strict=True)]
+        cells = tuple(max(1, n) for n in fitting)
+    if math.prod(cells) > MOST:
+        most = MOST ** (1 / box.ndim)
+        raise ValueError(
+            f"{' x '.join(map(str, cells))} = {math.prod(cells):,} cells; fewer than 2**31 are possible "
+            f"(some {most:.0f} an axis): give larger cells."
+        )
+    return cells
+
+
+def few_enough(count: int, what: str) -> None:
+    """Check that particles can be counted with 31 bits."""
+    if count > MOST:
+        raise ValueError(f"{count:,} {what}; a grid takes fewer than 2**31: cut them into several grids.")
+
+
+def options_of(name: str, method: type, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a builder, checked by name."""
+    for option in given:
+        if option not in method.options:  # type: ignore[attr-defined]  # a Builder
+            allowed = ", ".join(method.options) or "none"  # type: ignore[attr-defined]
+            raise TypeError(f"{option!r} is no option of method {name!r}; it has: {allowed}.")
+    return given
+
+
+def radius(value: Any) -> float:
+    """Return one radius for all."""
+    number = float(value)
+    if not (0 <= number < math.inf):
+        raise ValueError(f"radius is {value!r}; a finite number of at least zero is needed.")
+    return number
+
+
+def narrow_enough(came: np.dtype, dtype: np.dtype, *, listed: bool) -> None:
+    """Check that radii lose nothing in the type of the positions; numbers of a list have no type of their own."""
+    if came.kind not in "iuf":
+        raise TypeError(f"radii have dtype {came}; real numbers are needed.")
+    if came.kind == "f" and came.itemsize > dtype.itemsize and not listed:
+        raise TypeError(f"radii have dtype {came}, the positions {dtype}: convert one of them yourself.")
+
+
+def radii_shape(shape: tuple[int, ...], count: int, ndim: int) -> int:
+    """Return how many extents a particle has, 1 or d, by the shape of an array of them."""
+    if shape == (count,):
+        return 1
+    if shape == (count, ndim):
+        return ndim
+    raise ValueError(
+        f"radii has shape {shape}; give one number, ({count},) for spheres, or ({count}, {ndim}) for half the edges of "
+        "boxes."
+    )
+
+
+def bad_particles(
+    status: GridStatus, positions: Any, radii: Any, box: Box | None, *, taken: bool = False
+) -> ValueError:
+    """Return the error for particles that cannot be in any cell; the first is named."""
+    first, where = status.first_bad, ""
+    with contextlib.suppress(Exception):
+        point = [x[first] for x in positions] if isinstance(positions, tuple) else np.atleast_1d(positions[first])
+        where = f" at ({', '.join(f'{float(x):.17g}' for x in point)})"
+        if radii is not None and not np.isscalar(radii):
+            where += f" with radius {radii[first]}"
+    found = [
+        f"{n} {what}"
+        for n, what in (
+            (status.not_finite, "not finite"),
+            (status.outside, "outside the box or its cells"),
+            (status.bad_radius, "with a radius that is negative, not finite, or more than half a cell of a tight grid"),
+        )
+        if n
+    ]
+    if box is None:
+        allowed = "keys below the number of buckets; negative ones take no part"
+    else:
+        allowed = "finite positions, at most 2**20 boxes away along periodic axes"
+        spans = [a for a in range(box.ndim) if not box.periodic[a]]
+        if spans and box.orthorhombic:
+            low, high = box.origin, box.origin + box.lengths
+            allowed += f", and within {', '.join(f'axis {a}: [{low[a]:g}, {high[a]:g}]' for a in spans)}"
+        elif spans:
+            allowed += f", and fractions within [0, 1] along lattice vectors {', '.join(map(str, spans))}"
+    then = "The grid is as it was; check=False leaves such particles out."
+    if taken:
+        then = "The grid has left them out and holds the others."
+    return ValueError(f"{' and '.join(found)} of {status.count} particles; the first is {first}{where}. "
+                      f"Allowed are {allowed}. {then}")  # fmt: skip
+
+
+def overflow(status: GridStatus, capacity: int, *, taken: bool = False) -> OverflowError:
+    """Return the error for a cell without the room."""
+    then = "some particles are in no cell" if taken else "the grid is as it was"
+    return OverflowError(
+        f"cell {status.cell} has {status.fullest} particles and room for {capacity}: give capacity={status.fullest} or "
+        f"more, grow=True, or another method; {then}."
+    )

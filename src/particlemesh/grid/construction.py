@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Everything of a grid but its queries: the box and its cells, builds, and what they leave."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from particlemesh import backends, operands, select
+from particlemesh import checks as common
+from particlemesh.arrays import Kind
+from particlemesh.backends.base import Backend
+from particlemesh.binning.keys import Cells, cells_in
+from particlemesh.grid import METHODS, checks
+from particlemesh.grid.build import build_arrays
+from particlemesh.grid.method import Builder, Problem, Room
+from particlemesh.grid.storage import Storage
+
+_METHODS: Any = METHODS  # as `select` sees them
+
+
+class Construction:
+    """A box cut into cells, and the particles in them: see :class:`particlemesh.UniformGrid`."""
+
+    def __init__(
+        self,
+        box: Any,
+        *,
+        cell_size: Any = None,
+        shape: Any = None,
+        periodic: Any = None,
+        levels: int = 1,
+        method: str = "auto",
+        deterministic: bool = False,
+        queries: bool = True,
+        dtype: Any = None,
+        backend: str | None = None,
+        threads: int | None = None,
+        **options: Any,
+    ) -> None:
+        self.box = checks.box_of(box, periodic)
+        self.shape = checks.cells_along(self.box, cell_size, shape)
+        self.levels = common.integer(levels, "levels", 1, 16)
+        self.cells = cells_in(self.shape, self.levels)
+        checks.few_enough(self.cells, "cells")
+        # What level 0 is for: no wider than its cells, across their faces.
+        thickness = 1 / np.linalg.norm(self.box.inverse, axis=1) / np.array(self.shape)
+        self._edge = float(thickness.min())
+        common.method_name(method, METHODS, "method")
+        self._wanted = method
+        named = [m for m in METHODS if m.name == method]
+        if options and not named:
+            raise TypeError(f"options {', '.join(options)} are those of one method: name it, method=...")
+        self._options = checks.options_of(method, named[0], options) if named else {}
+        if named:
+            named[0](**self._options)  # an option that is not allowed is an error now
+        self.deterministic, self.queries = bool(deterministic), bool(queries)
+        self.threads = None if threads is None else common.integer(threads, "threads", 1, 4096)
+        self.dtype: Any = None if dtype is None else common.real_type(dtype)
+        self._named = backend
+        self.backend: Any = None if backend is None else backends.current(backend)
+        self._kind: Kind | None = None
+        self._builder: Builder | None = None
+        self._built: Any = None  # of a GPU or of the CPU
+        self._rooms: list[Any] = []  # of the current build, and of the next one that may fail
+        self._token: Any = None
+        self._capacity = 0
+        self._closed = False
+
+    # ---- lifetime -------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A recipe, never handles: the copy starts without particles.
+        options = dict(
+            shape=self.shape, levels=self.levels, method=self._wanted, deterministic=self.deterministic,
+            queries=self.queries, dtype=None if self.dtype is None else self.dtype.name, backend=self._named,
+            threads=self.threads, **self._options,
+        )  # fmt: skip
+        return _rebuild, (type(self), self.box, options)
+
+    def __repr__(self) -> str:
+        cells = " x ".join(map(str, self.shape)) + (f" on {self.levels} levels" if self.levels > 1 else "")
+        held = "empty" if self._built is None else f"{self._built.count:,} particles by {self._built.method.name!r}"
+        return f"<UniformGrid of {cells} cells, {held}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the grid's memory; using it afterwards is a RuntimeError. May be called twice."""
+        self._closed = True
+        self._built = self._builder = None
+        self._rooms.clear()
+
+    def _open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this grid is closed; make a new one.")
+
+    def _ready(self) -> Any:
+        self._open()
+        if self._built is None:
+            raise RuntimeError("this grid has no particles yet: call build first.")
+        return self._built
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory the grid holds."""
+        built = 0 if self._built is None else self._built.nbytes
+        return built + sum(room.nbytes for room in self._rooms)
+
+    # ---- building -------------------------------------------------------------------------------------
+
+    def reserve(self, count: int, *, radii: int = 0) -> None:
+        """Allocate for up to ``count`` particles, so that builds with ``check=False`` allocate nothing.
+
+        The grid must know where it runs and in which type: name ``backend`` and ``dtype``, or build once before.
+
+        Parameters
+        ----------
+        count : int
+            Particles.
+        radii : int
+            0: they come without radii; 1: with one each; d: with half the edges of boxes.
+
+        Raises
+        ------
+        ValueError
+            If backend or dtype are not known yet.
+
+        Examples
+        --------
+        >>> import particlemesh as pm
+        >>> grid = pm.UniformGrid((1.0, 1.0, 1.0), shape=(8, 8, 8), backend="cpu", dtype="float64")
+        >>> grid.reserve(1000)
+        """
+        self._open()
+        count = common.integer(count, "count", 0, checks.MOST)
+        if self.backend is None or self.dtype is None:
+            raise ValueError("reserve needs to know where and in which type: give UniformGrid backend= and dtype=.")
+        if radii not in (0, 1, self.box.ndim):
+            raise ValueError(f"radii is {radii!r}; 0, 1 or {self.box.ndim} numbers of each particle are possible.")
+        if self.backend.name == "cpu":
+            self._capacity = count
+            return
+        # A build of as many particles, all in the middle, asks for all the memory that any build takes.
+        with self.backend.scope():
+            middle = self.box.origin + 0.5 * self.box.matrix.sum(axis=0)
+            x = self.backend.upload(np.tile(middle.astype(self.dtype), (count, 1)))
+            sizes = None if not radii else self.backend.upload(np.zeros((count, radii), self.dtype))
+            sizes = sizes.reshape(-1) if radii == 1 and sizes is not None else sizes
+            had, status = self._built, None
+            self._build(x, sizes, check=False, warm=True)
+            self._built = had if had is not None else status
+            self._capacity = count
+
+    def build(self, positions: Any, radii: Any = None, *, check: bool = True) -> Self:
+        """Put particles into cells; what the grid held before is gone.
+
+        Parameters
+        ----------
+        positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
+            Positions in the user's length unit; any strides; never modified. Periodic axes fold what is at most
+            2**20 boxes away; an open axis takes ``[origin, origin + length]``, both ends included.
+        radii : None, number, array (N,) or (N, d)
+            Radii of spheres, or half the edges of boxes along the Cartesian axes. They choose the level, and are
+            what :meth:`overlaps` compares.
+        check : bool
+            If False, never wait and, after :meth:`reserve`, never allocate: bad particles are left out and
+            recorded in :attr:`status`, which :meth:`check` raises.
+
+        Returns
+        -------
+        UniformGrid
+            This grid.
+
+        Raises
+        ------
+        ValueError
+            If a position is not finite or outside an open axis, or a radius is not a finite number of at least
+            zero; the first one is named. The grid is as it was.
+        OverflowError
+            If a cell of method ``fixed`` has not the room; the capacity that it takes is named.
+        particlemesh.MethodNotSuitable
+            If the builder asked for cannot serve; the message says why.
+        """
+        self._open()
+        return self._build(positions, radii, check=check)
+
+    def build_keys(self, keys: Any, n: int, *, check: bool = True) -> Self:
+        """Put items into ``n`` buckets by a number each, as in a hash table: no positions, no queries.
+
+        Parameters
+        ----------
+        keys : array (N,) of int32 or int64
+            The bucket of each item; negative ones take no part.
+        n : int
+            Buckets.
+        check : bool
+            As for :meth:`build`.
+
+        Returns
+        -------
+        UniformGrid
+            This grid; ``cell_start``, ``order``, ``rank`` and ``storage`` are of the buckets.
+
+        Raises
+        ------
+        ValueError
+            If a key is ``n`` or more; the first one is named.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> grid = pm.UniformGrid(1.0, shape=1).build_keys(np.array([3, 0, 3, -1]), 4)
+        >>> grid.cell_start, grid.order
+        (array([0, 1, 1, 1, 3], dtype=int32), array([1, 0, 2], dtype=int32))
+        """
+        self._open()
+        n = common.integer(n, "n", 1, checks.MOST)
+        kind, array = operands.adopt(keys, "keys")
+        if kind.dtype(array).kind not in "iu" or len(array.shape) != 1:
+            raise TypeError(
+                f"keys have dtype {kind.dtype(array)} and shape {tuple(array.shape)}; integers (N,) are needed."
+            )
+        backend = self.backend or kind.backend(array)
+        return self._run(kind, backend, array, None, None, n, check, warm=False)
+
+    def _build(self, positions: Any, radii: Any, *, check: bool, warm: bool = False) -> Self:
+        kind, backend, x = operands.coordinates(
+            positions, self.box.ndim, self.backend, upload=self.uploads, least=self.dtype
+        )
+        if self.dtype is not None and x.dtype != self.dtype:
+            raise TypeError(
+                f"positions have dtype {x.dtype}, more than this grid's {self.dtype.name} holds: use "
+                "UniformGrid(..., dtype='float64') or convert them yourself."
+            )
+        return self._run(kind, backend, positions, x, radii, 0, check, warm)
+
+    def _run(
+        self, kind: Kind, backend: Backend, given: Any, x: Any, radii: Any, buckets: int, check: bool, warm: bool
+    ) -> Self:
+        first = given[0] if isinstance(given, tuple) else given
+        count = int(first.shape[0]) if x is None else x.count
+        checks.few_enough(count, "particles")
+        if self._capacity and not check and not warm and count > self._capacity:
+            raise ValueError(f"{count} particles, but room is reserved for {self._capacity}: reserve({count}) first.")
+        arrays = () if x is None else x.arrays
+        with kind.scope(first), backend.scope(*arrays):
+            token = backend.follow(self._token)
+            dtype = None if x is None else x.dtype
+            self._built = build_arrays(self, backend, kind, given, x, radii, buckets, dtype, check)
+            self.backend, self._kind, self._token = backend, self._kind if warm else kind, token
+            backend.mark(*arrays)
+        return self
+
+    @property
+    def uploads(self) -> bool:
+        """Whether host arrays are copied to the backend, which the user named."""
+        return self._named is not None
+
+    def rooms(self, backend: Backend) -> list[Room]:
+        """Return the memory of the current build and that of the next one, which may fail."""
+        if not self._rooms or self._rooms[0].backend is not backend:
+            self._rooms = [Room(backend), Room(backend)]
+        return self._rooms
+
+    def problem(self, count: int, backend: Backend, dtype: Any, extents: int, keyed: bool, cells: int) -> Problem:
+        """Return what builders are asked about."""
+        return Problem(
+            backend, cells, 0 if keyed else self.box.ndim, count, np.dtype(np.float32) if dtype is None else dtype,
+            self.queries and not keyed, self.deterministic, extents, self.levels, self._options,
+        )  # fmt: skip
+
+    def builder(self, problem: Problem) -> Builder:
+        """Return the builder that serves ``problem``: the one before, if it is still the one to take."""
+        chosen: Any = select.choose(_METHODS, problem, self._wanted)  # type: ignore[arg-type]  # asked the same way
+        if type(self._builder) is not chosen:
+            self._builder = chosen(**self._options)
+        return self._builder  # type: ignore[return-value]  # just made
+
+    def geometry(self, dtype: np.dtype) -> Cells:
+        """Return the cells for positions of one type."""
+        return Cells(self.box, self.shape, self.levels, self._edge, dtype)
+
+    # ---- what a build left ----------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """Particles that came, those left out included."""
+        return 0 if self._built is None else self._built.count
+
+    @property
+    def status(self) -> checks.GridStatus:
+        """What the last build found wrong; waits for the device."""
+        built = self._ready()
+        with built.backend.scope():
+            return built.status()
+
+    def check(self) -> None:
+        """Raise what the last build with ``check=False`` found wrong; waits for the device."""
+        built, status = self._ready(), self.status
+        if status.bad:
+            raise checks.bad_particles(status, None, None, None if built.keyed else self.box, taken=True)
+        if status.fullest:
+            raise checks.overflow(status, built.capacity, taken=True)
+
+    @property
+    def storage(self) -> Storage:
+        """What the builder left, arrays included: see ``particlemesh.grid.storage``."""
+        built = self._ready()
+        return type(built.storage)(*(self._out(x) for x in built.public_storage()))
+
+    @property
+    def cell_start(self) -> Any:
+        """Where each cell starts in the order of cells, (cells + 1,) int32; the last number is how many there are.
+
+        With Morton order this is the start of each cell where it has particles, and ``storage.ends`` its end.
+        """
+        return self._out(self._ready().cell_start())
+
+    @property
+    def order(self) -> Any:
+        """The particle at each place of the order of cells, (n,) int32; those left out are missing."""
+        return self._out(self._ready().order())
+
+    @property
+    def rank(self) -> Any:
+        """The place of each particle in the order of cells, (N,) int32; -1 for one that was left out."""
+        return self._out(self._ready().rank())
+
+    @property
+    def positions(self) -> Any:
+        """Positions in the order of cells, (n, d), folded into the box; needs ``queries=True``."""
+        return self._out(self._ready().positions())
+
+    def _out(self, array: Any) -> Any:
+        """Return a native array as the user's kind."""
+        if array is None or isinstance(array, (int, tuple)) or self._kind is None:
+            return array
+        if self._kind.home == self.backend.name:
+            return self._kind.wrap(array)
+        return self._kind.wrap(self.backend.download(array))
+
+    def explain(self) -> str:
+        """Return each builder's estimate, or why it declines; the chosen one is starred.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> grid = pm.UniformGrid((1.0, 1.0), shape=(8, 8)).build(np.random.default_rng(1).random((100, 2)))
+        >>> print(grid.explain())  # doctest: +ELLIPSIS
+        grid ...
+        """
+        built = self._ready()
+        chosen: Any = type(built.method)
+        return select.table("grid", _METHODS, built.problem, chosen, ("build", "for queries"))
+
+
+def _rebuild(kind: type[Construction], box: Any, options: dict[str, Any]) -> Construction:
+    return kind(box, **options)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Linked lists whose links lie beside the positions: one read of four reals gets both."""
+
+from __future__ import annotations
+
+from particlemesh.grid.linked_list_loose import LinkedListLoose
+from particlemesh.grid.method import CpuJob, Job, Problem
+from particlemesh.grid.storage import PackedLists
+
+
+class LinkedListPacked(LinkedListLoose):
+    """As ``linked_list_loose``, with the index of the next particle as the fourth number beside the position."""
+
+    name = "linked_list_packed"
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        return "needs positions to lay the links beside" if not problem.ndim else super().declines(problem)
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        return 4 * problem.count * problem.dtype.itemsize + 4 * problem.cells
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        build, queries = super().cost(problem)
+        return build + (0.3e-11 if problem.gpu else 2e-9) * problem.count, queries
+
+    def build(self, job: Job) -> PackedLists:  # type: ignore[override]  # other lists
+        items = job.items
+        work = job.work()
+        assert job.cells is not None
+        nodes = job.room("nodes", (items.count, 4), job.cells.dtype)
+        if items.count:
+            insert = job.kernel("grid/linked_list_packed.c", self.name)
+            insert(items.count, *items.arrays, work, nodes, items.count, items.bins, *items.records)
+        return PackedLists(work, nodes)
+
+    def build_cpu(self, job: CpuJob) -> PackedLists:  # type: ignore[override]  # other lists
+        from particlemesh.grid.cpu.builders import linked_list_packed
+
+        assert job.folded is not None
+        return PackedLists(*linked_list_packed(job.keys, job.folded, job.bins, job.threads))

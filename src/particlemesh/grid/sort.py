@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sort the particles by the number of their cell, then find where each cell begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from particlemesh import checks
+from particlemesh.binning import radix
+from particlemesh.grid.method import U32, Builder, CpuJob, Job, Problem
+from particlemesh.grid.storage import SortedCells
+
+
+def curve_bits(shape: tuple[int, ...]) -> int:
+    """Return the bits of a place along the Morton curve through a grid."""
+    return sum((n - 1).bit_length() for n in shape)
+
+
+class Sort(Builder):
+    """A stable radix sort of cell numbers, on as many bits as they have; particles of a cell keep their order.
+
+    Option: ``curve``, the order of the cells: ``"linear"``, or ``"morton"``, which keeps cells that are near each
+    other in space near each other in memory.
+    """
+
+    name = "sort"
+    cite = "green2008"
+    options = {"curve": "linear"}  # noqa: RUF012 - never written
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        checks.one_of(self.chosen["curve"], "curve", ("linear", "morton"))
+        self.morton = self.chosen["curve"] == "morton"
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        if problem.options.get("curve") != "morton":
+            return None
+        if not problem.ndim:
+            return "keys lie along no curve"
+        return "one Morton curve goes through one level" if problem.levels > 1 else None
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        records = 4 * problem.dtype.itemsize + 8 if problem.queries and problem.ndim else 4
+        return problem.count * (16 + records) + 8 * problem.cells
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        if not problem.gpu:
+            return 20e-9 * problem.count + 1e-9 * problem.cells, 4e-9 * problem.count
+        return 30e-6 + 3.5e-11 * problem.count + 4e-12 * problem.cells, 3e-11 * problem.count
+
+    def build(self, job: Job) -> SortedCells:
+        backend, items, room = job.backend, job.items, job.room
+        count, bins = items.count, items.bins
+        status = job.clear_status()
+        bits = curve_bits(job.cells.shape) if self.morton and job.cells is not None else (bins - 1).bit_length()
+        last = 1 << bits if self.morton else bins  # the key of particles that take no part
+        bits = bits if job.checked else last.bit_length()
+        curve = {"CURVE_IS_MORTON": int(self.morton)}
+        keys = room("keys", (count,), U32)
+        if count:
+            job.kernel("grid/sort.c", "sort_keys", **curve)(
+                count, *items.arrays, status, keys, count, bins, last, *items.records
+            )
+        keys, order = radix.sort(backend, keys, count, bits, room)
+        start = room("start", (bins + 1,), U32)
+        if not self.morton:
+            job.kernel("grid/sort.c", "cell_starts", **curve)(-(-bins // 8), keys, start, count, bins)
+            return SortedCells(start, order)
+        ends = room("ends", (bins,), U32)
+        backend.clear(start)
+        backend.clear(ends)
+        if count:
+            bounds = job.kernel("grid/sort.c", "cell_bounds", **curve)
+            bounds(count, keys, start, ends, count, bins, last, items.records[-1])
+        return SortedCells(start, order, ends)
+
+    def build_cpu(self, job: CpuJob) -> SortedCells:
+        from particlemesh.grid.cpu.builders import sort
+
+        shape = (1, 1, job.bins) if job.cells is None or not self.morton else job.cells.shape
+        found = sort(job.keys, shape, job.bins, self.chosen["curve"])
+        return SortedCells(np.asarray(found.start), found.order, found.end)
