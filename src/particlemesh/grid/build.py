@@ -67,10 +67,10 @@ class Build:
     def status(self) -> checks.GridStatus:
         """Read what was wrong; waits for the device."""
         words = self.backend.download(self.job.status[:STATUS_WORDS])
-        bad = [int(words[w]) for w in (NOT_FINITE, OUTSIDE, BAD_RADIUS)]
-        first = int(~words[FIRST]) if any(bad) else -1
+        not_finite, outside, bad_radius = (int(words[w]) for w in (NOT_FINITE, OUTSIDE, BAD_RADIUS))
+        first = int(~words[FIRST]) if not_finite + outside + bad_radius else -1
         fullest, cell = int(words[FULLEST] >> np.uint64(32)), int(words[FULLEST] & np.uint64(0xFFFFFFFF))
-        return checks.GridStatus(self.count, *bad, first, fullest, cell if fullest else -1)
+        return checks.GridStatus(self.count, not_finite, outside, bad_radius, first, fullest, cell if fullest else -1)
 
     def _order(self) -> SortedCells:
         """Return the order of cells, made from the storage when it is first asked for."""
@@ -163,7 +163,7 @@ def _keys(kind: Kind, given: Any, backend: Backend, upload: bool) -> Any:
     wanted = np.dtype(np.int32 if native.dtype.itemsize < 4 or native.dtype == np.int32 else np.int64)
     if native.dtype != wanted:
         return native.astype(wanted)
-    if not native.flags.c_contiguous or getattr(native, "offset", 0):
+    if not native.flags.c_contiguous or int(getattr(native, "offset", 0)) > 0:
         dense = backend.empty(native.shape, wanted)
         backend.copy(dense, native)
         return dense

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -63,6 +64,7 @@ class Construction:
         self.backend: Any = None if backend is None else backends.current(backend)
         self._kind: Kind | None = None
         self._builder: Builder | None = None
+        self._problem: Problem | None = None  # that it was chosen for
         self._built: Any = None  # of a GPU or of the CPU
         self._rooms: list[Any] = []  # of the current build, and of the next one that may fail
         self._token: Any = None
@@ -277,10 +279,14 @@ class Construction:
         )  # fmt: skip
 
     def builder(self, problem: Problem) -> Builder:
-        """Return the builder that serves ``problem``: the one before, if it is still the one to take."""
+        """Return the builder that serves ``problem``: the one before, if nothing has changed by much."""
+        known, before = self._builder, self._problem
+        if known is not None and before is not None and before.count / 2 <= problem.count <= before.count * 2:
+            if replace(problem, count=before.count) == before:
+                return known
         chosen: Any = select.choose(_METHODS, problem, self._wanted)  # type: ignore[arg-type]  # asked the same way
-        if type(self._builder) is not chosen:
-            self._builder = chosen(**self._options)
+        self._builder = known if type(known) is chosen else chosen(**self._options)
+        self._problem = problem
         return self._builder  # type: ignore[return-value]  # just made
 
     def geometry(self, dtype: np.dtype) -> Cells:
