@@ -282,7 +282,7 @@ class Construction:
         """Return the builder that serves ``problem``: the one before, if nothing has changed by much."""
         known, before = self._builder, self._problem
         alike = before is not None and replace(problem, count=before.count) == before
-        if known is not None and alike and before.count / 2 <= problem.count <= before.count * 2:
+        if known is not None and before is not None and alike and before.count / 2 <= problem.count <= before.count * 2:
             return known
         chosen: Any = select.choose(_METHODS, problem, self._wanted)  # type: ignore[arg-type]  # asked the same way
         self._builder = known if type(known) is chosen else chosen(**self._options)
