@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Points that are asked about. They need not lie in the box: periodic axes fold them, open ones leave them outside.
+
+// Reads x and leaves the point's image in the box there, and its fractions in s; beyond the ends of an open axis they
+// are below 0 or above 1.
+DEVICE int point_of(PRIVATE coordinate* x, PRIVATE coordinate* s, GLOBAL const coordinate* x0,
+                    GLOBAL const coordinate* x1, GLOBAL const coordinate* x2, i64 i, PRIVATE const Strides* strides,
+                    PRIVATE const Geometry* geometry, PRIVATE const Frame* frame)
+{
+    coordinate turns[3];
+    const int bad = fractional(x, s, turns, x0, x1, x2, i, strides, geometry, frame);
+    if (bad == NOT_FINITE) return NOT_FINITE;
+    int folded = 0;
+    for (int a = 0; a < 3; a++) {
+        if (!(turns[a] < MOST_TURNS - 1 && turns[a] > 1 - MOST_TURNS)) return OUTSIDE;
+        folded |= turns[a] != 0;
+    }
+    if (folded) { // as particles are, to the same bits
+        fold(x, turns, geometry);
+        fractions(s, x, geometry);
+        for (int a = 0; a < 3; a++) turns[a] = frame->periodic[a] ? floor(s[a]) : (coordinate)0;
+        fold(x, turns, geometry);
+    }
+    fractions(s, x, geometry);
+    for (int a = 0; a < 3; a++)
+        if (!(s[a] == s[a])) return OUTSIDE; // so far out that numbers do not reach
+    return GOOD_ITEM;
+}
