@@ -59,7 +59,8 @@ DEVICE void replace_top(PRIVATE List* list, int length, coordinate r2, int index
     int at = 0;
     for (int child = 1; child < length; child = 2 * at + 1) {
         const int next = child + 1;
-        if (next < length && closer(list->r2[child], list->index[child], list->r2[next], list->index[next])) child = next;
+        if (next < length && closer(list->r2[child], list->index[child], list->r2[next], list->index[next]))
+            child = next;
         if (!closer(r2, index, list->r2[child], list->index[child])) break;
         list->r2[at] = list->r2[child], list->index[at] = list->index[child];
         at = child;
