@@ -5,6 +5,7 @@ Writes ``results/grid-build-DEVICE.csv``. float32 positions in a unit box with o
 of one whole build, reset included, captured and replayed; ``plain`` that of a call, back to back. Repeated inputs below
 about 50 MB stay in the second-level cache, as they do in a simulation's loop. ``ids`` is the builder's own storage
 (``queries=False``), ``records`` what queries read. The tight list gets particles as wide as a cell: 8 entries each.
+``-reset`` is the build less the memset that it begins with, timed alone; ``stable`` is ``deterministic=True``.
 Peers: CUB's and torch's sorts of keys that are ready, with their indices; published figures are marked so.
 
     python benchmarks/grid_build.py [--quick] [--only GROUP ...]
@@ -36,6 +37,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "fixed": {"fixed column": {"layout": "column"}, "fixed row": {"layout": "row"}},
     "sort": {"sort linear": {"curve": "linear"}, "sort morton": {"curve": "morton"}},
 }
+TIGHT, AUTO = "linked_list_tight", ("auto", "auto", {})
 MEASURED = "measured"
 # Insertions a second to reach on an H200, in units of 1e9, by (builder, storage, stable, cloud, cells, log2 N).
 TO_REACH = {
@@ -48,7 +50,7 @@ TO_REACH = {
     ("scan", "ids", 0, "uniform", 64, 14): 16384 / 8e3,
     ("scan", "records", 0, "uniform", 64, 20): 22,
     ("scan", "records", 0, "nearly sorted", 64, 22): 48,
-    ("scan", "records", 1, "uniform", 64, 20): 17,
+    ("auto", "records", 1, "uniform", 64, 20): 17,
 }
 
 
@@ -73,17 +75,20 @@ class Case:
         """Return the number of particles."""
         return 2**self.power
 
+    def __str__(self) -> str:
+        return f"{self.builder} {self.storage}, {self.cloud}, {self.cells}^{self.ndim} cells, N = {self.count:,}"
+
 
 def builders() -> list[tuple[str, str, dict[str, Any]]]:
-    """Return (label, method, options) of every builder that runs on CUDA."""
-    names = [m.name for m in METHODS if "cuda" in m.backends]
+    """Return (label, method, options) of every builder that runs on CUDA, and of the automatic choice."""
+    names = [*(m.name for m in METHODS if "cuda" in m.backends), "auto"]
     return [(label, name, how) for name in names for label, how in VARIANTS.get(name, {name: {}}).items()]
 
 
 def cases(quick: bool) -> Iterator[Case]:
     """Return all cases, those that share a cloud behind one another."""
     all_of_them = [Case("", *builder) for builder in builders()]
-    stable = [replace(c, stable=True) for c in all_of_them if c.builder in ("scan", "sort linear")]
+    stable = [replace(c, stable=True) for c in all_of_them if c.builder in ("sort linear", "auto")]
     with_records = [replace(c, storage="records") for c in all_of_them]
     stable_records = [replace(c, storage="records") for c in stable]
     for power in (14, 20) if quick else range(10, 25):
@@ -115,7 +120,7 @@ def positions(name: str, power: int, ndim: int, cells: int) -> Any:
 
 def reset_seconds(clock: Clock, case: Case, grid: Any) -> float:
     """Return the seconds of the memset that the build of a one-pass builder begins with, or NaN for others."""
-    counters = {"fixed": 4, "linked_list_loose": 4, "linked_list_tight": 4, "linked_list_packed": 4}
+    counters = {"fixed": 4, "linked_list_loose": 4, TIGHT: 4, "linked_list_packed": 4}
     if case.method not in counters:
         return NO_TIME
     room = cupy.empty(grid.cells * counters[case.method], np.uint8)
@@ -130,9 +135,8 @@ def measured(clock: Clock, case: Case) -> dict[str, Any]:
         pm.Box((1.0,) * case.ndim, periodic=False), shape=(case.cells,) * case.ndim, method=case.method,
         deterministic=case.stable, queries=case.storage == "records", **case.options,
     )  # fmt: skip
-    radii = (0.5 / case.cells,) if case.method == "linked_list_tight" else ()
-    grid.reserve(case.count)
-    grid.build(x, *radii)  # checked: capacities grow here, so that nothing is left out below
+    radii = (0.5 / case.cells,) if case.method == TIGHT else ()
+    grid.build(x, *radii)  # checked: all memory comes here, and capacities grow
     build = lambda: grid.build(x, *radii, check=False)  # noqa: E731
     graph = clock.graph_seconds(build)
     plain = clock.plain_seconds(build) if case.plain else NO_TIME
@@ -215,14 +219,18 @@ def main() -> None:
     wanted: Callable[[str], bool] = lambda group: not asked.only or group in asked.only  # noqa: E731
     device = cupy.cuda.Device()
     name = cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
-    cub, clock, rows = Cub(device.compute_capability), Clock(), []
+    cub, clock, rows, failed = Cub(device.compute_capability), Clock(), [], []
     chosen = [case for case in cases(asked.quick) if wanted(case.group)]
     print(f"{name}\n{HEAD}")
     for turn, case in enumerate(chosen, 1):
         try:
             line = measured(clock, case)
-        except (ValueError, NotImplementedError, MemoryError) as error:  # what a builder declines, in its words
-            print(f"  {case.builder}, {case.cloud}, {case.cells}^{case.ndim}, N = {case.count:,}: {error}"[:300])
+        except pm.MethodNotSuitable as reason:
+            print(f"  {case}: {reason}"[:300])
+            continue
+        except (ValueError, RuntimeError, MemoryError, OSError) as error:
+            failed.append(f"{case}: {type(error).__name__}: {error}"[:300])
+            print(f"  {failed[-1]}", flush=True)
             continue
         rows.append(line)
         show(f"{turn}/{len(chosen)}", case, line)
@@ -232,7 +240,7 @@ def main() -> None:
             show("peer", case, line)
     if wanted("repeat") and not asked.quick:
         print("\nRepeated builds of 1,048,576 uniform particles in which every particle had its first place, of 10:")
-        for builder, stable in [*((b, False) for b in builders()), (("scan", "scan", {}), True)]:
+        for builder, stable in [*((b, False) for b in builders() if b[0] not in ("auto", TIGHT)), (AUTO, True)]:
             alike = repeats_alike(builder, stable)
             case = Case("repeat", *builder, storage="records", stable=stable)
             rows.append({**row(case, NO_TIME, NO_TIME), "rate": alike})
@@ -249,7 +257,10 @@ def main() -> None:
             ))  # fmt: skip
             print(f"  {found['what']:38s}{found['hardware']:24s}{f'{count:,}' if count else '':>12s}{giga(rate):>7s}")
     report(rows)
+    slow_choices(rows)
     print(f"{write('grid-build', name, rows)}, {time.perf_counter() - begin:.0f} s")
+    if failed:
+        raise SystemExit("\n".join(["Failed:", *failed]))
 
 
 def report(rows: list[dict[str, Any]]) -> None:
@@ -264,6 +275,22 @@ def report(rows: list[dict[str, Any]]) -> None:
             print(f"  {row['builder']:18s} {row['storage']:8s}{'stable' if row['stable'] else '':7s}{row['cloud']:14s}"
                   f"{row['N']:10,d}  {rate:6.1f}  of {TO_REACH[key]:5.1f}  "
                   f"{'reached' if rate >= TO_REACH[key] else 'MISSED'}")  # fmt: skip
+
+
+def slow_choices(rows: list[dict[str, Any]]) -> None:
+    """Print where the automatic choice takes over 10 % longer than the best builder for the same storage."""
+    same: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["group"] in ("size", "cloud", "refined", "2-D"):
+            key = tuple(row[c] for c in ("group", "storage", "stable", "cloud", "ndim", "cells", "N"))
+            same.setdefault(key, []).append(row)
+    print("\nWhere the automatic choice takes over 10 % longer than the best")
+    for alike in same.values():
+        best = min(alike, key=lambda row: row["graph_s"])
+        for row in alike:
+            if row["builder"] == "auto" and row["graph_s"] > 1.1 * best["graph_s"]:
+                print(f"  {row['storage']:8s}{row['cloud']:14s}{row['cells']}^{row['ndim']} {row['N']:10,d}  "
+                      f"{micro(row['graph_s'])} us, {best['builder']} {micro(best['graph_s'])} us")  # fmt: skip
 
 
 if __name__ == "__main__":
