@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A function of two particles, which a grid sums over the neighbours of each particle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from particlemesh import checks
+
+MOST = 64  # results, and values: they live in a work-item's registers
+
+
+class PairFunction:
+    """A function of two particles, for ``UniformGrid.stream`` to sum over the neighbours of each.
+
+    It is written twice: in C for GPUs, in Python, compiled by Numba, for the CPU. Either may be left out where the
+    other one serves. Both see the same names:
+
+    ``r2``, ``d``
+        The squared distance, never beyond the radius, and the vector from particle ``i`` to the image of particle
+        ``j``: three numbers, those of axes that the box does not have first and zero.
+    ``i``, ``j``
+        Indices of the two particles, in the caller's order; equal for a particle and its own image.
+    ``a``, ``b``
+        What ``values`` holds for ``i`` and for ``j``.
+    ``p``
+        The parameters.
+    ``sum``
+        The results of particle ``i``, to be added to; nothing else is written.
+
+    Every neighbour comes once: each pair is seen from both ends, so that half the energy of a pair goes to each.
+    Particles in one place are neighbours with ``r2 == 0``.
+
+    Parameters
+    ----------
+    source : str or None
+        The body of a C function, in the dialect of the library's kernels: numbers are ``real``, which is ``float`` or
+        ``double`` as the positions are, so write ``(real)0.5``; indices are ``i64``; ``sqrt``, ``exp``, ``pow``,
+        ``floor`` and the like serve both. Braces and ``return`` are allowed, other functions are not.
+    function : callable or None
+        A Python function ``f(r2, d, i, j, a, b, p, sum)`` that Numba can compile, or has compiled, with arrays ``d``,
+        ``a``, ``b``, ``p`` and ``sum`` of the positions' type.
+    results : int
+        How many sums a particle has, 1 to 64.
+    values : int
+        How many values a particle brings along, 0 to 64.
+    parameters : array_like
+        Numbers that all pairs share, in C order. New ones compile nothing again.
+
+    Raises
+    ------
+    TypeError
+        If there is neither a source nor a function, or something is of the wrong type.
+    ValueError
+        If a count is out of range.
+
+    Examples
+    --------
+    Energy and force of each particle of a Lennard-Jones fluid, cut off at 2.5 diameters:
+
+    >>> import particlemesh as pm
+    >>> def lennard_jones(r2, d, i, j, a, b, p, sum):
+    ...     epsilon, sigma = p
+    ...     s6 = (sigma * sigma / r2) ** 3
+    ...     sum[0] += 2 * epsilon * (s6 * s6 - s6)  # half of the pair's energy
+    ...     pull = 24 * epsilon * (s6 - 2 * s6 * s6) / r2
+    ...     for axis in range(3):
+    ...         sum[1 + axis] += pull * d[axis]
+    >>> source = '''
+    ... real s2 = p[1] * p[1] / r2, s6 = s2 * s2 * s2;
+    ... sum[0] += 2 * p[0] * (s6 * s6 - s6);
+    ... real pull = 24 * p[0] * (s6 - 2 * s6 * s6) / r2;
+    ... for (int axis = 0; axis < 3; axis++) sum[1 + axis] += pull * d[axis];
+    ... '''
+    >>> fluid = PairFunction(source, lennard_jones, results=4, parameters=(1.0, 1.0))
+    >>> fluid
+    PairFunction of 0 values, 4 results, for CPU and GPU
+    """
+
+    def __init__(
+        self,
+        source: str | None,
+        function: Callable[..., Any] | None,
+        results: int,
+        values: int = 0,
+        parameters: Any = (),
+    ) -> None:
+        if source is None and function is None:
+            raise TypeError("a PairFunction needs source, C for GPUs, or function, Python for the CPU, or both.")
+        if source is not None and not isinstance(source, str):
+            raise TypeError(f"source is a {type(source).__name__}; give the body of a C function as a str, or None.")
+        if function is not None and not callable(function):
+            raise TypeError(f"function is a {type(function).__name__}; give a Python function, or None.")
+        self.source, self.function = source, function
+        self.results = checks.integer(results, "results", 1, MOST)
+        self.values = checks.integer(values, "values", 0, MOST)
+        given = checks.number_array(parameters, "parameters").ravel()
+        if given.dtype.kind not in "biuf":
+            raise TypeError(f"parameters have dtype {given.dtype}; real numbers are needed.")
+        self.parameters: tuple[float, ...] = tuple(given.astype(np.float64).tolist())
+        self._compiled: Any = None
+        self.uploaded: dict[Any, Any] = {}  # the parameters, by backend and type
+
+    def __repr__(self) -> str:
+        places = [name for name, there in (("CPU", self.function), ("GPU", self.source)) if there is not None]
+        return f"PairFunction of {self.values} values, {self.results} results, for {' and '.join(places)}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, self.function, self.results, self.values, self.parameters)
+
+    @property
+    def text(self) -> str:
+        """The body in C, for kernels.
+
+        Raises
+        ------
+        TypeError
+            If there is none.
+        """
+        if self.source is None:
+            raise TypeError(
+                "this PairFunction has a function for the CPU only, and the particles are on a GPU: give it source, "
+                "the body of a C function, too."
+            )
+        return self.source
+
+    @property
+    def compiled(self) -> Any:
+        """The function as Numba compiled it, for the CPU.
+
+        Raises
+        ------
+        TypeError
+            If there is none.
+        """
+        if self.function is None:
+            raise TypeError(
+                "this PairFunction has a source for GPUs only, and the particles are on the CPU: give it function, "
+                "a Python function f(r2, d, i, j, a, b, p, sum), too."
+            )
+        if self._compiled is None:
+            from numba import njit
+            from numba.core.dispatcher import Dispatcher
+
+            own = self.function
+            self._compiled = own if isinstance(own, Dispatcher) else njit(nogil=True, error_model="numpy")(own)
+        return self._compiled
+
+    def check_values(self, shape: tuple[int, ...] | None, count: int) -> None:
+        """Check the shape of what ``count`` particles bring along; None stands for no array.
+
+        Raises
+        ------
+        ValueError
+            If it is not what the function expects.
+        """
+        if self.values == 0 and shape is None:
+            return
+        allowed = [(count, self.values)] + ([(count,)] if self.values == 1 else [])
+        if self.values and shape is not None and tuple(shape) in allowed:
+            return
+        came = "no values came" if shape is None else f"values has shape {tuple(shape)}"
+        wanted = " or ".join(map(str, allowed)) if self.values else "no values"
+        raise ValueError(f"{came}; this PairFunction of {self.values} values takes {wanted} for {count} particles.")
