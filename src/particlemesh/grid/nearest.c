@@ -161,7 +161,7 @@ KERNEL nearest(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT s
 #if POINTS
 #define ITSELF 0
 #else
-#define ITSELF (q == p && !(turn[0] | turn[1] | turn[2]))
+#define ITSELF (q == p && !turned)
 #endif
 #define STRIP                                                                                                        \
     if (squared_gap(gap(s[0], c0, size[0], 0, &reach), gap(s[1], c1, size[1], 1, &reach), frame.orthorhombic)        \
@@ -170,7 +170,7 @@ KERNEL nearest(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT s
             const real4 other = READ_4(records + 4 * q);                                                             \
             coordinate d[3];                                                                                         \
             VECTOR(d, other, x, shift);                                                                              \
-            const coordinate r2 = d[0] * d[0] + d[1] * d[1] + d[2] * d[2];                                           \
+            const coordinate r2 = SQUARED(d);                                                                        \
             if (r2 <= BOUND && !ITSELF) insert(&list, r2, (int)INDEX_OF_REAL(other.w));                              \
         }
 #include "grid/strips.h"
