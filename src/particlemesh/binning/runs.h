@@ -14,11 +14,11 @@ typedef int index_t;
 
 DEVICE index_t rank_in_bin(WARP_PARAMETER warp, GLOBAL count_t* counts, i64 bin)
 {
-    const u32 low = (u32)bin;
-    int first = LANE == 0 || low != WARP_SHUFFLE_U32(warp, low, LANE - 1);
+    const u32 low = (u32)bin, low_before = WARP_SHUFFLE_U32(warp, low, LANE - 1);
+    int first = LANE == 0 || low != low_before;
 #if KEY_IS_64
-    const u32 high = (u32)(bin >> 32);
-    first = high != WARP_SHUFFLE_U32(warp, high, LANE - 1) || first;
+    const u32 high = (u32)(bin >> 32), high_before = WARP_SHUFFLE_U32(warp, high, LANE - 1);
+    first = first || high != high_before;
 #endif
     const u32 firsts = WARP_BALLOT(warp, first);
     const int leader = 31 - LEADING_ZEROS_U32(firsts & (0xffffffffu >> (31 - LANE)));
