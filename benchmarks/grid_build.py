@@ -209,6 +209,16 @@ def repeats_alike(builder: tuple[str, str, dict[str, Any]], stable: bool) -> int
     return alike
 
 
+def repeated() -> Iterator[dict[str, Any]]:
+    """Return rows that say how alike repeated builds are, in the column of rates."""
+    print("\nRepeated builds of 1,048,576 uniform particles in which every particle had its first place, of 10:")
+    for builder, stable in [*((b, False) for b in builders() if b[0] not in ("auto", TIGHT)), (AUTO, True)]:
+        alike = repeats_alike(builder, stable)
+        case = Case("repeat", *builder, storage="records", stable=stable)
+        print(f"  {builder[0]:20s}{'stable' if stable else '':8s}{alike}")
+        yield {**row(case, NO_TIME, NO_TIME), "rate": alike}
+
+
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -234,17 +244,14 @@ def main() -> None:
             continue
         rows.append(line)
         show(f"{turn}/{len(chosen)}", case, line)
-    if wanted("peer"):
-        for case, line in peers(clock, cub, asked.quick):
+    try:
+        for case, line in peers(clock, cub, asked.quick) if wanted("peer") else ():
             rows.append(line)
             show("peer", case, line)
-    if wanted("repeat") and not asked.quick:
-        print("\nRepeated builds of 1,048,576 uniform particles in which every particle had its first place, of 10:")
-        for builder, stable in [*((b, False) for b in builders() if b[0] not in ("auto", TIGHT)), (AUTO, True)]:
-            alike = repeats_alike(builder, stable)
-            case = Case("repeat", *builder, storage="records", stable=stable)
-            rows.append({**row(case, NO_TIME, NO_TIME), "rate": alike})
-            print(f"  {builder[0]:20s}{'stable' if stable else '':8s}{alike}")
+        if wanted("repeat") and not asked.quick:
+            rows += repeated()
+    except (RuntimeError, MemoryError, OSError) as error:  # what is measured already is written all the same
+        failed.append(f"peers or repeats: {type(error).__name__}: {error}"[:300])
     if wanted("published"):
         print("\nPublished, in units of 1e9 a second")
         for found in published("insertions"):
