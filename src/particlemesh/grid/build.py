@@ -141,7 +141,7 @@ def build_arrays(
     problem = grid.problem(items.count, backend, dtype, extent_axes, x is None, items.bins)
     builder = grid.builder(problem)
     while True:
-        job = Job(backend, items, cells, room, problem.queries, extents, extent_axes, check)
+        job = Job(backend, items, cells, room, problem.queries, extents, extent_axes, problem.deterministic, check)
         built = Build(job, builder, problem, builder.build(job))
         if not check:
             return built

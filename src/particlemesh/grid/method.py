@@ -87,6 +87,7 @@ class Job:
     queries: bool
     extents: Any = None
     extent_axes: int = 0
+    deterministic: bool = False
     checked: bool = False  # bad items are an error: nobody will look at what becomes of them
     status: Any = None  # the words of binning/cells.h come first in it
 
@@ -161,4 +162,4 @@ class Builder:
         return False
 
 
-ATOMICS_ORDER = "atomics leave the order within a cell to chance; 'sort' keeps it"
+ATOMICS_ORDER = "atomics leave the order within a cell to chance; 'scan' and 'sort' have one"

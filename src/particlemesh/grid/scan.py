@@ -4,22 +4,19 @@
 from __future__ import annotations
 
 from particlemesh.binning import device
-from particlemesh.grid.method import ATOMICS_ORDER, I32, U64, Builder, CpuJob, Job, Problem
+from particlemesh.binning.settle import settle_items
+from particlemesh.grid.method import I32, U64, Builder, CpuJob, Job, Problem
 from particlemesh.grid.storage import SortedCells
 
 
 class Scan(Builder):
     """Particles are counted, counts are summed, particles are placed; the count's atomic returns the rank.
 
-    On the CPU the order within a cell is that of the particles, on GPUs that of the atomics.
+    On GPUs the order within a cell is that of the atomics, unless ``deterministic`` asks for a further pass.
     """
 
     name = "scan"
     cite = "barbieri2013"
-
-    @classmethod
-    def declines(cls, problem: Problem) -> str | None:
-        return ATOMICS_ORDER if problem.deterministic and problem.gpu else None
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
@@ -30,20 +27,28 @@ class Scan(Builder):
     def cost(cls, problem: Problem) -> tuple[float, float]:
         if not problem.gpu:
             return 6e-9 * problem.count + 1e-9 * problem.cells, 4e-9 * problem.count
-        return 7e-6 + 3.0e-11 * problem.count + 5e-12 * problem.cells, 0.3e-11 * problem.count
+        settling = 2e-6 + 1.5e-11 * problem.count if problem.deterministic else 0.0
+        return 7e-6 + 3.0e-11 * problem.count + 5e-12 * problem.cells + settling, 0.3e-11 * problem.count
 
     def build(self, job: Job) -> SortedCells:
         backend, items, room = job.backend, job.items, job.room
         status = job.clear_status()
         start, rank = device.count_items(backend, items, status, room)
+        records = turns = order = None
         if job.queries and job.cells is not None:
             records = room("records", (items.count, 4), job.cells.dtype)
             turns = room("turns", (items.count,), U64)
-            device.place_items(backend, items, status, start, rank, records=records, turns=turns)
-            return SortedCells(start, None, records=records)
-        order = room("order", (items.count,), I32)
-        device.place_items(backend, items, status, start, rank, order=order)
-        return SortedCells(start, order)
+        else:
+            order = room("order", (items.count,), I32)
+        if job.deterministic:
+            scattered = room("scattered", (items.count,), I32)
+            device.place_items(backend, items, status, start, rank, order=scattered)
+            settle_items(
+                backend, items, status, start, rank, scattered, room, order=order, records=records, turns=turns
+            )
+        else:
+            device.place_items(backend, items, status, start, rank, order=order, records=records, turns=turns)
+        return SortedCells(start, order, records=records)
 
     def build_cpu(self, job: CpuJob) -> SortedCells:
         from particlemesh.binning.cpu import counting_sort
