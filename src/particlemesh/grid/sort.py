@@ -84,4 +84,5 @@ class Sort(Builder):
 
         shape = (1, 1, job.bins) if job.cells is None or not self.morton else job.cells.shape
         found = sort(job.keys, shape, job.bins, self.chosen["curve"])
-        return SortedCells(np.asarray(found.start), found.order, found.end)
+        start = found.start if found.end is None else np.append(found.start, len(found.order))
+        return SortedCells(start, found.order, found.end)
