@@ -12,6 +12,7 @@ import numpy as np
 from particlemesh import backends, checks, operands, select
 from particlemesh.arrays import Kind
 from particlemesh.backends.base import Backend, Record, allocate
+from particlemesh.backends.tapes import Tapes
 from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
 from particlemesh.mesh import Mesh
 from particlemesh.method import Method, Problem
@@ -24,8 +25,6 @@ METHODS: dict[str, tuple[type[Method], ...]] = {"spread": SPREAD_METHODS, "inter
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
-
-MOST_TAPES = 64  # a few kilobytes each
 
 
 class Configuration:
@@ -70,8 +69,8 @@ class Configuration:
         self._reserved = False  # methods stay, and with them what they have allocated
         self._prepared: set[str] = set()
         self._scratch: dict[str, Any] = {}
-        self._tapes: dict[Any, Any] = {}  # of calls for arrays that came before
-        self._token: Any = None  # the stream that last worked for this plan
+        self._tapes = Tapes()
+        self.token: Any = None  # the stream that last worked for this plan
         self._closed = False
         self.shared: dict[Any, Any] = {}  # orderings, kept for one configuration
         if self.dtype is not None:
@@ -201,7 +200,7 @@ class Configuration:
         first = positions[0] if isinstance(positions, tuple) else positions
         dtype = x.dtype if self.dtype is None else self.dtype
         with kind.scope(first), backend.scope(*x.arrays):
-            token = backend.follow(self._token)
+            token = backend.follow(self.token)
             room = self._room(backend, dtype, x.count, check)
             room.locate(backend, self.mesh, self.axes, x, self.threads)
             if check:
@@ -211,7 +210,7 @@ class Configuration:
             # Nothing can fail from here on: the new configuration takes the old one's place.
             if self.dtype is None:
                 self._bind(dtype)
-            self.backend, self._kind, self._token = backend, kind, token
+            self.backend, self._kind, self.token = backend, kind, token
             if not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2):
                 self._methods.clear()  # another method may be faster for so many
                 self._chosen_for = x.count
@@ -304,26 +303,8 @@ class Configuration:
         return f"; no scratch memory is needed to {' or '.join(names)}" if names else ""
 
     def _again(self, key: Any, call: Callable[[], Any], result: Any) -> Any:
-        """Make a call; from the second time for the same arrays on, play what the device got for it."""
-        if key is None:
-            return call()
-        backend = self.backend
-        tape = self._tapes.get(key)
-        if tape:
-            with backend.scope():
-                self._token = backend.follow(self._token)
-                tape.play(self._token.ptr)
-            return result
-        if key not in self._tapes:  # most arrays come once; a tape is made for those that come again
-            if len(self._tapes) > MOST_TAPES:
-                self._tapes.clear()
-            self._tapes[key] = None
-            return call()
-        with backend.taping() as tape:
-            returned = call()
-        if tape.complete and key in self._tapes:
-            self._tapes[key] = tape
-        return returned
+        """Make a call; from the third time for the same arrays on, play what the device got for it."""
+        return call() if key is None else self._tapes.again(self, key, call, result)
 
     def _open(self) -> None:
         if self._closed:

@@ -109,7 +109,7 @@ class Plan(Configuration):
         what = "vectors" if gradient else "values"
         came = operands.take(values, core, len(core), self.dtype, backend, what, upload=upload)
         with came.kind.scope(values), backend.scope(came.native, out):
-            self._token = backend.follow(self._token)
+            self.token = backend.follow(self.token)
             result = operands.give(
                 out, came, came.batch + self._shape, mesh.ndim, 3, backend, accumulate=accumulate, upload=upload
             )
@@ -170,7 +170,7 @@ class Plan(Configuration):
         outs = out if value and gradient else (out, out)
         came = operands.take(field, self._shape, 3, self.dtype, backend, "field", upload=upload)
         with came.kind.scope(field), backend.scope(came.native, *outs):
-            self._token = backend.follow(self._token)
+            self.token = backend.follow(self.token)
 
             def result(wanted: bool, out: Any, core: tuple[int, ...]) -> operands.Result | None:
                 if not wanted:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,7 +55,7 @@ class Cells:
     edge: float  # the widest item of level 0; each further level takes twice that
     dtype: np.dtype
 
-    @property
+    @functools.cached_property
     def count(self) -> int:
         """Cells of all levels."""
         return cells_in(self.shape, self.levels)
@@ -66,6 +67,10 @@ class Cells:
 
     def records(self) -> tuple[Record, ...]:
         """Return ``Geometry``, ``Frame`` and ``Cells``."""
+        return self._records
+
+    @functools.cached_property
+    def _records(self) -> tuple[Record, ...]:
         cells = Record(f"=4i{self.dtype.char}", *self.padded, self.levels, self.edge)
         return geometry_record(self.box, self.dtype), frame_record(self.box), cells
 

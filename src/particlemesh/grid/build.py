@@ -41,7 +41,8 @@ class Build:
         self.keyed = job.cells is None
         self.capacity = storage.capacity if isinstance(storage, Slots) else 0
         self.nbytes = 0  # all lies in the room
-        self._sorted: SortedCells | None = storage if isinstance(storage, SortedCells) else None
+        self._sorted: SortedCells | None = None
+        self.renew()
         self.cloud: Cloud | None = None
         if job.queries and job.cells is not None:
             self._sorted = self._queried()
@@ -49,6 +50,11 @@ class Build:
                 job.backend, job.cells, self.count, self._sorted.records, self._sorted.start, self._sorted.ends,
                 job.room("turns", (self.count,), U64), job.status, job.extents, job.extent_axes,
             )  # fmt: skip
+
+    def renew(self) -> None:
+        """Forget what was made for who asked: the same build has been made again."""
+        if not (self.job.queries and self._sorted):
+            self._sorted = self.storage if isinstance(self.storage, SortedCells) else None
 
     def _queried(self) -> SortedCells:
         job = self.job
@@ -153,6 +159,7 @@ def build_arrays(
                 continue
             raise checks.overflow(status, built.capacity)
         rooms.reverse()  # the room that was spare holds the grid now
+        grid.forget_tapes()
         return built
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +14,7 @@ from particlemesh import backends, operands, select
 from particlemesh import checks as common
 from particlemesh.arrays import Kind
 from particlemesh.backends.base import Backend
+from particlemesh.backends.tapes import Tapes
 from particlemesh.binning.keys import Cells, cells_in
 from particlemesh.grid import METHODS, checks
 from particlemesh.grid.build import build_arrays
@@ -67,7 +69,8 @@ class Construction:
         self._problem: Problem | None = None  # that it was chosen for
         self._built: Any = None  # of a GPU or of the CPU
         self._rooms: list[Any] = []  # of the current build, and of the next one that may fail
-        self._token: Any = None
+        self._tapes = Tapes()
+        self.token: Any = None  # the stream that last worked for this grid
         self._capacity = 0
         self._closed = False
 
@@ -98,6 +101,7 @@ class Construction:
         self._closed = True
         self._built = self._builder = None
         self._rooms.clear()
+        self._tapes.clear()
 
     def _open(self) -> None:
         if self._closed:
@@ -191,7 +195,14 @@ class Construction:
             If the builder asked for cannot serve; the message says why.
         """
         self._open()
-        return self._build(positions, radii, check=check)
+        if check or self.backend is None or not (radii is None or np.isscalar(radii)):
+            return self._build(positions, radii, check=check)
+        key = self.backend.signature(radii, positions)
+        if key is None:
+            return self._build(positions, radii, check=False)
+        self._tapes.again(self, key, lambda: self._build(positions, radii, check=False), self)
+        self._built.renew()
+        return self
 
     def build_keys(self, keys: Any, n: int, *, check: bool = True) -> Self:
         """Put items into ``n`` buckets by a number each, as in a hash table: no positions, no queries.
@@ -253,10 +264,10 @@ class Construction:
             raise ValueError(f"{count} particles, but room is reserved for {self._capacity}: reserve({count}) first.")
         arrays = () if x is None else x.arrays
         with kind.scope(first), backend.scope(*arrays):
-            token = backend.follow(self._token)
+            token = backend.follow(self.token)
             dtype = None if x is None else x.dtype
             self._built = build_arrays(self, backend, kind, given, x, radii, buckets, dtype, check)
-            self.backend, self._kind, self._token = backend, self._kind if warm else kind, token
+            self.backend, self._kind, self.token = backend, self._kind if warm else kind, token
             backend.mark(*arrays)
         return self
 
@@ -268,8 +279,12 @@ class Construction:
     def rooms(self, backend: Backend) -> list[Room]:
         """Return the memory of the current build and that of the next one, which may fail."""
         if not self._rooms or self._rooms[0].backend is not backend:
-            self._rooms = [Room(backend), Room(backend)]
+            self._rooms = [Room(backend, self._tapes), Room(backend, self._tapes)]
         return self._rooms
+
+    def forget_tapes(self) -> None:
+        """Say that calls must not be played again: the grid's memory has changed places."""
+        self._tapes.clear()
 
     def problem(self, count: int, backend: Backend, dtype: Any, extents: int, keyed: bool, cells: int) -> Problem:
         """Return what builders are asked about."""
@@ -289,9 +304,14 @@ class Construction:
         self._problem = problem
         return self._builder  # type: ignore[return-value]  # just made
 
+    @functools.cached_property
+    def _cells(self) -> dict[np.dtype, Cells]:
+        types = (np.dtype(np.float32), np.dtype(np.float64))
+        return {t: Cells(self.box, self.shape, self.levels, self._edge, t) for t in types}
+
     def geometry(self, dtype: np.dtype) -> Cells:
         """Return the cells for positions of one type."""
-        return Cells(self.box, self.shape, self.levels, self._edge, dtype)
+        return self._cells[dtype]
 
     # ---- what a build left ----------------------------------------------------------------------------
 

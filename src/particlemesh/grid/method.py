@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from particlemesh.backends.base import Backend, Kernel, allocate
+from particlemesh.backends.tapes import Tapes
 from particlemesh.binning.keys import STATUS_WORDS, Cells, Keys
 
 if TYPE_CHECKING:
@@ -49,23 +50,28 @@ class Problem:
 class Room:
     """Memory of one build, by name. What was asked for before is given again, if it is large enough."""
 
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
+    def __init__(self, backend: Backend, tapes: Tapes) -> None:
+        self.backend, self._tapes = backend, tapes
         self._held: dict[str, Any] = {}
         self._values: dict[str, float] = {}
 
     def __call__(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
         held = self._held.get(name)
         if held is None or held.dtype != dtype or held.shape[1:] != shape[1:] or held.shape[0] < shape[0]:
-            self._held.pop(name, None)
+            self._forget(name)
             room = (max(shape[0], 1), *shape[1:])
             held = self._held[name] = allocate(self.backend, room, dtype, f"{name} of a grid")
         return held
+
+    def _forget(self, name: str) -> None:
+        if self._held.pop(name, None) is not None:
+            self._tapes.clear()  # they hold the old memory's address
 
     def constant(self, name: str, count: int, value: float, dtype: np.dtype) -> Any:
         """Return ``count`` times the same number; it is sent to the device only when it changes."""
         held = self._held.get(name)
         if held is None or held.dtype != dtype or held.shape[0] < count or self._values.get(name) != value:
+            self._forget(name)
             held = self._held[name] = self.backend.upload(np.full(max(count, 1), value, dtype))
             self._values[name] = value
         return held
