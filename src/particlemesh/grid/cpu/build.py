@@ -118,6 +118,14 @@ def build_arrays(
         raise checks.bad_particles(status, given, radii, None if x is None else grid.box)
     problem = grid.problem(len(keys), backend, dtype, extent_axes, x is None, bins)
     builder = grid.builder(problem)
+    if builder.name == "linked_list_tight":
+        wide = np.flatnonzero(_too_wide(grid, extents, len(keys)) & (keys >= 0))
+        if len(wide):
+            keys[wide] = -1
+            first = int(wide[0]) if status.first_bad < 0 else min(int(wide[0]), status.first_bad)
+            status = status._replace(bad_radius=status.bad_radius + len(wide), first_bad=first)
+            if check:
+                raise checks.bad_particles(status, given, radii, grid.box)
     while True:
         job = CpuJob(keys, bins, cells, folded, extents, grid.threads, most_turns)
         storage = builder.build_cpu(job)
@@ -131,6 +139,19 @@ def build_arrays(
             raise checks.overflow(status, builder.capacity)  # type: ignore[attr-defined]  # of `fixed`
         status = status._replace(cell=-1, fullest=0)
     return CpuBuild(job, builder, problem, storage, status, turns, extents)
+
+
+def _too_wide(grid: Construction, extents: np.ndarray | None, count: int) -> np.ndarray:
+    """Return which particles would touch more than two cells along an axis of a tight grid."""
+    assert extents is not None
+    box, shape = grid.box, np.array(grid.shape)
+    half = extents.astype(np.float64)
+    along = (
+        np.abs(box.inverse) if half.ndim == 2 and half.shape[1] > 1 else np.linalg.norm(box.inverse, axis=1)[:, None]
+    )
+    wide = 2 * (half.reshape(count, -1) @ along.T) * shape > 1 + 32 * np.finfo(extents.dtype).eps
+    # Along an open axis of one or two cells nobody can touch more.
+    return (wide & (np.array(box.periodic) | (shape > 2))).any(axis=1)
 
 
 def _keys(kind: Kind, given: Any) -> np.ndarray:
