@@ -31,18 +31,19 @@ for (int level = FIRST_LEVEL; level < cells.levels; level++) {
         turn[1] = turn_1;
         int cell_1 = low[1] - turn_1 * size[1];
         for (int c1 = low[1]; c1 <= high[1]; c1++) {
-            const int row = first_cell + (cell_0 * size[1] + cell_1) * size[2];
+            const int first_of_row = first_cell + (cell_0 * size[1] + cell_1) * size[2];
             turn[2] = turn_2;
             for (int c2 = low[2]; c2 <= high[2];) {
                 const int begin_of_turn = turn[2] * size[2];
 #if CELLS_ARE_SCATTERED
                 const int last = c2;
-                const int from = (int)start[row + c2 - begin_of_turn], to = (int)ends[row + c2 - begin_of_turn];
+                const int cell = first_of_row + c2 - begin_of_turn;
+                const int from = (int)start[cell], to = (int)ends[cell];
 #else
                 const int end_of_turn = begin_of_turn + size[2] - 1;
                 const int last = high[2] < end_of_turn ? high[2] : end_of_turn;
-                const int from = (int)start[row + c2 - begin_of_turn];
-                const int to = (int)start[row + last - begin_of_turn + 1];
+                const int from = (int)start[first_of_row + c2 - begin_of_turn];
+                const int to = (int)start[first_of_row + last - begin_of_turn + 1];
 #endif
                 if (from < to) {
                     const int turned = (turn[0] | turn[1] | turn[2]) != 0;

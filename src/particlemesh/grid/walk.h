@@ -56,19 +56,19 @@ DEVICE int turns_forward(PRIVATE const int* turn)
 
 // The vector from x to a particle's image. The same bits with the opposite sign for the way back: both ends of a
 // pair must agree on whether it is one.
-#define VECTOR(d, record, x, shift)            \
-    do {                                       \
-        d[0] = ((record).x - x[0]) + shift[0]; \
-        d[1] = ((record).y - x[1]) + shift[1]; \
-        d[2] = ((record).z - x[2]) + shift[2]; \
+#define VECTOR(d, record, point, shift)            \
+    do {                                           \
+        d[0] = ((record).x - point[0]) + shift[0]; \
+        d[1] = ((record).y - point[1]) + shift[1]; \
+        d[2] = ((record).z - point[2]) + shift[2]; \
     } while (0)
 
 // The same where the shift is zero.
-#define VECTOR_INSIDE(d, record, x, shift) \
-    do {                                   \
-        d[0] = (record).x - x[0];          \
-        d[1] = (record).y - x[1];          \
-        d[2] = (record).z - x[2];          \
+#define VECTOR_INSIDE(d, record, point) \
+    do {                                \
+        d[0] = (record).x - point[0];   \
+        d[1] = (record).y - point[1];   \
+        d[2] = (record).z - point[2];   \
     } while (0)
 
 // Its square: rounded in the same way wherever a kernel asks, so that all of them agree on who is within reach.
