@@ -80,7 +80,7 @@ def test_memory_comes_from_the_caller(backend):
     found = binning.counting_sort(backend.library, keys, 3, allocate=allocate)
     assert backend.host(found.start).tolist() == [0, 2, 3, 4]
     if backend.name != "cpu":
-        assert {"counts", "start", "order", "rank"} <= set(names)
+        assert {"work", "start", "order", "rank"} <= set(names)
 
 
 @pytest.mark.backends("cuda", "opencl")
@@ -99,10 +99,18 @@ def test_a_scan_over_any_number_of_tiles(backend, dtype):
             np.testing.assert_array_equal(backend.host(start), wanted)
         # Counts with the books behind them; a kernel counts, here a copy does.
         both = scan.allocate_counts(library, bins, dtype, named(library))
-        whole = np.zeros(both.shape, dtype)
-        whole[:bins] = counts
+        whole = np.zeros(both.shape, np.uint64)
+        whole.view(dtype)[:bins] = counts
         library.copy(both, backend.array(whole))
         scan.scan(library, both, start, bins)
+        np.testing.assert_array_equal(backend.host(start), wanted)
+        # And with something before them.
+        both = scan.allocate_counts(library, bins, dtype, named(library), skip=8)
+        whole = np.zeros(both.shape, np.uint64)
+        whole[:8] = 99
+        whole[8:].view(dtype)[:bins] = counts
+        library.copy(both, backend.array(whole))
+        scan.scan(library, both, start, bins, skip=8)
         np.testing.assert_array_equal(backend.host(start), wanted)
 
 

@@ -36,9 +36,8 @@ def cloud_of(backend, box, shape, x, extents=None, levels=1):
         if axes == 3:
             extents = np.concatenate([np.zeros((len(x), 3 - box.ndim), x.dtype), extents], 1)
         given = backend.array(extents if len(x) else np.zeros((1, 3), x.dtype))
-    status = backend.array(np.zeros(STATUS_WORDS, np.uint64))
     items = cells.keys(columns(backend, x), given, axes)
-    start, rank = device.count_items(library, items, status, lambda name, shape, dtype: library.empty(shape, dtype))
+    status, start, rank = device.count_items(library, items, lambda name, shape, dtype: library.empty(shape, dtype))
     records = library.empty((max(len(x), 1), 4), x.dtype)
     turns = library.empty((max(len(x), 1),), np.uint64)
     device.place_items(library, items, status, start, rank, records=records, turns=turns)

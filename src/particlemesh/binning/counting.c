@@ -7,15 +7,17 @@
 #include "binning/cells.h"
 #include "binning/runs.h"
 
-KERNEL count_keys(ITEMS, GLOBAL u64* RESTRICT status, GLOBAL count_t* RESTRICT counts, GLOBAL index_t* RESTRICT rank,
-                  const i64 count, const i64 bins ITEM_RECORDS)
+// work: the status, then a count for each bin.
+KERNEL count_keys(ITEMS, GLOBAL u64* RESTRICT work, GLOBAL index_t* RESTRICT rank, const i64 count,
+                  const i64 bins ITEM_RECORDS)
 {
     WARP(warp);
+    GLOBAL count_t* counts = (GLOBAL count_t*)(work + STATUS_WORDS);
     for (i64 base = GROUP_ID * GROUP_SIZE; base < count; base += GROUP_COUNT * GROUP_SIZE) {
         const i64 i = base + LOCAL_ID;
         Item item;
         item.bin = -1;
-        if (i < count) TAKE_ITEM(status, i);
+        if (i < count) TAKE_ITEM(work, i);
         const index_t within = rank_in_bin(warp, counts, item.bin);
         if (i < count) rank[i] = within;
     }
@@ -48,9 +50,10 @@ KERNEL place_keys(ITEMS, GLOBAL const u64* RESTRICT status, GLOBAL const count_t
 
 // The stable order comes from a library's sort; its inverse and the bins' counts from here.
 KERNEL invert_order(GLOBAL const u32* RESTRICT sorted, GLOBAL const item_t* RESTRICT keys,
-                    GLOBAL count_t* RESTRICT counts, GLOBAL index_t* RESTRICT rank,
-                    GLOBAL index_t* RESTRICT order, const i64 count)
+                    GLOBAL u64* RESTRICT work, GLOBAL index_t* RESTRICT rank, GLOBAL index_t* RESTRICT order,
+                    const i64 count)
 {
+    GLOBAL count_t* counts = (GLOBAL count_t*)(work + STATUS_WORDS);
     for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count; k += GROUP_COUNT * GROUP_SIZE) {
         const i64 i = sorted[k];
         const int taken = keys[i] >= 0;

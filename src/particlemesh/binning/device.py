@@ -23,7 +23,6 @@ def _kernel(backend: Backend, name: str, items: Keys, **wants: int) -> Kernel:
 def reserve(backend: Backend, count: int, bins: int, allocate: Allocate) -> None:
     """Allocate what an unstable :func:`counting_sort` of ``count`` keys takes."""
     _counts(backend, count, bins, allocate)
-    allocate("status", (STATUS_WORDS,), np.dtype(np.uint64))
     allocate("order", (max(count, 1),), _index_type(count))
     allocate("rank", (max(count, 1),), _index_type(count))
 
@@ -33,20 +32,32 @@ def _index_type(count: int) -> np.dtype:
 
 
 def _counts(backend: Backend, count: int, bins: int, allocate: Allocate) -> tuple[Any, Any]:
+    """Return room for a status and a count for each bin, and for where each bin starts."""
     counter = np.dtype(np.uint64 if count >= 2**31 else np.uint32)
-    return allocate_counts(backend, bins, counter, allocate), allocate("start", (bins + 1,), counter)
+    work = allocate_counts(backend, bins, counter, allocate, "work", STATUS_WORDS)
+    return work, allocate("start", (bins + 1,), counter)
 
 
-def count_items(backend: Backend, items: Keys, status: Any, allocate: Allocate) -> tuple[Any, Any]:
-    """Count the items of every bin; return where each bin starts, and the rank of each item in its bin."""
+def count_items(backend: Backend, items: Keys, allocate: Allocate) -> tuple[Any, Any, Any]:
+    """Count the items of every bin.
+
+    Returns
+    -------
+    work
+        Its first words are the status: what is wrong with the items.
+    start : (bins + 1,)
+        Where each bin starts.
+    rank : (count,)
+        Rank of each item in its bin.
+    """
     count, bins = items.count, items.bins
-    counts, start = _counts(backend, count, bins, allocate)
+    work, start = _counts(backend, count, bins, allocate)
     rank = allocate("rank", (max(count, 1),), _index_type(count))
-    backend.clear(counts)
+    backend.clear(work)
     if count:
-        _kernel(backend, "count_keys", items)(count, *items.arrays, status, counts, rank, count, bins, *items.records)
-    scan(backend, counts, start, bins)
-    return start, rank
+        _kernel(backend, "count_keys", items)(count, *items.arrays, work, rank, count, bins, *items.records)
+    scan(backend, work, start, bins, skip=STATUS_WORDS)
+    return work, start, rank
 
 
 def place_items(
@@ -72,20 +83,19 @@ def counting_sort(
 ) -> tuple[Any, Any, Any]:
     """Return start (bins + 1), order and rank of ``keys[:count]``; negative keys take no part."""
     items = array_keys(keys, count, bins)
-    status = allocate("status", (STATUS_WORDS,), np.dtype(np.uint64))
     order = allocate("order", (max(count, 1),), _index_type(count))
     if stable and count:
         if count >= 2**31 or bins >= 2**32 - 1:
             raise ValueError(f"{count:,} keys in {bins:,} bins: the stable order takes fewer than 2**31 keys.")
-        counts, start = _counts(backend, count, bins, allocate)
+        work, start = _counts(backend, count, bins, allocate)
         rank = allocate("rank", (count,), _index_type(count))
-        backend.clear(counts)
+        backend.clear(work)
         sortable = allocate("sortable", (count,), np.dtype(np.uint32))
         _kernel(backend, "sortable_keys", items)(count, keys, sortable, count, bins)
         found = backend.stable_order(sortable, count, bins + 1).astype(np.uint32)
-        _kernel(backend, "invert_order", items)(count, found, keys, counts, rank, order, count)
-        scan(backend, counts, start, bins)
+        _kernel(backend, "invert_order", items)(count, found, keys, work, rank, order, count)
+        scan(backend, work, start, bins, skip=STATUS_WORDS)
         return start, order, rank
-    start, rank = count_items(backend, items, status, allocate)
-    place_items(backend, items, status, start, rank, keep_rank=True, order=order)
+    work, start, rank = count_items(backend, items, allocate)
+    place_items(backend, items, work, start, rank, keep_rank=True, order=order)
     return start, order, rank

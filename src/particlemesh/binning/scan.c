@@ -17,11 +17,13 @@ typedef u32 count_t;
 #define TILE (ROWS * 4 * GROUP_SIZE)
 #define WARPS (GROUP_SIZE / WARP_SIZE)
 
-// start[b] = counts before b, start[bins] = all. control: a ticket, then a word for each tile, from `at` on.
-KERNEL scan_counts(GLOBAL const count_t* RESTRICT counts, GLOBAL count_t* RESTRICT start, GLOBAL u64* control,
-                   const i64 bins, const i64 tiles, const i64 at)
+// start[b] = counts before b, start[bins] = all. Counts begin `skip` words of 64 bits into `given`. control: a
+// ticket, then a word for each tile, from `at` on.
+KERNEL scan_counts(GLOBAL const u64* RESTRICT given, GLOBAL count_t* RESTRICT start, GLOBAL u64* control,
+                   const i64 bins, const i64 tiles, const i64 skip, const i64 at)
 {
     WARP(warp);
+    GLOBAL const count_t* RESTRICT counts = (GLOBAL const count_t*)(given + skip);
     LOCAL_ARRAY(u64, share, 2); // the ticket; the sum before the tile
     LOCAL_ARRAY(count_t, totals, WARPS);
     for (i64 turn = GROUP_ID; turn < tiles; turn += GROUP_COUNT) {

@@ -62,9 +62,7 @@ class Build:
             return with_records(job, ordered(job, self.storage))
         # The lists hold a particle several times; queries other than for overlaps want it once, by its centre.
         assert job.cells is not None
-        again = job.room("status_of_centres", (STATUS_WORDS,), U64)
-        job.backend.clear(again)
-        start, rank = device.count_items(job.backend, job.items, again, job.room)
+        again, start, rank = device.count_items(job.backend, job.items, job.room)
         records = job.room("records", (self.count, 4), job.cells.dtype)
         turns = job.room("turns", (self.count,), U64)
         device.place_items(job.backend, job.items, again, start, rank, records=records, turns=turns)

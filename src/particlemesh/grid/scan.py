@@ -32,8 +32,8 @@ class Scan(Builder):
 
     def build(self, job: Job) -> SortedCells:
         backend, items, room = job.backend, job.items, job.room
-        status = job.clear_status()
-        start, rank = device.count_items(backend, items, status, room)
+        status, start, rank = device.count_items(backend, items, room)
+        job.status = status
         records = turns = order = None
         if job.queries and job.cells is not None:
             records = room("records", (items.count, 4), job.cells.dtype)
