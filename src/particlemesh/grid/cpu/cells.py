@@ -19,6 +19,7 @@ from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, peek
 from particlemesh.box import Box
 from particlemesh.geometry import open_bounds
+from particlemesh.grid.cpu.lanes import fuse
 
 MOST_TURNS = 2**20  # of a particle around a periodic axis: beyond, its position tells nothing about its place
 NOT_FINITE, OUTSIDE, BAD_RADIUS = 1, 2, 3
@@ -109,20 +110,18 @@ def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any) -> Cells:
     )
 
 
-def margins(cells: Cells, turns: int = 0, images: int = 1) -> np.ndarray:
+def margins(cells: Cells, images: int = 1) -> np.ndarray:
     """Return how far fractions along each axis may be off by rounding, and more.
 
     Parameters
     ----------
     cells
         The grid.
-    turns
-        The most turns that were taken off a coordinate.
     images
         How many boxes away an image may be.
     """
     inverse, rows = np.abs(cells.inverse.astype(float)), np.abs(cells.rows.astype(float))
-    size = np.abs(cells.origin.astype(float)) + (2 + turns + images) * rows.sum(0)
+    size = np.abs(cells.origin.astype(float)) + (2 + images) * rows.sum(0)
     return (8 * np.finfo(cells.dtype).eps * (inverse @ size)).astype(cells.dtype)
 
 
@@ -163,11 +162,11 @@ def _confine(s, tested, length, lower, upper, below, bad):
 @compiled
 def _turn(s, turn, length, below, bad):
     """Take whole turns off fractions; return the most that were taken off."""
-    zero, most = s.dtype.type(0), s.dtype.type(MOST_TURNS)
+    zero, one, most = s.dtype.type(0), s.dtype.type(1), s.dtype.type(MOST_TURNS)
     far = np.int32(0)
     for k in range(length):
         whole = np.floor(s[k])
-        near = whole >= -most and whole <= most
+        near = whole > one - most and whole < most - one
         bad[k] |= np.int32(0) if near or bad[k] != 0 else np.int32(OUTSIDE)
         whole = whole if near and bad[k] == 0 else zero
         turns = np.int32(whole)
@@ -177,6 +176,46 @@ def _turn(s, turn, length, below, bad):
         t = t if t >= zero else zero  # noqa: FURB136 - NaN becomes zero
         s[k] = t if t < below else below  # noqa: FURB136
     return far
+
+
+@compiled
+def _fractions(x, length, cells, s):
+    """Write the fractions of a block of positions."""
+    for a in range(cells.missing, 3):
+        s[a, :length] = 0
+        for b in range(cells.missing, 3):
+            factor, corner = cells.inverse[a, b], cells.origin[b]
+            if factor != 0:
+                for k in range(length):
+                    s[a, k] = fuse(factor, x[b, k] - corner, s[a, k])
+
+
+@compiled
+def _fold(x, length, cells, turn):
+    """Take turns off positions; those without turns stay as they are, to the last bit."""
+    real = x.dtype.type
+    for a in range(cells.missing, 3):
+        if cells.periodic[a]:
+            for b in range(cells.missing, 3):
+                row = cells.rows[a, b]
+                if row != 0:
+                    for k in range(length):
+                        x[b, k] = fuse(-real(turn[a, k]), row, x[b, k])
+
+
+@compiled
+def _fold_again(x, s, length, cells, turn, more, below, bad):
+    """Fold positions by turns, and once more: the fraction of a far position is rounded by as much as it is far."""
+    _fold(x, length, cells, turn)
+    _fractions(x, length, cells, s)
+    for a in range(cells.missing, 3):
+        if cells.periodic[a]:
+            _turn(s[a], more[a], length, below, bad)
+    _fold(x, length, cells, more)
+    for a in range(3):
+        for k in range(length):
+            turn[a, k] += more[a, k]
+            s[a, k] = min(max(s[a, k], s.dtype.type(0)), below)
 
 
 @compiled
@@ -221,10 +260,11 @@ def _cell_of(s, length, cells, level, key, bad):
 def _locate(address, stride, count, radii, cells, keys, folded, turns, status, counter):
     """Locate shares of particles until none is left."""
     real = folded.dtype.type
-    missing, inverse, rows, origin = cells.missing, cells.inverse, cells.rows, cells.origin
+    missing = cells.missing
     below = np.nextafter(real(1), real(0))
     x, s = np.zeros((3, _BLOCK), folded.dtype), np.zeros((3, _BLOCK), folded.dtype)
-    turn, bad, level = np.zeros((3, _BLOCK), np.int32), np.empty(_BLOCK, np.int32), np.zeros(_BLOCK, np.int32)
+    turn, more = np.zeros((3, _BLOCK), np.int32), np.zeros((3, _BLOCK), np.int32)
+    bad, level = np.empty(_BLOCK, np.int32), np.zeros(_BLOCK, np.int32)
     while True:
         share = fetch_add(counter, 0, 1)
         if share >= status.shape[0]:
@@ -234,31 +274,26 @@ def _locate(address, stride, count, radii, cells, keys, folded, turns, status, c
             length = min(_BLOCK, count - begin)
             bad[:length] = 0
             _read(address, stride, begin, length, missing, x, bad)
+            _fractions(x, length, cells, s)
             far = np.int32(0)
             for a in range(missing, 3):
-                s[a, :length] = 0
-                for b in range(missing, 3):
-                    factor, corner = inverse[a, b], origin[b]
-                    if factor != 0:
-                        for k in range(length):
-                            s[a, k] += factor * (x[b, k] - corner)
                 if cells.periodic[a]:
                     far = max(far, _turn(s[a], turn[a], length, below, bad))
                 else:
                     tested = x[a] if cells.orthorhombic else s[a]
                     _confine(s[a], tested, length, cells.lower[a], cells.upper[a], below, bad)
-            if radii.size > 0:
-                _level_of(radii[begin : begin + length], length, cells, level, bad)
-            _cell_of(s, length, cells, level, keys[begin : begin + length], bad)
-            for k in range(length):
-                t0, t1, t2 = real(turn[0, k]), real(turn[1, k]), real(turn[2, k])
-                for b in range(3):
-                    folded[begin + k, b] = x[b, k] - (t0 * rows[0, b] + t1 * rows[1, b] + t2 * rows[2, b])
             if far > 0:
+                _fold_again(x, s, length, cells, turn, more, below, bad)
                 found[4] = max(found[4], far)
                 for k in range(length):
                     for a in range(3):
                         turns[begin + k, a] = turn[a, k]
+            if radii.size > 0:
+                _level_of(radii[begin : begin + length], length, cells, level, bad)
+            _cell_of(s, length, cells, level, keys[begin : begin + length], bad)
+            for k in range(length):
+                for b in range(3):
+                    folded[begin + k, b] = x[b, k]
             for k in range(length):
                 if bad[k] != 0:
                     found[bad[k] - 1] += 1

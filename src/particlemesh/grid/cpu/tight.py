@@ -113,7 +113,7 @@ def linked_list_tight(
     threads
         The most threads to use.
     turns
-        The most turns that were taken off, as `locate` found.
+        The most turns that were taken off. It does not matter: folded positions are as exact as others.
     out : (2**d N,) int32
         Memory for what follows each entry.
     """
@@ -121,7 +121,7 @@ def linked_list_tight(
     entries = 1 << (3 - cells.missing)
     touched = np.empty(count * entries, np.int32)
     used = shares_for(count, threads_for(threads, count))
-    reciprocal, margin = np.sqrt((cells.inverse**2).sum(1)), margins(cells, turns)
+    reciprocal, margin = np.sqrt((cells.inverse**2).sum(1)), margins(cells)
     run(
         _touched_cells, used, keys, folded, extents(half, count, cells), cells, reciprocal, margin, touched,
         np.zeros(1, np.int64),
