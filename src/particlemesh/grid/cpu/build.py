@@ -149,7 +149,7 @@ def _too_wide(grid: Construction, extents: np.ndarray | None, count: int) -> np.
     along = (
         np.abs(box.inverse) if half.ndim == 2 and half.shape[1] > 1 else np.linalg.norm(box.inverse, axis=1)[:, None]
     )
-    wide = 2 * (half.reshape(count, -1) @ along.T) * shape > 1 + 32 * np.finfo(extents.dtype).eps
+    wide = 2 * (half.reshape(count, along.shape[1]) @ along.T) * shape > 1 + 32 * np.finfo(extents.dtype).eps
     # Along an open axis of one or two cells nobody can touch more.
     return (wide & (np.array(box.periodic) | (shape > 2))).any(axis=1)
 
