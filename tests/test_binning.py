@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from particlemesh import binning
-from particlemesh.binning import scan
+from particlemesh.binning import radix, scan
 
 
 def check(backend, keys, bins, stable, threads=None):
@@ -112,6 +112,51 @@ def test_a_scan_over_any_number_of_tiles(backend, dtype):
         library.copy(both, backend.array(whole))
         scan.scan(library, both, start, bins, skip=8)
         np.testing.assert_array_equal(backend.host(start), wanted)
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize("bits", [1, 6, 9, 10, 18, 21, 32])
+def test_a_radix_sort_is_stable(backend, bits):
+    library = backend.library
+    tile = radix.KEYS * library.group_size
+    rng = np.random.default_rng(5)
+    for count in (0, 1, 31, 32, 33, tile - 1, tile, tile + 1, 7 * tile + 3):
+        drawn = rng.integers(0, 2**bits, count, dtype=np.uint64).astype(np.uint32)
+        rare = np.where(rng.random(count) < 0.01, drawn, 2**bits - 1).astype(np.uint32)
+        values = rng.integers(-(2**31), 2**31, count).astype(np.int32)
+        for keys in (drawn, np.sort(drawn), np.sort(drawn)[::-1].copy(), rare, np.full(count, 2**bits - 1, np.uint32)):
+            order = np.argsort(keys, kind="stable")
+            given = backend.array(np.append(keys, np.uint32(0)))  # what comes after does not count
+            found, places = radix.sort(library, given, count, bits, named(library))
+            np.testing.assert_array_equal(backend.host(found)[:count], keys[order])
+            np.testing.assert_array_equal(backend.host(places)[:count], order)
+            into = library.empty((count + 1,), np.int32)
+            carried = backend.array(np.append(values, np.int32(0)))
+            found, places = radix.sort(library, given, count, bits, named(library), carried, into)
+            assert places is into
+            np.testing.assert_array_equal(backend.host(found)[:count], keys[order])
+            np.testing.assert_array_equal(backend.host(into)[:count], values[order])
+            np.testing.assert_array_equal(backend.host(given)[:count], keys)  # the keys are as they were
+
+
+@pytest.mark.backends("cuda", "opencl")
+def test_a_radix_sort_allocates_once(backend):
+    library, held, fresh = backend.library, {}, []
+
+    def allocate(name, shape, dtype):
+        if name not in held or held[name].shape[0] < shape[0]:
+            held[name] = library.empty(shape, dtype)
+            fresh.append(name)
+        return held[name]
+
+    rng = np.random.default_rng(6)
+    radix.reserve(library, 3000, 20, allocate)
+    fresh.clear()
+    for count, bits in ((3000, 20), (2999, 20), (1, 20), (3000, 20)):
+        keys = rng.integers(0, 2**bits, count).astype(np.uint32)
+        found = radix.sort(library, backend.array(keys), count, bits, allocate)
+        np.testing.assert_array_equal(backend.host(found[1])[:count], np.argsort(keys, kind="stable"))
+    assert not fresh
 
 
 def named(library):

@@ -5,7 +5,11 @@ typedef long long i64;
 typedef unsigned long long u64;
 typedef unsigned int u32;
 
+#ifdef RESIDENT_GROUPS
+#define KERNEL extern "C" __global__ void __launch_bounds__(GROUP_SIZE, RESIDENT_GROUPS)
+#else
 #define KERNEL extern "C" __global__ void __launch_bounds__(GROUP_SIZE)
+#endif
 #define DEVICE static __device__ __forceinline__
 #define GLOBAL
 #define LOCAL
@@ -33,9 +37,20 @@ typedef unsigned int u32;
 #define WARP_PARAMETER const int
 #define WARP_SYNC(warp) __syncwarp()
 #define WARP_BALLOT(warp, predicate) __ballot_sync(0xffffffffu, predicate)
+#define WARP_MATCH(warp, value, bits) warp_match(value, bits)
 #define WARP_SHUFFLE(warp, value, lane) __shfl_sync(0xffffffffu, value, lane)
 #define WARP_SHUFFLE_U32(warp, value, lane) __shfl_sync(0xffffffffu, (u32)(value), lane)
 #define WARP_SHUFFLE_U64(warp, value, lane) __shfl_sync(0xffffffffu, (u64)(value), lane)
+
+DEVICE u32 warp_match(u32 value, int bits)
+{
+    u32 same = 0xffffffffu;
+    UNROLL for (int b = 0; b < bits; b++) {
+        const u32 bit = value >> b & 1;
+        same &= __ballot_sync(0xffffffffu, bit) ^ (bit - 1);
+    }
+    return same;
+}
 
 #define ATOMIC_ADD_U32(pointer, value) atomicAdd(pointer, (u32)(value))
 #define ATOMIC_MAX_U32(pointer, value) atomicMax(pointer, (u32)(value))

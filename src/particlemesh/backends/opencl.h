@@ -53,6 +53,7 @@ typedef float4 real4;
 #define WARP_PARAMETER const int
 #define WARP_SYNC(warp) asm volatile("bar.warp.sync 0xffffffff;" ::: "memory")
 #define WARP_BALLOT(warp, predicate) warp_ballot(predicate)
+#define WARP_MATCH(warp, value, bits) warp_match(value, bits)
 #define WARP_SHUFFLE_U32(warp, value, lane) warp_shuffle_u32(value, lane)
 #define WARP_SHUFFLE_U64(warp, value, lane) warp_shuffle_u64(value, lane)
 #define WARP_SHUFFLE(warp, value, lane) warp_shuffle(value, lane)
@@ -63,6 +64,15 @@ DEVICE u32 warp_ballot(int predicate)
                  : "=r"(r)
                  : "r"(predicate));
     return r;
+}
+DEVICE u32 warp_match(u32 value, int bits)
+{
+    u32 same = 0xffffffffu;
+    UNROLL for (int b = 0; b < bits; b++) {
+        const u32 bit = value >> b & 1;
+        same &= warp_ballot((int)bit) ^ (bit - 1);
+    }
+    return same;
 }
 DEVICE u32 warp_shuffle_u32(u32 value, int lane)
 {
@@ -98,6 +108,7 @@ typedef struct {
 #define WARP_PARAMETER __private Warp*
 #define WARP_SYNC(warp) BARRIER()
 #define WARP_BALLOT(warp, predicate) warp_ballot(warp, predicate)
+#define WARP_MATCH(warp, value, bits) warp_match(warp, value)
 #define WARP_SHUFFLE_U32(warp, value, lane) ((u32)warp_shuffle_u64(warp, (u64)(value), lane))
 #define WARP_SHUFFLE_U64(warp, value, lane) warp_shuffle_u64(warp, value, lane)
 #define WARP_SHUFFLE(warp, value, lane) warp_shuffle(warp, value, lane)
@@ -126,6 +137,16 @@ DEVICE u32 warp_ballot(__private Warp* warp, int predicate)
     u32 votes = 0;
     for (int lane = 0; lane < 32; lane++) votes |= (u32)row[lane] << lane;
     return votes;
+}
+DEVICE u32 warp_match(__private Warp* warp, u32 value)
+{
+    __local u64* row = warp->scratch + 32 * warp->turn;
+    warp->turn = 1 - warp->turn;
+    row[LANE] = value;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    u32 same = 0;
+    for (int lane = 0; lane < 32; lane++) same |= (u32)(row[lane] == value) << lane;
+    return same;
 }
 #endif
 
