@@ -8,10 +8,10 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.binning import device
-from particlemesh.binning.keys import STATUS_WORDS, Cells
+from particlemesh.binning.keys import Cells
+from particlemesh.geometry import Coordinates
 from particlemesh.grid.cloud import Cloud
 from particlemesh.grid.pairs import Extents, Searcher
-from particlemesh.geometry import Coordinates
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
 
@@ -136,7 +136,7 @@ def check_pairs(backend, box, shape, x, radius, extents=None, levels=1, **option
     x = np.asarray(x)
     cloud, given = cloud_of(backend, box, shape, x, extents, levels)
     searcher = Searcher(backend.library)
-    half, order, form = (options.get(n, v) for n, v in (("half", True), ("order", "input"), ("format", "csr")))
+    half, order, form = (options.get(n, v) for n, v in (("half", True), ("order", "input"), ("form", "csr")))
     found = searcher.find(cloud, radius if given is None else given, **{"quantities": "ijdDS", **options})
     host = rows_of(backend, found, form, len(x))
     limit, boxes = radius, None
@@ -184,4 +184,4 @@ def uniform(n, box, dtype=np.float32, seed=0):
 @pytest.mark.parametrize("half", [True, False])
 def test_formats_and_orders(backend, half, order, form):
     box = pm.Box((1.0, 1.2, 0.9), periodic=(True, False, True))
-    check_pairs(backend, box, (4, 5, 12), uniform(400, box), 0.23, half=half, order=order, format=form)
+    check_pairs(backend, box, (4, 5, 12), uniform(400, box), 0.23, half=half, order=order, form=form)

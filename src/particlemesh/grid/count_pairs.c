@@ -124,7 +124,7 @@ KERNEL count_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const 
             if (!bad) {
                 PRIVATE const coordinate* x = row.x;
                 PRIVATE const coordinate* s = row.s;
-#define FOUND length++;
+#define FOUND length += hit;
 #define STRIP EACH_PAIR
 #include "grid/strips.h"
 #undef STRIP

@@ -4,8 +4,8 @@
 //
 // PLACE: 0 rows follow each other, in the order of the kernel's rows; 1 rows begin where `place` says; 2 every row
 // has `width`. CAP: pairs of a row that are collected. SPAN: lanes that write a row together. BY_INDEX: particles are
-// named by their indices, not their slots; ROWS_BY_INDEX: so are rows. SWAP: the smaller index comes first. IMAGES:
-// whether the box has any. WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR: what is written.
+// named by their indices, not their slots; ROWS_BY_INDEX: so are rows. SWAP: the smaller index comes first.
+// WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR: what is written.
 
 #include "binning/look_back.h"
 #include "grid/within.h"
@@ -14,7 +14,7 @@
 #define PER_LANE (GROUP_SIZE / WARP_SIZE)
 #define WANT_D (WANT_DISTANCE || WANT_VECTOR)
 #define STAGED_INDICES (BY_INDEX && !WANT_D) // what is collected: indices or slots
-#define WITH_TURNS (IMAGES && (WANT_D || WANT_SHIFT))
+#define WITH_TURNS (!NO_IMAGES && (WANT_D || WANT_SHIFT))
 #define WANT_INDEX (WANT_I || SWAP)
 
 // Turns of an image in 15 bits.
@@ -49,13 +49,15 @@ DEVICE void write_pair(PRIVATE const Output* out, i64 at, int i, int j, PRIVATE 
     out->j[at] = backwards ? i : j;
 #endif
 #if WANT_SHIFT
-    for (int a = out->missing; a < 3; a++) out->shift[at * axes + a - out->missing] = backwards ? -turn[a] : turn[a];
+    for (int a = 0; a < 3; a++) // a loop of 3 unrolls, so that its arrays are registers
+        if (a >= out->missing) out->shift[at * axes + a - out->missing] = backwards ? -turn[a] : turn[a];
 #endif
 #if WANT_DISTANCE
     out->distance[at] = sqrt(SQUARED(d));
 #endif
 #if WANT_VECTOR
-    for (int a = out->missing; a < 3; a++) out->vector[at * axes + a - out->missing] = backwards ? -d[a] : d[a];
+    for (int a = 0; a < 3; a++)
+        if (a >= out->missing) out->vector[at * axes + a - out->missing] = backwards ? -d[a] : d[a];
 #endif
 }
 
@@ -165,11 +167,11 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
 #define COLLECT_CODE
 #endif
 #define FOUND                                                                                                         \
-    if (length < CAP) {                                                                                               \
+    if (hit && length < CAP) {                                                                                        \
         staged[length * ROWS_APART + LOCAL_ID] = COLLECTED;                                                           \
         COLLECT_CODE                                                                                                  \
     }                                                                                                                 \
-    length++;
+    length += hit;
 #define STRIP CODE_STRIP EACH_PAIR
 #include "grid/strips.h"
 #undef STRIP
@@ -216,8 +218,9 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
         BARRIER();
 #endif
 
-        for (int p = LANE / SPAN; p < WARP_SIZE; p += WARP_SIZE / SPAN) {
-            const int member = LOCAL_ID - LANE + p;
+        // The lanes of a row begin where its memory is aligned, so that they fill whole sectors.
+        for (int p = 0; p < SPAN; p++) {
+            const int member = LOCAL_ID - LANE % SPAN + p;
             const i64 at = places[member];
 #if PLACE == 2
             const i64 room = at < 0 ? 0 : width;
@@ -225,7 +228,8 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
             const i64 room = capacity - at;
 #endif
             const int all = lengths[member], stop = all < room ? all : (int)room;
-            for (int e = LANE % SPAN; e < stop; e += SPAN) {
+            for (int e = LANE % SPAN - (int)(at & (SPAN - 1)); e < stop; e += SPAN) {
+                if (e < 0) continue;
                 const int k = staged[e * ROWS_APART + member];
                 int turn[3] = {0, 0, 0}, index = k;
                 coordinate d[3] = {0, 0, 0};
@@ -283,7 +287,7 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
 #endif
 #define STRIP                                                                                                         \
     BEGIN_STRIP                                                                                                       \
-    for (int first = begin; first < to; first += WARP_SIZE) {                                                         \
+    ROLL for (int first = begin; first < to; first += WARP_SIZE) {                                                    \
         const int k = first + LANE;                                                                                   \
         int hit = 0, index = 0;                                                                                       \
         coordinate d[3] = {0, 0, 0};                                                                                  \

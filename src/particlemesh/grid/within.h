@@ -142,20 +142,22 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 #define ALLOWED(k, other) ((k) != itself)
 #endif
 
-// A STRIP: the statement FOUND for every particle k that makes a pair; sees `other`, its record, and the vector d.
-#define EACH_PAIR                                             \
-    BEGIN_STRIP                                               \
-    if (turned)                                               \
-        for (int k = begin; k < to; k++) {                    \
-            const real4 other = READ_4(records + 4 * (i64)k); \
-            coordinate d[3];                                  \
-            VECTOR(d, other, x, shift);                       \
-            if (WITHIN(d, k) && ALLOWED(k, other)) { FOUND }  \
-        }                                                     \
-    else                                                      \
-        for (int k = begin; k < to; k++) {                    \
-            const real4 other = READ_4(records + 4 * (i64)k); \
-            coordinate d[3];                                  \
-            VECTOR_INSIDE(d, other, x);                       \
-            if (WITHIN(d, k) && ALLOWED(k, other)) { FOUND }  \
+// A STRIP: the statement FOUND for every particle k; sees whether it is a `hit`, `other`, its record, and the vector d.
+#define EACH_PAIR                                              \
+    BEGIN_STRIP                                                \
+    if (turned)                                                \
+        for (int k = begin; k < to; k++) {                     \
+            const real4 other = READ_4(records + 4 * (i64)k);  \
+            coordinate d[3];                                   \
+            VECTOR(d, other, x, shift);                        \
+            const int hit = WITHIN(d, k) && ALLOWED(k, other); \
+            FOUND                                              \
+        }                                                      \
+    else                                                       \
+        for (int k = begin; k < to; k++) {                     \
+            const real4 other = READ_4(records + 4 * (i64)k);  \
+            coordinate d[3];                                   \
+            VECTOR_INSIDE(d, other, x);                        \
+            const int hit = WITHIN(d, k) && ALLOWED(k, other); \
+            FOUND                                              \
         }
