@@ -70,7 +70,7 @@ class Room(NamedTuple):
     hits: np.ndarray  # (ROOM + PAD,) int32
     shifts: np.ndarray  # (RUNS, 3)
     runs: np.ndarray  # (RUNS + 1, 4)
-    bounds: np.ndarray  # (3, 3): low, high, extent
+    bounds: np.ndarray  # (4, 3): low, high, extent, a vector
     state: np.ndarray  # (STATE,)
     reach: np.ndarray  # (2, 3)
     place: np.ndarray  # (MOST_POINTS,): where each point's row goes on
@@ -81,7 +81,7 @@ def rooms_for(threads: int, real: np.dtype) -> Room:
     return Room(
         np.zeros((threads, 6, ROOM + PAD), real), np.zeros((threads, ROOM + PAD), np.int32),
         np.zeros((threads, ROOM + PAD), np.int32), np.zeros((threads, RUNS, 3), real),
-        np.zeros((threads, RUNS + 1, 4), np.int64), np.zeros((threads, 3, 3), real),
+        np.zeros((threads, RUNS + 1, 4), np.int64), np.zeros((threads, 4, 3), real),
         np.zeros((threads, STATE), np.int64), np.zeros((threads, 2, 3), np.int64),
         np.zeros((threads, MOST_POINTS), np.int64),
     )  # fmt: skip
@@ -96,11 +96,14 @@ def room_of(rooms, thread):
     )  # fmt: skip
 
 
-def images_of(walk: Walk, *, half: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return turns and vectors of the images that a particle may be a neighbour of, only positive ones for half."""
+def images_of(walk: Walk, *, half: bool, reach: float = math.inf) -> tuple[np.ndarray, np.ndarray]:
+    """Return turns and vectors of the images that a particle may be a neighbour of, only positive ones for half.
+
+    Those beyond ``reach`` do not matter.
+    """
     real = walk.rows.dtype
-    reach = np.full(3, float(walk.radius)) if walk.kind == UNIFORM else 2 * walk.most.max(0).astype(float)
-    distance = reach[0] if walk.kind != BOXES else math.sqrt((reach**2).sum())
+    sizes = np.full(3, float(walk.radius)) if walk.kind == UNIFORM else 2 * walk.most.max(0).astype(float)
+    distance = min(reach, float(sizes[0]) if walk.kind != BOXES else math.sqrt((sizes**2).sum()))
     most = np.where(walk.periodic != 0, np.floor(distance * walk.per + 0.001), 0).astype(int)
     if not most.any():
         return np.empty((0, 3), np.int64), np.empty((0, 3), real)
@@ -174,7 +177,7 @@ def search_run(bx, by, bz, b3, b4, b5, called, begin, end, x, y, z, sizes, k, sh
 
 
 @compiled(forceinline=True)
-def _write(rows, at, mine, other, dx, dy, dz, t0, t1, t2):
+def write_neighbour(rows, at, mine, other, dx, dy, dz, t0, t1, t2):
     """Write one neighbour."""
     ours, theirs = np.int64(mine), np.int64(other)
     if rows.order.size > 0:
@@ -258,7 +261,9 @@ def _search_rows(query, walk, counts, rows, keep, rooms, counter, width):
                             dx = (bx[p] - x) + shifts[r, 0]
                             dy = (by[p] - y) + shifts[r, 1]
                             dz = (bz[p] - z) + shifts[r, 2]
-                            _write(rows, at + h, number, called[p], dx, dy, dz, runs[r, 1], runs[r, 2], runs[r, 3])
+                            write_neighbour(
+                                rows, at + h, number, called[p], dx, dy, dz, runs[r, 1], runs[r, 2], runs[r, 3]
+                            )
             for n in range(members):
                 number = np.int64(query.numbers[k + n])
                 for m in range(query.images.shape[0]):
@@ -266,7 +271,7 @@ def _search_rows(query, walk, counts, rows, keep, rooms, counter, width):
                     if is_near(dx, dy, dz, kind, square, sizes, k + n, sizes, k + n):
                         if keep:
                             t0, t1, t2 = query.images[m, 0], query.images[m, 1], query.images[m, 2]
-                            _write(rows, place[n], number, number, dx, dy, dz, t0, t1, t2)
+                            write_neighbour(rows, place[n], number, number, dx, dy, dz, t0, t1, t2)
                         place[n] += 1
                 if not keep:
                     counts[number] = place[n]

@@ -8,33 +8,21 @@ that both ends of a pair agree. Two passes: the first counts, so that no list is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike
 
 from particlemesh.backends.cpu import threads_for
 from particlemesh.binning.cpu import counting_sort
 from particlemesh.grid.cpu.cells import Found, locate
 from particlemesh.grid.cpu.cloud import CpuCloud, sorted_points, sorted_sizes
 from particlemesh.grid.cpu.lanes import PAD
-from particlemesh.grid.cpu.rows import Query, count_rows, fill_rows, images_of, no_rows
+from particlemesh.grid.cpu.listing import Listed, listed_of, rows_for
+from particlemesh.grid.cpu.rows import Query, count_rows, fill_rows, images_of
 from particlemesh.grid.cpu.walk import Walk, walk_of
 
 
-class Listed(NamedTuple):
-    """Neighbours. What was not asked for is None."""
-
-    start: np.ndarray | None  # (rows + 1,) int64 of a csr list
-    i: np.ndarray | None  # int32
-    j: np.ndarray | None  # int32
-    shift: np.ndarray | None  # (..., d) int32
-    distance: np.ndarray | None
-    vector: np.ndarray | None  # (..., d)
-    counts: np.ndarray  # (rows,) int32: neighbours in each row
-
-
-def _numbers(cloud: CpuCloud, order: str) -> np.ndarray:
+def names_of(cloud: CpuCloud, order: str) -> np.ndarray:
     """Return what places are called: the caller's indices, or places."""
     if order == "grid":
         return np.arange(len(cloud.order) + PAD, dtype=np.int32)
@@ -67,7 +55,6 @@ def _list(
     width: int | None = None,
 ) -> Listed:
     """Count, make room and write."""
-    real, axes = cloud.cells.dtype, 3 - cloud.cells.missing
     counts = np.zeros(rows, np.int32)
     count_rows(query, walk, counts, threads)
     start = np.zeros(rows + 1, np.int64)
@@ -80,21 +67,9 @@ def _list(
     else:
         np.cumsum(counts, out=start[1:])
     total = int(start[-1])
-    dense = form == "dense"
-
-    def room(letter: str, shape: tuple[int, ...], dtype: DTypeLike, void: int) -> np.ndarray:
-        if letter not in quantities:
-            return np.empty((0, *shape), dtype)
-        return np.full((total, *shape), void, dtype) if dense else np.empty((total, *shape), dtype)
-
     empty = np.empty((0, 3), np.int32)
-    filled = no_rows(real, axes)._replace(
+    filled = rows_for(quantities, cloud.cells, total, blank=form == "dense")._replace(
         start=start,
-        i=room("i", (), np.int32, -1),
-        j=room("j", (), np.int32, -1),
-        shift=room("S", (axes,), np.int32, 0),
-        distance=room("d", (), real, 0),
-        vector=room("D", (axes,), real, 0),
         turns=empty if cloud.turns is None else cloud.turns,
         turned=empty if turned is None else turned,
         order=cloud.order if by_place or named else np.empty(0, np.int32),
@@ -102,15 +77,8 @@ def _list(
     )
     if total and quantities:
         fill_rows(query, walk, filled, threads)
-
-    def shaped(letter: str, array: np.ndarray) -> np.ndarray | None:
-        if letter not in quantities:
-            return None
-        return array.reshape(rows, total // max(rows, 1), *array.shape[1:]) if dense else array
-
-    return Listed(
-        start if form == "csr" else None, shaped("i", filled.i), shaped("j", filled.j), shaped("S", filled.shift),
-        shaped("d", filled.distance), shaped("D", filled.vector), counts,
+    return listed_of(
+        filled, quantities, start if form == "csr" else None, counts, width if form == "dense" else None
     )  # fmt: skip
 
 
@@ -151,7 +119,7 @@ def pairs(
     # A list of pairs without rows is made from each pair once, wherever its particles are in the caller's order.
     named = half and form == "coo" and order == "input"
     by_place = order == "grid"
-    numbers = _numbers(cloud, "grid" if named else order)
+    numbers = names_of(cloud, "grid" if named else order)
     walk = walk_of(cloud, numbers, uniform, forward=half and (by_place or named))
     rows = len(cloud.order) if by_place or named else cloud.came
     query = _own_query(cloud, walk, half=half)
@@ -164,7 +132,7 @@ def count(cloud: CpuCloud, radius: ArrayLike, *, order: str = "input", threads: 
     """Return how many neighbours each particle has, (rows,) int32; images count. See `pairs`."""
     threads = threads_for(threads, len(cloud.order))
     cloud, uniform = _sized(cloud, radius)
-    walk = walk_of(cloud, _numbers(cloud, order), uniform)
+    walk = walk_of(cloud, names_of(cloud, order), uniform)
     counts = np.zeros(len(cloud.order) if order == "grid" else cloud.came, np.int32)
     count_rows(_own_query(cloud, walk, half=False), walk, counts, threads)
     return counts
@@ -218,7 +186,7 @@ def neighbours(
     if uniform is None:
         cloud = cloud._replace(sizes=np.zeros((1, cloud.points.shape[1]), cloud.cells.dtype))
     largest = float(query.sizes.max(initial=0))
-    walk = walk_of(cloud, _numbers(cloud, "input"), uniform, reach=largest)
+    walk = walk_of(cloud, names_of(cloud, "input"), uniform, reach=largest)
     return _list(query, walk, cloud, turned, len(x[0]), quantities, "csr", threads), found
 
 
@@ -243,7 +211,7 @@ def overlaps(
 
 def pairs_of(cloud: CpuCloud, quantities: str, threads: int) -> Listed:
     """Return the overlapping pairs of a cloud with sizes."""
-    walk = walk_of(cloud, _numbers(cloud, "grid"), None, forward=True)
+    walk = walk_of(cloud, names_of(cloud, "grid"), None, forward=True)
     query = _own_query(cloud, walk, half=True)
     return _list(query, walk, cloud, cloud.turns, len(cloud.order), quantities, "coo", threads, named=True)
 
