@@ -14,6 +14,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh import backends, binning
+from particlemesh.binning import radix, scan
 from particlemesh.interpolate import METHODS as INTERPOLATE
 from particlemesh.spread import METHODS as SPREAD
 
@@ -53,6 +54,14 @@ def main() -> None:
             keys = cupy.asarray(rng.integers(-1, bins, count).astype(kind))
             binning.counting_sort(backend, keys, bins, stable=stable)
             calls += 1
+    for count, bits in itertools.product((1, 2559, 2560, 2561, 30_000), (1, 9, 18, 32)):
+        keys = cupy.asarray(rng.integers(0, 2**bits, count).astype(np.uint32))
+        radix.sort(backend, keys, count, bits, lambda _, *of: backend.empty(*of))
+        calls += 1
+    for bins, kind in itertools.product((0, 1, 2047, 2048, 300_001), (np.uint32, np.uint64)):
+        control = scan.allocate_control(backend, bins, lambda _, *of: backend.empty(*of))
+        scan.scan(backend, cupy.ones(max(bins, 1), kind), cupy.empty(bins + 1, kind), bins, control)
+        calls += 1
     cupy.cuda.Device().synchronize()
     print(f"{calls} calls")
 

@@ -51,3 +51,38 @@ def test_a_captured_step_replays_with_other_positions(backend, spread, interpola
         tolerance = 1e-5 if real == "float32" else 1e-13
         np.testing.assert_allclose(field.get(), wanted, atol=tolerance * np.abs(wanted).max())
         np.testing.assert_allclose(values.get(), read, atol=tolerance * np.abs(read).max())
+
+
+@pytest.mark.backends("cuda")
+@pytest.mark.parametrize("stable", [False, True])
+def test_a_captured_ordering_replays_with_other_keys(backend, stable):
+    import cupy
+
+    from particlemesh import binning
+
+    rng, held, count, bins = np.random.default_rng(40), {}, 30_000, 5000
+
+    def allocate(name, shape, dtype):
+        if name not in held:
+            held[name] = cupy.empty(shape, dtype)
+        return held[name]
+
+    keys = cupy.zeros(count, np.int32)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    binning.counting_sort(backend.library, keys, bins, stable=stable, allocate=allocate)  # compiles and allocates
+    cupy.cuda.Device().synchronize()
+    with stream:
+        stream.begin_capture()
+        start, order, rank = binning.counting_sort(backend.library, keys, bins, stable=stable, allocate=allocate)
+        graph = stream.end_capture()
+    for _ in range(3):
+        drawn = rng.integers(0, bins, count).astype(np.int32)
+        keys.set(drawn)
+        cupy.cuda.Device().synchronize()
+        graph.launch(stream)
+        stream.synchronize()
+        np.testing.assert_array_equal(start.get()[1 : bins + 1], np.cumsum(np.bincount(drawn, minlength=bins)))
+        np.testing.assert_array_equal(drawn[order.get()], np.sort(drawn))
+        np.testing.assert_array_equal(order.get()[rank.get()], np.arange(count))
+        if stable:
+            np.testing.assert_array_equal(order.get(), np.argsort(drawn, kind="stable"))

@@ -7,6 +7,7 @@ import pytest
 from particlemesh import Mesh, Plan, backends, binning
 from particlemesh.backends import cuda, opencl, source
 from particlemesh.backends.base import CompilationError
+from particlemesh.binning import radix, scan
 from particlemesh.configuration import METHODS
 
 
@@ -65,6 +66,10 @@ def run_everything(real):
     for stable in (False, True):
         keys = backend.upload(rng.integers(0, 9, 100).astype(np.int32))
         binning.counting_sort(backend, keys, 9, stable=stable)
+    for bits in (18, 32):
+        radix.sort(backend, backend.upload(np.ones(100, np.uint32)), 100, bits, lambda _, *of: backend.empty(*of))
+    control = scan.allocate_control(backend, 9, lambda _, *of: backend.empty(*of))
+    scan.scan(backend, backend.upload(np.ones(9, np.uint64)), backend.empty(10, np.uint64), 9, control)
     backend.clear(backend.empty((4, 4), np.float32)[:, :2])
 
 

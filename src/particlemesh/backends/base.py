@@ -101,10 +101,6 @@ class Backend(Protocol):
         """Copy a native array to the host; waits for it."""
         ...
 
-    def stable_order(self, keys: Any, count: int, bins: int) -> Any:
-        """Return the permutation that sorts ``keys[:count]`` (in ``[0, bins)``) and keeps the order of ties."""
-        ...
-
     def free_bytes(self) -> int:
         """Return the device memory that can still be allocated."""
         ...

@@ -215,9 +215,6 @@ class CpuBackend:
     def download(self, array: np.ndarray) -> np.ndarray:
         return array
 
-    def stable_order(self, keys: np.ndarray, count: int, bins: int) -> np.ndarray:
-        return np.argsort(keys[:count], kind="stable")
-
     def free_bytes(self) -> int:
         try:
             return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -214,11 +214,6 @@ class CudaBackend:
     def download(self, array: Any) -> np.ndarray:
         return _cupy().asnumpy(array)
 
-    def stable_order(self, keys: Any, count: int, bins: int) -> Any:
-        # The narrowest keys make the fewest radix passes; CuPy's argsort is stable.
-        narrow = next(t for t in (np.uint8, np.uint16, np.uint32, np.uint64) if bins - 1 <= np.iinfo(t).max)
-        return _cupy().argsort(keys[:count].astype(narrow, copy=False), kind="stable")
-
     def free_bytes(self) -> int:
         cupy = _cupy()
         free, _ = cupy.cuda.runtime.memGetInfo()

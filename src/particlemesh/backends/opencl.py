@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import shutil
 import threading
 import warnings
@@ -211,30 +210,11 @@ class OpenClBackend:
             array = dense
         return array.get(queue=self.queue)
 
-    def stable_order(self, keys: Any, count: int, bins: int) -> Any:
-        cl = _cl()
-        order = cl.array.arange(self.queue, count, dtype=np.uint32)
-        if count < 2:
-            return order
-        bits = max(1, math.ceil(math.log2(bins))) if bins > 1 else 1
-        (_, result), _ = _radix_sort(self.context)(keys[:count], order, key_bits=bits, queue=self.queue)
-        return result
-
     def free_bytes(self) -> int:
         return int(self._device.global_mem_size)  # OpenCL tells no more
 
     def synchronize(self) -> None:
         self.queue.finish()
-
-
-@functools.cache
-def _radix_sort(context: Any) -> Any:
-    from pyopencl.algorithm import RadixSort
-
-    return RadixSort(
-        context, "__global uint *keys, __global uint *order", key_expr="keys[i]", sort_arg_names=["keys", "order"],
-        bits_at_a_time=4,
-    )  # fmt: skip
 
 
 _backends: dict[Any, OpenClBackend] = {}

@@ -48,29 +48,26 @@ KERNEL place_keys(ITEMS, GLOBAL const u64* RESTRICT status, GLOBAL const count_t
 
 #if !KEYS_ARE_POSITIONS
 
-// The stable order comes from a library's sort; its inverse and the bins' counts from here.
-KERNEL invert_order(GLOBAL const u32* RESTRICT sorted, GLOBAL const item_t* RESTRICT keys,
-                    GLOBAL u64* RESTRICT work, GLOBAL index_t* RESTRICT rank, GLOBAL index_t* RESTRICT order,
-                    const i64 count)
-{
-    GLOBAL count_t* counts = (GLOBAL count_t*)(work + STATUS_WORDS);
-    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count; k += GROUP_COUNT * GROUP_SIZE) {
-        const i64 i = sorted[k];
-        const int taken = keys[i] >= 0;
-        rank[i] = taken ? (index_t)k : (index_t)-1;
-        if (taken) {
-            order[k] = (index_t)i;
-            ATOMIC_ADD_COUNT(counts + keys[i], 1);
-        }
-    }
-}
-
-// A library's sort has no place for negative keys: they go behind all bins.
+// For the stable order keys are sorted (radix.c). Those that take no part go behind all bins.
 KERNEL sortable_keys(GLOBAL const item_t* RESTRICT keys, GLOBAL u32* RESTRICT sortable, const i64 count,
                      const i64 bins)
 {
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE)
-        sortable[i] = keys[i] < 0 ? (u32)bins : (u32)keys[i];
+        sortable[i] = keys[i] < 0 || keys[i] >= bins ? (u32)bins : (u32)keys[i];
+}
+
+// The place of each item, and the counts of the bins: a run of a bin adds its end and takes away its beginning.
+KERNEL invert_order(GLOBAL const u32* RESTRICT sorted, GLOBAL const index_t* RESTRICT order,
+                    GLOBAL u64* RESTRICT work, GLOBAL index_t* RESTRICT rank, const i64 count, const i64 bins)
+{
+    GLOBAL count_t* counts = (GLOBAL count_t*)(work + STATUS_WORDS);
+    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count; k += GROUP_COUNT * GROUP_SIZE) {
+        const u32 bin = sorted[k];
+        const int taken = bin < bins;
+        rank[order[k]] = taken ? (index_t)k : (index_t)-1;
+        if (taken && (k == 0 || sorted[k - 1] != bin)) ATOMIC_ADD_COUNT(counts + bin, (count_t)0 - (count_t)k);
+        if (taken && (k == count - 1 || sorted[k + 1] != bin)) ATOMIC_ADD_COUNT(counts + bin, k + 1);
+    }
 }
 
 #endif

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.base import Backend, Kernel
+from particlemesh.binning import radix
 from particlemesh.binning.keys import STATUS_WORDS, Keys, array_keys
 from particlemesh.binning.scan import Allocate, allocate_counts, scan
 
@@ -92,8 +93,8 @@ def counting_sort(
         backend.clear(work)
         sortable = allocate("sortable", (count,), np.dtype(np.uint32))
         _kernel(backend, "sortable_keys", items)(count, keys, sortable, count, bins)
-        found = backend.stable_order(sortable, count, bins + 1).astype(np.uint32)
-        _kernel(backend, "invert_order", items)(count, found, keys, work, rank, order, count)
+        found, _ = radix.sort(backend, sortable, count, max(1, bins.bit_length()), allocate, into=order)
+        _kernel(backend, "invert_order", items)(count, found, order, work, rank, count, bins)
         scan(backend, work, start, bins, skip=STATUS_WORDS)
         return start, order, rank
     work, start, rank = count_items(backend, items, allocate)
