@@ -2,6 +2,8 @@
 """Move values between particles and a regular mesh, on GPUs and CPUs."""
 
 from particlemesh.box import Box as Box
+from particlemesh.grid.pair_function import PairFunction as PairFunction
+from particlemesh.grid.results import Pairs as Pairs
 from particlemesh.grid.uniform_grid import UniformGrid as UniformGrid
 from particlemesh.mesh import Mesh as Mesh
 from particlemesh.once import gradient as gradient

@@ -15,6 +15,7 @@ from particlemesh.binning.keys import BAD_RADIUS, FIRST, FULLEST, NOT_FINITE, OU
 from particlemesh.geometry import Coordinates
 from particlemesh.grid import checks
 from particlemesh.grid.cloud import Cloud
+from particlemesh.grid.device_queries import DeviceQueries
 from particlemesh.grid.method import I32, U64, Builder, Job, Problem, Room
 from particlemesh.grid.storage import (
     LinkedLists,
@@ -41,6 +42,7 @@ class Build:
         self.keyed = job.cells is None
         self.capacity = storage.capacity if isinstance(storage, Slots) else 0
         self.nbytes = 0  # all lies in the room
+        self.queries: DeviceQueries | None = None
         self._sorted: SortedCells | None = None
         self.renew()
         self.cloud: Cloud | None = None
@@ -50,6 +52,7 @@ class Build:
                 job.backend, job.cells, self.count, self._sorted.records, self._sorted.start, self._sorted.ends,
                 job.room("turns", (self.count,), U64), job.status, job.extents, job.extent_axes,
             )  # fmt: skip
+            self.queries = DeviceQueries(self.cloud, self.storage, job.searcher, job.scratch)
 
     def renew(self) -> None:
         """Forget what was made for who asked: the same build has been made again."""
@@ -67,6 +70,11 @@ class Build:
         turns = job.room("turns", (self.count,), U64)
         device.place_items(job.backend, job.items, again, start, rank, records=records, turns=turns)
         return SortedCells(start, None, records=records)
+
+    def check_queries(self) -> None:
+        """Raise what queries that nobody waited for found wrong."""
+        if self.queries is not None:
+            self.queries.check()
 
     def status(self) -> checks.GridStatus:
         """Read what was wrong; waits for the device."""
@@ -145,7 +153,10 @@ def build_arrays(
     problem = grid.problem(items.count, backend, dtype, extent_axes, x is None, items.bins)
     builder = grid.builder(problem)
     while True:
-        job = Job(backend, items, cells, room, problem.queries, extents, extent_axes, problem.deterministic, check)
+        job = Job(
+            backend, items, cells, room, problem.queries, extents, extent_axes, problem.deterministic, check,
+            grid.searcher(backend), grid.scratch,
+        )  # fmt: skip
         built = Build(job, builder, problem, builder.build(job))
         if not check:
             return built

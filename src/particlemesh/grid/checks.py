@@ -87,29 +87,55 @@ def few_enough(count: int, what: str) -> None:
         raise ValueError(f"{count:,} {what}; a grid takes fewer than 2**31: cut them into several grids.")
 
 
-def options_of(name: str, method: type, given: dict[str, Any]) -> dict[str, Any]:
+def options_of(name: str, methods: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a builder, checked by name."""
     for option in given:
-        if option not in method.options:  # type: ignore[attr-defined]  # a Builder
-            allowed = ", ".join(method.options) or "none"  # type: ignore[attr-defined]
-            raise TypeError(f"{option!r} is no option of method {name!r}; it has: {allowed}.")
+        owners = [m.name for m in methods if option in m.options]
+        if not owners:
+            raise TypeError(f"UniformGrid has no argument {option!r}, and no method has such an option.")
+        if name not in owners:
+            raise TypeError(
+                f"{option!r} is an option of method {' and '.join(map(repr, owners))}, and method is {name!r}."
+            )
     return given
 
 
 def radius(value: Any) -> float:
     """Return one radius for all."""
+    if isinstance(value, (bool, np.bool_, str, bytes)):
+        raise TypeError(f"radius is {value!r}; a number is needed.")
     number = float(value)
     if not (0 <= number < math.inf):
         raise ValueError(f"radius is {value!r}; a finite number of at least zero is needed.")
     return number
 
 
-def narrow_enough(came: np.dtype, dtype: np.dtype, *, listed: bool) -> None:
-    """Check that radii lose nothing in the type of the positions; numbers of a list have no type of their own."""
+def narrow_enough(came: np.dtype, dtype: np.dtype, *, listed: bool, what: str = "radii") -> None:
+    """Check that numbers lose nothing in the type of the positions; those of a list have no type of their own."""
     if came.kind not in "iuf":
-        raise TypeError(f"radii have dtype {came}; real numbers are needed.")
+        raise TypeError(f"{what}: dtype is {came}; real numbers are needed.")
     if came.kind == "f" and came.itemsize > dtype.itemsize and not listed:
-        raise TypeError(f"radii have dtype {came}, the positions {dtype}: convert one of them yourself.")
+        raise TypeError(f"{what}: dtype is {came}, that of the positions {dtype}: convert one of them yourself.")
+
+
+def letters(quantities: Any) -> None:
+    """Check that quantities are letters of "ijdDS", each once."""
+    if not isinstance(quantities, str) or set(quantities) - set("ijdDS") or len(set(quantities)) < len(quantities):
+        raise ValueError(f"quantities is {quantities!r}; give letters of 'ijdDS', each at most once.")
+
+
+def one_each(shape: tuple[int, ...], count: int) -> None:
+    """Check that there is one cutoff for each particle."""
+    if shape != (count,):
+        raise ValueError(f"radius has shape {shape}; give one number, or ({count},): one for each particle.")
+
+
+def has_extents(axes: int, shape: str | None) -> None:
+    """Check that particles came with radii, and with those that a shape takes."""
+    if not axes:
+        raise ValueError("these particles have no radii, so nothing overlaps: give them to build.")
+    if shape == "sphere" and axes == 3:
+        raise ValueError("shape is 'sphere', but half the edges of boxes came, (N, d): build with radii (N,).")
 
 
 def radii_shape(shape: tuple[int, ...], count: int, ndim: int) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Everything of a grid but its queries: the box and its cells, builds, and what they leave."""
+"""The box of a grid, its cells, and the building."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from particlemesh.binning.keys import Cells, cells_in
 from particlemesh.grid import METHODS, checks
 from particlemesh.grid.build import build_arrays
 from particlemesh.grid.method import Builder, Problem, Room
-from particlemesh.grid.storage import Storage
+from particlemesh.grid.pairs import Searcher
 
 _METHODS: Any = METHODS  # as `select` sees them
 
 
 class Construction:
-    """A box cut into cells, and the particles in them: see :class:`particlemesh.UniformGrid`."""
+    """A box cut into cells, and how particles get there: see :class:`particlemesh.UniformGrid`."""
 
     def __init__(
         self,
@@ -54,9 +54,7 @@ class Construction:
         common.method_name(method, METHODS, "method")
         self._wanted = method
         named = [m for m in METHODS if m.name == method]
-        if options and not named:
-            raise TypeError(f"options {', '.join(options)} are those of one method: name it, method=...")
-        self._options = checks.options_of(method, named[0], options) if named else {}
+        self._options = checks.options_of(method, METHODS, options)
         if named:
             named[0](**self._options)  # an option that is not allowed is an error now
         self.deterministic, self.queries = bool(deterministic), bool(queries)
@@ -68,8 +66,11 @@ class Construction:
         self._builder: Builder | None = None
         self._problem: Problem | None = None  # that it was chosen for
         self._built: Any = None  # of a GPU or of the CPU
-        self._rooms: list[Any] = []  # of the current build, and of the next one that may fail
+        self.scratch: Any = None  # memory of queries
+        self._searcher: Searcher | None = None
+        self._rooms: list[Room] = []  # of the current build, and of the next one that may fail
         self._tapes = Tapes()
+        self._taped: dict[Any, Any] = {}  # the build that each tape makes again
         self.token: Any = None  # the stream that last worked for this grid
         self._capacity = 0
         self._closed = False
@@ -99,9 +100,10 @@ class Construction:
     def close(self) -> None:
         """Release the grid's memory; using it afterwards is a RuntimeError. May be called twice."""
         self._closed = True
-        self._built = self._builder = None
+        self._built = self._builder = self.scratch = self._searcher = None
         self._rooms.clear()
         self._tapes.clear()
+        self._taped.clear()
 
     def _open(self) -> None:
         if self._closed:
@@ -117,7 +119,8 @@ class Construction:
     def nbytes(self) -> int:
         """Bytes of memory the grid holds."""
         built = 0 if self._built is None else self._built.nbytes
-        return built + sum(room.nbytes for room in self._rooms)
+        rooms = [*self._rooms, self.scratch] if self.scratch else self._rooms
+        return built + sum(room.nbytes for room in rooms)
 
     # ---- building -------------------------------------------------------------------------------------
 
@@ -146,23 +149,29 @@ class Construction:
         """
         self._open()
         count = common.integer(count, "count", 0, checks.MOST)
-        if self.backend is None or self.dtype is None:
+        dtype = self.dtype if self.dtype is not None or self._built is None else self._built.problem.dtype
+        if self.backend is None or dtype is None:
             raise ValueError("reserve needs to know where and in which type: give UniformGrid backend= and dtype=.")
         if radii not in (0, 1, self.box.ndim):
             raise ValueError(f"radii is {radii!r}; 0, 1 or {self.box.ndim} numbers of each particle are possible.")
+        self._capacity = count
         if self.backend.name == "cpu":
-            self._capacity = count
             return
-        # A build of as many particles, all in the middle, asks for all the memory that any build takes.
+        # A build of as many particles, all in the middle, asks for all the memory that any build takes. It has new
+        # memory: what is in the grid now stays where it is.
         with self.backend.scope():
             middle = self.box.origin + 0.5 * self.box.matrix.sum(axis=0)
-            x = self.backend.upload(np.tile(middle.astype(self.dtype), (count, 1)))
-            sizes = None if not radii else self.backend.upload(np.zeros((count, radii), self.dtype))
-            sizes = sizes.reshape(-1) if radii == 1 and sizes is not None else sizes
-            had, status = self._built, None
-            self._build(x, sizes, check=False, warm=True)
-            self._built = had if had is not None else status
-            self._capacity = count
+            x = self.backend.upload(np.tile(middle.astype(dtype), (count, 1)))
+            sizes = None
+            if radii:
+                sizes = self.backend.upload(np.zeros((count,) if radii == 1 else (count, radii), dtype))
+            self._rooms.clear()
+            self._tapes.clear()
+            before, kind = self._built, self._kind
+            try:
+                self._build(x, sizes, check=False)
+            finally:
+                self._built, self._kind = before, kind
 
     def build(self, positions: Any, radii: Any = None, *, check: bool = True) -> Self:
         """Put particles into cells; what the grid held before is gone.
@@ -200,8 +209,11 @@ class Construction:
         key = self.backend.signature(radii, positions)
         if key is None:
             return self._build(positions, radii, check=False)
-        self._tapes.again(self, key, lambda: self._build(positions, radii, check=False), self)
+        self._built = self._tapes.again(
+            self, key, lambda: self._build(positions, radii, check=False)._built, self._taped.get(key)
+        )
         self._built.renew()
+        self._taped[key] = self._built
         return self
 
     def build_keys(self, keys: Any, n: int, *, check: bool = True) -> Self:
@@ -241,9 +253,9 @@ class Construction:
                 f"keys have dtype {kind.dtype(array)} and shape {tuple(array.shape)}; integers (N,) are needed."
             )
         backend = self.backend or kind.backend(array)
-        return self._run(kind, backend, array, None, None, n, check, warm=False)
+        return self._run(kind, backend, array, None, None, n, check)
 
-    def _build(self, positions: Any, radii: Any, *, check: bool, warm: bool = False) -> Self:
+    def _build(self, positions: Any, radii: Any, *, check: bool) -> Self:
         kind, backend, x = operands.coordinates(
             positions, self.box.ndim, self.backend, upload=self.uploads, least=self.dtype
         )
@@ -252,22 +264,20 @@ class Construction:
                 f"positions have dtype {x.dtype}, more than this grid's {self.dtype.name} holds: use "
                 "UniformGrid(..., dtype='float64') or convert them yourself."
             )
-        return self._run(kind, backend, positions, x, radii, 0, check, warm)
+        return self._run(kind, backend, positions, x, radii, 0, check)
 
-    def _run(
-        self, kind: Kind, backend: Backend, given: Any, x: Any, radii: Any, buckets: int, check: bool, warm: bool
-    ) -> Self:
+    def _run(self, kind: Kind, backend: Backend, given: Any, x: Any, radii: Any, buckets: int, check: bool) -> Self:
         first = given[0] if isinstance(given, tuple) else given
         count = int(first.shape[0]) if x is None else x.count
         checks.few_enough(count, "particles")
-        if self._capacity and not check and not warm and count > self._capacity:
+        if self._capacity and not check and count > self._capacity:
             raise ValueError(f"{count} particles, but room is reserved for {self._capacity}: reserve({count}) first.")
         arrays = () if x is None else x.arrays
         with kind.scope(first), backend.scope(*arrays):
             token = backend.follow(self.token)
             dtype = None if x is None else x.dtype
             self._built = build_arrays(self, backend, kind, given, x, radii, buckets, dtype, check)
-            self.backend, self._kind, self.token = backend, self._kind if warm else kind, token
+            self.backend, self._kind, self.token = backend, kind, token
             backend.mark(*arrays)
         return self
 
@@ -280,7 +290,14 @@ class Construction:
         """Return the memory of the current build and that of the next one, which may fail."""
         if not self._rooms or self._rooms[0].backend is not backend:
             self._rooms = [Room(backend, self._tapes), Room(backend, self._tapes)]
+            self.scratch, self._searcher = Room(backend, self._tapes), None
         return self._rooms
+
+    def searcher(self, backend: Backend) -> Searcher:
+        """Return what searches for pairs, with what it has learned."""
+        if self._searcher is None or self._searcher.backend is not backend:
+            self._searcher = Searcher(backend, self.scratch)
+        return self._searcher
 
     def forget_tapes(self) -> None:
         """Say that calls must not be played again: the grid's memory has changed places."""
@@ -312,79 +329,6 @@ class Construction:
     def geometry(self, dtype: np.dtype) -> Cells:
         """Return the cells for positions of one type."""
         return self._cells[dtype]
-
-    # ---- what a build left ----------------------------------------------------------------------------
-
-    @property
-    def count(self) -> int:
-        """Particles that came, those left out included."""
-        return 0 if self._built is None else self._built.count
-
-    @property
-    def status(self) -> checks.GridStatus:
-        """What the last build found wrong; waits for the device."""
-        built = self._ready()
-        with built.backend.scope():
-            return built.status()
-
-    def check(self) -> None:
-        """Raise what the last build with ``check=False`` found wrong; waits for the device."""
-        built, status = self._ready(), self.status
-        if status.bad:
-            raise checks.bad_particles(status, None, None, None if built.keyed else self.box, taken=True)
-        if status.fullest:
-            raise checks.overflow(status, built.capacity, taken=True)
-
-    @property
-    def storage(self) -> Storage:
-        """What the builder left, arrays included: see ``particlemesh.grid.storage``."""
-        built = self._ready()
-        return type(built.storage)(*(self._out(x) for x in built.public_storage()))
-
-    @property
-    def cell_start(self) -> Any:
-        """Where each cell starts in the order of cells, (cells + 1,) int32; the last number is how many there are.
-
-        With Morton order this is the start of each cell where it has particles, and ``storage.ends`` its end.
-        """
-        return self._out(self._ready().cell_start())
-
-    @property
-    def order(self) -> Any:
-        """The particle at each place of the order of cells, (n,) int32; those left out are missing."""
-        return self._out(self._ready().order())
-
-    @property
-    def rank(self) -> Any:
-        """The place of each particle in the order of cells, (N,) int32; -1 for one that was left out."""
-        return self._out(self._ready().rank())
-
-    @property
-    def positions(self) -> Any:
-        """Positions in the order of cells, (n, d), folded into the box; needs ``queries=True``."""
-        return self._out(self._ready().positions())
-
-    def _out(self, array: Any) -> Any:
-        """Return a native array as the user's kind."""
-        if array is None or isinstance(array, (int, tuple)) or self._kind is None:
-            return array
-        if self._kind.home == self.backend.name:
-            return self._kind.wrap(array)
-        return self._kind.wrap(self.backend.download(array))
-
-    def explain(self) -> str:
-        """Return each builder's estimate, or why it declines; the chosen one is starred.
-
-        Examples
-        --------
-        >>> import numpy as np, particlemesh as pm
-        >>> grid = pm.UniformGrid((1.0, 1.0), shape=(8, 8)).build(np.random.default_rng(1).random((100, 2)))
-        >>> print(grid.explain())  # doctest: +ELLIPSIS
-        grid ...
-        """
-        built = self._ready()
-        chosen: Any = type(built.method)
-        return select.table("grid", _METHODS, built.problem, chosen, ("build", "for queries"))
 
 
 def _rebuild(kind: type[Construction], box: Any, options: dict[str, Any]) -> Construction:

@@ -95,6 +95,8 @@ class Job:
     extent_axes: int = 0
     deterministic: bool = False
     checked: bool = False  # bad items are an error: nobody will look at what becomes of them
+    searcher: Any = None  # of queries
+    scratch: Any = None  # their memory
     status: Any = None  # the words of binning/cells.h come first in it
 
     def kernel(self, file: str, name: str, **defines: Any) -> Kernel:

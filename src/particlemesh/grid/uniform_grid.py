@@ -3,10 +3,20 @@
 
 from __future__ import annotations
 
-from particlemesh.grid.construction import Construction
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from particlemesh import checks as common
+from particlemesh import operands
+from particlemesh.grid import checks, nearest
+from particlemesh.grid.contents import Contents
+from particlemesh.grid.pair_function import PairFunction
+from particlemesh.grid.results import Pairs
 
 
-class UniformGrid(Construction):
+class UniformGrid(Contents):
     """A box cut into cells of one size, for finding what is near.
 
     Parameters
@@ -57,3 +67,271 @@ class UniformGrid(Construction):
     >>> bool((grid.positions == x[grid.order]).all())
     True
     """
+
+    # ---- queries --------------------------------------------------------------------------------------
+
+    def pairs(
+        self,
+        radius: Any,
+        *,
+        half: bool = True,
+        order: str = "input",
+        format: str = "csr",  # noqa: A002 - what it is
+        quantities: str = "j",
+        width: int | None = None,
+        capacity: int | None = None,
+        check: bool = True,
+    ) -> Pairs:
+        """Return all pairs within a distance, images included.
+
+        Parameters
+        ----------
+        radius : number or array (N,)
+            Pairs are at most so far apart; one number for each particle: at most as far as two of them together.
+            It may be larger than a cell, and than the box.
+        half : bool
+            Each pair once, with the larger number second, or of a particle and its own image with the first shift
+            that is not zero positive. Otherwise every pair comes from both sides.
+        order : {"input", "grid"}
+            Particles are called by the caller's indices, or by their places in the grid, which is faster.
+        format : {"csr", "coo", "dense"}
+            Rows of any length behind each other; two columns; or a table of ``width`` columns, -1 where it is empty.
+        quantities : str
+            Letters of "ijdDS": what to return, see :class:`particlemesh.Pairs`.
+        width : int, optional
+            Columns of a dense table; by default as many as the longest row needs.
+        capacity : int, optional
+            With ``check=False``: room for so many pairs, in memory that belongs to the next such search, too.
+        check : bool
+            If False, never wait: arrays are as long as ``capacity`` or ``width`` say, ``start`` (or ``count``) tells
+            how much of them is in use, and :meth:`check` raises if that was too little. For GPUs.
+
+        Returns
+        -------
+        Pairs
+
+        Raises
+        ------
+        ValueError
+            If an argument is not allowed.
+        OverflowError
+            If ``width`` is too small; the error names what it takes.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> x = np.array([[0.1, 0.5], [0.9, 0.5], [0.5, 0.5]])
+        >>> grid = pm.UniformGrid((1.0, 1.0), cell_size=0.25).build(x)
+        >>> pairs = grid.pairs(0.25, format="coo", quantities="ijdS")
+        >>> pairs.i, pairs.j, pairs.distance.round(12), pairs.shift
+        (array([0], dtype=int32), array([1], dtype=int32), array([0.2]), array([[-1,  0]], dtype=int32))
+        """
+        common.one_of(order, "order", ("input", "grid"))
+        common.one_of(format, "format", ("csr", "coo", "dense"))
+        checks.letters(quantities)
+        if width is not None:
+            width = common.integer(width, "width", 0, 2**31 - 1)
+        if capacity is not None:
+            capacity = common.integer(capacity, "capacity", 0, 2**62)
+        arguments = (bool(half), order, format, quantities, width, capacity, bool(check))
+        if check or not isinstance(radius, (int, float)):
+            return self._answer(lambda queries: queries.pairs(self._cutoff(radius), *arguments))
+        # Nobody waits: the same question about the same memory can be asked again as it was.
+        built = self._built_for_queries()
+        key = self.backend.signature(("pairs", radius, *arguments, id(built)))
+        pairs = self._tapes.again(
+            self, key, lambda: self._answer(lambda queries: queries.pairs(radius, *arguments)), self._taped.get(key)
+        )
+        if key is not None:
+            self._taped[key] = pairs
+        return pairs
+
+    def count(self, radius: Any, *, order: str = "input", check: bool = True) -> Any:
+        """Return how many neighbours within a distance each particle has, images included.
+
+        Parameters
+        ----------
+        radius : number or array (N,)
+            As for :meth:`pairs`.
+        order : {"input", "grid"}
+            Whether the counts are in the caller's order or in that of the grid.
+        check : bool
+            If False, cutoffs of an array are not checked, so that nothing waits.
+
+        Returns
+        -------
+        array (N,) of int32
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> pm.UniformGrid(1.0, shape=4).build(np.array([0.05, 0.5, 0.95])).count(0.2)
+        array([1, 0, 1], dtype=int32)
+        """
+        common.one_of(order, "order", ("input", "grid"))
+        return self._answer(lambda queries: queries.count(self._cutoff(radius), order, bool(check)))
+
+    def neighbours(self, points: Any, radius: float, *, quantities: str = "j") -> Pairs:
+        """Return the particles within a distance of each of some points.
+
+        Parameters
+        ----------
+        points : array (M, d), tuple of d arrays (M,), or array (M,) in 1-D
+            Anywhere; periodic axes see all images.
+        radius : number
+            How far away particles may be.
+        quantities : str
+            Letters of "ijdDS"; ``i`` is the point.
+
+        Returns
+        -------
+        Pairs
+            In the format "csr": row k has the neighbours of point k.
+
+        Raises
+        ------
+        ValueError
+            If a point is not finite; the first one is named.
+        """
+        checks.letters(quantities)
+        reach = checks.radius(radius)
+        return self._answer(lambda queries: queries.neighbours(self._points(points), reach, quantities))
+
+    def nearest(self, k: int, radius: float, points: Any = None) -> tuple[Any, Any]:
+        """Return the nearest particles of each particle, or of each of some points.
+
+        Parameters
+        ----------
+        k : int
+            How many, 1 to 128.
+        radius : number
+            No farther than this.
+        points : array, optional
+            As for :meth:`neighbours`; by default the particles, which are not neighbours of themselves (but their
+            images are).
+
+        Returns
+        -------
+        indices : array (M, k) of int32
+            By distance, then by index; -1 where there are no more.
+        distances : array (M, k)
+            In the unit of the positions; infinity where there are no more.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> grid = pm.UniformGrid(1.0, shape=4).build(np.array([0.05, 0.5, 0.95]))
+        >>> grid.nearest(1, 0.2)[0].ravel()
+        array([ 2, -1,  0], dtype=int32)
+        """
+        k, reach = common.integer(k, "k", 1, nearest.MOST), checks.radius(radius)
+        return self._answer(lambda queries: queries.nearest(k, reach, None if points is None else self._points(points)))
+
+    def overlaps(self, *, shape: str | None = None, quantities: str = "ij") -> Pairs:
+        """Return the pairs of particles that overlap, each once: the broad phase of collision detection.
+
+        Parameters
+        ----------
+        shape : {"sphere", "box"}, optional
+            Spheres, whose centres are no farther apart than both radii together, or boxes along the Cartesian axes.
+            By default what the radii of :meth:`build` are for; boxes of one radius are cubes.
+        quantities : str
+            Letters of "ijdDS".
+
+        Returns
+        -------
+        Pairs
+            In the format "coo" and the caller's numbering, ``i < j`` (or i is j, and the first shift that is not
+            zero is positive). ``linked_list_tight`` finds them in its lists, the others by a search around each
+            particle.
+
+        Raises
+        ------
+        ValueError
+            If the particles came without radii.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> grid = pm.UniformGrid(1.0, shape=4).build(np.array([0.1, 0.3, 0.95]), radii=np.array([0.1, 0.05, 0.1]))
+        >>> pairs = grid.overlaps()
+        >>> pairs.i, pairs.j
+        (array([0], dtype=int32), array([2], dtype=int32))
+        """
+        checks.letters(quantities)
+        if shape is not None:
+            common.one_of(shape, "shape", ("sphere", "box"))
+        checks.has_extents(self._ready().problem.extents, shape)
+        return self._answer(lambda queries: queries.overlaps(shape, quantities))
+
+    def stream(self, radius: float, function: PairFunction, values: Any = None) -> Any:
+        """Sum a function of pairs over the neighbours of each particle, without making a list.
+
+        Parameters
+        ----------
+        radius : number
+            Neighbours are at most so far away.
+        function : PairFunction
+            What to sum.
+        values : array (N, function.values) or (N,), optional
+            Numbers of each particle that the function sees.
+
+        Returns
+        -------
+        array (N, function.results)
+            In the caller's order and the positions' type; zero for particles that were left out.
+        """
+        if not isinstance(function, PairFunction):
+            raise TypeError(f"function is of type {type(function).__name__}; give a particlemesh.PairFunction.")
+        reach = checks.radius(radius)
+        function.check_values(None if values is None else tuple(values.shape), self._ready().count)
+        return self._answer(lambda queries: queries.stream(reach, function, self._native(values, "values")))
+
+    # ---- arguments and answers ------------------------------------------------------------------------
+
+    def _built_for_queries(self) -> Any:
+        built = self._ready()
+        if built.queries is None:
+            what = "it has keys, not positions" if built.keyed else "it was made with queries=False"
+            raise RuntimeError(f"this grid answers no queries: {what}.")
+        return built
+
+    def _answer(self, ask: Callable[[Any], Any]) -> Any:
+        """Ask on the caller's stream, and return native arrays as the user's kind."""
+        built = self._built_for_queries()
+        with built.backend.scope():
+            self.token = built.backend.follow(self.token)
+            answer = ask(built.queries)
+            if isinstance(answer, Pairs):
+                fields = {f: self._out(getattr(answer, f)) for f in Pairs.__slots__}
+                return Pairs(**fields)
+            if isinstance(answer, tuple):
+                return tuple(self._out(x) for x in answer)
+            return self._out(answer)
+
+    def _points(self, points: Any) -> Any:
+        dtype = self._built.problem.dtype
+        _, _, x = operands.coordinates(points, self.box.ndim, self.backend, upload=self.uploads, least=dtype)
+        if x.dtype != dtype:
+            raise TypeError(f"points have dtype {x.dtype}, more than the {dtype} of the particles: convert them.")
+        return x
+
+    def _native(self, array: Any, what: str) -> Any:
+        """Return one of the user's arrays on the grid's backend, in the type of the positions."""
+        if array is None:
+            return None
+        dtype = self._built.problem.dtype
+        kind, given = operands.adopt(array, what)
+        native = operands.to_backend(kind, given, self.backend, what, upload=self.uploads)
+        checks.narrow_enough(native.dtype, dtype, listed=given is not array, what=what)
+        return native if native.dtype == dtype else native.astype(dtype)
+
+    def _cutoff(self, radius: Any) -> Any:
+        if isinstance(radius, (int, float, np.number)) or not getattr(radius, "shape", True):
+            return checks.radius(radius)
+        native = self._native(radius, "radius")
+        checks.one_each(tuple(native.shape), self._built.count)
+        dense = self.backend.empty((max(self._built.count, 1),), native.dtype)
+        if self._built.count:
+            self.backend.copy(dense[: self._built.count], native)
+        return dense if self.backend.name != "cpu" else dense[: self._built.count]

@@ -15,6 +15,8 @@ from particlemesh.geometry import Coordinates
 from particlemesh.grid import checks
 from particlemesh.grid.cpu.builders import FixedCells, order_of_lists, order_of_slots
 from particlemesh.grid.cpu.cells import cells_of, locate
+from particlemesh.grid.cpu.cloud import cloud_of
+from particlemesh.grid.cpu.queries import CpuQueries
 from particlemesh.grid.method import Builder, CpuJob, Problem
 from particlemesh.grid.storage import LinkedLists, PackedLists, Slots, SortedCells, Storage, TightLists
 
@@ -36,8 +38,14 @@ class CpuBuild:
         self.capacity = storage.capacity if isinstance(storage, Slots) else 0
         self._status, self.turns, self.extents = status, turns, extents
         self._sorted: SortedCells | None = storage if isinstance(storage, SortedCells) else None
-        if problem.queries:
-            self.sorted_cells()
+        self.queries: CpuQueries | None = None
+        if problem.queries and job.cells is not None and job.folded is not None:
+            found = self.sorted_cells()
+            scattered = found.ends is not None
+            if scattered:
+                found = SortedCells(*counting_sort(job.keys, job.bins, job.threads)[:2])
+            cloud = cloud_of(job.cells, job.folded, turns, found.start, found.order, extents, job.threads)
+            self.queries = CpuQueries(cloud, storage, job.cells, job.folded, extents, job.threads, scattered=scattered)
 
     @property
     def nbytes(self) -> int:
@@ -45,6 +53,9 @@ class CpuBuild:
         job, order = self.job, self._sorted
         held = [job.keys, job.folded, self.turns, self.extents, *self.storage, *(order or ())]
         return sum({id(a): a.nbytes for a in held if isinstance(a, np.ndarray)}.values())
+
+    def check_queries(self) -> None:
+        """Searches wait and have raised what was wrong."""
 
     def status(self) -> checks.GridStatus:
         """Return what was wrong."""

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is in a grid: particles by cell, and what was wrong with those left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from particlemesh import select
+from particlemesh.grid import METHODS, checks
+from particlemesh.grid.construction import Construction
+from particlemesh.grid.storage import Storage
+
+_METHODS: Any = METHODS  # as `select` sees them
+
+
+class Contents(Construction):
+    """A grid and what is told of it: see :class:`particlemesh.UniformGrid`.
+
+    Arrays of a GPU are views of the grid's memory: the next builds write there.
+    """
+
+    @property
+    def size(self) -> int:
+        """Particles that came, those left out included."""
+        return 0 if self._built is None else self._built.count
+
+    def _told(self, tell: Callable[[Any], Any]) -> Any:
+        """Ask the build, after the stream or queue that it was made on, and return the answer as the user's kind."""
+        built = self._ready()
+        with built.backend.scope():
+            self.token = built.backend.follow(self.token)
+            return self._out(tell(built))
+
+    @property
+    def status(self) -> checks.GridStatus:
+        """What the last build found wrong; waits for the device."""
+        return self._told(lambda built: built.status())
+
+    def check(self) -> None:
+        """Raise what the last build, and queries since, with ``check=False`` found wrong; waits for the device."""
+        built, status = self._ready(), self.status
+        if status.bad:
+            raise checks.bad_particles(status, None, None, None if built.keyed else self.box, taken=True)
+        if status.fullest:
+            raise checks.overflow(status, built.capacity, taken=True)
+        self._told(lambda built: built.check_queries())
+
+    @property
+    def storage(self) -> Storage:
+        """What the builder left, arrays included: see ``particlemesh.grid.storage``."""
+        kind = type(self._ready().storage)
+        fields = self._told(lambda built: built.public_storage())
+        return kind(*map(self._out, fields))
+
+    @property
+    def cell_start(self) -> Any:
+        """Where each cell starts in the order of cells, (cells + 1,) int32; the last number is how many there are.
+
+        With Morton order this is the start of each cell where it has particles, and ``storage.ends`` its end.
+        """
+        return self._told(lambda built: built.cell_start())
+
+    @property
+    def order(self) -> Any:
+        """The particle at each place of the order of cells, (n,) int32; those left out are missing. Waits."""
+        return self._told(lambda built: built.order())
+
+    @property
+    def rank(self) -> Any:
+        """The place of each particle in the order of cells, (N,) int32; -1 for one that was left out. Waits."""
+        return self._told(lambda built: built.rank())
+
+    @property
+    def positions(self) -> Any:
+        """Positions in the order of cells, (n, d), folded into the box; needs ``queries=True``. Waits."""
+        return self._told(lambda built: built.positions())
+
+    def _out(self, array: Any) -> Any:
+        """Return a native array as the user's kind; other things as they are."""
+        if not hasattr(array, "strides") or self._kind is None:
+            return array
+        if self._kind.home != self.backend.name:
+            return self._kind.wrap(self.backend.download(array))
+        if hasattr(array, "with_queue"):
+            array = array.with_queue(self.backend.queue)
+        return self._kind.wrap(array)
+
+    def explain(self) -> str:
+        """Return each builder's estimate, or why it declines; the chosen one is starred.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> grid = pm.UniformGrid((1.0, 1.0), shape=(8, 8)).build(np.random.default_rng(1).random((100, 2)))
+        >>> print(grid.explain())  # doctest: +ELLIPSIS
+        grid ...
+        """
+        built = self._ready()
+        chosen: Any = type(built.method)
+        return select.table("grid", _METHODS, built.problem, chosen, ("build", "for queries"))
