@@ -161,6 +161,18 @@ def test_far_points(backend):
         check(backend, x, box, (3, 2, 1), 3, 1.5, points)
 
 
+def test_of_any_radius(backend):
+    for dtype in (np.float32, np.float64):
+        for radius in (1e30, 1e300):
+            x = positions(BOXES["open 3-D"], 40, dtype)
+            cloud = cloud_of(backend, x, BOXES["open 3-D"], (3, 2, 2))
+            assert (backend.host(nearest(cloud, 39, radius).indices) >= 0).all()
+        cloud = cloud_of(backend, positions(BOXES["mixed 3-D"], 40, dtype), BOXES["mixed 3-D"], (3, 2, 2))
+        for radius in (1e10, np.inf, np.nan, -1.0):
+            with pytest.raises(ValueError, match="radius is"):
+                nearest(cloud, 3, radius)
+
+
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
 @pytest.mark.parametrize(("k", "double", "compute"), [(1, 0, 80), (16, 1, 90), (64, 0, 90), (128, 1, 100)])
 @pytest.mark.parametrize("points", [0, 1])

@@ -164,6 +164,15 @@ def test_an_error_names_the_line_of_the_users_text(backend):
         found(backend, positions(box, 5), box, (2, 2, 2), 1.0, wrong)
 
 
+def test_of_any_radius(backend):
+    one = PairFunction("sum[0] += 1;", None, 1)
+    for dtype in (np.float32, np.float64):
+        x = positions(BOXES["open 3-D"], 30, dtype)
+        assert (found(backend, x, BOXES["open 3-D"], (3, 2, 2), 1e300, one) == 29).all()
+        with pytest.raises(ValueError, match="radius is"):
+            found(backend, x, BOXES["periodic 3-D"], (3, 2, 2), 1e10, one)
+
+
 def test_only_with_a_source(backend):
     box = BOXES["periodic 3-D"]
     with pytest.raises(TypeError, match="give it source"):

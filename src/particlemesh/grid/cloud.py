@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 from particlemesh.backends.base import Backend, Record
 from particlemesh.binning.keys import Cells
 from particlemesh.geometry import open_bounds
+
+MOST_CELLS_AWAY = 2**29  # two of them, and the box between, are fewer than 2**31
 
 
 @dataclass
@@ -70,3 +73,20 @@ def reach_record(cells: Cells) -> Record:
     lower, _ = open_bounds(box.origin, box.inverse, None, False, dtype)
     margin[missing:] = -4 * lower
     return Record(f"=6{dtype.char}", *per, *margin)
+
+
+def kernel_radius(radius: float, cells: Cells) -> float:
+    """Return a radius that kernels can take: finite in the positions' type, and not too many cells of a periodic axis.
+
+    Raises
+    ------
+    ValueError
+        If cells in reach could not be counted, image after image, in 32 bits.
+    """
+    value = float(radius)
+    if not 0 <= value < math.inf:
+        raise ValueError(f"radius is {radius!r}; a finite number of at least zero is needed.")
+    per = np.sqrt((cells.box.inverse**2).sum(1)) * cells.shape
+    if any(p and value * n >= MOST_CELLS_AWAY for p, n in zip(cells.box.periodic, per, strict=True)):
+        raise ValueError(f"radius is {radius!r}: that is 2**29 cells or more along a periodic axis.")
+    return min(value, float(np.finfo(cells.dtype).max))

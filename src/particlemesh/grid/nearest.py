@@ -11,7 +11,7 @@ import numpy as np
 from particlemesh.backends.base import Record, allocate
 from particlemesh.binning.keys import STATUS_WORDS
 from particlemesh.geometry import Coordinates
-from particlemesh.grid.cloud import Cloud
+from particlemesh.grid.cloud import Cloud, kernel_radius
 
 MOST = 128  # a list lives in a work-item's own memory
 
@@ -52,6 +52,7 @@ def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None = No
         Points in the type of the cloud, anywhere: periodic axes fold them. By default the particles.
     """
     backend, cells, dtype = cloud.backend, cloud.cells, cloud.cells.dtype
+    search = _search(cloud, k, kernel_radius(radius, cells))
     rows = cloud.count if points is None else points.count
     indices = allocate(backend, (rows, k), np.int32, "the nearest particles")
     distances = allocate(backend, (rows, k), dtype, "the distances of the nearest particles")
@@ -73,7 +74,7 @@ def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None = No
     run(
         rows, cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, *x,
         cloud.status if status is None else status, indices, distances, rows, bins, strides, *cloud.geometry(),
-        _search(cloud, k, radius),
+        search,
     )  # fmt: skip
     return Nearest(indices, distances, status)
 

@@ -10,7 +10,7 @@ import numpy as np
 from particlemesh.backends import base
 from particlemesh.backends.base import Backend, Record
 from particlemesh.binning.scan import Allocate
-from particlemesh.grid.cloud import Cloud
+from particlemesh.grid.cloud import Cloud, kernel_radius
 from particlemesh.grid.pair_function import PairFunction
 
 
@@ -34,6 +34,7 @@ def stream(cloud: Cloud, radius: float, function: PairFunction, values: Any = No
         For memory that is used here only.
     """
     backend, cells, dtype, count = cloud.backend, cloud.cells, cloud.cells.dtype, cloud.count
+    ask = Record(f"={dtype.char}", kernel_radius(radius, cells))
     texts = {"pair function": function.text}
     function.check_values(None if values is None else tuple(values.shape), count)
     sums = base.allocate(backend, (count, function.results), dtype, "sums over neighbours")
@@ -54,7 +55,7 @@ def stream(cloud: Cloud, radius: float, function: PairFunction, values: Any = No
     run = backend.kernel("grid/stream.c", "stream", defines, texts)
     run(
         count, cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, gathered,
-        _parameters(function, backend, dtype), sums, count, bins, *cloud.geometry(), Record(f"={dtype.char}", radius),
+        _parameters(function, backend, dtype), sums, count, bins, *cloud.geometry(), ask,
     )  # fmt: skip
     return sums
 
