@@ -10,54 +10,78 @@
 #define DIGITS 256
 #define WARPS (GROUP_SIZE / 32)
 
-// Item i has found its place.
-#define SETTLE(i, place)                                                                              \
-    do {                                                                                              \
-        SETTLE_ORDER(i, place);                                                                       \
-        SETTLE_RANK(i, place);                                                                        \
-        SETTLE_RECORD(i, place);                                                                      \
-    } while (0)
-#if WANT_ORDER
-#define SETTLE_ORDER(i, place) settled[place] = (int)(i)
-#else
-#define SETTLE_ORDER(i, place)
-#endif
-#if WANT_RANK
-#define SETTLE_RANK(i, place) rank[i] = (int)(place)
-#else
-#define SETTLE_RANK(i, place)
-#endif
+// What the atomics left: records of positions if those are wanted, else indices.
 #if WANT_RECORDS
-#define SETTLE_RECORD(i, place)                                                                           \
-    STORE_4(records + 4 * (i64)(place), item.x[0], item.x[1], item.x[2], REAL_FROM_INDEX(i));              \
-    if (status[STATUS_FOLDED]) turns[i] = packed_turns(item.turns)
+#define LOOSE GLOBAL const real* RESTRICT loose
+#define INDEX_AT(k) ((int)INDEX_OF_REAL(loose[4 * (i64)(k) + 3]))
 #else
-#define SETTLE_RECORD(i, place)
+#define LOOSE GLOBAL const int* RESTRICT loose
+#define INDEX_AT(k) loose[k]
 #endif
 
-KERNEL settle(ITEMS, GLOBAL u64* RESTRICT status, GLOBAL const u32* RESTRICT start, GLOBAL int* RESTRICT rank,
-              GLOBAL const int* RESTRICT scattered, GLOBAL u32* RESTRICT queue, GLOBAL int* RESTRICT settled,
-              GLOBAL real* RESTRICT records, GLOBAL u64* RESTRICT turns, const i64 count, const i64 bins ITEM_RECORDS)
+#if WANT_RECORDS
+// The bin of a place. The cell of a folded position is the one that it was put into, but for rounding and levels.
+DEVICE i64 bin_of_place(u32 k, const real4 own, GLOBAL const u32* start, i64 bins, PRIVATE const Geometry* geometry,
+                        PRIVATE const Cells* cells)
 {
-    for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
-        const int within = rank[i];
-        if (within < 0) continue;
+    const coordinate x[3] = {own.x, own.y, own.z};
+    coordinate s[3];
+    fractions(s, x, geometry);
+    i64 low = 0;
+    for (int a = 0; a < 3; a++) {
+        const int cell = (int)(s[a] * (coordinate)cells->size[a]);
+        low = low * cells->size[a] + (cell < cells->size[a] ? cell : cells->size[a] - 1);
+    }
+    if (low >= 0 && low < bins && start[low] <= k && k < start[low + 1]) return low;
+    low = 0;
+    for (i64 high = bins; low < high;) { // the first bin that ends behind k
+        const i64 middle = (low + high) / 2;
+        if (start[middle + 1] <= k) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+#endif
+
+KERNEL settle(ITEMS, LOOSE, GLOBAL u64* RESTRICT status, GLOBAL const u32* RESTRICT start, GLOBAL int* RESTRICT rank,
+              GLOBAL u32* RESTRICT queue, GLOBAL int* RESTRICT settled, GLOBAL real* RESTRICT records, const i64 count,
+              const i64 bins ITEM_RECORDS)
+{
+    const i64 taken = start[bins];
+    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count; k += GROUP_COUNT * GROUP_SIZE) {
+        if (k >= taken) continue;
+#if WANT_RECORDS
+        const real4 own = READ_4(loose + 4 * k);
+        const int i = (int)INDEX_OF_REAL(own.w);
+        const i64 bin = bin_of_place((u32)k, own, start, bins, &geometry, &cells);
+#else
+        const int i = loose[k];
         Item item;
         ITEM(i);
-        const u32 first = start[item.bin], size = start[item.bin + 1] - first;
+        const i64 bin = item.bin;
+#endif
+        const u32 first = start[bin], size = start[bin + 1] - first;
         if (size > CROWDED) {
-            if (within == 0) queue[ATOMIC_ADD_U64(status + STATUS_QUEUED, 1)] = (u32)item.bin;
+            if (k == first) queue[ATOMIC_ADD_U64(status + STATUS_QUEUED, 1)] = (u32)bin;
             continue;
         }
         u32 place = first;
-        for (u32 k = first; k < first + size; k++) place += scattered[k] < (int)i;
-        SETTLE(i, place);
+        for (u32 m = first; m < first + size; m++) place += INDEX_AT(m) < i;
+#if WANT_RANK
+        rank[i] = (int)place;
+#endif
+#if WANT_ORDER
+        settled[place] = i;
+#endif
+#if WANT_RECORDS
+        STORE_4(records + 4 * (i64)place, own.x, own.y, own.z, own.w);
+#endif
     }
 }
 
-KERNEL settle_crowded(ITEMS, GLOBAL u64* RESTRICT status, GLOBAL const u32* RESTRICT start, GLOBAL int* RESTRICT rank,
-                      GLOBAL int* scattered, GLOBAL int* spare, GLOBAL const u32* RESTRICT queue,
-                      GLOBAL int* RESTRICT settled, GLOBAL real* RESTRICT records, GLOBAL u64* RESTRICT turns,
+KERNEL settle_crowded(ITEMS, LOOSE, GLOBAL const u64* RESTRICT status, GLOBAL const u32* RESTRICT start,
+                      GLOBAL int* RESTRICT rank, GLOBAL int* indices, GLOBAL int* spare,
+                      GLOBAL const u32* RESTRICT queue, GLOBAL int* RESTRICT settled, GLOBAL real* RESTRICT records,
                       const i64 count, const i64 bins, const i64 bits ITEM_RECORDS)
 {
     LOCAL_ARRAY(u32, base, DIGITS);
@@ -66,8 +90,10 @@ KERNEL settle_crowded(ITEMS, GLOBAL u64* RESTRICT status, GLOBAL const u32* REST
     const i64 queued = (i64)status[STATUS_QUEUED];
     for (i64 q = GROUP_ID; q < queued; q += GROUP_COUNT) {
         const u32 first = start[queue[q]], size = start[queue[q] + 1] - first;
-        GLOBAL int* from = scattered + first;
+        GLOBAL int* from = indices + first;
         GLOBAL int* to = spare + first;
+        for (u32 k = LOCAL_ID; k < size; k += GROUP_SIZE) from[k] = INDEX_AT(first + k);
+        BARRIER();
         for (int shift = 0; shift < (int)bits; shift += 8) {
             for (int digit = LOCAL_ID; digit < DIGITS; digit += GROUP_SIZE) base[digit] = 0;
             BARRIER();
@@ -113,9 +139,17 @@ KERNEL settle_crowded(ITEMS, GLOBAL u64* RESTRICT status, GLOBAL const u32* REST
         }
         for (u32 k = LOCAL_ID; k < size; k += GROUP_SIZE) {
             const int i = from[k];
+#if WANT_RANK
+            rank[i] = (int)(first + k);
+#endif
+#if WANT_ORDER
+            settled[first + k] = i;
+#endif
+#if WANT_RECORDS
             Item item;
             ITEM(i);
-            SETTLE(i, first + k);
+            STORE_4(records + 4 * (i64)(first + k), item.x[0], item.x[1], item.x[2], REAL_FROM_INDEX(i));
+#endif
         }
         BARRIER();
     }

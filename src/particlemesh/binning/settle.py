@@ -17,20 +17,20 @@ CROWDED = 64  # as in settle.c
 
 
 def settle_items(
-    backend: Backend, items: Keys, status: Any, start: Any, rank: Any, scattered: Any, allocate: Allocate, *,
-    keep_rank: bool = False, order: Any = None, records: Any = None, turns: Any = None,
+    backend: Backend, items: Keys, loose: Any, status: Any, start: Any, rank: Any, allocate: Allocate, *,
+    keep_rank: bool = False, order: Any = None, records: Any = None,
 ) -> None:  # fmt: skip
-    """Write what is given, as ``device.place_items`` does, in increasing order of index within every bin.
+    """Write what is given in increasing order of index within every bin.
 
     Parameters
     ----------
     backend, items, status, start, rank
         As ``device.count_items`` left them; ``rank`` becomes the place of each item if ``keep_rank``.
-    scattered : (count,) int32
-        The order that ``device.place_items`` wrote.
+    loose : (count,) int32, or (count, 4) if there are ``records`` to write
+        The order, or the records, that ``device.place_items`` wrote.
     allocate : callable (name, shape, dtype)
         Where memory comes from.
-    order, records, turns
+    order, records
         What to write.
     """
     if not items.count:
@@ -41,13 +41,14 @@ def settle_items(
         "WANT_RECORDS": int(records is not None),
     }  # fmt: skip
     queue = allocate("crowded", (count // CROWDED + 1,), np.dtype(np.uint32))
-    spare = allocate("spare", (count,), np.dtype(np.int32))
-    outputs = [status if output is None else output for output in (order, records, turns)]
+    indices = allocate("crowded_indices", (count,), np.dtype(np.int32))
+    spare = allocate("crowded_spare", (count,), np.dtype(np.int32))
+    outputs = (status if order is None else order, status if records is None else records)
     run = backend.kernel(_FILE, "settle", defines)
-    run(count, *items.arrays, status, start, rank, scattered, queue, *outputs, count, bins, *items.records)
+    run(count, *items.arrays, loose, status, start, rank, queue, *outputs, count, bins, *items.records)
     bits = max(1, (count - 1).bit_length())
     run = backend.kernel(_FILE, "settle_crowded", defines)
     run(
-        _GROUPS * backend.group_size, *items.arrays, status, start, rank, scattered, spare, queue, *outputs,
+        _GROUPS * backend.group_size, *items.arrays, loose, status, start, rank, indices, spare, queue, *outputs,
         count, bins, bits, *items.records,
     )  # fmt: skip

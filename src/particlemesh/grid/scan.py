@@ -34,21 +34,20 @@ class Scan(Builder):
         backend, items, room = job.backend, job.items, job.room
         status, start, rank = device.count_items(backend, items, room)
         job.status = status
-        records = turns = order = None
+        count = items.count
         if job.queries and job.cells is not None:
-            records = room("records", (items.count, 4), job.cells.dtype)
-            turns = room("turns", (items.count,), U64)
-        else:
-            order = room("order", (items.count,), I32)
+            records, turns = room("records", (count, 4), job.cells.dtype), room("turns", (count,), U64)
+            loose = room("loose_records", (count, 4), job.cells.dtype) if job.deterministic else records
+            device.place_items(backend, items, status, start, rank, records=loose, turns=turns)
+            if job.deterministic:
+                settle_items(backend, items, loose, status, start, rank, room, records=records)
+            return SortedCells(start, None, records=records)
+        order = room("order", (count,), I32)
+        loose = room("loose_order", (count,), I32) if job.deterministic else order
+        device.place_items(backend, items, status, start, rank, order=loose)
         if job.deterministic:
-            scattered = room("scattered", (items.count,), I32)
-            device.place_items(backend, items, status, start, rank, order=scattered)
-            settle_items(
-                backend, items, status, start, rank, scattered, room, order=order, records=records, turns=turns
-            )
-        else:
-            device.place_items(backend, items, status, start, rank, order=order, records=records, turns=turns)
-        return SortedCells(start, order, records=records)
+            settle_items(backend, items, loose, status, start, rank, room, order=order)
+        return SortedCells(start, order)
 
     def build_cpu(self, job: CpuJob) -> SortedCells:
         from particlemesh.binning.cpu import counting_sort
