@@ -58,15 +58,20 @@ class Sort(Builder):
         count, bins = items.count, items.bins
         status = job.clear_status()
         bits = curve_bits(job.cells.shape) if self.morton and job.cells is not None else (bins - 1).bit_length()
-        last = 1 << bits if self.morton else bins  # the key of particles that take no part
-        bits = bits if job.checked else last.bit_length()
+        last = (1 << bits) - 1 if self.morton else bins - 1
+        # Positions without a cell get the last one's key, which saves a bit, and are expelled; keys go behind all.
+        expels = job.cells is not None
         curve = {"CURVE_IS_MORTON": int(self.morton)}
         keys = room("keys", (count,), U32)
         if count:
             job.kernel("grid/sort.c", "sort_keys", **curve)(
-                count, *items.arrays, status, keys, count, bins, last, *items.records
+                count, *items.arrays, status, keys, count, bins, last if expels else last + 1, *items.records
             )
-        keys, order = radix.sort(backend, keys, count, bits, room)
+        keys, order = radix.sort(backend, keys, count, max(bits if expels else (last + 1).bit_length(), 1), room)
+        if count and expels and not job.checked:
+            job.kernel("grid/sort.c", "expel", **curve)(
+                1, *items.arrays, status, keys, order, count, bins, last, *items.records
+            )
         start = room("start", (bins + 1,), U32)
         if not self.morton:
             job.kernel("grid/sort.c", "cell_starts", **curve)(-(-bins // 8), keys, start, count, bins)
@@ -76,7 +81,7 @@ class Sort(Builder):
         backend.clear(ends)
         if count:
             bounds = job.kernel("grid/sort.c", "cell_bounds", **curve)
-            bounds(count, keys, start, ends, count, bins, last, items.records[-1])
+            bounds(count, keys, start, ends, count, bins, last + 1, items.records[-1])
         return SortedCells(start, order, ends)
 
     def build_cpu(self, job: CpuJob) -> SortedCells:
