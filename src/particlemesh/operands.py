@@ -56,15 +56,15 @@ def to_backend(kind: Kind, array: Any, backend: Backend, what: str, *, upload: b
         if not kind.on(array, backend):
             where = kind.backend(array)
             raise ValueError(
-                f"{what} is on {where.device} ({where}), this plan is on {backend.device} ({backend}): "
-                "copy it there, or use one plan a device."
+                f"{what} is on {where.device} ({where}), the work on {backend.device} ({backend}): "
+                "copy it there, or use one plan or grid a device."
             )
         return native
     if kind.home == "cpu" and upload:
         return backend.upload(native)
     raise TypeError(
-        f"{what} is a {kind.name} array and this plan runs on {backend.name!r}: pass arrays of that backend, "
-        f"or name it, Plan(..., backend={backend.name!r}), to have host arrays copied both ways."
+        f"{what} is a {kind.name} array and the work is on {backend.name!r}: pass arrays of that backend, "
+        f"or name it, backend={backend.name!r}, to the plan or grid, to have host arrays copied both ways."
     )
 
 
@@ -285,7 +285,7 @@ def coordinates(
         else:
             also = " or (n,)" if ndim == 1 else ""
             raise ValueError(
-                f"positions has shape {shape}; this mesh has {ndim} axes, so (n, {ndim}){also} "
+                f"positions has shape {shape}; there are {ndim} axes, so (n, {ndim}){also} "
                 f"or a tuple of {ndim} arrays (n,) is needed."
             )
     kind = pairs[0][0]

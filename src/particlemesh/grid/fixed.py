@@ -56,13 +56,16 @@ class Fixed(Builder):
             self.capacity = max(needed, self.capacity)
         return self.grows
 
+    def _expect(self, count: int, bins: int) -> None:
+        if self.chosen["capacity"] is None:
+            self.capacity = max(self.capacity, usual_capacity(count, bins))
+
     def _strides(self, bins: int) -> tuple[int, int]:
         return (1, bins) if self.chosen["layout"] == "column" else (self.capacity, 1)
 
     def build(self, job: Job) -> Slots:
         items = job.items
-        if not self.capacity:
-            self.capacity = usual_capacity(items.count, items.bins)
+        self._expect(items.count, items.bins)
         work = job.work()
         slots = job.room("slots", (items.bins * self.capacity,), U32)
         strides = self._strides(items.bins)
@@ -77,8 +80,7 @@ class Fixed(Builder):
     def build_cpu(self, job: CpuJob) -> Slots:
         from particlemesh.grid.cpu.builders import fixed
 
-        if not self.capacity:
-            self.capacity = usual_capacity(len(job.keys), job.bins)
+        self._expect(len(job.keys), job.bins)
         found = fixed(job.keys, job.bins, self.capacity, self.chosen["layout"], job.threads)
         if found.fullest[1] > self.capacity:
             job.overflow = found.fullest
