@@ -155,14 +155,14 @@ def test_row_26_arrays_of_a_device_that_is_not_the_current_one(backend):
 def test_row_27_arrays_of_another_kind_or_context_are_refused(backend):
     with pm.Plan(MESH, "cic") as plan:
         plan.set_positions(backend.array(X))
-        text = f"values is a NumPy array and this plan runs on '{backend.name}'"
+        text = f"values is a NumPy array and the work is on '{backend.name}'"
         with pytest.raises(TypeError, match=text):
             plan.spread(Q[0])
     with pm.Plan(MESH, "cic", backend="cpu") as plan:
-        with pytest.raises(TypeError, match="positions is a .* array and this plan runs on 'cpu'"):
+        with pytest.raises(TypeError, match="positions is a .* array and the work is on 'cpu'"):
             plan.set_positions(backend.array(X))
         plan.set_positions(X)
-        with pytest.raises(TypeError, match="out is a .* array and this plan runs on 'cpu'"):
+        with pytest.raises(TypeError, match="out is a .* array and the work is on 'cpu'"):
             plan.spread(Q[0], out=backend.array(np.zeros(MESH.shape)))
 
 
@@ -176,7 +176,7 @@ def test_row_27_two_contexts(backend):
     with pm.Plan(MESH, "cic") as plan:
         plan.set_positions(backend.array(X))
         device = backends.current("opencl").device
-        with pytest.raises(ValueError, match=f"values is on {device} .*, this plan is on {device} ") as error:
+        with pytest.raises(ValueError, match=f"values is on {device} .*, the work on {device} ") as error:
             plan.spread(foreign)
         both = [part.split(")")[0] for part in str(error.value).split(device + " (")[1:]]
         assert len(both) == 2
