@@ -8,7 +8,12 @@
 // WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR: what is written.
 
 #include "binning/look_back.h"
+
+// A row is collected until one more batch might find no room; the rest is counted.
+#define GOING_ON (length <= CAP - BATCH)
+
 #include "grid/within.h"
+#include "grid/pair_output.h"
 
 #define ROWS_APART (GROUP_SIZE + 1) // so that neither a row nor its neighbours share a bank
 #define PER_LANE (GROUP_SIZE / WARP_SIZE)
@@ -21,62 +26,22 @@
 #define MOST_CODED 15
 #define CODE_OF(turn) (short)((turn[0] + 16) << 10 | (turn[1] + 16) << 5 | (turn[2] + 16))
 
-typedef struct {
-    GLOBAL int *i, *j, *shift;
-    GLOBAL real *distance, *vector;
-    GLOBAL const u64* turns;
-    int folded, missing;
-} Output;
-
-// Turns that folding took off the ends of a pair join those of the image, so that these are of the positions given.
-DEVICE void unfold(PRIVATE int* turn, u64 own_turns, int index, PRIVATE const Output* out)
-{
-    for (int a = 0; a < 3; a++) {
-        turn[a] += turn_of(own_turns, a);
-        if (out->folded) turn[a] -= turn_of(out->turns[index], a);
+// A STRIP for a whole warp, with a candidate a lane: DONE sees who has a `hit`, all `hits`, k, its index, and d.
+#define TOGETHER(DONE)                                             \
+    BEGIN_STRIP                                                    \
+    ROLL for (int first = begin; first < to; first += WARP_SIZE) { \
+        const int k = first + LANE;                                \
+        int hit = 0, index = 0;                                    \
+        coordinate d[3];                                           \
+        if (k < to) {                                              \
+            const real4 other = READ_4(records + 4 * (i64)k);      \
+            VECTOR(d, other, x, shift);                            \
+            hit = WITHIN(d, k) && ALLOWED(k, other);               \
+            index = (int)INDEX_OF_REAL(other.w);                   \
+        }                                                          \
+        const u32 hits = WARP_BALLOT(warp, hit);                   \
+        DONE                                                       \
     }
-}
-
-DEVICE void write_pair(PRIVATE const Output* out, i64 at, int i, int j, PRIVATE const int* turn,
-                       PRIVATE const coordinate* d)
-{
-    const int axes = 3 - out->missing;
-    const int backwards = SWAP && i > j;
-#if WANT_I
-    out->i[at] = backwards ? j : i;
-#endif
-#if WANT_J
-    out->j[at] = backwards ? i : j;
-#endif
-#if WANT_SHIFT
-    for (int a = 0; a < 3; a++) // a loop of 3 unrolls, so that its arrays are registers
-        if (a >= out->missing) out->shift[at * axes + a - out->missing] = backwards ? -turn[a] : turn[a];
-#endif
-#if WANT_DISTANCE
-    out->distance[at] = sqrt(SQUARED(d));
-#endif
-#if WANT_VECTOR
-    for (int a = 0; a < 3; a++)
-        if (a >= out->missing) out->vector[at * axes + a - out->missing] = backwards ? -d[a] : d[a];
-#endif
-}
-
-#if ROWS_ARE_POINTS && WANT_SHIFT
-// What folding took off a point, packed as for particles.
-DEVICE u64 turns_of_point(PRIVATE const Row* row, GLOBAL const coordinate* x0, GLOBAL const coordinate* x1,
-                          GLOBAL const coordinate* x2, PRIVATE const Strides* strides,
-                          PRIVATE const Geometry* geometry, PRIVATE const Frame* frame)
-{
-    coordinate x[3], s[3], turns[3];
-    fractional(x, s, turns, x0, x1, x2, row->index, strides, geometry, frame);
-    fractions(s, x, geometry);
-    for (int a = 0; a < 3; a++) turns[a] = frame->periodic[a] ? rint(s[a] - row->s[a]) : (coordinate)0;
-    return packed_turns(turns);
-}
-#define UNFOLDING_OF(row) turns_of_point(&row, x0, x1, x2, &strides, &geometry, &frame)
-#else
-#define UNFOLDING_OF(row) (out.folded ? turns[row.index] : no_turns)
-#endif
 
 KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
                   GLOBAL const u32* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
@@ -152,33 +117,39 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
             if (!bad) {
                 PRIVATE const coordinate* x = row.x;
                 PRIVATE const coordinate* s = row.s;
+                LOCAL int* next = staged + LOCAL_ID; // beside `length`: an address costs less than a product
 #if STAGED_INDICES
 #define COLLECTED (int)INDEX_OF_REAL(other.w)
 #else
 #define COLLECTED k
 #endif
 #if WITH_TURNS
-#define CODE_STRIP                                                                                                    \
-    const short code = CODE_OF(turn);                                                                                 \
+                LOCAL short* next_code = codes + LOCAL_ID;
+#define CODE_STRIP                    \
+    const short code = CODE_OF(turn); \
     for (int a = 0; a < 3; a++) again |= turn[a] > MOST_CODED || turn[a] < -MOST_CODED;
-#define COLLECT_CODE codes[length * ROWS_APART + LOCAL_ID] = code;
+#define COLLECT_CODE   \
+    *next_code = code; \
+    next_code += ROWS_APART;
 #else
 #define CODE_STRIP
 #define COLLECT_CODE
 #endif
-#define FOUND                                                                                                         \
-    if (hit && length < CAP) {                                                                                        \
-        staged[length * ROWS_APART + LOCAL_ID] = COLLECTED;                                                           \
-        COLLECT_CODE                                                                                                  \
-    }                                                                                                                 \
-    length += hit;
+#define FOUND               \
+    if (hit) {              \
+        length++;           \
+        *next = COLLECTED;  \
+        next += ROWS_APART; \
+        COLLECT_CODE        \
+    }
 #define STRIP CODE_STRIP EACH_PAIR
 #include "grid/strips.h"
 #undef STRIP
-                again = length > 0 && (again || length > CAP);
+                again = length > 0 && (again || !GOING_ON);
             }
 #endif
         }
+
         lengths[LOCAL_ID] = again ? -length : length;
 
 #if PLACE == 0
@@ -273,44 +244,30 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
 #endif
         }
 
+        // Warps search together for what was not collected.
         for (u32 left = WARP_BALLOT(warp, again); left; left &= left - 1) {
             const int member = LOCAL_ID - LANE + 31 - LEADING_ZEROS_U32(left & (0u - left));
             Row row;
             ROW_OF(&row, tile * GROUP_SIZE + member);
             PRIVATE const coordinate* x = row.x;
             PRIVATE const coordinate* s = row.s;
-            i64 at = places[member];
-#if PLACE == 2
-            const i64 end = at + width;
-#else
-            const i64 end = capacity;
-#endif
-#define STRIP                                                                                                         \
-    BEGIN_STRIP                                                                                                       \
-    ROLL for (int first = begin; first < to; first += WARP_SIZE) {                                                    \
-        const int k = first + LANE;                                                                                   \
-        int hit = 0, index = 0;                                                                                       \
-        coordinate d[3] = {0, 0, 0};                                                                                  \
-        if (k < to) {                                                                                                 \
-            const real4 other = READ_4(records + 4 * (i64)k);                                                         \
-            VECTOR(d, other, x, shift);                                                                               \
-            hit = WITHIN(d, k) && ALLOWED(k, other);                                                                  \
-            index = (int)INDEX_OF_REAL(other.w);                                                                      \
-        }                                                                                                             \
-        const u32 hits = WARP_BALLOT(warp, hit);                                                                      \
-        const i64 mine = at + POPCOUNT_U32(hits & (((u32)1 << LANE) - 1));                                            \
-        if (hit && mine < end) {                                                                                      \
-            int image[3] = {turn[0], turn[1], turn[2]};                                                               \
-            UNFOLD_IMAGE                                                                                              \
-            write_pair(&out, mine, BY_INDEX ? row.index : row.slot, BY_INDEX ? index : k, image, d);                  \
-        }                                                                                                             \
-        at += POPCOUNT_U32(hits);                                                                                     \
-    }
+            i64 next = places[member];
+            const i64 end = PLACE == 2 ? next + width : capacity;
 #if WANT_SHIFT
 #define UNFOLD_IMAGE unfold(image, unfolding[member], index, &out);
 #else
 #define UNFOLD_IMAGE
 #endif
+#define WRITE_HITS                                                                               \
+    const i64 mine = next + POPCOUNT_U32(hits & (((u32)1 << LANE) - 1));                         \
+    if (hit && mine < end) {                                                                     \
+        int image[3];                                                                            \
+        for (int a = 0; a < 3; a++) image[a] = turn[a];                                          \
+        UNFOLD_IMAGE                                                                             \
+        write_pair(&out, mine, BY_INDEX ? row.index : row.slot, BY_INDEX ? index : k, image, d); \
+    }                                                                                            \
+    next += POPCOUNT_U32(hits);
+#define STRIP TOGETHER(WRITE_HITS)
 #include "grid/strips.h"
 #undef STRIP
         }

@@ -121,43 +121,84 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 
 #endif
 
-// What a strip is begun with: `begin`, and what ALLOWED compares with.
+// What a strip is begun with, and which of its particles count at all. EACH_PAIR steps over the row's own particle
+// rather than compare with it: its strip is walked in two parts.
 #if ROWS_ARE_POINTS
 #define BEGIN_STRIP const int begin = from;
 #define ALLOWED(k, other) 1
+#define EACH_ALLOWED(k, other) 1
+#define FIRST_STOP to
 #elif HALF == 1
-#define BEGIN_STRIP                                               \
+#define BEGIN_STRIP                                                 \
     const int behind = row.slot + !(turned && turns_forward(turn)); \
     const int begin = from > behind ? from : behind;
 #define ALLOWED(k, other) 1
+#define EACH_ALLOWED(k, other) 1
+#define FIRST_STOP to
 #elif HALF == 2
-#define BEGIN_STRIP          \
+#define BEGIN_STRIP         \
     const int begin = from; \
     const int lowest = row.index + !(turned && turns_forward(turn));
 #define ALLOWED(k, other) ((int)INDEX_OF_REAL((other).w) >= lowest)
+#define EACH_ALLOWED(k, other) ALLOWED(k, other)
+#define FIRST_STOP to
 #else
-#define BEGIN_STRIP          \
+#define BEGIN_STRIP         \
     const int begin = from; \
     const int itself = turned ? -1 : row.slot;
 #define ALLOWED(k, other) ((k) != itself)
+#define EACH_ALLOWED(k, other) 1
+#define FIRST_STOP (itself >= from && itself < to ? itself : to)
 #endif
 
 // A STRIP: the statement FOUND for every particle k; sees whether it is a `hit`, `other`, its record, and the vector d.
-#define EACH_PAIR                                              \
-    BEGIN_STRIP                                                \
-    if (turned)                                                \
-        for (int k = begin; k < to; k++) {                     \
-            const real4 other = READ_4(records + 4 * (i64)k);  \
-            coordinate d[3];                                   \
-            VECTOR(d, other, x, shift);                        \
-            const int hit = WITHIN(d, k) && ALLOWED(k, other); \
-            FOUND                                              \
-        }                                                      \
-    else                                                       \
-        for (int k = begin; k < to; k++) {                     \
-            const real4 other = READ_4(records + 4 * (i64)k);  \
-            coordinate d[3];                                   \
-            VECTOR_INSIDE(d, other, x);                        \
-            const int hit = WITHIN(d, k) && ALLOWED(k, other); \
-            FOUND                                              \
-        }
+// Once GOING_ON fails, the others only add to `length`. BATCH records are read at a time, so that their latencies
+// overlap; it is small, since lanes with more left over than others make them wait.
+#ifndef BATCH
+#define BATCH 2
+#endif
+#ifndef GOING_ON
+#define GOING_ON 1
+#endif
+
+#define EACH_PAIR                                 \
+    BEGIN_STRIP                                   \
+    if (turned) {                                 \
+        THROUGH_STRIP(VECTOR(d, other, x, shift)) \
+    } else {                                      \
+        THROUGH_STRIP(VECTOR_INSIDE(d, other, x)) \
+    }
+
+#define THROUGH_STRIP(VECTOR_TO_OTHER)                                                            \
+    int at = begin, stop = FIRST_STOP;                                                            \
+    for (;;) {                                                                                    \
+        const int last = stop - BATCH;                                                            \
+        ROLL for (; at <= last && GOING_ON; at += BATCH) {                                        \
+            real4 read[BATCH];                                                                    \
+            UNROLL for (int n = 0; n < BATCH; n++) read[n] = READ_4(records + 4 * (i64)(at + n)); \
+            UNROLL for (int n = 0; n < BATCH; n++) {                                              \
+                const int k = at + n;                                                             \
+                const real4 other = read[n];                                                      \
+                TEST_PAIR(VECTOR_TO_OTHER)                                                        \
+                FOUND                                                                             \
+            }                                                                                     \
+        }                                                                                         \
+        ROLL for (; at < stop; at++) {                                                            \
+            const int k = at;                                                                     \
+            const real4 other = READ_4(records + 4 * (i64)k);                                     \
+            TEST_PAIR(VECTOR_TO_OTHER)                                                            \
+            if (GOING_ON) {                                                                       \
+                FOUND                                                                             \
+            } else {                                                                              \
+                length += hit;                                                                    \
+            }                                                                                     \
+        }                                                                                         \
+        if (stop == to) break;                                                                    \
+        at = stop + 1;                                                                            \
+        stop = to;                                                                                \
+    }
+
+#define TEST_PAIR(VECTOR_TO_OTHER) \
+    coordinate d[3];               \
+    VECTOR_TO_OTHER;               \
+    const int hit = WITHIN(d, k) && EACH_ALLOWED(k, other);
