@@ -83,10 +83,9 @@ def exact_call(grid: Any, radius: float, case: Case) -> Callable[[], Any]:
 def reserved_call(grid: Any, radius: float, case: Case, pairs: int) -> Callable[[], Any]:
     """Return the call into room for so many pairs: nothing is allocated and nothing is waited for."""
     if case.kind == "count":
-        return lambda: grid.count(radius, order=case.order)
-    return lambda: grid.pairs(
-        radius, half=case.kind == "half", order=case.order, quantities=case.quantities, capacity=pairs, check=False
-    )
+        return lambda: grid.count(radius, order=case.order, check=False)
+    asked = dict(half=case.kind == "half", order=case.order, quantities=case.quantities, capacity=pairs)
+    return lambda: grid.pairs(radius, **asked, check=False)
 
 
 def pairs_found(case: Case, found: Any) -> int:
@@ -167,6 +166,10 @@ def measured(clock: Clock, case: Case) -> dict[str, Any]:
     alone = clock.graph_seconds(search)
     both = clock.graph_seconds(build_and_search)
     grid.check()
+    again = search()
+    listed = pairs if case.kind == "count" else int(again.start[-1:].get()[0])
+    if listed != pairs:
+        raise RuntimeError(f"{listed:,} pairs without a check, {pairs:,} with one.")
     call = clock.plain_seconds(as_users_do)
     grid.close()
     return row(case, pairs, alone, both, call)
