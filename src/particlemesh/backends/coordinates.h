@@ -28,31 +28,40 @@ typedef struct {
 #define NOT_FINITE 1
 #define OUTSIDE 2
 
+// Where coordinate i of an axis is; NARROW_ITEMS: indices and strides have 31 bits.
+#if NARROW_ITEMS
+#define PLACE_OF(axis) (strides->offset[axis] + (i64)(int)i * (int)strides->stride[axis])
+#else
+#define PLACE_OF(axis) (strides->offset[axis] + i * strides->stride[axis])
+#endif
+
 // Reads x, and leaves the folded fraction in s and the turns that folding took off in `turns`.
 DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s, PRIVATE coordinate* turns,
                       GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL const coordinate* x2,
                       i64 i, PRIVATE const Strides* strides, PRIVATE const Geometry* geometry,
                       PRIVATE const Frame* frame)
 {
-    x[0] = frame->missing > 0 ? geometry->origin[0] : x0[strides->offset[0] + i * strides->stride[0]];
-    x[1] = frame->missing > 1 ? geometry->origin[1] : x1[strides->offset[1] + i * strides->stride[1]];
-    x[2] = x2[strides->offset[2] + i * strides->stride[2]];
+    x[0] = frame->missing > 0 ? geometry->origin[0] : x0[PLACE_OF(0)];
+    x[1] = frame->missing > 1 ? geometry->origin[1] : x1[PLACE_OF(1)];
+    x[2] = x2[PLACE_OF(2)];
     // x - x is zero for finite numbers only
     if (!((x[0] - x[0]) + (x[1] - x[1]) + (x[2] - x[2]) == 0)) return NOT_FINITE;
     int inside = 1;
     for (int a = 0; a < 3; a++) {
-        s[a] = turns[a] = 0;
-        for (int b = 0; b < 3; b++) s[a] += geometry->inverse[3 * a + b] * (x[b] - geometry->origin[b]);
+        turns[a] = 0;
+        s[a] = geometry->inverse[4 * a] * (x[a] - geometry->origin[a]);
+        if (!frame->orthorhombic) {
+            s[a] = 0;
+            for (int b = 0; b < 3; b++) s[a] += geometry->inverse[3 * a + b] * (x[b] - geometry->origin[b]);
+        }
         if (frame->periodic[a]) {
             turns[a] = floor(s[a]);
-            s[a] -= turns[a];
-            if (!(s[a] >= 0)) s[a] = 0; // inverse * x overflowed: any place in the box is as good
-            if (s[a] > (coordinate)BELOW_ONE) s[a] = (coordinate)BELOW_ONE;
+            // NaN becomes 0: inverse * x overflowed, and any place in the box is as good
+            s[a] = fmin(fmax(s[a] - turns[a], (coordinate)0), (coordinate)BELOW_ONE);
         } else {
             const coordinate tested = frame->orthorhombic ? x[a] : s[a];
             if (!(tested >= geometry->lower[a] && tested <= geometry->upper[a])) inside = 0;
-            if (s[a] < 0) s[a] = 0;
-            if (s[a] > 1) s[a] = 1;
+            s[a] = fmin(fmax(s[a], (coordinate)0), (coordinate)1);
         }
     }
     return inside ? GOOD : OUTSIDE;

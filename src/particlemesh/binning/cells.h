@@ -109,29 +109,27 @@ DEVICE int item_of(PRIVATE Item* item, GLOBAL const item_t* x0, GLOBAL const ite
         for (int a = 0; a < 3; a++) {
             further[a] = frame->periodic[a] ? floor(item->s[a]) : (coordinate)0;
             item->turns[a] += further[a];
-            item->s[a] -= further[a];
-            if (item->s[a] < 0) item->s[a] = 0;
-            if (item->s[a] > 1) item->s[a] = 1; // the last cell takes it
+            item->s[a] = fmin(fmax(item->s[a] - further[a], (coordinate)0), (coordinate)1); // 1: the last cell takes it
         }
         fold(item->x, further, geometry);
     }
-    coordinate reach = 0;
+    item->level = 0;
 #if EXTENTS
+    coordinate reach = 0;
     for (int a = 0; a < 3; a++) {
         const coordinate extent = extent_of(extents, i, a);
         if (!(extent >= 0 && extent - extent == 0)) return BAD_RADIUS;
         reach = extent > reach ? extent : reach;
     }
-#endif
     item->level = level_of(cells, reach);
-    i64 bin = 0;
+#endif
+    int bin = 0;
     for (int a = 0; a < 3; a++) {
         const int size = cells_of_level(cells, item->level, a);
-        int cell = (int)(item->s[a] * (coordinate)size);
-        cell = cell < size ? cell : size - 1;
-        bin = bin * size + cell;
+        const int cell = (int)(item->s[a] * (coordinate)size);
+        bin = bin * size + (cell < size ? cell : size - 1);
     }
-    item->bin = bin + (item->level ? first_of_level(cells, item->level) : 0);
+    item->bin = item->level ? bin + first_of_level(cells, item->level) : bin;
     return GOOD_ITEM;
 }
 

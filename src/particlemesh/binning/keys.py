@@ -79,7 +79,7 @@ class Cells:
         wide = int(self.dtype.itemsize == 8)
         defines = {
             "REAL_IS_DOUBLE": wide, "COORDINATE_IS_DOUBLE": wide, "KEYS_ARE_POSITIONS": 1, "KEY_IS_64": 0,
-            "EXTENTS": extent_axes,
+            "EXTENTS": extent_axes, "NARROW_ITEMS": int(max(x.count, *map(abs, x.strides)) < 2**31),
         }  # fmt: skip
         x0, x1, x2 = x.arguments()
         given = x2 if extents is None else extents

@@ -106,7 +106,7 @@ KERNEL cell_starts(GLOBAL const u32* RESTRICT keys, GLOBAL u32* RESTRICT start, 
 {
     WARP(warp);
     LOCAL_ARRAY(i64, ends, 2);
-    const i64 tile = 8 * GROUP_SIZE;
+    const i64 tile = 2 * GROUP_SIZE; // small, so that there are groups enough to fill the device
     for (i64 first = GROUP_ID * tile; first <= bins; first += GROUP_COUNT * tile) {
         const i64 next = first + tile <= bins ? first + tile : bins + 1;
         if (GROUP_SIZE == WARP_SIZE || LOCAL_ID < WARP_SIZE) {

@@ -74,7 +74,7 @@ class Sort(Builder):
             )
         start = room("start", (bins + 1,), U32)
         if not self.morton:
-            job.kernel("grid/sort.c", "cell_starts", **curve)(-(-bins // 8), keys, start, count, bins)
+            job.kernel("grid/sort.c", "cell_starts", **curve)(bins // 2 + 1, keys, start, count, bins)
             return SortedCells(start, order)
         ends = room("ends", (bins,), U32)
         backend.clear(start)
