@@ -23,7 +23,7 @@ def built(x, box, shape, sizes=None, levels=1, threads=1):
 
 def all_images(box, reach):
     """Turns of every image within reach, and their vectors."""
-    most = np.where(box.periodic, np.floor(reach * np.linalg.norm(box.inverse, axis=1)) + 1, 0).astype(int)
+    most = np.where(box.periodic, np.floor(reach * np.linalg.norm(box.inverse, axis=1) + 0.01) + 1, 0).astype(int)
     return np.array(list(itertools.product(*(range(-m, m + 1) for m in most)))).reshape(-1, box.ndim)
 
 

@@ -210,6 +210,48 @@ def write_neighbour(rows, at, mine, other, dx, dy, dz, t0, t1, t2):
             rows.shift[at, 0] = t0
 
 
+@compiled(forceinline=True)
+def _write_run(rows, at, got, mine, hits, called, bx, by, bz, x, y, z, shifts, runs, r):
+    """Write the neighbours of one run: one array after the other, so that each loop is a short one."""
+    named, ordered = rows.named, rows.order.size > 0
+    ours = np.int64(rows.order[mine]) if ordered else mine
+    sx, sy, sz = shifts[r, 0], shifts[r, 1], shifts[r, 2]
+    if rows.i.size > 0:
+        for h in range(got):
+            rows.i[at + h] = min(ours, np.int64(rows.order[called[hits[h]]])) if named else mine
+    if rows.j.size > 0:
+        for h in range(got):
+            other = np.int64(called[hits[h]])
+            rows.j[at + h] = max(ours, np.int64(rows.order[other])) if named else other
+    if rows.distance.size > 0:
+        for h in range(got):
+            p = hits[h]
+            rows.distance[at + h] = np.sqrt(squared((bx[p] - x) + sx, (by[p] - y) + sy, (bz[p] - z) + sz))
+    axes = rows.vector.shape[1]
+    if rows.vector.size > 0:
+        for h in range(got):
+            p = hits[h]
+            sign = rows.vector.dtype.type(-1 if named and ours > rows.order[called[p]] else 1)
+            rows.vector[at + h, axes - 1] = sign * ((bz[p] - z) + sz)
+            if axes > 1:
+                rows.vector[at + h, axes - 2] = sign * ((by[p] - y) + sy)
+            if axes > 2:
+                rows.vector[at + h, 0] = sign * ((bx[p] - x) + sx)
+    axes = rows.shift.shape[1]
+    if rows.shift.size > 0:
+        for h in range(got):
+            theirs = np.int64(called[hits[h]])
+            theirs = np.int64(rows.order[theirs]) if ordered else theirs
+            sign = -1 if named and ours > theirs else 1
+            for b in range(3 - axes, 3):
+                turn = runs[r, 1 + b]
+                if rows.turns.size > 0:
+                    turn -= rows.turns[theirs, b]
+                if rows.turned.size > 0:
+                    turn += rows.turned[ours, b]
+                rows.shift[at + h, axes - 3 + b] = sign * turn
+
+
 @compiled
 def _search_rows(query, walk, counts, rows, keep, rooms, counter, width):
     """Count the neighbours of shares of points, or write them, until no share is left."""
@@ -255,15 +297,8 @@ def _search_rows(query, walk, counts, rows, keep, rooms, counter, width):
                         if plain:
                             for h in range(got):
                                 rows.j[at + h] = called[hits[h]]
-                            continue
-                        for h in range(got):
-                            p = hits[h]
-                            dx = (bx[p] - x) + shifts[r, 0]
-                            dy = (by[p] - y) + shifts[r, 1]
-                            dz = (bz[p] - z) + shifts[r, 2]
-                            write_neighbour(
-                                rows, at + h, number, called[p], dx, dy, dz, runs[r, 1], runs[r, 2], runs[r, 3]
-                            )
+                        else:
+                            _write_run(rows, at, got, number, hits, called, bx, by, bz, x, y, z, shifts, runs, r)
             for n in range(members):
                 number = np.int64(query.numbers[k + n])
                 for m in range(query.images.shape[0]):

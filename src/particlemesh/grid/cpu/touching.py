@@ -42,49 +42,67 @@ def _images(entry, entries, folded, half, cells, size, periodic, reciprocal, mar
 
 
 @compiled
-def _meet(start, order, folded, half, boxes, cells, reciprocal, margin, counts, rows, keep, room, counter):
+def _meet(start, order, folded, half, boxes, cells, reciprocal, margin, counts, rows, keep, numbers, held, counter):
     """Count the overlaps of shares of cells, or write them, until no share is left."""
     start, order, folded, half, counts = unowned(start), unowned(order), unowned(folded), unowned(half), unowned(counts)
     cells, rows, reciprocal, margin = unowned(cells), unowned(rows), unowned(reciprocal), unowned(margin)
-    image = unowned(room[fetch_add(counter, 1, 1)])
+    thread = fetch_add(counter, 1, 1)
+    x, y, z = unowned(numbers[thread, 0]), unowned(numbers[thread, 1]), unowned(numbers[thread, 2])
+    h0, h1, h2 = unowned(numbers[thread, 3]), unowned(numbers[thread, 4]), unowned(numbers[thread, 5])
+    who, masks, image = unowned(held[thread, :, 0]), unowned(held[thread, :, 1]), unowned(held[thread, :, 2:5])
+    hits = unowned(held[thread, :, 5])
     size, periodic = sizes_of(cells)
-    real, missing = folded.dtype.type, cells.missing
+    real, missing, lattice = folded.dtype.type, cells.missing, cells.rows
     entries = 1 << (3 - missing)
+    # Half extents: one number for all axes, or one for each; those of missing axes meet 0 <= 0 twice.
     first_axis, second_axis = max(half.shape[1] - 3, 0), max(half.shape[1] - 2, 0)
     while True:
         begin = fetch_add(counter, 0, 1) * _SHARE
         if begin >= counts.size:
             return
         for c in range(begin, min(begin + _SHARE, counts.size)):
-            first, held = start[c], start[c + 1] - start[c]
-            for m in range(held if held > 1 else 0):
-                _images(order[first + m], entries, folded, half, cells, size, periodic, reciprocal, margin, image[m])
+            first, entered = start[c], start[c + 1] - start[c]
             at = rows.start[c] if keep else 0
-            for m in range(held):
-                for n in range(m + 1, held):
-                    one, two = np.int64(order[first + m]), np.int64(order[first + n])
-                    if one % entries & two % entries:
-                        continue
-                    i, j = one // entries, two // entries
-                    t0, t1, t2 = image[m, 0] - image[n, 0], image[m, 1] - image[n, 1], image[m, 2] - image[n, 2]
-                    if i == j and (t0 < 0 or (t0 == 0 and (t1 < 0 or (t1 == 0 and t2 < 0)))):
-                        t0, t1, t2 = -t0, -t1, -t2
-                    r0, r1, r2 = real(t0), real(t1), real(t2)
-                    dx = (folded[j, 0] - folded[i, 0]) + image_shift(cells.rows, r0, r1, r2, 0)
-                    dy = (folded[j, 1] - folded[i, 1]) + image_shift(cells.rows, r0, r1, r2, 1)
-                    dz = (folded[j, 2] - folded[i, 2]) + image_shift(cells.rows, r0, r1, r2, 2)
+            turned = False
+            for m in range(entered if entered > 1 else 0):
+                entry = np.int64(order[first + m])
+                i = entry // entries
+                who[m], masks[m] = i, entry % entries
+                x[m], y[m], z[m] = folded[i, 0], folded[i, 1], folded[i, 2]
+                h0[m], h1[m], h2[m] = half[i, first_axis], half[i, second_axis], half[i, -1]
+                _images(entry, entries, folded, half, cells, size, periodic, reciprocal, margin, image[m])
+                turned = turned or image[m, 0] != 0 or image[m, 1] != 0 or image[m, 2] != 0
+            for m in range(entered):
+                got = 0
+                for n in range(m + 1, entered):
+                    dx, dy, dz = x[n] - x[m], y[n] - y[m], z[n] - z[m]
+                    if turned:
+                        t0, t1, t2 = image[m, 0] - image[n, 0], image[m, 1] - image[n, 1], image[m, 2] - image[n, 2]
+                        r0, r1, r2 = real(t0), real(t1), real(t2)
+                        dx += image_shift(lattice, r0, r1, r2, 0)
+                        dy += image_shift(lattice, r0, r1, r2, 1)
+                        dz += image_shift(lattice, r0, r1, r2, 2)
                     if boxes:
-                        # One number for all axes, or one for each; those of missing axes meet 0 <= 0 twice.
-                        near = abs(dx) <= half[i, first_axis] + half[j, first_axis]
-                        near = near and abs(dy) <= half[i, second_axis] + half[j, second_axis]
-                        near = near and abs(dz) <= half[i, -1] + half[j, -1]
+                        near = (abs(dx) <= h0[m] + h0[n]) & (abs(dy) <= h1[m] + h1[n]) & (abs(dz) <= h2[m] + h2[n])
                     else:
-                        reach = half[i, 0] + half[j, 0]
+                        reach = h0[m] + h0[n]
                         near = squared(dx, dy, dz) <= reach * reach
-                    if near:
-                        if keep:
-                            write_neighbour(rows, at, i, j, dx, dy, dz, t0, t1, t2)
-                        at += 1
+                    hits[got] = n
+                    got += np.int64(near & (masks[m] & masks[n] == 0))
+                if keep:
+                    for h in range(got):
+                        n = hits[h]
+                        i, j = who[m], who[n]
+                        t0, t1, t2 = image[m, 0] - image[n, 0], image[m, 1] - image[n, 1], image[m, 2] - image[n, 2]
+                        # Entries ascend, so i <= j; of a particle and its own image the positive turn counts.
+                        if i == j and (t0 < 0 or (t0 == 0 and (t1 < 0 or (t1 == 0 and t2 < 0)))):
+                            t0, t1, t2 = -t0, -t1, -t2
+                        r0, r1, r2 = real(t0), real(t1), real(t2)
+                        dx = (x[n] - x[m]) + image_shift(lattice, r0, r1, r2, 0)
+                        dy = (y[n] - y[m]) + image_shift(lattice, r0, r1, r2, 1)
+                        dz = (z[n] - z[m]) + image_shift(lattice, r0, r1, r2, 2)
+                        write_neighbour(rows, at + h, i, j, dx, dy, dz, t0, t1, t2)
+                at += got
             if not keep:
                 counts[c] = at
 
@@ -134,13 +152,15 @@ def overlaps_of_lists(
     threads = threads_for(threads, len(folded))
     start, order = order_of_lists(lists.head, lists.next, threads)
     used = max(1, min(threads, cells.total // _SHARE))
-    room = np.zeros((used, int(np.diff(start).max(initial=0)), 3), np.int64)
+    longest = int(np.diff(start).max(initial=0)) + 1
+    numbers, held = np.zeros((used, 6, longest), cells.dtype), np.zeros((used, longest, 6), np.int64)
     counts = np.zeros(cells.total, np.int32)
     rows = rows_for("", cells, 0)
 
     def meet(keep: int) -> None:
         run(
-            _meet, used, start, order, folded, sizes, boxes, cells, reciprocal, margin, counts, rows, keep, room,
+            _meet, used, start, order, folded, sizes, boxes, cells, reciprocal, margin, counts, rows, keep, numbers,
+            held,
             np.zeros(2, np.int64),
         )  # fmt: skip
 
