@@ -9,6 +9,7 @@ import pytest
 from cases import rows
 from devices import Device, laws
 from particlemesh import backends
+from particlemesh.grid import METHODS as BUILDERS
 
 hypothesis.settings.register_profile(
     "particlemesh", derandomize=True, database=None, deadline=None, max_examples=15, print_blob=False,
@@ -63,7 +64,7 @@ def _parameter(name, *values, id=None):
 
 
 def pytest_generate_tests(metafunc):
-    """``backend`` runs on each backend; ``law`` on each method, with each backend that the method runs on."""
+    """``backend`` runs on each backend; ``law`` and ``builder`` on each method, with each backend that it runs on."""
     names = chosen(metafunc.config)
     only = metafunc.definition.get_closest_marker("backends")
     if only is not None:
@@ -71,9 +72,9 @@ def pytest_generate_tests(metafunc):
         if not names and "backend" in metafunc.fixturenames:
             why = f"this test is for {' and '.join(only.args)}, which this run does not test"
             none = pytest.param(None, marks=pytest.mark.skip(reason=why), id="nowhere")
-            arguments = ("backend", "law") if "law" in metafunc.fixturenames else ("backend",)
+            second = [n for n in ("law", "builder") if n in metafunc.fixturenames]
             metafunc.parametrize(
-                arguments, [none] if len(arguments) == 1 else [pytest.param(None, None, marks=none.marks, id="nowhere")]
+                ("backend", *second), [pytest.param(None, None, marks=none.marks, id="nowhere")] if second else [none]
             )
             return
     if "row" in metafunc.fixturenames:  # of the covering array, on each backend of its method
@@ -94,6 +95,14 @@ def pytest_generate_tests(metafunc):
             if name in law.method.backends and (wanted is None or law.direction in wanted.args)
         ]
         metafunc.parametrize(("backend", "law"), cases, indirect=["backend"], scope="session")
+    elif "builder" in metafunc.fixturenames:  # of grids
+        cases = [
+            _parameter(name, builder, id=f"{builder.name}-{name}")
+            for builder in BUILDERS
+            for name in names
+            if name in builder.backends
+        ]
+        metafunc.parametrize(("backend", "builder"), cases, indirect=["backend"], scope="session")
     elif "backend" in metafunc.fixturenames:
         metafunc.parametrize("backend", [_parameter(n) for n in names], indirect=True, scope="session")
 

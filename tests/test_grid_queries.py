@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pairs and counts of grids on every backend, from every builder, in every form, against all images of all pairs."""
+
+import itertools
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import particlemesh as pm
+from grid_cases import (
+    CASES,
+    SKEWED,
+    Case,
+    all_pairs,
+    check_answer,
+    check_counts,
+    entries,
+    forward,
+    oracle_of,
+    radius_of,
+    rounding,
+    turned,
+)
+from test_grid_builders import own_radii, put, told
+
+ALL = "ijdDS"
+WRAPPED = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")
+PLANE = Case("skewed plane", (5, 3), "wrapped", 150, "f8")
+
+
+def check_pairs_of(backend, grid, box, x, radius, oracle=None, form="coo", half=True):
+    """Pairs with all that there is to ask for, and counts."""
+    oracle = all_pairs(box, x, radius) if oracle is None else oracle
+    pairs = grid.pairs(radius, format=form, quantities=ALL, half=half)
+    check_answer(box, x, radius, entries(backend, pairs), oracle, half=half)
+    check_counts(backend.host(grid.count(radius)), len(x), oracle, radius, rounding(box, x, radius))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_pairs_of_every_cloud(backend, case):
+    with case.grid() as grid:
+        put(backend, grid, case.positions)
+        check_pairs_of(backend, grid, case.domain, case.positions, radius_of(case), oracle_of(case))
+
+
+@pytest.mark.parametrize("case", [WRAPPED, PLANE, CASES[22]], ids=str)
+def test_every_builder_finds_the_same(backend, builder, case):
+    choices = {"fixed": [{"layout": "row"}, {"layout": "column"}], "sort": [{}, {"curve": "morton"}]}
+    for options in choices.get(builder.name, [{}]):
+        with case.grid(method=builder.name, **options) as grid:
+            put(backend, grid, case.positions, own_radii(builder, case))
+            check_pairs_of(backend, grid, case.domain, case.positions, radius_of(case), oracle_of(case))
+
+
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("form", ["csr", "coo", "dense"])
+@pytest.mark.parametrize("order", ["input", "grid"])
+def test_forms_and_orders_tell_the_same(backend, order, form, half):
+    box, x, oracle, radius = WRAPPED.domain, WRAPPED.positions, oracle_of(WRAPPED), radius_of(WRAPPED)
+    with WRAPPED.grid() as grid:
+        put(backend, grid, x)
+        pairs = grid.pairs(radius, half=half, order=order, format=form, quantities=ALL)
+        assert (pairs.start is not None) == (form == "csr") and (pairs.count is not None) == (form == "dense")
+        found = entries(backend, pairs)
+        if half:
+            assert forward(*found[:3]).all()  # in the numbering that was asked for
+        if order == "grid":
+            held = told(backend, grid)[1]
+            i, j, shift, distance, vector = found
+            i, j = held[i], held[j]
+            if half:  # whichever of two comes first in the grid: turn those that the input has the other way round
+                a, b, turned_shift = turned(i, j, shift)
+                vector = np.where((turned_shift == shift).all(1)[:, None] & (a == i)[:, None], vector, -vector)
+                i, j, shift = a, b, turned_shift.astype(np.int32)
+            found = i, j.astype(np.int32), shift, distance, vector
+        check_answer(box, x, radius, found, oracle, half=half)
+        counts = backend.host(grid.count(radius, order=order))
+        ranks = np.arange(len(x)) if order == "input" else told(backend, grid)[1]
+        np.testing.assert_array_equal(counts, backend.host(grid.count(radius))[ranks])
+
+
+@pytest.mark.parametrize(
+    ("form", "quantities"), [("csr", "j"), ("csr", "D"), ("csr", "dS"), ("coo", "Di"), ("coo", "jS"), ("dense", "Sj")]
+)
+def test_only_what_was_asked_for_comes(backend, form, quantities):
+    names = {"i": "i", "j": "j", "S": "shift", "d": "distance", "D": "vector"}
+    with WRAPPED.grid(deterministic=True) as grid:
+        put(backend, grid, WRAPPED.positions)
+        whole = grid.pairs(0.5, format=form, quantities=ALL)
+        some = grid.pairs(0.5, format=form, quantities=quantities)
+        asked = {names[letter] for letter in quantities}
+        for name in names.values():
+            came = getattr(some, name)
+            assert (came is not None) == (name in asked) or (form == "coo" and name in "ij")
+            if name in asked:
+                rows = getattr(whole, name)
+                came, rows = (backend.host(a).reshape(-1, *a.shape[1 + (form == "dense") :]) for a in (came, rows))
+                np.testing.assert_array_equal(np.sort(came, axis=0), np.sort(rows, axis=0))
+
+
+def test_what_was_learned_of_sparse_particles_serves_dense_ones(backend):
+    box, rng = WRAPPED.domain, np.random.default_rng(5)
+    sparse, dense = (box.origin + rng.random((130, 3)) * box.lengths * size for size in (1.0, 0.5))
+    with WRAPPED.grid() as grid:
+        for x in (sparse, sparse, dense, dense, sparse):
+            x = x.astype("f4")
+            put(backend, grid, x)
+            check_pairs_of(backend, grid, box, x, 0.5)
+
+
+def test_a_half_list_holds_each_pair_of_a_full_one_once(backend):
+    with WRAPPED.grid() as grid:
+        put(backend, grid, WRAPPED.positions)
+        full, half = (entries(backend, grid.pairs(0.5, half=h, quantities=ALL)) for h in (False, True))
+        there = {(i, j, *s) for i, j, s in zip(full[0].tolist(), full[1].tolist(), full[2].tolist(), strict=True)}
+        once = {(i, j, *s) for i, j, s in zip(half[0].tolist(), half[1].tolist(), half[2].tolist(), strict=True)}
+        assert len(there) == 2 * len(once) == len(full[0])
+        assert there == once | {(j, i, *(-s for s in shift)) for i, j, *shift in once}
+
+
+# ---- where others failed ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("real", ["f4", "f8"])
+@pytest.mark.parametrize("name", ["periodic", "left-handed", "plane", "line"])
+def test_rows_07_and_08_where_a_particle_is_written_does_not_matter(backend, name, real):
+    case = Case(name, (4, 3, 5)[: (1 if name == "line" else 2 if name == "plane" else 3)], "uniform", 100, real)
+    box, x, radius = case.domain, case.positions, radius_of(case)
+    rng, answers = np.random.default_rng(8), []
+    moves = [np.zeros((100, box.ndim)), rng.integers(-9, 10, (100, box.ndim)) * np.array(box.periodic)]
+    moves.append(np.where(box.periodic, -1, 0) * np.ones((100, 1)))  # all of them negative
+    for move in moves:
+        moved = (x + move @ box.matrix).astype(real)
+        with case.grid() as grid:
+            put(backend, grid, moved)
+            pairs = entries(backend, grid.pairs(radius, quantities="ijSdD", format="coo"))
+            check_answer(box, moved, radius, pairs, all_pairs(box, moved, radius), half=True)
+            answers.append(len(pairs[0]))
+    if real == "f8":  # in float32 moving rounds: pairs at the radius come or go
+        assert len(set(answers)) == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("cells", [(1, 1, 1), (100, 2, 3), (80, 1, 1)])
+def test_row_09_a_box_a_hundred_times_longer(backend, axis, cells):
+    turn = np.roll([0, 1, 2], axis)
+    box = pm.Box(np.array([100.0, 1.0, 1.0])[turn], origin=np.array([-50.0, 3.0, 0.0])[turn])
+    rng = np.random.default_rng(9)
+    x = (rng.random((150, 3)) * box.lengths + box.origin).astype("f4")
+    x[75:] = box.origin + [0.5] * 3 + rng.normal(0, 0.3, (75, 3)) + rng.integers(-1, 2, (75, 3)) * box.lengths
+    with pm.UniformGrid(box, shape=tuple(np.array(cells)[turn])) as grid:
+        put(backend, grid, x)
+        for radius in (0.3, 1.2):
+            check_pairs_of(backend, grid, box, x, radius)
+
+
+@pytest.mark.parametrize("n", [3, 4])
+def test_row_10_a_lattice_keeps_its_shells_whatever_the_last_digit(backend, n):
+    # Face-centred cubic from its triclinic primitive cell: 12, 6, 24 neighbours at sqrt(1/2), 1, sqrt(3/2).
+    primitive = 0.5 * np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    places = np.array(list(itertools.product(range(n), repeat=3)))
+    rng = np.random.default_rng(10)
+    for tilt, move in itertools.product((0.0, 1e-15, -1e-15), (0.0, 1e-15, -1e-15, "random")):
+        matrix = n * primitive + tilt * np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, -1.0, 0.0]])
+        x = places @ primitive + (rng.choice([-1e-15, 1e-15], (n**3, 3)) if move == "random" else move)
+        for cells in ((n, n, n), (2 * n, 1, n + 1)):
+            with pm.UniformGrid(pm.Box(matrix), shape=cells) as grid:
+                put(backend, grid, x)
+                for radius, neighbours in ((0.8, 12), (1.1, 18), (1.3, 42)):
+                    np.testing.assert_array_equal(backend.host(grid.count(radius)), neighbours)
+
+
+@pytest.mark.parametrize("real", ["f4", "f8"])
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_the_radius_itself_is_within_it(backend, d, real):
+    # Particles on every corner of the cells of an exact box: neighbours at exactly 1, on the far faces of cells.
+    box = pm.Box((4.0, 8.0, 4.0)[:d], origin=(-2.0, 16.0, 0.5)[:d])
+    axes = [np.arange(n) for n in (4, 8, 4)[:d]]
+    x = (np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, d) + box.origin).astype(real)
+    for cells in ((4, 8, 4), (1, 1, 1), (8, 4, 2)):
+        with pm.UniformGrid(box, shape=cells[:d]) as grid:
+            put(backend, grid, x)
+            np.testing.assert_array_equal(backend.host(grid.count(1.0)), 2 * d)
+            below = float(np.nextafter(np.dtype(real).type(1), np.dtype(real).type(0)))
+            np.testing.assert_array_equal(backend.host(grid.count(below)), 0)
+            assert len(grid.pairs(1.0).j) == d * len(x)
+            assert len(grid.pairs(0.0).j) == 0
+            np.testing.assert_array_equal(backend.host(grid.count(0.0)), 0)
+
+
+def test_particles_in_one_place_are_pairs(backend):
+    x = np.repeat(np.array([[0.25, 0.5], [0.75, 0.5]]), 5, axis=0)
+    with pm.UniformGrid((1.0, 1.0), shape=(4, 4)) as grid:
+        put(backend, grid, x)
+        for radius in (0.0, 0.1):
+            pairs = grid.pairs(radius, format="coo", quantities=ALL)
+            assert len(pairs.j) == 20
+            assert not backend.host(pairs.distance).any() and not backend.host(pairs.shift).any()
+            np.testing.assert_array_equal(backend.host(grid.count(radius)), 4)
+
+
+@pytest.mark.parametrize("name", ["cube", "mixed", "skewed", "plane", "line"])
+def test_row_51_radii_beyond_half_the_box_and_beyond_the_box(backend, name):
+    box = {
+        "cube": pm.Box((1.0, 1.0, 1.0)), "mixed": pm.Box((1.0, 1.5, 0.75), periodic=(True, False, True)),
+        "skewed": pm.Box(SKEWED / 2), "plane": pm.Box([[1.0, 0.0], [0.7, 0.8]]), "line": pm.Box(1.0, origin=0.3),
+    }[name]  # fmt: skip
+    d = box.ndim
+    rng = np.random.default_rng(51)
+    s = rng.random((7, d)) + rng.integers(-2, 3, (7, d)) * np.array(box.periodic)
+    x = s @ box.matrix + box.origin
+    for cells in ((1, 1, 1), (2, 3, 1), (5, 4, 6)):
+        with pm.UniformGrid(box, shape=cells[:d]) as grid:
+            for count in (7, 1):
+                put(backend, grid, x[:count])
+                for radius in (0.55, 1.1, 2.3):
+                    check_pairs_of(backend, grid, box, x[:count], radius, half=count == 7)
+
+
+def test_one_particle_sees_its_own_images(backend):
+    with pm.UniformGrid((1.0, 1.0, 1.0), shape=(3, 2, 1)) as grid:
+        put(backend, grid, np.array([[0.1, -7.2, 0.99]], np.float32))
+        for radius, images in ((0.99, 0), (1.01, 6), (1.42, 18), (1.74, 26), (2.01, 32)):
+            assert backend.host(grid.count(radius)).tolist() == [images]
+            i, j, shift, *_ = entries(backend, grid.pairs(radius, format="coo", quantities=ALL))
+            assert len(j) == images / 2 and forward(i, j, shift).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 31, 32, 33, 128, 129])
+def test_rows_16_and_17_few_particles_or_none(backend, count):
+    case = Case("plane", (3, 2), "uniform", count, "f4")
+    box, x = case.domain, case.positions
+    with case.grid() as grid:
+        put(backend, grid, x)
+        check_pairs_of(backend, grid, box, x, 0.25)
+        for form, half in (("csr", False), ("coo", True), ("dense", False)):
+            pairs = grid.pairs(0.25, format=form, half=half, quantities=ALL)
+            check_answer(box, x, 0.25, entries(backend, pairs), all_pairs(box, x, 0.25), half=half)
+            if form == "csr":
+                assert pairs.start.shape == (count + 1,)
+
+
+# ---- cutoffs of each particle, particles left out ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", [WRAPPED, PLANE], ids=str)
+def test_cutoffs_of_each_particle_add_up(backend, builder, case):
+    box, x = case.domain, case.positions
+    cutoffs = (np.random.default_rng(6).random(len(x)) ** 3 * 0.6).astype(x.dtype)
+    cutoffs[::7] = 0
+    oracle = all_pairs(box, x, 2 * float(cutoffs.max()))
+    radius = cutoffs[oracle.i].astype(float) + cutoffs[oracle.j]
+    with case.grid(method=builder.name) as grid:
+        put(backend, grid, x, own_radii(builder, case))
+        for half in (True, False):
+            pairs = grid.pairs(backend.array(cutoffs), half=half, format="coo", quantities=ALL)
+            check_answer(box, x, radius, entries(backend, pairs), oracle, half=half)
+        check_counts(backend.host(grid.count(backend.array(cutoffs))), len(x), oracle, radius, rounding(box, x, 1.2))
+
+
+def test_levels_change_nothing(backend):
+    case = Case("mixed", (9, 8, 7), "wrapped", 130, "f4")
+    radii = (np.random.default_rng(2).random(130) ** 4 * 0.7).astype("f4")
+    with case.grid(levels=3) as grid:
+        put(backend, grid, case.positions, radii)
+        assert len(np.unique(np.searchsorted([504, 504 + 48], told(backend, grid)[0].nonzero()[0]))) == 3
+        for half in (True, False):
+            check_pairs_of(backend, grid, case.domain, case.positions, 0.5, oracle_of(case), half=half)
+        check_pairs_of(backend, grid, case.domain, case.positions, 0.5, oracle_of(case), "csr")
+
+
+def test_particles_that_were_left_out_are_no_neighbours(backend, builder):
+    box, good = WRAPPED.domain, WRAPPED.positions
+    x, radii = good.copy(), own_radii(builder, WRAPPED)
+    bad = [0, 17, 64, 128]
+    x[bad[:2]], x[bad[2:], 1] = np.nan, 50.0  # axis 1 is open
+    left = np.setdiff1d(np.arange(130), bad)
+    oracle = oracle_of(WRAPPED)
+    oracle = oracle.where(~np.isin(oracle.i, bad) & ~np.isin(oracle.j, bad))
+    with WRAPPED.grid(method=builder.name) as grid:
+        put(backend, grid, x, radii, check=False)
+        for form in ("coo", "csr", "dense"):
+            found = entries(backend, grid.pairs(0.5, half=False, format=form, quantities=ALL))
+            check_answer(box, good, 0.5, found, oracle)
+        counts = backend.host(grid.count(0.5))
+        check_counts(counts, 130, oracle, 0.5, rounding(box, good))
+        assert not counts[bad].any()
+        assert len(backend.host(grid.order)) == len(left)
+
+
+# ---- the same bits, and any box ---------------------------------------------------------------------------
+
+
+def test_row_64_deterministic_lists_have_the_same_bits(backend):
+    seen = set()
+    for _ in range(5):
+        with WRAPPED.grid(deterministic=True) as grid:
+            put(backend, grid, WRAPPED.positions)
+            parts = []
+            for order, form in itertools.product(("input", "grid"), ("csr", "dense")):
+                pairs = grid.pairs(0.5, half=False, order=order, format=form, quantities=ALL)
+                parts += [backend.host(getattr(pairs, n)).tobytes() for n in ("i", "j", "shift", "distance", "vector")]
+            seen.add(b"".join(parts))
+    assert len(seen) == 1
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**31), d=st.integers(2, 3), skew=st.floats(0, 0.6), count=st.integers(0, 60),
+    radius=st.floats(0.05, 1.4), periodic=st.tuples(*[st.booleans()] * 3), cells=st.tuples(*[st.integers(1, 7)] * 3),
+)  # fmt: skip
+def test_row_51_any_box_any_boundaries(backend, seed, d, skew, count, radius, periodic, cells):
+    rng = np.random.default_rng(seed)
+    matrix = np.diag(rng.uniform(0.6, 2.0, d)) + skew * rng.uniform(-1, 1, (d, d))
+    if abs(np.linalg.det(matrix)) < 0.1:
+        return
+    box = pm.Box(matrix, origin=rng.normal(size=d), periodic=periodic[:d])
+    s = rng.random((count, d)) + rng.integers(-2, 3, (count, d)) * np.array(box.periodic)
+    x = s @ box.matrix + box.origin
+    with pm.UniformGrid(box, shape=cells[:d]) as grid:
+        put(backend, grid, x)
+        check_pairs_of(backend, grid, box, x, radius)
