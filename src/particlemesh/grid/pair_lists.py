@@ -46,7 +46,8 @@ class PairLists:
             raise ValueError("check=False allocates nothing: give the capacity to reserve.")
         if capacity is None and mean is not None:
             capacity = int(mean * self.rows * _SPARE) + 1024
-        start = self._room("start", (self.rows + 1,), _I64)
+        groups = -(-self.rows // self.backend.group_size)  # which write whole
+        start = self._room("start", (groups * self.backend.group_size + 1,), _I64)[: self.rows + 1]
         place = _FOLLOWING
         if capacity is None or self.rows_by_index:
             place = _PLACED

@@ -10,7 +10,6 @@
 #include "binning/look_back.h"
 
 // A row is collected until one more batch might find no room; the rest is counted.
-#define GOING_ON (length <= CAP - BATCH)
 
 #include "grid/within.h"
 #include "grid/pair_output.h"
@@ -135,17 +134,19 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
 #define CODE_STRIP
 #define COLLECT_CODE
 #endif
-#define FOUND               \
-    if (hit) {              \
-        length++;           \
-        *next = COLLECTED;  \
-        next += ROWS_APART; \
-        COLLECT_CODE        \
+#define FOUND                   \
+    if (hit) {                  \
+        if (length < CAP) {     \
+            *next = COLLECTED;  \
+            next += ROWS_APART; \
+            COLLECT_CODE        \
+        }                       \
+        length++;               \
     }
 #define STRIP CODE_STRIP EACH_PAIR
 #include "grid/strips.h"
 #undef STRIP
-                again = length > 0 && (again || !GOING_ON);
+                again = length > 0 && (again || length > CAP);
             }
 #endif
         }
@@ -174,10 +175,10 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
                 places[LANE * PER_LANE + n] = at;
                 at += own[n];
             }
-            if (tile == tiles - 1 && LANE == 0) found[FOUND_TOTAL] = place[rows] = before + total;
+            if (tile == tiles - 1 && LANE == 0) found[FOUND_TOTAL] = place[tiles * GROUP_SIZE] = before + total;
         }
         BARRIER();
-        if (r < rows) place[r] = places[LOCAL_ID];
+        place[r] = places[LOCAL_ID]; // there is room for whole groups: behind the last row all is the total
 #elif PLACE == 1
         places[LOCAL_ID] = r < taken ? place[number] : 0;
         BARRIER();
