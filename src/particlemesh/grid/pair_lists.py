@@ -19,6 +19,7 @@ _I32, _I64, _U64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint64)
 _FOLLOWING, _PLACED, _DENSE = range(3)  # as PLACE in pairs.c
 # Pairs of a row that are collected, and lanes that write a row. With turns there is room for the first three.
 _COLLECTED = ((16, 8), (32, 8), (48, 8), (88, 16))
+_REMEMBERED = 256  # kinds of searches
 _SPARE = 1.05  # room for more pairs than there were last time
 
 
@@ -61,7 +62,8 @@ class PairLists:
         total = None
         if self.check:
             total, _ = self.searcher.verdict(self.asked.words)
-            mean = self.searcher.means[self.key] = total / self.rows
+            mean = total / self.rows
+            self._learn(mean)
             if total > capacity:  # what was learned is out of date; where rows begin is right all the same
                 arrays = self._fill(_PLACED, start, total, mean)
             arrays = {name: array[:total] for name, array in arrays.items()}
@@ -92,6 +94,13 @@ class PairLists:
         if self.check:
             self.searcher.verdict(asked.words, width=width)
         return Pairs(count=counts, **arrays), None
+
+    def _learn(self, mean: float) -> None:
+        """Remember the pairs of a row for the next search of this kind; a radius that always changes is no kind."""
+        means = self.searcher.means
+        if len(means) >= _REMEMBERED:
+            means.clear()
+        means[self.key] = mean
 
     def _nothing(self, shape: tuple[int, ...]) -> Pairs:
         start = counts = None
