@@ -2,6 +2,7 @@
 """Move values between particles and a regular mesh, on GPUs and CPUs."""
 
 from particlemesh.box import Box as Box
+from particlemesh.grid.neighbour_list import neighbour_list as neighbour_list
 from particlemesh.grid.pair_function import PairFunction as PairFunction
 from particlemesh.grid.results import Pairs as Pairs
 from particlemesh.grid.uniform_grid import UniformGrid as UniformGrid

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A list of neighbours in one call, in the words that simulations of molecules use for it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from particlemesh import backends, operands
+from particlemesh.backends.base import Backend
+from particlemesh.box import Box
+from particlemesh.geometry import Coordinates
+from particlemesh.grid import checks
+from particlemesh.grid.uniform_grid import UniformGrid
+
+_FIELDS = {"i": "i", "j": "j", "d": "distance", "D": "vector", "S": "shift"}
+# A search on a GPU reads the cells along the last axis in one go: thinner ones there waste less of what it reads.
+_THINNER = 4
+_CELLS_A_PARTICLE, _FEW_CELLS = 8, 4096  # more would hold nothing and take their time and memory all the same
+
+
+def neighbour_list(
+    quantities: str,
+    positions: Any,
+    box: Any,
+    radius: Any,
+    *,
+    periodic: Any = None,
+    half: bool = False,
+    backend: str | None = None,
+    threads: int | None = None,
+) -> Any:
+    """Return all pairs of particles within a distance, as arrays that are called by letters.
+
+    The letters are those of ASE's function of this name, and so is their meaning. The cells are chosen here. To ask
+    again and again, or for something else, make a :class:`particlemesh.UniformGrid`.
+
+    Parameters
+    ----------
+    quantities : str
+        Letters of "ijdDS", each at most once: what to return, and in which order.
+    positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
+        Positions in the user's length unit, on the CPU or a device. Periodic axes fold what is at most 2**20 boxes
+        away; along an open axis they may lie anywhere, whatever the box's length.
+    box : Box, lengths or matrix
+        The domain. Lengths or a matrix, whose rows are the lattice vectors, make a box with ``periodic`` axes.
+    radius : number or array (N,)
+        Pairs are at most so far apart; one number for each particle: at most as far as two of them together. It may
+        be larger than the box.
+    periodic : bool or one for each axis, optional
+        Which axes repeat, for a box given by its lengths; by default all.
+    half : bool
+        Each pair once, with ``i < j``, or of a particle and its own image with the first shift that is not zero
+        positive. Otherwise every pair comes from both sides.
+    backend : {"cpu", "cuda", "opencl"}, optional
+        By default where the positions are. If named, host arrays are copied there and back.
+    threads : int, optional
+        Most threads on the CPU.
+
+    Returns
+    -------
+    array or tuple of arrays
+        One for each letter, in their order; for a single letter the array itself. They are of the positions' kind:
+
+        - ``i``, ``j`` (P,) int32: the two particles of each pair; ``i`` ascends.
+        - ``S`` (P, d) int32: how many times each lattice vector is added to j's position.
+        - ``D`` (P, d): ``x[j] - x[i] + S @ matrix``, with the positions as they were given.
+        - ``d`` (P,): the length of ``D``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed, or a position is not finite; the first one is named.
+
+    Notes
+    -----
+    The call waits for the device, as the length of its results is what it finds. Box and cells are fitted to the
+    particles: where an axis is open positions are copied to the host for that, and an array of radii always is.
+
+    Examples
+    --------
+    >>> import numpy as np, particlemesh as pm
+    >>> x = np.array([[0.1, 0.5], [0.9, 0.5], [0.5, 0.5]])
+    >>> i, j, S, d = pm.neighbour_list("ijSd", x, (1.0, 1.0), 0.25)
+    >>> i, j, d.round(12)
+    (array([0, 1], dtype=int32), array([1, 0], dtype=int32), array([0.2, 0.2]))
+    >>> S.tolist()
+    [[-1, 0], [1, 0]]
+    >>> pm.neighbour_list("j", x, (1.0, 1.0), 0.25, periodic=False).size
+    0
+    """
+    checks.letters(quantities)
+    if not quantities:
+        raise ValueError("quantities is ''; give at least one letter of 'ijdDS'.")
+    domain = checks.box_of(box, periodic)
+    kind, home, x = operands.coordinates(positions, domain.ndim, None, upload=False)
+    reach = _reach(radius, x.count)
+    if x.count and not all(domain.periodic):
+        first = positions[0] if isinstance(positions, tuple) else positions
+        with kind.scope(first), home.scope(*x.arrays):
+            domain = _fitted(domain, _on_host(x, home), x.dtype, reach)
+    place = home if backend is None else backends.current(backend)
+    cells = _cells(domain, reach, x.count, thin=place.name != "cpu")
+    with UniformGrid(domain, shape=cells, backend=backend, threads=threads) as grid:
+        pairs = grid.build(positions).pairs(radius, half=half, quantities=quantities)
+    found = tuple(getattr(pairs, _FIELDS[letter]) for letter in quantities)
+    return found if len(found) > 1 else found[0]
+
+
+def _reach(radius: Any, count: int) -> float:
+    """Return how far apart two particles may be at most."""
+    if np.isscalar(radius) or not getattr(radius, "shape", True):
+        return checks.radius(radius)
+    kind, array = operands.adopt(radius, "radius")
+    native = kind.native(array)
+    checks.one_each(tuple(native.shape), count)
+    if not count:
+        return 0.0
+    home = kind.backend(array)
+    with kind.scope(array), home.scope(native):
+        radii = home.download(native)
+    wrong = np.flatnonzero(~((radii >= 0) & (radii < math.inf)))
+    if len(wrong):
+        raise ValueError(
+            f"{len(wrong)} radii are negative or not finite; the first is that of particle {wrong[0]}, "
+            f"{radii[wrong[0]]}."
+        )
+    return 2.0 * float(radii.max())
+
+
+def _on_host(x: Coordinates, home: Backend) -> list[np.ndarray]:
+    """Return the coordinates along each axis; waits for the device."""
+    here = {id(native): home.download(native) for native in x.arrays}
+    columns = [here[id(native)] for native in x.arrays]
+    return [column if column.ndim == 1 else column[:, axis] for axis, column in enumerate(columns)]
+
+
+def _fitted(box: Box, x: list[np.ndarray], dtype: np.dtype, reach: float) -> Box:
+    """Return the box with its open axes as long as the particles take, neither shorter nor longer."""
+    origin, matrix = box.origin.copy(), box.matrix.copy()
+    ends = np.array([_ends(column) for column in x])
+    if not np.isfinite(ends).all():  # the build will tell which position it was
+        finite = np.logical_and.reduce([np.isfinite(column) for column in x])
+        if not finite.any():
+            return box
+        x = [column[finite] for column in x]
+        ends = np.array([_ends(column) for column in x])
+    size = np.abs(ends).max(axis=1) + np.abs(box.origin)
+    for axis in np.flatnonzero(~np.array(box.periodic)):
+        row = box.inverse[axis]
+        if np.count_nonzero(row) == 1:  # the others need not be looked at
+            along = np.flatnonzero(row)[0]
+            low, high = sorted(row[along] * (ends[along] - box.origin[along]))
+        else:
+            fractions = sum(step * (column.astype(np.float64) - o)
+                            for step, column, o in zip(row, x, box.origin, strict=True))  # fmt: skip
+            low, high = _ends(np.asarray(fractions))
+        slack = 16 * np.finfo(dtype).eps * float(np.abs(row) @ size)  # a build's fractions are rounded
+        # Particles in a plane need some room across it, too.
+        span = max(high - low + 2 * slack, reach * float(np.linalg.norm(row)), 1e-6)
+        origin += (low + high - span) / 2 * box.matrix[axis]
+        matrix[axis] *= span
+    return Box(matrix, origin, box.periodic)
+
+
+def _ends(numbers: np.ndarray) -> tuple[float, float]:
+    return float(numbers.min()), float(numbers.max())
+
+
+def _cells(box: Box, reach: float, count: int, *, thin: bool) -> tuple[int, ...]:
+    """Return cells along each axis: as thick as the reach, unless that would be far more cells than particles."""
+    thickness = 1 / np.linalg.norm(box.inverse, axis=1)
+    most = _CELLS_A_PARTICLE * count + _FEW_CELLS
+    sizes = np.full(box.ndim, reach)
+    if thin:
+        sizes[-1] /= _THINNER
+    # Cells of one size along all axes would be so many if they were of this size: much smaller ones need no trial.
+    sizes = np.maximum(sizes, (thickness.prod() / most) ** (1 / box.ndim) / _THINNER)
+    while True:
+        cells = tuple(max(1, int(min(n, 2.0**40))) for n in thickness / sizes * (1 + 1e-12))
+        excess = math.prod(cells) / most
+        if excess <= 1:
+            return cells
+        sizes = sizes * max(excess ** (1 / box.ndim), 1.02)

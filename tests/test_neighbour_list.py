@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Neighbour lists in one call: letters, order, any box and any place, against all images of all pairs and others."""
+
+import importlib.util
+import itertools
+import math
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import particlemesh as pm
+from grid_cases import BOXES, SKEWED, all_pairs, check_answer, rounding
+from particlemesh.grid.neighbour_list import _cells
+
+ALL = "ijSDd"  # as `check_answer` takes them, but for the last two
+
+
+def cloud(box, count, real="f8", *, beyond=0.0, seed=3):
+    """Positions over some boxes along periodic axes, and over as many beyond the ends of open ones."""
+    rng = np.random.default_rng(seed)
+    s = rng.random((count, box.ndim))
+    turns = rng.integers(-2, 3, s.shape)
+    s = np.where(box.periodic, s + turns, s + beyond * (rng.random(s.shape) * 2 - 1))
+    return (s @ box.matrix + box.origin).astype(real)
+
+
+def check(backend, box, x, radius, *, oracle=None, half=False, widths=None):
+    """Ask for everything and compare with all pairs."""
+    given_radius = radius if widths is None else backend.array(widths)
+    i, j, shift, vector, distance = (
+        backend.host(a) for a in pm.neighbour_list(ALL, backend.array(x), box, given_radius, half=half)
+    )
+    assert (np.diff(i) >= 0).all()
+    oracle = all_pairs(box, x, np.max(radius, initial=0)) if oracle is None else oracle
+    check_answer(box, x, radius, (i, j, shift, distance, vector), oracle, half=half)
+    return len(i)
+
+
+# ---- letters ----------------------------------------------------------------------------------------------
+
+
+def test_arrays_come_in_the_order_of_the_letters(backend):
+    box, x = BOXES["mixed"], cloud(BOXES["mixed"], 60)
+    x_there = backend.array(x)
+    whole = dict(zip("ijdDS", pm.neighbour_list("ijdDS", x_there, box, 0.7), strict=True))
+    whole = {letter: backend.host(array) for letter, array in whole.items()}
+    assert len(whole["i"]) > 30
+    some = ["S", "SijdD", "dDSij", "jdSDi"]  # each set of letters is a program of its own on GPUs
+    if backend.name == "cpu":
+        some = ["".join(letters) for length in (1, 2, 3, 5) for letters in itertools.permutations("ijdDS", length)]
+    for letters in some:
+        found = pm.neighbour_list(letters, x_there, box, 0.7)
+        assert isinstance(found, tuple) == (len(letters) > 1)
+        for letter, array in zip(letters, found if len(letters) > 1 else [found], strict=True):
+            assert type(array) is type(x_there)
+            came, known = backend.host(array), whole[letter]
+            assert came.dtype == known.dtype and came.shape == known.shape
+            for row in np.unique(whole["i"]):  # a row's pairs come in any order
+                here = whole["i"] == row
+                np.testing.assert_array_equal(np.sort(came[here], axis=0), np.sort(known[here], axis=0))
+    for letter, kind in zip("ijdDS", ("i4", "i4", "f8", "f8", "i4"), strict=True):
+        assert whole[letter].dtype == kind
+        assert whole[letter].shape == (len(whole["i"]),) + ((3,) if letter in "DS" else ())
+
+
+def test_letters_that_are_none():
+    for letters in ("", "ii", "x", "ijP", 3, None):
+        with pytest.raises(ValueError, match="quantities is"):
+            pm.neighbour_list(letters, np.zeros((2, 2)), (1.0, 1.0), 0.1)
+
+
+# ---- boxes and places -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "real"), list(zip(BOXES, ("f4", "f8") * 7, strict=True)))
+def test_any_box_and_both_kinds_of_list(backend, name, real):
+    box = BOXES[name]
+    x, radius = cloud(box, 90, real), 0.1 if box.ndim == 1 else 0.5
+    full, half = (check(backend, box, x, radius, half=half) for half in (False, True))
+    assert full == 2 * half > 0
+
+
+@pytest.mark.parametrize("real", ["f4", "f8"])
+@pytest.mark.parametrize("name", [n for n, box in BOXES.items() if not all(box.periodic)])
+def test_along_open_axes_particles_may_lie_anywhere(backend, name, real):
+    box = BOXES[name]
+    for beyond, move in ((3.0, 0.0), (0.7, 50.0), (0.7, -1000.0)):
+        x = cloud(box, 90, real, beyond=beyond)
+        x += (move * (~np.array(box.periodic)) @ box.matrix).astype(real)
+        assert check(backend, box, x, 0.75, half=False) > 0
+
+
+def test_the_length_of_an_open_axis_does_not_matter(backend):
+    x = cloud(pm.Box((3.0, 2.0, 2.5)), 100)
+    lists = []
+    for length in (1e-3, 1.0, 2.5, 1e4):
+        box = pm.Box((3.0, 2.0, length), periodic=(True, True, False))
+        lists.append([backend.host(a) for a in pm.neighbour_list("ij", backend.array(x), box, 0.6)])
+    for i, j in lists[1:]:
+        assert set(zip(i.tolist(), j.tolist(), strict=True)) == set(zip(*(a.tolist() for a in lists[0]), strict=True))
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+@pytest.mark.parametrize("matrix", [np.eye(3), SKEWED], ids=["upright", "skewed"])
+def test_particles_in_a_plane_a_line_and_a_point_of_open_axes(backend, matrix, count):
+    rng = np.random.default_rng(4)
+    for flat in ((2,), (0, 2), (0, 1, 2)):
+        s = rng.random((count, 3))
+        s[:, flat] = 7.25
+        for radius in (0.3, 1e-7, 0.0):
+            box = pm.Box(matrix, periodic=[a not in flat for a in range(3)])
+            check(backend, box, s @ matrix, radius)
+
+
+def test_radii_beyond_the_box_find_all_images(backend):
+    for box in (pm.Box((1.0, 1.5)), pm.Box((1.0, 1.5), periodic=(True, False)), pm.Box(SKEWED / 2)):
+        x = cloud(box, 6, beyond=1.0)
+        for radius in (0.9, 2.3):
+            check(backend, box, x, radius)
+            check(backend, box, x, radius, half=True)
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 2**31), d=st.integers(1, 3), skew=st.floats(0, 0.6), count=st.integers(0, 60),
+    radius=st.floats(0.0, 1.4), periodic=st.tuples(*[st.booleans()] * 3), beyond=st.sampled_from([0.0, 1.0, 30.0]),
+    half=st.booleans(), real=st.sampled_from(["f4", "f8"]),
+)  # fmt: skip
+def test_any_box_any_boundaries(backend, seed, d, skew, count, radius, periodic, beyond, half, real):
+    rng = np.random.default_rng(seed)
+    matrix = np.diag(rng.uniform(0.6, 2.0, d)) + skew * rng.uniform(-1, 1, (d, d))
+    if abs(np.linalg.det(matrix)) < 0.1:
+        return
+    box = pm.Box(matrix, origin=rng.normal(size=d), periodic=periodic[:d])
+    check(backend, box, cloud(box, count, real, beyond=beyond, seed=seed), radius, half=half)
+
+
+# ---- arguments --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mixed", "skewed plane", "open line"])
+def test_cutoffs_of_each_particle_add_up(backend, name):
+    box = BOXES[name]
+    x = cloud(box, 80, beyond=1.0)
+    widths = np.random.default_rng(5).random(80) ** 3 * 0.6
+    widths[::7] = 0
+    oracle = all_pairs(box, x, 2 * widths.max())
+    for half in (False, True):
+        check(backend, box, x, widths[oracle.i] + widths[oracle.j], oracle=oracle, half=half, widths=widths)
+
+
+def test_one_cutoff_for_all_may_come_in_many_forms():
+    x = cloud(pm.Box((1.0, 1.0)), 50)
+    wanted = pm.neighbour_list("ij", x, (1.0, 1.0), 0.2)
+    for radius in (np.float32(0.2), np.float64(0.2), np.array(0.2), [0.1] * 50, np.full(50, 0.1)):
+        found = pm.neighbour_list("ij", x, (1.0, 1.0), radius)
+        assert abs(len(found[0]) - len(wanted[0])) <= 2  # float32 is another number
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("periodic", [True, False])
+def test_few_particles_or_none(backend, count, periodic):
+    x = np.array([[0.2, 0.3], [0.9, 0.3]])[:count]
+    found = pm.neighbour_list("ijdDS", backend.array(x), (1.0, 1.0), 0.5, periodic=periodic)
+    assert [a.shape for a in found] == [(2 * (count == 2 and periodic),)] * 3 + [(len(found[0]), 2)] * 2
+    widths = backend.array(np.full(count, 0.25))
+    assert pm.neighbour_list("d", backend.array(x), (1.0, 1.0), widths, periodic=periodic).shape == found[0].shape
+
+
+def test_radius_zero_finds_particles_in_one_place(backend):
+    for count in (5, 300):
+        x = np.repeat(np.random.default_rng(8).random((count, 3)), 2, axis=0)
+        for periodic in (True, False):
+            found = pm.neighbour_list("ijd", backend.array(x), (1.0,) * 3, 0, periodic=periodic)
+            i, j, d = (backend.host(a) for a in found)
+            np.testing.assert_array_equal(i, np.arange(2 * count))
+            np.testing.assert_array_equal(j, i ^ 1)
+            assert not d.any()
+
+
+def test_kinds_of_positions():
+    x = np.random.default_rng(9).random((40, 2))
+    wanted = pm.neighbour_list("ij", x, (1.0, 1.0), 0.2, periodic=(True, False))
+    for other in (tuple(x.T), x.tolist(), np.asfortranarray(x), np.repeat(x, 2, 0)[::2], x.astype(">f8")):
+        for came, known in zip(
+            pm.neighbour_list("ij", other, (1.0, 1.0), 0.2, periodic=(True, False)), wanted, strict=True
+        ):
+            np.testing.assert_array_equal(np.sort(came), np.sort(known))
+    line = pm.neighbour_list("ij", np.array([0, 3, 4, 9]), 10, 1)  # whole numbers along one axis
+    assert [a.tolist() for a in line] == [[0, 1, 2, 3], [3, 2, 1, 0]]
+    box = pm.Box((1.0, 1.0), periodic=(True, False))
+    np.testing.assert_array_equal(pm.neighbour_list("i", x, box, 0.2), wanted[0])
+    with pytest.raises(ValueError, match="periodic"):
+        pm.neighbour_list("i", x, box, 0.2, periodic=True)
+
+
+def test_torch_tensors_come_back_as_tensors():
+    torch = pytest.importorskip("torch")
+    x = torch.rand((50, 3), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    i, d = pm.neighbour_list("id", x, (1.0,) * 3, 0.3, periodic=False)
+    assert i.dtype == torch.int32 and d.dtype == torch.float64
+    np.testing.assert_array_equal(i.numpy(), pm.neighbour_list("i", x.numpy(), (1.0,) * 3, 0.3, periodic=False))
+
+
+@pytest.mark.backends("opencl", "cuda")
+def test_host_arrays_go_to_a_named_backend_and_back(backend):
+    box, x = BOXES["triclinic mixed"], cloud(BOXES["triclinic mixed"], 80, beyond=2.0)
+    for radius in (0.5, np.full(80, 0.25)):
+        i, shift = pm.neighbour_list("iS", x, box, radius, backend=backend.name)
+        assert isinstance(i, np.ndarray) and isinstance(shift, np.ndarray)
+        np.testing.assert_array_equal(i, pm.neighbour_list("i", x, box, radius))
+
+
+def test_any_memory_order(backend):
+    box, x = BOXES["mixed"], cloud(BOXES["mixed"], 70, beyond=2.0)
+    wanted = backend.host(pm.neighbour_list("i", backend.array(x), box, 0.5))
+    for order in ("strided", "reversed", "fortran"):
+        np.testing.assert_array_equal(backend.host(pm.neighbour_list("i", backend.array(x, order), box, 0.5)), wanted)
+    columns = tuple(backend.array(column) for column in x.T)
+    np.testing.assert_array_equal(backend.host(pm.neighbour_list("i", columns, box, 0.5)), wanted)
+
+
+def test_threads_change_nothing():
+    box, x = BOXES["open"], cloud(BOXES["open"], 500)
+    for a, b in zip(*(pm.neighbour_list("ijS", x, box, 0.4, threads=n) for n in (1, 2)), strict=True):
+        np.testing.assert_array_equal(np.sort(a, axis=0), np.sort(b, axis=0))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("matrix", [np.eye(3) * 3, SKEWED], ids=["upright", "skewed"])
+def test_positions_that_are_no_numbers_are_named(backend, matrix, bad):
+    x = cloud(pm.Box(matrix), 20)
+    x[[5, 12], 1] = bad
+    for periodic in (True, False, (True, False, True)):
+        with pytest.raises(ValueError, match="2 not finite of 20 particles; the first is 5"):
+            pm.neighbour_list("ij", backend.array(x), matrix, 0.3, periodic=periodic)
+    with pytest.raises(ValueError, match="20 not finite"):
+        pm.neighbour_list("ij", backend.array(np.full((20, 3), bad)), matrix, 0.3, periodic=False)
+
+
+@pytest.mark.parametrize(("radius", "kind", "said"), [
+    (-1.0, ValueError, "radius is"), (math.nan, ValueError, "radius is"), (math.inf, ValueError, "radius is"),
+    ("1", TypeError, "number is needed"), (True, TypeError, "number is needed"),
+    (np.full(9, 0.1), ValueError, "shape (9,)"), (np.full((10, 1), 0.1), ValueError, "shape (10, 1)"),
+    ([0.1, 0.1, -0.2, 0.1, math.nan] * 2, ValueError, "4 radii are negative or not finite; the first is that of"),
+])  # fmt: skip
+def test_wrong_radii(radius, kind, said):
+    with pytest.raises(kind) as error:
+        pm.neighbour_list("ij", np.random.default_rng(1).random((10, 2)), (1.0, 1.0), radius)
+    assert said in str(error.value)
+
+
+# ---- cells ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200)
+@given(
+    lengths=st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=3), count=st.integers(0, 10**6), thin=st.booleans(),
+    reach=st.sampled_from([0.0, 1e-300, 1e-9, 1.0, 1e9]),
+)  # fmt: skip
+def test_cells_are_as_thick_as_the_reach_and_not_too_many(lengths, reach, count, thin):
+    box = pm.Box(lengths)
+    cells = _cells(box, reach, count, thin=thin)
+    assert math.prod(cells) <= 8 * count + 4096
+    sizes = np.full(box.ndim, reach)
+    sizes[-1] /= 4 if thin else 1
+    for n, length, size in zip(cells, lengths, sizes, strict=True):
+        assert n == 1 or length / n >= size * (1 - 1e-9)
+
+
+def test_plain_cells_on_the_cpu_and_thin_ones_on_gpus():
+    box = pm.Box((10.0, 10.0, 10.0))
+    assert _cells(box, 1.0, 1000, thin=False) == (10, 10, 10)
+    assert _cells(box, 1.0, 1000, thin=True) == (10, 10, 40)
+    assert math.prod(_cells(box, 0.01, 1000, thin=True)) > 4000  # no fewer than there may be, by much
+
+
+# ---- others -----------------------------------------------------------------------------------------------
+
+
+def needs(name):
+    return pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed to compare with")
+
+
+def triples(found):
+    """The pairs of a list, sorted."""
+    return sorted(zip(found["i"].tolist(), found["j"].tolist(), *found["S"].T.tolist(), strict=True))
+
+
+def both_ways(found):
+    """A half list as a full one."""
+    i, j, shift, d = (found[letter] for letter in "ijSd")
+    join = np.concatenate
+    return {"i": join([i, j]), "j": join([j, i]), "S": join([shift, -shift]), "d": join([d, d])}
+
+
+PEERS = [name for name in BOXES if BOXES[name].ndim == 3]
+
+
+@needs("vesin")
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("name", PEERS)
+def test_the_same_pairs_as_vesin(name, half):
+    import vesin
+
+    box = BOXES[name]
+    x = cloud(box, 150, beyond=1.0)
+    lister = vesin.NeighborList(cutoff=0.7, full_list=not half)
+    theirs = dict(zip("ijSd", lister.compute(x, box.matrix, list(box.periodic), "ijSd"), strict=True))
+    ours = dict(zip("ijSd", pm.neighbour_list("ijSd", x, box, 0.7, half=half), strict=True))
+    assert len(ours["i"]) == len(theirs["i"]) > 0
+    if half:  # either particle may come first
+        theirs, ours = both_ways(theirs), both_ways(ours)
+    assert triples(ours) == triples(theirs)
+    band = rounding(box, x, 0.7)
+    np.testing.assert_allclose(np.sort(ours["d"]), np.sort(theirs["d"]), rtol=0, atol=band)
+
+
+@needs("ase")
+@pytest.mark.parametrize("name", PEERS)
+def test_the_same_pairs_as_ase(name):
+    from ase.neighborlist import primitive_neighbor_list
+
+    box = BOXES[name]
+    x = cloud(box, 150, beyond=1.0)
+    widths = np.random.default_rng(6).random(150) * 0.5
+    for radius in (0.7, widths):
+        theirs = primitive_neighbor_list("ijSd", box.periodic, box.matrix, x, radius)
+        ours = pm.neighbour_list("ijSd", x, box, radius)
+        ours, theirs = (dict(zip("ijSd", found, strict=True)) for found in (ours, theirs))
+        assert triples(ours) == triples(theirs)
+        np.testing.assert_allclose(np.sort(ours["d"]), np.sort(theirs["d"]), rtol=0, atol=rounding(box, x, 1.0))
