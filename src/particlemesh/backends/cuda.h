@@ -36,6 +36,7 @@ typedef unsigned int u32;
 #define WARP(name) const int name = 0
 #define WARP_PARAMETER const int
 #define WARP_SYNC(warp) __syncwarp()
+#define ANY_AROUND(predicate) __any_sync(__activemask(), predicate)
 #define WARP_BALLOT(warp, predicate) __ballot_sync(0xffffffffu, predicate)
 #define WARP_MATCH(warp, value, bits) warp_match(value, bits)
 #define WARP_SHUFFLE(warp, value, lane) __shfl_sync(0xffffffffu, value, lane)

@@ -52,11 +52,21 @@ typedef float4 real4;
 #define WARP(name) const int name = 0
 #define WARP_PARAMETER const int
 #define WARP_SYNC(warp) asm volatile("bar.warp.sync 0xffffffff;" ::: "memory")
+#define ANY_AROUND(predicate) any_around(predicate)
 #define WARP_BALLOT(warp, predicate) warp_ballot(predicate)
 #define WARP_MATCH(warp, value, bits) warp_match(value, bits)
 #define WARP_SHUFFLE_U32(warp, value, lane) warp_shuffle_u32(value, lane)
 #define WARP_SHUFFLE_U64(warp, value, lane) warp_shuffle_u64(value, lane)
 #define WARP_SHUFFLE(warp, value, lane) warp_shuffle(value, lane)
+DEVICE int any_around(int predicate)
+{
+    int r;
+    asm volatile("{.reg .pred p; .reg .pred q; .reg .b32 m; setp.ne.s32 p, %1, 0; activemask.b32 m; "
+                 "vote.sync.any.pred q, p, m; selp.s32 %0, 1, 0, q;}"
+                 : "=r"(r)
+                 : "r"(predicate));
+    return r;
+}
 DEVICE u32 warp_ballot(int predicate)
 {
     u32 r;
@@ -107,6 +117,7 @@ typedef struct {
     __private Warp* name = &name##_state
 #define WARP_PARAMETER __private Warp*
 #define WARP_SYNC(warp) BARRIER()
+#define ANY_AROUND(predicate) (predicate)
 #define WARP_BALLOT(warp, predicate) warp_ballot(warp, predicate)
 #define WARP_MATCH(warp, value, bits) warp_match(warp, value)
 #define WARP_SHUFFLE_U32(warp, value, lane) ((u32)warp_shuffle_u64(warp, (u64)(value), lane))

@@ -83,8 +83,23 @@ KERNEL count_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const 
             found_x += SQUARED(d) <= limit;                                                                \
             found_y += SQUARED(e) <= limit_y;                                                              \
         }
+#define PAIR_OF_STRIPS                                                   \
+    int at = from, end = to, other_part = from_2 < to_2;                 \
+    ROLL while (at < end || other_part) {                                \
+        if (at >= end) {                                                 \
+            at = from_2, end = to_2, other_part = 0;                     \
+            for (int b = 0; b < 3; b++) shift[b] = shift_2[b];           \
+        }                                                                \
+        const real4 other = READ_4(records + 4 * (i64)at++);             \
+        coordinate d[3], e[3];                                           \
+        VECTOR(d, other, x, shift);                                      \
+        VECTOR(e, other, y, shift);                                      \
+        found_x += SQUARED(d) <= limit;                                  \
+        found_y += SQUARED(e) <= limit_y;                                \
+    }
 #include "grid/strips.h"
 #undef STRIP
+#undef PAIR_OF_STRIPS
 #undef RANGES
                 lengths[first] += found_x;
                 if (together) {
@@ -126,8 +141,10 @@ KERNEL count_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const 
                 PRIVATE const coordinate* s = row.s;
 #define FOUND length += hit;
 #define STRIP EACH_PAIR
+#define PAIR_OF_STRIPS EACH_PAIR_OF_BOTH
 #include "grid/strips.h"
 #undef STRIP
+#undef PAIR_OF_STRIPS
             }
 #if WANT_LONGEST
             record_longest(found, length);

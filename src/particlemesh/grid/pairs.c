@@ -8,9 +8,6 @@
 // WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR: what is written.
 
 #include "binning/look_back.h"
-
-// A row is collected until one more batch might find no room; the rest is counted.
-
 #include "grid/within.h"
 #include "grid/pair_output.h"
 
@@ -124,9 +121,13 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
 #endif
 #if WITH_TURNS
                 LOCAL short* next_code = codes + LOCAL_ID;
-#define CODE_STRIP                    \
-    const short code = CODE_OF(turn); \
+#define CODE_STRIP              \
+    short code = CODE_OF(turn); \
     for (int a = 0; a < 3; a++) again |= turn[a] > MOST_CODED || turn[a] < -MOST_CODED;
+#undef GO_TO_SECOND_CODE
+#define GO_TO_SECOND_CODE   \
+    code = CODE_OF(turn_2); \
+    again |= turn_2[2] > MOST_CODED;
 #define COLLECT_CODE   \
     *next_code = code; \
     next_code += ROWS_APART;
@@ -134,18 +135,18 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
 #define CODE_STRIP
 #define COLLECT_CODE
 #endif
-#define FOUND                   \
-    if (hit) {                  \
-        if (length < CAP) {     \
-            *next = COLLECTED;  \
-            next += ROWS_APART; \
-            COLLECT_CODE        \
-        }                       \
-        length++;               \
-    }
+#define FOUND                  \
+    if (hit && length < CAP) { \
+        *next = COLLECTED;     \
+        next += ROWS_APART;    \
+        COLLECT_CODE           \
+    }                          \
+    length += hit;
 #define STRIP CODE_STRIP EACH_PAIR
+#define PAIR_OF_STRIPS CODE_STRIP EACH_PAIR_OF_BOTH
 #include "grid/strips.h"
 #undef STRIP
+#undef PAIR_OF_STRIPS
                 again = length > 0 && (again || length > CAP);
             }
 #endif
@@ -197,7 +198,7 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
 #if PLACE == 2
             const i64 room = at < 0 ? 0 : width;
 #else
-            const i64 room = capacity - at;
+            const i64 room = capacity > at ? capacity - at : 0;
 #endif
             const int all = lengths[member], stop = all < room ? all : (int)room;
             for (int e = LANE % SPAN - (int)(at & (SPAN - 1)); e < stop; e += SPAN) {

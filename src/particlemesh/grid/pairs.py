@@ -184,6 +184,7 @@ class Searcher:
         cells = cloud.cells
         all_defines = {
             **cloud.defines(), "ONE_LEVEL": int(cells.levels == 1), "NO_IMAGES": int(not any(cells.box.periodic)),
+            "IMAGES_APART": 1,
             **defines,
         }  # fmt: skip
         key = (name, *all_defines.values())

@@ -5,7 +5,8 @@
 // where cells are in no order (CELLS_ARE_SCATTERED), ends. STRIP sees from, to, turn[3] and shift[3], and `turned`,
 // whether any turn is other than zero. Instead of REACH_OF, WIDTH_OF(level, axis) tells what is in reach as a
 // fraction of the box. RANGES, if there is one, is a statement that may move low and high of a level's cells. What is
-// known beforehand takes fewer registers: ONE_LEVEL, and NO_IMAGES for a box without periodic axes.
+// known beforehand takes fewer registers: ONE_LEVEL, and NO_IMAGES for a box without periodic axes. IMAGES_APART makes
+// one more program of STRIP, for points that see no images.
 #if ONE_LEVEL
 {
     const int level = 0, first_cell = 0;
@@ -30,58 +31,17 @@ for (int level = FIRST_LEVEL; level < cells.levels; level++) {
     RANGES
 #endif
 #if NO_IMAGES
-    const int turn[3] = {0, 0, 0}, turned = 0;
-    const coordinate shift[3] = {0, 0, 0};
-    for (int c0 = low[0]; c0 <= high[0]; c0++)
-        for (int c1 = low[1]; c1 <= high[1]; c1++) {
-            const int first_of_row = first_cell + (c0 * size[1] + c1) * size[2];
-#if CELLS_ARE_SCATTERED
-            for (int c2 = low[2]; c2 <= high[2]; c2++) {
-                const int from = (int)start[first_of_row + c2], to = (int)ends[first_of_row + c2];
-#else
-            {
-                const int from = (int)start[first_of_row + low[2]], to = (int)start[first_of_row + high[2] + 1];
-#endif
-                if (from < to) {
-                    STRIP
-                }
-            }
-        }
-#else
-    int turn[3];
-    turn[0] = floor_div(low[0], size[0]);
-    int cell_0 = low[0] - turn[0] * size[0];
-    const int turn_1 = floor_div(low[1], size[1]), turn_2 = floor_div(low[2], size[2]);
-    for (int c0 = low[0]; c0 <= high[0]; c0++) {
-        turn[1] = turn_1;
-        int cell_1 = low[1] - turn_1 * size[1];
-        for (int c1 = low[1]; c1 <= high[1]; c1++) {
-            const int first_of_row = first_cell + (cell_0 * size[1] + cell_1) * size[2];
-            turn[2] = turn_2;
-            for (int c2 = low[2]; c2 <= high[2];) {
-                const int begin_of_turn = turn[2] * size[2];
-#if CELLS_ARE_SCATTERED
-                const int last = c2;
-                const int cell = first_of_row + c2 - begin_of_turn;
-                const int from = (int)start[cell], to = (int)ends[cell];
-#else
-                const int end_of_turn = begin_of_turn + size[2] - 1;
-                const int last = high[2] < end_of_turn ? high[2] : end_of_turn;
-                const int from = (int)start[first_of_row + c2 - begin_of_turn];
-                const int to = (int)start[first_of_row + last - begin_of_turn + 1];
-#endif
-                if (from < to) {
-                    const int turned = (turn[0] | turn[1] | turn[2]) != 0;
-                    coordinate shift[3] = {0, 0, 0};
-                    if (turned) image_shift(shift, turn, &geometry);
-                    STRIP
-                }
-                c2 = last + 1;
-                turn[2] += c2 == begin_of_turn + size[2];
-            }
-            if (++cell_1 == size[1]) cell_1 = 0, turn[1]++;
-        }
-        if (++cell_0 == size[0]) cell_0 = 0, turn[0]++;
+#include "grid/strips_inside.h"
+#elif IMAGES_APART && HAS_WARP
+    // A warp all of whose points see no image is spared the search for them.
+    int beyond = 0;
+    for (int a = 0; a < 3; a++) beyond |= low[a] < 0 || high[a] >= size[a];
+    if (!ANY_AROUND(beyond)) {
+#include "grid/strips_inside.h"
+    } else {
+#include "grid/strips_of_images.h"
     }
+#else
+#include "grid/strips_of_images.h"
 #endif
 }

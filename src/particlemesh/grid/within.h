@@ -121,84 +121,77 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 
 #endif
 
-// What a strip is begun with, and which of its particles count at all. EACH_PAIR steps over the row's own particle
-// rather than compare with it: its strip is walked in two parts.
+// What a strip is begun with, and which of its particles count at all. The other part of a strip in two has the same
+// with _2.
 #if ROWS_ARE_POINTS
-#define BEGIN_STRIP const int begin = from;
+#define BEGIN_STRIP int begin = from;
+#define BEGIN_SECOND const int begin_2 = from_2;
+#define GO_TO_SECOND
 #define ALLOWED(k, other) 1
-#define EACH_ALLOWED(k, other) 1
-#define FIRST_STOP to
 #elif HALF == 1
-#define BEGIN_STRIP                                                 \
-    const int behind = row.slot + !(turned && turns_forward(turn)); \
-    const int begin = from > behind ? from : behind;
+#define BEHIND(turned, turn) (row.slot + !((turned) && turns_forward(turn)))
+#define BEGIN_STRIP int begin = from > BEHIND(turned, turn) ? from : BEHIND(turned, turn);
+#define BEGIN_SECOND const int begin_2 = from_2 > BEHIND(turned_2, turn_2) ? from_2 : BEHIND(turned_2, turn_2);
+#define GO_TO_SECOND
 #define ALLOWED(k, other) 1
-#define EACH_ALLOWED(k, other) 1
-#define FIRST_STOP to
 #elif HALF == 2
-#define BEGIN_STRIP         \
-    const int begin = from; \
-    const int lowest = row.index + !(turned && turns_forward(turn));
+#define LOWEST(turned, turn) (row.index + !((turned) && turns_forward(turn)))
+#define BEGIN_STRIP int begin = from, lowest = LOWEST(turned, turn);
+#define BEGIN_SECOND const int begin_2 = from_2, lowest_2 = LOWEST(turned_2, turn_2);
+#define GO_TO_SECOND lowest = lowest_2;
 #define ALLOWED(k, other) ((int)INDEX_OF_REAL((other).w) >= lowest)
-#define EACH_ALLOWED(k, other) ALLOWED(k, other)
-#define FIRST_STOP to
 #else
-#define BEGIN_STRIP         \
-    const int begin = from; \
-    const int itself = turned ? -1 : row.slot;
+#define BEGIN_STRIP int begin = from, itself = turned ? -1 : row.slot;
+#define BEGIN_SECOND const int begin_2 = from_2, itself_2 = turned_2 ? -1 : row.slot;
+#define GO_TO_SECOND itself = itself_2;
 #define ALLOWED(k, other) ((k) != itself)
-#define EACH_ALLOWED(k, other) 1
-#define FIRST_STOP (itself >= from && itself < to ? itself : to)
 #endif
 
 // A STRIP: the statement FOUND for every particle k; sees whether it is a `hit`, `other`, its record, and the vector d.
-// Once GOING_ON fails, the others only add to `length`. BATCH records are read at a time, so that their latencies
-// overlap; it is small, since lanes with more left over than others make them wait.
-#ifndef BATCH
-#define BATCH 2
-#endif
-#ifndef GOING_ON
-#define GOING_ON 1
-#endif
-
-#define EACH_PAIR                                 \
-    BEGIN_STRIP                                   \
-    if (turned) {                                 \
-        THROUGH_STRIP(VECTOR(d, other, x, shift)) \
-    } else {                                      \
-        THROUGH_STRIP(VECTOR_INSIDE(d, other, x)) \
+// Left as plain as this, compilers read several records ahead; by hand it was slower.
+#define EACH_PAIR                                         \
+    BEGIN_STRIP                                           \
+    for (int k = begin; k < to; k++) {                    \
+        const real4 other = READ_4(records + 4 * (i64)k); \
+        TEST_PAIR(1)                                      \
+        FOUND                                             \
     }
 
-#define THROUGH_STRIP(VECTOR_TO_OTHER)                                                            \
-    int at = begin, stop = FIRST_STOP;                                                            \
-    for (;;) {                                                                                    \
-        const int last = stop - BATCH;                                                            \
-        ROLL for (; at <= last && GOING_ON; at += BATCH) {                                        \
-            real4 read[BATCH];                                                                    \
-            UNROLL for (int n = 0; n < BATCH; n++) read[n] = READ_4(records + 4 * (i64)(at + n)); \
-            UNROLL for (int n = 0; n < BATCH; n++) {                                              \
-                const int k = at + n;                                                             \
-                const real4 other = read[n];                                                      \
-                TEST_PAIR(VECTOR_TO_OTHER)                                                        \
-                FOUND                                                                             \
-            }                                                                                     \
-        }                                                                                         \
-        ROLL for (; at < stop; at++) {                                                            \
-            const int k = at;                                                                     \
-            const real4 other = READ_4(records + 4 * (i64)k);                                     \
-            TEST_PAIR(VECTOR_TO_OTHER)                                                            \
-            if (GOING_ON) {                                                                       \
-                FOUND                                                                             \
-            } else {                                                                              \
-                length += hit;                                                                    \
-            }                                                                                     \
-        }                                                                                         \
-        if (stop == to) break;                                                                    \
-        at = stop + 1;                                                                            \
-        stop = to;                                                                                \
+// The same through a strip in two parts: every lane goes on to the other one when it has to. Here two records are read
+// at a time; where the second is one too many, it is the first again and no hit.
+#define EACH_PAIR_OF_BOTH                                      \
+    BEGIN_STRIP                                                \
+    BEGIN_SECOND                                               \
+    int at = begin, end = to, other_part = begin_2 < to_2;     \
+    ROLL while (at < end || other_part) {                      \
+        if (at >= end) {                                       \
+            at = begin_2, end = to_2, other_part = 0;          \
+            GO_TO_SECOND                                       \
+            GO_TO_SECOND_CODE                                  \
+            for (int b = 0; b < 3; b++) shift[b] = shift_2[b]; \
+        }                                                      \
+        const int two = at + 1 < end;                          \
+        const real4 read_0 = READ_4(records + 4 * (i64)at);    \
+        const real4 read_1 = READ_4(records + 4 * (i64)(at + two)); \
+        {                                                      \
+            const int k = at;                                  \
+            const real4 other = read_0;                        \
+            TEST_PAIR(1)                                       \
+            FOUND                                              \
+        }                                                      \
+        {                                                      \
+            const int k = at + 1;                              \
+            const real4 other = read_1;                        \
+            TEST_PAIR(two)                                     \
+            FOUND                                              \
+        }                                                      \
+        at += 2;                                               \
     }
+#ifndef GO_TO_SECOND_CODE
+#define GO_TO_SECOND_CODE
+#endif
 
-#define TEST_PAIR(VECTOR_TO_OTHER) \
-    coordinate d[3];               \
-    VECTOR_TO_OTHER;               \
-    const int hit = WITHIN(d, k) && EACH_ALLOWED(k, other);
+#define TEST_PAIR(condition)      \
+    coordinate d[3];              \
+    VECTOR_OF_STRIP(d, other, x); \
+    const int hit = (condition) && WITHIN(d, k) && ALLOWED(k, other);
