@@ -10,6 +10,8 @@ import pytest
 
 import particlemesh as pm
 from devices import METHODS
+from particlemesh.grid import METHODS as BUILDERS
+from particlemesh.grid.method import Builder
 from particlemesh.method import Method
 
 ROOT = Path(pm.__file__).parent
@@ -99,6 +101,25 @@ def test_every_method_is_in_the_tuple_and_has_its_kernel_beside_it(direction):
         assert inspect.getdoc(method).splitlines()[0].endswith("."), stem
         if method.order_independent:
             assert method.deterministic
+
+
+def test_every_builder_is_in_the_tuple_and_has_its_kernel_beside_it():
+    by_stem = {b.__module__.split(".")[-1]: b for b in BUILDERS}
+    assert len(by_stem) == len(BUILDERS)
+    for path in (ROOT / "grid").glob("*.py"):
+        classes = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.ClassDef)]
+        if any("name" in ast.dump(s) for c in classes for s in c.body if isinstance(s, ast.Assign)):
+            assert path.stem in by_stem, f"{path.name} defines a builder that METHODS does not have"
+    for stem, builder in by_stem.items():
+        assert issubclass(builder, Builder)
+        assert stem == builder.name
+        assert builder.backends
+        assert builder.backends <= {"cpu", "cuda", "opencl"}
+        # `scan` is the library's counting sort, whose kernels lie in binning/.
+        own = bool(builder.backends - {"cpu"}) and stem != "scan"
+        assert (ROOT / "grid" / f"{stem}.c").exists() == own, stem
+        assert inspect.getdoc(builder).splitlines()[0].endswith("."), stem
+        assert builder.cite in keys()
 
 
 def keys():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The commands: what they print fits, what is wrong is said, and a failure is an exit code."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from particlemesh import backends, cli, demo, report, survey
 from particlemesh.configuration import METHODS
+from particlemesh.grid import METHODS as BUILDERS
 from particlemesh.window import WINDOWS
 
 run = CliRunner().invoke
@@ -44,12 +46,15 @@ def test_help_loads_no_gpu_library():
 def test_info_tests_every_method_and_fits():
     result = run(cli.app, ["info"])
     assert result.exit_code == 0, result.output
-    for method in METHODS["spread"]:
+    for method in (*METHODS["spread"], *BUILDERS):
         if any(backends.module(b).available() is None for b in method.backends):
             assert method.name in result.output
-    rows = [line for line in result.output.splitlines() if line.rstrip().endswith("ok")]
-    assert rows
+    lines = result.output.splitlines()
+    rows = [line for line in lines if line.rstrip().endswith("ok")]
+    assert len(rows) >= len(BUILDERS)
     assert all(len(line) <= cli.WIDTH for line in rows)
+    note = next(n for n, line in enumerate(lines) if line.startswith("error:"))
+    assert lines[note + 2] == ""  # two lines, none of which was broken
 
 
 def test_info_tells_of_a_method_that_is_not_adjoint(monkeypatch, cpu_only):
@@ -61,6 +66,28 @@ def test_info_tells_of_a_method_that_is_not_adjoint(monkeypatch, cpu_only):
     result = run(cli.app, ["info"])
     assert result.exit_code == 1
     assert "FAILED" in result.output
+
+
+@pytest.mark.parametrize(
+    ("of_pairs", "said"),
+    [
+        (lambda pairs: {"j": np.roll(pairs.j, 1)}, "other pairs"),
+        (lambda pairs: {"i": pairs.i[1:], "j": pairs.j[1:], "distance": pairs.distance[1:]}, "other pairs"),
+        (lambda pairs: {"distance": pairs.distance * 1.0001}, "other distances"),
+        (lambda pairs: 1 / 0, "ZeroDivisionError"),
+    ],
+)
+def test_info_tells_of_a_grid_with_other_pairs(monkeypatch, of_pairs, said):
+    class Wrong(survey.UniformGrid):
+        def pairs(self, *arguments, **options):
+            found = super().pairs(*arguments, **options)
+            return dataclasses.replace(found, **of_pairs(found))
+
+    found = {name: (error, wrong) for _, name, error, wrong in survey.grids(backends.current("cpu"))}
+    assert list(found) == [builder.name for builder in BUILDERS]
+    assert all(wrong is None and error <= 1e-11 for error, wrong in found.values())
+    monkeypatch.setattr(survey, "UniformGrid", Wrong)
+    assert all(said in wrong for _, _, _, wrong in survey.grids(backends.current("cpu")))
 
 
 def test_demo_draws_and_fits(cpu_only, small, tmp_path):
@@ -135,11 +162,12 @@ def test_wrong_sizes(sizes):
 def test_cite_has_an_entry_for_every_method():
     entries = cli.bibliography()
     everything = run(cli.app, ["cite"]).output
-    for methods in METHODS.values():
+    for methods in (*METHODS.values(), BUILDERS):
         for method in methods:
             if method.cite:
                 assert method.cite in entries
                 assert entries[method.cite] in everything
+                assert f"% {method.name}: {cli.summary(method)}" in everything
 
 
 @pytest.mark.parametrize("name", list(WINDOWS))
@@ -152,6 +180,9 @@ def test_cite_knows_every_name_of_a_window(name):
 def test_cite_narrows_to_a_method_or_a_window():
     result = run(cli.app, ["cite", "--method", "bspline6"])
     assert "@book{deboor" in result.output
+    assert result.output.count("@") == 1
+    result = run(cli.app, ["cite", "--method", "linked_list_tight"])
+    assert "{barbieri2013," in result.output
     assert result.output.count("@") == 1
     wrong = run(cli.app, ["cite", "--method", "nothing"])
     assert wrong.exit_code == 2

@@ -6,6 +6,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh.backends import source
 from particlemesh.configuration import METHODS
+from particlemesh.grid import METHODS as BUILDERS
 
 
 def test_spread_and_interpolate_are_adjoint():
@@ -20,9 +21,21 @@ def test_spread_and_interpolate_are_adjoint():
     assert abs(np.vdot(field, f) - np.vdot(q, plan.interpolate(f))) < 1e-10
 
 
+def test_neighbours_are_those_of_all_pairs():
+    x = np.random.default_rng(2).random((100, 3))
+    i, j, d = pm.neighbour_list("ijd", x, (1.0, 1.0, 1.0), 0.2)
+    away = x[None] - x[:, None]
+    distances = np.linalg.norm(away - np.rint(away), axis=2)
+    assert len(i) == np.count_nonzero(distances < 0.2) - 100
+    assert np.abs(d - distances[i, j]).max() < 1e-12
+
+
 def test_every_method_for_gpus_has_its_kernel_file():
     for methods in METHODS.values():
         for method in methods:
             if method.backends - {"cpu"}:
                 folder, stem = method.__module__.split(".")[1:]
                 assert "KERNEL" in source.text(f"{folder}/{stem}.c")
+    for builder in BUILDERS:
+        if builder.name != "scan":  # the library's counting sort
+            assert "KERNEL" in source.text(f"grid/{builder.name}.c")

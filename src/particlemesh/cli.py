@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 app = typer.Typer(
-    help="Move values between particles and a regular mesh, on GPUs and CPUs.",
+    help="Move values between particles and a regular mesh, and find neighbours, on GPUs and CPUs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
@@ -72,9 +72,9 @@ def demo(
 
 @app.command()
 def cite(
-    method: Annotated[str | None, typer.Option(help="Only the papers of this method or window.")] = None,
+    method: Annotated[str | None, typer.Option(help="Only the papers of this method, builder or window.")] = None,
 ) -> None:
-    """Print the papers behind methods and windows, as BibTeX."""
+    """Print the papers behind methods, builders and windows, as BibTeX."""
     uses = _uses()
     if method is not None:
         known = sorted({name for whose in uses.values() for name, _ in whose})
@@ -109,10 +109,12 @@ def bibliography() -> dict[str, str]:
 def _uses() -> dict[str, list[tuple[str, str]]]:
     """Return bibliography keys, each with the names that cite it and why."""
     from particlemesh.configuration import METHODS
+    from particlemesh.grid import METHODS as BUILDERS
     from particlemesh.window import WINDOWS as NAMED
 
     uses: dict[str, list[tuple[str, str]]] = {}
-    for methods in METHODS.values():
+    listed: tuple[Any, ...] = (*METHODS.values(), BUILDERS)
+    for methods in listed:
         for method in methods:
             entry = (method.name, summary(method))
             if method.cite and entry not in uses.setdefault(method.cite, []):

@@ -43,7 +43,7 @@ def info(console: Console) -> bool:
         f"particlemesh {pm.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     )
     console.print(", ".join(f"{name} {version}" for name, version in _versions().items()) + "\n")
-    table = _table("backend", "method", "direction", ">error", "result")
+    table = _table("backend", "method", "what", ">error", "result")
     passed = True
     for name in backends.NAMES:
         reason = backends.module(name).available()
@@ -53,7 +53,7 @@ def info(console: Console) -> bool:
         backend = backends.current(name)
         console.print(f"{name}: {escape(describe(backend))}", soft_wrap=True)
         label = name
-        for direction, method, error, wrong in survey.adjointness(backend):
+        for direction, method, error, wrong in (*survey.adjointness(backend), *survey.grids(backend)):
             passed = passed and wrong is None
             result = OK if wrong is None else f"{FAILED} {escape(wrong)}"
             table.add_row(label, method, direction, _number(error), result)
@@ -61,7 +61,11 @@ def info(console: Console) -> bool:
         table.add_section()
     console.print()
     console.print(table)
-    console.print("error: of <spread(q), f> = <q, interpolate(f)> for 1000 particles\n", style="dim")
+    console.print(
+        "error: of <spread(q), f> = <q, interpolate(f)> for 1000 particles; of a grid's\n"
+        "pairs and overlaps: of their distances, beside all pairs of 500 particles\n",
+        style="dim",
+    )
     for cache in caches():
         size = f"{cache.bytes / 2**20:.1f} MiB in {cache.files} files" if cache.files else "empty"
         console.print(f"cache of {cache.owner}: {escape(str(cache.folder))} ({size})", soft_wrap=True)

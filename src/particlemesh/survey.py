@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Every method on every backend that works here, held against the laws: what `info` and `demo` report.
 
-Imported by the command line only. Nothing here names a method: both lists come from ``METHODS``.
+Imported by the command line only. Nothing here names a method: all lists come from ``METHODS``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import numpy as np
 
 from particlemesh import backends
 from particlemesh.configuration import METHODS
+from particlemesh.grid import METHODS as BUILDERS
+from particlemesh.grid.uniform_grid import UniformGrid
 from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
 from particlemesh.select import MethodNotSuitable
@@ -98,6 +100,47 @@ def adjointness(backend: Any, count: int = 1000) -> Iterator[tuple[str, str, flo
                 yield direction, name, float(error), wrong
             except Exception as failure:  # noqa: BLE001 - whatever it is, it is the report
                 yield direction, name, float("nan"), f"{type(failure).__name__}: {failure}"
+
+
+def grids(backend: Any, count: int = 500) -> Iterator[tuple[str, str, float, str | None]]:
+    """Check each builder of a backend: pairs and overlaps in a periodic box, beside a comparison of all with all.
+
+    Yields "grid", builder, largest difference of a pair's distance, relative to the radius, and what went wrong or
+    None.
+    """
+    random = np.random.default_rng(1)
+    real = real_type(backend)
+    lengths = np.array([1.0, 1.1, 1.2])
+    positions = (random.random((count, 3)) * lengths).astype(real)
+    i, j = np.triu_indices(count, 1)
+    away = positions[j].astype(np.float64) - positions[i]
+    distances = np.linalg.norm(away - np.rint(away / lengths) * lengths, axis=1)
+    # Whether a pair at the radius is one may be a matter of rounding: the radius is where there is none for long.
+    sizes = np.sort(distances)
+    first = int(np.searchsorted(sizes, 0.15))
+    place = first + int(np.diff(sizes[first : first + 100]).argmax())
+    radius = float(sizes[place : place + 2].mean())
+    wanted = np.flatnonzero(distances < radius)
+    for builder in BUILDERS:
+        if backend.name not in builder.backends:
+            continue
+        try:
+            error, wrong = 0.0, None
+            with UniformGrid(lengths, cell_size=radius, method=builder.name, backend=backend.name) as grid:
+                grid.build(positions, radius / 2)
+                for pairs in (grid.pairs(radius, format="coo", quantities="ijd"), grid.overlaps(quantities="ijd")):
+                    places = pairs.i.astype(np.int64) * count + pairs.j
+                    order = np.argsort(places)
+                    if not np.array_equal(places[order], i[wanted] * count + j[wanted]):
+                        error, wrong = float("nan"), "other pairs"
+                        break
+                    off = np.abs(pairs.distance[order] - distances[wanted]).max() / radius
+                    error = max(error, float(off))
+            if error > TOLERANCES[real.name]:
+                wrong = "other distances"
+            yield "grid", builder.name, error, wrong
+        except Exception as failure:  # noqa: BLE001 - whatever it is, it is the report
+            yield "grid", builder.name, float("nan"), f"{type(failure).__name__}: {failure}"
 
 
 def agreement(
