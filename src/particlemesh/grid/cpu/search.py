@@ -33,6 +33,10 @@ def _sized(cloud: CpuCloud, radius: ArrayLike) -> tuple[CpuCloud, float | None]:
     """Return a cloud with the sizes that a search wants, and the radius if it is one number."""
     if np.ndim(radius) == 0:
         return cloud, float(np.asarray(radius))
+    given = np.asarray(radius)[cloud.order]
+    wrong = cloud.order[~((given >= 0) & (given < np.inf))]
+    if len(wrong):
+        raise ValueError(f"{len(wrong)} radii are negative or not finite; the first is that of particle {wrong.min()}.")
     return cloud._replace(sizes=sorted_sizes(radius, cloud.order, cloud.came, cloud.cells)), None
 
 
@@ -61,7 +65,7 @@ def _list(
     if form == "dense":
         needed = int(counts.max(initial=0))
         if width is not None and width < needed:
-            raise ValueError(f"width={width} is too small: a particle has {needed} neighbours.")
+            raise OverflowError(f"a row has {needed:,} pairs and room for {width:,}: give width={needed} or more.")
         width = needed if width is None else int(width)
         start[:] = np.arange(rows + 1) * width
     else:

@@ -123,7 +123,8 @@ def stream(
     real = cloud.cells.dtype
     walk = walk_of(cloud, names_of(cloud, "grid"), radius)
     query = Query(cloud.points, walk.sizes, walk.numbers, 1, 0, *images_of(walk, half=False))
-    brought = np.empty((cloud.came, 0), real) if values is None else values.reshape(cloud.came, -1)
+    brought = np.empty((cloud.came, 0), real) if values is None else values
+    brought = brought if brought.ndim == 2 else brought[:, None]
     by_place = np.ascontiguousarray(brought[cloud.order], real)
     shared = np.array(parameters, real).reshape(-1)
     sums = np.zeros((cloud.came, results), real)
