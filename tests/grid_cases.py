@@ -314,12 +314,16 @@ def entries(backend, pairs):
     return i, j, shift, distance, vector
 
 
-def check_answer(box, x, radius, found, oracle, *, half=False, points=None):
-    """Check pairs i, j, S, d, D against an oracle; ``radius`` is one number or one for each pair of the oracle."""
+def check_answer(box, x, radius, found, oracle, *, half=False, points=None, apart=None):
+    """Check pairs i, j, S, d, D against an oracle; ``radius`` is one number or one for each pair of the oracle.
+
+    ``apart``: what has to be within the radius, if that is not the oracle's distance.
+    """
     i, j, shift, distance, vector = found
     of = x if points is None else points
     band = rounding(box, np.concatenate([x, of]), np.max(radius, initial=0))
-    sure, possible = oracle.distance <= radius - band, oracle.distance <= radius + band
+    apart = oracle.distance if apart is None else apart
+    sure, possible = apart <= radius - band, apart <= radius + band
     if half:
         sure = sure & forward(oracle.i, oracle.j, oracle.shift)
         possible = possible & forward(oracle.i, oracle.j, oracle.shift)

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What becomes of a grid and of users' arrays: kinds, memory, streams, copies, capture."""
 
+import gc
 import itertools
 import pickle
+import weakref
 
 import numpy as np
 import pytest
 
 import particlemesh as pm
-from grid_cases import Case, check_cells
+from devices import Device
+from grid_cases import Case, check_cells, walk
 from particlemesh.grid import METHODS
 from test_failures_memory import Scarce
 from test_grid_builders import check_grid, check_order, own_radii, put, stored, told
@@ -79,7 +82,7 @@ def test_host_arrays_of_every_make():
     ):  # fmt: skip
         with pytest.raises(error, match=text):
             wanted.build(bad)
-    held(pytest.importorskip("devices").Device.of("cpu"), wanted, X)
+    held(Device.of("cpu"), wanted, X)
 
 
 def test_radii_of_every_make(backend):
@@ -116,7 +119,7 @@ def test_host_arrays_go_to_the_backend_that_was_named_and_back(backend):
         grid.build(X, np.full(200, 0.2))
         for came in (grid.cell_start, grid.order, grid.rank, grid.positions):
             assert type(came) is np.ndarray
-        check_grid(pytest.importorskip("devices").Device.of("cpu"), grid, BOX, CELLS, X, 0.2, levels=2)
+        check_grid(Device.of("cpu"), grid, BOX, CELLS, X, 0.2, levels=2)
         grid.build_keys(np.arange(9) % 4, 4)
         np.testing.assert_array_equal(grid.cell_start, [0, 3, 5, 7, 9])
     if backend.name != "cpu":
@@ -141,6 +144,18 @@ def test_row_29_many_builds_leak_nothing(backend, builder):
     grid.close()
     assert grid.nbytes == 0
     np.testing.assert_array_equal(backend.host(x), X)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_row_29_builds_of_new_arrays_keep_none_of_them(backend, checked):
+    grid, known = CASE.grid(), []
+    for _ in range(8):
+        x = backend.array(X)
+        known.append(weakref.ref(x))
+        grid.build(x, check=checked)
+        del x
+    gc.collect()
+    assert sum(one() is not None for one in known) <= 2  # of this build, and of what may come again
 
 
 def test_row_29_a_closed_grid_says_so(backend):
@@ -337,8 +352,16 @@ def test_row_39_a_captured_build_replays_with_other_positions(backend, builder, 
         cupy.cuda.Device().synchronize()
         graph.launch(stream)
         stream.synchronize()
-        if queries or builder.name != "linked_list_tight":
-            check_grid(backend, grid, BOX, CELLS, np.ascontiguousarray(positions, real), radii)
+        wanted = np.ascontiguousarray(positions, real)
+        if queries:
+            check_grid(backend, grid, BOX, CELLS, wanted, radii)
+        elif builder.name != "linked_list_tight":  # what is made of a storage on demand is made once a call
+            lists = walk(stored(backend, grid), grid.cells)
+            keys = np.full(200, -1)
+            for cell, there in enumerate(lists):
+                keys[there] = cell
+            assert sum(map(len, lists)) == 200
+            check_cells(BOX, CELLS, wanted, keys)
         assert grid.status[1:4] == (0, 0, 0)
 
 

@@ -190,6 +190,31 @@ def test_the_radius_itself_is_within_it(backend, d, real):
             np.testing.assert_array_equal(backend.host(grid.count(0.0)), 0)
 
 
+@pytest.mark.parametrize("real", ["f4", "f8"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_no_pair_is_lost_between_a_face_and_the_radius(backend, axis, real):
+    # One of each two is on the face of a cell, or an ulp beside it, the other as far away as the radius lets it:
+    # where rounding puts the end of the search below the face, the pair is lost.
+    number, rng = np.dtype(real).type, np.random.default_rng(77)
+    length, cells, lanes = 6.2, 700, 40
+    shape = tuple(np.insert([5, 5], axis, cells))
+    for origin in (0.0, -3.1, 100.3):
+        lengths, corner = np.insert([80.0, 80.0], axis, length), np.insert([0.0, 0.0], axis, origin)
+        radius = number(rng.uniform(0.9, 2.2) * length / cells)
+        face = (origin + length / cells * rng.integers(3, cells - 3, lanes**2)).astype(real)
+        on = np.choose(rng.integers(0, 3, len(face)), [np.nextafter(face, number(w * 999)) for w in (-1, 1)] + [face])
+        off = on + rng.choice([-1, 1], len(face)).astype(real) * radius
+        for _ in range(3):  # no farther than the radius, in exact numbers
+            far = np.abs(off.astype(np.longdouble) - on) > radius
+            off = np.where(far, np.nextafter(off, on), off)
+        place = np.stack(np.meshgrid(*[np.arange(lanes) * 2.0 + 1] * 2, indexing="ij"), -1).reshape(-1, 2)
+        x = np.concatenate([np.insert(place, axis, along, axis=1) for along in (on, off)]).astype(real)
+        for periodic in (True, False):
+            with pm.UniformGrid(pm.Box(lengths, corner, periodic=periodic), shape=shape) as grid:
+                put(backend, grid, x)
+                np.testing.assert_array_equal(backend.host(grid.count(float(radius))), 1)
+
+
 def test_particles_in_one_place_are_pairs(backend):
     x = np.repeat(np.array([[0.25, 0.5], [0.75, 0.5]]), 5, axis=0)
     with pm.UniformGrid((1.0, 1.0), shape=(4, 4)) as grid:

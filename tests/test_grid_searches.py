@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Neighbours of points, the nearest, overlaps, sums over pairs, against all images of all pairs."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from grid_cases import CASES, Case, all_pairs, check_answer, entries, oracle_of, rounding
+from test_grid_builders import own_radii, put
+
+ALL = "ijdDS"
+WRAPPED = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")
+PLANE = Case("skewed plane", (5, 3), "wrapped", 150, "f8")
+SKEWED = Case("left-handed", (3, 4, 2), "wrapped", 130, "f8")
+
+
+def points_around(case, count=60):
+    """Points anywhere: several boxes away along periodic axes, a good way outside open ones, some on particles."""
+    box, x = case.domain, case.positions
+    rng = np.random.default_rng(12)
+    s = np.where(box.periodic, rng.uniform(-3, 4, (count, box.ndim)), rng.uniform(-0.7, 1.7, (count, box.ndim)))
+    points = (s @ box.matrix + box.origin).astype(x.dtype)
+    points[: min(9, len(x))] = x[:9]
+    return points
+
+
+# ---- points -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", [WRAPPED, PLANE, SKEWED, CASES[3], CASES[20]], ids=str)
+def test_neighbours_of_points_anywhere(backend, case):
+    box, x, points = case.domain, case.positions, points_around(case)
+    for radius in (0.45, 0.0):
+        with case.grid() as grid:
+            put(backend, grid, x)
+            pairs = grid.neighbours(backend.array(points), radius, quantities=ALL)
+            assert pairs.start.shape == (61,) and pairs.count is None
+            found, oracle = entries(backend, pairs), all_pairs(box, x, radius, points)
+            check_answer(box, x, radius, found, oracle, points=points)
+    by_axis = tuple(backend.array(points[:, a], "strided") for a in range(box.ndim))
+    with case.grid() as grid:
+        put(backend, grid, x)
+        again = grid.neighbours(by_axis, 0.45, quantities=ALL)
+        check_answer(box, x, 0.45, entries(backend, again), all_pairs(box, x, 0.45, points), points=points)
+
+
+def test_every_builder_finds_neighbours_of_points_and_the_nearest(backend, builder):
+    for case in (WRAPPED, PLANE):
+        box, x, points = case.domain, case.positions, points_around(case)
+        options = [{}, {"curve": "morton"}] if builder.name == "sort" else [{}]
+        for some in options:
+            with case.grid(method=builder.name, **some) as grid:
+                put(backend, grid, x, own_radii(builder, case))
+                pairs = grid.neighbours(backend.array(points), 0.45, quantities=ALL)
+                check_answer(box, x, 0.45, entries(backend, pairs), all_pairs(box, x, 0.45, points), points=points)
+                check_nearest(backend, grid, box, x, 5, 0.5)
+
+
+def check_nearest(backend, grid, box, x, k, radius, points=None):
+    """The distances are the least there are, and each is that of the particle beside it."""
+    indices, distances = grid.nearest(k, radius, None if points is None else backend.array(points))
+    indices, distances = backend.host(indices), backend.host(distances)
+    rows = len(x if points is None else points)
+    assert indices.shape == distances.shape == (rows, k)
+    assert indices.dtype == np.int32 and distances.dtype == x.dtype
+    np.testing.assert_array_equal(indices < 0, np.isinf(distances))
+    assert (distances[:, 1:] >= distances[:, :-1]).all()
+    band = rounding(box, x if points is None else np.concatenate([x, points]), radius)
+    oracle = all_pairs(box, x, radius + 2 * band, points)
+    by_row = np.lexsort((oracle.distance, oracle.i))
+    i, j, d = oracle.i[by_row], oracle.j[by_row], oracle.distance[by_row]
+    for row, (first, last) in enumerate(itertools.pairwise(np.searchsorted(i, np.arange(rows + 1)))):
+        there, whose = d[first:last], j[first:last]
+        filled = np.isfinite(distances[row]).sum()
+        assert min(k, (there <= radius - band).sum()) <= filled <= min(k, (there <= radius + band).sum())
+        np.testing.assert_allclose(distances[row, :filled], there[:filled], rtol=0, atol=band)
+        for index, distance in zip(indices[row, :filled], distances[row, :filled], strict=True):
+            images = (indices[row, :filled] == index) & (np.abs(distances[row, :filled] - distance) <= band)
+            assert ((whose == index) & (np.abs(there - distance) <= 2 * band)).sum() >= images.sum()
+
+
+@pytest.mark.parametrize("case", [WRAPPED, PLANE, SKEWED, CASES[9], CASES[19], CASES[21], CASES[23]], ids=str)
+def test_the_nearest_of_particles_and_of_points(backend, case):
+    with case.grid() as grid:
+        put(backend, grid, case.positions)
+        check_nearest(backend, grid, case.domain, case.positions, 5, 0.5)
+        check_nearest(backend, grid, case.domain, case.positions, 5, 3.0)
+        check_nearest(backend, grid, case.domain, case.positions, 5, 0.7, points_around(case))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 31, 32, 33, 128, 129])
+def test_rows_16_and_17_few_particles_or_points(backend, count):
+    case = Case("plane", (3, 2), "uniform", count, "f8")
+    box, x, points = case.domain, case.positions, points_around(case)[:count]
+    with case.grid() as grid:
+        put(backend, grid, x, np.full(count, 0.1))
+        check_nearest(backend, grid, box, x, 5, 0.6)
+        check_nearest(backend, grid, box, x, 5, 2.1, points)
+        for some in (points, points[:0]):
+            pairs = grid.neighbours(backend.array(some), 0.45, quantities=ALL)
+            check_answer(box, x, 0.45, entries(backend, pairs), all_pairs(box, x, 0.45, some), points=some)
+        found = entries(backend, grid.overlaps(quantities=ALL))
+        check_answer(box, x, 0.2, found, all_pairs(box, x, 0.2), half=True)
+        assert grid.stream(0.45, WALK, backend.array(np.ones((count, 2)))).shape == (count, 5)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_the_radius_itself_is_within_it(backend, d):
+    # Particles on every corner of the cells of an exact box: neighbours at exactly 1.
+    box = pm.Box((4.0, 8.0, 4.0)[:d], origin=(-2.0, 16.0, 0.5)[:d])
+    x = np.stack(np.meshgrid(*(np.arange(n) for n in (4.0, 8.0, 4.0)[:d]), indexing="ij"), -1).reshape(-1, d)
+    x = x + box.origin
+    below, values = float(np.nextafter(1.0, 0.0)), backend.array(np.zeros((len(x), 2)))
+    with pm.UniformGrid(box, shape=(4, 8, 4)[:d]) as grid:
+        put(backend, grid, x)
+        for radius, neighbours in ((1.0, 2 * d), (below, 0)):
+            indices, distances = grid.nearest(5, radius)
+            np.testing.assert_array_equal((backend.host(indices) >= 0).sum(1), min(5, neighbours))
+            assert (backend.host(distances)[:, : min(5, neighbours)] == 1).all()
+            start = backend.host(grid.neighbours(backend.array(x), radius, quantities=ALL).start)
+            np.testing.assert_array_equal(np.diff(start), neighbours + 1)
+            np.testing.assert_array_equal(backend.host(grid.stream(radius, WALK, values))[:, 0], neighbours)
+
+
+# ---- overlaps ---------------------------------------------------------------------------------------------
+
+
+def check_overlaps(backend, grid, box, x, radii, **options):
+    """Spheres, or boxes if radii have axes."""
+    boxes = options.get("shape") == "box" or radii.ndim == 2
+    edges = np.broadcast_to(radii if radii.ndim == 2 else radii[:, None], (len(x), box.ndim)).astype(float)
+    reach = 2 * (np.linalg.norm(edges, axis=1).max() if boxes else edges.max())
+    oracle = all_pairs(box, x, reach)
+    both = edges[oracle.i] + edges[oracle.j]
+    found = entries(backend, grid.overlaps(quantities=ALL, **options))
+    if not boxes:
+        check_answer(box, x, both[:, 0], found, oracle, half=True)
+    else:  # how far the closest faces are from touching
+        apart = (np.abs(oracle.vector) - both).max(1, initial=-1)
+        check_answer(box, x, np.zeros(len(apart)), found, oracle, half=True, apart=apart)
+
+
+@pytest.mark.parametrize("shape", [None, "sphere", "box", "edges"])
+@pytest.mark.parametrize("case", [WRAPPED, PLANE, SKEWED, CASES[3], CASES[16], CASES[22]], ids=str)
+def test_every_builder_finds_each_overlap_once(backend, builder, case, shape):
+    box, x, rng = case.domain, case.positions, np.random.default_rng(14)
+    per = np.abs(box.inverse) if shape == "edges" else np.linalg.norm(box.inverse, axis=1)[:, None]
+    # As wide as tight cells allow: boxes are measured along the axes of the cells.
+    most = 0.49 / (per.sum(1) * case.cells).max()
+    radii = (most * rng.random((len(x), box.ndim) if shape == "edges" else len(x)) ** 0.5).astype(x.dtype)
+    with case.grid(method=builder.name) as grid:
+        put(backend, grid, x, radii)
+        if builder.name == "linked_list_tight" and shape == "box" and not box.orthorhombic:
+            with pytest.raises(ValueError, match="in a triclinic box.* lists of spheres miss the corners of cubes"):
+                grid.overlaps(shape=shape)
+            return
+        check_overlaps(backend, grid, box, x, radii, **({"shape": shape} if shape in ("sphere", "box") else {}))
+
+
+@pytest.mark.parametrize("boxes", [False, True])
+def test_overlaps_of_many_sizes_on_levels(backend, boxes):
+    case = Case("mixed", (9, 8, 7), "wrapped", 130, "f4")
+    box, x, rng = case.domain, case.positions, np.random.default_rng(15)
+    radii = (0.6 * rng.random((130, 3) if boxes else 130) ** 5).astype("f4")
+    for levels in (1, 4):
+        with case.grid(levels=levels) as grid:
+            put(backend, grid, x, radii)
+            check_overlaps(backend, grid, box, x, radii)
+
+
+def test_one_radius_for_all_and_touching_spheres(backend, builder):
+    # Exact numbers: spheres that just touch overlap, an ulp less and they do not.
+    box = pm.Box((4.0, 4.0, 4.0), periodic=(True, False, True))
+    x = np.stack(np.meshgrid(*[np.arange(4.0)] * 3, indexing="ij"), -1).reshape(-1, 3)
+    for radius, pairs in ((0.5, 64 + 48 + 64), (np.nextafter(0.5, 0), 0), (0.25, 0)):
+        with pm.UniformGrid(box, shape=(4, 4, 4), method=builder.name) as grid:
+            grid.build(backend.array(x), radius)
+            assert len(grid.overlaps().i) == pairs
+
+
+def test_overlaps_need_radii(backend):
+    with WRAPPED.grid() as grid:
+        put(backend, grid, WRAPPED.positions)
+        with pytest.raises(ValueError, match="these particles have no radii, so nothing overlaps: give them to build"):
+            grid.overlaps()
+        put(backend, grid, WRAPPED.positions, np.full((130, 3), 0.1, "f4"))
+        with pytest.raises(ValueError, match="shape is 'sphere', but half the edges of boxes came"):
+            grid.overlaps(shape="sphere")
+        with pytest.raises(ValueError, match="shape is 'ball'; choose from 'sphere', 'box'"):
+            grid.overlaps(shape="ball")
+
+
+# ---- sums -------------------------------------------------------------------------------------------------
+
+
+def _walk(r2, d, i, j, a, b, p, sum):
+    weight = p[0] + b[1] * a[0]
+    sum[0] += 1
+    sum[1] += weight * d[0]
+    sum[2] += weight * d[1]
+    sum[3] += weight * d[2]
+    sum[4] += r2 * (i - j)
+
+
+WALK = pm.PairFunction(
+    """
+    real weight = p[0] + b[1] * a[0];
+    sum[0] += 1;
+    for (int axis = 0; axis < 3; axis++) sum[1 + axis] += weight * d[axis];
+    sum[4] += r2 * (real)(i - j);
+    """,
+    _walk, results=5, values=2, parameters=(0.5,),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [WRAPPED, PLANE], ids=str)
+def test_sums_over_neighbours_are_those_of_a_list(backend, builder, case):
+    box, x, oracle = case.domain, case.positions, oracle_of(case)
+    values = np.random.default_rng(16).normal(size=(len(x), 2)).astype(x.dtype)
+    band = rounding(box, x, 0.5)
+    radius = 0.5 - 2 * band * np.argmin(
+        [((np.abs(oracle.distance - 0.5 + 2 * band * n)) < band).any() for n in range(40)]
+    )  # that of no pair
+    of = oracle.where(oracle.distance <= radius)
+    weight = 0.5 + values[of.j, 1] * values[of.i, 0]
+    columns = [np.ones(len(of.i)), *(weight * np.concatenate([np.zeros((3 - box.ndim, len(of.i))), of.vector.T]))]
+    columns.append(of.distance**2 * (of.i - of.j))
+    wanted = np.stack([np.bincount(of.i, c, minlength=len(x)) for c in columns], -1)
+    with case.grid(method=builder.name) as grid:
+        put(backend, grid, x, own_radii(builder, case))
+        for order in ("planar", "fortran"):
+            sums = backend.host(grid.stream(radius, WALK, backend.array(values, order)))
+            assert sums.dtype == x.dtype
+            np.testing.assert_array_equal(sums[:, 0], wanted[:, 0])
+            np.testing.assert_allclose(sums, wanted, rtol=0, atol=200 * len(x) * band)
+        with pytest.raises(ValueError, match=r"values has shape \(\d+, 3\); this PairFunction of 2 values takes"):
+            grid.stream(radius, WALK, backend.array(np.ones((len(x), 3), x.dtype)))
+        with pytest.raises(ValueError, match="no values came; this PairFunction of 2 values takes"):
+            grid.stream(radius, WALK)
+        with pytest.raises(TypeError, match=r"function is of type function; give a particlemesh\.PairFunction"):
+            grid.stream(radius, _walk)
