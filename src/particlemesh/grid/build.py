@@ -43,8 +43,7 @@ class Build:
         self.capacity = storage.capacity if isinstance(storage, Slots) else 0
         self.nbytes = 0  # all lies in the room
         self.queries: DeviceQueries | None = None
-        self._sorted: SortedCells | None = None
-        self.renew()
+        self._sorted: SortedCells | None = storage if isinstance(storage, SortedCells) else None
         self.cloud: Cloud | None = None
         if job.queries and job.cells is not None:
             self._sorted = self._queried()
@@ -53,11 +52,6 @@ class Build:
                 job.room("turns", (self.count,), U64), job.status, job.extents, job.extent_axes,
             )  # fmt: skip
             self.queries = DeviceQueries(self.cloud, self.storage, job.searcher, job.scratch)
-
-    def renew(self) -> None:
-        """Forget what was made for who asked: the same build has been made again."""
-        if not (self.job.queries and self._sorted):
-            self._sorted = self.storage if isinstance(self.storage, SortedCells) else None
 
     def _queried(self) -> SortedCells:
         job = self.job
@@ -85,12 +79,12 @@ class Build:
         return checks.GridStatus(self.count, not_finite, outside, bad_radius, first, fullest, cell if fullest else -1)
 
     def _order(self) -> SortedCells:
-        """Return the order of cells, made from the storage when it is first asked for."""
-        if self._sorted is None:
-            if isinstance(self.storage, TightLists):
-                raise RuntimeError("tight lists hold particles in no order; build with queries=True to have one.")
-            self._sorted = ordered(self.job, self.storage)
-        return self._sorted
+        """Return the order of cells, made from the storage where the build made none."""
+        if self._sorted is not None:
+            return self._sorted
+        if isinstance(self.storage, TightLists):
+            raise RuntimeError("tight lists hold particles in no order; build with queries=True to have one.")
+        return ordered(self.job, self.storage)  # not kept: a graph may build again without telling
 
     def _held(self) -> int:
         """Return how many particles take part; waits for the device."""

@@ -157,11 +157,12 @@ class Construction:
         self._capacity = count
         if self.backend.name == "cpu":
             return
-        # A build of as many particles, all in the middle, asks for all the memory that any build takes. It has new
-        # memory: what is in the grid now stays where it is.
+        # A build of as many particles, spread evenly, asks for all the memory that any build takes. It has new memory:
+        # what is in the grid now stays where it is.
         with self.backend.scope():
-            middle = self.box.origin + 0.5 * self.box.matrix.sum(axis=0)
-            x = self.backend.upload(np.tile(middle.astype(dtype), (count, 1)))
+            fractions = np.arange(count)[:, None] * np.array((0.618033988749895, 0.754877666246693, 0.8191725133961645))
+            spread = (fractions % 1)[:, : self.box.ndim] @ self.box.matrix + self.box.origin
+            x = self.backend.upload(np.ascontiguousarray(spread, dtype))
             sizes = None
             if radii:
                 sizes = self.backend.upload(np.zeros((count,) if radii == 1 else (count, radii), dtype))
@@ -212,7 +213,6 @@ class Construction:
         self._built = self._tapes.again(
             self, key, lambda: self._build(positions, radii, check=False)._built, self._taped.get(key)
         )
-        self._built.renew()
         self._taped[key] = self._built
         return self
 

@@ -46,7 +46,7 @@ class Fixed(Builder):
         return 4 * problem.cells * (capacity + 1)
 
     @classmethod
-    def cost(cls, problem: Problem) -> tuple[float, float]:
+    def seconds(cls, problem: Problem) -> tuple[float, float]:
         if not problem.gpu:
             return 8e-9 * problem.count + 1e-9 * problem.cells, 8e-9 * problem.count
         return 3e-6 + 2.7e-11 * problem.count, 12e-6 + 12e-11 * problem.count + 1e-11 * problem.cells

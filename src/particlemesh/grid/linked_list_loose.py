@@ -22,7 +22,7 @@ class LinkedListLoose(Builder):
         return 4 * (problem.count + problem.cells)
 
     @classmethod
-    def cost(cls, problem: Problem) -> tuple[float, float]:
+    def seconds(cls, problem: Problem) -> tuple[float, float]:
         if not problem.gpu:
             return 8e-9 * problem.count + 0.5e-9 * problem.cells, 10e-9 * problem.count
         return 3e-6 + 1.6e-11 * problem.count, 12e-6 + 15e-11 * problem.count + 2e-11 * problem.cells

@@ -22,8 +22,8 @@ class LinkedListPacked(LinkedListLoose):
         return 4 * problem.count * problem.dtype.itemsize + 4 * problem.cells
 
     @classmethod
-    def cost(cls, problem: Problem) -> tuple[float, float]:
-        build, queries = super().cost(problem)
+    def seconds(cls, problem: Problem) -> tuple[float, float]:
+        build, queries = super().seconds(problem)
         return build + (0.3e-11 if problem.gpu else 2e-9) * problem.count, queries
 
     def build(self, job: Job) -> PackedLists:  # type: ignore[override]  # other lists

@@ -8,6 +8,7 @@ import numpy as np
 from particlemesh.grid.cloud import reach_record
 from particlemesh.grid.method import ATOMICS_ORDER, U32, U64, Builder, CpuJob, Job, Problem
 from particlemesh.grid.storage import TightLists
+from particlemesh.grid.tight import MOST
 
 
 class LinkedListTight(Builder):
@@ -28,6 +29,8 @@ class LinkedListTight(Builder):
             return "needs radii: without them a particle touches one cell"
         if problem.levels > 1:
             return "has one level: no particle may be wider than a cell"
+        if problem.count > MOST:
+            return f"numbers entries with 32 bits: {MOST:,} particles at most"
         return ATOMICS_ORDER if problem.deterministic and problem.gpu else None
 
     @classmethod
@@ -35,7 +38,7 @@ class LinkedListTight(Builder):
         return problem.count * (4 * 8 + 4 * problem.dtype.itemsize) + 4 * problem.cells
 
     @classmethod
-    def cost(cls, problem: Problem) -> tuple[float, float]:
+    def seconds(cls, problem: Problem) -> tuple[float, float]:
         if not problem.gpu:
             return 60e-9 * problem.count + 0.5e-9 * problem.cells, 10e-9 * problem.count
         return 4e-6 + 11.5e-11 * problem.count, 8e-6 + 3e-11 * problem.count + 5e-12 * problem.cells

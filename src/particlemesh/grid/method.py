@@ -153,9 +153,15 @@ class Builder:
         raise NotImplementedError
 
     @classmethod
-    def cost(cls, problem: Problem) -> tuple[float, float]:
+    def seconds(cls, problem: Problem) -> tuple[float, float]:
         """Return the predicted seconds of a build, and of what queries take beyond it."""
         raise NotImplementedError
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        """Return the predicted seconds of a build, and of what the queries of this grid take beyond it."""
+        build, queries = cls.seconds(problem)
+        return build, queries if problem.queries else 0.0
 
     def build(self, job: Job) -> Storage:
         """Put the items of ``job`` into cells on a GPU. Never waits."""

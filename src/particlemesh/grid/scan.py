@@ -24,7 +24,7 @@ class Scan(Builder):
         return problem.count * (4 + records) + 8 * problem.cells
 
     @classmethod
-    def cost(cls, problem: Problem) -> tuple[float, float]:
+    def seconds(cls, problem: Problem) -> tuple[float, float]:
         if not problem.gpu:
             return 6e-9 * problem.count + 1e-9 * problem.cells, 4e-9 * problem.count
         settling = 2e-6 + 1.5e-11 * problem.count if problem.deterministic else 0.0

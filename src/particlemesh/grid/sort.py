@@ -48,7 +48,7 @@ class Sort(Builder):
         return problem.count * (16 + records) + 8 * problem.cells
 
     @classmethod
-    def cost(cls, problem: Problem) -> tuple[float, float]:
+    def seconds(cls, problem: Problem) -> tuple[float, float]:
         if not problem.gpu:
             return 20e-9 * problem.count + 1e-9 * problem.cells, 4e-9 * problem.count
         return 30e-6 + 3.5e-11 * problem.count + 4e-12 * problem.cells, 3e-11 * problem.count

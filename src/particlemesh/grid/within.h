@@ -148,7 +148,10 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 #endif
 
 // A STRIP: the statement FOUND for every particle k; sees whether it is a `hit`, `other`, its record, and the vector d.
-// Left as plain as this, compilers read several records ahead; by hand it was slower.
+// Without images, compilers read several records ahead, and that is best left to them. With images there is much more
+// code, and short loops are faster: two records at a time, of which the second, where it is one too many, is the first
+// again and no hit.
+#if NO_IMAGES
 #define EACH_PAIR                                         \
     BEGIN_STRIP                                           \
     for (int k = begin; k < to; k++) {                    \
@@ -156,9 +159,16 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
         TEST_PAIR(1)                                      \
         FOUND                                             \
     }
+#else
+#define EACH_PAIR                                 \
+    BEGIN_STRIP                                   \
+    ROLL for (int at = begin; at < to; at += 2) { \
+        const int two = at + 1 < to;              \
+        TEST_TWO                                  \
+    }
+#endif
 
-// The same through a strip in two parts: every lane goes on to the other one when it has to. Here two records are read
-// at a time; where the second is one too many, it is the first again and no hit.
+// The same through a strip in two parts: every lane goes on to the other one when it has to.
 #define EACH_PAIR_OF_BOTH                                      \
     BEGIN_STRIP                                                \
     BEGIN_SECOND                                               \
@@ -171,21 +181,23 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
             for (int b = 0; b < 3; b++) shift[b] = shift_2[b]; \
         }                                                      \
         const int two = at + 1 < end;                          \
-        const real4 read_0 = READ_4(records + 4 * (i64)at);    \
-        const real4 read_1 = READ_4(records + 4 * (i64)(at + two)); \
-        {                                                      \
-            const int k = at;                                  \
-            const real4 other = read_0;                        \
-            TEST_PAIR(1)                                       \
-            FOUND                                              \
-        }                                                      \
-        {                                                      \
-            const int k = at + 1;                              \
-            const real4 other = read_1;                        \
-            TEST_PAIR(two)                                     \
-            FOUND                                              \
-        }                                                      \
+        TEST_TWO                                               \
         at += 2;                                               \
+    }
+#define TEST_TWO                                                \
+    const real4 read_0 = READ_4(records + 4 * (i64)at);         \
+    const real4 read_1 = READ_4(records + 4 * (i64)(at + two)); \
+    {                                                           \
+        const int k = at;                                       \
+        const real4 other = read_0;                             \
+        TEST_PAIR(1)                                            \
+        FOUND                                                   \
+    }                                                           \
+    {                                                           \
+        const int k = at + 1;                                   \
+        const real4 other = read_1;                             \
+        TEST_PAIR(two)                                          \
+        FOUND                                                   \
     }
 #ifndef GO_TO_SECOND_CODE
 #define GO_TO_SECOND_CODE
