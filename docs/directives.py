@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What these pages derive from the library: the table of methods, and the list of papers."""
+"""What these pages derive from the library: the tables of methods and builders, and the list of papers."""
 
 import importlib
 import inspect
@@ -8,22 +8,23 @@ from pathlib import Path
 
 from sphinx.util.docutils import SphinxDirective
 
+from particlemesh import survey
+
 BIBLIOGRAPHY = Path(__file__).resolve().parents[1] / "src" / "particlemesh" / "reference.bib"
 
 
 class Methods(SphinxDirective):
-    """``.. methods:: spread``: the table of the methods in a folder, from its ``METHODS``."""
+    """``.. methods:: spread``: the table of the methods (or builders of grids) in a folder, from its ``METHODS``."""
 
     required_arguments = 1
 
     def run(self):
         rows = [("method", "what it does", "runs on", "same bits", "paper")]
         for method in importlib.import_module(f"particlemesh.{self.arguments[0]}").METHODS:
-            order = "for any order of particles"
-            bits = order if method.order_independent else "yes" if method.deterministic else ""
             summary = inspect.getdoc(method).partition("\n\n")[0].replace("\n", " ")
             cite = f"[{method.cite}]_" if method.cite else ""
-            rows.append((f"``{method.name}``", summary, ", ".join(sorted(method.backends)), bits, cite))
+            where = ", ".join(sorted(method.backends))
+            rows.append((f"``{method.name}``", summary, where, survey.same_bits(method), cite))
         lines = [".. list-table::", "   :header-rows: 1", "   :widths: 14 40 16 16 14", ""]
         for row in rows:
             lines += [f"   {'*' if i == 0 else ' '} - {cell}".rstrip() for i, cell in enumerate(row)]

@@ -1,27 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the table of methods into README.md, from METHODS: tools/readme_table.py. A test tells if it is stale."""
+"""Writes the table of methods and builders into README.md: tools/readme_table.py. A test tells if it is stale."""
 
 import inspect
 import re
 from pathlib import Path
 
 from particlemesh.configuration import METHODS
+from particlemesh.grid import METHODS as BUILDERS
+from particlemesh.survey import same_bits
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 MARKED = re.compile(r"(<!-- methods: .*? -->\n).*?(<!-- /methods -->)", re.DOTALL)
-DIRECTIONS = {"spread": "spreading", "interpolate": "interpolating"}
+PURPOSES = {"spread": "spreading", "interpolate": "interpolating", "grid": "grids"}
 
 
 def table() -> str:
-    lines = ["| direction | method | runs on | same bits | what it does |", "|---|---|---|---|---|"]
-    for direction, methods in METHODS.items():
+    lines = ["| for | method | runs on | same bits | what it does |", "|---|---|---|---|---|"]
+    for purpose, methods in {**METHODS, "grid": BUILDERS}.items():
         for method in methods:
-            order = "in any order of particles"
-            bits = order if method.order_independent else "yes" if method.deterministic else ""
             summary = inspect.getdoc(method).partition("\n\n")[0].replace("\n", " ")
             where = ", ".join(sorted(method.backends))
-            lines.append(f"| {DIRECTIONS[direction]} | `{method.name}` | {where} | {bits} | {summary} |")
+            lines.append(f"| {PURPOSES[purpose]} | `{method.name}` | {where} | {same_bits(method)} | {summary} |")
     return "\n".join(lines) + "\n"
 
 

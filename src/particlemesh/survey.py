@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ import numpy as np
 from particlemesh import backends
 from particlemesh.configuration import METHODS
 from particlemesh.grid import METHODS as BUILDERS
+from particlemesh.grid.method import Builder
+from particlemesh.grid.method import Problem as Build
 from particlemesh.grid.uniform_grid import UniformGrid
 from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
@@ -70,6 +73,19 @@ def real_type(backend: Any) -> np.dtype:
 def available_methods(backend: str, direction: str) -> list[str]:
     """Return the names of a backend's methods, in the order of ``METHODS``."""
     return [m.name for m in METHODS[direction] if backend in m.backends]
+
+
+def same_bits(method: Any) -> str:
+    """Return in words where ``deterministic=True`` is served by a method or a builder, for tables."""
+    if not issubclass(method, Builder):
+        return "in any order of particles" if method.order_independent else "yes" if method.deterministic else ""
+    served = []
+    for name in sorted(method.backends):
+        place: Any = SimpleNamespace(name=name)  # no device is asked for its opinion
+        problem = Build(place, 8, 3, 8, np.dtype(np.float32), True, True, extents=1, levels=1, options={})
+        if method.declines(problem) is None:
+            served.append(name)
+    return "yes" if len(served) == len(method.backends) else ", ".join(served)
 
 
 def adjointness(backend: Any, count: int = 1000) -> Iterator[tuple[str, str, float, str | None]]:
