@@ -5,12 +5,15 @@ import doctest
 import importlib
 import importlib.util
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
 
 import particlemesh
+from particlemesh.backends import nvrtc
 from particlemesh.window import WINDOWS
+from test_nvrtc import without_nvrtc
 
 CHECKOUT = Path(__file__).parents[1]
 DOCS = CHECKOUT / "docs"
@@ -33,10 +36,17 @@ def test_doctests(name):
     assert found.failed == 0
 
 
-def test_examples_of_adding_a_window():
-    found = doctest.testfile(str(DOCS / "add_a_window.rst"), module_relative=False)
+@pytest.mark.parametrize("page", ["add_a_window", "grids", "start"])
+def test_examples_of_pages(page):
+    found = doctest.testfile(str(DOCS / f"{page}.rst"), module_relative=False)
     assert found.attempted > 0
     assert found.failed == 0
+
+
+@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
+def test_the_kernel_that_walks_a_grid_compiles():
+    (code,) = re.findall(r"RawKernel\(r'''\n(.*?)'''", (DOCS / "grids.rst").read_text(), re.DOTALL)
+    assert nvrtc.compiled(textwrap.dedent(code), "docs/grids.rst", 90)
 
 
 def test_the_laws_that_windows_are_said_to_keep():
