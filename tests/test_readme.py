@@ -12,12 +12,17 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_its_code_runs_as_it_stands(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    spreading, grids = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     names = {}
-    exec(compile(code, "README.md", "exec"), names)
+    exec(compile(spreading, "README.md", "exec"), names)
     assert abs(names["field"].sum() - names["charges"].sum()) < 1e-12 * abs(names["charges"]).sum()
     assert names["gradient"].shape == (1000, 3)
     assert "spread" in capsys.readouterr().out
+    names = {}
+    exec(compile(grids, "README.md", "exec"), names)
+    assert len(names["i"]) == 2 * len(names["pairs"].j) > 10_000
+    assert (names["distances"][:, 0] <= names["distances"][:, -1]).all()
+    assert "scan" in capsys.readouterr().out
 
 
 def test_its_table_of_methods_is_todays():

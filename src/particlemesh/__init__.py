@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Move values between particles and a regular mesh, on GPUs and CPUs."""
+"""Move values between particles and a regular mesh, and find which particles are near each other, on GPUs and CPUs."""
 
 from particlemesh.box import Box as Box
 from particlemesh.grid.neighbour_list import neighbour_list as neighbour_list
