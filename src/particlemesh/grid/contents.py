@@ -48,7 +48,7 @@ class Contents(Construction):
 
     @property
     def storage(self) -> Storage:
-        """What the builder left, arrays included: see ``particlemesh.grid.storage``."""
+        """What the builder left, arrays included, as one of the types in ``particlemesh.grid.storage``."""
         kind = type(self._ready().storage)
         fields = self._told(lambda built: built.public_storage())
         return kind(*map(self._out, fields))

@@ -48,6 +48,15 @@ class UniformGrid(Contents):
     **options
         Options of the method: ``capacity``, ``grow``, ``layout`` of ``fixed``; ``curve`` of ``sort``.
 
+    Attributes
+    ----------
+    box : Box
+        The domain.
+    shape : tuple of d int
+        Cells along each axis; with several levels, of the first and finest.
+    cells : int
+        Cells of all levels.
+
     Raises
     ------
     ValueError, TypeError
@@ -192,6 +201,14 @@ class UniformGrid(Contents):
         ------
         ValueError
             If a point is not finite; the first one is named.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> grid = pm.UniformGrid(1.0, shape=4).build(np.array([0.05, 0.5, 0.95]))
+        >>> found = grid.neighbours(np.array([0.45, 1.1]), 0.1)
+        >>> found.start, found.j
+        (array([0, 1, 2]), array([1, 0], dtype=int32))
         """
         checks.letters(quantities)
         reach = checks.radius(radius)
@@ -280,6 +297,16 @@ class UniformGrid(Contents):
         -------
         array (N, function.results)
             In the caller's order and the positions' type; zero for particles that were left out.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> def mass_around(r2, d, i, j, a, b, p, sum):
+        ...     sum[0] += b[0]
+        >>> grid = pm.UniformGrid(1.0, shape=4).build(np.array([0.05, 0.5, 0.95]))
+        >>> masses = pm.PairFunction("sum[0] += b[0];", mass_around, results=1, values=1)
+        >>> grid.stream(0.2, masses, np.array([3.0, 5.0, 7.0])).ravel()
+        array([7., 0., 3.])
         """
         if not isinstance(function, PairFunction):
             raise TypeError(f"function is of type {type(function).__name__}; give a particlemesh.PairFunction.")
