@@ -34,8 +34,8 @@ def neighbour_list(
 ) -> Any:
     """Return all pairs of particles within a distance, as arrays that are called by letters.
 
-    The letters are those of ASE's function of this name, and so is their meaning. The cells are chosen here. To ask
-    again and again, or for something else, make a :class:`particlemesh.UniformGrid`.
+    The letters are those of ASE's ``neighbor_list``, and so is their meaning. The cells are chosen here. To ask again
+    and again, or for something else, make a :class:`particlemesh.UniformGrid`.
 
     Parameters
     ----------
