@@ -60,7 +60,7 @@ class OpenClBackend:
         cl = _cl()
         self.context = context
         self._device = device
-        self.memory_errors = (cl.MemoryError,)
+        self.memory_errors = (cl.MemoryError, cl.LogicError)  # a buffer larger than the device takes
         self.device = device.name.strip()
         self.platform = device.platform.version.strip()
         self._default = cl.CommandQueue(context, device)

@@ -19,20 +19,22 @@ class Tapes:
         """Forget all of them: memory that they point at is gone."""
         self._by_key.clear()
 
-    def again(self, owner: Any, key: Any, call: Callable[[], Any], result: Any) -> Any:
+    def again(self, owner: Any, key: Any, call: Callable[[], Any], result: Any = None) -> Any:
         """Make a call; from the third time for the same ``key`` on, play what the device got for it.
 
-        ``key`` is a backend's ``signature`` of the call, None where it cannot be taped.
+        ``key`` is a backend's ``signature`` of the call, None where it cannot be taped. A call that is played returns
+        ``result`` or, without one, what it returned when it was recorded.
         """
         if key is None:
             return call()
         backend = owner.backend
-        tape = self._by_key.get(key)
-        if tape:
+        known = self._by_key.get(key)
+        if known:
+            tape, returned = known
             with backend.scope():
                 owner.token = backend.follow(owner.token)
                 tape.play(owner.token.ptr)
-            return result
+            return returned if result is None else result
         if key not in self._by_key:  # most arrays come once; a tape is made for those that come again
             if len(self._by_key) > MOST_TAPES:
                 self._by_key.clear()
@@ -41,5 +43,5 @@ class Tapes:
         with backend.taping() as tape:
             returned = call()
         if tape.complete and key in self._by_key:
-            self._by_key[key] = tape
+            self._by_key[key] = tape, returned
         return returned

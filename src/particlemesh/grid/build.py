@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +13,17 @@ from particlemesh import operands
 from particlemesh.arrays import Kind, kind_of
 from particlemesh.backends.base import Backend
 from particlemesh.binning import device
-from particlemesh.binning.keys import BAD_RADIUS, FIRST, FULLEST, NOT_FINITE, OUTSIDE, STATUS_WORDS, array_keys
+from particlemesh.binning.keys import (
+    BAD_RADIUS,
+    FIRST,
+    FULLEST,
+    NOT_FINITE,
+    OUTSIDE,
+    STATUS_WORDS,
+    Cells,
+    Keys,
+    array_keys,
+)
 from particlemesh.geometry import Coordinates
 from particlemesh.grid import checks
 from particlemesh.grid.cloud import Cloud
@@ -32,6 +44,9 @@ if TYPE_CHECKING:
     from particlemesh.grid.construction import Construction
 
 
+_numbers = itertools.count()
+
+
 class Build:
     """What a build left on a GPU."""
 
@@ -42,6 +57,7 @@ class Build:
         self.keyed = job.cells is None
         self.capacity = storage.capacity if isinstance(storage, Slots) else 0
         self.nbytes = 0  # all lies in the room
+        self.number = next(_numbers)  # no other build has it, whatever its address
         self.queries: DeviceQueries | None = None
         self._sorted: SortedCells | None = storage if isinstance(storage, SortedCells) else None
         self.cloud: Cloud | None = None
@@ -52,6 +68,7 @@ class Build:
                 job.room("turns", (self.count,), U64), job.status, job.extents, job.extent_axes,
             )  # fmt: skip
             self.queries = DeviceQueries(self.cloud, self.storage, job.searcher, job.scratch)
+        job.items = replace(job.items, arrays=())  # the caller's arrays may go
 
     def _queried(self) -> SortedCells:
         job = self.job
@@ -146,6 +163,20 @@ def build_arrays(
         items = cells.keys(x, extents, extent_axes)
     problem = grid.problem(items.count, backend, dtype, extent_axes, x is None, items.bins)
     builder = grid.builder(problem)
+    before = getattr(builder, "capacity", None)
+    try:
+        return _checked_build(grid, builder, problem, items, cells, rooms, extents, extent_axes, given, radii, check)
+    except BaseException:
+        if before is not None:  # room that could not be had is not asked for again
+            builder.capacity = before  # type: ignore[attr-defined]  # of `fixed`
+        raise
+
+
+def _checked_build(
+    grid: Construction, builder: Builder, problem: Problem, items: Keys, cells: Cells | None, rooms: list[Room],
+    extents: Any, extent_axes: int, given: Any, radii: Any, check: bool,
+) -> Build:  # fmt: skip
+    backend, room = problem.backend, rooms[1 if check else 0]
     while True:
         job = Job(
             backend, items, cells, room, problem.queries, extents, extent_axes, problem.deterministic, check,
@@ -156,7 +187,7 @@ def build_arrays(
             return built
         status = built.status()
         if status.bad:
-            raise checks.bad_particles(status, given, radii, None if x is None else grid.box)
+            raise checks.bad_particles(status, given, radii, None if cells is None else grid.box)
         if status.fullest:
             if builder.make_room(status.fullest):
                 continue

@@ -70,7 +70,6 @@ class Construction:
         self._searcher: Searcher | None = None
         self._rooms: list[Room] = []  # of the current build, and of the next one that may fail
         self._tapes = Tapes()
-        self._taped: dict[Any, Any] = {}  # the build that each tape makes again
         self.token: Any = None  # the stream that last worked for this grid
         self._capacity = 0
         self._closed = False
@@ -103,7 +102,6 @@ class Construction:
         self._built = self._builder = self.scratch = self._searcher = None
         self._rooms.clear()
         self._tapes.clear()
-        self._taped.clear()
 
     def _open(self) -> None:
         if self._closed:
@@ -210,10 +208,7 @@ class Construction:
         key = self.backend.signature(radii, positions)
         if key is None:
             return self._build(positions, radii, check=False)
-        self._built = self._tapes.again(
-            self, key, lambda: self._build(positions, radii, check=False)._built, self._taped.get(key)
-        )
-        self._taped[key] = self._built
+        self._built = self._tapes.again(self, key, lambda: self._build(positions, radii, check=False)._built)
         return self
 
     def build_keys(self, keys: Any, n: int, *, check: bool = True) -> Self:
@@ -307,7 +302,7 @@ class Construction:
         """Return what builders are asked about."""
         return Problem(
             backend, cells, 0 if keyed else self.box.ndim, count, np.dtype(np.float32) if dtype is None else dtype,
-            self.queries and not keyed, self.deterministic, extents, self.levels, self._options,
+            self.queries and not keyed, self.deterministic, extents, self.levels, self.shape, self._options,
         )  # fmt: skip
 
     def builder(self, problem: Problem) -> Builder:

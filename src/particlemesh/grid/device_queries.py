@@ -23,24 +23,27 @@ class DeviceQueries:
 
     def __init__(self, cloud: Cloud, storage: Storage, searcher: Searcher, scratch: Room) -> None:
         self.cloud, self.storage, self.searcher, self.scratch = cloud, storage, searcher, scratch
-        self._unread: list[tuple[Any, Any, Any]] = []  # what searches that nobody waited for noted
 
     def check(self) -> None:
         """Raise what searches with ``check=False`` found wrong; waits for the device."""
-        unread, self._unread = self._unread, []
-        for words, capacity, width in unread:
-            self.searcher.verdict(words, capacity=capacity, width=width)
+        self.searcher.unread.check()
+
+    def asked_again(self, *question: Any) -> None:
+        """Say that lists were made again without this object."""
+        self.searcher.unread.again(question)
 
     def pairs(
         self, radius: Any, half: bool, order: str, form: str, quantities: str, width: int | None,
         capacity: int | None, check: bool,
     ) -> Pairs:  # fmt: skip
+        question = (radius, half, order, form, quantities, width, capacity, check)
+        unread = self.searcher.unread
         found = self.searcher.find(
             self.cloud, self._reach(radius), half=half, order=order, form=form, quantities=quantities, width=width,
-            capacity=capacity, check=check,
+            capacity=capacity, check=check, notes="" if check else unread.place(question),
         )  # fmt: skip
         if not check:
-            self._unread = [(found.words, capacity, width)]  # the next search notes in the same place
+            unread.keep(question, found.words, capacity, width)
         return found.pairs
 
     def count(self, radius: Any, order: str, check: bool) -> Any:

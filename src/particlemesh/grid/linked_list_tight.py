@@ -29,8 +29,9 @@ class LinkedListTight(Builder):
             return "needs radii: without them a particle touches one cell"
         if problem.levels > 1:
             return "has one level: no particle may be wider than a cell"
-        if problem.count > MOST:
-            return f"numbers entries with 32 bits: {MOST:,} particles at most"
+        most = MOST if problem.gpu else MOST // 2
+        if problem.count > most:
+            return f"numbers entries with 32 bits: {most:,} particles at most"
         return ATOMICS_ORDER if problem.deterministic and problem.gpu else None
 
     @classmethod

@@ -38,6 +38,7 @@ class Problem:
     deterministic: bool
     extents: int  # 0: none, 1: radii, 3: half edges
     levels: int
+    shape: tuple[int, ...]  # cells of the finest level
     options: dict[str, Any]
     applications: int = 1
 

@@ -45,8 +45,13 @@ class PairLists:
         mean = self.searcher.means.get(self.key)
         if capacity is None and not self.check:
             raise ValueError("check=False allocates nothing: give the capacity to reserve.")
+        arrays: dict[str, Any] | None = None
         if capacity is None and mean is not None:
             capacity = int(mean * self.rows * _SPARE) + 1024
+            try:
+                arrays = self._arrays((capacity,))
+            except MemoryError:
+                capacity = None  # there may be room for as many as there are
         groups = -(-self.rows // self.backend.group_size)  # which write whole
         start = self._room("start", (groups * self.backend.group_size + 1,), _I64)[: self.rows + 1]
         place = _FOLLOWING
@@ -58,7 +63,7 @@ class PairLists:
                 mean = capacity / self.rows
         if mean is None:
             mean = capacity / self.rows
-        arrays = self._fill(place, start, capacity, mean)
+        arrays = self._fill(place, start, capacity, mean, arrays)
         total = None
         if self.check:
             total, _ = self.searcher.verdict(self.asked.words)
@@ -118,8 +123,10 @@ class PairLists:
         self.searcher.count_rows(self.asked, counts, self.rows_by_index)
         scan(self.backend, counts, start, self.rows)
 
-    def _fill(self, place: int, start: Any, capacity: int, mean: float) -> dict[str, Any]:
-        arrays = self._arrays((capacity,))
+    def _fill(
+        self, place: int, start: Any, capacity: int, mean: float, arrays: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        arrays = self._arrays((capacity,)) if arrays is None else arrays
         # Rows spread about their mean as counts of independent particles do: nearly all shall fit.
         collected = self._collected(mean + 4.2 * math.sqrt(mean), mean)
         self._launch(place, start, self.asked.words, arrays, capacity, 0, *collected)

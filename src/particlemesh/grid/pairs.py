@@ -81,6 +81,38 @@ class Question:
         return (*points, cloud.records, cloud.start, ends, self.reaches, self.largest)
 
 
+class Unread:
+    """What searches noted for which nobody waited, by what was asked."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        self._searcher = searcher
+        self._known: dict[Any, tuple[int, Any, int | None, int | None]] = {}  # place, words, capacity, width
+        self._unread: set[Any] = set()
+
+    def place(self, question: Any) -> str:
+        """Return where a question's search shall note what it finds."""
+        return str(self._known[question][0] if question in self._known else len(self._known))
+
+    def keep(self, question: Any, words: Any, capacity: int | None, width: int | None) -> None:
+        """Keep where a search noted what it found."""
+        self._known[question] = int(self.place(question)), words, capacity, width
+        self._unread.add(question)
+
+    def again(self, question: Any) -> None:
+        """Say that a search was made again."""
+        self._unread.add(question)
+
+    def check(self) -> None:
+        """Raise what searches found wrong, each once; waits for the device."""
+        for question in list(self._unread):
+            _, words, capacity, width = self._known[question]
+            try:
+                self._searcher.verdict(words, capacity=capacity, width=width)
+            except Exception:
+                self._unread.discard(question)
+                raise
+
+
 class Searcher:
     """Searches on one backend: their programs, their scratch memory, and what was learned for the next one.
 
@@ -96,6 +128,7 @@ class Searcher:
         self.backend = backend
         self.room: Allocate = room or (lambda name, shape, dtype: backend.empty(shape, dtype))
         self.means: dict[Any, float] = {}  # pairs of a row, by what was asked
+        self.unread = Unread(self)
         self._programs: dict[tuple[Any, ...], Kernel] = {}
         self._known: tuple[Any, ...] = ()  # what the records are of
         self._records: tuple[Record, ...] = ()
@@ -118,7 +151,7 @@ class Searcher:
     def find(
         self, cloud: Cloud, radius: float | Extents, *, points: Coordinates | None = None, half: bool = True,
         order: str = "input", form: str = "csr", quantities: str = "j", width: int | None = None,
-        capacity: int | None = None, check: bool = True,
+        capacity: int | None = None, check: bool = True, notes: str = "",
     ) -> Found:  # fmt: skip
         """Return lists of pairs.
 
@@ -145,10 +178,12 @@ class Searcher:
         check
             Wait, return exactly what there is, and raise what is wrong. Otherwise nothing waits, arrays have the
             length ``capacity``, their memory belongs to the next search, too, and :meth:`verdict` tells the rest.
+        notes
+            Searches of different ``notes`` note what they find in different places.
         """
         by_index = order == "input" or points is not None
         rows_by_index = order == "input" and points is None and form != "coo"
-        asked = self._ask(cloud, radius, points, half, rows_by_index)
+        asked = self._ask(cloud, radius, points, half, rows_by_index, notes)
         lists = PairLists(self, asked, form, quantities, by_index, rows_by_index, check)
         found, total = lists.dense(width) if form == "dense" else lists.compact(capacity)
         return Found(found, total, asked.words)
@@ -219,15 +254,16 @@ class Searcher:
         kernel(items, *asked.cells(), counts, asked.words, asked.rows, cells.count, *self.records(asked))
 
     def _ask(
-        self, cloud: Cloud, radius: float | Extents, points: Coordinates | None, half: bool, by_index: bool
-    ) -> Question:
+        self, cloud: Cloud, radius: float | Extents, points: Coordinates | None, half: bool, by_index: bool,
+        notes: str = "",
+    ) -> Question:  # fmt: skip
         backend, dtype = self.backend, cloud.cells.dtype
         if points is not None and half:
             raise ValueError("points are not particles: all their pairs are found, half=False.")
         if points is not None and points.dtype != dtype:
             raise TypeError(f"points have dtype {points.dtype}, the particles {dtype}: convert the points.")
         tiles = -(-(cloud.count if points is None else points.count) // backend.group_size)
-        words = self.room("pair_words", (_WORDS + tiles,), _U64)
+        words = self.room(f"pair_words{notes}", (_WORDS + tiles,), _U64)
         backend.clear(words)
         code = 0 if not half else 2 if by_index else 1
         if not isinstance(radius, Extents):

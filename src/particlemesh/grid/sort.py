@@ -12,6 +12,8 @@ from particlemesh.binning import radix
 from particlemesh.grid.method import U32, Builder, CpuJob, Job, Problem
 from particlemesh.grid.storage import SortedCells
 
+MOST_BITS, MOST_BITS_AN_AXIS = 31, 20  # of a place along a Morton curve
+
 
 def curve_bits(shape: tuple[int, ...]) -> int:
     """Return the bits of a place along the Morton curve through a grid."""
@@ -40,6 +42,8 @@ class Sort(Builder):
             return None
         if not problem.ndim:
             return "keys lie along no curve"
+        if curve_bits(problem.shape) > MOST_BITS or max(problem.shape) > 2**MOST_BITS_AN_AXIS:
+            return f"a place along the Morton curve has {MOST_BITS} bits at most, {MOST_BITS_AN_AXIS} an axis"
         return "one Morton curve goes through one level" if problem.levels > 1 else None
 
     @classmethod

@@ -62,9 +62,10 @@ def stream(cloud: Cloud, radius: float, function: PairFunction, values: Any = No
 
 def _parameters(function: PairFunction, backend: Backend, dtype: np.dtype) -> Any:
     """Return the function's parameters on a device. They are sent once, and are there for whatever stream comes."""
-    held = function.uploaded.get((backend, dtype))
+    key = backend, dtype, function.parameters
+    held = function.uploaded.get(key)
     if held is None:
         held = backend.upload(np.array(function.parameters or (0.0,), dtype))
         backend.synchronize()
-        function.uploaded[backend, dtype] = held
+        function.uploaded[key] = held
     return held

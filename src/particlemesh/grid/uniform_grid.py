@@ -10,6 +10,7 @@ import numpy as np
 
 from particlemesh import checks as common
 from particlemesh import operands
+from particlemesh.arrays import NOTHING, kind_of
 from particlemesh.grid import checks, nearest
 from particlemesh.grid.contents import Contents
 from particlemesh.grid.pair_function import PairFunction
@@ -144,15 +145,12 @@ class UniformGrid(Contents):
             capacity = common.integer(capacity, "capacity", 0, 2**62)
         arguments = (bool(half), order, format, quantities, width, capacity, bool(check))
         if check or not isinstance(radius, (int, float)):
-            return self._answer(lambda queries: queries.pairs(self._cutoff(radius), *arguments))
+            return self._answer(lambda queries: queries.pairs(self._cutoff(radius), *arguments), radius)
         # Nobody waits: the same question about the same memory can be asked again as it was.
-        built = self._built_for_queries()
-        key = self.backend.signature(("pairs", radius, *arguments, id(built)))
-        pairs = self._tapes.again(
-            self, key, lambda: self._answer(lambda queries: queries.pairs(radius, *arguments)), self._taped.get(key)
-        )
-        if key is not None:
-            self._taped[key] = pairs
+        built, question = self._built_for_queries(), (checks.radius(radius), *arguments)
+        key = self.backend.signature(("pairs", *question, built.number))
+        pairs = self._tapes.again(self, key, lambda: self._answer(lambda queries: queries.pairs(*question)))
+        built.queries.asked_again(*question)
         return pairs
 
     def count(self, radius: Any, *, order: str = "input", check: bool = True) -> Any:
@@ -178,7 +176,7 @@ class UniformGrid(Contents):
         array([1, 0, 1], dtype=int32)
         """
         common.one_of(order, "order", ("input", "grid"))
-        return self._answer(lambda queries: queries.count(self._cutoff(radius), order, bool(check)))
+        return self._answer(lambda queries: queries.count(self._cutoff(radius), order, bool(check)), radius)
 
     def neighbours(self, points: Any, radius: float, *, quantities: str = "j") -> Pairs:
         """Return the particles within a distance of each of some points.
@@ -212,7 +210,7 @@ class UniformGrid(Contents):
         """
         checks.letters(quantities)
         reach = checks.radius(radius)
-        return self._answer(lambda queries: queries.neighbours(self._points(points), reach, quantities))
+        return self._answer(lambda queries: queries.neighbours(self._points(points), reach, quantities), points)
 
     def nearest(self, k: int, radius: float, points: Any = None) -> tuple[Any, Any]:
         """Return the nearest particles of each particle, or of each of some points.
@@ -312,7 +310,7 @@ class UniformGrid(Contents):
             raise TypeError(f"function is of type {type(function).__name__}; give a particlemesh.PairFunction.")
         reach = checks.radius(radius)
         function.check_values(None if values is None else tuple(values.shape), self._ready().count)
-        return self._answer(lambda queries: queries.stream(reach, function, self._native(values, "values")))
+        return self._answer(lambda queries: queries.stream(reach, function, self._native(values, "values")), values)
 
     # ---- arguments and answers ------------------------------------------------------------------------
 
@@ -323,12 +321,17 @@ class UniformGrid(Contents):
             raise RuntimeError(f"this grid answers no queries: {what}.")
         return built
 
-    def _answer(self, ask: Callable[[Any], Any]) -> Any:
-        """Ask on the caller's stream, and return native arrays as the user's kind."""
+    def _answer(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
+        """Ask on the stream or queue of the arrays that were given, and return native arrays as the user's kind."""
         built = self._built_for_queries()
-        with built.backend.scope():
+        arrays = [(kind_of(x), x) for x in (given if isinstance(given, tuple) else (given,))]
+        own = [(kind, kind.native(x)) for kind, x in arrays if kind is not None and kind.home == self.backend.name]
+        stream = own[0][0].scope(given[0] if isinstance(given, tuple) else given) if own else NOTHING
+        natives = [native for _, native in own]
+        with stream, built.backend.scope(*natives):
             self.token = built.backend.follow(self.token)
             answer = ask(built.queries)
+            built.backend.mark(*natives)
             if isinstance(answer, Pairs):
                 fields = {f: self._out(getattr(answer, f)) for f in Pairs.__slots__}
                 return Pairs(**fields)

@@ -33,7 +33,7 @@ class CpuBuild:
     ) -> None:  # fmt: skip
         self.job, self.method, self.problem, self.storage = job, method, problem, storage
         self.backend: Any = cpu.current()
-        self.count, self.bins = len(job.keys), job.bins
+        self.count, self.bins, self.number = len(job.keys), job.bins, 0
         self.keyed = job.cells is None
         self.capacity = storage.capacity if isinstance(storage, Slots) else 0
         self._status, self.turns, self.extents = status, turns, extents
@@ -117,7 +117,7 @@ def build_arrays(
         keys = _keys(kind, given)
         outside = np.flatnonzero(keys >= buckets)
         status = checks.GridStatus(len(keys), 0, len(outside), 0, int(outside[0]) if len(outside) else -1)
-        keys, bins = np.where(keys < buckets, keys, -1).astype(np.int32), buckets
+        keys, bins = np.where((keys >= 0) & (keys < buckets), keys, -1).astype(np.int32), buckets
     else:
         if radii is not None:
             extents, extent_axes = _extents(radii, x.count, grid.box.ndim, dtype)

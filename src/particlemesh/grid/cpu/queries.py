@@ -76,6 +76,9 @@ class CpuQueries:
             self.cloud, radius, function.compiled, function.results, values, function.parameters, threads=self.threads
         )
 
+    def asked_again(self, *question: Any) -> None:
+        """Searches wait."""
+
     def _linear(self, order: str) -> None:
         if order == "grid" and self.scattered:
             raise ValueError("order='grid' on the CPU needs curve='linear': searches go along the cells' numbers.")
