@@ -15,8 +15,48 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import backends, binning
 from particlemesh.binning import radix, scan
+from particlemesh.grid import METHODS as BUILDERS
 from particlemesh.interpolate import METHODS as INTERPOLATE
 from particlemesh.spread import METHODS as SPREAD
+
+
+def grids(rng: np.random.Generator) -> int:
+    """Build grids in every way, and ask everything of them; return how many calls that were."""
+    calls = 0
+    boxes = (
+        pm.Box((1.0, 1.0, 1.0)),
+        pm.Box((1.0, 1.2), periodic=(True, False)),
+        pm.Box((1.0, 1.0, 1.0), periodic=False),
+    )
+    total = pm.PairFunction("sum[0] += r2 + b[0];", None, results=1, values=1)
+    for box, real, count in itertools.product(boxes, (np.float32, np.float64), (0, 1, 33, 700)):
+        x = cupy.asarray(rng.random((count, box.ndim)).astype(real))
+        x[: count // 4] = x[:1]  # a crowd
+        radii = cupy.asarray((0.12 * rng.random(count)).astype(real))
+        for method in BUILDERS:
+            options = [{"curve": "linear"}, {"curve": "morton"}] if method.name == "sort" else [{}]
+            for option in [*options, {"deterministic": True}] if method.name == "scan" else options:
+                grid = pm.UniformGrid(box, cell_size=0.25, method=method.name, **option).build(x, radii)
+                grid.order, grid.rank, grid.cell_start, grid.overlaps()
+                calls += 5
+        grid = pm.UniformGrid(box, cell_size=0.1, levels=3).build(x, radii)
+        for half, order, form in itertools.product((True, False), ("input", "grid"), ("csr", "coo", "dense")):
+            for quantities in ("j", "ijdDS"):
+                grid.pairs(0.2, half=half, order=order, format=form, quantities=quantities)
+                calls += 1
+        grid.pairs(radii, half=False)
+        grid.overlaps(shape="box", quantities="ijdDS")
+        grid = pm.UniformGrid(box, cell_size=0.2).build(x)
+        for order in ("input", "grid"):
+            grid.count(0.2, order=order)
+            for _ in range(2):  # the second time from what was learned
+                grid.pairs(0.2, half=False, order=order)
+        grid.neighbours(x + 0.3, 0.15, quantities="ijdDS")
+        grid.nearest(3, 0.3), grid.nearest(20, 0.4, x)
+        grid.stream(0.2, total, radii)
+        grid.build_keys(cupy.asarray(rng.integers(-1, 9, count)), 9)
+        calls += 14
+    return calls
 
 
 def main() -> None:
@@ -62,6 +102,7 @@ def main() -> None:
         control = scan.allocate_control(backend, bins, lambda _, *of: backend.empty(*of))
         scan.scan(backend, cupy.ones(max(bins, 1), kind), cupy.empty(bins + 1, kind), bins, control)
         calls += 1
+    calls += grids(rng)
     cupy.cuda.Device().synchronize()
     print(f"{calls} calls")
 

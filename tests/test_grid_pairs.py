@@ -163,9 +163,10 @@ def uniform(n, box, dtype=np.float32, seed=0):
     return (box.origin + s @ box.matrix).astype(dtype)
 
 
-@pytest.mark.parametrize("form", ["csr", "coo", "dense"])
-@pytest.mark.parametrize("order", ["input", "grid"])
-@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize(
+    ("half", "order", "form"),
+    [(True, "input", "csr"), (False, "grid", "csr"), (True, "input", "coo"), (False, "input", "dense")],
+)
 def test_formats_and_orders(backend, half, order, form):
     box = pm.Box((1.0, 1.2, 0.9), periodic=(True, False, True))
     check_pairs(backend, box, (4, 5, 12), uniform(400, box), 0.23, half=half, order=order, form=form)
@@ -196,8 +197,7 @@ def test_boxes_and_positions_far_outside_them(backend, name, dtype):
     assert len(host["j"]) > 100
 
 
-@pytest.mark.parametrize("half", [True, False])
-@pytest.mark.parametrize(("radius", "count"), [(0.8, 25), (2.3, 7), (17.5, 1)])
+@pytest.mark.parametrize(("radius", "count", "half"), [(0.8, 25, True), (2.3, 7, False), (17.5, 1, True)])
 def test_a_reach_past_half_the_box_and_past_the_box(backend, radius, count, half):
     # 17.5: images more than 15 boxes away, whose turns have no code.
     box = pm.Box((1.0, 1.1), periodic=(True, count != 1))
@@ -226,7 +226,7 @@ def test_a_lattice_at_exactly_the_radius(backend):
             assert found.total == n**3 * count // 2
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 31, 32, 33, 129])
+@pytest.mark.parametrize("n", [0, 1, 33, 129])
 def test_any_number_of_particles(backend, n):
     box = pm.Box((1.0, 1.0, 1.0))
     x = uniform(n, box, seed=n)
@@ -239,8 +239,7 @@ def test_any_number_of_particles(backend, n):
     assert counts.shape == (n,) and counts.dtype == np.int32
 
 
-@pytest.mark.parametrize("order", ["input", "grid"])
-@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize(("half", "order"), [(True, "grid"), (True, "input"), (False, "input")])
 def test_counts(backend, half, order):
     for box, shape in (BOXES["triclinic"], BOXES["2-D"], BOXES["3-D open"], (BOXES["triclinic"][0], (1, 1, 1))):
         x = uniform(333, box, np.float64, seed=5)
@@ -255,8 +254,7 @@ def test_counts(backend, half, order):
         np.testing.assert_array_equal(counts, wanted)
 
 
-@pytest.mark.parametrize("form", ["csr", "dense"])
-@pytest.mark.parametrize("order", ["input", "grid"])
+@pytest.mark.parametrize(("order", "form"), [("input", "csr"), ("grid", "dense")])
 def test_crowds(backend, order, form):
     # All in one cell, or in clusters: rows are far longer than what is collected, and than their mean.
     box = pm.Box((1.0, 1.0, 1.0))
@@ -325,8 +323,7 @@ def test_nobody_waits(backend):
         searcher.find(cloud, 0.3, form="dense", width=3)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name", ["triclinic", "2-D mixed", "3-D open"])
+@pytest.mark.parametrize(("name", "dtype"), [("triclinic", np.float64), ("2-D mixed", np.float32)])
 def test_neighbours_of_points(backend, name, dtype):
     box, shape = BOXES[name]
     x = uniform(300, box, dtype, seed=10)
@@ -371,8 +368,7 @@ def radii_of_many_sizes(n, seed=0):
     return (0.02 * 10 ** rng.random(n) ** 2).astype(np.float32)
 
 
-@pytest.mark.parametrize("levels", [1, 2, 4])
-@pytest.mark.parametrize("options", [{"form": "coo"}, {"order": "grid"}, {"half": False}, {}], ids=str)
+@pytest.mark.parametrize(("levels", "options"), [(1, {}), (2, {"form": "coo"}), (4, {"half": False})], ids=str)
 def test_spheres_of_many_sizes_on_levels(backend, levels, options):
     box = pm.Box([[1.0, 0.0, 0.0], [0.2, 0.9, 0.0], [-0.1, 0.2, 1.1]], periodic=(True, False, True))
     _, host, *_ = check_pairs(
@@ -381,8 +377,7 @@ def test_spheres_of_many_sizes_on_levels(backend, levels, options):
     assert len(host["j"]) > 150
 
 
-@pytest.mark.parametrize("levels", [1, 3])
-@pytest.mark.parametrize("name", ["triclinic", "2-D"])
+@pytest.mark.parametrize(("levels", "name"), [(3, "triclinic"), (1, "2-D")])
 def test_boxes_of_many_sizes_on_levels(backend, name, levels):
     box, shape = BOXES[name]
     rng = np.random.default_rng(13)
@@ -455,7 +450,7 @@ def test_particles_that_were_left_out_have_empty_rows(backend):
 @pytest.mark.opencl
 @pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device to ask for kernels")
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
-@pytest.mark.parametrize(("dtype", "compute"), [(np.float32, 80), (np.float64, 90), (np.float32, 100)])
+@pytest.mark.parametrize(("dtype", "compute"), [(np.float32, 90)])
 def test_the_kernels_compile_for_cuda(monkeypatch, dtype, compute):
     asked = {}
     plain = opencl.OpenClBackend.kernel

@@ -82,7 +82,8 @@ def same_bits(method: Any) -> str:
     served = []
     for name in sorted(method.backends):
         place: Any = SimpleNamespace(name=name)  # no device is asked for its opinion
-        problem = Build(place, 8, 3, 8, np.dtype(np.float32), True, True, extents=1, levels=1, shape=(2, 2, 2), options={})
+        shape, real = (2, 2, 2), np.dtype(np.float32)
+        problem = Build(place, 8, 3, 8, real, True, True, extents=1, levels=1, shape=shape, options={})
         if method.declines(problem) is None:
             served.append(name)
     return "yes" if len(served) == len(method.backends) else ", ".join(served)

@@ -135,7 +135,8 @@ class PairLists:
     def _collected(self, wanted: float, mean: float = 0) -> tuple[int, int]:
         """Return CAP and SPAN for rows of up to ``wanted`` pairs; CAP is 0 where most rows would find no room."""
         turns = bool(set("dDS") & set(self.wanted)) and any(self.cells.box.periodic)
-        choices = _COLLECTED[: 3 if turns else 4]
+        # Where a group is a warp nothing is gained by more programs.
+        choices = _COLLECTED[: 3 if turns else 4] if self.backend.group_size > 32 else _COLLECTED[1:2]
         for choice in choices:
             if wanted <= choice[0]:
                 return choice
