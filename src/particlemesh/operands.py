@@ -301,7 +301,9 @@ def coordinates(
     for k, a in pairs:
         if id(a) not in cache:
             native = to_backend(k, a, backend, "positions", upload=upload)
-            native = native if native.dtype == wide else native.astype(wide)
+            if native.dtype != wide:
+                native = native.astype(wide)
+                backend.untaped()  # the copy will not be made again
             if any(s % wide.itemsize for s in native.strides):
                 dense = backend.empty(native.shape, wide)
                 backend.copy(dense, native)

@@ -134,11 +134,20 @@ class Build:
         return self.cloud.records[: self._held(), 3 - self.problem.ndim : 3]
 
     def public_storage(self) -> tuple[Any, ...]:
-        """Return the storage with heads and counts without what lies before them."""
+        """Return the storage as long as it is in use, and heads and counts without what lies before them."""
         first, *rest = self.storage
         if isinstance(self.storage, (Slots, LinkedLists, PackedLists)):
             first = first.view(np.uint32)[2 * STATUS_WORDS : 2 * STATUS_WORDS + self.bins]
-        return (first, *rest)
+            used = self.bins * self.capacity if isinstance(self.storage, Slots) else self.count
+            return (first, rest[0][:used], *rest[1:])
+        if isinstance(self.storage, TightLists):
+            lists = self.storage
+            return (
+                first[: self.bins], lists.next[: self.count * lists.entries], lists.entries, lists.bits,
+                lists.bounds[: self.count], lists.turns[: self.count],
+            )  # fmt: skip
+        lengths = (self.bins + 1, self.count, self.bins, self.count)  # start, order, ends, records
+        return tuple(a if a is None else a[:n] for a, n in zip(self.storage, lengths, strict=True))
 
 
 def build_arrays(

@@ -24,8 +24,8 @@ class GridStatus(NamedTuple):
         Particles that came.
     not_finite, outside, bad_radius : int
         Particles with a NaN or an infinity; outside an open axis, 2**20 boxes away along a periodic one, or
-        with a key past the last; with a radius that is negative, not finite, or wider than a tight cell.
-        All of them are left out.
+        with a key past the last; with a radius that is negative, not finite, or more than half a tight cell.
+        All of them are left out (on GPUs those too wide for a tight cell of the lists and overlaps only).
     first_bad : int
         Index of the first such particle, -1 if there is none.
     fullest : int
@@ -104,7 +104,10 @@ def radius(value: Any) -> float:
     """Return one radius for all."""
     if isinstance(value, (bool, np.bool_, str, bytes)):
         raise TypeError(f"radius is {value!r}; a number is needed.")
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"radius is {value!r}; a number is needed.") from None
     if not (0 <= number < math.inf):
         raise ValueError(f"radius is {value!r}; a finite number of at least zero is needed.")
     return number

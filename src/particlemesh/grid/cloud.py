@@ -11,8 +11,10 @@ import numpy as np
 
 from particlemesh.backends.base import Backend, Record
 from particlemesh.binning.keys import Cells
+from particlemesh.box import Box
 from particlemesh.geometry import open_bounds
 
+MOST_IMAGES = 2**20  # of a particle within reach
 MOST_CELLS_AWAY = 2**29  # two of them, and the box between, are fewer than 2**31
 
 
@@ -75,6 +77,20 @@ def reach_record(cells: Cells) -> Record:
     return Record(f"=6{dtype.char}", *per, *margin)
 
 
+def few_images(radius: float, box: Box) -> None:
+    """Check that a particle has no more images within reach than can be counted and kept.
+
+    Raises
+    ------
+    ValueError
+        If there are more than 2**20.
+    """
+    per = np.sqrt((box.inverse**2).sum(1))[np.array(box.periodic)]
+    images = math.prod(int(2 * np.ceil(min(float(radius) * p, 2.0**40)) + 1) for p in per)
+    if images > MOST_IMAGES:
+        raise ValueError(f"radius is {radius!r}: {images:,} images of every particle; {MOST_IMAGES:,} are the most.")
+
+
 def kernel_radius(radius: float, cells: Cells) -> float:
     """Return a radius that kernels can take: finite in the positions' type, and not too many cells of a periodic axis.
 
@@ -89,4 +105,5 @@ def kernel_radius(radius: float, cells: Cells) -> float:
     per = np.sqrt((cells.box.inverse**2).sum(1)) * cells.shape
     if any(p and value * n >= MOST_CELLS_AWAY for p, n in zip(cells.box.periodic, per, strict=True)):
         raise ValueError(f"radius is {radius!r}: that is 2**29 cells or more along a periodic axis.")
+    few_images(radius, cells.box)
     return min(value, float(np.finfo(cells.dtype).max))

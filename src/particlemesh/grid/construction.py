@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 import numpy as np
 
 from particlemesh import backends, operands, select
 from particlemesh import checks as common
-from particlemesh.arrays import Kind
+from particlemesh.arrays import NOTHING, Kind, kind_of
 from particlemesh.backends.base import Backend
 from particlemesh.backends.tapes import Tapes
 from particlemesh.binning.keys import Cells, cells_in
@@ -63,6 +63,7 @@ class Construction:
         self._named = backend
         self.backend: Any = None if backend is None else backends.current(backend)
         self._kind: Kind | None = None
+        self._place: Any = None
         self._builder: Builder | None = None
         self._problem: Problem | None = None  # that it was chosen for
         self._built: Any = None  # of a GPU or of the CPU
@@ -268,6 +269,10 @@ class Construction:
         if self._capacity and not check and count > self._capacity:
             raise ValueError(f"{count} particles, but room is reserved for {self._capacity}: reserve({count}) first.")
         arrays = () if x is None else x.arrays
+        sizes = kind_of(radii)
+        if sizes is not None and sizes.home == backend.name:
+            arrays = (*arrays, sizes.native(radii))
+        self._place = SimpleNamespace(device=getattr(first, "device", None))  # tells a library's stream
         with kind.scope(first), backend.scope(*arrays):
             token = backend.follow(self.token)
             dtype = None if x is None else x.dtype
@@ -294,6 +299,11 @@ class Construction:
             self._searcher = Searcher(backend, self.scratch)
         return self._searcher
 
+    def _stream(self) -> Any:
+        """Enter the stream that the library of the grid's arrays works on, where it is not the backend's own."""
+        own = self._kind is not None and self.backend is not None and self._kind.home == self.backend.name
+        return self._kind.scope(self._place) if own else NOTHING  # type: ignore[union-attr]  # it is one
+
     def forget_tapes(self) -> None:
         """Say that calls must not be played again: the grid's memory has changed places."""
         self._tapes.clear()
@@ -309,7 +319,9 @@ class Construction:
         """Return the builder that serves ``problem``: the one before, if nothing has changed by much."""
         known, before = self._builder, self._problem
         alike = before is not None and replace(problem, count=before.count) == before
-        if known is not None and before is not None and alike and before.count / 2 <= problem.count <= before.count * 2:
+        reserved = problem.count <= self._capacity
+        near = before is not None and before.count / 2 <= problem.count <= before.count * 2
+        if known is not None and alike and (near or reserved):
             return known
         chosen: Any = select.choose(_METHODS, problem, self._wanted)  # type: ignore[arg-type]  # asked the same way
         self._builder = known if type(known) is chosen else chosen(**self._options)

@@ -28,7 +28,7 @@ class Contents(Construction):
     def _told(self, tell: Callable[[Any], Any]) -> Any:
         """Ask the build, after the stream or queue that it was made on, and return the answer as the user's kind."""
         built = self._ready()
-        with built.backend.scope():
+        with self._stream(), built.backend.scope():
             self.token = built.backend.follow(self.token)
             return self._out(tell(built))
 
@@ -38,7 +38,10 @@ class Contents(Construction):
         return self._told(lambda built: built.status())
 
     def check(self) -> None:
-        """Raise what the last build, and queries since, with ``check=False`` found wrong; waits for the device."""
+        """Raise what the last build and unchecked queries found wrong; waits for the device.
+
+        A build forgets what was wrong with the one before: check after each, or as often as you would know.
+        """
         built, status = self._ready(), self.status
         if status.bad:
             raise checks.bad_particles(status, None, None, None if built.keyed else self.box, taken=True)

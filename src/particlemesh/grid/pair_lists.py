@@ -69,6 +69,11 @@ class PairLists:
             total, _ = self.searcher.verdict(self.asked.words)
             mean = total / self.rows
             self._learn(mean)
+            if 2 * total < capacity:  # a slice would hold all of it
+                large, arrays = arrays, self._arrays((total,))
+                for name, array in arrays.items():
+                    if total:
+                        self.backend.copy(array, large[name][:total])
             if total > capacity:  # what was learned is out of date; where rows begin is right all the same
                 arrays = self._fill(_PLACED, start, total, mean)
             arrays = {name: array[:total] for name, array in arrays.items()}
@@ -136,7 +141,9 @@ class PairLists:
         """Return CAP and SPAN for rows of up to ``wanted`` pairs; CAP is 0 where most rows would find no room."""
         turns = bool(set("dDS") & set(self.wanted)) and any(self.cells.box.periodic)
         # Where a group is a warp nothing is gained by more programs.
-        choices = _COLLECTED[: 3 if turns else 4] if self.backend.group_size > 32 else _COLLECTED[1:2]
+        # The ends of vectors from points lie in local memory, too.
+        most = 2 if self.asked.points is not None and set("dDS") & set(self.wanted) else 3 if turns else 4
+        choices = _COLLECTED[:most] if self.backend.group_size > 32 else _COLLECTED[1:2]
         for choice in choices:
             if wanted <= choice[0]:
                 return choice

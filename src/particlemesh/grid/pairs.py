@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +11,12 @@ import numpy as np
 from particlemesh.backends.base import Backend, Kernel, Record, allocate
 from particlemesh.binning.scan import Allocate
 from particlemesh.geometry import Coordinates
-from particlemesh.grid.cloud import Cloud
+from particlemesh.grid.cloud import Cloud, kernel_radius
 from particlemesh.grid.pair_lists import PairLists
 from particlemesh.grid.results import Pairs
 
 _WORDS = 8  # of what a search notes (grid/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
-_MOST_CELLS_AWAY = 2**29  # as in gather_reaches.c
 _I32, _U64 = np.dtype(np.int32), np.dtype(np.uint64)
 
 
@@ -81,36 +79,59 @@ class Question:
         return (*points, cloud.records, cloud.start, ends, self.reaches, self.largest)
 
 
+_QUESTIONS = 64
+
+
 class Unread:
     """What searches noted for which nobody waited, by what was asked."""
 
     def __init__(self, searcher: Searcher) -> None:
         self._searcher = searcher
-        self._known: dict[Any, tuple[int, Any, int | None, int | None]] = {}  # place, words, capacity, width
-        self._unread: set[Any] = set()
+        self._known: dict[Any, tuple[Any, int | None, int | None]] = {}  # words, capacity, width
+        self._places: dict[Any, int] = {}
+        self._read: set[Any] = set()
 
     def place(self, question: Any) -> str:
-        """Return where a question's search shall note what it finds."""
-        return str(self._known[question][0] if question in self._known else len(self._known))
+        """Return where a question's search shall note what it finds; the place of one that was checked may go.
+
+        Raises
+        ------
+        RuntimeError
+            If there are too many questions that were not checked.
+        """
+        if question not in self._places:
+            place = next(n for n in range(_QUESTIONS + 1) if n not in self._places.values())
+            if place == _QUESTIONS:
+                gone = next((q for q in self._places if q in self._read), None)
+                if gone is None:
+                    raise RuntimeError(f"{_QUESTIONS} different searches with check=False are unread: call check().")
+                place = self._places.pop(gone)
+                self._known.pop(gone)
+                self._read.discard(gone)
+            self._places[question] = place
+        return str(self._places[question])
 
     def keep(self, question: Any, words: Any, capacity: int | None, width: int | None) -> None:
         """Keep where a search noted what it found."""
-        self._known[question] = int(self.place(question)), words, capacity, width
-        self._unread.add(question)
+        self._known[question] = words, capacity, width
+        self._read.discard(question)
 
     def again(self, question: Any) -> None:
         """Say that a search was made again."""
-        self._unread.add(question)
+        self._read.discard(question)
 
     def check(self) -> None:
-        """Raise what searches found wrong, each once; waits for the device."""
-        for question in list(self._unread):
-            _, words, capacity, width = self._known[question]
+        """Raise what searches found wrong, each once; waits for the device.
+
+        What was found right is looked at again next time: a graph may have made the search anew without telling.
+        """
+        for question, (words, capacity, width) in list(self._known.items()):
             try:
                 self._searcher.verdict(words, capacity=capacity, width=width)
             except Exception:
-                self._unread.discard(question)
+                del self._known[question], self._places[question]
                 raise
+            self._read.add(question)
 
 
 class Searcher:
@@ -267,7 +288,7 @@ class Searcher:
         backend.clear(words)
         code = 0 if not half else 2 if by_index else 1
         if not isinstance(radius, Extents):
-            number = _radius(radius, cloud)
+            number = kernel_radius(radius, cloud.cells)
             return Question(cloud, points, number, 0, code, cloud.records, cloud.status, words)
         if points is not None:
             raise ValueError("points have no extents: give one radius.")
@@ -285,14 +306,3 @@ class Searcher:
                 cloud.cells.count, *self.records(asked)[:-1],
             )  # fmt: skip
         return asked
-
-
-def _radius(radius: float, cloud: Cloud) -> float:
-    """Return a radius that kernels can take."""
-    value, cells = float(radius), cloud.cells
-    if not (0 <= value < math.inf):
-        raise ValueError(f"radius is {radius!r}; a finite number of at least zero is needed.")
-    per = np.sqrt((cells.box.inverse**2).sum(1)) * cells.shape
-    if any(p and value * n >= _MOST_CELLS_AWAY for p, n in zip(cells.box.periodic, per, strict=True)):
-        raise ValueError(f"radius is {radius!r}: that is 2**29 cells or more along a periodic axis.")
-    return min(value, float(np.finfo(cells.dtype).max))

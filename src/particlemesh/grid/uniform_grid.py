@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from particlemesh import checks as common
 from particlemesh import operands
-from particlemesh.arrays import NOTHING, kind_of
+from particlemesh.arrays import kind_of
 from particlemesh.grid import checks, nearest
+from particlemesh.grid.cloud import few_images
 from particlemesh.grid.contents import Contents
 from particlemesh.grid.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
@@ -147,7 +146,7 @@ class UniformGrid(Contents):
         if check or not isinstance(radius, (int, float)):
             return self._answer(lambda queries: queries.pairs(self._cutoff(radius), *arguments), radius)
         # Nobody waits: the same question about the same memory can be asked again as it was.
-        built, question = self._built_for_queries(), (checks.radius(radius), *arguments)
+        built, question = self._built_for_queries(), (self._reach(radius), *arguments)
         key = self.backend.signature(("pairs", *question, built.number))
         pairs = self._tapes.again(self, key, lambda: self._answer(lambda queries: queries.pairs(*question)))
         built.queries.asked_again(*question)
@@ -209,7 +208,7 @@ class UniformGrid(Contents):
         (array([0, 1, 2]), array([1, 0], dtype=int32))
         """
         checks.letters(quantities)
-        reach = checks.radius(radius)
+        reach = self._reach(radius)
         return self._answer(lambda queries: queries.neighbours(self._points(points), reach, quantities), points)
 
     def nearest(self, k: int, radius: float, points: Any = None) -> tuple[Any, Any]:
@@ -239,7 +238,7 @@ class UniformGrid(Contents):
         >>> grid.nearest(1, 0.2)[0].ravel()
         array([ 2, -1,  0], dtype=int32)
         """
-        k, reach = common.integer(k, "k", 1, nearest.MOST), checks.radius(radius)
+        k, reach = common.integer(k, "k", 1, nearest.MOST), self._reach(radius)
         return self._answer(lambda queries: queries.nearest(k, reach, None if points is None else self._points(points)))
 
     def overlaps(self, *, shape: str | None = None, quantities: str = "ij") -> Pairs:
@@ -308,7 +307,8 @@ class UniformGrid(Contents):
         """
         if not isinstance(function, PairFunction):
             raise TypeError(f"function is of type {type(function).__name__}; give a particlemesh.PairFunction.")
-        reach = checks.radius(radius)
+        reach = self._reach(radius)
+        values = None if values is None else operands.adopt(values, "values")[1]
         function.check_values(None if values is None else tuple(values.shape), self._ready().count)
         return self._answer(lambda queries: queries.stream(reach, function, self._native(values, "values")), values)
 
@@ -326,7 +326,7 @@ class UniformGrid(Contents):
         built = self._built_for_queries()
         arrays = [(kind_of(x), x) for x in (given if isinstance(given, tuple) else (given,))]
         own = [(kind, kind.native(x)) for kind, x in arrays if kind is not None and kind.home == self.backend.name]
-        stream = own[0][0].scope(given[0] if isinstance(given, tuple) else given) if own else NOTHING
+        stream = own[0][0].scope(given[0] if isinstance(given, tuple) else given) if own else self._stream()
         natives = [native for _, native in own]
         with stream, built.backend.scope(*natives):
             self.token = built.backend.follow(self.token)
@@ -338,6 +338,11 @@ class UniformGrid(Contents):
             if isinstance(answer, tuple):
                 return tuple(self._out(x) for x in answer)
             return self._out(answer)
+
+    def _reach(self, radius: Any) -> float:
+        number = checks.radius(radius)
+        few_images(number, self.box)
+        return number
 
     def _points(self, points: Any) -> Any:
         dtype = self._built.problem.dtype
@@ -357,8 +362,8 @@ class UniformGrid(Contents):
         return native if native.dtype == dtype else native.astype(dtype)
 
     def _cutoff(self, radius: Any) -> Any:
-        if isinstance(radius, (int, float, np.number)) or not getattr(radius, "shape", True):
-            return checks.radius(radius)
+        if not isinstance(radius, (list, tuple)) and not getattr(radius, "shape", ()):
+            return self._reach(radius)
         native = self._native(radius, "radius")
         checks.one_each(tuple(native.shape), self._built.count)
         dense = self.backend.empty((max(self._built.count, 1),), native.dtype)

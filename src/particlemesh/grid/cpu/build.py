@@ -137,6 +137,19 @@ def build_arrays(
             status = status._replace(bad_radius=status.bad_radius + len(wide), first_bad=first)
             if check:
                 raise checks.bad_particles(status, given, radii, grid.box)
+    before = getattr(builder, "capacity", None)
+    try:
+        return _built(grid, builder, problem, status, check, keys, bins, cells, folded, extents, turns, most_turns)
+    except BaseException:
+        if before is not None:  # room that could not be had is not asked for again
+            builder.capacity = before  # type: ignore[attr-defined]  # of `fixed`
+        raise
+
+
+def _built(
+    grid: Construction, builder: Builder, problem: Problem, status: checks.GridStatus, check: bool, keys: np.ndarray,
+    bins: int, cells: Any, folded: Any, extents: Any, turns: Any, most_turns: int,
+) -> CpuBuild:  # fmt: skip
     while True:
         job = CpuJob(keys, bins, cells, folded, extents, grid.threads, most_turns)
         storage = builder.build_cpu(job)
