@@ -179,8 +179,8 @@ def peers(clock: Clock, cub: Cub, quick: bool) -> Iterator[tuple[Case, dict[str,
     absent = cub.missing()
     for missing in filter(None, (absent, torch_missing())):
         print(missing)
-    for power in (14, 20) if quick else range(10, 25, 2):
-        for cells in (64,) if quick else (64, 128):
+    for power in (14, 20) if quick else (10, 14, 17, 20, 22, 24):
+        for cells in (64,) if quick or power < 20 else (64, 128):
             key = cupy.asarray(keys(cloud("uniform", 2**power, 3), cells).astype(np.int32))
             case = Case("peer", "", "", storage="sorted", cells=cells, power=power, stable=True)
             bits = 3 * int(math.log2(cells))
