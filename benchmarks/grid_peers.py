@@ -63,7 +63,7 @@ class Cub:
         arrays = keys.data.ptr, outputs[0].data.ptr, values.data.ptr, outputs[1].data.ptr
         size = ctypes.c_size_t(0)
 
-        def sort(scratch: int | None) -> Any:
+        def sort(scratch: int | None, alive: Any = (keys, values)) -> Any:
             stream = cupy.cuda.get_current_stream().ptr
             error = self._sort(scratch, ctypes.addressof(size), *arrays, keys.size, bits, stream)
             if error:

@@ -90,6 +90,7 @@ class Unread:
         self._known: dict[Any, tuple[Any, int | None, int | None]] = {}  # words, capacity, width
         self._places: dict[Any, int] = {}
         self._read: set[Any] = set()
+        self._raised: set[Any] = set()  # until they are asked again
 
     def place(self, question: Any) -> str:
         """Return where a question's search shall note what it finds; the place of one that was checked may go.
@@ -106,32 +107,36 @@ class Unread:
                 if gone is None:
                     raise RuntimeError(f"{_QUESTIONS} different searches with check=False are unread: call check().")
                 place = self._places.pop(gone)
-                self._known.pop(gone)
+                self._known.pop(gone, None)
                 self._read.discard(gone)
+                self._raised.discard(gone)
             self._places[question] = place
         return str(self._places[question])
 
     def keep(self, question: Any, words: Any, capacity: int | None, width: int | None) -> None:
         """Keep where a search noted what it found."""
         self._known[question] = words, capacity, width
-        self._read.discard(question)
+        self.again(question)
 
     def again(self, question: Any) -> None:
         """Say that a search was made again."""
         self._read.discard(question)
+        self._raised.discard(question)
 
     def check(self) -> None:
         """Raise what searches found wrong, each once; waits for the device.
 
         What was found right is looked at again next time: a graph may have made the search anew without telling.
         """
-        for question, (words, capacity, width) in list(self._known.items()):
+        for question, (words, capacity, width) in self._known.items():
+            if question in self._raised:
+                continue
+            self._read.add(question)
             try:
                 self._searcher.verdict(words, capacity=capacity, width=width)
             except Exception:
-                del self._known[question], self._places[question]
+                self._raised.add(question)
                 raise
-            self._read.add(question)
 
 
 class Searcher:
