@@ -160,7 +160,9 @@ def test_new_parameters_are_used(backend):
 def test_an_error_names_the_line_of_the_users_text(backend):
     box = BOXES["periodic 3-D"]
     wrong = PairFunction("real w = r2;\nsum[0] += w;\nsum[1] += nothing;\n", None, 2)
-    with pytest.raises(CompilationError, match=r"pair function[:\"(]+3"):
+    # NVIDIA's OpenCL goes by lines of the whole program, whatever #line says; there the line itself must do.
+    heard = backend.name == "cuda" or not backend.library.facts().get("HAS_PTX")
+    with pytest.raises(CompilationError, match=r"pair function[:\"(]+3" if heard else "sum.1. .= nothing"):
         found(backend, positions(box, 5), box, (2, 2, 2), 1.0, wrong)
 
 
