@@ -25,7 +25,7 @@ from particlemesh.binning.keys import (
     array_keys,
 )
 from particlemesh.geometry import Coordinates
-from particlemesh.grid import checks
+from particlemesh.grid import checks, tight
 from particlemesh.grid.cloud import Cloud
 from particlemesh.grid.device_queries import DeviceQueries
 from particlemesh.grid.method import I32, U64, Builder, Job, Problem, Room
@@ -196,7 +196,12 @@ def _checked_build(
             return built
         status = built.status()
         if status.bad:
-            raise checks.bad_particles(status, given, radii, None if cells is None else grid.box)
+            error = checks.bad_particles(status, given, radii, None if cells is None else grid.box)
+            words = backend.download(job.status[:STATUS_WORDS])
+            wide = tight.too_wide(words, cells.dtype) if isinstance(built.storage, TightLists) and cells else None
+            if wide is not None:
+                error.add_note(f"Particle {wide[0]} is wider than a cell: cells of {2 * wide[1]:g} hold all of them.")
+            raise error
         if status.fullest:
             if builder.make_room(status.fullest):
                 continue

@@ -65,6 +65,6 @@ class LinkedListTight(Builder):
         from particlemesh.grid.cpu.builders import linked_list_tight
 
         assert job.cells is not None and job.folded is not None and job.extents is not None
-        found = linked_list_tight(job.keys, job.folded, job.extents, job.cells, job.threads, job.turns)
+        found = linked_list_tight(job.keys, job.folded, job.extents, job.cells, job.threads)
         ndim = 3 - job.cells.missing
         return TightLists(found.head, found.next, 1 << ndim, tuple(int(b) for b in 1 << np.arange(ndim)))

@@ -127,7 +127,6 @@ class CpuJob:
     folded: np.ndarray | None  # (N, 3)
     extents: np.ndarray | None
     threads: int | None
-    turns: int = 0  # the most turns that were taken off a coordinate
     overflow: tuple[int, int] | None = None  # the fullest cell and its count, where it has not the room
 
 

@@ -112,7 +112,7 @@ def build_arrays(
     """Build a grid; raise, with the grid as it was, if ``check`` and anything is wrong."""
     backend: Any = cpu.current()
     folded = turns = extents = cells = None
-    extent_axes, most_turns = 0, 0
+    extent_axes = 0
     if x is None:
         keys = _keys(kind, given)
         outside = np.flatnonzero(keys >= buckets)
@@ -124,7 +124,7 @@ def build_arrays(
         cells = cells_of(grid.box, grid.shape, grid.levels, dtype)
         keys, folded, turns, found = locate(x.arrays, extents, cells, grid.threads)
         status = checks.GridStatus(x.count, found.not_finite, found.outside, found.bad_radius, found.first)
-        bins, most_turns = cells.total, found.turns
+        bins = cells.total
     if check and status.bad:
         raise checks.bad_particles(status, given, radii, None if x is None else grid.box)
     problem = grid.problem(len(keys), backend, dtype, extent_axes, x is None, bins)
@@ -139,7 +139,7 @@ def build_arrays(
                 raise checks.bad_particles(status, given, radii, grid.box)
     before = getattr(builder, "capacity", None)
     try:
-        return _built(grid, builder, problem, status, check, keys, bins, cells, folded, extents, turns, most_turns)
+        return _built(grid, builder, problem, status, check, keys, bins, cells, folded, extents, turns)
     except BaseException:
         if before is not None:  # room that could not be had is not asked for again
             builder.capacity = before  # type: ignore[attr-defined]  # of `fixed`
@@ -148,10 +148,10 @@ def build_arrays(
 
 def _built(
     grid: Construction, builder: Builder, problem: Problem, status: checks.GridStatus, check: bool, keys: np.ndarray,
-    bins: int, cells: Any, folded: Any, extents: Any, turns: Any, most_turns: int,
+    bins: int, cells: Any, folded: Any, extents: Any, turns: Any,
 ) -> CpuBuild:  # fmt: skip
     while True:
-        job = CpuJob(keys, bins, cells, folded, extents, grid.threads, most_turns)
+        job = CpuJob(keys, bins, cells, folded, extents, grid.threads)
         storage = builder.build_cpu(job)
         if job.overflow is None:
             break

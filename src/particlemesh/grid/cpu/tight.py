@@ -92,7 +92,6 @@ def linked_list_tight(
     half: np.ndarray,
     cells: Cells,
     threads: int | None = None,
-    turns: int = 0,
     out: np.ndarray | None = None,
 ) -> Lists:
     """Return a list of entries for each cell: ``entry = particle * 2**d + mask``.
@@ -112,8 +111,6 @@ def linked_list_tight(
         A grid of one level.
     threads
         The most threads to use.
-    turns
-        The most turns that were taken off. It does not matter: folded positions are as exact as others.
     out : (2**d N,) int32
         Memory for what follows each entry.
     """
