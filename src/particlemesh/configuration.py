@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -43,6 +43,7 @@ class Configuration:
         backend: str | None = None,
         deterministic: bool = False,
         threads: int | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         if not isinstance(mesh, Mesh):
             raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
@@ -57,6 +58,7 @@ class Configuration:
         self._wanted = {"spread": method, "interpolate": interpolation}
         for what, name in self._wanted.items():
             checks.method_name(name, METHODS[what], "method" if what == "spread" else "interpolation")
+        self.options = select.options_of(options, METHODS.values())
         self._named = backend
         self.backend: Any = None if backend is None else backends.current(backend)
         self.axes = axes_of(mesh, self.window)
@@ -84,7 +86,7 @@ class Configuration:
             dtype=None if self.dtype is None else self.dtype.name, components=self.components,
             applications=self.applications, method=self._wanted["spread"],
             interpolation=self._wanted["interpolate"], backend=self._named,
-            deterministic=self.deterministic, threads=self.threads,
+            deterministic=self.deterministic, threads=self.threads, options=self.options,
         )  # fmt: skip
         return _rebuild, (type(self), self.mesh, self.window, options)
 
@@ -263,7 +265,7 @@ class Configuration:
         count = max(self.count, self.capacity) if not self.count else self.count
         return Problem(
             self.mesh, self.window, self.dtype, self.components, self.applications, count,
-            self.deterministic, self.backend,
+            self.deterministic, self.backend, self.options,
         )  # fmt: skip
 
     def _method(self, what: str) -> Method:

@@ -8,7 +8,8 @@ the folder's ``METHODS`` tuple and its citation. Everything that lists methods (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -33,6 +34,38 @@ class Problem:
     count: int
     deterministic: bool
     backend: Backend
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, as given to the plan
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a user may choose of a method.
+
+    ``allowed`` lists the values, or is a range of integers, or ``tuple`` for a tuple of positive integers; the
+    default may be a value beside these, which then means that the method chooses.
+    """
+
+    default: Any
+    allowed: tuple[Any, ...] | range | type
+    words: str
+
+    def suits(self, value: Any) -> bool:
+        """Return whether ``value`` may be given."""
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if isinstance(self.allowed, tuple):
+            return any(type(value) is type(a) and value == a for a in (*self.allowed, self.default))
+        if isinstance(self.allowed, range):
+            return value is self.default or (whole and value in self.allowed)
+        integers = isinstance(value, tuple) and all(type(n) is int and n > 0 for n in value)
+        return value is self.default or (integers and len(value) > 0)
+
+    def told(self) -> str:
+        """Return what is allowed, in words."""
+        if isinstance(self.allowed, tuple):
+            return "one of " + ", ".join(repr(a) for a in dict.fromkeys((self.default, *self.allowed)))
+        if isinstance(self.allowed, range):
+            return f"an integer from {self.allowed.start:,} to {self.allowed[-1]:,}"
+        return "a tuple of positive integers"
 
 
 class Method:
@@ -48,6 +81,12 @@ class Method:
     backends: ClassVar[frozenset[str]]
     deterministic: ClassVar[bool] = False  # same call, same bits
     order_independent: ClassVar[bool] = False  # any permutation of the particles, same bits
+    options: ClassVar[Mapping[str, Option]] = {}
+
+    @classmethod
+    def option(cls, asked: Problem | Plan, name: str) -> Any:
+        """Return what was chosen for one of the method's options."""
+        return asked.options.get(cls.name, {}).get(name, cls.options[name].default)
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:

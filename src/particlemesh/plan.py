@@ -39,6 +39,9 @@ class Plan(Configuration):
         Only methods that give the same bits for the same call.
     threads : int, optional
         Most threads on the CPU; by default what suits the number of particles.
+    options : dict of dicts, optional
+        What a method leaves to choose, by its name: ``{"single_mesh": {"threads_per_row": 8}}``; the
+        documentation's table of methods lists them.
 
     Raises
     ------

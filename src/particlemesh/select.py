@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from particlemesh.method import Method, Problem
+from particlemesh.method import Method, Option, Problem
 
 
 class MethodNotSuitable(ValueError):
@@ -61,6 +63,36 @@ def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str) -> 
         reasons = "; ".join(f"{c.method.name}: {c.reason}" for c in asked)
         raise MethodNotSuitable(f"no method can serve this problem on {problem.backend.name!r} ({reasons}).")
     return min(able, key=lambda c: c.total(problem.applications)).method
+
+
+def options_of(
+    given: Mapping[str, Mapping[str, Any]] | None, directions: Iterable[tuple[type[Method], ...]]
+) -> dict[str, dict[str, Any]]:
+    """Check the options of methods that a user gave, and return a copy.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a method has no such name, or no such option, or the value is not allowed.
+    """
+    known: dict[str, dict[str, Option]] = {}
+    for methods in directions:
+        for method in methods:
+            known.setdefault(method.name, {}).update(method.options)
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(v, Mapping) for v in given.values()):
+        raise TypeError(f"options is {given!r}; give a dict by method, {{'single_mesh': {{'threads_per_row': 8}}}}.")
+    for name, chosen in given.items():
+        if name not in known:
+            raise ValueError(f"options names the method {name!r}, which is unknown; methods are {', '.join(known)}.")
+        for option, value in chosen.items():
+            if option not in known[name]:
+                has = f"it has {', '.join(known[name])}" if known[name] else "it has none"
+                raise ValueError(f"{name!r} has no option {option!r}; {has}.")
+            if not known[name][option].suits(value):
+                raise ValueError(f"option {option!r} of {name!r} is {value!r}; give {known[name][option].told()}.")
+    return {name: dict(chosen) for name, chosen in given.items()}
 
 
 def table(
