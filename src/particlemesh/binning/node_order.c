@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Particles by the first node of their stencils.
+
+#include "backends/lattice.h"
+
+KERNEL node_keys(GLOBAL const int* RESTRICT node, GLOBAL int* RESTRICT keys, const i64 count, const i64 rows,
+                 const Lattice lattice)
+{
+    for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
+        int at[3];
+        for (int a = 0; a < 3; a++) at[a] = node[a * rows + i];
+        const int skip = at[2] == SKIP;
+        keys[i] = skip ? -1 : (int)cell_at(&lattice, at[0] - lattice.low[0], at[1] - lattice.low[1], at[2] - lattice.low[2]);
+    }
+}
+
+KERNEL node_places(GLOBAL const int* RESTRICT order, GLOBAL const int* RESTRICT node,
+                   GLOBAL const real* RESTRICT fraction, GLOBAL int* RESTRICT placed_node,
+                   GLOBAL real* RESTRICT placed_fraction, const i64 count, const i64 rows, const i64 placed_rows)
+{
+    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count; k += GROUP_COUNT * GROUP_SIZE) {
+        const i64 i = order[k];
+        for (int a = 0; a < 3; a++) {
+            placed_node[a * placed_rows + k] = node[a * rows + i];
+            placed_fraction[a * placed_rows + k] = fraction[a * rows + i];
+        }
+    }
+}

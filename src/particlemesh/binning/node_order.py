@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The particles of a plan by the first node of their stencils, on CUDA and OpenCL: made once a configuration.
+
+What a node gets comes from particles whose first nodes lie within a support of it, so in this order they are a few
+runs, along the last axis one each. Methods that work node by node stand on it (``spread/meeting.h``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from particlemesh.backends.base import Record
+from particlemesh.binning import device, radix
+from particlemesh.stencil import axes_of
+
+if TYPE_CHECKING:
+    from particlemesh.method import Problem
+    from particlemesh.plan import Plan
+
+_FILE = "binning/node_order.c"
+
+
+@dataclass(frozen=True)
+class NodeOrder:
+    """Particles by cell, a cell being a node that stencils may begin at; equal cells keep the caller's order.
+
+    Attributes
+    ----------
+    start : (cells + 1,) uint32
+        Where the particles of each cell begin; those without weight come after the last cell.
+    order : (N,) int32
+        The particle at each place.
+    rank : (N,) int32
+        The place of each particle, -1 without weight.
+    node : (3 * rows,) int32
+    fraction : (3 * rows,) real
+        As ``plan.particles`` has them, in this order, axis after axis.
+    lattice : Record
+        ``Lattice`` of spread/meeting.h.
+    """
+
+    start: Any
+    order: Any
+    rank: Any
+    node: Any
+    fraction: Any
+    rows: int
+    lattice: Record
+
+
+def cells(asked: Plan | Problem) -> int:
+    """Return how many nodes stencils may begin at."""
+    return math.prod(axis.extent for axis in axes_of(asked.mesh, asked.window))
+
+
+def declines(problem: Problem) -> str | None:
+    """Return why particles of ``problem`` cannot be ordered like this, or None."""
+    if problem.count >= 2**31:
+        return "2**31 particles or more"
+    return "2**31 nodes or more" if cells(problem) >= 2**31 - 1 else None
+
+
+def order_bytes(problem: Problem) -> int:
+    """Return the bytes that the order takes."""
+    # keys, sortable keys, order, rank and two pairs of the sort; nodes and fractions; counts and starts
+    return problem.count * (4 * 8 + 3 * (4 + problem.dtype.itemsize)) + 8 * (cells(problem) + 1)
+
+
+def node_order(plan: Plan) -> NodeOrder:
+    """Return the particles of ``plan`` by first node."""
+    found = plan.shared.get("nodes")
+    if found is None:
+        found = plan.shared["nodes"] = _order(plan)
+    return found
+
+
+def reserve(plan: Plan) -> None:
+    """Allocate for the plan's capacity, so that ordering will not."""
+    count = max(plan.capacity, 1)
+    whole = np.dtype(np.int32)
+    order = _scratch(plan, "order", (count,), whole)
+    device.reserve(plan.backend, plan.capacity, cells(plan), _allocate(plan))
+    for name in ("keys", "sortable"):
+        _scratch(plan, name, (count,), whole if name == "keys" else np.dtype(np.uint32))
+    radix.reserve(plan.backend, plan.capacity, max(1, cells(plan).bit_length()), _allocate(plan), order)
+    _places(plan, count)
+
+
+def _scratch(plan: Plan, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+    return plan.scratch(f"nodes.{name}", shape, dtype)
+
+
+def _allocate(plan: Plan) -> Any:
+    return lambda name, shape, dtype: _scratch(plan, name, shape, dtype)
+
+
+def _places(plan: Plan, count: int) -> tuple[Any, Any]:
+    # One axis behind the other, so that a longer first axis would do for fewer particles.
+    node = _scratch(plan, "node", (3 * count,), np.dtype(np.int32))
+    return node, _scratch(plan, "fraction", (3 * count,), plan.dtype)
+
+
+def _order(plan: Plan) -> NodeOrder:
+    backend, count, particles = plan.backend, plan.count, plan.particles
+    defines = {"REAL_IS_DOUBLE": int(plan.dtype.itemsize == 8)}
+    lattice = lattice_record(plan)
+    rows = max(count, 1)
+    keys = _scratch(plan, "keys", (rows,), np.dtype(np.int32))
+    node, fraction = _places(plan, rows)
+    if count:
+        backend.kernel(_FILE, "node_keys", defines)(count, particles.node, keys, count, particles.rows, lattice)
+    start, order, rank = device.counting_sort(
+        backend, keys, count, cells(plan), stable=True, allocate=_allocate(plan)
+    )  # fmt: skip
+    if count:
+        place = backend.kernel(_FILE, "node_places", defines)
+        place(count, order, particles.node, particles.fraction, node, fraction, count, particles.rows, rows)
+    return NodeOrder(start, order, rank, node, fraction, rows, lattice)
+
+
+def lattice_record(plan: Plan) -> Record:
+    """Return ``Lattice``: nodes of the field, and nodes at which stencils may begin, of three axes."""
+    axes = plan.axes
+    return Record(
+        "=12i", *(a.size for a in axes), *(int(a.wraps) for a in axes), *(a.low for a in axes),
+        *(a.extent for a in axes),
+    )  # fmt: skip
