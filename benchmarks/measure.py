@@ -3,9 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import importlib.metadata
+import os
+import platform
 import re
+import shutil
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +34,44 @@ def write(name: str, device: str, rows: list[dict[str, Any]], folder: Path = RES
         writer.writeheader()
         writer.writerows(rows)
     return path
+
+
+def commit() -> str:
+    """Return the commit that is measured: $PARTICLEMESH_COMMIT, or what git says, or nothing."""
+    given, git = os.environ.get("PARTICLEMESH_COMMIT"), shutil.which("git")
+    if given or git is None:
+        return given or ""
+    asked = [git, "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def facts(backend: Any) -> dict[str, str]:
+    """Return what every row of a CSV says of the device and of the software, for one of the library's backends."""
+    versions = dict.fromkeys(("cupy", "cuda_runtime", "cuda_driver"), "")
+    if backend.name == "cuda":
+        import cupy
+
+        runtime = cupy.cuda.runtime
+        versions = dict(cupy=cupy.__version__, cuda_runtime=runtime.runtimeGetVersion(),
+                        cuda_driver=runtime.driverGetVersion())  # fmt: skip
+    return dict(
+        device=backend.device, backend=backend.name, python=platform.python_version(),
+        numpy=importlib.metadata.version("numpy"), **{name: str(v) for name, v in versions.items()}, commit=commit(),
+    )  # fmt: skip
+
+
+def prepare_again(plan: Any, direction: str = "spread") -> None:
+    """Do again what the plan's method prepares for the positions that it has: all between locating and applying.
+
+    A plan prepares lazily, in the first call after ``set_positions``; here that is done apart from both, as that call
+    does it. Orders that methods share are made anew, since a single method would have to make them; memory that the
+    plan holds is kept. Nothing is waited for.
+    """
+    plan.shared.clear()
+    plan._prepared.discard(direction)
+    with plan.backend.scope():
+        plan.token = plan.backend.follow(plan.token)
+        plan._prepare(direction, plan._method(direction))
 
 
 def host_median(call: Callable[[], Any], repeats: int = 7) -> float:
@@ -73,8 +117,13 @@ class Cuda:
         with stream:
             call()
             stream.begin_capture()
-            for _ in range(batch):
-                call()
+            try:
+                for _ in range(batch):
+                    call()
+            except BaseException:
+                with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
+                    stream.end_capture()  # else the stream is of no use to those who still hold it
+                raise
             graph = stream.end_capture()
             graph.launch(stream)
             times = []
