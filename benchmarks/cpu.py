@@ -31,18 +31,10 @@ os.environ["OMP_WAIT_POLICY"] = "passive"
 import finufft
 
 import particlemesh as pm
-from measure import write
+from measure import device_name, write
 from particlemesh.backends.cpu import available_threads
 
 TOLERANCES = {4: 1e-3, 6: 1e-5}  # widths that FINUFFT 2.5.1 takes for them at upsampling 2
-
-
-def device_name() -> str:
-    """Return the processor's name."""
-    facts = Path("/proc/cpuinfo")
-    lines = facts.read_text().splitlines() if facts.exists() else []
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else 'processor'} {available_threads()} threads"
 
 
 def positions(cloud: str, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -36,6 +36,16 @@ def write(name: str, device: str, rows: list[dict[str, Any]], folder: Path = RES
     return path
 
 
+def device_name() -> str:
+    """Return the processor's name and its threads."""
+    from particlemesh.backends.cpu import available_threads
+
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else 'processor'} {available_threads()} threads"
+
+
 def commit() -> str:
     """Return the commit that is measured: $PARTICLEMESH_COMMIT, or what git says, or nothing."""
     given, git = os.environ.get("PARTICLEMESH_COMMIT"), shutil.which("git")
