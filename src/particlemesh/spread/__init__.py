@@ -3,6 +3,10 @@
 
 from particlemesh.spread.colouring import Colouring
 from particlemesh.spread.fixed_point import FixedPoint
+from particlemesh.spread.gather import Gather
+from particlemesh.spread.gather_list import GatherList
+from particlemesh.spread.group_mesh import GroupMesh
+from particlemesh.spread.line_mesh import LineMesh
 from particlemesh.spread.particle import Particle
 
-METHODS = (Particle, FixedPoint, Colouring)
+METHODS = (Particle, FixedPoint, Gather, GatherList, LineMesh, GroupMesh, Colouring)
