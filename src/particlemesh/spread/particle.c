@@ -1,20 +1,37 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A few neighbouring lanes per particle; every contribution is an atomic add.
+// A few neighbouring lanes per particle; every contribution is an atomic add. LISTED takes the particles of a list,
+// whose length the device knows.
 
 typedef real Sink;
 #define DEPOSIT(field, at, vector) atomic_add_vector((field) + (at), vector)
 #include "spread/rows.h"
 
+#ifndef LISTED
+#define LISTED 0
+#endif
+
 KERNEL spread_particle(GLOBAL const int* RESTRICT node,       // (3, rows), first of each stencil
                        GLOBAL const real* RESTRICT fraction,  // (3, rows), centred
                        GLOBAL const real* RESTRICT values,
                        GLOBAL real* RESTRICT field,           // added to
+#if LISTED
+                       GLOBAL const int* RESTRICT list, GLOBAL const u32* RESTRICT listed,
+#endif
                        const i64 count, const i64 rows,
                        const Values value_layout, const Field field_layout,
                        const Window window, const Jacobian jacobian)
 {
-    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count * LANES; k += GROUP_COUNT * GROUP_SIZE) {
+#if LISTED
+    const i64 all = listed[0];
+#else
+    const i64 all = count;
+#endif
+    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < all * LANES; k += GROUP_COUNT * GROUP_SIZE) {
+#if LISTED
+        const i64 i = list[k / LANES];
+#else
         const i64 i = k / LANES;
+#endif
         if (node[2 * rows + i] == SKIP) continue;
         Stencil s;
         stencil_of(&s, node, fraction, i, rows, (int)(k % LANES), &field_layout, &window);

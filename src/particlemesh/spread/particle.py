@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 LANES = {"LANES_ALL": 8, "LANES_ROW": 8}
 
 
+def launches(plan: Plan, kind: int, field: Layout, values: Layout | None, **more: int) -> list[Any]:
+    """Return kernel and records for every group of channels; ``LISTED=1`` takes the particles of a list."""
+    # Adds of eight bytes have no vector form; single ones of neighbouring lanes meet in a sector.
+    most = 4 if plan.dtype.itemsize == 4 else 1
+    built = []
+    for group in groups(field):
+        width = vector(group, field, plan.dtype.itemsize, most)
+        run = kernel(plan, "spread/particle.c", "spread_particle", group, width, GRADIENT=kind, **LANES, **more)
+        built.append((run, values_record(group, values), field_record(group, field, plan.axes)))
+    return built
+
+
 class Particle(KernelMethod):
     """Each particle's stencil by a few neighbouring lanes, atomic adds, no preparation."""
 
@@ -31,14 +43,7 @@ class Particle(KernelMethod):
         return 0.0, 5e-6 + adds / rate
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        # Adds of eight bytes have no vector form; single ones of neighbouring lanes meet in a sector.
-        most = 4 if plan.dtype.itemsize == 4 else 1
-        built = []
-        for group in groups(field):
-            width = vector(group, field, plan.dtype.itemsize, most)
-            run = kernel(plan, "spread/particle.c", "spread_particle", group, width, GRADIENT=kind, **LANES)
-            built.append((run, values_record(group, values[0]), field_record(group, field, plan.axes)))
-        return built
+        return launches(plan, kind, field, values[0])
 
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         particles, count = plan.particles, plan.count

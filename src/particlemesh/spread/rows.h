@@ -2,6 +2,8 @@
 // One particle's stencil, row by row: the including kernel says what DEPOSIT(field, at, vector) does.
 // GRADIENT spreads the adjoint of the gradient: a vector per particle against the weights' slopes.
 
+#include "spread/values.h"
+
 DEVICE void spread_rows(PRIVATE const Stencil* s, PRIVATE const real* q, GLOBAL Sink* field,
                         PRIVATE const Field* layout)
 {
@@ -54,26 +56,3 @@ DEVICE void spread_rows(PRIVATE const Stencil* s, PRIVATE const real* q, GLOBAL 
         }
     }
 }
-
-// What the particle brings: its values, or its vectors turned into node units.
-DEVICE void values_of(PRIVATE real* q, GLOBAL const real* values, i64 i, PRIVATE const Values* layout,
-                      PRIVATE const Jacobian* jacobian)
-{
-    UNROLL for (int c = 0; c < CHANNELS; c++)
-        UNROLL for (int p = 0; p < PARTS; p++) {
-            GLOBAL const real* v =
-                values + layout->offset + i * layout->particle + c * layout->channel + p * layout->part;
-#if GRADIENT
-            UNROLL for (int a = 0; a < 3; a++) {
-                real sum = 0;
-                UNROLL for (int b = 3 - SUPPORT_AXES; b < 3; b++)
-                    sum += jacobian->row[3 * a + b] * v[(b - 3 + SUPPORT_AXES) * layout->axis];
-                q[(c * PARTS + p) * 3 + a] = sum;
-            }
-#else
-            q[c * PARTS + p] = v[0];
-#endif
-        }
-}
-
-#define QUANTITIES (CHANNELS * PARTS * (GRADIENT ? 3 : 1))

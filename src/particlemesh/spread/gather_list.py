@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Spreading seen from the nodes: each gathers from the lists of the cells around it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from particlemesh.arrays import Layout, View
+from particlemesh.binning import node_order
+from particlemesh.fused import MOST, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.method import Problem
+from particlemesh.spread.particle import LANES
+
+if TYPE_CHECKING:
+    from particlemesh.plan import Plan
+
+
+class GatherList(KernelMethod):
+    """Each node gathers from the lists of particles of the cells around it; no atomic additions."""
+
+    name = "gather_list"
+    cite = "brown2012"
+    deterministic = True
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        return node_order.declines(problem)
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        return node_order.order_bytes(problem) + problem.count * min(problem.components, MOST) * problem.dtype.itemsize
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        d, support, real = problem.mesh.ndim, problem.window.support, problem.dtype.itemsize
+        nodes = math.prod(problem.mesh.field_shape)
+        prepare = 1e-4 + problem.count * 2e-10 + node_order.cells(problem) * 5e-12
+        brought = problem.count * 4e-11 * problem.components
+        # seeds: starts of runs that every node reads; then what its particles take, at the pace of a warp's fullest
+        walked = nodes * support ** (d - 1) / 2e11
+        taken = problem.count * support**d * (1 + 0.3 * problem.components) / (1.5e11 if real == 4 else 0.7e11)
+        return prepare, 1e-5 + brought + walked + taken
+
+    def reserve(self, plan: Plan) -> None:
+        node_order.reserve(plan)
+        self._brought(plan, min(plan.components, MOST), max(plan.capacity, 1))
+
+    @staticmethod
+    def _brought(plan: Plan, quantities: int, rows: int) -> Any:
+        return plan.scratch("gather_list.brought", (quantities * rows,), plan.dtype)
+
+    def prepare(self, plan: Plan) -> None:
+        node_order.node_order(plan)
+
+    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+        built = []
+        for group in groups(field):
+            files = {"spread/permute.c": "permute_values", "spread/gather_list.c": "gather_runs"}
+            runs = [kernel(plan, file, name, group, 1, GRADIENT=kind, **LANES) for file, name in files.items()]
+            quantities = group.parts * group.channels * (3 if kind else 1)
+            built.append((
+                quantities, *runs, values_record(group, values[0]), field_record(group, field, plan.axes),
+            ))  # fmt: skip
+        return built
+
+    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        found, nodes = node_order.node_order(plan), math.prod(a.size for a in plan.axes)
+        for quantities, permute, gather, value_layout, layout in self.launches(plan, int(gradient), field, values):
+            brought = self._brought(plan, quantities, found.rows)
+            permute(
+                plan.count, found.order, values.array, brought, plan.count, found.rows, value_layout,
+                plan.jacobian_record,
+            )  # fmt: skip
+            gather(
+                nodes, found.start, found.node, found.fraction, brought, field.array, nodes, found.rows, found.lattice,
+                layout, plan.window_record,
+            )  # fmt: skip

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A node that gathers: which it is, what it takes from a particle that reaches it, and what it adds to the field.
+// What particles bring lies in planes, one a quantity, `pitch` apart.
+
+#include "spread/meeting.h"
+#include "spread/values.h"
+
+#define SUMS (CHANNELS * PARTS)
+
+DEVICE void node_of(PRIVATE int* node, i64 n, PRIVATE const Field* layout)
+{
+    node[2] = (int)(n % layout->size[2]);
+    node[1] = (int)(n / layout->size[2] % layout->size[1]);
+    node[0] = (int)(n / layout->size[2] / layout->size[1]);
+}
+
+// Add what the particle at a place brings, by its weights and (GRADIENT) their slopes along the three axes.
+DEVICE void take(PRIVATE real* sum, PRIVATE const real* weight, PRIVATE const real* slope,
+                 GLOBAL const real* brought, i64 pitch, i64 at)
+{
+#if GRADIENT
+    const real by[3] = {slope[0] * weight[1] * weight[2], weight[0] * slope[1] * weight[2],
+                        weight[0] * weight[1] * slope[2]};
+    UNROLL for (int c = 0; c < SUMS; c++)
+        UNROLL for (int a = 3 - SUPPORT_AXES; a < 3; a++) sum[c] += by[a] * READ_1(brought + (3 * c + a) * pitch + at);
+#else
+    const real by = weight[0] * weight[1] * weight[2];
+    UNROLL for (int c = 0; c < SUMS; c++) sum[c] += by * READ_1(brought + c * pitch + at);
+#endif
+}
+
+DEVICE void give(GLOBAL real* field, PRIVATE const int* node, PRIVATE const real* sum, PRIVATE const Field* layout)
+{
+    i64 at = layout->offset;
+    for (int a = 0; a < 3; a++) at += node[a] * layout->stride[a];
+    UNROLL for (int c = 0; c < CHANNELS; c++)
+        UNROLL for (int p = 0; p < PARTS; p++) field[at + c * layout->channel + p] += sum[c * PARTS + p];
+}

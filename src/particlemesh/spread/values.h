@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the particle brings: its values, or its vectors turned into node units.
+DEVICE void values_of(PRIVATE real* q, GLOBAL const real* values, i64 i, PRIVATE const Values* layout,
+                      PRIVATE const Jacobian* jacobian)
+{
+    UNROLL for (int c = 0; c < CHANNELS; c++)
+        UNROLL for (int p = 0; p < PARTS; p++) {
+            GLOBAL const real* v =
+                values + layout->offset + i * layout->particle + c * layout->channel + p * layout->part;
+#if GRADIENT
+            UNROLL for (int a = 0; a < 3; a++) {
+                real sum = 0;
+                UNROLL for (int b = 3 - SUPPORT_AXES; b < 3; b++)
+                    sum += jacobian->row[3 * a + b] * v[(b - 3 + SUPPORT_AXES) * layout->axis];
+                q[(c * PARTS + p) * 3 + a] = sum;
+            }
+#else
+            q[c * PARTS + p] = v[0];
+#endif
+        }
+}
+
+#define QUANTITIES (CHANNELS * PARTS * (GRADIENT ? 3 : 1))
