@@ -59,6 +59,7 @@ DEVICE u32 warp_match(u32 value, int bits)
 #define ATOMIC_ADD_U64(pointer, value) atomicAdd(pointer, (u64)(value))
 #define ATOMIC_MAX_U64(pointer, value) atomicMax(pointer, (u64)(value))
 #define ATOMIC_ADD(pointer, value) atomicAdd(pointer, value)
+#define ATOMIC_ADD_LOCAL(pointer, value) atomicAdd(pointer, value)
 
 #if __CUDA_ARCH__ >= 900 && !REAL_IS_DOUBLE
 DEVICE void atomic_add_2(float* p, const float* v)

@@ -167,6 +167,7 @@ DEVICE u32 warp_match(__private Warp* warp, u32 value)
 #define ATOMIC_ADD_U64(pointer, value) atom_add(pointer, (u64)(value))
 #define ATOMIC_MAX_U64(pointer, value) atom_max(pointer, (u64)(value))
 #define ATOMIC_ADD(pointer, value) atomic_add_real(pointer, value)
+#define ATOMIC_ADD_LOCAL(pointer, value) atomic_add_local(pointer, value)
 
 #if HAS_PTX
 DEVICE void atomic_add_real(__global real* p, real v)
@@ -198,6 +199,26 @@ DEVICE void atomic_add_real(__global real* p, real v)
 #endif
 }
 #endif
+
+// NVIDIA's own instruction is such a loop too, for reals in local memory.
+DEVICE void atomic_add_local(__local real* p, real v)
+{
+#if REAL_IS_DOUBLE
+    __local u64* bits = (__local u64*)p;
+    u64 seen = atom_cmpxchg(bits, (u64)0, (u64)0), old;
+    do {
+        old = seen;
+        seen = atom_cmpxchg(bits, old, as_ulong(as_double(old) + v));
+    } while (seen != old);
+#else
+    __local u32* bits = (__local u32*)p;
+    u32 seen = atomic_cmpxchg(bits, 0u, 0u), old;
+    do {
+        old = seen;
+        seen = atomic_cmpxchg(bits, old, as_uint(as_float(old) + v));
+    } while (seen != old);
+#endif
+}
 
 #if HAS_VECTOR_ATOMIC && !REAL_IS_DOUBLE
 DEVICE void atomic_add_2(__global float* p, const __private float* v)
