@@ -31,6 +31,24 @@ class Methods(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines))
 
 
+class Options(SphinxDirective):
+    """``.. options:: spread interpolate``: what the methods in these folders leave to choose."""
+
+    required_arguments = 1
+    optional_arguments = 1
+
+    def run(self):
+        rows = {}
+        for folder in self.arguments:
+            for method in importlib.import_module(f"particlemesh.{folder}").METHODS:
+                for name, option in method.options.items():
+                    rows[method.name, name] = (f"``{method.name}``", f"``{name}``", option.told(), option.words)
+        lines = [".. list-table::", "   :header-rows: 1", "   :widths: 16 16 30 38", ""]
+        for row in [("method", "option", "one may give", "what it is"), *rows.values()]:
+            lines += [f"   {'*' if i == 0 else ' '} - {cell}".rstrip() for i, cell in enumerate(row)]
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
 class References(SphinxDirective):
     """``.. references::``: everything in reference.bib, as targets of ``[key]_``."""
 
@@ -82,6 +100,7 @@ def escape_stars(app, what, name, thing, options, lines):
 
 def setup(app):
     app.add_directive("methods", Methods)
+    app.add_directive("options", Options)
     app.add_directive("references", References)
     app.connect("autodoc-process-docstring", escape_stars, priority=400)  # before napoleon, at 500
     return {"parallel_read_safe": True}

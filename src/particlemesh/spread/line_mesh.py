@@ -45,7 +45,9 @@ class LineMesh(KernelMethod):
     name = "line_mesh"
     deterministic = True
     options = {
-        "lanes_per_cell": Option(None, _LANES, "Lanes that share a cell's entries; by default as the mean suggests."),
+        "lanes_per_cell": Option(
+            None, _LANES, "lanes that share the entries of a cell; by default as their mean suggests"
+        ),
     }
 
     @classmethod
