@@ -60,33 +60,41 @@ KERNEL gather_nodes(GLOBAL const real* RESTRICT placed, GLOBAL const real* RESTR
                     GLOBAL real* RESTRICT field, const i64 cells, const i64 nodes, const Lattice lattice,
                     const Field layout, const Window window)
 {
+    TABLE(table, window);
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < nodes; n += GROUP_COUNT * GROUP_SIZE) {
         int node[3];
         node_of(node, n, &layout);
         real sum[SUMS];
         UNROLL for (int c = 0; c < SUMS; c++) sum[c] = 0;
-        ROLL for (int kx = 0; kx < SUPPORT_X; kx++)
+        Polynomial along[3]; // the axes' weights that a cell reaches the node with
+        ROLL for (int kx = 0; kx < SUPPORT_X; kx++) {
+            along[0] = polynomial(table, kx);
             ROLL for (int ky = 0; ky < SUPPORT_Y; ky++) {
+                along[1] = polynomial(table, ky);
                 const i64 line = line_meeting(&lattice, node[0], node[1], kx, ky);
                 if (line < 0) continue;
                 UNROLL_ROWS for (int kz = 0; kz < SUPPORT_Z; kz++) {
                     const int cell = cell_meeting(&lattice, 2, node[2], kz);
                     if (cell < 0) continue;
                     const i64 at = line + cell;
-                    const int k[3] = {kx, ky, kz};
-                    real weight[3] = {1, 1, 1}, slope[3] = {0, 0, 0};
                     real fraction = READ_1(placed + at);
                     if (fraction > 1) continue; // EMPTY
-                    UNROLL for (int a = 2; a >= 3 - SUPPORT_AXES; a--) {
-                        if (a < 2) fraction = READ_1(placed + (2 - a) * cells + at);
-                        weight[a] = weight_of(&window, k[a], fraction);
+                    real weight[3] = {1, 1, weight_of(&window, kz, fraction)};
+                    real slope[3] = {0, 0, 0};
 #if GRADIENT
-                        slope[a] = slope_of(&window, k[a], fraction);
+                    slope[2] = slope_of(&window, kz, fraction);
+#endif
+                    UNROLL for (int a = 3 - SUPPORT_AXES; a < 2; a++) {
+                        fraction = READ_1(placed + (2 - a) * cells + at);
+                        weight[a] = value_at(&along[a], fraction);
+#if GRADIENT
+                        slope[a] = slope_at(&along[a], fraction);
 #endif
                     }
                     take(sum, weight, slope, brought, cells, at);
                 }
             }
+        }
         give(field, node, sum, &layout);
     }
 }

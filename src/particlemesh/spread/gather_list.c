@@ -4,22 +4,6 @@
 
 #include "spread/gathering.h"
 
-#define TERMS (DEGREE + 1)
-
-DEVICE real listed_weight(LOCAL const real* c, real z)
-{
-    real w = c[DEGREE];
-    UNROLL for (int k = DEGREE - 1; k >= 0; k--) w = w * z + c[k];
-    return w;
-}
-
-DEVICE real listed_slope(LOCAL const real* c, real z)
-{
-    real w = 0;
-    UNROLL for (int k = DEGREE; k >= 1; k--) w = w * z + c[k] * (real)k;
-    return w;
-}
-
 KERNEL gather_runs(GLOBAL const u32* RESTRICT start,      // of the particles of each cell
                    GLOBAL const int* RESTRICT first,      // (3, rows), of each stencil, in node order
                    GLOBAL const real* RESTRICT fraction,  // (3, rows), in node order
@@ -27,17 +11,17 @@ KERNEL gather_runs(GLOBAL const u32* RESTRICT start,      // of the particles of
                    GLOBAL real* RESTRICT field, const i64 nodes, const i64 rows, const Lattice lattice,
                    const Field layout, const Window window)
 {
-    // Lanes are at different weights along z: constant memory would serve one after the other.
-    LOCAL_ARRAY(real, table, SUPPORT * TERMS);
-    for (int n = LOCAL_ID; n < SUPPORT * TERMS; n += GROUP_SIZE) table[n] = window.table[n];
-    BARRIER();
+    TABLE(table, window);
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < nodes; n += GROUP_COUNT * GROUP_SIZE) {
         int node[3];
         node_of(node, n, &layout);
         real sum[SUMS];
         UNROLL for (int c = 0; c < SUMS; c++) sum[c] = 0;
-        ROLL for (int kx = 0; kx < SUPPORT_X; kx++)
+        Polynomial along[3]; // the axes' weights that a particle reaches the node with
+        ROLL for (int kx = 0; kx < SUPPORT_X; kx++) {
+            along[0] = polynomial(table, kx);
             ROLL for (int ky = 0; ky < SUPPORT_Y; ky++) {
+                along[1] = polynomial(table, ky);
                 const i64 line = line_meeting(&lattice, node[0], node[1], kx, ky);
                 if (line < 0) continue;
                 Run run = {0, 0, 0, 0};
@@ -45,19 +29,20 @@ KERNEL gather_runs(GLOBAL const u32* RESTRICT start,      // of the particles of
                     const i64 stop = start[line + run.cell + run.cells];
                     const int last = lattice.low[2] + run.cell + run.cells - 1 + run.k;
                     for (i64 at = start[line + run.cell]; at < stop; at++) {
-                        const int k[3] = {kx, ky, last - first[2 * rows + at]};
+                        along[2] = polynomial(table, last - first[2 * rows + at]);
                         real weight[3] = {1, 1, 1}, slope[3] = {0, 0, 0};
                         UNROLL for (int a = 3 - SUPPORT_AXES; a < 3; a++) {
                             const real z = READ_1(fraction + a * rows + at);
-                            weight[a] = listed_weight(table + k[a] * TERMS, z);
+                            weight[a] = value_at(&along[a], z);
 #if GRADIENT
-                            slope[a] = listed_slope(table + k[a] * TERMS, z);
+                            slope[a] = slope_at(&along[a], z);
 #endif
                         }
                         take(sum, weight, slope, brought, rows, at);
                     }
                 }
             }
+        }
         give(field, node, sum, &layout);
     }
 }

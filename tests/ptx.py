@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What CUDA's compiler makes of the kernels that a call takes, without a GPU."""
+
+import re
+
+from particlemesh.backends import cuda, opencl
+
+ATOMIC = re.compile(r"\b(?:atom|red|atomg|redg)\.")
+
+
+def kernels_of(monkeypatch, call):
+    """Make a call on OpenCL and return the files, names and defines of the kernels that it asked for."""
+    asked, plain = {}, opencl.OpenClBackend.kernel
+
+    def kernel(self, file, name, defines):
+        asked[file, name, tuple(sorted(defines.items()))] = None
+        return plain(self, file, name, defines)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(opencl.OpenClBackend, "kernel", kernel)
+        call()
+    return list(asked)
+
+
+def ptx(file, name, defines):
+    """Return the PTX of one kernel: a chip that the compiler does not know yet gets no binary."""
+    text = cuda.compile_only(file, dict(defines), 9999).decode()
+    entries = {entry.partition("(")[0].strip(): entry for entry in text.split(".entry ")[1:]}
+    return entries[name]
