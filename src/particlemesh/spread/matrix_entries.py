@@ -122,12 +122,12 @@ def _count(tiling, ready, kept, packed, size, cuts, counts, counter):
                         for m in range(support[2]):
                             z = place_of(corner[2] + m, nz, wraps[2])
                             if z >= 0 and begin <= row + z < end:
-                                counts[(row + z) // size] += 1
+                                counts[row + z if size == 1 else (row + z) // size] += 1
 
 
 @compiled
 def _fill(
-    tiling, ready, kept, records, packed, table, terms, lanes, jacobian, slopes, size, width, cuts, start, taken,
+    tiling, ready, kept, records, packed, table, terms, lanes, jacobian, slopes, size, width, cuts, start, cursor,
     column, node, weight, counter,
 ):  # fmt: skip
     """Write weights, or ``slopes`` in user coordinates, and columns and nodes where there is room for them."""
@@ -140,7 +140,8 @@ def _fill(
         if share >= cuts.size - 1:
             return
         begin, end = cuts[share] * size, min(cuts[share + 1] * size, nx * ny * nz)
-        taken[cuts[share] : cuts[share + 1]] = 0
+        for row in range(cuts[share], cuts[share + 1]):
+            cursor[row] = row * width if width else start[row]
         for tile in range(ready.shape[0]):
             first, last, low = _tile_particles(tiling, ready, kept, tile, begin, end)
             for k in range(first, last):
@@ -165,10 +166,9 @@ def _fill(
                             pz = place_of(corner[2] + m, nz, wraps[2])
                             if pz < 0 or row + pz < begin or row + pz >= end:
                                 continue
-                            this = (row + pz) // size
-                            n = taken[this]
-                            taken[this] = n + 1
-                            at = this * width + n if n < width else rectangle + start[this] + n - width
+                            this = row + pz if size == 1 else (row + pz) // size
+                            at = cursor[this]
+                            cursor[this] = at + 1 if at + 1 != (this + 1) * width else rectangle + start[this]
                             wz = factors[2 * lanes + m]
                             if slopes:
                                 for b in range(planes):
