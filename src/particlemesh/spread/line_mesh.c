@@ -26,8 +26,6 @@ KERNEL line_records(GLOBAL const int* RESTRICT order, GLOBAL const real* RESTRIC
     }
 }
 
-#ifdef TILE
-
 #define REALS (CHANNELS * PARTS)
 #define REACH (TILE + SUPPORT_Z - 1) // cells
 
@@ -107,5 +105,3 @@ KERNEL line_spread(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* RESTR
         BARRIER();
     }
 }
-
-#endif

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class LineMesh(KernelMethod):
 
     name = "line_mesh"
     deterministic = True
-    options = {
+    options: ClassVar[dict[str, Option]] = {
         "lanes_per_cell": Option(
             None, _LANES, "lanes that share the entries of a cell; by default as their mean suggests"
         ),
@@ -140,10 +140,10 @@ class LineMesh(KernelMethod):
             tile = 128
             while tile > 32 and support * (tile + support - 1) * reals * real > _LOCAL_BYTES:
                 tile //= 2
-            record = _record(quantities)
-            brings = self._kernel(plan, _APPLY, "line_records", group, kind, RECORD=record)
-            tiled = {"RECORD": record, "TILE": tile, "LANES_CELL": self._lanes(plan)}
-            spreads = self._kernel(plan, _APPLY, "line_spread", group, kind, **tiled)
+            facts = {"RECORD": _record(quantities), "TILE": tile, "LANES_CELL": self._lanes(plan)}
+            brings, spreads = (
+                self._kernel(plan, _APPLY, name, group, kind, **facts) for name in ("line_records", "line_spread")
+            )
             lines = plan.axes[0].size * plan.axes[1].size
             tiles = -(-plan.axes[2].size // tile)
             built.append((
