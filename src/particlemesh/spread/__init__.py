@@ -8,5 +8,6 @@ from particlemesh.spread.gather_list import GatherList
 from particlemesh.spread.group_mesh import GroupMesh
 from particlemesh.spread.line_mesh import LineMesh
 from particlemesh.spread.particle import Particle
+from particlemesh.spread.single_mesh import SingleMesh
 
-METHODS = (Particle, FixedPoint, Gather, GatherList, LineMesh, GroupMesh, Colouring)
+METHODS = (Particle, FixedPoint, Gather, GatherList, LineMesh, GroupMesh, SingleMesh, Colouring)
