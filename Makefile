@@ -5,7 +5,7 @@ WORKERS ?= 2
 # OpenCL runs on PoCL from a wheel, which exists for Linux on x86_64; elsewhere those tests are skipped.
 EXTRAS ?= opencl,plot,test
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test lint docs races clean
 
 demo: .venv/ready
 	@$(V)/particlemesh demo
@@ -21,6 +21,10 @@ lint: .venv/lint
 
 docs: .venv/docs
 	$(V)/sphinx-build -W -q -b html docs docs/_build
+
+# Races and bad addresses in every method's kernels; without oclgrind it says so and ends.
+races: .venv/ready
+	$(V)/python tools/races
 
 .venv/ready: pyproject.toml tools/environment
 	tools/environment "$(PYTHON)" ".[$(EXTRAS)]"

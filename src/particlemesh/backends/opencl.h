@@ -296,10 +296,18 @@ DEVICE float4 read_4(__global const float* p)
 #define INDEX_OF_REAL(value) ((i64)as_int(value))
 #endif
 
+#if HAS_PTX
 #define PEEK_U32(p) (*(volatile __global const u32*)(p))
 #define PEEK_U64(p) (*(volatile __global const u64*)(p))
 #define POST_U32(p, value) (*(volatile __global u32*)(p) = (value))
 #define POST_U64(p, value) (*(volatile __global u64*)(p) = (value))
+#else
+// OpenCL 1.2 knows no other access that may meet a write of another group.
+#define PEEK_U32(p) atomic_add((volatile __global u32*)(p), 0u)
+#define PEEK_U64(p) atom_add((volatile __global u64*)(p), (u64)0)
+#define POST_U32(p, value) ((void)atomic_xchg((volatile __global u32*)(p), (u32)(value)))
+#define POST_U64(p, value) ((void)atom_xchg((volatile __global u64*)(p), (u64)(value)))
+#endif
 
 #define POPCOUNT_U32(bits) ((int)popcount((u32)(bits)))
 #define LEADING_ZEROS_U32(bits) ((int)clz((u32)(bits)))
