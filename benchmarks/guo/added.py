@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the paper does not have: all methods of today, other clouds and values, cuSPARSE, the automatic choice."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable
+
+from guo.times import Times, number, size, span
+
+
+def fastest(applications: int) -> Callable[[Times], str]:
+    """Which method is the fastest of all, preparation included, at how many sizes?"""
+
+    def look(t: Times) -> str:
+        won = Counter(min(by, key=lambda m: by[m]) for by in t.totals(applications).values())
+        return ", ".join(f"{name} at {count}" for name, count in won.most_common()) + f" of {won.total()} sizes"
+
+    return look
+
+
+def automatic(t: Times) -> str:
+    """How far is the automatic choice from the best?"""
+    behind: dict[tuple[int, int, int], float] = {}
+    for applications in (1, 20, 100, 1000):
+        for (nodes, count), by in t.totals(applications).items():
+            for row in t.pick(figure="long_totals", options="", K=nodes, N=count):
+                if str(applications) in row["auto"].split() and row["method"] in by:
+                    behind[nodes, count, applications] = by[row["method"]] / min(by.values())
+    if not behind:
+        raise LookupError("what the automatic choice takes")
+    nodes, count, applications = worst = max(behind, key=lambda at: behind[at])
+    near = sum(ratio <= 1.1 for ratio in behind.values())
+    middle = statistics.median(behind.values())
+    return (
+        f"within 10 % of the fastest at {near} of {len(behind)}; {middle:.2f} times its time in the median, at most "
+        f"{behind[worst]:.1f} ({applications} spreads, N = {size(count)}, K = {nodes})"
+    )
+
+
+def beside_cusparse(t: Times) -> str:
+    """How long does one product take, and the construction?"""
+    parts = []
+    for row in t.pick(figure="cusparse"):
+        apply, prepare = number(row, "apply_s"), number(row, "prepare_s")
+        name = " ".join(filter(None, (row["method"], row["options"])))
+        if row["note"]:
+            parts.append(f"{name}: {row['note']}")
+        elif apply == apply:
+            built = f" (built in {span(prepare)})" if prepare == prepare else ""
+            parts.append(f"{name} {span(apply)}{built}")
+    if not parts:
+        raise LookupError("cuSPARSE")
+    return "; ".join(parts)
+
+
+def kinds(**wanted: str) -> Callable[[Times], str]:
+    """Which methods are the fastest for 1 and for 100 spreads of another kind, and how long do they take?"""
+
+    def look(t: Times) -> str:
+        found = [r for r in t.pick(figure="added_clouds", **wanted) if number(r, "apply_s") == number(r, "apply_s")]
+        if not found:
+            raise LookupError(", ".join(wanted.values()))
+        largest = max(int(r["N"]) for r in found)
+        found = [r for r in found if int(r["N"]) == largest]
+        parts = []
+        for n in (1, 100):
+            totals = {r["method"]: number(r, "prepare_s") + n * number(r, "apply_s") for r in found}
+            first = min(totals, key=lambda m: totals[m])
+            plain = f", particle {span(totals['particle'])}" if first != "particle" and "particle" in totals else ""
+            parts.append(f"{n}: {first} {span(totals[first])}{plain}")
+        return "; ".join(parts)
+
+    return look
+
+
+PLAIN = {"cloud": "uniform", "dtype": "float32", "values": "real"}
+ADDED: tuple[tuple[str, Callable[[Times], str]], ...] = (
+    ("Fastest of all methods for 1 spread", fastest(1)),
+    ("for 20", fastest(20)),
+    ("for 100", fastest(100)),
+    ("for 1000", fastest(1000)),
+    ("The automatic choice", automatic),
+    ("One product of the matrix, float32, N = 10⁶, K = 128, p = 6", beside_cusparse),
+    ("Fastest for 1 and for 100 spreads, N = 10⁶, K = 128: the paper's kind", kinds(**PLAIN, p="6")),
+    ("clustered", kinds(cloud="clustered")),
+    ("lattice", kinds(cloud="lattice")),
+    ("float64", kinds(**{**PLAIN, "dtype": "float64"})),
+    ("complex", kinds(**{**PLAIN, "values": "complex"})),
+    ("complex, float64", kinds(values="complex", dtype="float64")),
+    ("3 values a particle", kinds(**{**PLAIN, "values": "3"})),
+    ("8 values a particle", kinds(**{**PLAIN, "values": "8"})),
+    ("p = 4", kinds(**PLAIN, p="4")),
+)
