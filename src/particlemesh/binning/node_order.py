@@ -15,6 +15,7 @@ import numpy as np
 
 from particlemesh.backends.base import Record
 from particlemesh.binning import device, radix
+from particlemesh.binning.scan import Allocate
 from particlemesh.stencil import axes_of
 
 if TYPE_CHECKING:
@@ -70,52 +71,51 @@ def order_bytes(problem: Problem) -> int:
     return problem.count * (4 * 8 + 3 * (4 + problem.dtype.itemsize)) + 8 * (cells(problem) + 1)
 
 
-def node_order(plan: Plan) -> NodeOrder:
-    """Return the particles of ``plan`` by first node."""
-    found = plan.shared.get("nodes")
+def node_order(plan: Plan, *, stable: bool = True) -> NodeOrder:
+    """Return the particles of ``plan`` by first node; within a cell, if not ``stable``, as atomics happen to count."""
+    name = _name(stable)
+    found = plan.shared.get(name)
     if found is None:
-        found = plan.shared["nodes"] = _order(plan)
+        found = plan.shared[name] = _order(plan, stable)
     return found
 
 
-def reserve(plan: Plan) -> None:
+def _name(stable: bool) -> str:
+    return "nodes" if stable else "counted"  # both may be there at once, each in memory of its own
+
+
+def reserve(plan: Plan, *, stable: bool = True) -> None:
     """Allocate for the plan's capacity, so that ordering will not."""
-    count = max(plan.capacity, 1)
+    count, allocate = max(plan.capacity, 1), _allocate(plan, stable)
     whole = np.dtype(np.int32)
-    order = _scratch(plan, "order", (count,), whole)
-    device.reserve(plan.backend, plan.capacity, cells(plan), _allocate(plan))
-    for name in ("keys", "sortable"):
-        _scratch(plan, name, (count,), whole if name == "keys" else np.dtype(np.uint32))
-    radix.reserve(plan.backend, plan.capacity, max(1, cells(plan).bit_length()), _allocate(plan), order)
-    _places(plan, count)
+    order = allocate("order", (count,), whole)
+    device.reserve(plan.backend, plan.capacity, cells(plan), allocate)
+    allocate("keys", (count,), whole)
+    if stable:
+        allocate("sortable", (count,), np.dtype(np.uint32))
+        radix.reserve(plan.backend, plan.capacity, max(1, cells(plan).bit_length()), allocate, order)
+    _places(plan, count, allocate)
 
 
-def _scratch(plan: Plan, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-    return plan.scratch(f"nodes.{name}", shape, dtype)
+def _allocate(plan: Plan, stable: bool) -> Allocate:
+    return lambda name, shape, dtype: plan.scratch(f"{_name(stable)}.{name}", shape, dtype)
 
 
-def _allocate(plan: Plan) -> Any:
-    return lambda name, shape, dtype: _scratch(plan, name, shape, dtype)
-
-
-def _places(plan: Plan, count: int) -> tuple[Any, Any]:
+def _places(plan: Plan, count: int, allocate: Allocate) -> tuple[Any, Any]:
     # One axis behind the other, so that a longer first axis would do for fewer particles.
-    node = _scratch(plan, "node", (3 * count,), np.dtype(np.int32))
-    return node, _scratch(plan, "fraction", (3 * count,), plan.dtype)
+    return allocate("node", (3 * count,), np.dtype(np.int32)), allocate("fraction", (3 * count,), plan.dtype)
 
 
-def _order(plan: Plan) -> NodeOrder:
+def _order(plan: Plan, stable: bool) -> NodeOrder:
     backend, count, particles = plan.backend, plan.count, plan.particles
     defines = {"REAL_IS_DOUBLE": int(plan.dtype.itemsize == 8)}
-    lattice = lattice_record(plan)
+    lattice, allocate = lattice_record(plan), _allocate(plan, stable)
     rows = max(count, 1)
-    keys = _scratch(plan, "keys", (rows,), np.dtype(np.int32))
-    node, fraction = _places(plan, rows)
+    keys = allocate("keys", (rows,), np.dtype(np.int32))
+    node, fraction = _places(plan, rows, allocate)
     if count:
         backend.kernel(_FILE, "node_keys", defines)(count, particles.node, keys, count, particles.rows, lattice)
-    start, order, rank = device.counting_sort(
-        backend, keys, count, cells(plan), stable=True, allocate=_allocate(plan)
-    )  # fmt: skip
+    start, order, rank = device.counting_sort(backend, keys, count, cells(plan), stable=stable, allocate=allocate)
     if count:
         place = backend.kernel(_FILE, "node_places", defines)
         place(count, order, particles.node, particles.fraction, node, fraction, count, particles.rows, rows)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Interpolation methods: ``METHODS`` is the list that everything else reads."""
 
+from particlemesh.interpolate.domain_copies import DomainCopies
 from particlemesh.interpolate.ordered import Ordered
 from particlemesh.interpolate.particle import Particle
 from particlemesh.interpolate.tiles import Tiles
 
-METHODS = (Particle, Ordered, Tiles)
+METHODS = (Particle, Ordered, DomainCopies, Tiles)

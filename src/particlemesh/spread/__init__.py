@@ -2,6 +2,7 @@
 """Spreading methods: ``METHODS`` is the list that everything else reads."""
 
 from particlemesh.spread.colouring import Colouring
+from particlemesh.spread.domain_copies import DomainCopies
 from particlemesh.spread.fixed_point import FixedPoint
 from particlemesh.spread.gather import Gather
 from particlemesh.spread.gather_list import GatherList
@@ -10,4 +11,4 @@ from particlemesh.spread.line_mesh import LineMesh
 from particlemesh.spread.particle import Particle
 from particlemesh.spread.single_mesh import SingleMesh
 
-METHODS = (Particle, FixedPoint, Gather, GatherList, LineMesh, GroupMesh, SingleMesh, Colouring)
+METHODS = (Particle, FixedPoint, Gather, GatherList, LineMesh, GroupMesh, SingleMesh, DomainCopies, Colouring)

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Cells in blocks, and particles in domain copies. A copy has one place for each cell: block after block, in a block
+// cell after cell, z fastest. The i-th particle of a cell lies in copy i; a place without one is a dummy particle.
+// A group takes GROUP_SIZE cells of a block at a time, a chunk. Where a block's cells fill no whole chunks, cells
+// past its end along x make them up: they are as good as others, only nobody lives there.
+
+#include "backends/lattice.h"
+
+typedef struct {
+    int cells[3];  // of a block
+    int blocks[3];
+    int room[3];   // nodes of an extended block in memory: all that its cells reach, those past its end included
+    int chunks;    // of a block
+    int copies;    // that there is memory for; deeper particles are found through node order
+} Blocks;
+
+DEVICE void split(i64 n, PRIVATE const int* size, PRIVATE int* at)
+{
+    const i64 line = n / size[2];
+    at[2] = (int)(n - line * size[2]);
+    at[0] = (int)(line / size[1]);
+    at[1] = (int)(line - (i64)at[0] * size[1]);
+}
+
+DEVICE i64 blocks_in_all(PRIVATE const Blocks* b)
+{
+    return (i64)b->blocks[0] * b->blocks[1] * b->blocks[2];
+}
+
+// Places of one copy.
+DEVICE i64 places_of(PRIVATE const Blocks* b)
+{
+    return blocks_in_all(b) * b->chunks * GROUP_SIZE;
+}
+
+typedef struct {
+    i64 first; // place of its first particle in node order
+    int count;
+} Cell;
+
+// What lives in this work-item's cell of a chunk.
+DEVICE Cell cell_of(i64 chunk, GLOBAL const u32* start, PRIVATE const Lattice* lattice, PRIVATE const Blocks* b)
+{
+    int block[3], at[3];
+    const i64 n = chunk / b->chunks;
+    split(n, b->blocks, block);
+    split((chunk - n * b->chunks) * GROUP_SIZE + LOCAL_ID, b->cells, at);
+    int inside = at[0] < b->cells[0];
+    for (int a = 0; a < 3; a++) {
+        at[a] += block[a] * b->cells[a];
+        inside = inside && at[a] < lattice->extent[a];
+    }
+    Cell cell;
+    cell.first = 0, cell.count = 0;
+    if (inside) {
+        const i64 k = cell_at(lattice, at[0], at[1], at[2]);
+        cell.first = start[k];
+        cell.count = (int)(start[k + 1] - start[k]);
+    }
+    return cell;
+}
+
+// The place of a particle's cell in each copy.
+DEVICE i64 place_of(PRIVATE const int* at, PRIVATE const Blocks* b)
+{
+    int block[3], within[3];
+    for (int a = 0; a < 3; a++) {
+        block[a] = at[a] / b->cells[a];
+        within[a] = at[a] - block[a] * b->cells[a];
+    }
+    const i64 n = ((i64)block[0] * b->blocks[1] + block[1]) * b->blocks[2] + block[2];
+    return n * b->chunks * GROUP_SIZE + ((i64)within[0] * b->cells[1] + within[1]) * b->cells[2] + within[2];
+}
+
+DEVICE int at_most(u32 count, int most)
+{
+    return count < (u32)most ? (int)count : most;
+}
+
+#ifdef SUPPORT
+#define COMPONENTS (CHANNELS * PARTS)
+#define FIRST_AXIS (3 - SUPPORT_AXES)
+
+// The field on an extended block is in local memory where it fits (WITHIN), else where it lies in global memory.
+#if WITHIN
+#define SUMS LOCAL
+#define POOL WITH_LOCAL_POOL
+#else
+#define SUMS GLOBAL
+#define POOL
+#endif
+
+DEVICE int room_of(PRIVATE const Blocks* b)
+{
+    return b->room[0] * b->room[1] * b->room[2];
+}
+
+// The node of an extended block at which stencils of this work-item's cell begin.
+DEVICE int corner_of(int chunk, PRIVATE const Blocks* b)
+{
+    int at[3];
+    split((i64)chunk * GROUP_SIZE + LOCAL_ID, b->cells, at);
+    return (at[0] * b->room[1] + at[1]) * b->room[2] + at[2];
+}
+
+// Weight and slope along an axis; a missing one has one node of weight 1.
+DEVICE real weight_along(int axis, PRIVATE const Window* window, int j, real z)
+{
+    return axis < FIRST_AXIS ? (real)1 : weight_of(window, j, z);
+}
+DEVICE real slope_along(int axis, PRIVATE const Window* window, int j, real z)
+{
+    return axis < FIRST_AXIS ? (real)0 : slope_of(window, j, z);
+}
+#endif

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Spreading block by block, in step: every work-item owns a cell, and all go through the stencil together."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from particlemesh.arrays import Layout, View
+from particlemesh.binning import domain_copies, node_order
+from particlemesh.binning.domain_copies import Blocks, fullest
+from particlemesh.fused import MOST, Group, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.method import Option, Problem
+from particlemesh.spread.particle import LANES
+
+if TYPE_CHECKING:
+    from particlemesh.plan import Plan
+
+# Local memory that every GPU gives a group without being asked twice.
+_MOST_LOCAL = 48 * 1024
+_BANDWIDTH = 3.0e12  # bytes a second, H200
+
+
+class InBlocks(KernelMethod):
+    """What both directions share: options, memory, the extended mesh."""
+
+    options: ClassVar = {
+        "block": Option(None, tuple, "cells of a block along each axis; by default 512, 16 x 32, 4 x 4 x 32"),
+        "copies": Option(
+            None, range(1, 2**20), "domain copies in memory; by default what the fullest cell of a uniform cloud needs"
+        ),
+        "ranks": Option(
+            "stable", ("stable", "atomic"), "which particle of a cell goes to which copy: by index, or as atomics count"
+        ),
+    }
+    cite = "buyukkececi2013"
+    deterministic = True
+
+    @classmethod
+    def blocks(cls, asked: Plan | Problem, count: int) -> Blocks:
+        """Return how the mesh is cut into blocks, and how many copies ``count`` particles get."""
+        return domain_copies.blocks_of(asked, count, cls.option(asked, "block"), cls.option(asked, "copies"))
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        shape = cls.option(problem, "block")
+        if shape is not None and len(shape) != problem.mesh.ndim:
+            return f"blocks of {len(shape)} lengths; the mesh has {problem.mesh.ndim} axes"
+        if math.prod(cls.blocks(problem, problem.count).room) >= 2**31:
+            return "a block that reaches 2**31 nodes or more"
+        return node_order.declines(problem)
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        """Return the bytes for values; vectors and gradients take a segment of the copies for each axis more."""
+        blocks, reals = cls.blocks(problem, problem.count), min(problem.components, MOST)
+        carried = reals * (blocks.copies * blocks.places + blocks.nodes) * problem.dtype.itemsize
+        return domain_copies.memory_bytes(problem, blocks) + carried
+
+    @classmethod
+    def steps(cls, problem: Problem) -> float:
+        """Return the predicted additions to nodes or from them, those for dummies included."""
+        blocks = cls.blocks(problem, problem.count)
+        mean = problem.count / node_order.cells(problem)
+        taken = blocks.places * fullest(mean, blocks.group)
+        return taken * problem.window.support**problem.mesh.ndim * problem.components
+
+    @classmethod
+    def moved(cls, problem: Problem) -> float:
+        """Return the seconds that values and the extended mesh take on their ways before and after."""
+        blocks, reals = cls.blocks(problem, problem.count), problem.components * problem.dtype.itemsize
+        taken = blocks.places * fullest(problem.count / node_order.cells(problem), blocks.group)
+        return (2 * taken + 3 * blocks.nodes) * reals / _BANDWIDTH
+
+    @classmethod
+    def preparation(cls, problem: Problem) -> float:
+        # Sorting, and positions to their places.
+        return 6e-5 + problem.count * 2e-10 + cls.blocks(problem, problem.count).places * 4e-12
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: tuple[Any, int] | None = None
+
+    def segments(self, plan: Plan) -> int:
+        """Return the most segments of the copies that a call takes."""
+        raise NotImplementedError
+
+    def reserve(self, plan: Plan) -> None:
+        blocks = self.blocks(plan, plan.capacity)
+        domain_copies.reserve(plan, blocks, stable=self._stable(plan))
+        self.carried(plan, blocks, self.segments(plan))
+        self.extended(plan, blocks, min(plan.components, MOST))
+
+    def carried(self, plan: Plan, blocks: Blocks, segments: int) -> Any:
+        """Return memory for what particles bring or get, in copies."""
+        return plan.scratch("copies.carried", (segments * blocks.copies * blocks.places,), plan.dtype)
+
+    def extended(self, plan: Plan, blocks: Blocks, reals: int) -> Any:
+        """Return memory for the extended mesh."""
+        return plan.scratch("copies.extended", (reals * blocks.nodes,), plan.dtype)
+
+    def prepare(self, plan: Plan) -> None:
+        """Put particles into domain copies."""
+        if plan.count:
+            self._copies(plan)
+
+    def _copies(self, plan: Plan) -> domain_copies.DomainCopies:
+        return domain_copies.domain_copies(plan, self.blocks(plan, plan.count), stable=self._stable(plan))
+
+    def _stable(self, plan: Plan) -> bool:
+        return bool(self.option(plan, "ranks") == "stable")
+
+    def compiled(
+        self, plan: Plan, file: str, names: tuple[str, ...], group: Group, **wanted: int
+    ) -> tuple[int, int, list[Any]]:
+        """Return the reals of a group of channels, the bytes of local memory they take, and the kernels."""
+        reals = group.parts * group.channels
+        local = reals * math.prod(self.blocks(plan, 0).room) * plan.dtype.itemsize
+        within = local <= _MOST_LOCAL
+        runs = [kernel(plan, file, n, group, 1, WITHIN=int(within), **wanted, **LANES) for n in names]
+        return reals, local if within else 0, runs
+
+    def extended_blocks(self, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+        """Return the extended mesh of the last call, of its last group of channels; waits for the device.
+
+        Returns
+        -------
+        blocks : (reals, *blocks, *nodes of an extended block)
+            What each block has for each node that its cells reach: added up at each node, after spreading it is the
+            field.
+        first : (*blocks, d) int
+            The first node of each; on an axis that wraps, nodes are to be taken modulo its size.
+        """
+        if self._last is None:
+            raise RuntimeError("no extended mesh yet: spread or interpolate first.")
+        array, reals = self._last
+        b, d = self.blocks(plan, plan.count), plan.mesh.ndim
+        host = plan.backend.download(array).ravel()[: reals * b.nodes].reshape(reals, *b.blocks, *b.room)
+        host = host[(..., *(slice(n) for n in b.extended))].reshape(reals, *b.blocks[3 - d :], *b.extended[3 - d :])
+        along = [low + n * np.arange(k) for low, n, k in zip(b.low, b.cells, b.blocks, strict=True)]
+        return host, np.stack(np.meshgrid(*along[3 - d :], indexing="ij"), -1)
+
+
+class DomainCopies(InBlocks):
+    """Particles of a cell in copies of the domain; a group per block adds them in step, without atomics."""
+
+    name = "domain_copies"
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        if problem.deterministic and cls.option(problem, "ranks") == "atomic":
+            return "ranks='atomic' is not deterministic"
+        return super().declines(problem)
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        rate = 1.0e12 if problem.dtype.itemsize == 4 else 6.0e11  # H200: to be measured, additions in local memory
+        return cls.preparation(problem), 2e-5 + cls.moved(problem) + cls.steps(problem) / rate
+
+    def segments(self, plan: Plan) -> int:
+        return min(plan.components, MOST) * plan.mesh.ndim
+
+    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+        names = ("copies_store", "copies_spread", "copies_stitch")
+        return [
+            (
+                *self.compiled(plan, "spread/domain_copies.c", names, group, GRADIENT=kind),
+                values_record(group, values[0]), field_record(group, field, plan.axes),
+            )
+            for group in groups(field)
+        ]  # fmt: skip
+
+    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        found = self._copies(plan)
+        blocks, order = found.blocks, found.order
+        lattice, record, nodes = order.lattice, blocks.record, math.prod(a.size for a in plan.axes)
+        vectors = plan.mesh.ndim if gradient else 1
+        for reals, local, (store, spread, stitch), value_layout, layout in self.launches(
+            plan, int(gradient), field, values
+        ):
+            strength = self.carried(plan, blocks, reals * vectors)
+            extended = self.extended(plan, blocks, reals)
+            store(
+                blocks.places, order.start, order.order, found.fullest, values.array, strength, lattice, record,
+                value_layout, plan.jacobian_record,
+            )  # fmt: skip
+            spread(
+                blocks.count * blocks.group, found.position, strength, extended, found.fullest, order.start,
+                order.order, order.fraction, values.array, order.rows, lattice, record, value_layout,
+                plan.window_record, plan.jacobian_record, local_bytes=local,
+            )  # fmt: skip
+            stitch(nodes, extended, field.array, nodes, lattice, record, layout)
+            self._last = extended, reals
