@@ -4,6 +4,7 @@
 from particlemesh.interpolate.domain_copies import DomainCopies
 from particlemesh.interpolate.ordered import Ordered
 from particlemesh.interpolate.particle import Particle
+from particlemesh.interpolate.stored import Stored
 from particlemesh.interpolate.tiles import Tiles
 
-METHODS = (Particle, Ordered, DomainCopies, Tiles)
+METHODS = (Particle, Ordered, DomainCopies, Stored, Tiles)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Interpolation by stored weights: a sparse matrix whose columns the first node of a stencil gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from particlemesh.arrays import Layout, View
+from particlemesh.backends.cpu import PARTICLES_PER_THREAD, available_threads
+from particlemesh.binning import tile_order
+from particlemesh.fused import Group, KernelMethod, field_record, groups, kernel, values_record, vector
+from particlemesh.interpolate import stored_cpu
+from particlemesh.interpolate.particle import in_cache, read_bytes
+from particlemesh.method import Option, Problem
+
+if TYPE_CHECKING:
+    from particlemesh.plan import Plan
+
+_LANES = {"LANES_ALL": 1, "LANES_ROW": 1}  # what shared functions ask for; none of them is called
+_SINGLE = Group(1, 1, 0)
+_MOST_LANES = 16  # of a particle, by default
+_ROUNDS = 8  # particles that lanes take one after the other, if there are enough: they share what is worked out once
+_RESIDENT = 2**18  # threads that an H200 runs at once, about
+
+
+def _entries(asked: Problem | Plan) -> int:
+    return int(asked.window.support**asked.mesh.ndim)
+
+
+class Stored(KernelMethod):
+    """Every particle's weights stored once, then read in one stretch; no polynomials when it is applied."""
+
+    name = "stored"
+    cite = "guo2015"
+    backends = frozenset({"cpu", "cuda", "opencl"})
+    deterministic = True
+    order_independent = True  # a particle's value does not depend on the others
+    options: ClassVar[Mapping[str, Option]] = {
+        "lanes": Option(None, (1, 2, 4, 8, 16, 32), "lanes that share a particle, on GPUs; by default up to 16"),
+    }
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        return "2**31 particles or more" if problem.count >= 2**31 else None
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        size = problem.dtype.itemsize
+        beside = 0 if problem.backend.name == "cpu" else 4 * size + 12  # places, order
+        return problem.count * (_entries(problem) * size + beside)  # a gradient takes d times as much again
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        entries = problem.count * _entries(problem)
+        if problem.backend.name == "cpu":
+            used = max(1, min(available_threads(), problem.count // PARTICLES_PER_THREAD))
+            # Xeon at 2.5 GHz, one thread: weights are written, then read from memory, nodes gathered
+            each = (0.6e-9 + 0.2e-9 * problem.dtype.itemsize / 4) * problem.components
+            return entries * 2e-9 / used, 10e-6 + (problem.count * 3e-8 + entries * each) / used
+        size = entries * problem.dtype.itemsize
+        field = read_bytes(problem) / (4.5e12 if in_cache(problem) else 3e12)
+        return 5e-5 + problem.count * 8e-11 + size / 1.5e12, 5e-6 + max(size / 3.5e12, field)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sloped = False  # whether slopes are stored for the configuration
+
+    def reserve(self, plan: Plan) -> None:
+        if plan.backend.name != "cpu":
+            tile_order.reserve(plan)
+            self._places(plan, plan.capacity)
+        self._weights(plan, plan.capacity, 0)
+        self._weights(plan, plan.capacity, plan.mesh.ndim)
+
+    @staticmethod
+    def _places(plan: Plan, count: int) -> Any:
+        return plan.scratch("stored.places", (4 * max(count, 1),), plan.dtype)
+
+    @staticmethod
+    def _weights(plan: Plan, count: int, slopes: int) -> Any:
+        name, planes = ("stored.slopes", slopes) if slopes else ("stored.weights", 1)
+        return plan.scratch(name, (max(count, 1) * planes * _entries(plan),), plan.dtype)
+
+    def prepare(self, plan: Plan) -> None:
+        self._sloped = False
+        self._store(plan, 0)
+
+    def _store(self, plan: Plan, slopes: int) -> None:
+        """Write weights, or ``slopes`` of them an entry."""
+        weights = self._weights(plan, plan.count, slopes)
+        if plan.backend.name == "cpu":
+            stored_cpu.store(plan, weights, slopes=bool(slopes))
+        elif plan.count:
+            particles, count = plan.particles, plan.count
+            order = tile_order.tile_order(plan).order
+            run = kernel(
+                plan, "interpolate/stored_build.c", "store_weights", _SINGLE, 1, GRADIENT=0, SLOPES=slopes, **_LANES
+            )  # fmt: skip
+            run(
+                4 * count, particles.node, particles.fraction, order, self._places(plan, count), weights, count,
+                particles.rows, plan.window_record, plan.jacobian_record,
+            )  # fmt: skip
+
+    def lanes(self, plan: Plan) -> int:
+        """Return how many lanes share a particle: a power of two."""
+        chosen = self.option(plan, "lanes")
+        return int(chosen or min(_MOST_LANES, 1 << _entries(plan).bit_length() - 1))
+
+    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+        built = []
+        wanted = {"VALUE": int(values[0] is not None), "GRADIENT": int(values[1] is not None)}
+        for group in groups(field):
+            # A node's reals in one go; neighbouring nodes are other lanes'.
+            width = min(group.parts, vector(group, field, plan.dtype.itemsize, 4 if plan.dtype.itemsize == 4 else 2))
+            run = kernel(
+                plan, "interpolate/stored.c", "interpolate_stored", group, width, **wanted, **_LANES,
+                TEAM=self.lanes(plan),
+            )  # fmt: skip
+            built.append((run, *(values_record(group, v) for v in values), field_record(group, field, plan.axes)))
+        return built
+
+    def apply(self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any) -> None:
+        count, ndim = plan.count, plan.mesh.ndim
+        if gradient is not None and not self._sloped:
+            self._store(plan, ndim)
+            self._sloped = True
+        weights = self._weights(plan, count, 0)
+        slopes = weights if gradient is None else self._weights(plan, count, ndim)
+        if plan.backend.name == "cpu":
+            stored_cpu.read(plan, weights, slopes, field, values, gradient)
+            return
+        outputs = [v.array for v in (values, gradient) if v is not None]
+        first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
+        lanes = self.lanes(plan)
+        rounds = max(1, min(_ROUNDS, count * lanes // _RESIDENT))
+        for run, value_layout, gradient_layout, field_layout in self.launches(plan, 0, field, values, gradient):
+            run(
+                lanes * math.ceil(count / rounds), self._places(plan, count), weights, slopes, field.array, first, last,
+                count, rounds, value_layout, gradient_layout, field_layout,
+            )  # fmt: skip
