@@ -78,27 +78,28 @@ KERNEL single_apply(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* REST
         const count_t length = row < nodes ? (count_t)(start[row + 1] - (count_t)begin) : 0;
         real sum[COMPONENTS];
         UNROLL for (int c = 0; c < COMPONENTS; c++) sum[c] = 0;
+        GLOBAL const u32* RESTRICT who = column + begin;
+        GLOBAL const real* RESTRICT of_row = weight + begin;
         for (count_t first = lane; first < length; first += IN_FLIGHT * lanes) {
-            u32 who[IN_FLIGHT];
-            real w[IN_FLIGHT][WEIGHTS];
-            UNROLL for (int n = 0; n < IN_FLIGHT; n++) {
-                const count_t e = first + n * lanes;
-                who[n] = 0;
-                if (e < length) {
-                    who[n] = column[begin + e];
-                    UNROLL for (int b = 0; b < WEIGHTS; b++) w[n][b] = weight[b * plane + begin + e];
-                }
+            u32 whose[IN_FLIGHT];
+            real w[IN_FLIGHT][WEIGHTS], q[IN_FLIGHT][STEP];
+            UNROLL for (int n = 0; n < IN_FLIGHT; n++) { // past the end the last entry is read again: no branches
+                const count_t e = first + n * lanes < length ? first + n * lanes : length - 1;
+                whose[n] = who[e];
+                UNROLL for (int b = 0; b < WEIGHTS; b++) w[n][b] = of_row[b * plane + (i64)e];
             }
-            UNROLL for (int n = 0; n < IN_FLIGHT; n++)
-                if (first + n * lanes < length) { // not a weight of zero: values need not be finite
-                    real q[STEP];
+            UNROLL for (int n = 0; n < IN_FLIGHT; n++) {
 #if PLACED
-                    placed_at(q, values, who[n]);
+                placed_at(q[n], values, whose[n]);
 #else
-                    quantities_of(q, values, who[n], &value_layout);
+                quantities_of(q[n], values, whose[n], &value_layout);
 #endif
-                    UNROLL for (int c = 0; c < COMPONENTS; c++)
-                        UNROLL for (int b = 0; b < WEIGHTS; b++) sum[c] += w[n][b] * q[c * WEIGHTS + b];
+            }
+            UNROLL for (int n = 0; n < IN_FLIGHT; n++) // not with weights of zero: values need not be finite
+                UNROLL for (int c = 0; c < COMPONENTS; c++) {
+                    real more = sum[c];
+                    UNROLL for (int b = 0; b < WEIGHTS; b++) more += w[n][b] * q[n][c * WEIGHTS + b];
+                    sum[c] = first + n * lanes < length ? more : sum[c];
                 }
         }
 #if REDUCE_LOCAL

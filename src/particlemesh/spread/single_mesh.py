@@ -142,11 +142,23 @@ class SingleMesh(KernelMethod):
 
     def reserve(self, plan: Plan) -> None:
         if plan.backend.name == "cpu":
+            self._reserve_host(plan)
             return
         self._room(plan, plan.capacity)
         if self._sorted(plan):
             node_order.reserve(plan)
             self._brought(plan, plan.capacity, min(plan.components, MOST))
+
+    @staticmethod
+    def _reserve_host(plan: Plan) -> None:
+        """Allocate what ``matrix_cpu.by_rows`` takes, by its names."""
+        from particlemesh.binning.cpu import index_type
+
+        entries = plan.capacity * plan.window.support**plan.mesh.ndim
+        plan.scratch("matrix.rows.column", (entries,), np.dtype(index_type(plan.capacity)))
+        plan.scratch("matrix.rows.node", (0,), np.dtype(np.uint16))
+        plan.scratch("matrix.rows.weight", (entries,), plan.dtype)
+        plan.scratch("matrix.values", (plan.capacity * plan.components,), plan.dtype)
 
     def prepare(self, plan: Plan) -> None:
         """Build the matrix; the slopes of the gradient's adjoint come when they are first wanted."""
