@@ -32,6 +32,7 @@ LONG = 0.5  # seconds: a call that takes longer is not repeated
 GRAPH = 5e-3  # seconds: shorter calls are captured
 BATCH = 2e-3  # seconds of calls between two looks at the clock
 TOO_LONG = 20.0  # seconds of a case, beyond which a method is not asked for more particles
+IDLE = 2**32  # bytes
 NO_TIME = math.nan
 
 
@@ -110,15 +111,15 @@ class Bench:
         once = self._once(call)
         if once > LONG:
             return once, "one call"
-        batch, repeats = int(min(20, max(1, BATCH / once))), 5 if once < 0.05 else 2
-        if self._cuda is None:
-            return statistics.median(self._batch(call, batch) for _ in range(3)), "calls"
+        batch = int(min(20, max(1, BATCH / once)))
+        if self._cuda is None or once > 10 * GRAPH:
+            return statistics.median([once, *(self._batch(call, batch) for _ in range(2))]), "calls"
         if once < GRAPH:
             try:
-                return self._cuda.graph(call, batch, repeats), "graph"
+                return self._cuda.graph(call, batch, 5), "graph"
             except (RuntimeError, NotImplementedError):  # what cannot be captured is timed as it is called
                 self.library.synchronize()
-        return self._cuda.calls(call, batch, repeats), "calls"
+        return self._cuda.calls(call, batch, 5), "calls"
 
     def _once(self, call: Callable[[], Any]) -> float:
         self.library.synchronize()
@@ -163,6 +164,7 @@ class Bench:
                 spread()
                 apply, apply_by = self.seconds(spread)
                 nbytes = plan.nbytes
+            self.tidy()
         except (pm.MethodNotSuitable, MemoryError) as reason:
             return Measured(note=" ".join(str(reason).split())[:300])
         if apply + (0 if math.isnan(prepare) else prepare) > TOO_LONG:
@@ -194,10 +196,12 @@ class Bench:
             if job.variant is not None:
                 plan._methods["spread"] = job.variant()
             yield plan, q, out
-        if self._cuda is not None:
-            # The next plan's arrays have other sizes: blocks of this one would lie idle.
-            del plan, out
-            self._cuda.cupy.get_default_memory_pool().free_all_blocks()
+
+    def tidy(self) -> None:
+        """Give memory back that lies idle in blocks of sizes which the next case may not want."""
+        pool = self._cuda.cupy.get_default_memory_pool() if self._cuda else None
+        if pool is not None and pool.free_bytes() > IDLE:
+            pool.free_all_blocks()
 
     def _array(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
         """Return an array on the device; the last one of each kind is kept."""

@@ -8,6 +8,7 @@ its two algorithms for CSR after its preprocessing, into a vector that is given.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,10 +35,13 @@ def rows(bench: Bench, job: Job) -> list[dict[str, Any]]:
     """Measure ours like all others; of cuSPARSE, return a row for each way to call it."""
     if job.method != "cusparse":
         return bench.rows(FIGURE, job)
+    made = []
     try:
-        return [bench.row(FIGURE, Job(job.case, name), found) for name, found in _products(bench, job)]
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        return [bench.row(FIGURE, job, Measured(note=" ".join(str(error).split())[:200]))]
+        for name, found in _products(bench, job):
+            made.append(bench.row(FIGURE, Job(job.case, name), found))
+    except (ImportError, OSError, RuntimeError, AttributeError, MemoryError) as error:
+        made.append(bench.row(FIGURE, job, Measured(note=" ".join(str(error).split())[:200])))
+    return made
 
 
 def matrix(plan: Any, xp: Any) -> tuple[Any, Any, Any]:
@@ -68,9 +72,8 @@ def _products(bench: Bench, job: Job) -> Iterator[tuple[str, Measured]]:
         y, nbytes = cupy.empty(field.size, plan.dtype), sum(a.nbytes for a in (operator.data, operator.indices))
         if not operator.has_canonical_format:
             raise RuntimeError("the matrix is not in canonical form")
-        calls: dict[str, Callable[[], Any]] = {"cuSPARSE, as CuPy calls it": lambda: operator @ values}
-        calls |= _prepared_products(operator, values, y, cupy)
-        for name, call in calls.items():
+        calls = [("cuSPARSE, as CuPy calls it", lambda: operator @ values)]
+        for name, call in itertools.chain(calls, _prepared_products(operator, values, y, cupy)):
             y.fill(0)
             result = call()
             if not arrays_agree(cupy.asnumpy(y if result is None else result), cupy.asnumpy(field).ravel(), 1e-3):
@@ -79,7 +82,7 @@ def _products(bench: Bench, job: Job) -> Iterator[tuple[str, Measured]]:
             yield name, Measured(apply=apply, apply_by=how, nbytes=nbytes)
 
 
-def _prepared_products(operator: Any, x: Any, y: Any, cupy: Any) -> dict[str, Callable[[], Any]]:
+def _prepared_products(operator: Any, x: Any, y: Any, cupy: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Return the product by each algorithm of cuSPARSE for CSR, its buffer and preprocessing done before."""
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cusparse as low
@@ -88,8 +91,7 @@ def _prepared_products(operator: Any, x: Any, y: Any, cupy: Any) -> dict[str, Ca
     a, vx, vy = SpMatDescriptor.create(operator), DnVecDescriptor.create(x), DnVecDescriptor.create(y)
     one, zero, real = np.ones(1, y.dtype), np.zeros(1, y.dtype), {"f": 0, "d": 1}[y.dtype.char]  # CUDA_R_32F, _64F
     library = _library()
-    made = {}
-    for number, algorithm in ((1, low.CUSPARSE_SPMV_CSR_ALG1), (2, low.CUSPARSE_SPMV_CSR_ALG2)):
+    for number, algorithm in ((1, 2), (2, 3)):  # CUSPARSE_SPMV_CSR_ALG1, _ALG2
         how = (device.get_cusparse_handle(), 0, one.ctypes.data, a.desc, vx.desc, zero.ctypes.data, vy.desc, real,
                algorithm)  # fmt: skip
         buffer = cupy.empty(max(low.spMV_bufferSize(*how), 1), np.int8)
@@ -101,8 +103,7 @@ def _prepared_products(operator: Any, x: Any, y: Any, cupy: Any) -> dict[str, Ca
         def call(how: Any = how, buffer: Any = buffer, kept: Any = (a, vx, vy, one, zero)) -> None:
             low.spMV(*how, buffer.data.ptr)
 
-        made[f"cuSPARSE, CSR algorithm {number}, preprocessed"] = call
-    return made
+        yield f"cuSPARSE, CSR algorithm {number}, preprocessed", call
 
 
 def _library() -> Any:
