@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Interpolation by stored weights: what is stored, applied again, and stored anew for other positions."""
+
+import numpy as np
+import pytest
+
+import oracle
+import particlemesh as pm
+from particlemesh.backends import source
+from particlemesh.binning import tile_order
+
+MESH = pm.Mesh((6, 5, 7), (1.0, 2.0, 3.0), origin=(0.5, 0.0, -1.0))
+WINDOW = pm.bspline(4)
+
+
+def plan_of(backend, mesh=MESH, **options):
+    return pm.Plan(mesh, WINDOW, backend=backend.name, dtype="float64", interpolation="stored", **options)
+
+
+def positions(rng, count=20):
+    return MESH.box.origin + rng.random((count, 3)) * MESH.box.lengths
+
+
+def stencils(plan, backend):
+    """Each particle's factors (3, support) and their slopes in the order of the weights, and who it is."""
+    if backend.name == "cpu":
+        order, fraction = plan.particles.ordering.order, plan.particles.fraction
+    else:
+        order = plan.backend.download(tile_order.tile_order(plan).order)[: plan.count]
+        fraction = plan.backend.download(plan.particles.fraction)[:, : plan.count]
+    z = fraction.T[order]
+    return order, WINDOW.weights(z), WINDOW.derivative_weights(z)
+
+
+def held(plan, name):
+    return np.asarray(plan.backend.download(plan._scratch[f"stored.{name}"]))
+
+
+def test_what_is_stored(backend):
+    rng = np.random.default_rng(4)
+    with plan_of(backend) as plan:
+        plan.set_positions(positions(rng))
+        plan.interpolate(rng.normal(size=MESH.shape))
+        assert "stored.slopes" not in plan._scratch, "slopes are stored when they are first wanted"
+        _, w, s = stencils(plan, backend)
+        wanted = np.einsum("ni,nj,nk->nijk", w[:, 0], w[:, 1], w[:, 2])
+        np.testing.assert_allclose(held(plan, "weights").reshape(wanted.shape), wanted, atol=1e-14)
+        plan.gradient(rng.normal(size=MESH.shape))
+        along = [np.einsum("ni,nj,nk->nijk", *((s if a == b else w)[:, a] for a in range(3))) for b in range(3)]
+        slopes = np.stack(along, 1) * (np.array(MESH.shape) / MESH.box.lengths)[:, None, None, None]
+        np.testing.assert_allclose(held(plan, "slopes").reshape(slopes.shape), slopes, atol=1e-12)
+
+
+@pytest.mark.parametrize("complex_values", [False, True])
+def test_other_fields_and_other_positions(backend, complex_values):
+    rng = np.random.default_rng(5)
+
+    def field():
+        f = rng.normal(size=(2, *MESH.shape))
+        return f + 1j * rng.normal(size=f.shape) if complex_values else f
+
+    with plan_of(backend) as plan:
+        for _ in range(2):
+            x = positions(rng)
+            plan.set_positions(x)
+            for f in (field(), field()):
+                came, slope = plan.value_and_gradient(f)
+                np.testing.assert_allclose(came, oracle.interpolate(MESH, WINDOW, x, f), atol=1e-13)
+                np.testing.assert_allclose(slope, oracle.gradient(MESH, WINDOW, x, f), atol=1e-12)
+                np.testing.assert_allclose(plan.interpolate(f), came, atol=1e-14)
+
+
+def test_missing_nodes_and_particles_without_weight(backend):
+    """Nodes past an open edge are not read, nor is the field by particles that take no part."""
+    mesh = pm.Mesh((4, 6, 3), pm.Box((1.0, 1.0, 1.0), periodic=(False, True, False)), offset=(0.5, 0.0, 0.5))
+    rng = np.random.default_rng(6)
+    x = rng.random((40, 3))
+    x[[3, 7, 39]] = [[2.0, 0.5, 0.5], [np.nan, 0.5, 0.5], [0.5, 0.5, -1.0]]
+    good = np.isfinite(x).all(1) & (x >= 0).all(1) & (x <= 1).all(1)
+    f = rng.normal(size=mesh.shape)
+    f[0] = np.inf
+    with plan_of(backend, mesh) as plan:
+        plan.set_positions(x, check=False)
+        came = plan.interpolate(f)
+        far = good & (x[:, 0] * 4 - 0.5 > 2.01)  # reach no node of the first plane
+        assert far.any()
+        np.testing.assert_allclose(
+            came[far], oracle.interpolate(mesh, WINDOW, x[far], np.where(f < 9, f, 0)), atol=1e-13
+        )
+        assert not came[~good].any()
+        assert not plan.gradient(f)[~good].any()
+
+
+def test_memory_is_reserved(backend):
+    rng = np.random.default_rng(7)
+    with plan_of(backend) as plan:
+        plan.reserve(50)
+        before = plan.nbytes
+        held_before = {name: id(array) for name, array in plan._scratch.items()}
+        for count in (50, 20, 0):
+            plan.set_positions(positions(rng, count), check=False)
+            plan.value_and_gradient(rng.normal(size=MESH.shape))
+        assert {name: id(array) for name, array in plan._scratch.items()} == held_before
+        if backend.name != "cpu":
+            assert plan.nbytes == before
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("lanes", [1, 8, 32])
+def test_lanes_change_rounding_only(backend, lanes):
+    rng = np.random.default_rng(8)
+    x, f = positions(rng), rng.normal(size=MESH.shape)
+    with plan_of(backend, options={"stored": {"lanes": lanes}}) as plan:
+        plan.set_positions(x)
+        np.testing.assert_allclose(plan.interpolate(f), oracle.interpolate(MESH, WINDOW, x, f), atol=1e-13)
+
+
+def test_the_application_evaluates_no_window():
+    text = source.text("interpolate/stored.c")
+    assert "weight_of" not in text
+    assert "slope_of" not in text
