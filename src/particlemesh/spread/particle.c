@@ -14,24 +14,15 @@ KERNEL spread_particle(GLOBAL const int* RESTRICT node,       // (3, rows), firs
                        GLOBAL const real* RESTRICT fraction,  // (3, rows), centred
                        GLOBAL const real* RESTRICT values,
                        GLOBAL real* RESTRICT field,           // added to
-#if LISTED
-                       GLOBAL const int* RESTRICT list, GLOBAL const u32* RESTRICT listed,
-#endif
+                       GLOBAL const int* RESTRICT list,       // read if LISTED
+                       GLOBAL const u32* RESTRICT listed,     // how many, read if LISTED
                        const i64 count, const i64 rows,
                        const Values value_layout, const Field field_layout,
                        const Window window, const Jacobian jacobian)
 {
-#if LISTED
-    const i64 all = listed[0];
-#else
-    const i64 all = count;
-#endif
+    const i64 all = LISTED ? listed[0] : count;
     for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < all * LANES; k += GROUP_COUNT * GROUP_SIZE) {
-#if LISTED
-        const i64 i = list[k / LANES];
-#else
-        const i64 i = k / LANES;
-#endif
+        const i64 i = LISTED ? list[k / LANES] : k / LANES;
         if (node[2 * rows + i] == SKIP) continue;
         Stencil s;
         stencil_of(&s, node, fraction, i, rows, (int)(k % LANES), &field_layout, &window);

@@ -46,9 +46,9 @@ class Particle(KernelMethod):
         return launches(plan, kind, field, values[0])
 
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        particles, count = plan.particles, plan.count
+        particles, count, no_list = plan.particles, plan.count, plan.particles.node
         for run, value_layout, field_layout in self.launches(plan, int(gradient), field, values):
             run(
-                8 * count, particles.node, particles.fraction, values.array, field.array, count,
-                particles.rows, value_layout, field_layout, plan.window_record, plan.jacobian_record,
+                8 * count, particles.node, particles.fraction, values.array, field.array, no_list, no_list,
+                count, particles.rows, value_layout, field_layout, plan.window_record, plan.jacobian_record,
             )  # fmt: skip
