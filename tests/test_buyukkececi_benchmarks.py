@@ -172,6 +172,11 @@ def test_claims_about_stages_and_sizes():
     assert verdict("The speedup grows", times=text) == "holds"
     slow = [dict(r, total_s="1" if r["backend"] == "cpu" else r["N"]) for r in text]
     assert verdict("The speedup grows", times=slow) == "does not hold"
+    for factor, said in ((1.0, "holds"), (3.0, "costs something")):
+        ways = [
+            dict(r, order=o, nodes="32", total_s=str(f)) for r in text for o, f in (("nodes", 1), ("shuffled", factor))
+        ]
+        assert verdict("The particles' order", times=ways) == said
 
 
 def test_claims_about_errors():

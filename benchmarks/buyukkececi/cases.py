@@ -58,7 +58,7 @@ class Case:
 
     def plan(self, method: str, backend: str, mesh: pm.Mesh | None = None, threads: int | None = None) -> pm.Plan:
         """Return a plan in which ``method`` serves the case's direction."""
-        which = {"method" if self.direction == "spread" else "interpolation": method}
+        which: dict[str, Any] = {"method" if self.direction == "spread" else "interpolation": method}
         return pm.Plan(mesh or self.mesh, self.window, dtype=self.dtype, backend=backend, threads=threads, **which)
 
     def declines(self, method: Any, backend: Any) -> str | None:

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, when this file is what runs
 
 from buyukkececi import fig11_convergence, fig12_14_times, fig13_breakdown, tables
-from buyukkececi.cases import DIRECTIONS, DTYPES, SEED, WINDOWS, Case, call_of, inputs
+from buyukkececi.cases import DIRECTIONS, DTYPES, SEED, THEIR_WIDTH, WINDOWS, Case, call_of, inputs
 from measure import RESULTS, write
 from place import Place
 
@@ -61,7 +61,7 @@ def convergence(places: list[Place], small: bool, seed: int) -> tuple[list[Any],
 
     def one(problem: tuple[Case, float]) -> Iterable[dict[str, Any]]:
         case, width = problem
-        methods = case.nodes == AGREE and width == fig11_convergence.THEIR_WIDTH
+        methods = case.nodes == AGREE and width == THEIR_WIDTH
         if small:  # kernels take long to compile on two cores
             methods = methods and (case.ndim, case.window, case.dtype) == (2, "cic", "float32")
         return fig11_convergence.measure(places, case, width, seed, methods)
@@ -91,7 +91,7 @@ def main() -> None:
         print(f"compiled: {time.perf_counter() - begin:.0f} s")
     cpu = Place("cpu")
     places = [cpu] if asked.backend == "cpu" else [cpu, Place(asked.backend)]
-    device, known = places[-1], {}
+    device, known = places[-1], dict[Any, float]()
     jobs: dict[str, tuple[list[Any], Callable[[Any], Iterable[dict[str, Any]]]]] = {
         "convergence": convergence(places, asked.small, asked.seed),
         "times": (

@@ -23,8 +23,8 @@ M'4          2     48       36    84
 M'4          3     72       148   220
 ===========  ====  =======  ====  =====
 
-Our kernels do more: lanes that share a particle each work out weights. So do theirs, which work weights out anew along
-axes that change.
+Methods that store weights count as if their kernels worked them out. Our kernels do more: lanes that share a particle
+each work out weights. So do theirs, which work weights out anew along axes that change.
 
 Bytes of a particle, the least that any kernel moves: d node numbers (4 bytes) and d fractions, one value, and of the
 mesh, which has a node a particle, one real that is read (interpolation) or read and written (spreading).
@@ -132,7 +132,7 @@ def printed(table: list[dict[str, Any]]) -> list[tuple[str, ...]]:
         pair = (row[f"{prefix}speedup"], row[f"{prefix}speedup_transfer"])
         return " / ".join(f"{float(x):.2g}" if float(x) < 10 else f"{float(x):.0f}" for x in pair)
 
-    lines = []
+    lines: list[tuple[str, ...]] = []
     on_device = [r for r in table if r["backend"] != "cpu"]
     for case in dict.fromkeys(tuple(str(r[name]) for name in CASE) for r in on_device):
         those = [r for r in on_device if tuple(str(r[name]) for name in CASE) == case]
