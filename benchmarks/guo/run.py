@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=[f.FIGURE for f in FIGURES], metavar="FIGURE")
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
-    bench, failed = Bench(asked.backend, asked.small), []
+    bench, failed, started = Bench(asked.backend, asked.small), [], time.perf_counter()
     columns = (TextColumn("{task.description:18s}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(),
                TextColumn("{task.fields[what]}"))  # fmt: skip
     with Progress(*columns) as progress:
@@ -86,6 +86,7 @@ def main() -> None:
                 continue
             path = write(f"guo-{figure.FIGURE}", bench.facts["device"], rows, asked.out)
             progress.console.print(f"{took}, {len(rows)} rows, {path}", soft_wrap=True)
+    print(f"{time.perf_counter() - started:.0f} s in all")
     if failed:
         raise SystemExit("\n".join(["Failed:", *failed]))
 
