@@ -7,8 +7,20 @@ from particlemesh.spread.fixed_point import FixedPoint
 from particlemesh.spread.gather import Gather
 from particlemesh.spread.gather_list import GatherList
 from particlemesh.spread.group_mesh import GroupMesh
+from particlemesh.spread.hybrid_mesh import HybridMesh
 from particlemesh.spread.line_mesh import LineMesh
 from particlemesh.spread.particle import Particle
 from particlemesh.spread.single_mesh import SingleMesh
 
-METHODS = (Particle, FixedPoint, Gather, GatherList, LineMesh, GroupMesh, SingleMesh, DomainCopies, Colouring)
+METHODS = (
+    Particle,
+    FixedPoint,
+    Gather,
+    GatherList,
+    LineMesh,
+    GroupMesh,
+    HybridMesh,
+    SingleMesh,
+    DomainCopies,
+    Colouring,
+)

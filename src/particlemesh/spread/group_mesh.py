@@ -73,9 +73,12 @@ class GroupMesh(KernelMethod):
         self._known: dict[str, int] = {}  # what kernels were compiled for
 
     def reserve(self, plan: Plan) -> None:
-        if plan.backend.name != "cpu":
-            for kind in (0, 1):
-                self._room(plan, kind)
+        if plan.backend.name == "cpu":
+            from particlemesh.spread import matrix_entries
+
+            matrix_entries.reserve(plan, "matrix.groups", self._entries(plan), size=self.option(plan, "group_size"))
+        else:  # slopes only if they are wanted: they are three times as large
+            self._room(plan, 0)
 
     def prepare(self, plan: Plan) -> None:
         """Build the matrix of values; that of the gradient's adjoint is built when it is first wanted."""

@@ -17,10 +17,8 @@ DEVICE void clear(PRIVATE real* sum)
 }
 
 // What an entry gives to its node.
-DEVICE void add_entry(PRIVATE real* sum, PRIVATE const real* weight, GLOBAL const real* placed, u32 t)
+DEVICE void add_entry(PRIVATE real* sum, PRIVATE const real* weight, PRIVATE const real* q)
 {
-    real q[STEP];
-    placed_at(q, placed, t);
     UNROLL for (int c = 0; c < COMPONENTS; c++)
         UNROLL for (int b = 0; b < WEIGHTS; b++) sum[c] += weight[b] * q[c * WEIGHTS + b];
 }
@@ -50,16 +48,15 @@ KERNEL hybrid_ell(GLOBAL const count_t* RESTRICT lengths, GLOBAL const u32* REST
         clear(sum);
         for (int first = 0; first < length; first += IN_FLIGHT) {
             u32 who[IN_FLIGHT];
-            real w[IN_FLIGHT][WEIGHTS];
-            UNROLL for (int k = 0; k < IN_FLIGHT; k++) {
-                const i64 at = (first + k) * nodes + n;
-                if (first + k < length) {
-                    who[k] = column[at];
-                    UNROLL for (int b = 0; b < WEIGHTS; b++) w[k][b] = weight[b * plane + at];
-                }
+            real w[IN_FLIGHT][WEIGHTS], q[IN_FLIGHT][STEP];
+            UNROLL for (int k = 0; k < IN_FLIGHT; k++) { // past the end the last entry is read again: no branches
+                const i64 at = (first + k < length ? first + k : length - 1) * nodes + n;
+                who[k] = column[at];
+                UNROLL for (int b = 0; b < WEIGHTS; b++) w[k][b] = weight[b * plane + at];
             }
-            UNROLL for (int k = 0; k < IN_FLIGHT; k++)
-                if (first + k < length) add_entry(sum, w[k], placed, who[k]);
+            UNROLL for (int k = 0; k < IN_FLIGHT; k++) placed_at(q[k], placed, who[k]);
+            UNROLL for (int k = 0; k < IN_FLIGHT; k++) // not with weights of zero: values need not be finite
+                if (first + k < length) add_entry(sum, w[k], q[k]);
         }
         add_to_field(field, &layout, n, sum);
     }
@@ -103,10 +100,11 @@ KERNEL hybrid_coo(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* RESTRI
             real sum[COMPONENTS];
             clear(sum);
             if (at < end) {
-                real w[WEIGHTS];
+                real w[WEIGHTS], q[STEP];
                 row = rows[at];
                 UNROLL for (int b = 0; b < WEIGHTS; b++) w[b] = weight[b * plane + at];
-                add_entry(sum, w, placed, column[at]);
+                placed_at(q, placed, column[at]);
+                add_entry(sum, w, q);
             }
             if (LANE == 0 && open != NO_ROW) {
                 if (row == open)

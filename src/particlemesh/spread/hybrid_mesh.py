@@ -53,7 +53,7 @@ def _ell_entries(entries: int, nodes: int, width: int | None) -> int:
     """Return the room of the rectangle: a third of the rows fill it, where the width is chosen by the rule."""
     if width is not None:
         return nodes * width
-    return min(3 * entries, nodes * LONGEST) if nodes >= LEAST_ROWS else 0
+    return 3 * entries if nodes >= LEAST_ROWS else 0
 
 
 class HybridMesh(KernelMethod):
@@ -104,13 +104,16 @@ class HybridMesh(KernelMethod):
 
     def reserve(self, plan: Plan) -> None:
         if plan.backend.name == "cpu":
+            from particlemesh.spread import matrix_entries
+
+            nodes, entries = self._sizes(plan)
+            matrix_entries.reserve(plan, "matrix.ell_coo", entries + _ell_entries(entries, nodes, self._width(plan)))
             return
         node_order.reserve(plan)
         self._histogram(plan)
         self._excess(plan)
-        for kind in (0, 1):
-            self._room(plan, kind)
-            self._values(plan, min(plan.components, MOST), kind)
+        self._room(plan, 0)  # slopes only if they are wanted: they are three times as large
+        self._values(plan, min(plan.components, MOST), 0)
 
     def prepare(self, plan: Plan) -> None:
         """Build the matrix of values; that of the gradient's adjoint is built when it is first wanted."""
@@ -253,7 +256,7 @@ class HybridMesh(KernelMethod):
                 32 * warps, m.start, m.coo_row, m.coo_column, m.coo_weight, placed, field.array, carry_rows, carries,
                 nodes, m.coo_plane, layout,
             )  # fmt: skip
-            carry(min(warps, _MOST_WARPS), m.start, carry_rows, carries, field.array, nodes, layout)
+            carry(warps, m.start, carry_rows, carries, field.array, nodes, layout)
 
 
 def _narrowed(width: int | None, count: int, axes: Any) -> int | None:

@@ -16,6 +16,7 @@ import numpy as np
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
+from particlemesh.binning.cpu import index_type
 from particlemesh.binning.rows import rows_of
 from particlemesh.binning.stencils import corner_of, factors_at, place_of, slopes_of
 from particlemesh.binning.tiles import box_of, ordering_of
@@ -197,6 +198,14 @@ def count_entries(plan: Plan, size: int = 1) -> np.ndarray:
         _build_cuts(plan, rows, threads), counts, np.zeros(1, np.int64),
     )  # fmt: skip
     return counts
+
+
+def reserve(plan: Plan, name: str, entries: int, *, size: int = 0) -> None:
+    """Allocate for a matrix of up to so many entries, and for values, so that building and applying will not."""
+    plan.scratch(f"{name}.column", (entries,), np.dtype(index_type(plan.capacity)))
+    plan.scratch(f"{name}.node", (entries if size else 0,), np.dtype(np.uint16))
+    plan.scratch(f"{name}.weight", (entries,), plan.dtype)
+    plan.scratch("matrix.values", (plan.capacity * plan.components,), plan.dtype)
 
 
 def place_entries(plan: Plan, name: str, counts: np.ndarray, *, size: int = 0, width: int = 0) -> Entries:
