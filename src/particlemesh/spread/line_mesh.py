@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _BUILD, _APPLY = "spread/line_mesh_build.c", "spread/line_mesh.c"
 _SINGLE = Group(1, 1, 0)
 _LANES = (1, 2, 4, 8, 16, 32)
+_NARROW = 2**32 - 2**8  # entries that 32 bits count; loops step past the last one
 _LOCAL_BYTES = 40_000  # of the 48 KB that a group may have
 
 
@@ -58,7 +59,7 @@ class LineMesh(KernelMethod):
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
         entries, cells = _sizes(problem, problem.count)
-        real, start = problem.dtype.itemsize, 4 if entries < 2**32 else 8
+        real, start = problem.dtype.itemsize, 4 if entries < _NARROW else 8
         records = problem.count * real * _record(min(problem.components, 4))
         return node_order.order_bytes(problem) + entries * (4 + real) + 2 * start * cells + records
 
@@ -75,11 +76,16 @@ class LineMesh(KernelMethod):
     def _room(self, plan: Plan) -> tuple[Any, Any, Any, Any]:
         """Return counts of entries by cell with the books of their scan, their sums, places and weights."""
         entries, cells = _sizes(plan, max(plan.capacity, 1))
-        counter = np.dtype(np.uint32 if entries < 2**32 else np.uint64)
+        counter = np.dtype(np.uint64 if self._wide(plan) else np.uint32)
         counts = allocate_counts(plan.backend, cells, counter, plan.scratch, "lines.counts")
         start = plan.scratch("lines.start", (cells + 1,), counter)
         place = plan.scratch("lines.place", (entries,), np.dtype(np.uint32))
         return counts, start, place, plan.scratch("lines.weight", (entries,), plan.dtype)
+
+    @staticmethod
+    def _wide(plan: Plan) -> int:
+        """Return whether entries are counted in 64 bits: by the room, which is reserved for one type."""
+        return int(_sizes(plan, max(plan.capacity, 1))[0] >= _NARROW)
 
     def _records(self, plan: Plan, quantities: int) -> Any:
         return plan.scratch("lines.records", (max(plan.capacity, 1) * _record(quantities),), plan.dtype)
@@ -91,8 +97,7 @@ class LineMesh(KernelMethod):
         return int(chosen or min(32, 1 << max(0, int(entries / cells / 4).bit_length() - 1)))
 
     def _kernel(self, plan: Plan, file: str, name: str, group: Group, gradient: int, **more: int) -> Any:
-        entries, _ = _sizes(plan, max(plan.capacity, 1))
-        lanes = {"LANES_ALL": 1, "LANES_ROW": 1, "COUNT_IS_64": int(entries >= 2**32)}
+        lanes = {"LANES_ALL": 1, "LANES_ROW": 1, "COUNT_IS_64": self._wide(plan)}
         return plan.backend.kernel(file, name, defines(plan, group, 1, GRADIENT=gradient, **lanes, **more))
 
     def prepare(self, plan: Plan) -> None:
@@ -134,16 +139,16 @@ class LineMesh(KernelMethod):
         return x, y
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        built = []
+        built, gradient = [], kind & 1
         for group in groups(field):
-            quantities = group.parts * group.channels * (3 if kind else 1)
+            quantities = group.parts * group.channels * (3 if gradient else 1)
             reals, support, real = group.parts * group.channels, plan.axes[2].support, plan.dtype.itemsize
             tile = 128
             while tile > 32 and support * (tile + support - 1) * reals * real > _LOCAL_BYTES:
                 tile //= 2
             facts = {"RECORD": _record(quantities), "TILE": tile, "LANES_CELL": self._lanes(plan)}
             brings, spreads = (
-                self._kernel(plan, _APPLY, name, group, kind, **facts) for name in ("line_records", "line_spread")
+                self._kernel(plan, _APPLY, name, group, gradient, **facts) for name in ("line_records", "line_spread")
             )
             lines = plan.axes[0].size * plan.axes[1].size
             tiles = -(-plan.axes[2].size // tile)
@@ -158,7 +163,7 @@ class LineMesh(KernelMethod):
         _, start, place, weight = self._room(plan)
         slopes = self._slopes(plan) if gradient else (weight, weight)
         for quantities, lines, tiles, brings, spreads, value_layout, field_layout in self.launches(
-            plan, int(gradient), field, values
+            plan, int(gradient) + 2 * self._wide(plan), field, values
         ):
             records = self._records(plan, quantities)
             brings(
