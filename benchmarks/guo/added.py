@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable
 
-from guo.times import Times, number, size, span
+from guo.times import Times, heuristic, number, size, span
 
 
 def fastest(applications: int) -> Callable[[Times], str]:
@@ -47,8 +49,8 @@ def beside_cusparse(t: Times) -> str:
         name = " ".join(filter(None, (row["method"], row["options"])))
         if row["note"]:
             parts.append(f"{name}: {row['note']}")
-        elif apply == apply:
-            built = f" (built in {span(prepare)})" if prepare == prepare else ""
+        elif not math.isnan(apply):
+            built = "" if math.isnan(prepare) else f" (built in {span(prepare)})"
             parts.append(f"{name} {span(apply)}{built}")
     if not parts:
         raise LookupError("cuSPARSE")
@@ -59,7 +61,7 @@ def kinds(**wanted: str) -> Callable[[Times], str]:
     """Which methods are the fastest for 1 and for 100 spreads of another kind, and how long do they take?"""
 
     def look(t: Times) -> str:
-        found = [r for r in t.pick(figure="added_clouds", **wanted) if number(r, "apply_s") == number(r, "apply_s")]
+        found = [r for r in t.pick(figure="added_clouds", **wanted) if not math.isnan(number(r, "apply_s"))]
         if not found:
             raise LookupError(", ".join(wanted.values()))
         largest = max(int(r["N"]) for r in found)
@@ -75,6 +77,29 @@ def kinds(**wanted: str) -> Callable[[Times], str]:
     return look
 
 
+def by_asm(figure: str, option: str, chosen: Callable[[float], int]) -> Callable[[Times], str]:
+    """Which value of an option is the best for rows of which length, and how far from it is the paper's choice?"""
+
+    def look(t: Times) -> str:
+        edges, parts = (0.0, 1.0, 4.0, 16.0, 64.0, 1024.0, math.inf), []
+        found = t.by_option(figure, option)
+        for low, high in itertools.pairwise(edges):
+            near = [(t.asm(figure, at), by) for at, by in found.items() if low <= t.asm(figure, at) < high]
+            values = set.intersection(*(set(by) for _, by in near)) if near else set()
+            if not values:
+                continue
+            # The value whose times are the shortest in the geometric mean of all problems of this kind.
+            means = {v: math.exp(statistics.mean(math.log(by[v] / min(by.values())) for _, by in near)) for v in values}
+            best = min(means, key=lambda v: (means[v], int(v)))
+            behind = [by[str(chosen(asm))] / by[best] for asm, by in near if str(chosen(asm)) in by]
+            paper = f" ({statistics.median(behind):.2f} with the paper's)" if behind else ""
+            span_of = f"{low:g} to {high:g}" if high < math.inf else f"{low:g} and more"
+            parts.append(f"ASM {span_of}: {best}{paper}")
+        return "; ".join(parts)
+
+    return look
+
+
 PLAIN = {"cloud": "uniform", "dtype": "float32", "values": "real"}
 ADDED: tuple[tuple[str, Callable[[Times], str]], ...] = (
     ("Fastest of all methods for 1 spread", fastest(1)),
@@ -82,6 +107,8 @@ ADDED: tuple[tuple[str, Callable[[Times], str]], ...] = (
     ("for 100", fastest(100)),
     ("for 1000", fastest(1000)),
     ("The automatic choice", automatic),
+    ("Best threads of a row of single mesh", by_asm("fig3", "threads_per_row", heuristic)),
+    ("Best mesh points of a group of group mesh", by_asm("fig4", "group_size", lambda asm: 64)),
     ("One product of the matrix, float32, N = 10⁶, K = 128, p = 6", beside_cusparse),
     ("Fastest for 1 and for 100 spreads, N = 10⁶, K = 128: the paper's kind", kinds(**PLAIN, p="6")),
     ("clustered", kinds(cloud="clustered")),

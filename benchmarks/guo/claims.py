@@ -125,29 +125,12 @@ def gather_slower(t: Times) -> Answer:
     return told, verdict(sum(r > 1 for r in ratios.values()), len(ratios))
 
 
-def by_option(t: Times, figure: str, method: str, option: str) -> dict[Problem, dict[str, float]]:
-    """Return the times of a figure by (K, N) and by the value of an option."""
-    found: dict[Problem, dict[str, float]] = {}
-    for row in t.pick(figure=figure, method=method):
-        chosen = dict(part.split("=") for part in row["options"].split())
-        if option in chosen and row["apply_s"] not in ("", "nan"):
-            found.setdefault((int(row["K"]), int(row["N"])), {})[chosen[option]] = float(row["apply_s"])
-    if not found:
-        raise LookupError(f"{method} by {option}")
-    return found
-
-
-def asm(t: Times, figure: str, at: Problem) -> float:
-    """Return the paper's contributions per mesh point."""
-    return float(t.pick(figure=figure, K=at[0], N=at[1])[0]["asm"])
-
-
 def units(t: Times) -> Answer:
     """Is the heuristic's unit within 10 % of the best one, everywhere, or at least in the median?"""
     behind, best = {}, {}
-    for at, times in by_option(t, "fig3", "single_mesh", "threads_per_row").items():
+    for at, times in t.by_option("fig3", "threads_per_row").items():
         best[at] = min(times, key=lambda unit: times[unit])
-        chosen = str(heuristic(asm(t, "fig3", at)))
+        chosen = str(heuristic(t.asm("fig3", at)))
         if chosen in times:
             behind[at] = times[chosen] / times[best[at]]
     if not behind:
@@ -155,16 +138,16 @@ def units(t: Times) -> Answer:
     worst, middle = max(behind, key=lambda at: behind[at]), statistics.median(behind.values())
     told = (
         f"its choice takes {middle:.2f} times the best's time in the median, at most {behind[worst]:.2f} (ASM "
-        f"{asm(t, 'fig3', worst):.2g}, K = {worst[0]}: {heuristic(asm(t, 'fig3', worst))} chosen, {best[worst]} best)"
+        f"{plain(t.asm('fig3', worst))}, K = {worst[0]}: {heuristic(t.asm('fig3', worst))} chosen, {best[worst]} best)"
     )
     return told, graded(behind[worst] <= 1.1, middle <= 1.1)
 
 
 def half_a_warp(t: Times) -> Answer:
     """Do 32 threads gain less than 5 % over 16 where rows have 16 entries or more, in the mean?"""
-    found = by_option(t, "fig3", "single_mesh", "threads_per_row")
+    found = t.by_option("fig3", "threads_per_row")
     ratios = {
-        at: by["32"] / by["16"] for at, by in found.items() if {"16", "32"} <= by.keys() and asm(t, "fig3", at) >= 16
+        at: by["32"] / by["16"] for at, by in found.items() if {"16", "32"} <= by.keys() and t.asm("fig3", at) >= 16
     }
     if not ratios:
         raise LookupError("units of 16 and 32 at ASM 16 and more")
@@ -175,7 +158,7 @@ def half_a_warp(t: Times) -> Answer:
 
 def group_size(t: Times) -> Answer:
     """Is a group of 64 within 5 % of the best, everywhere, or at least in the median?"""
-    found = by_option(t, "fig4", "group_mesh", "group_size")
+    found = t.by_option("fig4", "group_size")
     behind = {at: by["64"] / min(by.values()) for at, by in found.items() if "64" in by}
     if not behind:
         raise LookupError("groups of 64")
@@ -183,14 +166,14 @@ def group_size(t: Times) -> Answer:
     first = min(found[worst], key=lambda name: found[worst][name])
     told = (
         f"64 takes {statistics.median(behind.values()):.2f} times the best's time in the median, at most "
-        f"{behind[worst]:.2f} (ASM {asm(t, 'fig4', worst):.2g}, {first} best)"
+        f"{behind[worst]:.2f} (ASM {plain(t.asm('fig4', worst))}, {first} best)"
     )
     return told, graded(behind[worst] <= TIE, statistics.median(behind.values()) <= TIE)
 
 
 def shuffle_ratios(t: Times) -> dict[Problem, float]:
     """Return the time by shuffle over that by shared memory."""
-    found = by_option(t, "fig5", "single_mesh", "reduction")
+    found = t.by_option("fig5", "reduction")
     return {at: by["shuffle"] / by["local"] for at, by in found.items() if {"shuffle", "local"} <= by.keys()}
 
 
@@ -199,14 +182,14 @@ def never_worse(t: Times) -> Answer:
     ratios = shuffle_ratios(t)
     worst = max(ratios, key=lambda at: ratios[at])
     told = f"{min(ratios.values()):.2f} to {ratios[worst]:.2f} of the time by shared memory"
-    return f"{told}, the most at ASM {asm(t, 'fig5', worst):.2g}", verdict(
+    return f"{told}, the most at ASM {plain(t.asm('fig5', worst))}", verdict(
         sum(r <= 1.03 for r in ratios.values()), len(ratios)
     )
 
 
 def equal_above_20(t: Times) -> Answer:
     """Are the two within 5 % of each other at every size with ASM above 20?"""
-    ratios = {at: r for at, r in shuffle_ratios(t).items() if asm(t, "fig5", at) > 20}
+    ratios = {at: r for at, r in shuffle_ratios(t).items() if t.asm("fig5", at) > 20}
     if not ratios:
         raise LookupError("both reductions at ASM above 20")
     told = f"{min(ratios.values()):.2f} to {max(ratios.values()):.2f} of the time by shared memory"

@@ -44,6 +44,21 @@ class Times:
         """Return the methods of a figure in the order of its file."""
         return list(dict.fromkeys(r["method"] for r in self.rows if r["figure"] == figure))
 
+    def by_option(self, figure: str, option: str) -> dict[Problem, dict[str, float]]:
+        """Return the times of a figure's applications by (K, N) and by the value of an option."""
+        found: dict[Problem, dict[str, float]] = {}
+        for row in self.pick(figure=figure):
+            chosen = dict(part.split("=") for part in row["options"].split())
+            if option in chosen and not math.isnan(number(row, "apply_s")):
+                found.setdefault((int(row["K"]), int(row["N"])), {})[chosen[option]] = number(row, "apply_s")
+        if not found:
+            raise LookupError(f"{figure} by {option}")
+        return found
+
+    def asm(self, figure: str, at: Problem) -> float:
+        """Return the paper's contributions per mesh point."""
+        return float(self.pick(figure=figure, K=at[0], N=at[1])[0]["asm"])
+
     def totals(self, applications: int, methods: Iterable[str] | None = None) -> dict[Problem, dict[str, float]]:
         """Return the seconds of preparing once and spreading so often, by (K, N) and method."""
         found: dict[Problem, dict[str, float]] = {}
