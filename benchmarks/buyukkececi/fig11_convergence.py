@@ -56,7 +56,7 @@ from particlemesh.window import Window, window_of
 from place import Place
 
 WIDTHS = (1 / 8, THEIR_WIDTH)
-NODES = {2: (16, 32, 64, 128, 256, 512), 3: (16, 32, 48, 64, 96)}
+NODES = {2: (16, 32, 48, 64, 128, 256, 512), 3: (16, 24, 32, 48, 64)}
 SMALL_NODES = {2: (16, 32, 64, 96), 3: (16, 32, 40, 48)}
 COARSEST, FLOOR = 32, 10  # nodes of an axis; roundings
 GHOSTS = 2  # nodes that M'4 reaches beyond a face
