@@ -17,11 +17,6 @@ typedef u32 count_t;
 #define QUANTITIES (COMPONENTS * WEIGHTS)
 #define STEP (QUANTITIES > 2 ? (QUANTITIES + 3) / 4 * 4 : QUANTITIES) // reals from a particle to the next in node order
 
-// Entries that a lane has in flight: with too few of them memory waits for the lanes.
-#ifndef IN_FLIGHT
-#define IN_FLIGHT 4
-#endif
-
 DEVICE void quantities_of(PRIVATE real* q, GLOBAL const real* values, i64 i, PRIVATE const Values* layout)
 {
     UNROLL for (int c = 0; c < CHANNELS; c++)
@@ -60,6 +55,7 @@ DEVICE void placed_at(PRIVATE real* q, GLOBAL const real* values, u32 t)
 #endif
 }
 
+// IN_FLIGHT entries are read by a lane at once: with too few of them memory waits for the lanes.
 // PLACED: columns are places in node order and values lie in that order; else they are the caller's. A row has
 // 2^bits lanes; REDUCE_LOCAL adds their sums through local memory instead of by shuffles.
 KERNEL single_apply(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* RESTRICT column,
