@@ -40,12 +40,21 @@ class Place:
         self.name = name
         self.backend = backends.current(name)
         self.device = device_name() if name == "cpu" else str(self.backend.device)
+        self.failed: list[str] = []  # what could not be measured, in words
         self.threads: Any = available_threads() if name == "cpu" else ""
         self.facts = {**facts(self.backend), "device": self.device}
 
     def methods(self, direction: str) -> list[Any]:
         """Return the methods that run here."""
         return [m for m in METHODS[direction] if self.name in m.backends]
+
+    @contextlib.contextmanager
+    def attempt(self, what: str) -> Iterator[None]:
+        """Go on after an error inside, and keep its words: one method shall not spoil the figures of the others."""
+        try:
+            yield
+        except (ValueError, TypeError, RuntimeError, MemoryError, OSError) as error:
+            self.failed.append(f"{what}, {self.name}: {type(error).__name__}: {error}"[:400])
 
     def wait(self) -> None:
         """Wait until the device has done everything."""

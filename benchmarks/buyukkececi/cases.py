@@ -41,6 +41,10 @@ class Case:
     nodes: int
     order: str = "nodes"  # particles come in the order of the nodes that they were put on, or shuffled
 
+    def __str__(self) -> str:
+        size = f"{self.nodes}^{self.ndim}" + (f" {self.order}" if self.order != "nodes" else "")
+        return f"{DIRECTIONS[self.direction]} {self.ndim}-D {WINDOWS[self.window]} {self.dtype} {size}"
+
     @property
     def count(self) -> int:
         """Number of particles, and of nodes."""

@@ -126,8 +126,11 @@ def measure(
         for problem, source in ((case, q), (turned, g)) if methods else ():
             for method in place.methods(problem.direction):
                 if problem.declines(method, place.backend) is None:
-                    found, _ = _run(place, problem, x, source, ghosts, method.name)
-                    yield row(place, f"{problem.direction} by method", method.name, found)
+                    made = []
+                    with place.attempt(f"convergence: {method.name}, {problem}"):
+                        made.append(_run(place, problem, x, source, ghosts, method.name)[0])
+                    for found in made:
+                        yield row(place, f"{problem.direction} by method", method.name, found)
 
 
 def _run(

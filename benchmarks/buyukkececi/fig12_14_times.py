@@ -57,7 +57,11 @@ def measure(places: list[Place], case: Case, known: dict[Any, float], small: boo
             slow = known.get(key, 0.0) * case.count > SLOW
             if (slow and method.name != chosen) or case.declines(method, place.backend) is not None:
                 continue
-            times = _phases(case, place, method.name, *arrays)
+            times: dict[str, float] = {}
+            with place.attempt(f"times: {method.name}, {case}"):
+                times = _phases(case, place, method.name, *arrays)
+            if not times:
+                continue
             known[key] = times["total_s"] / case.count
             yield _row(case, place, seed, method=method.name, auto=int(method.name == chosen), threads=place.threads,
                        transfer_s=short(sent), transfer_pinned_s=short(pinned), **times)  # fmt: skip

@@ -62,11 +62,14 @@ def measure(place: Place, case: Case, seed: int = SEED) -> Iterator[dict[str, An
     for method in place.methods(case.direction):
         if case.declines(method, place.backend) is not None:
             continue
-        with case.plan(method.name, place.name) as plan:
+        found: dict[tuple[str, str], float] = {}
+        with place.attempt(f"breakdown: {method.name}, {case}"), case.plan(method.name, place.name) as plan:
             plan.reserve(case.count)
             plan.set_positions(arrays[0])
             found = place.stages(plan, arrays[0], lambda: call_of(case, plan, arrays[1]))
             slots = _slots(plan, place, case)
+        if not found:
+            continue
         seconds, names = {"transfer": sent}, {"transfer": {"copy"}}
         for (phase, name), time in found.items():
             stage = "ordering" if phase in ("locate", "prepare") else OTHERS.get(name, "kernel")

@@ -41,7 +41,7 @@ def compile_for(backend: str, part: int, parts: int) -> None:
         x, source, _ = inputs(case)
         for method in place.methods(direction):
             if case.declines(method, place.backend) is None:
-                with case.plan(method.name, place.name) as plan:
+                with place.attempt(method.name), case.plan(method.name, place.name) as plan:
                     plan.set_positions(place.upload(x))
                     call_of(case, plan, place.upload(source))
                     place.wait()
@@ -104,7 +104,6 @@ def main() -> None:
         ),
     }
     measured: dict[str, list[dict[str, Any]]] = {}
-    failed: list[str] = []
     columns = (TextColumn("{task.description:12s}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(),
                TextColumn("{task.fields[what]}"))  # fmt: skip
     with Progress(*columns) as progress:
@@ -115,11 +114,8 @@ def main() -> None:
             task = progress.add_task(what, total=len(problems), what="")
             for problem in problems:
                 progress.update(task, what=words(problem))
-                try:
+                with device.attempt(f"{what}: {words(problem)}"):
                     rows.extend(one(problem))
-                except (ValueError, TypeError, RuntimeError, MemoryError, OSError) as error:
-                    failed.append(f"{what}: {words(problem)}: {type(error).__name__}: {error}"[:400])
-                    progress.console.print(failed[-1], markup=False)
                 progress.advance(task)
             if what == "convergence":
                 fig11_convergence.finish(rows)
@@ -132,6 +128,7 @@ def main() -> None:
                 progress.console.print(f"{len(rows)} rows, {path}", soft_wrap=True)
     print(*fig11_convergence.report(measured.get("convergence", [])), sep="\n")
     print(f"{time.perf_counter() - begin:.0f} s")
+    failed = [line for place in places for line in place.failed]
     if failed:
         raise SystemExit("\n".join(["Failed:", *failed]))
 
@@ -144,8 +141,7 @@ def few(cases: list[Case], small: bool) -> list[Case]:
 
 def words(problem: Any) -> str:
     """Return a problem as it is told beside the progress."""
-    case = problem if isinstance(problem, Case) else problem[0]
-    return f"{DIRECTIONS[case.direction]} {case.ndim}-D {WINDOWS[case.window]} {case.dtype} {case.nodes}^{case.ndim}"
+    return str(problem if isinstance(problem, Case) else problem[0])
 
 
 if __name__ == "__main__":
