@@ -44,11 +44,11 @@ def test_what_is_stored(backend):
         assert "stored.slopes" not in plan._scratch, "slopes are stored when they are first wanted"
         _, w, s = stencils(plan, backend)
         wanted = np.einsum("ni,nj,nk->nijk", w[:, 0], w[:, 1], w[:, 2])
-        np.testing.assert_allclose(held(plan, "weights").reshape(wanted.shape), wanted, atol=1e-14)
+        np.testing.assert_allclose(held(plan, "weights")[: wanted.size].reshape(wanted.shape), wanted, atol=1e-14)
         plan.gradient(rng.normal(size=MESH.shape))
         along = [np.einsum("ni,nj,nk->nijk", *((s if a == b else w)[:, a] for a in range(3))) for b in range(3)]
         slopes = np.stack(along, 1) * (np.array(MESH.shape) / MESH.box.lengths)[:, None, None, None]
-        np.testing.assert_allclose(held(plan, "slopes").reshape(slopes.shape), slopes, atol=1e-12)
+        np.testing.assert_allclose(held(plan, "slopes")[: slopes.size].reshape(slopes.shape), slopes, atol=1e-12)
 
 
 @pytest.mark.parametrize("complex_values", [False, True])

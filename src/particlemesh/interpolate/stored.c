@@ -7,11 +7,9 @@
 #define STEPS ((ENTRIES + TEAM - 1) / TEAM)
 #define KINDS (VALUE + (GRADIENT ? SUPPORT_AXES : 0))
 #define SUMS (CHANNELS * PARTS * KINDS)
-#if STEPS > 16 // more would not fit the registers
-#define UNROLL_STEPS ROLL
-#else
-#define UNROLL_STEPS UNROLL
-#endif
+// Where a lane's nodes lie is kept in registers, if they are few; in any case loads of several are on their way at once.
+#define KEPT (STEPS <= 16)
+#define IN_FLIGHT (KEPT ? STEPS : 8)
 
 DEVICE i64 ahead_of(int e, PRIVATE const Field* layout)
 {
@@ -51,7 +49,7 @@ KERNEL interpolate_stored(GLOBAL const real* RESTRICT places,  // first node of 
 {
     WARP(warp);
     const int lane = LOCAL_ID % TEAM, teams = GROUP_SIZE / TEAM;
-#if STEPS <= 16
+#if KEPT
     i64 ahead[STEPS]; // of a node from the first
     UNROLL for (int s = 0; s < STEPS; s++) ahead[s] = ahead_of(s * TEAM + lane, &layout);
 #define AHEAD(s) ahead[s]
@@ -78,9 +76,10 @@ KERNEL interpolate_stored(GLOBAL const real* RESTRICT places,  // first node of 
                     && z + SUPPORT_Z <= layout.size[2]) {
                     GLOBAL const real* start = field + layout.offset + x * layout.stride[0] + y * layout.stride[1]
                                              + z * layout.stride[2];
-                    UNROLL_STEPS for (int s = 0; s < STEPS; s++)
-                        if (s * TEAM + lane < ENTRIES)
-                            add_node(sum, weight + s * TEAM, slope + s * TEAM, start + AHEAD(s), layout.channel);
+                    ROLL for (int begin = 0; begin < STEPS; begin += IN_FLIGHT)
+                        UNROLL for (int s = begin; s < begin + IN_FLIGHT; s++)
+                            if (s * TEAM + lane < ENTRIES)
+                                add_node(sum, weight + s * TEAM, slope + s * TEAM, start + AHEAD(s), layout.channel);
                 } else {
                     ROLL for (int e = lane; e < ENTRIES; e += TEAM) {
                         const int a = place(x + e / (SUPPORT_Y * SUPPORT_Z), layout.size[0], layout.wraps[0]);

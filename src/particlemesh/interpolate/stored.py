@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _LANES = {"LANES_ALL": 1, "LANES_ROW": 1}  # what shared functions ask for; none of them is called
 _SINGLE = Group(1, 1, 0)
-_MOST_LANES = 16  # of a particle, by default
+_NODES = 4  # of a stencil for each lane, by default: enough loads at once, and neighbouring lanes read whole rows
+_MOST_LANES = 32
 _ROUNDS = 8  # particles that lanes take one after the other, if there are enough: they share what is worked out once
 _RESIDENT = 2**18  # threads that an H200 runs at once, about
 
@@ -38,7 +39,9 @@ class Stored(KernelMethod):
     deterministic = True
     order_independent = True  # a particle's value does not depend on the others
     options: ClassVar[Mapping[str, Option]] = {
-        "lanes": Option(None, (1, 2, 4, 8, 16, 32), "lanes that share a particle, on GPUs; by default up to 16"),
+        "lanes": Option(
+            None, (1, 2, 4, 8, 16, 32), "lanes that share a particle, on GPUs; by default one for four nodes"
+        ),
     }
 
     @classmethod
@@ -56,9 +59,10 @@ class Stored(KernelMethod):
         entries = problem.count * _entries(problem)
         if problem.backend.name == "cpu":
             used = max(1, min(available_threads(), problem.count // PARTICLES_PER_THREAD))
-            # Xeon at 2.5 GHz, one thread: weights are written, then read from memory, nodes gathered
-            each = (0.6e-9 + 0.2e-9 * problem.dtype.itemsize / 4) * problem.components
-            return entries * 2e-9 / used, 10e-6 + (problem.count * 3e-8 + entries * each) / used
+            # Xeon at 2.5 GHz, one thread of a busy machine, supports 2 to 6, with few and with many particles
+            each = (1.2e-9 if problem.dtype.itemsize == 4 else 1.7e-9) * problem.components
+            prepare = problem.count * 1e-7 + entries * 3e-9
+            return prepare / used, 10e-6 + (problem.count * 6e-8 + entries * each) / used
         size = entries * problem.dtype.itemsize
         field = read_bytes(problem) / (4.5e12 if in_cache(problem) else 3e12)
         return 5e-5 + problem.count * 8e-11 + size / 1.5e12, 5e-6 + max(size / 3.5e12, field)
@@ -81,7 +85,7 @@ class Stored(KernelMethod):
     @staticmethod
     def _weights(plan: Plan, count: int, slopes: int) -> Any:
         name, planes = ("stored.slopes", slopes) if slopes else ("stored.weights", 1)
-        return plan.scratch(name, (max(count, 1) * planes * _entries(plan),), plan.dtype)
+        return plan.scratch(name, (count * planes * _entries(plan) + stored_cpu.SPARE,), plan.dtype)
 
     def prepare(self, plan: Plan) -> None:
         self._sloped = False
@@ -105,8 +109,10 @@ class Stored(KernelMethod):
 
     def lanes(self, plan: Plan) -> int:
         """Return how many lanes share a particle: a power of two."""
-        chosen = self.option(plan, "lanes")
-        return int(chosen or min(_MOST_LANES, 1 << _entries(plan).bit_length() - 1))
+        lanes, chosen = 1, self.option(plan, "lanes")
+        while lanes < _MOST_LANES and lanes * _NODES < _entries(plan):
+            lanes *= 2
+        return int(chosen or lanes)
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         built = []

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
-from particlemesh.backends.simd import fetch_add
+from particlemesh.backends.simd import fetch_add, fma, keep, load, splat, sums
 from particlemesh.binning.rows import rows_of
 from particlemesh.binning.stencils import corner_of, factors_at, place_of, slopes_of
 from particlemesh.binning.tiles import box_of, ordering_of
+
+SPARE = 32  # numbers that a vector may read past the last weight
 
 if TYPE_CHECKING:
     from particlemesh.arrays import View
@@ -50,45 +51,40 @@ def _store(
                     at += sz
 
 
-@compiled
-def _gather(tiling, corner, field, parts, part, nodes):
-    """Copy the nodes of a stencil; those that do not exist are zero."""
+@compiled(inline="always")
+def _product(tiling, corner, field, weight, at, nodes, width):
+    """Return the sum of a stencil's nodes times the weights from ``at`` on; nodes that do not exist are not read.
+
+    A vector is as long as a row or longer. What it has beyond the row is thrown away at the end, whatever it is.
+    """
     (nx, ny, nz), wraps, (sx, sy, sz) = tiling.size, tiling.wraps, tiling.support
     whole = corner[2] >= 0 and corner[2] + sz <= nz
-    at = 0
+    total = splat(field.dtype.type(0), width)
     for i in range(sx):
         x = place_of(corner[0] + i, nx, wraps[0])
         for j in range(sy):
             y = place_of(corner[1] + j, ny, wraps[1])
-            row = (x * ny + y) * nz
-            if whole and x >= 0 and y >= 0:
-                first = (row + corner[2]) * parts + part
-                for m in range(sz):
-                    nodes[at + m] = field[first + m * parts]
-            else:
-                for m in range(sz):
-                    z = place_of(corner[2] + m, nz, wraps[2])
-                    here = x >= 0 and y >= 0 and z >= 0
-                    nodes[at + m] = field[(row + z) * parts + part] if here else field.dtype.type(0)
+            if x >= 0 and y >= 0:
+                row = (x * ny + y) * nz
+                if whole and row + corner[2] + len(width) <= field.size:
+                    total = fma(load(weight, at, width), load(field, row + corner[2], width), total)
+                else:
+                    for m in range(sz):
+                        z = place_of(corner[2] + m, nz, wraps[2])
+                        nodes[m] = field[row + z] if z >= 0 else field.dtype.type(0)
+                    total = fma(load(weight, at, width), load(nodes, 0, width), total)
             at += sz
-
-
-@compiled(fastmath={"reassoc", "contract", "nsz"})
-def _dot(weight, begin, nodes):
-    """Return the sum of products, in whatever order is fast: the same every time."""
-    total = nodes.dtype.type(0)
-    for e in range(nodes.size):
-        total += weight[begin + e] * nodes[e]
-    return total
+    even, odd = sums(keep(total, sz))
+    return even + odd
 
 
 @compiled
 def _read(
-    tiling, tile, begin, end, packed, order, weight, slope, planes, parts, field, values, gradients, counter
+    tiling, tile, begin, end, packed, order, weight, slope, planes, field, values, gradients, width, counter
 ):  # fmt: skip
     """Interpolate values, gradients, or both (arrays that are not empty), until no task is left."""
     sx, sy, sz = tiling.support
-    nodes = np.empty(sx * sy * sz, field.dtype)
+    entries, nodes = sx * sy * sz, np.zeros(len(width), field.dtype)
     while True:
         task = fetch_add(counter, 0, 1)
         if task >= tile.size:
@@ -96,18 +92,16 @@ def _read(
         low, _ = box_of(tiling, tile[task])
         for k in range(begin[task], end[task]):
             corner = corner_of(low, packed[4 * k + 3])
-            for part in range(parts):
-                _gather(tiling, corner, field, parts, part, nodes)
-                if values.size:
-                    values[order[k] * parts + part] = _dot(weight, k * nodes.size, nodes)
-                if gradients.size:
-                    for b in range(planes):
-                        at = (planes * order[k] + b) * parts + part
-                        gradients[at] = _dot(slope, (planes * k + b) * nodes.size, nodes)
+            if values.size:
+                values[order[k]] = _product(tiling, corner, field, weight, k * entries, nodes, width)
+            if gradients.size:
+                for b in range(planes):
+                    at = (planes * k + b) * entries
+                    gradients[planes * order[k] + b] = _product(tiling, corner, field, slope, at, nodes, width)
 
 
 def store(plan: Plan, weight: np.ndarray, *, slopes: bool = False) -> None:
-    """Write the weights, or slopes, of the plan's particles in the order of tiles."""
+    """Write the weights, or slopes, of the plan's particles in the order of tiles; ``SPARE`` more have room."""
     ordering = ordering_of(plan)
     table, terms, _, lanes = rows_of(plan.window.table, plan.axes, 1, plan.dtype)
     run(
@@ -117,25 +111,25 @@ def store(plan: Plan, weight: np.ndarray, *, slopes: bool = False) -> None:
 
 
 def read(
-    plan: Plan, weight: np.ndarray, slope: np.ndarray | None, field: View, values: View | None, gradient: View | None
+    plan: Plan, weight: np.ndarray, slope: np.ndarray, field: View, values: View | None, gradient: View | None
 ) -> None:  # fmt: skip
     """Interpolate values, gradients, or both."""
-    ordering, parts = ordering_of(plan), field.layout.parts
+    ordering, ndim = ordering_of(plan), plan.mesh.ndim
     without = ordering.order[ordering.kept :]
+    width = rows_of(plan.window.table, plan.axes, 1, plan.dtype).width
     targets = [None if view is None else view.numpy() for view in (values, gradient)]
-    for c, source in enumerate(field.numpy()):
-        results = []
-        for target in targets:
-            shape = (0,) if target is None else target.shape[1:]
-            result = np.empty(math.prod(shape), plan.dtype)
-            results.append(result)
+    results = [
+        np.empty(0 if t is None else plan.count * n, plan.dtype) for t, n in zip(targets, (1, ndim), strict=True)
+    ]
+    source = field.numpy()
+    for c, part in np.ndindex(source.shape[0], source.shape[-1]):
         run(
             _read, threads_for(plan.threads, plan.count), ordering.tiling, ordering.tile, ordering.begin, ordering.end,
-            ordering.packed, ordering.order, weight, weight if slope is None else slope, plan.mesh.ndim, parts,
-            plain(np.ascontiguousarray(source)), *results, np.zeros(1, np.int64),
+            ordering.packed, ordering.order, weight, slope, ndim, plain(np.ascontiguousarray(source[c, ..., part])),
+            *results, width, np.zeros(1, np.int64),
         )  # fmt: skip
         for target, result in zip(targets, results, strict=True):
             if target is not None:
-                whole = result.reshape(target.shape[1:])
-                whole[without] = 0
-                target[c] = whole
+                result = result.reshape(target.shape[1:-1])
+                result[without] = 0
+                target[c, ..., part] = result
