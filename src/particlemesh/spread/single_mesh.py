@@ -24,7 +24,7 @@ _SINGLE = Group(1, 1, 0)
 _NO_LANES = {"LANES_ALL": 1, "LANES_ROW": 1, "GRADIENT": 0}  # shared functions ask for them; none of those is called
 
 _NARROW = 2**32 - 2**8  # entries that 32 bits count; loops step past the last one
-_STAGED = 28 * 1024  # bytes of entries that a group puts in order before they are written, as in single_mesh_build.c
+_STAGED = 28 * 1024  # bytes of entries that a group puts in order before they are written: seven groups fit an H200
 _MOST_LANES = 16  # of a row by the paper's rule: with 32 there is one step more to add up, and no better balance
 
 # Bytes of the matrix a second, built and applied, and rows a second: of an H200 by its memory's speed, and of a
@@ -215,7 +215,7 @@ class SingleMesh(KernelMethod):
         return int(plan.capacity * plan.window.support**plan.mesh.ndim >= _NARROW)
 
     def _kernel(self, plan: Plan, name: str, slopes: int = 0) -> Kernel:
-        known = {**_NO_LANES, "COUNT_IS_64": self._wide(plan), "SLOPES": slopes}
+        known = {**_NO_LANES, "COUNT_IS_64": self._wide(plan), "SLOPES": slopes, "STAGED_BYTES": _STAGED}
         return kernel(plan, _BUILD, name, _SINGLE, 1, **known)
 
     def _fill(self, plan: Plan, counts: Any, target: Any, slopes: bool) -> None:

@@ -103,9 +103,9 @@ DEVICE u32 places_between(GLOBAL const u32* start, i64 line, int from, int to, i
 }
 
 #if SLOPES
-#define STAGED (28 * 1024 / (int)(SLOPES * sizeof(real))) // entries in local memory
+#define STAGED (STAGED_BYTES / (int)(SLOPES * sizeof(real))) // entries in local memory
 #else
-#define STAGED (28 * 1024 / (int)(4 + sizeof(real)))
+#define STAGED (STAGED_BYTES / (int)(4 + sizeof(real)))
 #endif
 
 KERNEL single_fill(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT node,
