@@ -75,8 +75,7 @@ class Stored(KernelMethod):
         if plan.backend.name != "cpu":
             tile_order.reserve(plan)
             self._places(plan, plan.capacity)
-        self._weights(plan, plan.capacity, 0)
-        self._weights(plan, plan.capacity, plan.mesh.ndim)
+        self._weights(plan, plan.capacity, 0)  # slopes only if they are wanted: they are d times as large
 
     @staticmethod
     def _places(plan: Plan, count: int) -> Any:
@@ -85,7 +84,7 @@ class Stored(KernelMethod):
     @staticmethod
     def _weights(plan: Plan, count: int, slopes: int) -> Any:
         name, planes = ("stored.slopes", slopes) if slopes else ("stored.weights", 1)
-        return plan.scratch(name, (count * planes * _entries(plan) + stored_cpu.SPARE,), plan.dtype)
+        return plan.scratch(name, (max(count, plan.capacity) * planes * _entries(plan) + stored_cpu.SPARE,), plan.dtype)
 
     def prepare(self, plan: Plan) -> None:
         self._sloped = False
