@@ -8,6 +8,7 @@ import oracle
 import particlemesh as pm
 from particlemesh.backends import source
 from particlemesh.binning import tile_order
+from particlemesh.interpolate import stored as interpolate_stored
 
 MESH = pm.Mesh((6, 5, 7), (1.0, 2.0, 3.0), origin=(0.5, 0.0, -1.0))
 WINDOW = pm.bspline(4)
@@ -109,9 +110,10 @@ def test_memory_is_reserved(backend):
 
 @pytest.mark.backends("opencl", "cuda")
 @pytest.mark.parametrize("lanes", [1, 8, 32])
-def test_lanes_change_rounding_only(backend, lanes):
+def test_lanes_and_rounds_change_rounding_only(monkeypatch, backend, lanes):
     rng = np.random.default_rng(8)
-    x, f = positions(rng), rng.normal(size=MESH.shape)
+    x, f = positions(rng, 150), rng.normal(size=MESH.shape)
+    monkeypatch.setattr(interpolate_stored, "_RESIDENT", 1)  # as if there were many particles
     with plan_of(backend, options={"stored": {"lanes": lanes}}) as plan:
         plan.set_positions(x)
         np.testing.assert_allclose(plan.interpolate(f), oracle.interpolate(MESH, WINDOW, x, f), atol=1e-13)
