@@ -64,7 +64,7 @@ class HybridMesh(KernelMethod):
     backends = frozenset({"cpu", "cuda", "opencl"})
     deterministic = True
     options: ClassVar = {
-        "width": Option(None, range(2**20), "entries of a row in the rectangle; None takes the rule of [bell2009]_"),
+        "width": Option(None, range(2**20), "entries of a row in the rectangle; None takes Bell and Garland's rule"),
     }
 
     @classmethod
