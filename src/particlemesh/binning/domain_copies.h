@@ -14,12 +14,20 @@ typedef struct {
     int copies;    // that there is memory for; deeper particles are found through node order
 } Blocks;
 
+// Coordinates of the n-th of `size` things, counted along z first. 32 bits divide several times faster.
 DEVICE void split(i64 n, PRIVATE const int* size, PRIVATE int* at)
 {
-    const i64 line = n / size[2];
-    at[2] = (int)(n - line * size[2]);
-    at[0] = (int)(line / size[1]);
-    at[1] = (int)(line - (i64)at[0] * size[1]);
+    if (n < (i64)1 << 32) {
+        const u32 low = (u32)n, line = low / (u32)size[2];
+        at[2] = (int)(low - line * (u32)size[2]);
+        at[0] = (int)(line / (u32)size[1]);
+        at[1] = (int)(line - (u32)at[0] * (u32)size[1]);
+    } else {
+        const i64 line = n / size[2];
+        at[2] = (int)(n - line * size[2]);
+        at[0] = (int)(line / size[1]);
+        at[1] = (int)(line - (i64)at[0] * size[1]);
+    }
 }
 
 DEVICE i64 blocks_in_all(PRIVATE const Blocks* b)

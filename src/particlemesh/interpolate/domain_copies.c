@@ -11,19 +11,25 @@
 KERNEL copies_extend(GLOBAL const real* RESTRICT field, GLOBAL real* RESTRICT extended, const Lattice lattice,
                      const Blocks blocks, const Field layout)
 {
-    const i64 count = blocks_in_all(&blocks), room = room_of(&blocks);
-    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < count * room; n += GROUP_COUNT * GROUP_SIZE) {
-        int block[3], at[3], there = 1;
-        split(n / room, blocks.blocks, block);
-        split(n % room, blocks.room, at);
-        i64 from = layout.offset;
-        for (int a = 0; a < 3; a++) {
-            const int node = place(lattice.low[a] + block[a] * blocks.cells[a] + at[a], layout.size[a], layout.wraps[a]);
-            there = there && node >= 0;
-            from += node * layout.stride[a];
+    const i64 count = blocks_in_all(&blocks);
+    const int room = room_of(&blocks);
+    for (i64 k = GROUP_ID; k < count; k += GROUP_COUNT) {
+        int block[3], at[3];
+        split(k, blocks.blocks, block);
+        for (int n = LOCAL_ID; n < room; n += GROUP_SIZE) {
+            split(n, blocks.room, at);
+            i64 from = layout.offset;
+            int there = 1;
+            for (int a = 0; a < 3; a++) {
+                const int first = lattice.low[a] + block[a] * blocks.cells[a];
+                const int node = place(first + at[a], layout.size[a], layout.wraps[a]);
+                there = there && node >= 0;
+                from += node * layout.stride[a];
+            }
+            UNROLL for (int c = 0; c < COMPONENTS; c++)
+                extended[(c * count + k) * room + n] =
+                    there ? field[from + c / PARTS * layout.channel + c % PARTS] : 0;
         }
-        UNROLL for (int c = 0; c < COMPONENTS; c++)
-            extended[c * count * room + n] = there ? field[from + c / PARTS * layout.channel + c % PARTS] : 0;
     }
 }
 

@@ -22,7 +22,7 @@ class DomainCopies(InBlocks):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        rate = 3.0e12 if problem.dtype.itemsize == 4 else 1.5e12  # H200: to be measured, reads of local memory
+        rate = 5.0e11 if problem.dtype.itemsize == 4 else 2.5e11  # reads a second: not measured yet
         return cls.preparation(problem), 2e-5 + cls.moved(problem) + cls.steps(problem) / rate
 
     def segments(self, plan: Plan) -> int:
@@ -51,7 +51,7 @@ class DomainCopies(InBlocks):
         ):
             result = self.carried(plan, blocks, reals * results)
             extended = self.extended(plan, blocks, reals)
-            extend(blocks.nodes, field.array, extended, lattice, record, layout)
+            extend(blocks.count * blocks.group, field.array, extended, lattice, record, layout)
             interpolate(
                 blocks.count * blocks.group, found.position, extended, result, found.fullest, order.start,
                 order.order, order.fraction, first, last, order.rows, lattice, record, value_layout,

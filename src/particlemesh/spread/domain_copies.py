@@ -156,7 +156,7 @@ class DomainCopies(InBlocks):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        rate = 1.0e12 if problem.dtype.itemsize == 4 else 6.0e11  # H200: to be measured, additions in local memory
+        rate = 2.5e11 if problem.dtype.itemsize == 4 else 1.0e11  # additions a second: not measured yet
         return cls.preparation(problem), 2e-5 + cls.moved(problem) + cls.steps(problem) / rate
 
     def segments(self, plan: Plan) -> int:
