@@ -109,11 +109,12 @@ typedef struct {
 
 // The particle at place t gives its node (kx, ky, kz) the entry `rank` of row n.
 DEVICE void put(MATRIX, GLOBAL const real* fraction, LOCAL const real* table, PRIVATE const Jacobian* jacobian,
-                PRIVATE const Sizes* sizes, i64 n, count_t rank, count_t width, count_t coo_start, u32 t, int kx, int ky,
-                int kz)
+                PRIVATE const Sizes* sizes, i64 n, count_t rank, count_t width, count_t coo_start, u32 t, int kx,
+                int ky, int kz)
 {
     const real zx = fraction[t], zy = fraction[sizes->rows + t], zz = fraction[2 * sizes->rows + t];
-    const real x = weight_along(table, 0, kx, zx), y = weight_along(table, 1, ky, zy), z = weight_along(table, 2, kz, zz);
+    const real x = weight_along(table, 0, kx, zx), y = weight_along(table, 1, ky, zy);
+    const real z = weight_along(table, 2, kz, zz);
     real w[WEIGHTS];
 #if SLOPES
     const real along_x = slope_along(table, 0, kx, zx) * y * z, along_y = x * slope_along(table, 1, ky, zy) * z;
@@ -188,8 +189,8 @@ KERNEL hybrid_fill(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT 
 KERNEL hybrid_fill_long(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT node,
                         GLOBAL const real* RESTRICT fraction, GLOBAL const count_t* RESTRICT lengths,
                         GLOBAL const u32* RESTRICT widths, GLOBAL const count_t* RESTRICT coo_start, MATRIX,
-                        const i64 nodes, const i64 rows, const i64 ell_plane, const i64 coo_plane, const Lattice lattice,
-                        const Window window, const Jacobian jacobian)
+                        const i64 nodes, const i64 rows, const i64 ell_plane, const i64 coo_plane,
+                        const Lattice lattice, const Window window, const Jacobian jacobian)
 {
     WARP(warp);
     LOCAL_ARRAY(real, table, SUPPORT * (DEGREE + 1));
@@ -216,7 +217,8 @@ KERNEL hybrid_fill_long(GLOBAL const u32* RESTRICT start, GLOBAL const int* REST
                         const u32 begin = start[line + run.cell], end = start[line + run.cell + run.cells];
                         const int last = run.k + run.cell + run.cells - 1 + lattice.low[2];
                         // what is in the rectangle is there already
-                        const u32 skip = before >= width ? 0 : width - before < end - begin ? (u32)(width - before) : end - begin;
+                        const count_t room = width > before ? width - before : 0;
+                        const u32 skip = room < end - begin ? (u32)room : end - begin;
                         for (u32 t = begin + skip + LANE; t < end; t += WARP_SIZE)
                             put(MATRIX_NAMES, fraction, table, &jacobian, &sizes, n, before + (t - begin), width, first,
                                 t, kx, ky, last - node[2 * rows + t]);
