@@ -22,7 +22,10 @@ from particlemesh.spread import METHODS as SPREAD
 
 # Kernels that no method takes by itself.
 VARIANTS = [
-    {"method": "single_mesh", "options": {"single_mesh": {"construction": "paper", "threads_per_row": 4}}},
+    {
+        "method": "single_mesh",
+        "options": {"single_mesh": {"construction": "paper", "threads_per_row": 4, "reduction": "shuffle"}},
+    },
     {"method": "single_mesh", "options": {"single_mesh": {"reduction": "local", "threads_per_row": 32}}},
     {"method": "group_mesh", "options": {"group_mesh": {"group_size": 256}}},
     {"method": "hybrid_mesh", "options": {"hybrid_mesh": {"width": 2}}},

@@ -225,3 +225,10 @@ def test_nodes_on_the_faces_of_an_open_triclinic_box_are_inside(backend, real):
             np.testing.assert_allclose(values, field.ravel(), atol=2e-4 if real == np.float32 else 1e-12)
             with pytest.raises(ValueError, match="outside an open axis"):
                 plan.set_positions(backend.array((x + 0.001 * rows.sum(0)).astype(real)))
+
+
+def test_an_empty_configuration_may_come_first_and_unchecked(backend):
+    with pm.Plan(pm.Mesh((4, 5), (1.0, 1.0)), "cic", dtype="float32") as plan:
+        plan.set_positions(backend.array(np.zeros((0, 2), np.float32)), check=False)
+        assert not backend.host(plan.spread(backend.array(np.zeros(0, np.float32)))).any()
+        assert plan.status.count == 0

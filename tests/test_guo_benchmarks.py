@@ -58,7 +58,7 @@ def test_a_figure_gives_rows(backend, figure, capsys):
     assert (row["figure"], row["N"], row["K"], row["p"], row["note"]) == (figure.FIGURE, 60, 8, 2, "")
     assert not math.isnan(row["apply_s"])
     assert not (job.prepare and math.isnan(row["prepare_s"]))
-    if figure.FIGURE == "long_totals":
+    if figure.FIGURE.startswith("long_totals"):
         assert all(f"total_{n}_s" in row for n in (1, 20, 100, 1000))
 
 

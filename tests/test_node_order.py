@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particles by first node, and the walk over those that reach a node."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -99,8 +101,8 @@ def test_the_walk_meets_every_contribution_once(backend, mesh, support, tmp_path
 def test_particles_of_a_cell_keep_their_order(backend):
     if backend.name == "cpu":
         pytest.skip("processors have the order of tiles")
-    plan, x = plan_of(backend, MESHES["small"], 4, count=200)
+    plan, _ = plan_of(backend, MESHES["small"], 4, count=200)
     found = node_order.node_order(plan)
     order, start = plan.backend.download(found.order), plan.backend.download(found.start)
-    for begin, end in zip(start[:-1], start[1:], strict=False):
+    for begin, end in itertools.pairwise(start):
         assert (np.diff(order[begin:end]) > 0).all()

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from guo.times import Times, heuristic, number, size, span
 
 
-def fastest(applications: int) -> Callable[[Times], str]:
+def fastest(applications: int, figure: str = "long_totals") -> Callable[[Times], str]:
     """Which method is the fastest of all, preparation included, at how many sizes?"""
 
     def look(t: Times) -> str:
-        won = Counter(min(by, key=lambda m: by[m]) for by in t.totals(applications).values())
+        won = Counter(min(by, key=lambda m: by[m]) for by in t.totals(applications, figure=figure).values())
         return ", ".join(f"{name} at {count}" for name, count in won.most_common()) + f" of {won.total()} sizes"
 
     return look
@@ -106,6 +106,9 @@ ADDED: tuple[tuple[str, Callable[[Times], str]], ...] = (
     ("for 20", fastest(20)),
     ("for 100", fastest(100)),
     ("for 1000", fastest(1000)),
+    ("with p = 4, for 1 spread", fastest(1, "long_totals_p4")),
+    ("for 20", fastest(20, "long_totals_p4")),
+    ("for 1000", fastest(1000, "long_totals_p4")),
     ("The automatic choice", automatic),
     ("Best threads of a row of single mesh", by_asm("fig3", "threads_per_row", heuristic)),
     ("Best mesh points of a group of group mesh", by_asm("fig4", "group_size", lambda asm: 64)),

@@ -61,6 +61,7 @@ def cases(figure: str, small: bool = False) -> tuple[Case, ...]:
         "fig9": (128,),
         "long_construction": meshes,
         "long_totals": meshes,
+        "long_totals_p4": meshes,
     }
     if figure == "added_clouds":
         return _added(*((4_000, 24, 4) if small else (1_000_000, 128, 6)))
@@ -69,7 +70,8 @@ def cases(figure: str, small: bool = False) -> tuple[Case, ...]:
     chosen = of_figure[figure]
     if small and len(tuple(chosen)) == 1:
         chosen = meshes[-1:]
-    return tuple(Case(n, k, 4 if small else 6) for k in chosen for n in sizes)
+    support = 4 if small or figure.endswith("p4") else 6
+    return tuple(Case(n, k, support) for k in chosen for n in sizes)
 
 
 def _added(count: int, nodes: int, support: int) -> tuple[Case, ...]:

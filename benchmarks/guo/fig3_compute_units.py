@@ -12,6 +12,6 @@ def jobs(bench: Bench) -> list[Job]:
     """Return what is to be measured; construction is the same for all units."""
     units = (1, 8, 32) if bench.small else UNITS
     return [
-        Job(case, name, {"threads_per_row": unit}, prepare=False)
+        Job(case, name, {"threads_per_row": unit, "reduction": "shuffle"}, prepare=False)
         for name in bench.those("single_mesh") for case in cases(FIGURE, bench.small) for unit in units
     ]  # fmt: skip

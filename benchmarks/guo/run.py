@@ -33,6 +33,7 @@ from guo import (
     fig9_construction,
     long_construction,
     long_totals,
+    long_totals_p4,
 )
 from guo.bench import Bench
 from measure import RESULTS, write
@@ -40,7 +41,7 @@ from measure import RESULTS, write
 # The broad figures come first: what they have measured, the others only look up.
 FIGURES: tuple[ModuleType, ...] = (
     long_totals, long_construction, fig8_spreading, fig9_construction, fig7_gather, fig3_compute_units, fig4_group_size,
-    fig5_shuffle, fig6_atomics, cusparse, added_clouds,
+    fig5_shuffle, fig6_atomics, cusparse, added_clouds, long_totals_p4,
 )  # fmt: skip
 
 

@@ -59,12 +59,14 @@ class Times:
         """Return the paper's contributions per mesh point."""
         return float(self.pick(figure=figure, K=at[0], N=at[1])[0]["asm"])
 
-    def totals(self, applications: int, methods: Iterable[str] | None = None) -> dict[Problem, dict[str, float]]:
+    def totals(
+        self, applications: int, methods: Iterable[str] | None = None, figure: str = "long_totals"
+    ) -> dict[Problem, dict[str, float]]:
         """Return the seconds of preparing once and spreading so often, by (K, N) and method."""
         found: dict[Problem, dict[str, float]] = {}
-        for method in self.methods("long_totals") if methods is None else methods:
+        for method in self.methods(figure) if methods is None else methods:
             try:
-                column = self.table(f"total_{applications}_s", figure="long_totals", method=method, options="")
+                column = self.table(f"total_{applications}_s", figure=figure, method=method, options="")
             except LookupError:
                 continue
             for problem, seconds in column.items():

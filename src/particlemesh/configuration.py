@@ -232,7 +232,7 @@ class Configuration:
         """Return where ``count`` particles can be located while those of now stay as they are."""
         if backend.name == "cpu":
             return TiledParticles(backend, dtype, count, self.particles)
-        if not check and self.capacity >= count:
+        if not check and self.particles is not None and self.capacity >= count:
             return self.particles
         if check and self._spare is not None and self._spare.rows >= count:
             return self._spare

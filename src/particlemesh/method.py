@@ -8,6 +8,7 @@ the folder's ``METHODS`` tuple and its citation. Everything that lists methods (
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -35,6 +36,21 @@ class Problem:
     deterministic: bool
     backend: Backend
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, as given to the plan
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the field."""
+        return math.prod(self.mesh.field_shape)
+
+    @property
+    def stencil(self) -> int:
+        """Nodes that a particle reaches."""
+        return int(self.window.support**self.mesh.ndim)
+
+    @property
+    def fits_cache(self) -> bool:
+        """Whether the field fits the second-level cache of a large GPU (40 MB of an H200's 60)."""
+        return self.nodes * self.components * self.dtype.itemsize < 40e6
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,30 @@ typedef float4 real4;
 #define READ_1(p) __ldg(p)
 #define READ_2(p) __ldg((const real2*)(p))
 #define READ_4(p) (*(const real4*)(p))
+// The same for what is read once: it does not push out of the first-level cache what will be read again.
+#if __CUDA_ARCH__ >= 700
+DEVICE u32 read_once_u32(const u32* p)
+{
+    u32 v;
+    asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(p)));
+    return v;
+}
+DEVICE real read_once(const real* p)
+{
+    real v;
+#if REAL_IS_DOUBLE
+    asm("ld.global.nc.L1::no_allocate.f64 %0, [%1];" : "=d"(v) : "l"(__cvta_generic_to_global(p)));
+#else
+    asm("ld.global.nc.L1::no_allocate.f32 %0, [%1];" : "=f"(v) : "l"(__cvta_generic_to_global(p)));
+#endif
+    return v;
+}
+#define READ_ONCE(p) read_once(p)
+#define READ_ONCE_U32(p) read_once_u32(p)
+#else
+#define READ_ONCE(p) __ldg(p)
+#define READ_ONCE_U32(p) __ldg(p)
+#endif
 
 #define REAL_FROM_BITS_U32(bits) __uint_as_float(bits)
 #define BITS_OF_FLOAT(value) __float_as_uint(value)

@@ -240,7 +240,21 @@ DEVICE void atomic_add_4(__global float* p, const __private float* v)
 #define READ_1(p) read_1(p)
 #define READ_2(p) read_2(p)
 #define READ_4(p) read_4(p)
+#define READ_ONCE(p) read_once(p)
+#define READ_ONCE_U32(p) read_once_u32(p)
+DEVICE u32 read_once_u32(__global const u32* p)
+{
+    u32 v;
+    asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
+}
 #if REAL_IS_DOUBLE
+DEVICE double read_once(__global const double* p)
+{
+    double v;
+    asm("ld.global.nc.L1::no_allocate.f64 %0, [%1];" : "=d"(v) : "l"(p));
+    return v;
+}
 DEVICE double read_1(__global const double* p)
 {
     double v;
@@ -258,6 +272,12 @@ DEVICE double4 read_4(__global const double* p)
     return (double4)(read_2(p), read_2(p + 2));
 }
 #else
+DEVICE float read_once(__global const float* p)
+{
+    float v;
+    asm("ld.global.nc.L1::no_allocate.f32 %0, [%1];" : "=f"(v) : "l"(p));
+    return v;
+}
 DEVICE float read_1(__global const float* p)
 {
     float v;
@@ -279,6 +299,8 @@ DEVICE float4 read_4(__global const float* p)
 #endif
 #else
 #define READ_1(p) (*(p))
+#define READ_ONCE(p) (*(p))
+#define READ_ONCE_U32(p) (*(p))
 #define READ_2(p) (*(__global const real2*)(p))
 #define READ_4(p) (*(__global const real4*)(p))
 #endif

@@ -71,6 +71,12 @@ def order_bytes(problem: Problem) -> int:
     return problem.count * (4 * 8 + 3 * (4 + problem.dtype.itemsize)) + 8 * (cells(problem) + 1)
 
 
+def seconds(problem: Problem) -> float:
+    """Return the predicted seconds of ordering."""
+    # H200: preparation of gather_list (benchmarks/results/guo-long_totals-nvidia-h200.csv)
+    return 3e-5 + problem.count * 2.1e-10 + cells(problem) * 5e-12
+
+
 def node_order(plan: Plan, *, stable: bool = True) -> NodeOrder:
     """Return the particles of ``plan`` by first node; within a cell, if not ``stable``, as atomics happen to count."""
     name = _name(stable)

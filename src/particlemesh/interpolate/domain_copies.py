@@ -22,8 +22,11 @@ class DomainCopies(InBlocks):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        rate = 5.0e11 if problem.dtype.itemsize == 4 else 2.5e11  # reads a second: not measured yet
-        return cls.preparation(problem), 2e-5 + cls.moved(problem) + cls.steps(problem) / rate
+        slow = 1.0 if problem.dtype.itemsize == 4 else 1.6
+        # H200, particles and nodes as in benchmarks/results/buyukkececi-times-nvidia-h200.csv
+        reads = cls.steps(problem) * (0.17e-12 / problem.components + 0.1e-12) * slow
+        moved = (problem.nodes * 5e-11 + problem.count * 3e-11) * problem.components
+        return cls.preparation(problem), 2e-5 + moved + reads
 
     def segments(self, plan: Plan) -> int:
         return min(plan.components, MOST) * (1 + plan.mesh.ndim)

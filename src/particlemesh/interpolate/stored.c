@@ -23,10 +23,10 @@ DEVICE void add_node(PRIVATE real* sum, GLOBAL const real* weight, GLOBAL const 
 {
     real w[KINDS];
 #if VALUE
-    w[0] = READ_1(weight);
+    w[0] = READ_ONCE(weight);
 #endif
 #if GRADIENT
-    UNROLL for (int b = 0; b < SUPPORT_AXES; b++) w[VALUE + b] = READ_1(slope + b * ENTRIES);
+    UNROLL for (int b = 0; b < SUPPORT_AXES; b++) w[VALUE + b] = READ_ONCE(slope + b * ENTRIES);
 #endif
     UNROLL for (int c = 0; c < CHANNELS; c++)
         UNROLL for (int p = 0; p < PARTS; p += VECTOR) {

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from particlemesh.arrays import Layout, View
 from particlemesh.backends.cpu import PARTICLES_PER_THREAD, available_threads
 from particlemesh.binning import tile_order
-from particlemesh.fused import Group, KernelMethod, field_record, groups, kernel, values_record, vector
+from particlemesh.fused import MOST, Group, KernelMethod, field_record, groups, kernel, values_record, vector
 from particlemesh.interpolate import stored_cpu
-from particlemesh.interpolate.particle import in_cache, read_bytes
 from particlemesh.method import Option, Problem
 
 if TYPE_CHECKING:
@@ -63,9 +62,10 @@ class Stored(KernelMethod):
             each = (1.2e-9 if problem.dtype.itemsize == 4 else 1.7e-9) * problem.components
             prepare = problem.count * 1e-7 + entries * 3e-9
             return prepare / used, 10e-6 + (problem.count * 6e-8 + entries * each) / used
-        size = entries * problem.dtype.itemsize
-        field = read_bytes(problem) / (4.5e12 if in_cache(problem) else 3e12)
-        return 5e-5 + problem.count * 8e-11 + size / 1.5e12, 5e-6 + max(size / 3.5e12, field)
+        slow = 1.0 if problem.dtype.itemsize == 4 else 1.25
+        passes = -(-problem.components // MOST)
+        # H200: a million particles with supports 4 and 6 (benchmarks/results/buyukkececi-times-nvidia-h200.csv)
+        return 5e-5 + entries * 3e-12 * slow, 5e-6 + passes * entries * 2.3e-12 * slow
 
     def __init__(self) -> None:
         super().__init__()

@@ -17,10 +17,10 @@ METHODS = (
     FixedPoint,
     Gather,
     GatherList,
-    LineMesh,
+    SingleMesh,
     GroupMesh,
     HybridMesh,
-    SingleMesh,
+    LineMesh,
     DomainCopies,
     Colouring,
 )

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 # Local memory that every GPU gives a group without being asked twice.
 _MOST_LOCAL = 48 * 1024
-_BANDWIDTH = 3.0e12  # bytes a second, H200
 
 
 class InBlocks(KernelMethod):
@@ -61,23 +60,20 @@ class InBlocks(KernelMethod):
 
     @classmethod
     def steps(cls, problem: Problem) -> float:
-        """Return the predicted additions to nodes or from them, those for dummies included."""
+        """Return the predicted additions to nodes or from them, those for dummies included.
+
+        With fewer than 512 blocks part of a large GPU would be idle, as if there were more to do.
+        """
         blocks = cls.blocks(problem, problem.count)
         mean = problem.count / node_order.cells(problem)
         taken = blocks.places * fullest(mean, blocks.group)
-        return taken * problem.window.support**problem.mesh.ndim * problem.components
-
-    @classmethod
-    def moved(cls, problem: Problem) -> float:
-        """Return the seconds that values and the extended mesh take on their ways before and after."""
-        blocks, reals = cls.blocks(problem, problem.count), problem.components * problem.dtype.itemsize
-        taken = blocks.places * fullest(problem.count / node_order.cells(problem), blocks.group)
-        return (2 * taken + 3 * blocks.nodes) * reals / _BANDWIDTH
+        idle = max(1.0, 512 / math.prod(blocks.blocks))
+        return taken * problem.stencil * problem.components * idle
 
     @classmethod
     def preparation(cls, problem: Problem) -> float:
-        # Sorting, and positions to their places.
-        return 6e-5 + problem.count * 2e-10 + cls.blocks(problem, problem.count).places * 4e-12
+        # Sorting, and positions to their places: H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv).
+        return 3e-5 + problem.count * 2.3e-10 + problem.nodes * 1.7e-11
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,8 +152,10 @@ class DomainCopies(InBlocks):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        rate = 2.5e11 if problem.dtype.itemsize == 4 else 1.0e11  # additions a second: not measured yet
-        return cls.preparation(problem), 2e-5 + cls.moved(problem) + cls.steps(problem) / rate
+        slow = 1.0 if problem.dtype.itemsize == 4 else 1.5
+        # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
+        adds = cls.steps(problem) * (0.15e-12 / problem.components + 0.3e-12) * slow
+        return cls.preparation(problem), 4e-5 + problem.nodes * problem.components * 6.5e-11 * slow + adds
 
     def segments(self, plan: Plan) -> int:
         return min(plan.components, MOST) * plan.mesh.ndim

@@ -38,10 +38,11 @@ class FixedPoint(KernelMethod):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        adds = problem.count * problem.window.support**problem.mesh.ndim * problem.components
-        nodes = math.prod(problem.mesh.field_shape) * problem.components
-        # H200: 64-bit adds; clearing, reading and writing the mesh (benchmarks/results/spread-nvidia-h200.csv)
-        return 1e-5, 2e-5 + adds / 1.0e11 + nodes * 24 / 3e12
+        adds = problem.count * problem.stencil * problem.components
+        sums = 8 * problem.nodes * problem.components
+        # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
+        rate = 2.5e11 if sums < 40e6 else 0.9e11
+        return 1e-5 + problem.count * 2e-11, 1.3e-5 + adds / rate + 3 * sums / 3e12
 
     def __init__(self) -> None:
         super().__init__()

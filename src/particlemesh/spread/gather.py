@@ -44,16 +44,14 @@ class Gather(KernelMethod):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        cells, stencil = node_order.cells(problem), problem.window.support**problem.mesh.ndim
-        nodes, real = math.prod(problem.mesh.field_shape), problem.dtype.itemsize
+        cells, slow = node_order.cells(problem), 1.0 if problem.dtype.itemsize == 4 else 1.3
         placed = cells * -math.expm1(-problem.count / cells)  # of particles that lie anywhere
-        prepare = 3e-5 + problem.count / 2e9 + cells * (8 + problem.mesh.ndim * real) / 2e12
-        values = cells * (4 + problem.components * real) / 2e12
-        gathered = (
-            nodes * stencil * (1 + placed / cells * (1 + 0.5 * problem.components)) / (1e12 if real == 4 else 4e11)
-        )
         _, added = Particle.cost(problem)
-        return prepare, 1e-5 + values + gathered + added * (1 - placed / max(problem.count, 1))
+        overflow = added * (1 - placed / max(problem.count, 1))
+        # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
+        looked = problem.nodes * problem.stencil * 1.45e-12
+        taken = placed * problem.stencil * (3.2e-12 + 0.6e-12 * problem.components)
+        return 7e-6 + cells * 6e-12 + problem.count * 4e-11, 2e-5 + slow * (looked + taken) + overflow
 
     def reserve(self, plan: Plan) -> None:
         self._placement(plan, max(plan.capacity, 1))

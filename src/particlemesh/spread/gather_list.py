@@ -33,14 +33,12 @@ class GatherList(KernelMethod):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        d, support, real = problem.mesh.ndim, problem.window.support, problem.dtype.itemsize
-        nodes = math.prod(problem.mesh.field_shape)
-        prepare = 1e-4 + problem.count * 2e-10 + node_order.cells(problem) * 5e-12
-        brought = problem.count * 4e-11 * problem.components
-        # seeds: starts of runs that every node reads; then what its particles take, at the pace of a warp's fullest
-        walked = nodes * support ** (d - 1) / 2e11
-        taken = problem.count * support**d * (1 + 0.3 * problem.components) / (1.5e11 if real == 4 else 0.7e11)
-        return prepare, 1e-5 + brought + walked + taken
+        slow = 1.0 if problem.dtype.itemsize == 4 else 1.35
+        # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
+        # The starts of runs that every node reads, then what its particles take.
+        walked = problem.nodes * problem.stencil / problem.window.support * 4.6e-12
+        taken = problem.count * problem.stencil * (3.0e-12 + 0.35e-12 * problem.components)
+        return node_order.seconds(problem), 1e-5 + slow * (walked + taken)
 
     def reserve(self, plan: Plan) -> None:
         node_order.reserve(plan)

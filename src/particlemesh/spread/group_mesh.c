@@ -157,22 +157,16 @@ KERNEL group_apply(GLOBAL const count_t* RESTRICT ends, GLOBAL const entry_t* RE
                 weight[4 * s] = four.x, weight[4 * s + 1] = four.y;
                 weight[4 * s + 2] = four.z, weight[4 * s + 3] = four.w;
             }
-            real gives[4 * COMPONENTS]; // all reads before the first atomic; others' entries read particle 0
             UNROLL for (int k = 0; k < 4; k++) {
-                const i64 who = at + k >= begin && at + k < end ? (i64)(own[k] >> SHIFT) : 0;
-                GLOBAL const real* value = values + value_layout.offset + who * value_layout.particle;
+                if (at + k < begin || at + k >= end) continue;
+                const int n = (int)(own[k] & (NODES - 1));
+                GLOBAL const real* value = values + value_layout.offset + (i64)(own[k] >> SHIFT) * value_layout.particle;
                 UNROLL for (int c = 0; c < CHANNELS; c++)
                     UNROLL for (int p = 0; p < PARTS; p++) {
                         GLOBAL const real* v = value + c * value_layout.channel + p * value_layout.part;
-                        gives[k * COMPONENTS + c * PARTS + p] = product(v, weight + k, value_layout.axis);
+                        LOCAL real* sum = sums + (c * NODES + n) * PARTS + p;
+                        ATOMIC_ADD_LOCAL(sum, product(v, weight + k, value_layout.axis));
                     }
-            }
-            UNROLL for (int k = 0; k < 4; k++) {
-                if (at + k < begin || at + k >= end) continue;
-                LOCAL real* sum = sums + (int)(own[k] & (NODES - 1)) * PARTS;
-                UNROLL for (int c = 0; c < CHANNELS; c++)
-                    UNROLL for (int p = 0; p < PARTS; p++)
-                        ATOMIC_ADD_LOCAL(sum + c * NODES * PARTS + p, gives[k * COMPONENTS + c * PARTS + p]);
             }
         }
         TEAM_SYNC(warp);

@@ -12,7 +12,6 @@ from particlemesh.arrays import Layout, View
 from particlemesh.binning.scan import allocate_counts, scan
 from particlemesh.fused import Group, KernelMethod, field_record, groups, kernel, values_record
 from particlemesh.method import Option, Problem
-from particlemesh.stencil import axes_of
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
@@ -21,10 +20,7 @@ _FILE = "spread/group_mesh.c"
 _SINGLE = Group(1, 1, 0)
 _NO_LANES = {"LANES_ALL": 1, "LANES_ROW": 1, "GRADIENT": 0}  # what shared functions ask for; none of them is called
 
-# Bytes of entries a second written while they are collected, and read; adds a second in local memory: of an H200, by
-# its memory's speed and yet to be measured. Entries a second on a core of the processor.
-_COLLECTED, _READ, _ADDED = 8e11, 3e12, 2e11
-_CPU_COLLECTED, _CPU_ADDED = 5e7, 2e8
+_CPU_BUILT, _CPU_ADDED = 4e-8, 6e-9  # seconds of an entry: one thread of a Xeon at 2.5 GHz, busy
 
 _WIDE_COUNT = 2**31  # entries from which on they are counted in 64 bits
 _WIDE_ENTRY = 2**32  # particles times nodes of a group from which on an entry takes 64 bits
@@ -57,14 +53,14 @@ class GroupMesh(KernelMethod):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        entries = problem.count * problem.window.support**problem.mesh.ndim
-        nodes = math.prod(axis.size for axis in axes_of(problem.mesh, problem.window))
-        size, real = 4 + problem.dtype.itemsize, problem.dtype.itemsize
+        entries = problem.count * problem.stencil
         if problem.backend.name == "cpu":
-            return entries / _CPU_COLLECTED, entries * problem.components / _CPU_ADDED
-        build = 5e-5 + entries * size / _COLLECTED
-        added = entries * (size / _READ + problem.components / _ADDED)
-        return build, 1e-5 + added + nodes * problem.components * 2 * real / _READ
+            return entries * _CPU_BUILT, entries * problem.components * _CPU_ADDED
+        slow = 1.0 if problem.dtype.itemsize == 4 else 1.6
+        idle = max(1.0, 4096 * cls.option(problem, "group_size") / problem.nodes)  # groups too few for all of a GPU
+        # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
+        added = entries * (1.2e-12 + 2.2e-12 * problem.components) * slow * idle
+        return 7e-5 + entries * 2.3e-11, 8e-6 + added + problem.nodes * 5e-12
 
     def __init__(self) -> None:
         super().__init__()

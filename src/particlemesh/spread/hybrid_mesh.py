@@ -28,10 +28,7 @@ INTERVAL = 512  # entries of the list that a warp takes at a time
 _MOST_WARPS = 2**14  # that are launched for the list, whose length the host does not know
 _WIDE_COUNT = 2**31  # entries from which on they are counted in 64 bits
 
-# Bytes of entries a second written while they are built, and read, on an H200: by its memory's speed and yet to be
-# measured. Entries a second on a core of the processor.
-_BUILT, _READ = 8e11, 2.5e12
-_CPU_BUILT, _CPU_ADDED = 5e7, 2e8
+_CPU_BUILT, _CPU_ADDED = 3e-8, 4.5e-9  # seconds of an entry: one thread of a Xeon at 2.5 GHz, busy
 
 
 class _Matrix(NamedTuple):
@@ -88,13 +85,14 @@ class HybridMesh(KernelMethod):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        axes, real = axes_of(problem.mesh, problem.window), problem.dtype.itemsize
-        nodes, entries = math.prod(a.size for a in axes), problem.count * math.prod(a.support for a in axes)
+        entries = problem.count * problem.stencil
         if problem.backend.name == "cpu":
-            return entries / _CPU_BUILT, entries * problem.components / _CPU_ADDED
-        size = entries * (4 + real) + nodes * 12
-        field = nodes * problem.components * 2 * real
-        return 3e-4 + size / _BUILT, 3e-5 + (size * (1 + 0.5 * (problem.components - 1)) + field) / _READ
+            return entries * _CPU_BUILT, entries * problem.components * _CPU_ADDED
+        slow = 1.0 if problem.dtype.itemsize == 4 else 1.4
+        longer = 2.5 if entries > 2047 * problem.nodes else 1.0  # than the widest rectangle
+        # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
+        multiply = entries * (1.9e-12 + 0.35e-12 * problem.components) * slow * longer
+        return 1e-4 + entries * 4.5e-11 + problem.nodes * 1.5e-10, 3e-5 + multiply + problem.nodes * 6e-12
 
     def __init__(self) -> None:
         super().__init__()

@@ -66,7 +66,11 @@ class LineMesh(KernelMethod):
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
         entries, cells = _sizes(problem, problem.count)
-        return 1e-4 + entries * 2e-11 + cells * 1e-10, 1e-5 + entries * 6e-12 * problem.components
+        lines, slow = problem.stencil / problem.window.support, 1.0 if problem.dtype.itemsize == 4 else 1.6
+        # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
+        build = 4e-5 + cells * lines * 4.6e-12 + entries * 2.5e-11
+        multiply = 5e-6 + slow * (cells * 2e-11 + entries * (3.2e-12 + 1.2e-12 * problem.components))
+        return node_order.seconds(problem) + build, multiply
 
     def reserve(self, plan: Plan) -> None:
         node_order.reserve(plan)

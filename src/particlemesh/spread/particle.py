@@ -37,10 +37,12 @@ class Particle(KernelMethod):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        adds = problem.count * problem.window.support**problem.mesh.ndim * problem.components
-        # H200, sectors of L2 updated by reductions (benchmarks/results/spread-nvidia-h200.csv)
-        rate = 3.5e11 if problem.dtype.itemsize == 4 else 1.0e11
-        return 0.0, 5e-6 + adds / rate
+        adds = problem.count * problem.stencil * problem.components
+        # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
+        # Complex numbers are added as pairs.
+        rate = 2.4e11 if problem.dtype.itemsize == 8 else 5.2e11 if problem.components == 2 else 3.3e11
+        cleared = problem.nodes * problem.components * problem.dtype.itemsize / 4e12
+        return 0.0, 4e-6 + cleared + adds / (rate if problem.fits_cache else 0.45 * rate)
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         return launches(plan, kind, field, values[0])

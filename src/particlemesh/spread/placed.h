@@ -9,6 +9,17 @@
 #define QUANTITIES (COMPONENTS * WEIGHTS)
 #define STEP (QUANTITIES > 2 ? (QUANTITIES + 3) / 4 * 4 : QUANTITIES)
 
+// What particle i brings, from where the caller has it.
+DEVICE void quantities_of(PRIVATE real* q, GLOBAL const real* values, i64 i, PRIVATE const Values* layout)
+{
+    GLOBAL const real* own = values + layout->offset + i * layout->particle;
+    UNROLL for (int c = 0; c < CHANNELS; c++)
+        UNROLL for (int p = 0; p < PARTS; p++)
+            UNROLL for (int b = 0; b < WEIGHTS; b++)
+                q[(c * PARTS + p) * WEIGHTS + b] = own[c * layout->channel + p * layout->part + b * layout->axis];
+}
+
+// What the particle at place t brings.
 DEVICE void placed_at(PRIVATE real* q, GLOBAL const real* placed, u32 t)
 {
     GLOBAL const real* own = placed + (i64)t * STEP;

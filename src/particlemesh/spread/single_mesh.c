@@ -1,63 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The spreading operator, stored by rows (CSR), times values: a few neighbouring lanes have a row, and nobody else
-// writes to its node. There are no atomics.
-//
-// A particle brings QUANTITIES reals, with SLOPES its vectors: component by component, an axis after the other.
+// The spreading operator, stored by rows (CSR), times values. Who has a row alone writes to its node: no atomics.
 
 #include "spread/linear.h"
+#include "spread/placed.h"
 
 #if COUNT_IS_64
 typedef u64 count_t;
+#define SHUFFLE_COUNT WARP_SHUFFLE_U64
 #else
 typedef u32 count_t;
+#define SHUFFLE_COUNT WARP_SHUFFLE_U32
 #endif
 
-#define COMPONENTS (CHANNELS * PARTS)
-#define WEIGHTS (SLOPES ? SLOPES : 1)
-#define QUANTITIES (COMPONENTS * WEIGHTS)
-#define STEP (QUANTITIES > 2 ? (QUANTITIES + 3) / 4 * 4 : QUANTITIES) // reals from a particle to the next in node order
+// PLACED: columns are places in node order and values lie in that order; else they are the caller's.
 
-DEVICE void quantities_of(PRIVATE real* q, GLOBAL const real* values, i64 i, PRIVATE const Values* layout)
-{
-    UNROLL for (int c = 0; c < CHANNELS; c++)
-        UNROLL for (int p = 0; p < PARTS; p++)
-            UNROLL for (int b = 0; b < WEIGHTS; b++)
-                q[(c * PARTS + p) * WEIGHTS + b] =
-                    values[layout->offset + i * layout->particle + c * layout->channel + p * layout->part
-                           + b * layout->axis];
-}
+#ifndef CHUNK
 
-// Values side by side in node order: those that meet at a node are then neighbours in memory.
-KERNEL single_values(GLOBAL const int* RESTRICT order, GLOBAL const real* RESTRICT values,
-                     GLOBAL real* RESTRICT placed, const i64 count, const Values layout)
-{
-    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count; k += GROUP_COUNT * GROUP_SIZE) {
-        real q[STEP];
-        UNROLL for (int j = QUANTITIES; j < STEP; j++) q[j] = 0;
-        quantities_of(q, values, order[k], &layout);
-        UNROLL for (int j = 0; j < STEP; j++) placed[k * STEP + j] = q[j];
-    }
-}
-
-DEVICE void placed_at(PRIVATE real* q, GLOBAL const real* values, u32 t)
-{
-    GLOBAL const real* own = values + (i64)t * STEP;
-#if STEP == 1
-    q[0] = READ_1(own);
-#elif STEP == 2
-    const real2 v = READ_2(own);
-    q[0] = v.x, q[1] = v.y;
-#else
-    UNROLL for (int j = 0; j < STEP; j += 4) {
-        const real4 v = READ_4(own + j);
-        q[j] = v.x, q[j + 1] = v.y, q[j + 2] = v.z, q[j + 3] = v.w;
-    }
-#endif
-}
-
-// IN_FLIGHT entries are read by a lane at once: with too few of them memory waits for the lanes.
-// PLACED: columns are places in node order and values lie in that order; else they are the caller's. A row has
-// 2^bits lanes; REDUCE_LOCAL adds their sums through local memory instead of by shuffles.
+// A warp takes 32 neighbouring rows and asks for their starts at once; 2^bits lanes have a row, so that there are as
+// many steps, and in the end each lane has the sum of one row to write. IN_FLIGHT entries are read by a lane at once:
+// with too few of them memory waits for the lanes. REDUCE_LOCAL adds up through local memory instead of by shuffles.
 KERNEL single_apply(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* RESTRICT column,
                     GLOBAL const real* RESTRICT weight, GLOBAL const real* RESTRICT values, GLOBAL real* RESTRICT field,
                     const i64 nodes, const i64 bits, const i64 plane, const Values value_layout, const Field layout)
@@ -65,58 +26,134 @@ KERNEL single_apply(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* REST
     WARP(warp);
 #if REDUCE_LOCAL
     LOCAL_ARRAY(real, partial, COMPONENTS * GROUP_SIZE);
+    LOCAL real* of_warp = partial + (LOCAL_ID - LANE);
 #endif
-    const int lanes = 1 << (int)bits, lane = LANE & (lanes - 1);
-    const i64 stop = ((nodes << bits) + WARP_SIZE - 1) / WARP_SIZE * WARP_SIZE;
-    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < stop; k += GROUP_COUNT * GROUP_SIZE) {
-        const i64 row = k >> bits;
-        const i64 begin = row < nodes ? (i64)start[row] : 0;
-        const count_t length = row < nodes ? (count_t)(start[row + 1] - (count_t)begin) : 0;
+    const int lanes = 1 << (int)bits, lane = LANE & (lanes - 1), rows = WARP_SIZE >> (int)bits;
+    for (i64 base = GROUP_ID * GROUP_SIZE + LOCAL_ID - LANE; base < nodes; base += GROUP_COUNT * GROUP_SIZE) {
+        const i64 own = base + LANE;
+        const count_t own_begin = own < nodes ? start[own] : 0, own_end = own < nodes ? start[own + 1] : 0;
+        real total[COMPONENTS];
+        UNROLL for (int c = 0; c < COMPONENTS; c++) total[c] = 0;
+        for (int step = 0; step < lanes; step++) {
+            const int row = step * rows + (LANE >> (int)bits);
+            const count_t begin = SHUFFLE_COUNT(warp, own_begin, row), end = SHUFFLE_COUNT(warp, own_end, row);
+            const count_t length = end - begin;
+            GLOBAL const u32* RESTRICT who = column + begin;
+            GLOBAL const real* RESTRICT of_row = weight + begin;
+            real sum[COMPONENTS];
+            UNROLL for (int c = 0; c < COMPONENTS; c++) sum[c] = 0;
+            for (count_t first = lane; first < length; first += IN_FLIGHT * lanes) {
+                u32 whose[IN_FLIGHT];
+                real w[IN_FLIGHT][WEIGHTS], q[IN_FLIGHT][STEP];
+                UNROLL for (int n = 0; n < IN_FLIGHT; n++) { // past the end the last entry is read again: no branches
+                    const count_t e = first + n * lanes < length ? first + n * lanes : length - 1;
+                    whose[n] = READ_ONCE_U32(who + e);
+                    UNROLL for (int b = 0; b < WEIGHTS; b++) w[n][b] = READ_ONCE(of_row + b * plane + (i64)e);
+                }
+                UNROLL for (int n = 0; n < IN_FLIGHT; n++) {
+#if PLACED
+                    placed_at(q[n], values, whose[n]);
+#else
+                    quantities_of(q[n], values, whose[n], &value_layout);
+#endif
+                }
+                UNROLL for (int n = 0; n < IN_FLIGHT; n++) // not with weights of zero: values need not be finite
+                    UNROLL for (int c = 0; c < COMPONENTS; c++) {
+                        real more = sum[c];
+                        UNROLL for (int b = 0; b < WEIGHTS; b++) more += w[n][b] * q[n][c * WEIGHTS + b];
+                        sum[c] = first + n * lanes < length ? more : sum[c];
+                    }
+            }
+            const int from = (LANE & (rows - 1)) << (int)bits; // who has the sum of this lane's row, in its own step
+            const int mine = LANE >> (5 - (int)bits) == step;
+#if REDUCE_LOCAL
+            WARP_SYNC(warp); // until sums of the step before are read
+            UNROLL for (int c = 0; c < COMPONENTS; c++) of_warp[c * GROUP_SIZE + LANE] = sum[c];
+            for (int gap = lanes / 2; gap > 0; gap /= 2) {
+                WARP_SYNC(warp);
+                if (lane < gap)
+                    UNROLL for (int c = 0; c < COMPONENTS; c++) {
+                        sum[c] += of_warp[c * GROUP_SIZE + LANE + gap];
+                        of_warp[c * GROUP_SIZE + LANE] = sum[c];
+                    }
+            }
+            WARP_SYNC(warp);
+            UNROLL for (int c = 0; c < COMPONENTS; c++) total[c] = mine ? of_warp[c * GROUP_SIZE + from] : total[c];
+#else
+            UNROLL for (int c = 0; c < COMPONENTS; c++) {
+                for (int gap = lanes / 2; gap > 0; gap /= 2) sum[c] += WARP_SHUFFLE(warp, sum[c], LANE ^ gap);
+                const real other = WARP_SHUFFLE(warp, sum[c], from);
+                total[c] = mine ? other : total[c];
+            }
+#endif
+        }
+        if (own < nodes) {
+            GLOBAL real* target = field + offset_of(own, &layout);
+            UNROLL for (int c = 0; c < CHANNELS; c++)
+                UNROLL for (int p = 0; p < PARTS; p++) target[c * layout.channel + p] += total[c * PARTS + p];
+        }
+    }
+}
+
+#else
+
+// The entries of neighbouring rows are one stretch of memory: a group multiplies CHUNK of them after another, as they
+// come, into local memory, where 2^bits lanes a row add up.
+KERNEL single_stream(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* RESTRICT column,
+                     GLOBAL const real* RESTRICT weight, GLOBAL const real* RESTRICT values,
+                     GLOBAL real* RESTRICT field, const i64 nodes, const i64 bits, const i64 plane,
+                     const Values value_layout, const Field layout)
+{
+    WARP(warp);
+    LOCAL_ARRAY(real, product, COMPONENTS * CHUNK);
+    const int lanes = 1 << (int)bits, lane = LOCAL_ID & (lanes - 1), rows = GROUP_SIZE >> (int)bits;
+    for (i64 base = GROUP_ID * rows; base < nodes; base += GROUP_COUNT * rows) {
+        const i64 last = base + rows < nodes ? base + rows : nodes, own = base + (LOCAL_ID >> (int)bits);
+        const count_t begin = start[base], end = start[last];
+        const count_t own_begin = own < last ? start[own] : end, own_end = own < last ? start[own + 1] : end;
         real sum[COMPONENTS];
         UNROLL for (int c = 0; c < COMPONENTS; c++) sum[c] = 0;
-        GLOBAL const u32* RESTRICT who = column + begin;
-        GLOBAL const real* RESTRICT of_row = weight + begin;
-        for (count_t first = lane; first < length; first += IN_FLIGHT * lanes) {
-            u32 whose[IN_FLIGHT];
-            real w[IN_FLIGHT][WEIGHTS], q[IN_FLIGHT][STEP];
-            UNROLL for (int n = 0; n < IN_FLIGHT; n++) { // past the end the last entry is read again: no branches
-                const count_t e = first + n * lanes < length ? first + n * lanes : length - 1;
-                whose[n] = who[e];
-                UNROLL for (int b = 0; b < WEIGHTS; b++) w[n][b] = of_row[b * plane + (i64)e];
-            }
-            UNROLL for (int n = 0; n < IN_FLIGHT; n++) {
+        for (count_t at = begin; at < end; at += CHUNK) {
+            const int count = end - at < CHUNK ? (int)(end - at) : CHUNK;
+            GLOBAL const u32* RESTRICT who = column + at;
+            GLOBAL const real* RESTRICT of_chunk = weight + at;
+            for (int first = LOCAL_ID; first < count; first += IN_FLIGHT * GROUP_SIZE) {
+                u32 whose[IN_FLIGHT];
+                real w[IN_FLIGHT][WEIGHTS], q[IN_FLIGHT][STEP];
+                UNROLL for (int n = 0; n < IN_FLIGHT; n++) { // past the end the last entry is read again: no branches
+                    const int e = first + n * GROUP_SIZE < count ? first + n * GROUP_SIZE : count - 1;
+                    whose[n] = READ_ONCE_U32(who + e);
+                    UNROLL for (int b = 0; b < WEIGHTS; b++) w[n][b] = READ_ONCE(of_chunk + b * plane + (i64)e);
+                }
+                UNROLL for (int n = 0; n < IN_FLIGHT; n++) {
 #if PLACED
-                placed_at(q[n], values, whose[n]);
+                    placed_at(q[n], values, whose[n]);
 #else
-                quantities_of(q[n], values, whose[n], &value_layout);
+                    quantities_of(q[n], values, whose[n], &value_layout);
 #endif
+                }
+                UNROLL for (int n = 0; n < IN_FLIGHT; n++)
+                    UNROLL for (int c = 0; c < COMPONENTS; c++) {
+                        real more = 0;
+                        UNROLL for (int b = 0; b < WEIGHTS; b++) more += w[n][b] * q[n][c * WEIGHTS + b];
+                        if (first + n * GROUP_SIZE < count) product[c * CHUNK + first + n * GROUP_SIZE] = more;
+                    }
             }
-            UNROLL for (int n = 0; n < IN_FLIGHT; n++) // not with weights of zero: values need not be finite
-                UNROLL for (int c = 0; c < COMPONENTS; c++) {
-                    real more = sum[c];
-                    UNROLL for (int b = 0; b < WEIGHTS; b++) more += w[n][b] * q[n][c * WEIGHTS + b];
-                    sum[c] = first + n * lanes < length ? more : sum[c];
-                }
+            BARRIER();
+            const int from = own_begin > at ? (int)(own_begin - at < CHUNK ? own_begin - at : CHUNK) : 0;
+            const int to = own_end > at ? (int)(own_end - at < CHUNK ? own_end - at : CHUNK) : 0;
+            for (int e = from + lane; e < to; e += lanes)
+                UNROLL for (int c = 0; c < COMPONENTS; c++) sum[c] += product[c * CHUNK + e];
+            BARRIER();
         }
-#if REDUCE_LOCAL
-        UNROLL for (int c = 0; c < COMPONENTS; c++) partial[c * GROUP_SIZE + LOCAL_ID] = sum[c];
-        for (int step = lanes / 2; step > 0; step /= 2) {
-            WARP_SYNC(warp);
-            if (lane < step)
-                UNROLL for (int c = 0; c < COMPONENTS; c++) {
-                    sum[c] += partial[c * GROUP_SIZE + LOCAL_ID + step];
-                    partial[c * GROUP_SIZE + LOCAL_ID] = sum[c];
-                }
-        }
-        WARP_SYNC(warp); // before the next rows' sums
-#else
-        for (int step = lanes / 2; step > 0; step /= 2)
-            UNROLL for (int c = 0; c < COMPONENTS; c++) sum[c] += WARP_SHUFFLE(warp, sum[c], LANE ^ step);
-#endif
-        if (lane == 0 && row < nodes) {
-            GLOBAL real* target = field + offset_of(row, &layout);
+        UNROLL for (int c = 0; c < COMPONENTS; c++)
+            for (int gap = lanes / 2; gap > 0; gap /= 2) sum[c] += WARP_SHUFFLE(warp, sum[c], LANE ^ gap);
+        if (lane == 0 && own < last) {
+            GLOBAL real* target = field + offset_of(own, &layout);
             UNROLL for (int c = 0; c < CHANNELS; c++)
                 UNROLL for (int p = 0; p < PARTS; p++) target[c * layout.channel + p] += sum[c * PARTS + p];
         }
     }
 }
+
+#endif

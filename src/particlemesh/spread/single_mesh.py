@@ -19,18 +19,17 @@ if TYPE_CHECKING:
     from particlemesh.backends.base import Kernel
     from particlemesh.plan import Plan
 
-_APPLY, _BUILD = "spread/single_mesh.c", "spread/single_mesh_build.c"
+_APPLY, _BUILD, _PLACE = "spread/single_mesh.c", "spread/single_mesh_build.c", "spread/placed.c"
 _SINGLE = Group(1, 1, 0)
 _NO_LANES = {"LANES_ALL": 1, "LANES_ROW": 1, "GRADIENT": 0}  # shared functions ask for them; none of those is called
 
 _NARROW = 2**32 - 2**8  # entries that 32 bits count; loops step past the last one
 _STAGED = 28 * 1024  # bytes of entries that a group puts in order before they are written: seven groups fit an H200
+_CHUNK_BYTES = 8 * 1024  # of products that a group has in local memory; with 16 KB H200's caches are too small
+_FEW_NODES = 2**19  # fewer would not keep a large GPU's warps busy, 32 rows each
 _MOST_LANES = 16  # of a row by the paper's rule: with 32 there is one step more to add up, and no better balance
 
-# Bytes of the matrix a second, built and applied, and rows a second: of an H200 by its memory's speed, and of a
-# processor's core; yet to be measured.
-_BUILT, _COLLECTED, _READ, _ROWS = 1.0e12, 2.0e11, 3.2e12, 2.0e10
-_CPU_BUILT, _CPU_READ = 5e8, 4e9
+_CPU_BUILT, _CPU_READ = 2.8e-8, 3e-9  # seconds of an entry: one thread of a Xeon at 2.5 GHz, busy
 
 
 @dataclass
@@ -65,13 +64,12 @@ def lanes_of_row(entries: int, nodes: int) -> int:
     return lanes
 
 
-def entries_in_flight(entries: int, nodes: int, lanes: int, quantities: int) -> int:
-    """Return how many entries a lane reads before it adds them up: its share of a row, if registers hold it.
-
-    H200: of 2, 4 and 8 the fastest for rows of 10, 30 and 100 entries.
-    """
-    share = entries / max(1, nodes * lanes)
-    return 2 if share <= 2.5 else 4 if share <= 5 or quantities > 2 else 8
+def lanes_of_stream(entries: int, nodes: int, chunk: int, group: int) -> int:
+    """Return how many lanes add up a row, where a group takes as many rows as a chunk holds of mean length."""
+    lanes = 1
+    while lanes < min(32, group) and (group // lanes) * entries > chunk * nodes:
+        lanes *= 2
+    return lanes
 
 
 def rows_of_group(entries: int, nodes: int, rows: int, bytes_of_entry: int) -> int:
@@ -99,11 +97,12 @@ class SingleMesh(KernelMethod):
             "sorted", ("sorted", "paper"), "on GPUs, how the matrix is built: from particles sorted by node, "
             "or as in the paper, with atomics and in no order"
         ),
-        "threads_per_row": Option(
-            None, (1, 2, 4, 8, 16, 32), "on GPUs, threads that share a node; by default of the mean length of a row"
-        ),
         "reduction": Option(
-            "shuffle", ("shuffle", "local"), "on GPUs, how these threads add up: through registers or local memory"
+            None, ("stream", "shuffle", "local"), "on GPUs, how rows are added up: a group multiplies the entries of "
+            "its rows as they come, or threads share a row, as in the paper, through registers or local memory"
+        ),
+        "threads_per_row": Option(
+            None, (1, 2, 4, 8, 16, 32), "on GPUs, threads that add up a row; by default of the mean length of a row"
         ),
     }  # fmt: skip
 
@@ -132,14 +131,16 @@ class SingleMesh(KernelMethod):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        real = problem.dtype.itemsize
-        size = _entries(problem) * (4 + real)
-        passes = -(-problem.components // MOST)
+        entries = problem.count * problem.stencil
         if problem.backend.name == "cpu":
-            return size / _CPU_BUILT, size * problem.components / _CPU_READ
-        rate = _COLLECTED if cls.option(problem, "construction") == "paper" else _BUILT
-        rows = _nodes(problem) / _ROWS
-        return 1e-4 + rows + size / rate, passes * (1e-5 + rows + size / _READ)
+            return entries * _CPU_BUILT, entries * problem.components * _CPU_READ
+        slow = 1.0 if problem.dtype.itemsize == 4 else 1.6
+        # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
+        multiply = entries * (1.6e-12 + 0.6e-12 * problem.components) * slow
+        build = problem.nodes * 4.6e-10 + entries * 8e-12 * slow
+        if cls.option(problem, "construction") == "paper":
+            build = problem.nodes * 1e-11 + entries * 1.4e-10
+        return 1e-4 + build, 1e-5 + multiply + problem.nodes * 1e-11
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,23 +152,14 @@ class SingleMesh(KernelMethod):
 
     def reserve(self, plan: Plan) -> None:
         if plan.backend.name == "cpu":
-            self._reserve_host(plan)
+            from particlemesh.spread import matrix_entries
+
+            matrix_entries.reserve(plan, "matrix.rows", plan.capacity * plan.window.support**plan.mesh.ndim)
             return
         self._room(plan, plan.capacity)
         if self._sorted(plan):
             node_order.reserve(plan)
             self._brought(plan, plan.capacity, min(plan.components, MOST))
-
-    @staticmethod
-    def _reserve_host(plan: Plan) -> None:
-        """Allocate what ``matrix_cpu.by_rows`` takes, by its names."""
-        from particlemesh.binning.cpu import index_type
-
-        entries = plan.capacity * plan.window.support**plan.mesh.ndim
-        plan.scratch("matrix.rows.column", (entries,), np.dtype(index_type(plan.capacity)))
-        plan.scratch("matrix.rows.node", (0,), np.dtype(np.uint16))
-        plan.scratch("matrix.rows.weight", (entries,), plan.dtype)
-        plan.scratch("matrix.values", (plan.capacity * plan.components,), plan.dtype)
 
     def prepare(self, plan: Plan) -> None:
         """Build the matrix; the slopes of the gradient's adjoint come when they are first wanted."""
@@ -251,21 +243,40 @@ class SingleMesh(KernelMethod):
             self._fill(plan, counts, matrix.slopes, slopes=True)
         return matrix.slopes
 
+    def _ways(self, plan: Plan, chunk: int, quantities: int) -> tuple[str, int, dict[str, int]]:
+        """Return how rows are added up, by how many lanes each, and what the kernel must know of it.
+
+        The defaults were the fastest on an H200: streams for rows of up to 64 entries, and on meshes too small for a
+        warp to have 32 rows; else a warp a row. In flight are 8 entries in streams, else 2 where a lane has hardly
+        more, and 4 where rows are long or registers are to be spared.
+        """
+        entries, nodes = _entries(plan), _nodes(plan)
+        reduction, lanes = (self.option(plan, name) for name in ("reduction", "threads_per_row"))
+        if reduction is None:
+            short = entries < 64 * nodes or nodes < _FEW_NODES
+            reduction, lanes = ("stream", lanes) if short else ("shuffle", lanes or 32)
+        if reduction == "stream":
+            lanes = lanes or lanes_of_stream(entries, nodes, chunk, plan.backend.group_size)
+            return reduction, lanes, {"CHUNK": chunk, "IN_FLIGHT": 8 if quantities <= 2 else 4}
+        lanes = lanes or lanes_of_row(entries, nodes)
+        flight = 2 if entries <= 2.5 * lanes * nodes else 4
+        return reduction, lanes, {"REDUCE_LOCAL": int(reduction == "local"), "IN_FLIGHT": flight}
+
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         slopes = plan.mesh.ndim if kind & 1 else 0
-        known = {
-            **_NO_LANES, "COUNT_IS_64": kind >> 1, "SLOPES": slopes, "PLACED": int(self._sorted(plan)),
-            "REDUCE_LOCAL": int(self.option(plan, "reduction") == "local"),
-        }  # fmt: skip
-        entries, nodes = _entries(plan), _nodes(plan)
-        lanes = self.option(plan, "threads_per_row") or lanes_of_row(entries, nodes)
+        known = {**_NO_LANES, "SLOPES": slopes}
         built = []
         for group in groups(field):
-            quantities = group.parts * group.channels * max(1, slopes)
-            known["IN_FLIGHT"] = entries_in_flight(entries, nodes, lanes, quantities)
-            run, place = (kernel(plan, _APPLY, name, group, 1, **known) for name in ("single_apply", "single_values"))
+            reals = group.parts * group.channels
+            quantities, chunk = reals * max(1, slopes), _CHUNK_BYTES // (reals * plan.dtype.itemsize)
+            reduction, lanes, way = self._ways(plan, chunk, quantities)
+            facts = {**known, **way, "COUNT_IS_64": kind >> 1, "PLACED": int(self._sorted(plan))}
+            name = "single_stream" if reduction == "stream" else "single_apply"
+            rows = plan.backend.group_size // (lanes if reduction == "stream" else 1)
             built.append((
-                quantities, run, place, values_record(group, values[0]), field_record(group, field, plan.axes)
+                quantities, -(-_nodes(plan) // rows) * plan.backend.group_size, lanes.bit_length() - 1,
+                kernel(plan, _APPLY, name, group, 1, **facts), kernel(plan, _PLACE, "place_values", group, 1, **known),
+                values_record(group, values[0]), field_record(group, field, plan.axes),
             ))  # fmt: skip
         return built
 
@@ -276,15 +287,14 @@ class SingleMesh(KernelMethod):
         matrix, nodes = self._matrix, _nodes(plan)
         assert matrix is not None
         weight = self._slopes(plan) if gradient else matrix.weight
-        lanes = self.option(plan, "threads_per_row") or lanes_of_row(matrix.entries, nodes)
         kind = int(gradient) + 2 * self._wide(plan)
-        for quantities, run, place, value_layout, layout in self.launches(plan, kind, field, values):
+        for quantities, items, bits, run, place, value_layout, layout in self.launches(plan, kind, field, values):
             brought = values.array
             if self._sorted(plan):
                 brought = self._brought(plan, plan.count, quantities)
                 order = node_order.node_order(plan).order
                 place(plan.count, order, values.array, brought, plan.count, value_layout)
             run(
-                nodes * lanes, matrix.start, matrix.column, weight, brought, field.array, nodes,
-                lanes.bit_length() - 1, matrix.entries, value_layout, layout,
+                items, matrix.start, matrix.column, weight, brought, field.array, nodes, bits, matrix.entries,
+                value_layout, layout,
             )  # fmt: skip
