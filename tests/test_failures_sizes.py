@@ -20,7 +20,7 @@ class Elsewhere:
     """A backend that is only asked what it has."""
 
     def __init__(self, name, free=2**40):
-        self.name, self._free = name, free
+        self.name, self._free, self.group_size = name, free, 128
 
     def free_bytes(self):
         return self._free
@@ -86,7 +86,7 @@ def test_row_13_a_field_past_two_to_the_31_bytes_of_strides(backend):
 
 def test_row_14_no_library_primitive_that_is_wrong_above_two_to_the_31():
     banned = re.compile(r"\b(cupy|cp|_cupy\(\))\.(cumsum|cumprod|take|searchsorted|histogram|bincount|unique)\b")
-    method = re.compile(r"\.(cumsum|cumprod)\(")
+    method = re.compile(r"(?<!\bnp)\.(cumsum|cumprod)\(")
     for path in SOURCE.rglob("*.py"):
         text = path.read_text()
         assert not banned.search(text), path
@@ -195,8 +195,8 @@ def test_row_24_types_that_are_not_real_are_refused_in_words(dtype):
 
 def test_row_24_unknown_combinations_raise(backend):
     mesh = pm.Mesh(4, 1.0)
-    with pytest.raises(ValueError, match="method is 'gather'; choose 'auto' or one of particle"):
-        pm.Plan(mesh, "cic", method="gather")
+    with pytest.raises(ValueError, match="method is 'spam'; choose 'auto' or one of particle"):
+        pm.Plan(mesh, "cic", method="spam")
     with pytest.raises(ValueError, match="interpolation is 'colours'; choose 'auto' or one of"):
         pm.Plan(mesh, "cic", interpolation="colours")
     with pytest.raises(ValueError, match="backend 'hip' is unknown; choose one of cpu, cuda, opencl"):

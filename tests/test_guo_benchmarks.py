@@ -53,7 +53,9 @@ def test_a_figure_gives_rows(backend, figure, capsys):
     kinds = dict.fromkeys((job.method, job.chosen, job.variant, job.prepare) for job in jobs)
     assert len(jobs) == len(kinds) * len(dict.fromkeys(job.case for job in jobs))
     job = replace(jobs[0], case=TINY)
-    (row,) = figure.rows(here, job) if hasattr(figure, "rows") else here.rows(figure.FIGURE, job)
+    rows = figure.rows(here, job) if hasattr(figure, "rows") else here.rows(figure.FIGURE, job)
+    row = rows[0]
+    assert len(rows) == 1 or figure.FIGURE == "cusparse"
     assert row.keys() >= COLUMNS
     assert (row["figure"], row["N"], row["K"], row["p"], row["note"]) == (figure.FIGURE, 60, 8, 2, "")
     assert not math.isnan(row["apply_s"])

@@ -137,8 +137,8 @@ class Configuration:
     def reserve(self, count: int) -> None:
         """Allocate for up to ``count`` particles, so that later calls allocate nothing.
 
-        What :meth:`Plan.spread_gradient` takes beyond :meth:`Plan.spread` comes at its first call: before a capture,
-        make one such call.
+        Methods that store weights have memory for their slopes only once these are wanted: before a capture, call
+        :meth:`Plan.spread_gradient`, or :meth:`Plan.gradient`, once if they are in it.
 
         The plan must know where it runs and in which type: name ``backend`` and ``dtype``, or set
         positions once before.

@@ -33,7 +33,8 @@ typedef uint u32;
 #define GROUP_COUNT ((i64)get_num_groups(0))
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 
-#define WITH_LOCAL_POOL , __local char* pool_
+// Not char*: NVIDIA's compiler then puts the pool where numbers may not lie.
+#define WITH_LOCAL_POOL , __local ulong2* pool_
 #define LOCAL_POOL(type, name) __local type* name = (__local type*)pool_
 
 #if REAL_IS_DOUBLE
