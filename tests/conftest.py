@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which backends a run tests, and how its tests are shared out among workers."""
 
+import os
 import zlib
 
 import hypothesis
@@ -23,6 +24,7 @@ def pytest_addoption(parser):
         "--backend", action="append", choices=(*backends.NAMES, "all"),
         help="backends to test, by default those that work here; one that does not is skipped with its reason",
     )  # fmt: skip
+    parser.addoption("--optimised", action="store_true", help="let PoCL optimise kernels as it does for users")
     parser.addoption("--many-processes", type=int, default=4, help="processes that start with cold caches at once")
 
 
@@ -30,6 +32,10 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "backends(*names): the backends that a test with `backend` is for")
     config.addinivalue_line("markers", "direction(name): the methods that a test with `law` is for")
     config.addinivalue_line("markers", "opencl: uses OpenCL without the `backend` fixture")
+    # Compiling is most of what tests do, and PoCL does it twice as fast without optimising.
+    if reason("opencl") is None and not config.getoption("--optimised"):
+        if "Portable" in getattr(backends.current("opencl"), "platform", ""):
+            os.environ.setdefault("PYOPENCL_BUILD_OPTIONS", "-cl-opt-disable")
 
 
 def reason(name):
