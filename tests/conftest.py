@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which backends a run tests, and how its tests are shared out among workers."""
 
-import os
 import zlib
 
 import hypothesis
@@ -33,9 +32,9 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "direction(name): the methods that a test with `law` is for")
     config.addinivalue_line("markers", "opencl: uses OpenCL without the `backend` fixture")
     # Compiling is most of what tests do, and PoCL does it twice as fast without optimising.
-    if reason("opencl") is None and not config.getoption("--optimised"):
-        if "Portable" in getattr(backends.current("opencl"), "platform", ""):
-            os.environ.setdefault("PYOPENCL_BUILD_OPTIONS", "-cl-opt-disable")
+    slow = reason("opencl") is None and "Portable" in getattr(backends.current("opencl"), "platform", "")
+    if slow and not config.getoption("--optimised"):
+        backends.module("opencl").OPTIONS.append("-cl-opt-disable")
 
 
 def reason(name):

@@ -27,6 +27,9 @@ def _cl() -> Any:
     return pyopencl
 
 
+OPTIONS = ["-cl-std=CL1.2"]  # of the compiler
+
+
 class OpenClKernel:
     """A compiled kernel with arguments of its own: kernel objects are not shared between plans."""
 
@@ -162,7 +165,7 @@ class OpenClBackend:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", cl.CompilerWarning)
                 try:
-                    program = cl.Program(self.context, code).build(options=["-cl-std=CL1.2"])
+                    program = cl.Program(self.context, code).build(options=OPTIONS)
                 except cl.RuntimeError as error:
                     raise CompilationError(f"{file} for {self.device}", str(error), code) from error
             self._programs[key] = program
