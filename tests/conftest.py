@@ -32,7 +32,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "direction(name): the methods that a test with `law` is for")
     config.addinivalue_line("markers", "opencl: uses OpenCL without the `backend` fixture")
     # Compiling is most of what tests do, and PoCL does it twice as fast without optimising.
-    slow = reason("opencl") is None and "Portable" in getattr(backends.current("opencl"), "platform", "")
+    slow = reason("opencl") is None and "PoCL" in getattr(backends.current("opencl"), "platform", "")
     if slow and not config.getoption("--optimised"):
         backends.module("opencl").OPTIONS.append("-cl-opt-disable")
 
