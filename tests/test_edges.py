@@ -165,18 +165,22 @@ def test_subnormal_and_negative_zero_positions_are_at_the_origin(backend, real):
         close(field, wanted, real)
 
 
-@pytest.mark.parametrize("real", REALS)
-def test_row_64_twenty_runs_have_the_same_bits(backend, real):
+def test_row_64_twenty_runs_have_the_same_bits(backend, law):
+    if not law.method.deterministic:
+        pytest.skip("this method does not promise it")
     mesh = pm.Mesh((9, 8, 7), (1.0, 1.0, 1.0))
     rng = np.random.default_rng(4)
-    x, q = rng.random((3000, 3)).astype(real) ** 2, rng.normal(size=3000).astype(real)
-    v = rng.normal(size=(3000, 3)).astype(real)
+    x, q = rng.random((3000, 3)).astype(np.float32) ** 2, rng.normal(size=3000).astype(np.float32)
+    v = rng.normal(size=(3000, 3)).astype(np.float32)
+    f = rng.normal(size=mesh.shape).astype(np.float32)
 
     def run():
-        with pm.Plan(mesh, "bspline3", deterministic=True) as plan:
+        with law.plan(mesh, "bspline3", deterministic=True) as plan:
             plan.set_positions(backend.array(x))
-            field = plan.spread(backend.array(q))
-            parts = [field, plan.spread_gradient(backend.array(v)), plan.interpolate(field), plan.gradient(field)]
+            if law.direction == "spread":
+                parts = [plan.spread(backend.array(q)), plan.spread_gradient(backend.array(v))]
+            else:
+                parts = plan.value_and_gradient(backend.array(f))
             return b"".join(backend.host(part).tobytes() for part in parts)
 
     assert len({run() for _ in range(20)}) == 1
