@@ -17,8 +17,7 @@ except importlib.metadata.PackageNotFoundError:
     release = "unreleased"
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "directives"]
-# papers_measured shows what a run on a GPU writes: guo_*.svg, guo_*.inc and the like.
-exclude_patterns = ["_build", "generated", "papers_measured.rst"]
+exclude_patterns = ["_build", "generated"]
 suppress_warnings = ["ref.citation"]  # a paper in reference.bib need not be cited in a docstring
 default_role = "literal"  # docstrings write `name`, which need not be a link
 
