@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Every kernel on small meshes and grids, for compute-sanitizer; writes nothing itself.
 
-compute-sanitizer --tool memcheck  --kernel-regex kns=. python benchmarks/sanitize.py
+compute-sanitizer --tool memcheck python benchmarks/sanitize.py
 compute-sanitizer --tool racecheck python benchmarks/sanitize.py [spread] [grids]
 """
 

@@ -148,6 +148,9 @@ def times(files, folder, kind):
             curve(axes, [r for r in there if r["threads"] == "1"], QUIET, marker="s", label="processor, one thread")
             axes.set_xscale("log")
             axes.set_yscale("log")
+            counts = sorted({int(r["N"]) for r in here})
+            axes.set_xticks(counts, [f"{n / 1e6:.2g} M" for n in counts])
+            axes.minorticks_off()
             axes.set_title(f"{WINDOWS[window]} {dims}-D, {'P→M' if direction == 'spread' else 'M→P'}")
             plain(axes, "particles" if direction == "interpolate" else "", "ms" if (dims, window) == (2, "cic") else "")
     handles = {}

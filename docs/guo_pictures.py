@@ -107,9 +107,10 @@ def relative(times, figure, option):
     by_problem = {}
     for row in times.pick(figure=figure):
         seconds = number(row, "apply_s")
-        if seconds > 0 and row["options"].startswith(f"{option}="):
+        chosen = dict(part.split("=") for part in row["options"].split())
+        if seconds > 0 and option in chosen:
             at = (int(row["K"]), float(row["asm"]))
-            by_problem.setdefault(at, {})[row["options"].split("=")[1]] = seconds
+            by_problem.setdefault(at, {})[chosen[option]] = seconds
     lines = {}
     for (nodes, asm), by in sorted(by_problem.items()):
         for value, seconds in by.items():
