@@ -140,7 +140,7 @@ def choices(times, folder, kind):
         axes.set_title(heading)
         name_ends(axes, ends)
     if panels[0].lines:
-        panels[0].text(0.03, 0.97, "rings: the heuristic's", color=ORANGE, transform=panels[0].transAxes, va="top",
+        panels[0].text(0.36, 0.99, "rings: the heuristic's", color=ORANGE, transform=panels[0].transAxes, va="top",
                        fontsize=8.5)  # fmt: skip
     _, by_problem = relative(times, "fig5", "reduction")
     both = sorted((asm, by["shuffle"] / by["local"]) for (_, asm), by in by_problem.items() if len(by) == 2)

@@ -23,6 +23,7 @@ def pytest_addoption(parser):
         "--backend", action="append", choices=(*backends.NAMES, "all"),
         help="backends to test, by default those that work here; one that does not is skipped with its reason",
     )  # fmt: skip
+    parser.addoption("--thorough", action="store_true", help="on PoCL, too, every combination of precision and kind")
     parser.addoption("--optimised", action="store_true", help="let PoCL optimise kernels as it does for users")
     parser.addoption("--many-processes", type=int, default=4, help="processes that start with cold caches at once")
 
@@ -35,6 +36,7 @@ def pytest_configure(config):
     slow = reason("opencl") is None and "PoCL" in getattr(backends.current("opencl"), "platform", "")
     if slow and not config.getoption("--optimised"):
         backends.module("opencl").OPTIONS.append("-cl-opt-disable")
+    config.thins = slow and not config.getoption("--thorough")
 
 
 def reason(name):
