@@ -142,7 +142,7 @@ def test_extended_blocks_add_up_to_the_field(backend, mesh):
     mesh = MESHES[mesh]
     x, q = cloud(mesh, 50), np.random.default_rng(8).normal(size=(2, 50))
     with plan_of(backend, mesh, chosen={"block": (2, 3, 8)}) as plan:
-        with pytest.raises(RuntimeError, match="spread or interpolate first"):
+        with pytest.raises(RuntimeError, match="no extended mesh"):
             plan._method("spread").extended_blocks(plan)
         plan.set_positions(x)
         field = plan.spread(q)
@@ -265,3 +265,19 @@ def test_both_directions_have_the_same_options():
     found = [m for methods in METHODS.values() for m in methods if m.name == NAME]
     assert len(found) == 2
     assert found[0].options is found[1].options
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize("ranks", ["stable", "atomic"])
+def test_particles_without_weight_are_nowhere(backend, ranks):
+    mesh, rng = pm.Mesh((6, 5, 7), (1.0, 1.0, 1.0)), np.random.default_rng(7)
+    options = {"domain_copies": {"ranks": ranks}}
+    x, q = rng.random((300, 3)), rng.normal(size=300)
+    with pm.Plan(mesh, "bspline4", method="domain_copies", dtype="float64", options=options) as plan:
+        plan.set_positions(backend.array(x))
+        plan.spread(backend.array(q))
+        x[::3] = np.nan
+        plan.set_positions(backend.array(x), check=False)
+        field = backend.host(plan.spread(backend.array(q)))
+    kept = ~np.isnan(x[:, 0])
+    np.testing.assert_allclose(field, oracle.spread(mesh, pm.bspline(4), x[kept], q[kept]), atol=1e-13)

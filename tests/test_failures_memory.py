@@ -128,6 +128,22 @@ def test_row_30_a_plan_with_reserved_memory_allocates_nothing(backend, law, monk
         np.testing.assert_allclose(backend.host(field), oracle.spread(MESH, WINDOW, X, Q), atol=1e-13)
 
 
+def test_row_30_memory_reserved_later_keeps_the_particles(backend, law):
+    vectors = np.random.default_rng(2).normal(size=(60, 3))
+    with law.plan(MESH, "bspline4", dtype="float64") as plan:
+        plan.set_positions(backend.array(X))
+        for _ in range(2):
+            field, slopes = plan.spread(backend.array(Q)), plan.spread_gradient(backend.array(vectors))
+            values, gradient = plan.value_and_gradient(field)
+            wanted = oracle.spread(MESH, WINDOW, X, Q)
+            np.testing.assert_allclose(backend.host(field), wanted, atol=1e-13)
+            np.testing.assert_allclose(backend.host(values), oracle.interpolate(MESH, WINDOW, X, wanted), atol=1e-13)
+            np.testing.assert_allclose(backend.host(gradient), oracle.gradient(MESH, WINDOW, X, wanted), atol=1e-12)
+            came = oracle.spread_gradient(MESH, WINDOW, X, vectors)
+            np.testing.assert_allclose(backend.host(slopes), came, atol=1e-12)
+            plan.reserve(4000)
+
+
 def test_row_33_a_tensor_that_requires_grad_is_refused_by_name():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     q = torch.tensor(Q, requires_grad=True)

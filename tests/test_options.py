@@ -81,3 +81,10 @@ def test_options_reach_the_method(backend):
         fields.append(backend.host(plan.spread(backend.array(np.ones(20)))))
         assert plan._methods["spread"]._lanes(plan) == lanes
     np.testing.assert_allclose(*fields, rtol=1e-14)
+
+
+def test_numpy_integers_become_pythons():
+    given = {"hybrid_mesh": {"width": np.uint8(200)}, "domain_copies": {"block": (np.int16(4), 4)}}
+    chosen = pm.Plan(MESH, "cic", options={**given, "single_mesh": {"threads_per_row": np.int64(8)}}).options
+    assert chosen == {**given, "single_mesh": {"threads_per_row": 8}}
+    assert type(chosen["hybrid_mesh"]["width"]) is type(chosen["domain_copies"]["block"][0]) is int

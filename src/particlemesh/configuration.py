@@ -137,8 +137,8 @@ class Configuration:
     def reserve(self, count: int) -> None:
         """Allocate for up to ``count`` particles, so that later calls allocate nothing.
 
-        Methods that store weights have memory for their slopes only once these are wanted: before a capture, call
-        :meth:`Plan.spread_gradient`, or :meth:`Plan.gradient`, once if they are in it.
+        Many methods have memory for slopes only once these are wanted: if :meth:`Plan.spread_gradient` or
+        :meth:`Plan.gradient` are in a capture, call them once before.
 
         The plan must know where it runs and in which type: name ``backend`` and ``dtype``, or set
         positions once before.
@@ -174,6 +174,9 @@ class Configuration:
                     room.take_over(self.backend, self.particles)
                 self.particles = room
                 self._tapes.clear()  # they hold the old room's addresses
+                # Methods get larger memory, too: what they had made of the positions does not move there.
+                self._prepared.clear()
+                self.shared.clear()
             self._reserved = True
             for what in METHODS:
                 self._method(what).reserve(cast("Plan", self))

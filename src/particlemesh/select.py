@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from particlemesh.method import Method, Option, Problem
 
 
@@ -62,6 +64,10 @@ def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str) -> 
     if not able:
         reasons = "; ".join(f"{c.method.name}: {c.reason}" for c in asked)
         raise MethodNotSuitable(f"no method can serve this problem on {problem.backend.name!r} ({reasons}).")
+    if wanted == "auto":
+        # Slopes may take twice as much again, and the user has plans for the rest.
+        free = problem.backend.free_bytes() if any(c.bytes for c in able) else 0
+        able = [c for c in able if 3 * c.bytes <= free] or able
     return min(able, key=lambda c: c.total(problem.applications)).method
 
 
@@ -86,13 +92,21 @@ def options_of(
     for name, chosen in given.items():
         if name not in known:
             raise ValueError(f"options names the method {name!r}, which is unknown; methods are {', '.join(known)}.")
-        for option, value in chosen.items():
+        for option, given_value in chosen.items():
+            value = _plain(given_value)
             if option not in known[name]:
                 has = f"it has {', '.join(known[name])}" if known[name] else "it has none"
                 raise ValueError(f"{name!r} has no option {option!r}; {has}.")
             if not known[name][option].suits(value):
                 raise ValueError(f"option {option!r} of {name!r} is {value!r}; give {known[name][option].told()}.")
-    return {name: dict(chosen) for name, chosen in given.items()}
+    return {name: {option: _plain(v) for option, v in chosen.items()} for name, chosen in given.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with NumPy's integers as Python's, which do not overflow."""
+    if isinstance(value, tuple):
+        return tuple(_plain(v) for v in value)
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def table(

@@ -14,10 +14,12 @@ KERNEL node_keys(GLOBAL const int* RESTRICT node, GLOBAL int* RESTRICT keys, con
     }
 }
 
-KERNEL node_places(GLOBAL const int* RESTRICT order, GLOBAL const int* RESTRICT node,
+// Up to the last cell: behind it an order that is not stable has nothing.
+KERNEL node_places(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT order, GLOBAL const int* RESTRICT node,
                    GLOBAL const real* RESTRICT fraction, GLOBAL int* RESTRICT placed_node,
-                   GLOBAL real* RESTRICT placed_fraction, const i64 count, const i64 rows, const i64 placed_rows)
+                   GLOBAL real* RESTRICT placed_fraction, const i64 cells, const i64 rows, const i64 placed_rows)
 {
+    const i64 count = start[cells];
     for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count; k += GROUP_COUNT * GROUP_SIZE) {
         const i64 i = order[k];
         for (int a = 0; a < 3; a++) {

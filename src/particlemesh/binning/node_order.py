@@ -39,7 +39,7 @@ class NodeOrder:
         The place of each particle, -1 without weight.
     node : (3 * rows,) int32
     fraction : (3 * rows,) real
-        As ``plan.particles`` has them, in this order, axis after axis.
+        As ``plan.particles`` has them, in this order, axis after axis; only of particles with weight.
     lattice : Record
         ``Lattice`` of spread/meeting.h.
     """
@@ -124,7 +124,9 @@ def _order(plan: Plan, stable: bool) -> NodeOrder:
     start, order, rank = device.counting_sort(backend, keys, count, cells(plan), stable=stable, allocate=allocate)
     if count:
         place = backend.kernel(_FILE, "node_places", defines)
-        place(count, order, particles.node, particles.fraction, node, fraction, count, particles.rows, rows)
+        place(
+            count, start, order, particles.node, particles.fraction, node, fraction, cells(plan), particles.rows, rows
+        )  # fmt: skip
     return NodeOrder(start, order, rank, node, fraction, rows, lattice)
 
 

@@ -64,4 +64,4 @@ class DomainCopies(InBlocks):
                 count, particles.node, order.start, order.rank, result, first, last, count, particles.rows, lattice,
                 record, value_layout, gradient_layout,
             )  # fmt: skip
-            self._last = extended, reals
+            self._last, plan.shared["extended mesh"] = (extended, reals), self

@@ -129,8 +129,8 @@ class InBlocks(KernelMethod):
         first : (*blocks, d) int
             The first node of each; on an axis that wraps, nodes are to be taken modulo its size.
         """
-        if self._last is None:
-            raise RuntimeError("no extended mesh yet: spread or interpolate first.")
+        if self._last is None or plan.shared.get("extended mesh") is not self:
+            raise RuntimeError("there is no extended mesh of this method: its last call was not the plan's last one.")
         array, reals = self._last
         b, d = self.blocks(plan, plan.count), plan.mesh.ndim
         host = plan.backend.download(array).ravel()[: reals * b.nodes].reshape(reals, *b.blocks, *b.room)
@@ -190,4 +190,4 @@ class DomainCopies(InBlocks):
                 plan.window_record, plan.jacobian_record, local_bytes=local,
             )  # fmt: skip
             stitch(nodes, extended, field.array, nodes, lattice, record, layout)
-            self._last = extended, reals
+            self._last, plan.shared["extended mesh"] = (extended, reals), self

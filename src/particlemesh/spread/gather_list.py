@@ -65,7 +65,7 @@ class GatherList(KernelMethod):
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         found, nodes = node_order.node_order(plan), math.prod(a.size for a in plan.axes)
         for quantities, permute, gather, value_layout, layout in self.launches(plan, int(gradient), field, values):
-            brought = self._brought(plan, quantities, found.rows)
+            brought = self._brought(plan, quantities, max(plan.capacity, 1))
             permute(
                 plan.count, found.order, values.array, brought, plan.count, found.rows, value_layout,
                 plan.jacobian_record,

@@ -46,6 +46,9 @@ class GroupMesh(KernelMethod):
         entries = problem.count * problem.window.support**problem.mesh.ndim
         nodes = math.prod(problem.mesh.field_shape)
         wide = problem.count * cls.option(problem, "group_size") > _WIDE_ENTRY
+        if problem.backend.name == "cpu":  # entries with their nodes, starts, values in the order of tiles
+            values = problem.count * problem.components * problem.dtype.itemsize
+            return entries * (6 + problem.dtype.itemsize) + 8 * (nodes + 1) + values
         counter = 8 if entries >= _WIDE_COUNT else 4
         return entries * (4 + 4 * wide + problem.dtype.itemsize) + 2 * counter * (
             nodes // cls.option(problem, "group_size") + 1

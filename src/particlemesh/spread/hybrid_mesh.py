@@ -80,6 +80,8 @@ class HybridMesh(KernelMethod):
         carried = entries // INTERVAL * (4 + 4 * real)
         counts = 3 * nodes * (8 if entries >= _WIDE_COUNT else 4)
         values = problem.count * real * min(problem.components, MOST)
+        if problem.backend.name == "cpu":  # which need not make ready for the widest rectangle
+            return int(entries * 1.2) * (4 + real) + 8 * (nodes + 1) + values
         own = ell * (4 + real) + entries * (8 + real) + carried + counts + values
         return own + (0 if problem.backend.name == "cpu" else node_order.order_bytes(problem))
 

@@ -180,7 +180,7 @@ class Matrix:
         ordering = ordering_of(plan)
         source = np.ascontiguousarray(np.moveaxis(values.numpy(), 1, 0))
         width = source[0].size
-        target = plan.scratch("matrix.values", (ordering.kept * width,), source.dtype)
+        target = plan.scratch("matrix.values", (plan.capacity * width,), source.dtype)[: ordering.kept * width]
         order = ordering.order[: ordering.kept]
         run(_permute, threads, plain(source), order, width, target, np.zeros(1, np.int64))
         return np.asarray(target)

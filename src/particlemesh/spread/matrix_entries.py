@@ -227,7 +227,8 @@ def fill_entries(plan: Plan, entries: Entries, *, slopes: bool = False) -> np.nd
     table, terms, _, lanes = rows_of(plan.window.table, plan.axes, 1, plan.dtype)
     planes, total = plan.mesh.ndim if slopes else 1, entries.total
     name = f"{entries.name}.{'slope' if slopes else 'weight'}"
-    weight = plan.scratch(name, (planes * total,), plan.dtype)[: planes * total].reshape(planes, total)
+    most = max(total, plan.capacity * math.prod(a.support for a in plan.axes) if slopes else 0)  # as large as it can be
+    weight = plan.scratch(name, (planes * most,), plan.dtype)[: planes * total].reshape(planes, total)
     run(
         _fill, threads, ordering.tiling, ordering.ready, ordering.kept, ordering.records, ordering.packed, table,
         terms, len(lanes), plan.jacobian, slopes, entries.size, entries.width,

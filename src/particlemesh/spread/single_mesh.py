@@ -23,7 +23,7 @@ _APPLY, _BUILD, _PLACE = "spread/single_mesh.c", "spread/single_mesh_build.c", "
 _SINGLE = Group(1, 1, 0)
 _NO_LANES = {"LANES_ALL": 1, "LANES_ROW": 1, "GRADIENT": 0}  # shared functions ask for them; none of those is called
 
-_NARROW = 2**32 - 2**8  # entries that 32 bits count; loops step past the last one
+_NARROW = 2**32 - 2**12  # entries that 32 bits count; loops step past the last one, by a chunk at most
 _STAGED = 28 * 1024  # bytes of entries that a group puts in order before they are written: seven groups fit an H200
 _CHUNK_BYTES = 8 * 1024  # of products that a group has in local memory; with 16 KB H200's caches are too small
 _FEW_NODES = 2**19  # fewer would not keep a large GPU's warps busy, 32 rows each
@@ -168,7 +168,7 @@ class SingleMesh(KernelMethod):
 
             self._host = matrix_cpu.by_rows(plan)
             return
-        counts, self._matrix = self._room(plan, plan.count)
+        counts, self._matrix = self._room(plan, plan.capacity)
         if not plan.count:
             return
         nodes, matrix = _nodes(plan), self._matrix
@@ -226,7 +226,7 @@ class SingleMesh(KernelMethod):
             return
         found, length = node_order.node_order(plan), plan.axes[2].size
         size = plan.dtype.itemsize * planes if slopes else 4 + plan.dtype.itemsize
-        block = rows_of_group(matrix.entries, nodes, length, size)
+        block = rows_of_group(_entries(plan), nodes, length, size)
         along = -(-length // block)
         blocks = nodes // length * along
         self._kernel(plan, "single_fill", planes)(
@@ -238,9 +238,10 @@ class SingleMesh(KernelMethod):
         matrix = self._matrix
         assert matrix is not None
         if matrix.slopes is None:
-            matrix.slopes = plan.scratch("single.slopes", (plan.mesh.ndim * matrix.entries,), plan.dtype)
-            counts, _ = self._room(plan, plan.count)
-            self._fill(plan, counts, matrix.slopes, slopes=True)
+            slopes = plan.scratch("single.slopes", (plan.mesh.ndim * matrix.entries,), plan.dtype)
+            counts, _ = self._room(plan, plan.capacity)
+            self._fill(plan, counts, slopes, slopes=True)
+            matrix.slopes = slopes
         return matrix.slopes
 
     def _ways(self, plan: Plan, chunk: int, quantities: int) -> tuple[str, int, dict[str, int]]:
@@ -291,7 +292,7 @@ class SingleMesh(KernelMethod):
         for quantities, items, bits, run, place, value_layout, layout in self.launches(plan, kind, field, values):
             brought = values.array
             if self._sorted(plan):
-                brought = self._brought(plan, plan.count, quantities)
+                brought = self._brought(plan, plan.capacity, quantities)
                 order = node_order.node_order(plan).order
                 place(plan.count, order, values.array, brought, plan.count, value_layout)
             run(
