@@ -19,17 +19,7 @@ from particlemesh.binning import radix, scan
 from particlemesh.grid import METHODS as BUILDERS
 from particlemesh.interpolate import METHODS as INTERPOLATE
 from particlemesh.spread import METHODS as SPREAD
-
-# Kernels that no method takes by itself.
-VARIANTS = [
-    {
-        "method": "single_mesh",
-        "options": {"single_mesh": {"construction": "paper", "threads_per_row": 4, "reduction": "shuffle"}},
-    },
-    {"method": "single_mesh", "options": {"single_mesh": {"reduction": "local", "threads_per_row": 32}}},
-    {"method": "group_mesh", "options": {"group_mesh": {"group_size": 256}}},
-    {"method": "hybrid_mesh", "options": {"hybrid_mesh": {"width": 2}}},
-]
+from variants import INTERPOLATING, SPREADING
 
 
 def grids(rng: np.random.Generator) -> int:
@@ -95,7 +85,7 @@ def spreads(rng: np.random.Generator) -> int:
     ghosts_1d = pm.Mesh(11, 1.0, ghosts=4)
     cases = [
         (periodic, "bspline6", "float32", "float32", 500),
-        (periodic, "tsc", "float64", "complex128", 33),
+        (periodic, "bspline6", "float64", "complex128", 33),
         (periodic, "cic", "float64", "float64", 1),
         (mixed, "cic", "float32", "complex64", 500),
         (open_2d, "bspline6", "float64", "float64", 500),
@@ -107,21 +97,20 @@ def spreads(rng: np.random.Generator) -> int:
         x[: count // 4] = x[:1]  # a crowd
         q = cupy.asarray(rng.normal(size=(3, count)).astype(kind))
         v = cupy.asarray(rng.normal(size=(count, mesh.ndim)).astype(kind))
-        ways = [*({"method": m.name} for m in SPREAD if "cuda" in m.backends), *VARIANTS]
-        for spread, interpolate in itertools.zip_longest(
-            ways, (m.name for m in INTERPOLATE if "cuda" in m.backends), fillvalue=None
-        ):
-            plan = pm.Plan(mesh, window, dtype=dtype, interpolation=interpolate or "particle", **spread)
+        for way in (*({"method": m.name} for m in SPREAD if "cuda" in m.backends), *SPREADING):
+            plan = pm.Plan(mesh, window, dtype=dtype, **way)
             plan.set_positions(x)
             field = plan.spread(q)
             plan.spread_gradient(v)
             interleaved = plan.empty_field(3, layout="interleaved", dtype=kind)
             plan.spread(q, out=interleaved)
             calls += 3
-            if interpolate is not None:
-                plan.interpolate(field)
-                plan.value_and_gradient(interleaved)
-                calls += 2
+        for way in (*({"interpolation": m.name} for m in INTERPOLATE if "cuda" in m.backends), *INTERPOLATING):
+            plan = pm.Plan(mesh, window, dtype=dtype, **way)
+            plan.set_positions(x)
+            plan.interpolate(field)
+            plan.value_and_gradient(interleaved)
+            calls += 2
     backend = backends.current("cuda")
     for count, bins, stable in itertools.product((0, 1, 5000), (1, 7, 300_000), (False, True)):
         for kind in (np.int32, np.int64):

@@ -119,11 +119,11 @@ def relative(times, figure, option):
 
 
 def choices(times, folder, kind):
-    """The paper's figures 3, 4 and 5: compute unit, group size, reduction, against contributions per mesh point."""
+    """The paper's figures 3, 4 and 5: compute unit, group size, reduction, against contributions per node."""
     figure, (panels,) = figure_of(1, 3, 10.4, 3.9)
     for axes, number_of, option, heading in (
         (panels[0], "fig3", "threads_per_row", "single mesh: threads of a row"),
-        (panels[1], "fig4", "group_size", "group mesh: points of a group"),
+        (panels[1], "fig4", "group_size", "group mesh: nodes of a group"),
     ):
         lines, _ = relative(times, number_of, option)
         values = sorted({value for value, _ in lines}, key=int)
@@ -135,7 +135,7 @@ def choices(times, folder, kind):
             rings = [p for p in points if number_of == "fig3" and str(heuristic(p[0])) == value]
             if rings:
                 axes.plot(*zip(*rings, strict=True), "o", color=ORANGE, markersize=8, markerfacecolor="none")
-        logarithmic(axes, "contributions per mesh point", "time, the best = 1" if axes is panels[0] else None)
+        logarithmic(axes, "contributions per node", "time, the best = 1" if axes is panels[0] else None)
         ratios(axes, (1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20))
         axes.set_title(heading)
         name_ends(axes, ends)
@@ -145,7 +145,7 @@ def choices(times, folder, kind):
     _, by_problem = relative(times, "fig5", "reduction")
     both = sorted((asm, by["shuffle"] / by["local"]) for (_, asm), by in by_problem.items() if len(by) == 2)
     draw(panels[2], both, ORANGE)
-    logarithmic(panels[2], "contributions per mesh point", None)
+    logarithmic(panels[2], "contributions per node", None)
     ratios(panels[2], (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2))
     panels[2].set_title("shuffle / shared memory")
     save(figure, f"guo_choices.{kind}", folder)

@@ -25,11 +25,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, 
 
 from buyukkececi import tables
 from buyukkececi.cases import DIRECTIONS, ORDERS, WINDOWS
+from buyukkececi.portable import portable
 from measure import RESULTS
 
 THEIRS = "domain_copies"
 RATED = (THEIRS, "particle", "ordered")  # whose kernels do all that is counted; others have weights from before
-WHAT = ("convergence", "times", "breakdown", "tables")
+WHAT = ("convergence", "times", "breakdown", "tables", "opencl-times")
 Row = dict[str, str]
 Answer = tuple[str, str]
 
@@ -42,6 +43,7 @@ class Results:
     times: list[Row] = field(default_factory=list)
     breakdown: list[Row] = field(default_factory=list)
     tables: list[Row] = field(default_factory=list)
+    opencl_times: list[Row] = field(default_factory=list)
 
     @classmethod
     def of(cls, device: str, folder: Path = RESULTS) -> Results:
@@ -51,7 +53,7 @@ class Results:
             path = folder / f"buyukkececi-{what}-{device}.csv"
             if path.exists():
                 with path.open(newline="") as file:
-                    found[what] = list(csv.DictReader(file))
+                    found[what.replace("-", "_")] = list(csv.DictReader(file))
         return cls(**found)
 
     def pick(self, file: str, /, **values: object) -> list[Row]:
@@ -343,6 +345,7 @@ CLAIMS = (
     Claim("P→M, linear, 2-D, double: transfers are 80 %", "80 %",
           kernel_share("spread", 2, "cic", "float64", "transfer", 0.80)),
     Claim("Atomics harm: avoiding them pays", "in words", atomics),
+    Claim("CUDA instead of OpenCL would gain a bit", "in words", lambda r: portable(r.times, r.opencl_times)),
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ takes a minute on two cores and shows that all of it works; its times mean nothi
 ``docs/buyukkececi_pictures.py`` draws.
 
     python benchmarks/buyukkececi/run.py --backend cuda [--only convergence times] [--small] [--out DIR]
+    python benchmarks/buyukkececi/run.py --backend opencl --only times    # files of their own, to compare
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ def main() -> None:
             measured["tables"] = tables.rows(measured["times"], measured.get("breakdown", []))
         for what, rows in measured.items():
             if rows:
-                path = write(f"buyukkececi-{what}", device.device, rows, asked.out)
+                apart = "opencl-" if asked.backend == "opencl" else ""  # the GPU may have a file from CUDA
+                path = write(f"buyukkececi-{apart}{what}", device.device, rows, asked.out)
                 progress.console.print(f"{len(rows)} rows, {path}", soft_wrap=True)
     print(*fig11_convergence.report(measured.get("convergence", [])), sep="\n")
     print(f"{time.perf_counter() - begin:.0f} s")

@@ -32,6 +32,7 @@ LONG = 0.5  # seconds: a call that takes longer is not repeated
 GRAPH = 5e-3  # seconds: shorter calls are captured
 BATCH = 2e-3  # seconds of calls between two looks at the clock
 TOO_LONG = 20.0  # seconds of a case, beyond which a method is not asked for more particles
+CHECKED = 3_000_000  # particles from which on fields are compared: entries pass 2^31
 IDLE = 2**32  # bytes
 NO_TIME = math.nan
 
@@ -66,6 +67,7 @@ class Measured:
     apply_by: str = ""
     nbytes: int = 0
     note: str = ""
+    difference: float = NO_TIME  # of the field from that of the particle method, relative, in the l2 norm
 
 
 class Bench:
@@ -164,12 +166,23 @@ class Bench:
                 spread()
                 apply, apply_by = self.seconds(spread)
                 nbytes = plan.nbytes
+                difference = self._difference(case, out) if self.small or case.count >= CHECKED else NO_TIME
             self.tidy()
         except (pm.MethodNotSuitable, MemoryError) as reason:
             return Measured(note=" ".join(str(reason).split())[:300])
         if apply + (0 if math.isnan(prepare) else prepare) > TOO_LONG:
             self._largest[family] = case.count
-        return Measured(prepare, apply, prepare_by, apply_by, nbytes)
+        return Measured(prepare, apply, prepare_by, apply_by, nbytes, difference=difference)
+
+    def _difference(self, case: Case, out: Any) -> float:
+        """Return how far a field is from that of the particle method, which is made once for all methods."""
+
+        def reference() -> np.ndarray:
+            with self.plan(Job(case, self.names()[0])) as (plan, q, field):
+                return np.asarray(self.library.download(plan.spread(q, out=field)))
+
+        wanted = self._array("field", case, reference)
+        return float(np.linalg.norm((self.library.download(out) - wanted).ravel()) / np.linalg.norm(wanted.ravel()))
 
     def _excess(self, plan: Any, method: str) -> str:
         """Return why a method gets no memory where the backend itself cannot know, or nothing."""
@@ -218,7 +231,8 @@ class Bench:
             figure=figure, method=job.variant.name if job.variant else job.method, options=job.chosen, N=case.count,
             K=case.nodes, p=case.support, dtype=case.dtype, values=case.values, cloud=case.cloud, asm=short(case.asm),
             prepare_s=short(found.prepare), apply_s=short(found.apply), prepare_by=found.prepare_by,
-            apply_by=found.apply_by, nbytes=found.nbytes, note=found.note, **more, seed=SEED, **self.facts,
+            apply_by=found.apply_by, nbytes=found.nbytes, note=found.note,
+            difference=short(found.difference), **more, seed=SEED, **self.facts,
         )  # fmt: skip
 
     def rows(self, figure: str, job: Job) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 """What is measured: every problem of the figures, the same particles and values every time.
 
 The paper's problems are uniform clouds in a periodic cube of K^3 nodes, B-splines of p nodes along an axis, float32 and
-real. Its key number is ASM, the average number of spreading contributions per mesh point, N p^3 / K^3.
+real. Its key number is ASM, the average number of spreading contributions per node, N p^3 / K^3.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMPONENTS = {"real": 1, "complex": 2, "3": 3, "8": 8}  # reals a particle; numb
 
 @dataclass(frozen=True)
 class Case:
-    """One problem: ``count`` particles in a cube of ``nodes``^3 mesh points."""
+    """One problem: ``count`` particles in a cube of ``nodes``^3 nodes."""
 
     count: int
     nodes: int
@@ -35,7 +35,7 @@ class Case:
 
     @property
     def asm(self) -> float:
-        """Return the average number of contributions to a mesh point."""
+        """Return the average number of contributions to a node."""
         return self.count * (self.support / self.nodes) ** 3
 
     @property

@@ -121,7 +121,7 @@ def gather_slower(t: Times) -> Answer:
     ours, theirs = (t.table("apply_s", figure="fig7", method=m) for m in ("particle", "gather"))
     ratios = {at[1]: theirs[at] / ours[at] for at in theirs if at in ours}
     told = ", ".join(f"{plain(ratios[n])} at N = {size(n)}" for n in (min(ratios), max(ratios)))
-    told = f"{plain(min(ratios.values()))} to {plain(max(ratios.values()))} times the particle method's time; {told}"
+    told = f"{min(ratios.values()):.2f} to {plain(max(ratios.values()))} times the particle method's time; {told}"
     return told, verdict(sum(r > 1 for r in ratios.values()), len(ratios))
 
 
@@ -205,7 +205,7 @@ def atomics(t: Times) -> Answer:
         parts.append([1 - without[at] / ours[at] for at in without if at in ours])
         ratios = [1 / (1 - part) for part in parts[-1]]
         told.append(f"{min(ratios):.2f} to {max(ratios):.2f} times the time with plain {name}")
-    return ", ".join(told), verdict(sum(p <= 0.2 for p in parts[0]), len(parts[0]))
+    return f"the method takes {', '.join(told)}", verdict(sum(p <= 0.2 for p in parts[0]), len(parts[0]))
 
 
 def building(t: Times) -> dict[str, dict[Problem, float]]:
@@ -278,7 +278,7 @@ CLAIMS: tuple[tuple[str, str, Look], ...] = (
     ("Atomics are a small fraction of the particle method's time (Kepler)", "figure 6", atomics),
     ("The heuristic finds the best compute unit", "figure 3", units),
     ("32 threads a row gain nothing over 16", "figure 3", half_a_warp),
-    ("Groups of 64 mesh points are best for every ASM", "figure 4", group_size),
+    ("Groups of 64 nodes are best for every ASM", "figure 4", group_size),
     ("Warp shuffle is never worse than shared memory", "figure 5", never_worse),
     ("Above ASM 20 the two are alike", "figure 5", equal_above_20),
     ("Group mesh is the fastest to build", "figure 9", construction("group_mesh", slowest=False)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figure 4: spreading by group mesh with groups of 16 to 256 mesh points."""
+"""Figure 4: spreading by group mesh with groups of 16 to 256 nodes."""
 
 from guo.bench import Bench, Job
 from guo.cases import cases

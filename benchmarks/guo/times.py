@@ -56,7 +56,7 @@ class Times:
         return found
 
     def asm(self, figure: str, at: Problem) -> float:
-        """Return the paper's contributions per mesh point."""
+        """Return the paper's contributions per node."""
         return float(self.pick(figure=figure, K=at[0], N=at[1])[0]["asm"])
 
     def totals(
@@ -102,7 +102,7 @@ def span(seconds: float) -> str:
 
 
 def plain(ratio: float) -> str:
-    """Return a ratio, or contributions per mesh point, for a reader."""
+    """Return a ratio, or contributions per node, for a reader."""
     return f"{ratio:.2g}" if ratio < 99.5 else f"{ratio:,.0f}"
 
 
