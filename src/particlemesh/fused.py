@@ -29,6 +29,16 @@ class Group:
         return {"PARTS": self.parts, "CHANNELS": self.channels}
 
 
+SINGLE = Group(1, 1, 0)
+# What the functions that kernels share ask for, where a kernel calls none of those.
+NO_LANES = {"LANES_ALL": 1, "LANES_ROW": 1, "GRADIENT": 0}
+
+
+def placed_step(quantities: int) -> int:
+    """Return the reals from one particle's values in node order to the next's: ``STEP`` of spread/placed.h."""
+    return -(-quantities // 4) * 4 if quantities > 2 else quantities
+
+
 def groups(field: Layout) -> Iterator[Group]:
     """Cut the channels of ``field`` into groups. Real channels side by side count as parts of one."""
     total, parts = field.channels, field.parts

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from particlemesh.arrays import Layout, View
 from particlemesh.backends.cpu import PARTICLES_PER_THREAD, available_threads
 from particlemesh.binning import tile_order
-from particlemesh.fused import MOST, Group, KernelMethod, field_record, groups, kernel, values_record, vector
+from particlemesh.fused import MOST, SINGLE, KernelMethod, field_record, groups, kernel, values_record, vector
 from particlemesh.interpolate import stored_cpu
 from particlemesh.method import Option, Problem
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 _LANES = {"LANES_ALL": 1, "LANES_ROW": 1}  # what shared functions ask for; none of them is called
-_SINGLE = Group(1, 1, 0)
 _NODES = 4  # of a stencil for each lane, by default: enough loads at once, and neighbouring lanes read whole rows
 _MOST_LANES = 32
 _ROUNDS = 8  # particles that lanes take one after the other, if there are enough: they share what is worked out once
@@ -99,7 +98,7 @@ class Stored(KernelMethod):
             particles, count = plan.particles, plan.count
             order = tile_order.tile_order(plan).order
             run = kernel(
-                plan, "interpolate/stored_build.c", "store_weights", _SINGLE, 1, GRADIENT=0, SLOPES=slopes, **_LANES
+                plan, "interpolate/stored_build.c", "store_weights", SINGLE, 1, GRADIENT=0, SLOPES=slopes, **_LANES
             )  # fmt: skip
             run(
                 4 * count, particles.node, particles.fraction, order, self._places(plan, count), weights, count,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from particlemesh.arrays import Layout, View
-from particlemesh.fused import MOST, Group, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.fused import MOST, SINGLE, Group, KernelMethod, field_record, groups, kernel, values_record
 from particlemesh.method import Problem
 from particlemesh.spread.particle import LANES
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 _FILE = "spread/fixed_point.c"
-_SINGLE = Group(1, 1, 0)
 
 
 def _tiles(plan: Plan) -> tuple[int, ...]:
@@ -72,10 +71,10 @@ class FixedPoint(KernelMethod):
         particles = plan.particles
         if plan.count:
             lows = [axis.low for axis in plan.axes]
-            crowd = kernel(plan, _FILE, "fixed_crowd", _SINGLE, 1, GRADIENT=0, **LANES)
+            crowd = kernel(plan, _FILE, "fixed_crowd", SINGLE, 1, GRADIENT=0, **LANES)
             crowd(plan.count, particles.node, tiles, plan.count, particles.rows, *lows, *_tiles(plan)[1:])
         size = math.prod(_tiles(plan))
-        kernel(plan, _FILE, "fixed_most", _SINGLE, 1, GRADIENT=0, **LANES)(min(size, 2**16), tiles, most, size)
+        kernel(plan, _FILE, "fixed_most", SINGLE, 1, GRADIENT=0, **LANES)(min(size, 2**16), tiles, most, size)
 
     def non_finite_values(self) -> bool:
         if self._plan is None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from particlemesh.arrays import Layout, View
 from particlemesh.binning import node_order
-from particlemesh.fused import MOST, Group, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.fused import MOST, SINGLE, KernelMethod, field_record, groups, kernel, values_record
 from particlemesh.method import Problem
 from particlemesh.spread import particle
 from particlemesh.spread.particle import LANES, Particle
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 _FILE = "spread/gather.c"
-_SINGLE = Group(1, 1, 0)
 _MOST_LISTED = 2**16  # particles whose lanes are launched at once: how many are listed only the device knows
 
 
@@ -79,7 +78,7 @@ class Gather(KernelMethod):
         plan.backend.clear(slots)
         plan.backend.clear(listed)
         place, keep = (
-            kernel(plan, _FILE, n, _SINGLE, 1, GRADIENT=0, **LANES) for n in ("gather_place", "gather_fractions")
+            kernel(plan, _FILE, n, SINGLE, 1, GRADIENT=0, **LANES) for n in ("gather_place", "gather_fractions")
         )
         if count:
             lattice = node_order.lattice_record(plan)

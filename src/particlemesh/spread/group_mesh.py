@@ -10,15 +10,13 @@ import numpy as np
 
 from particlemesh.arrays import Layout, View
 from particlemesh.binning.scan import allocate_counts, scan
-from particlemesh.fused import Group, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.fused import NO_LANES, SINGLE, KernelMethod, field_record, groups, kernel, values_record
 from particlemesh.method import Option, Problem
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 _FILE = "spread/group_mesh.c"
-_SINGLE = Group(1, 1, 0)
-_NO_LANES = {"LANES_ALL": 1, "LANES_ROW": 1, "GRADIENT": 0}  # what shared functions ask for; none of them is called
 
 _CPU_BUILT, _CPU_ADDED = 4e-8, 6e-9  # seconds of an entry: one thread of a Xeon at 2.5 GHz, busy
 
@@ -98,7 +96,7 @@ class GroupMesh(KernelMethod):
         size = self.option(plan, "group_size")
         bins = self._groups(plan)
         return {
-            **_NO_LANES, "SHIFT": size.bit_length() - 1, "SLOPES": kind * plan.mesh.ndim,
+            **NO_LANES, "SHIFT": size.bit_length() - 1, "SLOPES": kind * plan.mesh.ndim,
             "WIDE_ENTRY": int(plan.capacity * size > _WIDE_ENTRY),
             "COUNT_IS_64": int(self._entries(plan) >= _WIDE_COUNT), "KEY_IS_64": int(bins >= 2**31),
         }  # fmt: skip
@@ -130,15 +128,15 @@ class GroupMesh(KernelMethod):
             particles, count, bins = plan.particles, plan.count, self._groups(plan)
             known, backend = self._defines(plan, kind), plan.backend
             layout = Layout(0, (1, *(a.size for a in plan.axes), 1), (0, 0, 0, 0, 0), 1)
-            nodes = field_record(_SINGLE, layout, plan.axes)
+            nodes = field_record(SINGLE, layout, plan.axes)
             items = -(-count // 32) * backend.group_size  # a group has 32 particles
             backend.clear(counts)
             if count:
-                run = kernel(plan, _FILE, "group_count", _SINGLE, 1, **known, TEAM=32)
+                run = kernel(plan, _FILE, "group_count", SINGLE, 1, **known, TEAM=32)
                 run(items, particles.node, counts, count, particles.rows, nodes)
             scan(backend, counts, ends, bins)
             if count:
-                run = kernel(plan, _FILE, "group_collect", _SINGLE, 1, **known, TEAM=32)
+                run = kernel(plan, _FILE, "group_collect", SINGLE, 1, **known, TEAM=32)
                 run(
                     items, particles.node, particles.fraction, ends, entries, weights, count, particles.rows, plane,
                     nodes, plan.window_record, plan.jacobian_record,

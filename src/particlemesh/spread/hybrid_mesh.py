@@ -11,7 +11,17 @@ import numpy as np
 from particlemesh.arrays import Layout, View
 from particlemesh.binning import node_order
 from particlemesh.binning.scan import allocate_control, allocate_counts, scan
-from particlemesh.fused import MOST, Group, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.fused import (
+    MOST,
+    NO_LANES,
+    SINGLE,
+    KernelMethod,
+    field_record,
+    groups,
+    kernel,
+    placed_step,
+    values_record,
+)
 from particlemesh.method import Option, Problem
 from particlemesh.stencil import axes_of
 
@@ -19,8 +29,6 @@ if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 _BUILD, _APPLY, _PLACE = "spread/hybrid_mesh_build.c", "spread/hybrid_mesh.c", "spread/placed.c"
-_SINGLE = Group(1, 1, 0)
-_NO_LANES = {"LANES_ALL": 1, "LANES_ROW": 1, "GRADIENT": 0}  # what shared functions ask for; none of them is called
 
 LEAST_ROWS = 4096  # that must fill a column of the rectangle [bell2009]
 LONGEST = 2047  # entries of a row: longer ones count as this long where the width is chosen
@@ -144,7 +152,7 @@ class HybridMesh(KernelMethod):
 
     def _defines(self, plan: Plan, kind: int) -> dict[str, int]:
         wide = int(self._sizes(plan)[1] >= _WIDE_COUNT)
-        return {**_NO_LANES, "SLOPES": kind * plan.mesh.ndim, "COUNT_IS_64": wide, "LONGEST": LONGEST}
+        return {**NO_LANES, "SLOPES": kind * plan.mesh.ndim, "COUNT_IS_64": wide, "LONGEST": LONGEST}
 
     def _counter(self, plan: Plan) -> np.dtype:
         return np.dtype(np.uint64 if self._defines(plan, 0)["COUNT_IS_64"] else np.uint32)
@@ -181,7 +189,7 @@ class HybridMesh(KernelMethod):
     def _values(self, plan: Plan, components: int, kind: int) -> tuple[Any, Any, Any]:
         """Return room for values in node order, and for rows and sums that intervals carry over."""
         quantities, allocate = components * (plan.mesh.ndim if kind else 1), _allocate(plan)
-        step = -(-quantities // 4) * 4 if quantities > 2 else quantities  # STEP in placed.h
+        step = placed_step(quantities)
         intervals = -(-self._sizes(plan)[1] // INTERVAL)
         return (
             allocate("values", (max(plan.capacity, 1) * step,), plan.dtype),
@@ -199,7 +207,7 @@ class HybridMesh(KernelMethod):
         excess, control = self._excess(plan)
 
         def run(name: str, items: int, *arguments: Any) -> None:
-            kernel(plan, _BUILD, name, _SINGLE, 1, **known)(items, *arguments)
+            kernel(plan, _BUILD, name, SINGLE, 1, **known)(items, *arguments)
 
         run("hybrid_lengths", nodes, found.start, matrix.lengths, nodes, found.lattice)
         if forced is None:
@@ -216,7 +224,7 @@ class HybridMesh(KernelMethod):
         if kind not in self._built:
             nodes, known, found = self._sizes(plan)[0], self._defines(plan, kind), node_order.node_order(plan)
             for name in ("hybrid_fill", "hybrid_fill_long"):
-                kernel(plan, _BUILD, name, _SINGLE, 1, **known)(
+                kernel(plan, _BUILD, name, SINGLE, 1, **known)(
                     nodes, found.start, found.node, found.fraction, *matrix[:-2], nodes, found.rows, *matrix[-2:],
                     found.lattice, plan.window_record, plan.jacobian_record,
                 )  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 from particlemesh.arrays import Layout, View
 from particlemesh.binning import node_order
 from particlemesh.binning.scan import allocate_counts, scan
-from particlemesh.fused import Group, KernelMethod, defines, field_record, groups, values_record
+from particlemesh.fused import SINGLE, Group, KernelMethod, defines, field_record, groups, values_record
 from particlemesh.method import Option, Problem
 from particlemesh.stencil import axes_of
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 _BUILD, _APPLY = "spread/line_mesh_build.c", "spread/line_mesh.c"
-_SINGLE = Group(1, 1, 0)
 _LANES = (1, 2, 4, 8, 16, 32)
 _NARROW = 2**32 - 2**8  # entries that 32 bits count; loops step past the last one
 _LOCAL_BYTES = 40_000  # of the 48 KB that a group may have
@@ -111,7 +110,7 @@ class LineMesh(KernelMethod):
         found = node_order.node_order(plan)
         _, cells = _sizes(plan, plan.count)
         plan.backend.clear(counts)
-        count = self._kernel(plan, _BUILD, "line_counts", _SINGLE, 0, LANES_CELL=self._fill_lanes(plan))
+        count = self._kernel(plan, _BUILD, "line_counts", SINGLE, 0, LANES_CELL=self._fill_lanes(plan))
         count(cells, found.start, counts, cells, found.lattice)
         scan(plan.backend, counts, start, cells)
         self._fill(plan, 0, place, weight, weight)
@@ -126,7 +125,7 @@ class LineMesh(KernelMethod):
         _, start, _, _ = self._room(plan)
         _, cells = _sizes(plan, plan.count)
         lanes = self._fill_lanes(plan)
-        run = self._kernel(plan, _BUILD, "line_fill", _SINGLE, gradient, LANES_CELL=lanes)
+        run = self._kernel(plan, _BUILD, "line_fill", SINGLE, gradient, LANES_CELL=lanes)
         run(
             cells * lanes, found.start, start, found.fraction, place, weight, other, cells, found.rows,
             found.lattice, plan.window_record,

@@ -12,7 +12,17 @@ import numpy as np
 from particlemesh.arrays import Layout, View
 from particlemesh.binning import node_order
 from particlemesh.binning.scan import allocate_counts, scan
-from particlemesh.fused import MOST, Group, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.fused import (
+    MOST,
+    NO_LANES,
+    SINGLE,
+    KernelMethod,
+    field_record,
+    groups,
+    kernel,
+    placed_step,
+    values_record,
+)
 from particlemesh.method import Option, Problem
 
 if TYPE_CHECKING:
@@ -20,8 +30,6 @@ if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 _APPLY, _BUILD, _PLACE = "spread/single_mesh.c", "spread/single_mesh_build.c", "spread/placed.c"
-_SINGLE = Group(1, 1, 0)
-_NO_LANES = {"LANES_ALL": 1, "LANES_ROW": 1, "GRADIENT": 0}  # shared functions ask for them; none of those is called
 
 _NARROW = 2**32 - 2**12  # entries that 32 bits count; loops step past the last one, by a chunk at most
 _STAGED = 28 * 1024  # bytes of entries that a group puts in order before they are written: seven groups fit an H200
@@ -49,11 +57,6 @@ def _entries(asked: Plan | Problem) -> int:
 
 def _nodes(asked: Plan | Problem) -> int:
     return math.prod(asked.mesh.field_shape)
-
-
-def _step(quantities: int) -> int:
-    """Return the reals from one particle's values in node order to the next's: aligned for wide reads."""
-    return -(-quantities // 4) * 4 if quantities > 2 else quantities
 
 
 def lanes_of_row(entries: int, nodes: int) -> int:
@@ -121,7 +124,7 @@ class SingleMesh(KernelMethod):
         # The gradient's adjoint takes as many weights again for each axis, when it is first called.
         entries, real = _entries(problem), problem.dtype.itemsize
         matrix = entries * (4 + real)
-        brought = problem.count * _step(min(problem.components, MOST)) * real
+        brought = problem.count * placed_step(min(problem.components, MOST)) * real
         if problem.backend.name == "cpu":
             return matrix + 8 * (_nodes(problem) + 1) + problem.count * problem.components * real
         starts = 2 * (8 if entries >= _NARROW else 4) * (_nodes(problem) + 1)
@@ -199,7 +202,7 @@ class SingleMesh(KernelMethod):
 
     @staticmethod
     def _brought(plan: Plan, count: int, quantities: int) -> Any:
-        return plan.scratch("single.values", (max(count, 1) * _step(quantities),), plan.dtype)
+        return plan.scratch("single.values", (max(count, 1) * placed_step(quantities),), plan.dtype)
 
     @staticmethod
     def _wide(plan: Plan) -> int:
@@ -207,8 +210,8 @@ class SingleMesh(KernelMethod):
         return int(plan.capacity * plan.window.support**plan.mesh.ndim >= _NARROW)
 
     def _kernel(self, plan: Plan, name: str, slopes: int = 0) -> Kernel:
-        known = {**_NO_LANES, "COUNT_IS_64": self._wide(plan), "SLOPES": slopes, "STAGED_BYTES": _STAGED}
-        return kernel(plan, _BUILD, name, _SINGLE, 1, **known)
+        known = {**NO_LANES, "COUNT_IS_64": self._wide(plan), "SLOPES": slopes, "STAGED_BYTES": _STAGED}
+        return kernel(plan, _BUILD, name, SINGLE, 1, **known)
 
     def _fill(self, plan: Plan, counts: Any, target: Any, slopes: bool) -> None:
         """Write columns and weights; of sorted particles slopes alone, where these are asked for."""
@@ -265,7 +268,7 @@ class SingleMesh(KernelMethod):
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         slopes = plan.mesh.ndim if kind & 1 else 0
-        known = {**_NO_LANES, "SLOPES": slopes}
+        known = {**NO_LANES, "SLOPES": slopes}
         built = []
         for group in groups(field):
             reals = group.parts * group.channels
