@@ -57,6 +57,17 @@ DEVICE real slope_of(PRIVATE const Window* window, int j, real z)
     return w;
 }
 
+// Of the k-th node along an axis; a missing axis has one node of weight one.
+DEVICE real weight_along(PRIVATE const Window* window, int axis, int k, real z)
+{
+    return axis < 3 - SUPPORT_AXES ? (real)1 : weight_of(window, k, z);
+}
+
+DEVICE real slope_along(PRIVATE const Window* window, int axis, int k, real z)
+{
+    return axis < 3 - SUPPORT_AXES ? (real)0 : slope_of(window, k, z);
+}
+
 // ------------------------------------------------------------------------------------------------------
 // A stencil is cut into rows along z, a row into slots of VECTOR reals that start at multiples of VECTOR.
 // Up to LANES_ALL neighbouring lanes share a particle: up to LANES_ROW of them take the slots of a row, the

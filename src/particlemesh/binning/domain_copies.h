@@ -14,22 +14,6 @@ typedef struct {
     int copies;    // that there is memory for; deeper particles are found through node order
 } Blocks;
 
-// Coordinates of the n-th of `size` things, counted along z first. 32 bits divide several times faster.
-DEVICE void split(i64 n, PRIVATE const int* size, PRIVATE int* at)
-{
-    if (n < (i64)1 << 32) {
-        const u32 low = (u32)n, line = low / (u32)size[2];
-        at[2] = (int)(low - line * (u32)size[2]);
-        at[0] = (int)(line / (u32)size[1]);
-        at[1] = (int)(line - (u32)at[0] * (u32)size[1]);
-    } else {
-        const i64 line = n / size[2];
-        at[2] = (int)(n - line * size[2]);
-        at[0] = (int)(line / size[1]);
-        at[1] = (int)(line - (i64)at[0] * size[1]);
-    }
-}
-
 DEVICE i64 blocks_in_all(PRIVATE const Blocks* b)
 {
     return (i64)b->blocks[0] * b->blocks[1] * b->blocks[2];
@@ -51,8 +35,8 @@ DEVICE Cell cell_of(i64 chunk, GLOBAL const u32* start, PRIVATE const Lattice* l
 {
     int block[3], at[3];
     const i64 n = chunk / b->chunks;
-    split(n, b->blocks, block);
-    split((chunk - n * b->chunks) * GROUP_SIZE + LOCAL_ID, b->cells, at);
+    coordinates_of(n, b->blocks, block);
+    coordinates_of((chunk - n * b->chunks) * GROUP_SIZE + LOCAL_ID, b->cells, at);
     int inside = at[0] < b->cells[0];
     for (int a = 0; a < 3; a++) {
         at[a] += block[a] * b->cells[a];
@@ -107,17 +91,7 @@ DEVICE int room_of(PRIVATE const Blocks* b)
 DEVICE int corner_of(int chunk, PRIVATE const Blocks* b)
 {
     int at[3];
-    split((i64)chunk * GROUP_SIZE + LOCAL_ID, b->cells, at);
+    coordinates_of((i64)chunk * GROUP_SIZE + LOCAL_ID, b->cells, at);
     return (at[0] * b->room[1] + at[1]) * b->room[2] + at[2];
-}
-
-// Weight and slope along an axis; a missing one has one node of weight 1.
-DEVICE real weight_along(int axis, PRIVATE const Window* window, int j, real z)
-{
-    return axis < FIRST_AXIS ? (real)1 : weight_of(window, j, z);
-}
-DEVICE real slope_along(int axis, PRIVATE const Window* window, int j, real z)
-{
-    return axis < FIRST_AXIS ? (real)0 : slope_of(window, j, z);
 }
 #endif

@@ -2,14 +2,12 @@
 // A place for every item of a warp in its bin. Neighbouring lanes that want the same bin share one atomic: input that
 // is nearly sorted has long runs of them. Called by all lanes, with a negative bin where there is nothing to place.
 
+#include "backends/count.h"
+
 #if COUNT_IS_64
-typedef u64 count_t;
 typedef i64 index_t;
-#define ATOMIC_ADD_COUNT(pointer, value) ATOMIC_ADD_U64(pointer, value)
 #else
-typedef u32 count_t;
 typedef int index_t;
-#define ATOMIC_ADD_COUNT(pointer, value) ATOMIC_ADD_U32(pointer, value)
 #endif
 
 DEVICE index_t rank_in_bin(WARP_PARAMETER warp, GLOBAL count_t* counts, i64 bin)

@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exclusive sums of counts in one pass. COUNT_IS_64 for counts of 64 bits.
 
+#include "backends/count.h"
 #include "binning/look_back.h"
-
-#if COUNT_IS_64
-typedef u64 count_t;
-#define SHUFFLE_COUNT(value, lane) WARP_SHUFFLE_U64(warp, value, lane)
-#else
-typedef u32 count_t;
-#define SHUFFLE_COUNT(value, lane) WARP_SHUFFLE_U32(warp, value, lane)
-#endif
 
 // A lane has four neighbouring counts of each row, so that a warp reads and writes whole rows, 16 bytes a lane.
 #define ROWS 4
@@ -47,12 +40,12 @@ KERNEL scan_counts(GLOBAL const u64* RESTRICT given, GLOBAL count_t* RESTRICT st
         }
         for (int step = 1; step < WARP_SIZE; step *= 2)
             UNROLL for (int r = 0; r < ROWS; r++) {
-                const count_t ahead = SHUFFLE_COUNT(upto[r], (LANE - step) & (WARP_SIZE - 1));
+                const count_t ahead = SHUFFLE_COUNT(warp, upto[r], (LANE - step) & (WARP_SIZE - 1));
                 if (LANE >= step) upto[r] += ahead;
             }
         count_t warp_total = 0;
         UNROLL for (int r = 0; r < ROWS; r++) {
-            const count_t row_total = SHUFFLE_COUNT(upto[r], WARP_SIZE - 1);
+            const count_t row_total = SHUFFLE_COUNT(warp, upto[r], WARP_SIZE - 1);
             upto[r] += warp_total - sums[r];
             warp_total += row_total;
         }

@@ -15,9 +15,9 @@ KERNEL copies_extend(GLOBAL const real* RESTRICT field, GLOBAL real* RESTRICT ex
     const int room = room_of(&blocks);
     for (i64 k = GROUP_ID; k < count; k += GROUP_COUNT) {
         int block[3], at[3];
-        split(k, blocks.blocks, block);
+        coordinates_of(k, blocks.blocks, block);
         for (int n = LOCAL_ID; n < room; n += GROUP_SIZE) {
-            split(n, blocks.room, at);
+            coordinates_of(n, blocks.room, at);
             i64 from = layout.offset;
             int there = 1;
             for (int a = 0; a < 3; a++) {
@@ -103,11 +103,11 @@ KERNEL copies_interpolate(GLOBAL const real* RESTRICT position, GLOBAL const rea
                 UNROLL for (int c = 0; c < COMPONENTS * 3; c++) g[c] = 0;
 #endif
                 ROLL for (int a = 0; a < SUPPORT_X; a++) {
-                    const real x = weight_along(0, &window, a, at[0]);
+                    const real x = weight_along(&window, 0, a, at[0]);
                     ROLL for (int b = 0; b < SUPPORT_Y; b++) {
-                        const real y = weight_along(1, &window, b, at[1]);
+                        const real y = weight_along(&window, 1, b, at[1]);
 #if GRADIENT
-                        const real dx = slope_along(0, &window, a, at[0]), dy = slope_along(1, &window, b, at[1]);
+                        const real dx = slope_along(&window, 0, a, at[0]), dy = slope_along(&window, 1, b, at[1]);
 #endif
                         UNROLL for (int c = 0; c < COMPONENTS; c++) {
                             SUMS const real* row = corner + c * plane + (a * blocks.room[1] + b) * blocks.room[2];

@@ -79,14 +79,14 @@ KERNEL copies_spread(GLOBAL const real* RESTRICT position, GLOBAL const real* RE
                 UNROLL for (int k = 0; k < SUPPORT_Z; k++) dz[k] = slope_of(&window, k, at[2]);
 #endif
                 ROLL for (int a = 0; a < SUPPORT_X; a++) {
-                    const real x = weight_along(0, &window, a, at[0]);
+                    const real x = weight_along(&window, 0, a, at[0]);
                     ROLL for (int b = 0; b < SUPPORT_Y; b++) {
-                        const real y = weight_along(1, &window, b, at[1]);
+                        const real y = weight_along(&window, 1, b, at[1]);
                         SUMS real* row = corner + (a * blocks.room[1] + b) * blocks.room[2];
                         real flat[COMPONENTS]; // the factor of z
 #if GRADIENT
                         real steep[COMPONENTS]; // and that of dz
-                        const real dx = slope_along(0, &window, a, at[0]), dy = slope_along(1, &window, b, at[1]);
+                        const real dx = slope_along(&window, 0, a, at[0]), dy = slope_along(&window, 1, b, at[1]);
                         UNROLL for (int c = 0; c < COMPONENTS; c++) {
                             flat[c] = dx * y * q[3 * c] + x * dy * q[3 * c + 1];
                             steep[c] = x * y * q[3 * c + 2];
@@ -151,7 +151,7 @@ KERNEL copies_stitch(GLOBAL const real* RESTRICT extended, GLOBAL real* RESTRICT
     const int room = room_of(&blocks);
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < nodes; n += GROUP_COUNT * GROUP_SIZE) {
         int at[3];
-        split(n, layout.size, at);
+        coordinates_of(n, layout.size, at);
         real sums[COMPONENTS];
         UNROLL for (int c = 0; c < COMPONENTS; c++) sums[c] = 0;
         const Replicas x = replicas_of(0, at[0], SUPPORT_X, &lattice), y = replicas_of(1, at[1], SUPPORT_Y, &lattice);

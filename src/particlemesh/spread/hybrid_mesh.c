@@ -2,14 +2,9 @@
 // A matrix in two parts, times values: the rectangle of every row's first entries (ELL), and the list of what did not
 // fit (COO). There are no atomics, and sums are always made in one order.
 
+#include "backends/count.h"
 #include "spread/linear.h"
 #include "spread/placed.h"
-
-#if COUNT_IS_64
-typedef u64 count_t;
-#else
-typedef u32 count_t;
-#endif
 
 DEVICE void clear(PRIVATE real* sum)
 {

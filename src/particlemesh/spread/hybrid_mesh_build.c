@@ -4,14 +4,9 @@
 //
 // SLOPES = d writes d planes of slopes in user coordinates, for the entries that are there.
 
+#include "backends/count.h"
 #include "spread/meeting.h"
 #include "spread/linear.h"
-
-#if COUNT_IS_64
-typedef u64 count_t;
-#else
-typedef u32 count_t;
-#endif
 
 #define WEIGHTS (SLOPES ? SLOPES : 1)
 
@@ -78,7 +73,7 @@ KERNEL hybrid_excess(GLOBAL const count_t* RESTRICT lengths, GLOBAL const u32* R
 // ---- weights -------------------------------------------------------------------------------------------
 // Lanes want different nodes of the window at once, so its table is in local memory.
 
-DEVICE real weight_along(LOCAL const real* table, int axis, int k, real z)
+DEVICE real weight_in(LOCAL const real* table, int axis, int k, real z)
 {
     if (axis < 3 - SUPPORT_AXES) return 1;
     LOCAL const real* c = table + k * (DEGREE + 1);
@@ -87,7 +82,7 @@ DEVICE real weight_along(LOCAL const real* table, int axis, int k, real z)
     return w;
 }
 
-DEVICE real slope_along(LOCAL const real* table, int axis, int k, real z)
+DEVICE real slope_in(LOCAL const real* table, int axis, int k, real z)
 {
     if (axis < 3 - SUPPORT_AXES) return 0;
     LOCAL const real* c = table + k * (DEGREE + 1);
@@ -113,12 +108,12 @@ DEVICE void put(MATRIX, GLOBAL const real* fraction, LOCAL const real* table, PR
                 int ky, int kz)
 {
     const real zx = fraction[t], zy = fraction[sizes->rows + t], zz = fraction[2 * sizes->rows + t];
-    const real x = weight_along(table, 0, kx, zx), y = weight_along(table, 1, ky, zy);
-    const real z = weight_along(table, 2, kz, zz);
+    const real x = weight_in(table, 0, kx, zx), y = weight_in(table, 1, ky, zy);
+    const real z = weight_in(table, 2, kz, zz);
     real w[WEIGHTS];
 #if SLOPES
-    const real along_x = slope_along(table, 0, kx, zx) * y * z, along_y = x * slope_along(table, 1, ky, zy) * z;
-    const real along_z = x * y * slope_along(table, 2, kz, zz);
+    const real along_x = slope_in(table, 0, kx, zx) * y * z, along_y = x * slope_in(table, 1, ky, zy) * z;
+    const real along_z = x * y * slope_in(table, 2, kz, zz);
     UNROLL for (int b = 0; b < SLOPES; b++) {
         PRIVATE const real* across = jacobian->row + 3 - SLOPES + b;
         w[b] = across[0] * along_x + across[3] * along_y + across[6] * along_z;

@@ -3,14 +3,9 @@
 // begin that reach them: the sums, over the cell's entries, of weight times value times each of the SUPPORT_Z weights
 // along the line. Then each node adds up what SUPPORT_Z cells have for it. No two lanes write to one place.
 
+#include "backends/count.h"
 #include "spread/meeting.h"
 #include "spread/values.h"
-
-#if COUNT_IS_64
-typedef u64 count_t;
-#else
-typedef u32 count_t;
-#endif
 
 // What particles bring, in node order, each with its fraction along the line.
 KERNEL line_records(GLOBAL const int* RESTRICT order, GLOBAL const real* RESTRICT fraction,

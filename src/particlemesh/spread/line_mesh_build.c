@@ -2,13 +2,8 @@
 // The matrix of line_mesh.c. A cell of a line is where, along the last axis, stencils begin that reach the line; its
 // entries are the particles that begin there on any of the SUPPORT_X SUPPORT_Y lines from which the line is reached.
 
+#include "backends/count.h"
 #include "spread/meeting.h"
-
-#if COUNT_IS_64
-typedef u64 count_t;
-#else
-typedef u32 count_t;
-#endif
 
 KERNEL line_counts(GLOBAL const u32* RESTRICT begins, GLOBAL count_t* RESTRICT counts, const i64 cells,
                    const Lattice lattice)

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The spreading operator, stored by rows (CSR), times values. Who has a row alone writes to its node: no atomics.
 
+#include "backends/count.h"
 #include "spread/linear.h"
 #include "spread/placed.h"
-
-#if COUNT_IS_64
-typedef u64 count_t;
-#define SHUFFLE_COUNT WARP_SHUFFLE_U64
-#else
-typedef u32 count_t;
-#define SHUFFLE_COUNT WARP_SHUFFLE_U32
-#endif
 
 // PLACED: columns are places in node order and values lie in that order; else they are the caller's.
 

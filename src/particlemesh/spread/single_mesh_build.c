@@ -12,33 +12,15 @@
 //
 // SLOPES = d: an entry's weights are its slopes in user coordinates, d planes of them, `plane` reals apart.
 
+#include "backends/count.h"
 #include "spread/meeting.h"
 #include "spread/linear.h"
-
-#if COUNT_IS_64
-typedef u64 count_t;
-#define ATOMIC_ADD_COUNT ATOMIC_ADD_U64
-#else
-typedef u32 count_t;
-#define ATOMIC_ADD_COUNT ATOMIC_ADD_U32
-#endif
 
 #define WEIGHTS (SLOPES ? SLOPES : 1)
 #define LINES (SUPPORT_X * SUPPORT_Y)
 #define WARPS (GROUP_SIZE / WARP_SIZE)
 
 // ---- weights -----------------------------------------------------------------------------------------
-
-// Of the k-th node along an axis; a missing axis has one node of weight one.
-DEVICE real weight_along(PRIVATE const Window* window, int axis, int k, real z)
-{
-    return axis < 3 - SUPPORT_AXES ? (real)1 : weight_of(window, k, z);
-}
-
-DEVICE real slope_along(PRIVATE const Window* window, int axis, int k, real z)
-{
-    return axis < 3 - SUPPORT_AXES ? (real)0 : slope_of(window, k, z);
-}
 
 // What a line's nodes (kx, ky) multiply the weights along z by: weight b is factor[b] w, plus bend[b] dw for slopes.
 DEVICE void factors_of(PRIVATE real* factor, PRIVATE real* bend, PRIVATE const Window* window,
