@@ -165,7 +165,7 @@ def test_subnormal_and_negative_zero_positions_are_at_the_origin(backend, real):
         close(field, wanted, real)
 
 
-def test_row_64_twenty_runs_have_the_same_bits(backend, law):
+def test_row_64_twenty_runs_have_the_same_bits(backend, law, request):
     if not law.method.deterministic:
         pytest.skip("this method does not promise it")
     mesh = pm.Mesh((9, 8, 7), (1.0, 1.0, 1.0))
@@ -183,7 +183,8 @@ def test_row_64_twenty_runs_have_the_same_bits(backend, law):
                 parts = plan.value_and_gradient(backend.array(f))
             return b"".join(backend.host(part).tobytes() for part in parts)
 
-    assert len({run() for _ in range(20)}) == 1
+    runs = 5 if backend.name == "opencl" and request.config.thins else 20  # PoCL is slow
+    assert len({run() for _ in range(runs)}) == 1
 
 
 def test_row_18_more_threads_than_particles(backend):
