@@ -136,7 +136,8 @@ def choices(times, folder, kind):
             if rings:
                 axes.plot(*zip(*rings, strict=True), "o", color=ORANGE, markersize=8, markerfacecolor="none")
         logarithmic(axes, "contributions per node", "time, the best = 1" if axes is panels[0] else None)
-        ratios(axes, (1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20))
+        wide = axes.get_ylim()[1] > 5  # labels this close would touch
+        ratios(axes, (1, 1.5, 2, 3, 5, 10, 20) if wide else (1, 1.1, 1.2, 1.5, 2, 3, 5))
         axes.set_title(heading)
         name_ends(axes, ends)
     if panels[0].lines:
