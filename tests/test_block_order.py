@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Particles by blocks of cells: every one once, where NumPy says, in records that say what the plan does."""
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh.binning import block_order
+from particlemesh.stencil import axes_of
+from particlemesh.window import window_of
+
+pytestmark = pytest.mark.backends("cuda", "opencl")  # processors have the order of tiles
+SKIP = -(2**31)
+BOX = pm.Box((1.0, 2.0, 3.0), periodic=(True, False, True))
+MESHES = {
+    "prime": pm.Mesh((37, 41, 43), (1.0, 2.0, 3.0)),
+    "odd": pm.Mesh((5, 7, 9), (1.0, 2.0, 3.0)),
+    "tiny": pm.Mesh((1, 3, 2), (1.0, 2.0, 3.0)),
+    "open": pm.Mesh((20, 21, 22), pm.Box((1.0, 2.0, 3.0), periodic=False), offset=0.5),
+    "open along y": pm.Mesh((5, 4, 3), BOX, offset=0.5),
+    "ghosts": pm.Mesh((12, 13, 14), (1.0, 2.0, 3.0), ghosts=4),
+    "plane": pm.Mesh((17, 16), pm.Box((1.0, 2.0), periodic=(True, False)), offset=0.5),
+    "long": pm.Mesh((40_000, 3, 2), (1.0, 2.0, 3.0)),
+    "line": pm.Mesh((70,), (1.0,)),
+}
+UNPACK = """
+#include "binning/blocks.h"
+
+KERNEL unpack(GLOBAL const u32* records, GLOBAL real* fraction, GLOBAL int* place, const i64 count)
+{
+    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count; k += GROUP_COUNT * GROUP_SIZE) {
+        u32 words[RECORD_WORDS];
+        Placed placed;
+        read_record(records, k, words);
+        particle_of(words, &placed);
+        for (int a = 0; a < 3; a++) {
+            fraction[3 * k + a] = placed.fraction[a];
+            place[5 * k + a] = placed.offset[a];
+        }
+        place[5 * k + 3] = placed.bx;
+        place[5 * k + 4] = (int)placed.index;
+    }
+}
+"""
+
+
+@pytest.fixture
+def unpack(backend, tmp_path):
+    """Return fraction, offset, bx and index of the first ``count`` records."""
+    file = tmp_path / "unpack.c"
+    file.write_text(UNPACK)
+
+    def call(plan, found, count):
+        library = plan.backend
+        fraction = library.upload(np.zeros((max(count, 1), 3), plan.dtype))
+        place = library.upload(np.zeros((max(count, 1), 5), np.int32))
+        if count:
+            run = library.kernel(str(file), "unpack", {"REAL_IS_DOUBLE": int(plan.dtype.itemsize == 8)})
+            run(count, found.records, fraction, place, count)
+        fraction, place = (library.download(a)[:count] for a in (fraction, place))
+        return fraction, place[:, :3], place[:, 3], place[:, 4].view(np.uint32)
+
+    return call
+
+
+def positions(mesh, count, seed=0):
+    rng = np.random.default_rng(seed)
+    return mesh.box.origin + rng.random((count, mesh.ndim)) * mesh.box.lengths
+
+
+def plan_of(backend, mesh, window, x, real, **options):
+    plan = pm.Plan(mesh, window, backend=backend.name, dtype=real, **options)
+    plan.set_positions(backend.array(x.astype(real)), check=False)
+    return plan
+
+
+def check(plan, cells, unpack, *, stable=False):
+    """Compare an order with NumPy's of the plan's nodes."""
+    count, blocks = plan.count, block_order.blocks_of(plan.axes, cells)
+    found = block_order.block_order(plan, cells, stable=stable)
+    assert found is block_order.block_order(plan, cells, stable=stable)
+    node = plan.backend.download(plan.particles.node)[:, :count].astype(np.int64)
+    exact = plan.backend.download(plan.particles.fraction)[:, :count].T
+    good = node[2] != SKIP
+    at = node - np.array(blocks.base)[:, None]
+    block, offset = at // np.array(cells)[:, None], at % np.array(cells)[:, None]
+    number = (block[1] * blocks.counts[2] + block[2]) * blocks.counts[0] + block[0]
+    assert (number[good] >= 0).all()
+    assert (number[good] < blocks.total).all()
+
+    start = plan.backend.download(found.start)[: blocks.total + 1]
+    members = np.bincount(number[good], minlength=blocks.total)
+    np.testing.assert_array_equal(start, np.concatenate([[0], np.cumsum(members)]))
+    fraction, cell, bx, index = unpack(plan, found, int(start[-1]))
+    np.testing.assert_array_equal(np.sort(index), np.flatnonzero(good))
+    np.testing.assert_array_equal(number[index], np.repeat(np.arange(blocks.total), members))
+    np.testing.assert_array_equal(cell, offset[:, index].T)
+    np.testing.assert_array_equal(bx, block[0, index])
+    if plan.dtype.itemsize == 8:
+        np.testing.assert_array_equal(fraction, exact[index])
+    else:
+        assert np.abs(fraction.astype(float) - exact[index]).max(initial=0) <= 2**-24
+    if stable:
+        np.testing.assert_array_equal(index, np.flatnonzero(good)[np.argsort(number[good], kind="stable")])
+    return found
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("real", ["float32", "float64"])
+@pytest.mark.parametrize("mesh", MESHES)
+def test_records_are_those_of_the_plan(backend, unpack, mesh, real, stable):
+    with plan_of(backend, MESHES[mesh], "bspline6", positions(MESHES[mesh], 5000), real) as plan:
+        check(plan, (3, 3, 10), unpack, stable=stable)
+
+
+@pytest.mark.parametrize("window", ["ngp", "bspline3"])
+def test_every_window(backend, unpack, window):
+    with plan_of(backend, MESHES["odd"], window, positions(MESHES["odd"], 500), "float32") as plan:
+        check(plan, (6, 6, 6), unpack)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 31, 32, 33])
+def test_few_particles(backend, unpack, count, stable):
+    with plan_of(backend, MESHES["prime"], "bspline6", positions(MESHES["prime"], count), "float32") as plan:
+        check(plan, (3, 3, 10), unpack, stable=stable)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_all_in_one_cell(backend, unpack, stable):
+    mesh = MESHES["prime"]
+    x = mesh.box.lengths * (0.5 + 0.4 * positions(mesh, 5000) / mesh.box.lengths / np.array(mesh.shape))
+    with plan_of(backend, mesh, "bspline6", x, "float32") as plan:
+        found = check(plan, (3, 3, 10), unpack, stable=stable)
+        assert np.diff(plan.backend.download(found.start).astype(np.int64)).max() >= 5000 / 8
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("real", ["float32", "float64"])
+def test_bad_particles_are_left_out(backend, unpack, real, stable):
+    mesh = MESHES["open"]
+    x = positions(mesh, 400)
+    x[::7, 1] = np.nan
+    x[3::7, 0] = 1.5
+    with plan_of(backend, mesh, "bspline4", x, real) as plan:
+        found = check(plan, (5, 5, 4), unpack, stable=stable)
+        last = plan.backend.download(found.start)[found.blocks.total]
+        assert last == 400 - len(range(0, 400, 7)) - len(range(3, 400, 7))
+
+
+def test_all_are_bad(backend, unpack):
+    with plan_of(backend, MESHES["odd"], "bspline4", np.full((70, 3), np.inf), "float32") as plan:
+        found = check(plan, (5, 5, 4), unpack)
+        assert not plan.backend.download(found.start)[: found.blocks.total + 1].any()
+
+
+def test_new_positions_make_a_new_order_in_the_same_memory(backend, unpack):
+    mesh = MESHES["prime"]
+    with pm.Plan(mesh, "bspline6", backend=backend.name, dtype="float32") as plan:
+        plan.reserve(300)
+        for stable in (False, True):
+            block_order.reserve(plan, (3, 3, 2), stable=stable)
+        held = plan.nbytes
+        for seed, count in enumerate((300, 0, 200)):
+            plan.set_positions(backend.array(positions(mesh, count, seed).astype(np.float32)), check=False)
+            for stable in (False, True):
+                check(plan, (3, 3, 2), unpack, stable=stable)
+        assert plan.nbytes == held
+
+
+def test_fractions_at_the_ends_of_a_cell(backend, unpack):
+    mesh = pm.Mesh((64,), (64.0,))
+    below = np.nextafter(np.float32(8), np.float32(0))
+    x = np.array([[8.0], [below], [8.5], [np.nextafter(np.float32(8.5), np.float32(0))], [1e-30], [-1e-30]])
+    for window in ("bspline4", "bspline3"):
+        with plan_of(backend, mesh, window, x, "float32") as plan:
+            check(plan, (1, 1, 5), unpack)
+
+
+def test_what_cannot_be_ordered():
+    window = window_of("bspline6")
+
+    def ask(mesh, cells=(3, 3, 10), count=10, **more):
+        return block_order.declines(axes_of(mesh, window), cells, count, **more)
+
+    mesh = MESHES["prime"]
+    assert ask(mesh) is None
+    assert ask(mesh, count=2**32 - 1) is None
+    assert "2**32 particles" in ask(mesh, count=2**32)
+    assert "2**31 particles" in ask(mesh, count=2**31, stable=True)
+    assert "9 x 3 x 10 cells" in ask(mesh, cells=(9, 3, 10))
+    assert "0 x 3 x 10 cells" in ask(mesh, cells=(0, 3, 10))
+    long = pm.Mesh((3 * 2**14, 6, 6), (1.0, 1.0, 1.0))
+    assert ask(long) is None
+    assert "16384 blocks along x" in ask(pm.Mesh((3 * 2**14 + 1, 6, 6), (1.0, 1.0, 1.0)))
+    assert "2**32 blocks" in ask(pm.Mesh((2**14, 2**14, 2**14), (1.0, 1.0, 1.0)), cells=(1, 3, 2))
