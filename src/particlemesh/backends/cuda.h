@@ -14,7 +14,7 @@ typedef unsigned int u32;
 #define GLOBAL
 #define LOCAL
 #define PRIVATE
-#define LOCAL_ARRAY(type, name, count) __shared__ type name[count]
+#define LOCAL_ARRAY(type, name, count) __shared__ __align__(16) type name[count]
 #define RESTRICT __restrict__
 #define UNROLL _Pragma("unroll")
 #define ROLL _Pragma("unroll 1")
@@ -115,6 +115,14 @@ DEVICE real read_once(const real* p)
 #define READ_ONCE_U32(p) __ldg(p)
 #endif
 
+// Four words in one go, of a record that nobody writes meanwhile, at a multiple of 16 bytes.
+#define READ_RECORD(p, words) read_record_4(p, words)
+DEVICE void read_record_4(const u32* p, u32* words)
+{
+    const uint4 v = __ldg((const uint4*)p);
+    words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+}
+
 #define REAL_FROM_BITS_U32(bits) __uint_as_float(bits)
 #define BITS_OF_FLOAT(value) __float_as_uint(value)
 #define HIGH_BITS_OF_DOUBLE(value) ((u32)__double2hiint(value))
@@ -129,6 +137,26 @@ DEVICE real read_once(const real* p)
 #define INDEX_OF_REAL(value) ((i64)__float_as_int(value))
 #endif
 
+// Two or four neighbouring reals of local memory, at a multiple of 16 bytes (two of float32: of 8).
+#define STORE_LOCAL_4(p, a, b, c, d) STORE_4(p, a, b, c, d)
+#define LOAD_LOCAL_2(p, v) load_local_2(p, v)
+#define LOAD_LOCAL_4(p, v) load_local_4(p, v)
+DEVICE void load_local_2(const real* p, real* v)
+{
+    const real2 t = *(const real2*)p;
+    v[0] = t.x, v[1] = t.y;
+}
+DEVICE void load_local_4(const real* p, real* v)
+{
+#if REAL_IS_DOUBLE
+    load_local_2(p, v);
+    load_local_2(p + 2, v + 2);
+#else
+    const float4 t = *(const float4*)p;
+    v[0] = t.x, v[1] = t.y, v[2] = t.z, v[3] = t.w;
+#endif
+}
+
 // One access that other groups see, and that sees theirs: no more is promised of the memory around it.
 #define PEEK_U32(p) (*(const volatile u32*)(p))
 #define PEEK_U64(p) (*(const volatile u64*)(p))
@@ -137,5 +165,11 @@ DEVICE real read_once(const real* p)
 
 #define POPCOUNT_U32(bits) __popc(bits)
 #define LEADING_ZEROS_U32(bits) __clz((int)(bits))
+#define FIRST_BIT_U32(bits) (__ffs((int)(bits)) - 1)
+
+#define SPLIT_TF32(x) REAL_FROM_BITS_U32(BITS_OF_FLOAT(x) & 0xffffe000u)
+#define MMA_16_8_8(warp, c, a, b) mma_16_8_8(warp, c, a, b)
+#define MMA_8_8_4(warp, c, a, b) mma_8_8_4(warp, c, a, b)
+#include "backends/mma.h"
 
 #define SKIP ((int)0x80000000) // node of a particle that takes no part

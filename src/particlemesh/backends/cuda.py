@@ -114,6 +114,14 @@ class CudaKernel:
             tape.launches.append((self._function, groups, self._group_size, local_bytes, self._parameters()))
 
 
+def facts_of(compute: int) -> dict[str, int]:
+    """Return what a device of a compute capability has."""
+    return {
+        "HAS_FLOAT_ATOMIC": 1, "HAS_VECTOR_ATOMIC": int(compute >= 90), "HAS_FP64": 1, "HAS_WARP": 1,
+        "HAS_MMA": int(compute >= 80),
+    }  # fmt: skip
+
+
 class CudaBackend:
     """One CUDA device."""
 
@@ -163,7 +171,7 @@ class CudaBackend:
             self.tape.complete = False
 
     def facts(self) -> dict[str, int]:
-        return {"HAS_FLOAT_ATOMIC": 1, "HAS_VECTOR_ATOMIC": int(self.compute >= 90), "HAS_FP64": 1, "HAS_WARP": 1}
+        return facts_of(self.compute)
 
     def scope(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
         if self._get_device() == self.ordinal:
@@ -227,8 +235,7 @@ class CudaBackend:
 
 def compile_only(file: str, defines: dict[str, Any], compute: int, texts: source.Texts | None = None) -> bytes:
     """Compile a kernel file for compute capability ``compute`` (90 for sm_90); needs NVRTC, no GPU."""
-    facts = {"HAS_FLOAT_ATOMIC": 1, "HAS_VECTOR_ATOMIC": int(compute >= 90), "HAS_FP64": 1, "HAS_WARP": 1}
-    facts = {"GROUP_SIZE": CudaBackend.group_size, **facts, **defines}
+    facts = {"GROUP_SIZE": CudaBackend.group_size, **facts_of(compute), **defines}
     code = source.program("backends/cuda.h", file, facts, texts)
     return nvrtc.compiled(code, file, compute)
 

@@ -18,7 +18,7 @@ typedef uint u32;
 #define GLOBAL __global
 #define LOCAL __local
 #define PRIVATE __private
-#define LOCAL_ARRAY(type, name, count) __local type name[count]
+#define LOCAL_ARRAY(type, name, count) __local type name[count] __attribute__((aligned(16)))
 #define RESTRICT restrict
 #if HAS_PTX
 #define UNROLL _Pragma("unroll")
@@ -105,14 +105,21 @@ DEVICE real warp_shuffle(real value, int lane)
 #endif
 }
 #else
-// The scratch has room for two verbs in a row, so that one barrier a verb suffices.
+// The scratch has room for two verbs in a row, so that one barrier a verb suffices: a word a lane, or MMA's operands.
+#if !WITH_MMA
+enum { warp_row = 32 };
+#elif REAL_IS_DOUBLE
+enum { warp_row = 64 };
+#else
+enum { warp_row = 96 };
+#endif
 typedef struct {
     __local u64* scratch;
     int turn;
 } Warp;
-#define WARP(name)                   \
-    __local u64 name##_scratch[64]; \
-    Warp name##_state;              \
+#define WARP(name)                             \
+    __local u64 name##_scratch[2 * warp_row]; \
+    Warp name##_state;                        \
     name##_state.scratch = name##_scratch; \
     name##_state.turn = 0;          \
     __private Warp* name = &name##_state
@@ -126,7 +133,7 @@ typedef struct {
 #define WARP_SHUFFLE(warp, value, lane) warp_shuffle(warp, value, lane)
 DEVICE u64 warp_shuffle_u64(__private Warp* warp, u64 value, int lane)
 {
-    __local u64* row = warp->scratch + 32 * warp->turn;
+    __local u64* row = warp->scratch + warp_row * warp->turn;
     warp->turn = 1 - warp->turn;
     row[LANE] = value;
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -142,7 +149,7 @@ DEVICE real warp_shuffle(__private Warp* warp, real value, int lane)
 }
 DEVICE u32 warp_ballot(__private Warp* warp, int predicate)
 {
-    __local u64* row = warp->scratch + 32 * warp->turn;
+    __local u64* row = warp->scratch + warp_row * warp->turn;
     warp->turn = 1 - warp->turn;
     row[LANE] = predicate != 0;
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -152,7 +159,7 @@ DEVICE u32 warp_ballot(__private Warp* warp, int predicate)
 }
 DEVICE u32 warp_match(__private Warp* warp, u32 value)
 {
-    __local u64* row = warp->scratch + 32 * warp->turn;
+    __local u64* row = warp->scratch + warp_row * warp->turn;
     warp->turn = 1 - warp->turn;
     row[LANE] = value;
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -306,6 +313,19 @@ DEVICE float4 read_4(__global const float* p)
 #define READ_4(p) (*(__global const real4*)(p))
 #endif
 
+#define READ_RECORD(p, words) read_record_4(p, words)
+DEVICE void read_record_4(__global const u32* p, __private u32* words)
+{
+#if HAS_PTX
+    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+        : "l"(p));
+#else
+    const uint4 v = *(__global const uint4*)p;
+    words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+#endif
+}
+
 #define REAL_FROM_BITS_U32(bits) as_float(bits)
 #define BITS_OF_FLOAT(value) as_uint(value)
 #define HIGH_BITS_OF_DOUBLE(value) ((u32)(as_ulong(value) >> 32))
@@ -318,6 +338,34 @@ DEVICE float4 read_4(__global const float* p)
 #define REAL_FROM_INDEX(index) as_float((int)(index))
 #define INDEX_OF_REAL(value) ((i64)as_int(value))
 #endif
+
+#define STORE_LOCAL_4(p, a, b, c, d) store_local_4(p, a, b, c, d)
+#define LOAD_LOCAL_2(p, v) load_local_2(p, v)
+#define LOAD_LOCAL_4(p, v) load_local_4(p, v)
+DEVICE void store_local_4(__local real* p, const real a, const real b, const real c, const real d)
+{
+#if REAL_IS_DOUBLE
+    ((__local double2*)p)[0] = (double2)(a, b);
+    ((__local double2*)p)[1] = (double2)(c, d);
+#else
+    *(__local float4*)p = (float4)(a, b, c, d);
+#endif
+}
+DEVICE void load_local_2(__local const real* p, __private real* v)
+{
+    const real2 t = *(__local const real2*)p;
+    v[0] = t.x, v[1] = t.y;
+}
+DEVICE void load_local_4(__local const real* p, __private real* v)
+{
+#if REAL_IS_DOUBLE
+    load_local_2(p, v);
+    load_local_2(p + 2, v + 2);
+#else
+    const float4 t = *(__local const float4*)p;
+    v[0] = t.x, v[1] = t.y, v[2] = t.z, v[3] = t.w;
+#endif
+}
 
 #if HAS_PTX
 #define PEEK_U32(p) (*(volatile __global const u32*)(p))
@@ -334,5 +382,12 @@ DEVICE float4 read_4(__global const float* p)
 
 #define POPCOUNT_U32(bits) ((int)popcount((u32)(bits)))
 #define LEADING_ZEROS_U32(bits) ((int)clz((u32)(bits)))
+#define FIRST_BIT_U32(bits) first_bit_u32(bits)
+DEVICE int first_bit_u32(u32 bits) { return (int)popcount((bits & -bits) - 1); }
+
+#define SPLIT_TF32(x) REAL_FROM_BITS_U32(BITS_OF_FLOAT(x) & 0xffffe000u)
+#define MMA_16_8_8(warp, c, a, b) mma_16_8_8(warp, c, a, b)
+#define MMA_8_8_4(warp, c, a, b) mma_8_8_4(warp, c, a, b)
+#include "backends/mma.h"
 
 #define SKIP ((int)0x80000000) // node of a particle that takes no part

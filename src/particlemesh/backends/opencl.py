@@ -79,7 +79,7 @@ class OpenClBackend:
         # Without sub-groups of 32 the work-group is the warp.
         self.group_size = 128 if self._ptx else 32
         self.most_groups = 2**20 if self._ptx else 64 * device.max_compute_units
-        # The capability behind inline PTX: vector reductions arrived with 9.0.
+        # The capability behind inline PTX: MMA of float32 and float64 came with 8.0, vector reductions with 9.0.
         self.compute = 10 * device.compute_capability_major_nv + device.compute_capability_minor_nv if self._ptx else 0
 
     def _takes_ptx(self) -> int:
@@ -97,10 +97,10 @@ class OpenClBackend:
         return getattr(self._local, "queue", self._default)
 
     def facts(self) -> dict[str, int]:
-        vector = int(self.compute >= 90)
+        vector, mma = int(self.compute >= 90), int(self.compute >= 80)
         return {
             "HAS_FLOAT_ATOMIC": self._ptx, "HAS_VECTOR_ATOMIC": vector, "HAS_FP64": self._fp64,
-            "HAS_WARP": self._ptx, "HAS_PTX": self._ptx,
+            "HAS_WARP": self._ptx, "HAS_PTX": self._ptx, "HAS_MMA": mma,
         }  # fmt: skip
 
     @contextlib.contextmanager
