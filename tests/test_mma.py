@@ -2,6 +2,7 @@
 """Products of matrices by a warp, and the verbs that feed them: exact laws, on tensor cores or what stands for them."""
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -18,6 +19,21 @@ MULTIPLY = """
 #define ROWS 16
 #define DEPTH 8
 #endif
+
+// Only some lanes look at what all of them have made: the product must not wait until they do.
+KERNEL partly(GLOBAL const real* RESTRICT values, GLOBAL real* RESTRICT sums, const i64 lanes)
+{
+    WARP(warp);
+    real c[ROWS / 4];
+    for (int i = 0; i < ROWS / 4; i++) c[i] = 0;
+#if REAL_IS_DOUBLE
+    MMA_8_8_4(warp, c, values[LANE], values[LANE]);
+#else
+    const real mine[4] = {values[LANE], 0, 0, 0}, other[2] = {values[LANE], 0};
+    MMA_16_8_8(warp, c, mine, other);
+#endif
+    if (lanes >> LANE & 1) sums[GROUP_ID * GROUP_SIZE + LOCAL_ID] = c[1];
+}
 
 KERNEL multiply(GLOBAL const real* RESTRICT left, GLOBAL const real* RESTRICT right, GLOBAL real* RESTRICT sums,
                 const i64 count)
@@ -159,6 +175,18 @@ def test_random_matrices(backend, kernels, real, form):
     assert error.max() < 8 * np.finfo(real).eps
 
 
+@laws
+def test_some_lanes_take_what_all_have_made(backend, kernels, real, form):
+    library, lanes = backend.library, 0x9010F0C5
+    values = np.arange(1, 33).astype(real)
+    matrix = values.reshape(8, 4)  # A, and the transpose of B
+    sums = library.upload(np.zeros(256, real))
+    library.kernel("multiply.c", "partly", defines_of(real, form))(256, library.upload(values), sums, lanes)
+    chosen = (lanes >> np.arange(32)) & 1
+    wanted = (matrix @ matrix.T)[:, 1::2].reshape(32) * chosen
+    np.testing.assert_array_equal(library.download(sums).reshape(-1, 32), np.tile(wanted, (8, 1)))
+
+
 @pytest.mark.parametrize("real", SHAPES)
 def test_records_and_rows_of_local_memory(backend, kernels, real):
     library, count = backend.library, 384  # whole groups
@@ -183,7 +211,7 @@ def test_records_and_rows_of_local_memory(backend, kernels, real):
 
 
 def ptx_of(file, defines, compute):
-    """Return the PTX for a compute capability."""
+    """Return the PTX of each kernel of a file for a compute capability."""
     from cupy.cuda import nvrtc
 
     facts = {"GROUP_SIZE": 128, **cuda.facts_of(compute), **defines}
@@ -191,7 +219,8 @@ def ptx_of(file, defines, compute):
     nvrtc.compileProgram(program, (f"--gpu-architecture=compute_{compute}",))
     text = nvrtc.getPTX(program)
     nvrtc.destroyProgram(program)
-    return text if isinstance(text, str) else text.decode()
+    entries = (text if isinstance(text, str) else text.decode()).split(".entry ")[1:]
+    return {entry.partition("(")[0].strip(): entry for entry in entries}
 
 
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
@@ -202,8 +231,17 @@ def test_cuda_has_tensor_cores_from_compute_capability_8(kernels, real, compute)
 
     if compute < min(nvrtc.getSupportedArchs()):
         pytest.skip(f"this NVRTC is too new for {compute}")
-    for name in ("multiply", "feed"):
-        assert name.encode() in cuda.compile_only(f"{name}.c", defines_of(real), compute)
-    made = ptx_of("multiply.c", defines_of(real), compute)
+    for file, name in (("multiply.c", "multiply"), ("multiply.c", "partly"), ("feed.c", "feed")):
+        assert name.encode() in cuda.compile_only(file, defines_of(real), compute)
     instruction = "m16n8k8.row.col.f32.tf32.tf32.f32" if real is np.float32 else "m8n8k4.row.col.f64.f64.f64.f64"
-    assert (f"mma.sync.aligned.{instruction}" in made) == (compute >= 80)
+    kernels_made = ptx_of("multiply.c", defines_of(real), compute)
+    assert len(kernels_made) == 2
+    for made in kernels_made.values():
+        assert (f"mma.sync.aligned.{instruction}" in made) == (compute >= 80)
+        assert ("shfl.sync" in made) >= (compute < 80)
+    if compute >= 80:  # before lanes go ways of their own
+        assert "bra" not in kernels_made["partly"].partition("mma.sync")[0]
+    feed = ptx_of("feed.c", defines_of(real), compute)["feed"]
+    wide = r"v4\.[bf]32" if real is np.float32 else r"v2\.[bf]64"
+    for access in (r"ld\.global\.nc\.v4\.[bu]32", rf"st\.shared\.{wide}", rf"ld\.shared\.{wide}"):
+        assert re.search(access, feed), access
