@@ -76,7 +76,7 @@ KERNEL feed(GLOBAL const u32* RESTRICT records, GLOBAL const real* RESTRICT valu
     LOCAL real* own = rows + 4 * LOCAL_ID;
     STORE_LOCAL_4(own, values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3]);
     own = rows + 4 * GROUP_SIZE + 2 * LOCAL_ID;
-    own[0] = values[4 * k], own[1] = values[4 * k + 3];
+    STORE_LOCAL_2(own, values[4 * k], values[4 * k + 3]);
     BARRIER();
     real four[4], two[2];
     LOAD_LOCAL_4(rows + 4 * (LOCAL_ID ^ 1), four);

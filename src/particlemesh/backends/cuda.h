@@ -139,8 +139,15 @@ DEVICE void read_record_4(const u32* p, u32* words)
 
 // Two or four neighbouring reals of local memory, at a multiple of 16 bytes (two of float32: of 8).
 #define STORE_LOCAL_4(p, a, b, c, d) STORE_4(p, a, b, c, d)
+#define STORE_LOCAL_2(p, a, b) store_local_2(p, a, b)
 #define LOAD_LOCAL_2(p, v) load_local_2(p, v)
 #define LOAD_LOCAL_4(p, v) load_local_4(p, v)
+DEVICE void store_local_2(real* p, const real a, const real b)
+{
+    real2 t;
+    t.x = a, t.y = b;
+    *(real2*)p = t;
+}
 DEVICE void load_local_2(const real* p, real* v)
 {
     const real2 t = *(const real2*)p;

@@ -340,6 +340,7 @@ DEVICE void read_record_4(__global const u32* p, __private u32* words)
 #endif
 
 #define STORE_LOCAL_4(p, a, b, c, d) store_local_4(p, a, b, c, d)
+#define STORE_LOCAL_2(p, a, b) (*(__local real2*)(p) = (real2)(a, b))
 #define LOAD_LOCAL_2(p, v) load_local_2(p, v)
 #define LOAD_LOCAL_4(p, v) load_local_4(p, v)
 DEVICE void store_local_4(__local real* p, const real a, const real b, const real c, const real d)
