@@ -11,6 +11,7 @@ from particlemesh.spread.hybrid_mesh import HybridMesh
 from particlemesh.spread.line_mesh import LineMesh
 from particlemesh.spread.particle import Particle
 from particlemesh.spread.single_mesh import SingleMesh
+from particlemesh.spread.walk import Walk
 
 METHODS = (
     Particle,
@@ -22,5 +23,6 @@ METHODS = (
     HybridMesh,
     LineMesh,
     DomainCopies,
+    Walk,
     Colouring,
 )

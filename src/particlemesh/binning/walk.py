@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The window that a warp keeps in registers while it walks along x, and the blocks of particles that fit it.
+
+Both directions take the same for the same particles, so that they share one order (``binning/walk.h``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from particlemesh.arrays import Layout
+from particlemesh.binning import block_order
+from particlemesh.fused import Group, defines
+from particlemesh.method import Option, Problem
+from particlemesh.stencil import axes_of
+
+if TYPE_CHECKING:
+    from particlemesh.plan import Plan
+
+SUPPORTS = range(2, 9)
+OPTIONS = {
+    "form": Option(None, ("matrix", "multiply"), "matrix instructions, or multiply and add; by default what is fast"),
+    "window": Option(None, (8, 16), "nodes of the window along z; by default as the density suggests"),
+    "levels": Option(None, range(2, 9), "nodes of the window along x; even for matrix instructions"),
+    "chunk": Option(None, range(32, 2**20), "particles of a warp"),
+}
+_LOCAL_BYTES = 47_000  # of the 48 KB that a group may have
+_WARPS = 4  # of a group, where groups are largest
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What is compiled into the kernels of a walk, and its blocks.
+
+    Attributes
+    ----------
+    matrix : bool
+        Whether products of matrices are made by matrix instructions.
+    levels, tiles : int
+        Nodes of the window along x, and how many times eight along z.
+    cells : (3,) ints
+        Of a block.
+    """
+
+    matrix: bool
+    levels: int
+    tiles: int
+    cells: tuple[int, int, int]
+
+    def defines(self) -> dict[str, int]:
+        """Return the facts of binning/walk.h that are the walk's."""
+        return {"LEVELS": self.levels, "Z_TILES": self.tiles, "MATRIX": int(self.matrix), "WITH_MMA": int(self.matrix)}
+
+
+def walk_of(asked: Plan | Problem, options: dict[str, Any], count: int) -> Walk:
+    """Return the walk for ``count`` particles; ``options`` are those of :data:`OPTIONS` by name."""
+    axes, single = axes_of(asked.mesh, asked.window), asked.dtype.itemsize == 4
+    matrix = options["form"] == "matrix" if options["form"] else bool(asked.backend.facts()["HAS_MMA"])
+    step = 2 if single and matrix else 1  # levels of a matrix instruction
+    x, y, z = (axis.support for axis in axes)
+    levels = options["levels"] or _levels(x, step)
+    even = 2 if single else 1  # windows begin at even nodes, for adds of pairs
+
+    def cells(tiles: int) -> tuple[int, int, int]:
+        return levels - x + 1, 8 - y + 1, (8 * tiles - z + 1) // even * even
+
+    tiles = (options["window"] or 0) // 8
+    if not tiles:
+        density = count / math.prod(axis.extent for axis in axes)
+        narrow = cells(1)
+        tiles = 1 if narrow[2] and density * narrow[1] * narrow[2] >= _CROWDED else 2
+    return Walk(matrix, levels, tiles, cells(tiles))
+
+
+_CROWDED = 8  # particles of a block, as long as one along x, from which on a narrow window wastes less
+
+
+def _levels(support: int, step: int) -> int:
+    return -(-support // step) * step
+
+
+def declines(problem: Problem, options: dict[str, Any], *, stable: bool = False) -> str | None:
+    """Return why there is no walk for ``problem``, or None."""
+    if problem.window.support not in SUPPORTS:
+        return f"supports of {SUPPORTS[0]} to {SUPPORTS[-1]} nodes"
+    walk = walk_of(problem, options, problem.count)
+    x, _, z = (axis.support for axis in axes_of(problem.mesh, problem.window))
+    if walk.levels < x:
+        return f"{walk.levels} levels are less than the window's {x} nodes"
+    if walk.matrix and problem.dtype.itemsize == 4 and walk.levels % 2:
+        return f"matrix instructions take an even number of levels, not {walk.levels}"
+    if walk.cells[2] < 1:
+        return f"a window of {8 * walk.tiles} nodes along z is too narrow for {z}"
+    return block_order.declines(axes_of(problem.mesh, problem.window), walk.cells, problem.count, stable=stable)
+
+
+def chunk_of(plan: Plan, reals: int) -> int:
+    """Return the particles of a warp: many warps, but the window leaves at the end of each."""
+    most = 256 if plan.dtype.itemsize == 8 and reals > 1 else 512
+    if math.prod(axis.size for axis in plan.axes) * reals * plan.dtype.itemsize > 40e6:
+        most //= 2  # far apart, chunks push each other's windows out of the cache
+    return max(32, min(most, plan.count // 8000 // 32 * 32))
+
+
+def batch_of(plan: Plan, rows: int) -> int:
+    """Return how many particles have their rows in local memory at a time."""
+    size, step = plan.dtype.itemsize, 32 // plan.dtype.itemsize
+    return next((b for b in (32, 16, 8) if _WARPS * (b + step) * 8 * (rows | 1) * size <= _LOCAL_BYTES), 4)
+
+
+def walk_defines(
+    plan: Plan, walk: Walk, group: Group, width: int, rows: int, field: Layout, gradient: int, **more: int
+) -> dict[str, int]:
+    """Return the compile key of a kernel with ``rows`` rows of eight a particle."""
+    table = np.asarray(plan.window.table)
+    # Of a symmetric window, weights at z from one side are those at -z from the other.
+    signs = (-1.0) ** np.arange(table.shape[1])
+    wide = sum((n - 1) * abs(s) for n, s in zip(field.shape, field.strides, strict=True)) >= 2**31
+    return defines(
+        plan, group, width, GRADIENT=gradient, LANES_ALL=1, LANES_ROW=1, BATCH=batch_of(plan, rows),
+        SYMMETRIC=int(np.array_equal(table[::-1], table * signs)), FIELD_IS_WIDE=int(wide), **walk.defines(), **more,
+    )  # fmt: skip
