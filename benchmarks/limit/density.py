@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Particles a second against particles a cell, for every method and the peer: float32, complex, 128^3 nodes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from limit import peer
+from limit.bench import WALK, Bench, Job
+from limit.cases import DIRECTIONS, Case
+from place import short
+
+FIGURE = "density"
+NODES = 128
+SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000)
+SUPPORTS = (4, 6)
+FAR = 40.0  # methods that predict more than so many times the least are not measured
+
+
+def jobs(bench: Bench) -> list[Case]:
+    """Return the cases, the same particles one after the other."""
+    if bench.small:
+        return [Case(d, n, 16, 4) for n in (50, 500) for d in DIRECTIONS]
+    return [Case(d, n, NODES, p) for n, p, d in itertools.product(SIZES, SUPPORTS, DIRECTIONS)]
+
+
+def forms(bench: Bench, case: Case) -> list[Job]:
+    """Return what is measured: walks in every form that they have, and all others that are not far behind."""
+    methods = bench.rivals(case, factor=FAR, most=99)[1]
+    found = [Job(case, method) for method in methods]
+    if not bench.small:
+        for name in methods:
+            if name.startswith(WALK):
+                found += [Job(case, name, {"form": form}) for form in other_values(bench, case, name, "form")]
+    return found
+
+
+def other_values(bench: Bench, case: Case, method: str, option: str) -> list[Any]:
+    """Return the values of a method's option beside its default, where it has such an option."""
+    found = next(m for m in bench.place.methods(case.direction) if m.name == method).options.get(option)
+    if found is None or not isinstance(found.allowed, tuple):
+        return []
+    return [value for value in found.allowed if value != found.default]
+
+
+def rows(bench: Bench, case: Case) -> Iterable[dict[str, Any]]:
+    """Yield a row for each method, and one for the peer where its file has the case."""
+    for job in forms(bench, case):
+        found = bench.measure(job)
+        yield _row(bench, case, job.method, job.chosen, found.least, found.note)
+    if case in peer.table() and bench.place.name != "cpu":
+        method, seconds = peer.best(peer.table()[case], "kernel_s")
+        yield _row(bench, case, "cuFINUFFT", f"method={method}", seconds, "")
+
+
+def _row(bench: Bench, case: Case, method: str, options: str, seconds: float, note: str) -> dict[str, Any]:
+    return dict(
+        method=method, options=options, **case.columns(), density=short(case.density), seconds=short(seconds),
+        rate=short(case.count / seconds / 1e9), note=note, **bench.facts,
+    )  # fmt: skip
