@@ -21,6 +21,7 @@ from place import short
 
 FIGURE = "rows"
 RATE, POINTS, MS, US, ERROR, TIMES = "G/s", "G channel-points/s", "ms", "µs", "relative l2", "times the fastest"
+NEARLY = "order-nearly"
 LEAST = 3_000  # particles of a small run, at most
 
 
@@ -35,49 +36,58 @@ class Row:
     prototype: float = math.nan
     reach: float = math.nan
     stretch: float = math.nan
-    captured: bool = False
-    nearly: bool = False  # sorted but for moves of 0.3 cells
+
+    @property
+    def captured(self) -> bool:
+        """Return whether calls are replayed from a captured graph."""
+        return self.unit == US
+
+    @property
+    def nearly(self) -> bool:
+        """Return whether positions come sorted but for moves of 0.3 cells."""
+        return self.key == NEARLY
 
     def __str__(self) -> str:
         return self.words
 
 
-def _case(direction: str, count: int, **more: Any) -> Case:
-    return Case(direction, count, 128, **more)
-
-
 MANY, SOME, FEW = 10**7, 10**6, 10**4
-ROWS: tuple[Row, ...] = (
-    Row("spread", "spread p=6 f32 complex, 10⁷", _case("spread", MANY), RATE, 21.2, 19, 26),
-    Row("spread-real", "spread p=6 f32 real, 10⁷", _case("spread", MANY, values="real"), RATE, 28.6, 26, 40),
-    Row("spread-p4", "spread p=4 f32 complex, 10⁷", _case("spread", MANY, support=4), RATE, 34, 29, 40),
-    Row("spread-f64", "spread p=6 f64 complex, 10⁷", _case("spread", MANY, dtype="float64"), RATE, 12.9, 11.5, 15),
-    Row("spread-some", "spread p=6 f32 complex, 10⁶", _case("spread", SOME), RATE, 9.8, 8.5, 14),
-    Row("spread-f64-some", "spread p=6 f64 complex, 10⁶", _case("spread", SOME, dtype="float64"), RATE, 4.6, 4.2, 8),
-    Row("spread-4", "spread p=6 f32, 4 real components interleaved, 10⁷",
-        _case("spread", MANY, values="4", layout="interleaved"), POINTS, 59, 50, 70),
-    Row("spread-4-planar", "spread p=6 f32, 4 real components planar, 10⁷", _case("spread", MANY, values="4"), POINTS),
-    Row("interpolate", "interpolate p=6 f32 complex, 10⁷", _case("interpolate", MANY), RATE, 15.5, 14, 22),
-    Row("interpolate-sorted", "interpolate p=6 f32 complex, 10⁷, in sorted order",
-        _case("interpolate", MANY, order="sorted"), RATE, 18.4, 16.5, 26),
-    Row("interpolate-some", "interpolate p=6 f32 complex, 10⁶", _case("interpolate", SOME), RATE, 7.9, 7, 12),
-    Row("order", "order 10⁷", _case("spread", MANY), MS, 0.543, 0.6, 0.35),
-    Row("order-some", "order 10⁶", _case("spread", SOME), MS, 0.064, 0.07, 0.05),
-    Row("order-nearly", "order 10⁷, nearly sorted", _case("spread", MANY), MS, 0.29, 0.32, 0.2, nearly=True),
-    Row("spread-few", "spread 10⁴, p=6 f32 real, captured", _case("spread", FEW, values="real"), US, 12.4, 14, 9,
-        captured=True),
-    Row("interpolate-few", "interpolate 10⁴, p=6 f32 real, captured", _case("interpolate", FEW, values="real"), US,
-        8.7, 10, 7, captured=True),
-    Row("error-spread", "error of spread, 10⁷ uniform", _case("spread", MANY), ERROR, 4.6e-7, 1e-6),
-    Row("error-spread-clustered", "error of spread, 10⁷ in 1 % of the volume",
-        _case("spread", MANY, cloud="clustered"), ERROR, 5.5e-7, 1e-6),
-    Row("error-interpolate", "error of interpolate, 10⁷ uniform", _case("interpolate", MANY), ERROR, 4.6e-7, 1e-6),
-    Row("error-interpolate-clustered", "error of interpolate, 10⁷ in 1 % of the volume",
-        _case("interpolate", MANY, cloud="clustered"), ERROR, math.nan, 1e-6),
-    Row("deterministic", "spread with the same bits every time, p=6 f32 complex, 10⁷", _case("spread", MANY), TIMES),
-    Row("deterministic-some", "spread with the same bits every time, p=6 f32 complex, 10⁶", _case("spread", SOME),
-        TIMES),
+DOUBLE, REAL, FOUR = {"dtype": "float64"}, {"values": "real"}, {"values": "4"}
+WITHIN = (1e-6,)  # errors to be reached
+_TABLE: tuple[tuple[Any, ...], ...] = (
+    # key, words, direction, particles, unit, (prototype, to reach, stretch), how the case differs
+    ("spread", "spread p=6 f32 complex, 10⁷, 128³", "spread", MANY, RATE, (21.2, 19, 26), {}),
+    ("spread-real", "spread p=6 f32 real, 10⁷, 128³", "spread", MANY, RATE, (28.6, 26, 40), REAL),
+    ("spread-p4", "spread p=4 f32 complex, 10⁷, 128³", "spread", MANY, RATE, (34, 29, 40), {"support": 4}),
+    ("spread-f64", "spread p=6 f64 complex, 10⁷, 128³", "spread", MANY, RATE, (12.9, 11.5, 15), DOUBLE),
+    ("spread-some", "spread p=6 f32 complex, 10⁶, 128³", "spread", SOME, RATE, (9.8, 8.5, 14), {}),
+    ("spread-f64-some", "spread p=6 f64 complex, 10⁶, 128³", "spread", SOME, RATE, (4.6, 4.2, 8), DOUBLE),
+    ("spread-4", "spread p=6 f32, 4 real components interleaved, 10⁷, 128³", "spread", MANY, POINTS, (59, 50, 70),
+     FOUR | {"layout": "interleaved"}),
+    ("spread-4-planar", "spread p=6 f32, 4 real components planar, 10⁷, 128³", "spread", MANY, POINTS, (), FOUR),
+    ("interpolate", "interpolate p=6 f32 complex, 10⁷, 128³", "interpolate", MANY, RATE, (15.5, 14, 22), {}),
+    ("interpolate-sorted", "interpolate p=6 f32 complex, 10⁷, 128³, in sorted order", "interpolate", MANY, RATE,
+     (18.4, 16.5, 26), {"order": "sorted"}),
+    ("interpolate-some", "interpolate p=6 f32 complex, 10⁶, 128³", "interpolate", SOME, RATE, (7.9, 7, 12), {}),
+    ("order", "order 10⁷, 128³", "spread", MANY, MS, (0.543, 0.6, 0.35), {}),
+    ("order-some", "order 10⁶, 128³", "spread", SOME, MS, (0.064, 0.07, 0.05), {}),
+    (NEARLY, "order 10⁷, 128³, nearly sorted", "spread", MANY, MS, (0.29, 0.32, 0.2), {}),
+    ("spread-few", "spread 10⁴, 128³, p=6 f32 real, captured", "spread", FEW, US, (12.4, 14, 9), REAL),
+    ("interpolate-few", "interpolate 10⁴, 128³, p=6 f32 real, captured", "interpolate", FEW, US, (8.7, 10, 7), REAL),
+    ("error-spread", "error of spread, 10⁷ uniform", "spread", MANY, ERROR, (4.6e-7, *WITHIN), {}),
+    ("error-spread-clustered", "error of spread, 10⁷ in 1 % of the volume", "spread", MANY, ERROR, (5.5e-7, *WITHIN),
+     {"cloud": "clustered"}),
+    ("error-interpolate", "error of interpolate, 10⁷ uniform", "interpolate", MANY, ERROR, (4.6e-7, *WITHIN), {}),
+    ("error-interpolate-clustered", "error of interpolate, 10⁷ in 1 % of the volume", "interpolate", MANY, ERROR,
+     (math.nan, *WITHIN), {"cloud": "clustered"}),
+    ("deterministic", "spread p=6 f32 complex, 10⁷, 128³, the same bits every time", "spread", MANY, TIMES, (), {}),
+    ("deterministic-some", "spread p=6 f32 complex, 10⁶, 128³, the same bits every time", "spread", SOME, TIMES, (),
+     {}),
 )  # fmt: skip
+ROWS = tuple(
+    Row(key, words, Case(direction, count, 128, **more), unit, *numbers)
+    for key, words, direction, count, unit, numbers, more in _TABLE
+)
 
 
 def jobs(bench: Bench) -> list[Row]:

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What was promised, and what the CSV files of ``run.py`` say of it.
+
+Measures nothing. A verdict follows from the figures alone: a row is judged by the best of its methods. Files of OpenCL
+on the same device are compared with CUDA's where both are there.
+
+    python benchmarks/limit/claims.py [--device nvidia-h200] [--results DIR] [--docs docs]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from limit import peer
+from limit.bench import WALK
+from limit.rows import ERROR, MS, POINTS, RATE, ROWS, TIMES, Row
+from measure import RESULTS
+
+Rows = list[dict[str, Any]]
+OPENCL = 0.8  # of CUDA's rate, to be reached by walks through OpenCL
+PEER = {"spread": (3.0, 5.0), "interpolate": (1.5, 3.0)}  # to reach and more, of the geometric mean
+NONE_BELOW, LISTED = 0.7, 1.0
+HEAD = ("case", "unit", "prototype", "to reach", "stretch", "walk", "best", "automatic", "error", "so")
+RATIO = "ratio"
+MISSING = "not measured"
+RIGHT = {"float32": 1e-6, "float64": 1e-12}  # errors beyond which a rate is worth nothing
+
+
+@dataclass(frozen=True)
+class Told:
+    """A row of the table, with the numbers that it was made from."""
+
+    words: str
+    unit: str
+    prototype: float = math.nan
+    reach: float = math.nan
+    stretch: float = math.nan
+    walk: float = math.nan
+    best: float = math.nan
+    best_by: str = ""
+    auto: float = math.nan
+    auto_by: str = ""
+    error: float = math.nan
+    allowed: float = math.inf
+    more: str = ""  # beside the best
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Return what follows."""
+        if math.isnan(self.best):
+            return f"{MISSING}: {self.note}" if self.note else MISSING
+        if self.error > self.allowed:
+            return f"wrong: the error is {figure(self.error, ERROR)}"
+        return judged(self.best, self.reach, self.stretch, lower(self.unit))
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row as text."""
+        best = named(self.best, self.best_by, self.unit) + (f", {self.more}" if self.more else "")
+        return (
+            self.words, self.unit, figure(self.prototype, self.unit), figure(self.reach, self.unit),
+            figure(self.stretch, self.unit), figure(self.walk, self.unit), best,
+            named(self.auto, self.auto_by, self.unit), figure(self.error, ERROR), self.verdict,
+        )  # fmt: skip
+
+
+def lower(unit: str) -> bool:
+    """Return whether less is better."""
+    return unit not in (RATE, POINTS, RATIO)
+
+
+def judged(value: float, reach: float, stretch: float, less: bool) -> str:
+    """Return the verdict on a figure: the ratio is what it is of what is to be reached, more than 1 is better."""
+    if math.isnan(reach):
+        return ""
+    better = (lambda limit: value <= limit) if less else (lambda limit: value >= limit)
+    if not math.isnan(stretch) and better(stretch):
+        return "stretch"
+    if better(reach):
+        return "reached"
+    return f"missed, at {reach / value if less else value / reach:.2f} of it"
+
+
+def figure(value: float, unit: str) -> str:
+    """Return a figure for a reader, empty where there is none."""
+    if math.isnan(value):
+        return ""
+    if unit == ERROR:
+        return f"{value:.1e}".replace("e-0", "e-")
+    return f"{value:.3g}"
+
+
+def named(value: float, method: str, unit: str) -> str:
+    """Return a figure with the method that made it."""
+    return f"{figure(value, unit)} ({method})" if not math.isnan(value) and method else figure(value, unit)
+
+
+def number(row: dict[str, Any], column: str) -> float:
+    """Return a number of a row, NaN where there is none."""
+    return float(row.get(column) or math.nan)
+
+
+def read(folder: Path, part: str, device: str) -> Rows:
+    """Return the rows of a file, none if it is not there."""
+    file = folder / f"limit-{part}-{device}.csv"
+    if not file.exists():
+        return []
+    with file.open(newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+# ---- the promised figures ---------------------------------------------------------------------------------
+
+
+def promised(found: Rows) -> list[Told]:
+    """Return each row of the table with what was measured for it."""
+    return [_told(row, [r for r in found if r["row"] == row.key]) for row in ROWS]
+
+
+def _told(row: Row, found: Rows) -> Told:
+    plain = dict(words=row.words, unit=row.unit, prototype=row.prototype, reach=row.reach, stretch=row.stretch)
+    able = [r for r in found if not math.isnan(number(r, "figure"))]
+    if not able:
+        return Told(**plain, note=next((r["note"] for r in found if r.get("note")), ""))
+    able = [r for r in able if row.unit != ERROR or r["method"].startswith(WALK)] or able
+    # Of errors the largest counts: that of walks, if there are any.
+    pick: Callable[..., dict[str, Any]] = min if lower(row.unit) and row.unit != ERROR else max
+    best = pick(able, key=lambda r: number(r, "figure"))
+    walks = [r for r in able if r["method"].startswith(WALK)]
+    walk = number(pick(walks, key=lambda r: number(r, "figure")), "figure") if walks else math.nan
+    auto = next((r for r in found if str(r["auto"]) == "1"), {})
+    more = f"{figure(number(best, 'prepare_s') * 1e3, MS)} of it the preparation" if row.unit == MS else ""
+    allowed = math.inf if row.unit == ERROR else RIGHT[row.case.dtype]
+    return Told(**plain, walk=walk, best=number(best, "figure"), best_by=best["method"], auto=number(auto, "figure"),
+                auto_by=auto.get("method", ""), error=number(best, "error"), allowed=allowed, more=more)  # fmt: skip
+
+
+# ---- the peer ---------------------------------------------------------------------------------------------
+
+
+def against_peer(found: Rows) -> list[Told]:
+    """Return the rows about the peer: geometric means, and the least of all cases."""
+    means = peer.means(found)
+    told = []
+    for direction, (reach, stretch) in PEER.items():
+        words = f"{direction}, cuFINUFFT's kernel time over ours, geometric mean"
+        _, least, count = means.get((direction, "ratio"), (math.nan, math.nan, 0))
+        values = {name: means.get((direction, name), (math.nan,))[0] for name in ("ratio", "walk", "auto")}
+        others = {name: means.get((direction, f"{name}_ratio"), (math.nan,))[0] for name in ("call", "total")}
+        more = f"{others['call']:.2f} by plain calls, {others['total']:.2f} from positions on" if count else ""
+        told.append(
+            Told(f"{words} of {count} cases", RATIO, reach=reach, stretch=stretch, walk=values["walk"],
+                 best=values["ratio"], auto=values["auto"], more=more)
+        )  # fmt: skip
+        told.append(Told(f"{direction}, the least ratio of these", RATIO, math.nan, NONE_BELOW, LISTED, best=least))
+    return told
+
+
+def listed(found: Rows) -> list[tuple[str, ...]]:
+    """Return the cases that are slower than the peer, and what limits them."""
+    lines = []
+    for row in peer.below(found, LISTED):
+        bound = number(row, "bound_s")
+        ours = number(row, "graph_s")
+        ours = number(row, "call_s") if math.isnan(ours) else ours
+        limit = (
+            "not known" if math.isnan(bound) else f"{row['bound']}: {bound * 1e6:.1f} µs, {bound / ours:.0%} of ours"
+        )
+        words = f"{row['direction']} p={row['p']} {row['dtype']}, K={row['K']}, N={int(row['N']):,}"
+        lines.append((words, row["method"], f"{ours * 1e6:.1f} µs", f"{number(row, 'peer_kernel_s') * 1e6:.1f} µs",
+                      f"{number(row, 'ratio'):.2f}", limit))  # fmt: skip
+    return lines
+
+
+# ---- OpenCL -----------------------------------------------------------------------------------------------
+
+
+def portable(cuda: Rows, opencl: Rows) -> list[tuple[Row, str, float]]:
+    """Return row, method and CUDA's time over OpenCL's, of walks; by plain calls, which both can make.
+
+    Orders are compared by what positions and preparation take together.
+    """
+    found = []
+    for row in ROWS:
+        if row.unit in (ERROR, TIMES):
+            continue
+        column = "positions_s" if row.unit == MS else "call_s"
+        times = [
+            {r["method"]: number(r, column) for r in rows if r["row"] == row.key and r["method"].startswith(WALK)}
+            for rows in (cuda, opencl)
+        ]
+        for method, ours in times[0].items():
+            theirs = times[1].get(method, math.nan)
+            if not math.isnan(ours) and not math.isnan(theirs):
+                found.append((row, method, ours / theirs))
+    return found
+
+
+def through_opencl(ratios: list[tuple[Row, str, float]]) -> Told:
+    """Return the row about OpenCL: the least of CUDA's time over OpenCL's, of walks where rates are promised."""
+    least = min((ratio for row, _, ratio in ratios if row.unit in (RATE, POINTS)), default=math.nan)
+    return Told("walks through OpenCL, CUDA's time over theirs, the least", RATIO, math.nan, OPENCL, best=least)
+
+
+# ---- pages ------------------------------------------------------------------------------------------------
+
+
+def restructured(source: str, head: tuple[str, ...], widths: str, rows: list[tuple[str, ...]]) -> str:
+    """Return a table for the documentation's pages."""
+    lines = [f".. Written by benchmarks/limit/claims.py from benchmarks/results/{source}.", "", ".. list-table::",
+             "   :header-rows: 1", f"   :widths: {widths}", ""]  # fmt: skip
+    for row in [head, *rows]:
+        lines += [f"   {'*' if i == 0 else ' '} - {cell}".rstrip() for i, cell in enumerate(row)]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Print the tables, and write them for the documentation if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--docs", type=Path, help="write limit_*.inc into this folder")
+    asked = parser.parse_args()
+    rows, ours, opencl = (read(asked.results, part, asked.device) for part in ("rows", "peer", "opencl-rows"))
+    ratios = portable(rows, opencl)
+    told = [*promised(rows), *against_peer(ours), through_opencl(ratios)]
+    slower = ("slower than the peer", "method", "ours", "its kernels", "ratio", "what limits it at least")
+    both = ("through OpenCL", "method", "CUDA's time over OpenCL's")
+    tables = (
+        ("limit_rows", f"limit-*-{asked.device}.csv", HEAD, "22 8 8 7 7 7 15 12 7 10", [t.cells() for t in told]),
+        ("limit_below", f"limit-peer-{asked.device}.csv", slower, "30 12 10 12 8 28", listed(ours)),
+        ("limit_opencl", f"limit-*rows-{asked.device}.csv", both, "50 25 25",
+         [(row.words, method, f"{ratio:.2f}") for row, method, ratio in ratios]),
+    )  # fmt: skip
+    for name, source, head, widths, cells in tables:
+        table = Table(*head, title=f"{asked.device}: {name}", width=150, show_lines=True)
+        for row in cells:
+            table.add_row(*row)
+        Console(width=150).print(table)
+        if asked.docs:
+            cells = cells or [("none", *[""] * (len(head) - 1))]
+            text = restructured(source, head, widths, cells)
+            (asked.docs / f"{name}.inc").write_text(text, encoding="utf-8")
+    missed = [f"{t.words}: {t.verdict}" for t in told if t.verdict.startswith(("missed", MISSING))]
+    print(*(missed or ["All figures are reached."]), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
