@@ -26,7 +26,7 @@ import numpy as np
 import particlemesh as pm
 from limit import cases
 from limit.cases import Case
-from limit.ceilings import Ceilings
+from limit.device import Ceilings
 from measure import Cuda, prepare_again
 from particlemesh import select
 from place import Place, short

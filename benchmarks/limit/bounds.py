@@ -13,7 +13,7 @@ import math
 from dataclasses import replace
 
 from limit.cases import Case
-from limit.ceilings import Ceilings
+from limit.device import Ceilings
 
 CHUNKS = 8000  # walks at the same time, about
 CHUNK = (32, 512)  # particles of a walk, at least and at most

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, 
 from limit import ceilings, density, peer, roofline, rows
 from limit.bench import WALK, Bench, Job
 from limit.cases import DIRECTIONS, REALS, Case
-from limit.ceilings import Ceilings
+from limit.device import Ceilings
 from measure import RESULTS, device_slug, write
 
 PARTS: tuple[ModuleType, ...] = (rows, peer, density, roofline)
