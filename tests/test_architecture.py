@@ -23,11 +23,11 @@ RANKS = [
     ("values", ["box.py", "mesh.py", "window.py", "shape_function.py", "polynomials.py", "checks.py"]),
     ("backends", ["backends/", "arrays.py", "stencil.py", "caches.py"]),
     ("binning", ["binning/", "locate.py", "geometry.py", "lost.py"]),
-    ("contract", ["method.py", "particles.py", "operands.py", "fused.py", "tiled.py", "select.py"]),
+    ("contract", ["method.py", "particles.py", "operands.py", "fused.py", "tiled.py", "select.py", "timings/"]),
     ("methods", ["spread/", "interpolate/", "grid/"]),
     ("plan", ["configuration.py", "plan.py", "once.py", "__init__.py"]),
     ("distributed", ["distributed/"]),
-    ("apps", ["apps/", "demo.py", "figures.py", "survey.py", "report.py", "cli.py", "__main__.py", "data/"]),
+    ("apps", ["apps/", "demo.py", "figures.py", "survey.py", "tune.py", "report.py", "cli.py", "__main__.py", "data/"]),
 ]
 
 

@@ -33,7 +33,7 @@ def _cache(owner: str, folder: Path, suffixes: tuple[str, ...] = ("",)) -> Cache
     return Cache(owner, folder, files, size)
 
 
-def _home(variable: str, *otherwise: str) -> Path:
+def home(variable: str, *otherwise: str) -> Path:
     """Return the folder that an environment variable names, or its default below the user's home."""
     named = os.environ.get(variable)
     return Path(named) if named else Path.home().joinpath(*otherwise)
@@ -61,9 +61,9 @@ def caches() -> list[Cache]:
 
     Only loaded modules are asked about Numba's folders: run something first.
     """
-    xdg = _home("XDG_CACHE_HOME", ".cache")
+    xdg = home("XDG_CACHE_HOME", ".cache")
     return [
         *_numba(),
-        _cache("PoCL", _home("POCL_CACHE_DIR") if "POCL_CACHE_DIR" in os.environ else xdg / "pocl" / "kcache"),
+        _cache("PoCL", home("POCL_CACHE_DIR") if "POCL_CACHE_DIR" in os.environ else xdg / "pocl" / "kcache"),
         _cache("NVRTC", nvrtc.folder()),
     ]

@@ -217,11 +217,12 @@ def real_type(value: Any) -> np.dtype[Any]:
     return dtype
 
 
-def method_name(value: Any, methods: Sequence[Any], what: str) -> None:
-    """Check that `value` is ``"auto"`` or names a method."""
+def method_name(value: Any, methods: Sequence[Any], what: str, others: Sequence[str] = ("auto",)) -> None:
+    """Check that `value` names a method, or is one of ``others``."""
     names = [m.name for m in methods]
-    if value != "auto" and value not in names:
-        raise ValueError(f"{what} is {value!r}; choose 'auto' or one of {', '.join(names)}.")
+    if value not in (*others, *names):
+        by_itself = ", ".join(repr(name) for name in others)
+        raise ValueError(f"{what} is {value!r}; choose {by_itself} or one of {', '.join(names)}.")
 
 
 def enough_ghosts(mesh: Any, support: int) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command ``particlemesh``: ``info``, ``demo`` and ``cite``.
+"""The command ``particlemesh``: ``info``, ``demo``, ``tune`` and ``cite``.
 
 What a command needs is imported when it runs, so that ``--help`` and completion touch no GPU.
 """
@@ -68,6 +68,29 @@ def demo(
         console.print(f"particlemesh demo: {wrong}", style="red", markup=False)
         raise typer.Exit(2) from None
     raise typer.Exit(0 if report.demo(console, system, WINDOWS, nodes, edges, out) else 1)
+
+
+@app.command()
+def tune(
+    backend: Annotated[
+        str | None,
+        typer.Option(help="cuda, opencl or cpu; by default the first of them that works.", show_default=False),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Less than a minute, and fewer problems.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Only print what is known of the devices here.")] = False,
+) -> None:
+    """Measure what methods take on this machine, once, so that the right one is chosen.
+
+    Takes at most three minutes and writes a small file to your cache folder, which plans then read.
+    """
+    from particlemesh import report
+
+    console = _console()
+    try:
+        report.timings(console, backend) if show else report.tune(console, backend, quick)
+    except ValueError as wrong:
+        console.print(f"particlemesh tune: {wrong}", style="red", markup=False)
+        raise typer.Exit(2) from None
 
 
 @app.command()

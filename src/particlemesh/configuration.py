@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -13,15 +14,20 @@ from particlemesh import backends, checks, operands, select
 from particlemesh.arrays import Kind
 from particlemesh.backends.base import Backend, Record, allocate
 from particlemesh.backends.tapes import Tapes
+from particlemesh.binning import block_order
 from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
 from particlemesh.mesh import Mesh
 from particlemesh.method import Method, Problem
 from particlemesh.particles import Particles, Status, TiledParticles
 from particlemesh.spread import METHODS as SPREAD_METHODS
 from particlemesh.stencil import axes_of
+from particlemesh.timings import trial
+from particlemesh.timings.predict import known
 from particlemesh.window import Window, window_of
 
 METHODS: dict[str, tuple[type[Method], ...]] = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
+_KEYWORDS = {"spread": "method", "interpolate": "interpolation"}
+MANY = 100_000  # particles
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
@@ -57,7 +63,7 @@ class Configuration:
         self.deterministic = bool(deterministic)
         self._wanted = {"spread": method, "interpolate": interpolation}
         for what, name in self._wanted.items():
-            checks.method_name(name, METHODS[what], "method" if what == "spread" else "interpolation")
+            checks.method_name(name, METHODS[what], _KEYWORDS[what], ("auto", "measure"))
         self.options = select.options_of(options, METHODS.values())
         self._named = backend
         self.backend: Any = None if backend is None else backends.current(backend)
@@ -67,6 +73,7 @@ class Configuration:
         self.particles: Any = None
         self._spare: Particles | None = None
         self._methods: dict[str, Method] = {}
+        self._measured: dict[str, list[select.Candidate]] = {}  # what was learned by timing, by direction
         self._chosen_for = 0  # particles
         self._reserved = False  # methods stay, and with them what they have allocated
         self._prepared: set[str] = set()
@@ -75,6 +82,7 @@ class Configuration:
         self.token: Any = None  # the stream that last worked for this plan
         self._closed = False
         self.shared: dict[Any, Any] = {}  # orderings, kept for one configuration
+        self.counted_ahead: tuple[int, int, int] | None = None  # cells of the blocks that set_positions counts
         if self.dtype is not None:
             self._bind(self.dtype)
 
@@ -178,8 +186,12 @@ class Configuration:
                 self._prepared.clear()
                 self.shared.clear()
             self._reserved = True
-            for what in METHODS:
-                self._method(what).reserve(cast("Plan", self))
+            methods = [self._method(what) for what in METHODS]
+            for held in (self.particles, self._spare):
+                if isinstance(held, Particles):
+                    held.make_room(packed=self._packs(count))
+            for method in methods:
+                method.reserve(cast("Plan", self))
 
     def set_positions(self, positions: Any, *, check: bool = True) -> None:
         """Take a particle configuration: everything that depends on positions only.
@@ -210,7 +222,9 @@ class Configuration:
         with kind.scope(first), backend.scope(*x.arrays):
             token = backend.follow(self.token)
             room = self._room(backend, dtype, x.count, check)
-            room.locate(backend, self.mesh, self.axes, x, self.threads)
+            counting = block_order.counting(cast("Plan", self), x.count)
+            packed = self._packs(x.count)
+            room.locate(backend, self.mesh, self.axes, x, self.threads, packed=packed, counting=counting)
             if check:
                 status = room.read_status(backend)
                 if status.not_finite or status.outside:
@@ -221,10 +235,11 @@ class Configuration:
             self.backend, self._kind, self.token = backend, kind, token
             if not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2):
                 self._methods.clear()  # another method may be faster for so many
-                self._chosen_for = x.count
+                self._chosen_for, self.counted_ahead = x.count, None
             self._prepared.clear()
             self._tapes.clear()
             self.shared.clear()
+            block_order.counted(cast("Plan", self), counting)
             before, self.particles = self.particles, None  # its memory may be written to: no way back
             room.place()
             self.particles = room
@@ -240,6 +255,13 @@ class Configuration:
         if check and self._spare is not None and self._spare.rows >= count:
             return self._spare
         return Particles(backend, dtype, max(count, self.capacity))
+
+    def _packs(self, count: int) -> bool:
+        """Return whether particles are kept packed: where methods, as far as they are known, read orders only."""
+        known = [type(method) for method in self._methods.values()]
+        known += [m for what, name in self._wanted.items() for m in METHODS[what] if m.name == name]
+        # Of methods still to be chosen, those that are fastest for many particles read orders.
+        return all(not m.reads_stencils for m in known) if known else count >= MANY
 
     @property
     def status(self) -> Status:
@@ -277,9 +299,38 @@ class Configuration:
     def _method(self, what: str) -> Method:
         method = self._methods.get(what)
         if method is None:
-            chosen = select.choose(METHODS[what], self.problem(), self._wanted[what])
-            method = self._methods[what] = chosen()
+            method = self._methods[what] = self._choose(what)()
         return method
+
+    def _choose(self, what: str) -> type[Method]:
+        wanted, problem = self._wanted[what], self.problem()
+        cost = self._cost(what) if wanted in ("auto", "measure") else select.modelled
+        self._measured.pop(what, None)
+        if wanted != "measure":
+            return select.choose(METHODS[what], problem, wanted, cost)
+        if self.particles is None:
+            raise ValueError("'measure' times methods on positions: call set_positions before reserve.")
+        if not self.count:
+            return select.choose(METHODS[what], problem, "auto", cost)
+        if self.backend.capturing():
+            raise RuntimeError(
+                f"'measure' has to time methods to {what}, and waits, which a capture cannot: {what} once before it."
+            )
+        time = functools.partial(trial.seconds, cast("Plan", self), what)
+        chosen, self._measured[what] = select.measure(METHODS[what], problem, time, cost)
+        return chosen
+
+    def _cost(self, what: str) -> select.Cost:
+        """Return what predicts times on the plan's device."""
+        return functools.partial(known(self.backend).predict, what)
+
+    def _twin(self, what: str, name: str) -> Plan:
+        """Return a plan for one method over the particles of this one; all other memory is its own."""
+        make, (kind, mesh, window, options) = self.__reduce__()
+        twin: Plan = make(kind, mesh, window, {**options, _KEYWORDS[what]: name})
+        twin.backend, twin.token, twin._kind = self.backend, self.token, self._kind
+        twin.particles, twin._chosen_for = self.particles, self._chosen_for
+        return twin
 
     def _prepare(self, what: str, method: Method) -> None:
         if what not in self._prepared:

@@ -10,6 +10,7 @@ import numpy as np
 from particlemesh import checks, operands, select
 from particlemesh.configuration import METHODS, Configuration
 from particlemesh.lost import lost_fraction
+from particlemesh.timings.predict import known
 
 
 class Plan(Configuration):
@@ -32,7 +33,8 @@ class Plan(Configuration):
     applications : int
         Spreads or interpolations expected for one configuration; steers the automatic choice.
     method, interpolation : str
-        Method of each direction, by name; ``"auto"`` takes the one that predicts the least time.
+        Method of each direction, by name. ``"auto"`` takes the one for which the least time is predicted; ``"measure"``
+        times those that may be the fastest on the first positions, with numbers of its own, and waits for them.
     backend : {"cpu", "cuda", "opencl"}, optional
         By default where the arrays are. If named, host arrays are copied there and back.
     deterministic : bool
@@ -246,7 +248,10 @@ class Plan(Configuration):
             return field if kind is None else kind.wrap(field)
 
     def explain(self) -> str:
-        """Return each method's estimate, or why it declined; the chosen ones are starred.
+        """Return what each method takes, predicted or measured, or why it declined; the chosen ones are starred.
+
+        *Prepare* is once for a configuration, *apply* once for values; the third column is one *prepare* and as many
+        *apply* as the plan's ``applications``.
 
         Examples
         --------
@@ -257,5 +262,11 @@ class Plan(Configuration):
         spread ...
         """
         self._ready()
-        problem = self.problem()
-        return "\n".join(select.table(what, METHODS[what], problem, type(self._method(what))) for what in METHODS)
+        problem, parts = self.problem(), []
+        with self.backend.scope():
+            for what, methods in METHODS.items():
+                chosen, cost = type(self._method(what)), self._cost(what)
+                asked = self._measured.get(what) or [select.ask(m, problem, cost) for m in methods]
+                parts.append(select.table(what, asked, problem, chosen))
+        times = known(self.backend)
+        return "\n".join([*parts, f"predictions: {times.source}", *filter(None, [times.hint])])

@@ -20,6 +20,8 @@ import particlemesh as pm
 from particlemesh import backends, survey
 from particlemesh import demo as physics
 from particlemesh.caches import caches
+from particlemesh.configuration import METHODS
+from particlemesh.timings import predict
 
 # Distributions behind each library, in the order of preference: CuPy's name says its CUDA.
 LIBRARIES = {
@@ -99,6 +101,74 @@ def _versions() -> dict[str, str]:
             except importlib.metadata.PackageNotFoundError:
                 continue
     return versions
+
+
+# ---- tune -------------------------------------------------------------------------------------------------
+
+
+def _device(name: str | None) -> Any:
+    """Return the backend of a name, or the fastest one that works here.
+
+    Raises
+    ------
+    ValueError
+        If there is no such backend, or it does not work here.
+    """
+    usable = survey.usable()
+    if name is None:
+        return next(usable[n] for n in ("cuda", "opencl", "cpu") if n in usable and not survey.emulated(usable[n]))
+    if name not in backends.NAMES:
+        raise ValueError(f"--backend is {name!r}; give one of {', '.join(backends.NAMES)}.")
+    if name not in usable:
+        raise ValueError(f"{name} does not work here: {backends.module(name).available()}.")
+    return usable[name]
+
+
+def tune(console: Console, name: str | None, quick: bool) -> None:
+    """Measure a device, keep its times for this user, and print what they say."""
+    from particlemesh import tune
+
+    backend = _device(name)
+    seconds = tune.QUICK if quick else tune.SECONDS
+    console.print(f"{backend.name}: {escape(describe(backend))}; at most {seconds:.0f} s", soft_wrap=True)
+    columns = TextColumn("{task.description:<34}"), BarColumn(28), MofNCompleteColumn()
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting", total=tune.PROBLEMS)
+
+        def progress(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        _, path = tune.run(backend, seconds, progress)
+    _known(console, backend)
+    console.print(f"written to {escape(str(path))}", soft_wrap=True)
+
+
+def timings(console: Console, name: str | None) -> None:
+    """Print what is known of the times on a device, or on all that work here."""
+    for backend in survey.usable().values() if name is None else [_device(name)]:
+        console.print(f"{backend.name}: {escape(describe(backend))}", soft_wrap=True)
+        _known(console, backend)
+        console.print()
+
+
+def _known(console: Console, backend: Any) -> None:
+    times = predict.known(backend)
+    console.print(f"predictions: {escape(times.source)}", soft_wrap=True)
+    if times.hint:
+        console.print(escape(times.hint), soft_wrap=True)
+    if not times.rows:
+        return
+    table = _table("direction", "method", ">problems", ">prepare", ">apply")
+    for direction, methods in METHODS.items():
+        label = direction
+        for method in methods:
+            ratios = times.ratios(direction, method)
+            if len(ratios):
+                table.add_row(label, method.name, str(len(ratios)), *(f"{r:.2f}" for r in np.exp(np.median(ratios, 0))))
+                label = ""
+        table.add_section()
+    console.print(table)
+    console.print("prepare, apply: measured time over that of the method's own model, the median", style="dim")
 
 
 # ---- demo -------------------------------------------------------------------------------------------------

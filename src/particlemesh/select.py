@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from particlemesh.method import Method, Option, Problem
+
+# Seconds of `prepare` and of one `apply` of a method on a problem.
+Cost = Callable[[type[Method], Problem], tuple[float, float]]
+FAR = 5  # times the best predicted total: what is beyond is not tried
+WON = 0.95  # of the best time so far: a method tried later must be that fast to take its place
 
 
 class MethodNotSuitable(ValueError):
@@ -18,19 +24,25 @@ class MethodNotSuitable(ValueError):
 
 @dataclass(frozen=True)
 class Candidate:
-    """What one method says of a problem."""
+    """What one method says of a problem, or what it was measured to take."""
 
     method: type[Method]
     reason: str | None  # why it declines
-    prepare: float = 0.0  # predicted seconds
+    prepare: float = 0.0  # seconds
     apply: float = 0.0
     bytes: int = 0
+    measured: bool = False
 
     def total(self, applications: int) -> float:
         return self.prepare + applications * self.apply
 
 
-def ask(method: type[Method], problem: Problem) -> Candidate:
+def modelled(method: type[Method], problem: Problem) -> tuple[float, float]:
+    """Return what the method's own model predicts."""
+    return method.cost(problem)
+
+
+def ask(method: type[Method], problem: Problem, cost: Cost = modelled) -> Candidate:
     """Return what ``method`` says of ``problem``: its reason to decline, or its estimates."""
     if problem.backend.name not in method.backends:
         return Candidate(method, f"runs on {', '.join(sorted(method.backends))}")
@@ -43,10 +55,10 @@ def ask(method: type[Method], problem: Problem) -> Candidate:
     free = problem.backend.free_bytes() if wanted else 0
     if wanted > free:
         return Candidate(method, f"needs {wanted:,} bytes, {free:,} are free", bytes=wanted)
-    return Candidate(method, None, *method.cost(problem), wanted)
+    return Candidate(method, None, *cost(method, problem), wanted)
 
 
-def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str) -> type[Method]:
+def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str, cost: Cost = modelled) -> type[Method]:
     """Return the method named ``wanted``, or for ``"auto"`` the one that predicts the least time.
 
     Raises
@@ -59,16 +71,57 @@ def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str) -> 
     names = [m.name for m in methods]
     if wanted != "auto" and wanted not in names:
         raise ValueError(f"method {wanted!r} is unknown; choose 'auto' or one of {', '.join(names)}.")
-    asked = [ask(m, problem) for m in methods if wanted in ("auto", m.name)]
+    asked = [ask(m, problem, cost) for m in methods if wanted in ("auto", m.name)]
+    return min(_able(asked, problem, frugal=wanted == "auto"), key=lambda c: c.total(problem.applications)).method
+
+
+def _able(asked: Sequence[Candidate], problem: Problem, *, frugal: bool) -> list[Candidate]:
+    """Return those who do not decline; the ``frugal`` among them, if there are any."""
     able = [c for c in asked if c.reason is None]
     if not able:
         reasons = "; ".join(f"{c.method.name}: {c.reason}" for c in asked)
         raise MethodNotSuitable(f"no method can serve this problem on {problem.backend.name!r} ({reasons}).")
-    if wanted == "auto":
-        # Slopes may take twice as much again, and the user has plans for the rest.
-        free = problem.backend.free_bytes() if any(c.bytes for c in able) else 0
-        able = [c for c in able if 3 * c.bytes <= free] or able
-    return min(able, key=lambda c: c.total(problem.applications)).method
+    if not frugal:
+        return able
+    # Slopes may take twice as much again, and the user has plans for the rest.
+    free = problem.backend.free_bytes() if any(c.bytes for c in able) else 0
+    return [c for c in able if 3 * c.bytes <= free] or able
+
+
+def measure(
+    methods: tuple[type[Method], ...],
+    problem: Problem,
+    time: Callable[[type[Method]], tuple[float, float]],
+    cost: Cost = modelled,
+) -> tuple[type[Method], list[Candidate]]:
+    """Return the method that ``time`` finds fastest, and what was learned of all.
+
+    They are tried in the order of their predicted totals. Those :data:`FAR` from the best prediction are not; nor are
+    those for whose trial there is no memory. One that was predicted to be slower must win clearly (:data:`WON`).
+
+    Raises
+    ------
+    MethodNotSuitable
+        If every method declines, or there was no memory to try any.
+    """
+    learned = {m: ask(m, problem, cost) for m in methods}
+    applications = problem.applications
+    able = sorted(_able([*learned.values()], problem, frugal=True), key=lambda c: c.total(applications))
+    best: Candidate | None = None
+    for candidate in able:
+        if candidate.total(applications) > FAR * able[0].total(applications):
+            break
+        try:
+            prepare, apply = time(candidate.method)
+        except MemoryError as error:
+            learned[candidate.method] = replace(candidate, reason=f"no memory to try it: {error}")
+            continue
+        tried = learned[candidate.method] = replace(candidate, prepare=prepare, apply=apply, measured=True)
+        if best is None or tried.total(applications) < WON * best.total(applications):
+            best = tried
+    if best is None:
+        best = min(_able([*learned.values()], problem, frugal=False), key=lambda c: c.total(applications))
+    return best.method, [*learned.values()]
 
 
 def options_of(
@@ -110,22 +163,30 @@ def _plain(value: Any) -> Any:
 
 
 def table(
-    title: str, methods: tuple[type[Method], ...], problem: Problem, chosen: type[Method] | None,
+    title: str, asked: Sequence[Candidate], problem: Problem, chosen: type[Method] | None,
     phases: tuple[str, str] = ("prepare", "apply"),
 ) -> str:  # fmt: skip
     """Return the candidates as a table that fits a terminal."""
-    wide = max(13, *(len(m.name) for m in methods))
-    first, second = phases
-    lines = [f"{title:<{wide + 2}} {first:>10} {second:>11} {'memory':>11}   N = {problem.count:,}"]
-    for candidate in (ask(m, problem) for m in methods):
-        mark = "*" if candidate.method is chosen else " "
-        head = f"{mark} {candidate.method.name:<{wide}}"
+    wide = max(13, *(len(c.method.name) for c in asked))
+    times = problem.applications
+    total = f"{times:,} of them" if times > 1 else "in all"
+    columns = f"{phases[0]:>10} {phases[1]:>11} {total:>13} {'memory':>13}"
+    lines = [f"{title:<{wide + 2}} {columns}   N = {problem.count:,}"]
+    for candidate in asked:
+        head = f"{'*' if candidate.method is chosen else ' '} {candidate.method.name:<{wide}}"
         if candidate.reason is not None:
-            lines.append(f"{head} declined: {candidate.reason}")
+            margin = " " * (len(head) + 1)
+            told = textwrap.wrap(f"declined: {candidate.reason}", WIDTH - len(margin))
+            lines.append(f"{head} " + f"\n{margin}".join(told))
         else:
-            memory = f"{candidate.bytes / 2**20:.1f} MiB"
-            lines.append(f"{head} {_time(candidate.prepare):>10} {_time(candidate.apply):>11} {memory:>11}")
+            seconds = (candidate.prepare, candidate.apply, candidate.total(times))
+            cells = "".join(f" {_time(s):>{width}}" for s, width in zip(seconds, (10, 11, 13), strict=True))
+            how = "measured" if candidate.measured else "predicted"
+            lines.append(f"{head}{cells} {candidate.bytes / 2**20:>9,.1f} MiB   {how}")
     return "\n".join(lines)
+
+
+WIDTH = 100  # of a table
 
 
 def _time(seconds: float) -> str:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import statistics
 import struct
+import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -105,9 +108,44 @@ class Backend(Protocol):
         """Return the device memory that can still be allocated."""
         ...
 
+    def capturing(self) -> bool:
+        """Return whether work is being recorded, so that nothing may wait for it."""
+        ...
+
+    def seconds(self, call: Callable[[], Any]) -> float:
+        """Return how long the device works on a call that was made before; makes it several times, and waits."""
+        ...
+
     def synchronize(self) -> None:
         """Wait for all work submitted so far."""
         ...
+
+
+LONG = 5e-3  # seconds: of such a call one look at the clock is enough
+BATCH = 1e-3  # seconds of calls between two looks at the clock
+
+
+def batch_of(seconds: float) -> int:
+    """Return how many calls of so many seconds to make between two looks at the clock."""
+    return max(1, min(50, int(BATCH / max(seconds, 1e-9))))
+
+
+def seconds_by_host(call: Callable[[], Any], wait: Callable[[], None]) -> float:
+    """Return the seconds of a call by the host's clock: the median of three batches between waits."""
+
+    def batch(calls: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        wait()
+        return (time.perf_counter() - begin) / calls
+
+    wait()
+    once = batch(1)
+    if once > LONG:
+        return min(once, batch(1))
+    calls = batch_of(once)
+    return statistics.median(batch(calls) for _ in range(3))
 
 
 def allocate(backend: Backend, shape: tuple[int, ...] | int, dtype: Any, what: str, less: str = "") -> Any:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from particlemesh.backends.base import seconds_by_host
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
 
@@ -220,6 +221,12 @@ class CpuBackend:
             return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         except (AttributeError, ValueError, OSError):
             return 2**62  # not told here
+
+    def capturing(self) -> bool:
+        return False
+
+    def seconds(self, call: Callable[[], Any]) -> float:
+        return seconds_by_host(call, self.synchronize)
 
     def synchronize(self) -> None:
         """Nothing is ever under way."""

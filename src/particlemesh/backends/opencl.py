@@ -8,13 +8,13 @@ import functools
 import shutil
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from particlemesh.backends import pocl, source
-from particlemesh.backends.base import CompilationError, Record
+from particlemesh.backends.base import CompilationError, Record, seconds_by_host
 
 PTX_PROBE = '__kernel void probe(__global float* p) { asm volatile("red.global.add.f32 [%0], %1;" :: "l"(p), "f"(1.0f) : "memory"); }'  # noqa: E501  # one line of C
 
@@ -215,6 +215,13 @@ class OpenClBackend:
 
     def free_bytes(self) -> int:
         return int(self._device.global_mem_size)  # OpenCL tells no more
+
+    def capturing(self) -> bool:
+        return False
+
+    def seconds(self, call: Callable[[], Any]) -> float:
+        # The user's queue may not keep times of its own.
+        return seconds_by_host(call, self.synchronize)
 
     def synchronize(self) -> None:
         self.queue.finish()

@@ -101,4 +101,5 @@ class Contents(Construction):
         """
         built = self._ready()
         chosen: Any = type(built.method)
-        return select.table("grid", _METHODS, built.problem, chosen, ("build", "for queries"))
+        asked = [select.ask(builder, built.problem) for builder in _METHODS]
+        return select.table("grid", asked, built.problem, chosen, ("build", "for queries"))

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How long a method will take: its own model, corrected by what was measured on the device.
+
+A method's ``cost`` knows how times grow; its constants are of one machine. Measured over modelled time varies less than
+either, from problem to problem: its logarithm is interpolated. So a tabulated problem has its measured time, and far
+from all of them the model goes on, corrected as at the border. A method without rows is taken at its model's word.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from particlemesh.mesh import Mesh
+from particlemesh.method import Method, Problem
+from particlemesh.timings import tables
+from particlemesh.timings.tables import Row, Table
+from particlemesh.window import bspline
+
+# A tenth of a launch: what is less than this is nothing, and has a logarithm.
+NOTHING = 1e-7
+
+
+def place(problem: Problem) -> np.ndarray:
+    """Return where a problem lies among all: what decides times, in doublings or halves of them.
+
+    Whether the field fits a cache is in its bytes; whether rows of it are read in pairs, in the parity of their length.
+    """
+    count, nodes = max(problem.count, 1), problem.nodes
+    row = problem.mesh.field_shape[-1] * problem.components
+    return np.array([
+        0.5 * math.log2(count), 0.5 * math.log2(count / nodes),
+        0.5 * math.log2(nodes * problem.components * problem.dtype.itemsize), 0.67 * math.log2(problem.stencil),
+        math.log2(problem.components), float(problem.dtype.itemsize == 8), float(row % 2),
+    ])  # fmt: skip
+
+
+class Interpolation:
+    """Numbers at scattered places, and between them: a linear trend and, exactly, what is left of it.
+
+    What is left is a sum of distances to the places, one weight each: in one dimension straight lines from each place
+    to the next. Beyond the places their border's numbers hold, and none is beyond the least and the largest.
+    """
+
+    def __init__(self, places: np.ndarray, numbers: np.ndarray) -> None:
+        self._places, self._middle = places, places.mean(axis=0)
+        self._low, self._high = places.min(axis=0), places.max(axis=0)
+        self._least, self._largest = numbers.min(axis=0), numbers.max(axis=0)
+        n, trends = len(places), places.shape[1] + 1
+        system = np.zeros((n + trends, n + trends))
+        system[:n, :n] = np.linalg.norm(places[:, None] - places, axis=-1)
+        system[:n, n] = system[n, :n] = 1
+        system[:n, n + 1 :] = places - self._middle
+        system[n + 1 :, :n] = system[:n, n + 1 :].T
+        wanted = np.vstack([numbers, np.zeros((trends, numbers.shape[1]))])
+        # The least solution, as places may lie in a plane, or one upon another.
+        self._weights = np.linalg.lstsq(system, wanted, rcond=1e-10)[0]
+
+    def __call__(self, where: np.ndarray) -> np.ndarray:
+        inside = np.clip(where, self._low, self._high)
+        distances = np.linalg.norm(self._places - inside, axis=1)
+        found = np.concatenate([distances, [1.0], inside - self._middle]) @ self._weights
+        clipped: np.ndarray = np.clip(found, self._least, self._largest)
+        return clipped
+
+
+class Timings:
+    """What is known of the times on one device; in words: where from, and what would be better."""
+
+    def __init__(self, backend: Any, rows: tuple[Row, ...], source: str, hint: str = "") -> None:
+        self.source, self.hint = source, hint
+        self.rows = rows
+        self._backend = backend
+        self._corrections: dict[tuple[str, str], Interpolation | None] = {}
+
+    def predict(self, direction: str, method: type[Method], problem: Problem) -> tuple[float, float]:
+        """Return the seconds of ``prepare`` and of one ``apply``."""
+        prepare, apply = method.cost(problem)
+        correction = self._correction(direction, method)
+        if correction is None:
+            return prepare, apply
+        factors = np.exp(correction(place(problem)))
+        times = np.maximum(factors * (np.array([prepare, apply]) + NOTHING) - NOTHING, 0.0)
+        return float(times[0]), float(times[1])
+
+    def _correction(self, direction: str, method: type[Method]) -> Interpolation | None:
+        key = direction, method.name
+        if key not in self._corrections:
+            rows = self._rows(direction, method)
+            places = np.array([place(problem_of(row, self._backend)) for row in rows])
+            self._corrections[key] = Interpolation(places, self.ratios(direction, method)) if rows else None
+        return self._corrections[key]
+
+    def ratios(self, direction: str, method: type[Method]) -> np.ndarray:
+        """Return the logarithms of measured over modelled times (n, 2), of ``prepare`` and ``apply``."""
+        rows = self._rows(direction, method)
+        modelled = np.array([method.cost(problem_of(row, self._backend)) for row in rows]).reshape(-1, 2)
+        measured = np.array([(row.prepare, row.apply) for row in rows]).reshape(-1, 2)
+        ratios: np.ndarray = np.log((measured + NOTHING) / (modelled + NOTHING))
+        return ratios
+
+    def _rows(self, direction: str, method: type[Method]) -> list[Row]:
+        return [row for row in self.rows if (row.direction, row.method) == (direction, method.name)]
+
+
+@functools.cache
+def _mesh(nodes: int) -> Mesh:
+    return Mesh((nodes,) * 3, (1.0,) * 3)
+
+
+_window = functools.cache(bspline)
+
+
+def problem_of(row: Row, backend: Any, applications: int = 1) -> Problem:
+    """Return the problem of a table's row."""
+    mesh, window, dtype = _mesh(row.nodes), _window(row.support), np.dtype(row.dtype)
+    return Problem(mesh, window, dtype, row.components, applications, row.particles, False, backend)
+
+
+_known: dict[tuple[str, str, Path], Timings] = {}
+
+
+def known(backend: Any) -> Timings:
+    """Return what is known of a backend's device. Tables are read once in a process."""
+    device = tables.device_of(backend)
+    key = backend.name, device, tables.folder()
+    if key not in _known:
+        _known[key] = _look(backend, device)
+    return _known[key]
+
+
+def forget() -> None:
+    """Read tables anew when they are next wanted."""
+    _known.clear()
+
+
+def _look(backend: Any, device: str) -> Timings:
+    path, hint = tables.path_of(backend.name, device), ""
+    try:
+        own = tables.read(path)
+        if own.sources == tables.sources():
+            return Timings(backend, own.rows, f"measured on {device} by `particlemesh tune`, {own.measured}")
+        hint = f"{path} is of other kernels than these and not used: `particlemesh tune` renews it"
+    except FileNotFoundError:
+        pass
+    except (OSError, tables.TableError) as error:
+        warnings.warn(f"{error}; it is not used, and `particlemesh tune` writes it anew.", stacklevel=2)
+    akin = [table for table in tables.shipped() if _akin(backend, table)]
+    if not akin:
+        return Timings(backend, (), "the methods' own models", hint or _HINT)
+    # The same device is best, behind another interface, too; then another device behind the same interface.
+    best = max(akin, key=lambda table: (table.device == device, table.backend == backend.name))
+    same = (best.backend, best.device) == (backend.name, device)
+    return Timings(backend, best.rows, f"measured on {best.device}, {best.measured}", hint or ("" if same else _HINT))
+
+
+_HINT = "`particlemesh tune` measures this device"
+
+
+def _akin(backend: Any, table: Table) -> bool:
+    """Return whether a table of another device says something of this one."""
+    if backend.name == "cpu" or table.backend == "cpu":
+        return bool(backend.name == table.backend)
+    # Warps in hardware: not an emulated GPU.
+    return bool(backend.facts().get("HAS_WARP"))

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What one method takes on the particles that a plan has: timed on the device, apart from the plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from particlemesh.backends.base import Backend, allocate
+from particlemesh.method import Method
+from particlemesh.operands import COMPLEX
+
+if TYPE_CHECKING:
+    from particlemesh.plan import Plan
+
+
+def seconds(plan: Plan, direction: str, method: type[Method]) -> tuple[float, float]:
+    """Return the seconds of ``prepare`` and of one ``apply``, the clearing of the mesh included; waits.
+
+    Values and field are the trial's own, and so is all memory: it is given back.
+    """
+    if plan.backend.capturing():
+        raise RuntimeError("methods cannot be timed while a graph is captured: call the plan once before.")
+    with plan._twin(direction, method.name) as twin:
+        values = _numbers(twin, (twin.count,))
+        field = _numbers(twin, twin.mesh.field_shape)
+        backend, instance = twin.backend, twin._method(direction)
+
+        def apply() -> None:
+            if direction == "spread":
+                twin.spread(values, out=field)
+            else:
+                twin.interpolate(field, out=values)
+
+        def prepare() -> None:
+            # Orders that methods share are made anew, since this one alone would have to make them.
+            twin.shared.clear()
+            twin._prepared.discard(direction)
+            with backend.scope():
+                twin._prepare(direction, instance)
+
+        apply()  # compiles, takes its memory
+        prepared = 0.0
+        if type(instance).prepare is not Method.prepare:
+            prepared = backend.seconds(prepare)
+        return prepared, backend.seconds(apply)
+
+
+def _numbers(plan: Plan, shape: tuple[int, ...]) -> Any:
+    """Return complex numbers where two reals a particle are planned for, else so many real ones."""
+    backend, reals = plan.backend, plan.components
+    parts = 2 if reals % 2 == 0 else 1
+    dtype = COMPLEX[plan.dtype] if parts == 2 else plan.dtype
+    batch = (reals // parts,) if reals > parts else ()
+    array = allocate(backend, batch + shape, dtype, "the numbers of a trial")
+    _fill(backend, array.reshape(-1).view(plan.dtype))
+    return array
+
+
+def _fill(backend: Backend, flat: Any) -> None:
+    """Fill an array with numbers that differ: a chip takes less power, and runs faster, on zeros."""
+    first = np.random.default_rng(1).normal(size=min(flat.shape[0], 1 << 16)).astype(flat.dtype)
+    done = len(first)
+    if done:
+        backend.copy(flat[:done], backend.upload(first))
+    while done < flat.shape[0]:
+        more = min(done, flat.shape[0] - done)
+        backend.copy(flat[done : done + more], flat[:more])
+        done += more

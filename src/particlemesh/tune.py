@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``particlemesh tune``: what every method takes on a device, for predictions there.
+
+The problems are Halton's sequence over particles, nodes and kinds: wherever it is broken off, they lie evenly. So a
+slow device has fewer of them and takes no longer. Their particles lie anywhere; ``method="measure"`` is for others.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from particlemesh import select
+from particlemesh.configuration import METHODS
+from particlemesh.mesh import Mesh
+from particlemesh.method import Problem
+from particlemesh.plan import Plan
+from particlemesh.select import Candidate
+from particlemesh.timings import predict, tables, trial
+from particlemesh.timings.tables import Row, Table
+from particlemesh.window import bspline
+
+PROBLEMS = 128
+SECONDS, QUICK = 150.0, 40.0  # after which no new trial begins
+LONGEST = 0.5  # predicted seconds of a method that is not tried: times grow in proportion there
+FAR = 10.0  # times the best prediction: who is beyond it whatever the applications is not tried
+APPLICATIONS = (1, 10, 100, 1000)
+PARTICLES, NODES = (1e3, 1e7), (24, 300)  # in all, and along an axis
+# Every support in both precisions, real and complex by turns; more components where they matter most.
+KINDS = (
+    *((p, t, 1 + (p + n) % 2) for p in range(2, 9) for n, t in enumerate(("float32", "float64"))),
+    (4, "float32", 4), (6, "float32", 4),
+)  # fmt: skip
+
+
+class Case(NamedTuple):
+    """One problem."""
+
+    nodes: int
+    support: int
+    dtype: str
+    components: int
+    particles: int
+
+    def problem(self, backend: Any) -> Problem:
+        """Return it as methods see it."""
+        return predict.problem_of(Row("", "", *self, 0.0, 0.0), backend)
+
+
+def cases(count: int = PROBLEMS) -> Iterator[Case]:
+    """Yield problems; those of a smaller ``count`` come first."""
+    for n in range(1, count + 1):
+        particles, nodes, kind = (_mirrored(n, base) for base in (2, 3, 5))
+        support, dtype, components = KINDS[int(kind * len(KINDS))]
+        yield Case(_between(*NODES, nodes), support, dtype, components, _between(*PARTICLES, particles))
+
+
+def _mirrored(n: int, base: int) -> float:
+    """Return the digits of ``n`` behind the point, the last one first: a term of Halton's sequence."""
+    found, place = 0.0, 1.0
+    while n:
+        n, digit = divmod(n, base)
+        place /= base
+        found += digit * place
+    return found
+
+
+def _between(low: float, high: float, where: float) -> int:
+    return round(low * (high / low) ** where)
+
+
+def worthwhile(asked: list[Candidate], free: int) -> list[Candidate]:
+    """Return those who might be the best choice for some number of applications, and do not take long."""
+    able = [c for c in asked if c.reason is None and 3 * c.bytes <= free and c.total(1) <= LONGEST]
+    least = {n: min((c.total(n) for c in able), default=0.0) for n in APPLICATIONS}
+    return [c for c in able if any(c.total(n) <= FAR * least[n] for n in APPLICATIONS)]
+
+
+def measure(
+    backend: Any, seconds: float = SECONDS, progress: Callable[[str, int, int], None] = lambda what, done, total: None
+) -> Table:
+    """Time the methods of a backend and return the table, which is not written yet.
+
+    Parameters
+    ----------
+    backend
+        A device, as ``backends.current`` gives it.
+    seconds : float
+        When to stop.
+    progress : callable (text, done, total)
+        Called before every problem.
+    """
+    stop, rows, done = time.perf_counter() + seconds, list[Row](), 0
+    those = [case for case in cases() if case.dtype == "float32" or backend.facts().get("HAS_FP64", 1)]
+    while done < len(those) and time.perf_counter() < stop:
+        case = those[done]
+        progress(f"{case.particles:,} particles, {case.nodes}^3 nodes", done, len(those))
+        rows += _rows(backend, case, stop)
+        done += 1
+    day = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    return Table(backend.name, tables.device_of(backend), tables.sources(), f"{day}, {done} problems", tuple(rows))
+
+
+def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
+    problem, free = case.problem(backend), backend.free_bytes()
+    chosen = {
+        direction: worthwhile([select.ask(m, problem) for m in methods], free) for direction, methods in METHODS.items()
+    }
+    rows: list[Row] = []
+    if not any(chosen.values()):
+        return rows
+    with plan_of(backend, case) as plan:
+        for direction, candidates in chosen.items():
+            for candidate in candidates:
+                if time.perf_counter() > stop:
+                    return rows
+                try:
+                    times = trial.seconds(plan, direction, candidate.method)
+                except MemoryError:  # what is not measured is predicted
+                    continue
+                rows.append(Row(direction, candidate.method.name, *case, *times))
+    return rows
+
+
+def plan_of(backend: Any, case: Case, positions: np.ndarray | None = None, applications: int = 1) -> Plan:
+    """Return a plan with positions on the device, by default as many as the case has, anywhere."""
+    if positions is None:
+        positions = np.random.default_rng(case.particles).random((case.particles, 3), np.dtype(case.dtype).type)
+    plan = Plan(
+        Mesh((case.nodes,) * 3, (1.0,) * 3), bspline(case.support), dtype=case.dtype, components=case.components,
+        applications=applications, backend=backend.name,
+    )  # fmt: skip
+    plan.set_positions(backend.upload(positions))
+    return plan
+
+
+def run(
+    backend: Any, seconds: float = SECONDS, progress: Callable[[str, int, int], None] = lambda what, done, total: None
+) -> tuple[Table, Any]:
+    """Measure a backend, write the table for this user, and return it with its file."""
+    table = measure(backend, seconds, progress)
+    path = tables.write(table)
+    predict.forget()
+    return table, path
