@@ -19,14 +19,15 @@
 #define INDEX_OF(words) ((i64)(words)[RECORD_WORDS - 1])
 #define TERMS (GRADIENT ? 3 : 1) // of a derivative by three coordinates
 
+#define STEP 8 // particles that go through matrix instructions together
 #if REAL_IS_DOUBLE
-#define STEP 4 // particles of a matrix instruction
 #define NODE_Z(t, e) ((t) + 4 * (e)) // four lanes fill a memory sector
-#define SWIZZLE(row) (((row)&2) << 1 | ((row)&4) >> 1)
+#define SWIZZLE(place) (((place)&4) >> 1)
+#define WIDE 2 // reals of a read of local memory
 #else
-#define STEP 8
 #define NODE_Z(t, e) (2 * (t) + (e)) // a lane has neighbours: it adds them by one instruction
-#define SWIZZLE(row) ((row)&4)
+#define SWIZZLE(place) ((place)&4)
+#define WIDE 4
 #endif
 
 // Rows of a particle: weights along x and y, with GRADIENT their slopes, and what the kernel has along z.
@@ -34,9 +35,12 @@
 #define ROW_Y (GRADIENT ? 2 : 1)
 #define ROW_Z (GRADIENT ? 4 : 2)
 #define ROWS_USED (ROW_Z + ROWS_Z)
-#define ROWS_ODD (ROWS_USED | 1) // so that neighbouring particles lie in other banks
-#define PITCH (8 * ROWS_ODD)
-#define STAGED (BATCH + STEP) // the last step may reach past the batch, into rows of zeros
+// From one particle's rows to the next's: so that four neighbours' lie in different banks.
+#define PITCH (REAL_IS_DOUBLE ? 8 * ROWS_USED + 4 : 8 * (ROWS_USED | 1))
+// Before a batch come the particles that the batch before has left, because they were too few for an instruction;
+// behind it rows of zeros, into which the last instruction of a walk may reach.
+#define LEFT (REAL_IS_DOUBLE ? 4 : 8)
+#define STAGED (LEFT + BATCH + LEFT)
 #define WARPS (GROUP_SIZE / WARP_SIZE)
 
 // Element e of row r of the particle at `place` in the batch. Swizzled, so that lanes do not meet in a bank when each
@@ -109,15 +113,48 @@ DEVICE void stage_row(LOCAL real* staged, const int place, const int r, PRIVATE 
 #endif
 }
 
-// The weights of LEVELS levels of the particle at `place`.
-DEVICE void staged_levels(PRIVATE real* x, LOCAL const real* staged, const int place, const int r)
+// What a lane reads of eight particles, of which it has the t-th and the fourth after that: one element of each row
+// (y, and for float64 another one along z), and the rows along x by vectors. Eight particles on, swizzling is the same;
+// four on, vectors change places in pairs.
+typedef struct {
+    LOCAL const real* y[2];
+    LOCAL const real* z[2];
+    LOCAL const real* x[8 / WIDE];
+} Eight;
+
+DEVICE void eight_at(PRIVATE Eight* at, LOCAL const real* staged, const int first)
 {
-    LOCAL const real* at = staged + place * PITCH + 8 * r;
+    const int g = LANE / 4, one = first + LANE % 4, swizzle = SWIZZLE(one);
+    const int z = REAL_IS_DOUBLE ? NODE_Z(g >> 1, g & 1) : g; // column n of a result is z = n / 2 + 4 (n % 2) in float64
+    LOCAL const real* from = staged + one * PITCH;
+    at->y[0] = from + (g ^ swizzle), at->y[1] = from + 4 * PITCH + (g ^ swizzle ^ WIDE);
+    at->z[0] = from + (z ^ swizzle), at->z[1] = from + 4 * PITCH + (z ^ swizzle ^ WIDE);
+    UNROLL for (int v = 0; v < 8 / WIDE; v++) at->x[v] = from + ((WIDE * v) ^ swizzle);
+}
+
+// Row r along x of the lane's n-th particle, `on` reals further.
+DEVICE void levels_of(PRIVATE real* x, PRIVATE const Eight* at, const int on, const int n, const int r)
+{
+    UNROLL for (int v = 0; WIDE * v < LEVELS; v++) {
 #if REAL_IS_DOUBLE
-    UNROLL for (int l = 0; l < LEVELS; l += 2) LOAD_LOCAL_2(at + (l ^ SWIZZLE(place)), x + l);
+        LOAD_LOCAL_2(at->x[v ^ n] + on + 4 * PITCH * n + 8 * r, x + WIDE * v);
 #else
-    UNROLL for (int l = 0; l < LEVELS; l += 4) LOAD_LOCAL_4(at + (l ^ SWIZZLE(place)), x + l);
+        LOAD_LOCAL_4(at->x[v ^ n] + on + 4 * PITCH * n + 8 * r, x + WIDE * v);
 #endif
+    }
+}
+
+// Keep the `count` particles before `end`, the batch's end, for the next batch: before it. The same swizzle holds there.
+DEVICE void leave_over(LOCAL real* staged, const int count)
+{
+    LOCAL real* to = staged + (LEFT - count) * PITCH;
+    UNROLL for (int first = 0; first < (LEFT - 1) * PITCH; first += 4 * WARP_SIZE) {
+        const int k = first + 4 * LANE;
+        real four[4];
+        if (k >= count * PITCH) continue;
+        LOAD_LOCAL_4(to + BATCH * PITCH + k, four);
+        STORE_LOCAL_4(to + k, four[0], four[1], four[2], four[3]);
+    }
 }
 
 DEVICE void stage_x_y(LOCAL real* staged, const int place, PRIVATE const Placed* p, PRIVATE const Window* window)
@@ -147,7 +184,7 @@ DEVICE int line_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, co
     return low;
 }
 
-// The line of each lane's place, none before `line`; equal to it where `end` says so.
+// The line of each lane's place, none before `line`.
 DEVICE int lines_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, int line, const int lines, const int nx)
 {
     int mine = line, open = 1;
@@ -191,4 +228,30 @@ DEVICE void columns_of(PRIVATE Columns* columns, PRIVATE const Field* field, PRI
             columns->at[tile][e] = y < 0 || z < 0 ? OFF_FIELD
                                                   : (offset_t)(y * field->stride[1] + z * field->stride[2]);
         }
+}
+
+// Where the walk is along x: the node of the window's first level, and what that adds to an offset.
+typedef struct {
+    int node, turn; // where the axis wraps, node `turn` is node 0
+    offset_t at;
+} Abscissa;
+
+DEVICE void start_at(PRIVATE Abscissa* x, PRIVATE const Field* layout, PRIVATE const Blocks* blocks, const int bx)
+{
+    const int node = blocks->base[0] + bx * BLOCK_X;
+    x->node = layout->wraps[0] ? wrapped(node, layout->size[0]) : node;
+    x->turn = layout->wraps[0] ? layout->size[0] : SKIP;
+    x->at = (offset_t)(x->node * layout->stride[0]);
+}
+
+DEVICE int inside(PRIVATE const Abscissa* x, PRIVATE const Field* layout)
+{
+    return (u32)x->node < (u32)layout->size[0];
+}
+
+DEVICE void next_node(PRIVATE Abscissa* x, PRIVATE const Field* layout)
+{
+    x->node += 1;
+    x->at += (offset_t)layout->stride[0];
+    if (x->node == x->turn) x->node = 0, x->at = 0;
 }

@@ -107,9 +107,10 @@ def chunk_of(plan: Plan, reals: int) -> int:
 
 
 def batch_of(plan: Plan, rows: int) -> int:
-    """Return how many particles have their rows in local memory at a time."""
-    size, step = plan.dtype.itemsize, 32 // plan.dtype.itemsize
-    return next((b for b in (32, 16, 8) if _WARPS * (b + step) * 8 * (rows | 1) * size <= _LOCAL_BYTES), 4)
+    """Return how many particles have their rows in local memory at a time: ``STAGED`` and ``PITCH`` of walk.h."""
+    size = plan.dtype.itemsize
+    pitch, left = (8 * rows + 4, 4) if size == 8 else (8 * (rows | 1), 8)
+    return next((b for b in (32, 16) if _WARPS * (b + 2 * left) * pitch * size <= _LOCAL_BYTES), 8)
 
 
 def walk_defines(

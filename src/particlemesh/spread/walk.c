@@ -8,11 +8,16 @@
 #include "binning/walk.h"
 #include "spread/values.h"
 
+#ifndef AT_ONCE
+#define AT_ONCE ((LEVELS + 1) / 2) // matrix products that are made at once
+#endif
+
 // Row along z of a real, a term of the derivative, and a tile.
 #define ROW_OF(real_, term, tile) (ROW_Z + ((real_)*TERMS + (term)) * Z_TILES + (tile))
 // The lane's nodes of a level: two a tile.
 #define SUM(level, real_, tile, e) ((((level)*REALS + (real_)) * Z_TILES + (tile)) * 2 + (e))
 #define LEVEL_SUMS (REALS * Z_TILES * 2)
+#define SUM_AT(pair, n, k) (SUM(2 * (pair) + (n) / 2, 0, 0, (n) % 2) + 2 * (k)) // element n of a matrix instruction
 #define MOVES ((LEVELS + BLOCK_X - 1) / BLOCK_X) // of the walk until nothing is left of a window
 
 // The rows along z: what the particle brings times its weights.
@@ -39,119 +44,130 @@ DEVICE void stage_z(LOCAL real* staged, const int place, PRIVATE const Placed* p
 #define TERM_Y(term) (ROW_Y + (GRADIENT && (term) == 1))
 
 #if MATRIX && !REAL_IS_DOUBLE
-// Eight particles from `first` on; those from `end` on count nothing. Numbers are split in two, of which one instruction
-// takes the first 11 digits each; products of the second ones are below rounding. An instruction adds with
-// truncation: sums over more than a step would drift towards zero, so they are kept outside.
-DEVICE void add_step(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, const int first, const int end)
+// Eight particles, `on` reals further; of the lane's two those count for which `count` is 1, or with ALL both. Numbers are split in two, of
+// which an instruction takes the first 11 digits each; products of two second ones are below rounding. An instruction
+// adds with truncation: sums over more than a step would drift towards zero, so they are kept outside.
+DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on,
+                      const int all, PRIVATE const int* counts)
 {
-    const int g = LANE / 4, t = LANE % 4, one = first + t, two = one + 4;
     UNROLL for (int term = 0; term < TERMS; term++) {
-        real x_one[8], x_two[8], y_one = 0, y_two = 0;
-        staged_levels(x_one, staged, one, TERM_X(term));
-        staged_levels(x_two, staged, two, TERM_X(term));
-        if (one < end) y_one = staged[STAGED_AT(one, TERM_Y(term), g)];
-        if (two < end) y_two = staged[STAGED_AT(two, TERM_Y(term), g)];
-        real high[REALS * Z_TILES][2], low[REALS * Z_TILES][2];
-        UNROLL for (int r = 0; r < REALS; r++)
-            UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
-                const int k = r * Z_TILES + tile;
-                real b[2] = {0, 0};
-                if (one < end) b[0] = staged[STAGED_AT(one, ROW_OF(r, term, tile), g)];
-                if (two < end) b[1] = staged[STAGED_AT(two, ROW_OF(r, term, tile), g)];
-                UNROLL for (int n = 0; n < 2; n++) high[k][n] = SPLIT_TF32(b[n]), low[k][n] = b[n] - high[k][n];
-            }
-        UNROLL for (int l = 0; l < LEVELS; l += 2) {
-            real a[4], rest[4];
-            a[0] = x_one[l] * y_one, a[1] = x_one[l + 1] * y_one;
-            a[2] = x_two[l] * y_two, a[3] = x_two[l + 1] * y_two;
-            UNROLL for (int n = 0; n < 4; n++) {
-                const real upper = SPLIT_TF32(a[n]);
-                rest[n] = a[n] - upper, a[n] = upper;
-            }
+        real x[2][8], y[2], high[REALS * Z_TILES][2], low[REALS * Z_TILES][2];
+        UNROLL for (int n = 0; n < 2; n++) {
+            levels_of(x[n], at, on, n, TERM_X(term));
+            y[n] = all || counts[n] ? at->y[n][on + 8 * TERM_Y(term)] : (real)0;
             UNROLL for (int k = 0; k < REALS * Z_TILES; k++) {
-                PRIVATE real* lower = sums + SUM(l, 0, 0, 0) + 2 * k;
-                PRIVATE real* upper = sums + SUM(l + 1, 0, 0, 0) + 2 * k;
-#if FRAGMENTS
-                real c[4] = {0, 0, 0, 0};
-#else
-                real c[4] = {lower[0], lower[1], upper[0], upper[1]};
-#endif
-                MMA_16_8_8(warp, c, rest, high[k]);
-                MMA_16_8_8(warp, c, a, low[k]);
-                MMA_16_8_8(warp, c, a, high[k]);
-#if FRAGMENTS
-                lower[0] += c[0], lower[1] += c[1], upper[0] += c[2], upper[1] += c[3];
-#else
-                lower[0] = c[0], lower[1] = c[1], upper[0] = c[2], upper[1] = c[3];
-#endif
+                const real b = all || counts[n] ? at->z[n][on + 8 * ROW_OF(k / Z_TILES, term, k % Z_TILES)] : (real)0;
+                high[k][n] = SPLIT_TF32(b), low[k][n] = b - high[k][n];
+            }
+        }
+        // Levels by twos are the instruction's sixteen rows. Several products at once wait for each other less.
+        UNROLL for (int from = 0; from < LEVELS / 2; from += AT_ONCE) {
+            real a[AT_ONCE][4], rest[AT_ONCE][4];
+            UNROLL for (int m = 0; m < AT_ONCE; m++)
+                UNROLL for (int n = 0; n < 4; n++) {
+                    const int l = 2 * (from + m) + (n & 1);
+                    const real weight = l < LEVELS ? x[n >> 1][l < 8 ? l : 0] * y[n >> 1] : (real)0;
+                    a[m][n] = SPLIT_TF32(weight), rest[m][n] = weight - a[m][n];
+                }
+            UNROLL for (int k = 0; k < REALS * Z_TILES; k++) {
+                real c[AT_ONCE][4];
+                UNROLL for (int m = 0; m < AT_ONCE; m++)
+                    UNROLL for (int n = 0; n < 4; n++) c[m][n] = FRAGMENTS ? (real)0 : sums[SUM_AT(from + m, n, k)];
+                UNROLL for (int m = 0; m < AT_ONCE; m++) MMA_16_8_8(warp, c[m], rest[m], high[k]);
+                UNROLL for (int m = 0; m < AT_ONCE; m++) MMA_16_8_8(warp, c[m], a[m], low[k]);
+                UNROLL for (int m = 0; m < AT_ONCE; m++) MMA_16_8_8(warp, c[m], a[m], high[k]);
+                UNROLL for (int m = 0; m < AT_ONCE; m++)
+                    UNROLL for (int n = 0; n < 4; n++)
+                        if (2 * (from + m) + n / 2 < LEVELS)
+                            sums[SUM_AT(from + m, n, k)] = FRAGMENTS ? sums[SUM_AT(from + m, n, k)] + c[m][n] : c[m][n];
             }
         }
     }
 }
-#define PARTICLES_A_STEP 8
 #elif MATRIX
-// Four particles; nothing is lost.
-DEVICE void add_step(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, const int first, const int end)
+// Four and four; nothing is lost.
+DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int all,
+                      PRIVATE const int* counts)
 {
-    const int g = LANE / 4, t = LANE % 4, one = first + t;
-    UNROLL for (int term = 0; term < TERMS; term++) {
-        real x[8], y = 0, b[REALS * Z_TILES];
-        staged_levels(x, staged, one, TERM_X(term));
-        if (one < end) y = staged[STAGED_AT(one, TERM_Y(term), g)];
-        UNROLL for (int r = 0; r < REALS; r++)
-            UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
-                const int row = ROW_OF(r, term, tile);
-                // column n of the result is the node z = n / 2 + 4 (n % 2)
-                b[r * Z_TILES + tile] = 0;
-                if (one < end) b[r * Z_TILES + tile] = staged[STAGED_AT(one, row, NODE_Z(g >> 1, g & 1))];
-            }
-        UNROLL for (int l = 0; l < LEVELS; l++)
-            UNROLL for (int k = 0; k < REALS * Z_TILES; k++) MMA_8_8_4(warp, sums + SUM(l, 0, 0, 0) + 2 * k, x[l] * y, b[k]);
+    UNROLL for (int n = 0; n < 2; n++) {
+        if (!WARP_BALLOT(warp, counts[n])) continue;
+        UNROLL for (int term = 0; term < TERMS; term++) {
+            real x[8], b[REALS * Z_TILES];
+            levels_of(x, at, on, n, TERM_X(term));
+            const real y = all || counts[n] ? at->y[n][on + 8 * TERM_Y(term)] : (real)0;
+            UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
+                b[k] = all || counts[n] ? at->z[n][on + 8 * ROW_OF(k / Z_TILES, term, k % Z_TILES)] : (real)0;
+            UNROLL for (int l = 0; l < LEVELS; l++)
+                UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
+                    MMA_8_8_4(warp, sums + SUM(l, 0, 0, 0) + 2 * k, x[l] * y, b[k]);
+        }
     }
 }
-#define PARTICLES_A_STEP 4
-#else
-// One particle.
-DEVICE void add_step(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, const int first, const int end)
-{
-    const int g = LANE / 4, t = LANE % 4;
-    UNROLL for (int term = 0; term < TERMS; term++) {
-        real x[8];
-        staged_levels(x, staged, first, TERM_X(term));
-        const real y = staged[STAGED_AT(first, TERM_Y(term), g)];
-        UNROLL for (int r = 0; r < REALS; r++)
-            UNROLL for (int tile = 0; tile < Z_TILES; tile++)
-                UNROLL for (int e = 0; e < 2; e++) {
-                    const real yz = y * staged[STAGED_AT(first, ROW_OF(r, term, tile), NODE_Z(t, e))];
-                    UNROLL for (int l = 0; l < LEVELS; l++) sums[SUM(l, r, tile, e)] += x[l] * yz;
-                }
-    }
-}
-#define PARTICLES_A_STEP 1
 #endif
 
-// Add the first levels, which begin at node x, to the field: those of the block that the walk leaves.
-DEVICE void leave(PRIVATE const real* sums, GLOBAL real* field, PRIVATE const Field* layout,
-                  PRIVATE const Columns* columns, const int x)
+// Add particles from `first` to `end`, as long as there are eight; with `all` the rest, too. Return where the rest begins.
+#if MATRIX
+DEVICE int add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, const int first, const int end,
+                   const int all)
+{
+    Eight at;
+    eight_at(&at, staged, first);
+    const int both[2] = {1, 1};
+    int next = first, on = 0;
+    ROLL for (; next + STEP <= end; next += STEP) {
+        add_eight(warp, sums, &at, on, 1, both);
+        on += STEP * PITCH;
+    }
+    if (next + (all ? 1 : LEFT) <= end) {
+        const int stop = all ? end : next + LEFT;
+        const int counts[2] = {next + LANE % 4 < stop, next + LANE % 4 + 4 < stop};
+        add_eight(warp, sums, &at, on, 0, counts);
+        next = stop;
+    }
+    return next;
+}
+#else
+DEVICE int add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, const int first, const int end,
+                   const int all)
+{
+    const int g = LANE / 4, t = LANE % 4;
+    ROLL for (int next = first; next < end; next++)
+        UNROLL for (int term = 0; term < TERMS; term++) {
+            real x[8];
+            UNROLL for (int l = 0; l < LEVELS; l++) x[l] = staged[STAGED_AT(next, TERM_X(term), l)];
+            const real y = staged[STAGED_AT(next, TERM_Y(term), g)];
+            UNROLL for (int r = 0; r < REALS; r++)
+                UNROLL for (int tile = 0; tile < Z_TILES; tile++)
+                    UNROLL for (int e = 0; e < 2; e++) {
+                        const real yz = y * staged[STAGED_AT(next, ROW_OF(r, term, tile), NODE_Z(t, e))];
+                        UNROLL for (int l = 0; l < LEVELS; l++) sums[SUM(l, r, tile, e)] += x[l] * yz;
+                    }
+        }
+    return end;
+}
+#endif
+
+// Add the levels of the block that the walk leaves to the field.
+DEVICE void leave(PRIVATE const real* sums, GLOBAL real* field, PRIVATE Abscissa* x, PRIVATE const Field* layout,
+                  PRIVATE const Columns* columns)
 {
     UNROLL for (int l = 0; l < BLOCK_X; l++) {
-        const int at_x = place(x + l, layout->size[0], layout->wraps[0]);
-        if (at_x < 0) continue;
-        GLOBAL real* level = field + layout->offset + at_x * layout->stride[0];
-        UNROLL for (int c = 0; c < CHANNELS; c++)
-            UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
-                real own[2 * PARTS]; // as they lie in memory, where nodes are neighbours
-                UNROLL for (int e = 0; e < 2; e++)
-                    UNROLL for (int p = 0; p < PARTS; p++) own[e * PARTS + p] = sums[SUM(l, c * PARTS + p, tile, e)];
-                UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR) {
-                    const offset_t at = columns->at[tile][VECTOR > PARTS ? 0 : first / PARTS];
-                    int any = 0; // many nodes of a sparse window have got nothing
-                    UNROLL for (int v = 0; v < VECTOR; v++) any |= own[first + v] != 0;
-                    if (at != OFF_FIELD && any)
-                        atomic_add_vector(level + c * layout->channel + at + (VECTOR > PARTS ? 0 : first % PARTS),
-                                          own + first);
+        if (inside(x, layout)) {
+            UNROLL for (int c = 0; c < CHANNELS; c++)
+                UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
+                    real own[2 * PARTS]; // as they lie in memory, where nodes are neighbours
+                    UNROLL for (int e = 0; e < 2; e++)
+                        UNROLL for (int p = 0; p < PARTS; p++)
+                            own[e * PARTS + p] = sums[SUM(l, c * PARTS + p, tile, e)];
+                    UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR) {
+                        const offset_t at = columns->at[tile][VECTOR > PARTS ? 0 : first / PARTS];
+                        GLOBAL real* there = field + (at + x->at) + c * layout->channel;
+                        if (at != OFF_FIELD)
+                            atomic_add_vector(there + (VECTOR > PARTS ? 0 : first % PARTS), own + first);
+                    }
                 }
-            }
+        }
+        next_node(x, layout);
     }
 }
 
@@ -174,20 +190,21 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
     LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (STAGED * PITCH);
     const int nx = blocks.counts[0], lines = blocks.counts[1] * blocks.counts[2];
     const i64 count = start[(i64)lines * nx];
+    field += field_layout.offset;
     clear_staged(staged);
     WARP_SYNC(warp);
 
     for (i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; walk < warps; walk += GROUP_COUNT * WARPS) {
         const i64 begin = walk * chunk, end = begin + chunk < count ? begin + chunk : count;
+        if (begin >= end) continue;
         real sums[LEVELS * LEVEL_SUMS];
         UNROLL for (int k = 0; k < LEVELS * LEVEL_SUMS; k++) sums[k] = 0;
         Columns columns;
-        int line_now = -1, bx_now = 0, line = 0;
-        i64 line_end = 0;
-        if (begin < end) {
-            line = line_of(warp, start, begin, lines, nx);
-            line_end = start[(i64)(line + 1) * nx];
-        }
+        Abscissa x;
+        int line = line_of(warp, start, begin, lines, nx);
+        i64 line_end = start[(i64)(line + 1) * nx];
+        int line_now = -1, next = LEFT; // the window's line; the first row that is not in the sums yet
+        u32 now = 0;                    // the window's block
         // Records are read two batches ahead, so that values can be one batch ahead.
         u32 words[RECORD_WORDS], ahead[RECORD_WORDS];
         real q[QUANTITIES];
@@ -203,8 +220,8 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
             Placed p;
             particle_of(words, &p);
             if (here) {
-                stage_x_y(staged, LANE, &p, &window);
-                stage_z(staged, LANE, &p, q, &window);
+                stage_x_y(staged, LEFT + LANE, &p, &window);
+                stage_z(staged, LEFT + LANE, &p, q, &window);
             }
             UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = ahead[k];
             if (here && base + BATCH + LANE < end) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);
@@ -215,35 +232,46 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
                 line = (int)WARP_SHUFFLE_U32(warp, own_line, n - 1);
                 line_end = start[(i64)(line + 1) * nx];
             }
-            const int line_before = (int)WARP_SHUFFLE_U32(warp, own_line, LANE - 1);
-            const int bx_before = (int)WARP_SHUFFLE_U32(warp, p.bx, LANE - 1);
-            u32 firsts = WARP_BALLOT(warp, here && (LANE == 0 || own_line != line_before || p.bx != bx_before));
+            // From one line to the next there are more than MOVES keys.
+            const u32 key = (u32)own_line * (u32)(nx + MOVES) + (u32)p.bx;
+            u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
+            if (LANE == 0) before = line_now < 0 ? ~key : now;
+            u32 firsts = WARP_BALLOT(warp, here && key != before); // particles at which another block begins
             WARP_SYNC(warp);
-            while (firsts) {
-                const int first = FIRST_BIT_U32(firsts);
-                firsts &= firsts - 1;
-                const int stop = firsts ? FIRST_BIT_U32(firsts) : n;
-                const int run_line = (int)WARP_SHUFFLE_U32(warp, own_line, first);
-                const int run_bx = (int)WARP_SHUFFLE_U32(warp, p.bx, first);
-                int moves = run_line != line_now || run_bx - bx_now > MOVES ? MOVES : run_bx - bx_now;
-                if (line_now < 0) moves = 0;
-                int x = blocks.base[0] + bx_now * BLOCK_X;
-                ROLL for (; moves > 0; moves--) {
-                    leave(sums, field, &field_layout, &columns, x);
-                    shift(sums);
-                    x += BLOCK_X;
+            for (int going = 1; going;) {
+                const int first = firsts ? FIRST_BIT_U32(firsts) : n;
+                going = firsts != 0;
+                next = add_run(warp, sums, staged, next, LEFT + first, going || base + BATCH >= end);
+                if (going) {
+                    firsts &= firsts - 1;
+                    const u32 then = WARP_SHUFFLE_U32(warp, key, first);
+                    const u32 on = line_now < 0 ? MOVES + 1 : then - now;
+                    now = then;
+                    if (line_now >= 0) {
+                        ROLL for (u32 moves = on < MOVES ? on : MOVES; moves > 0; moves--) {
+                            leave(sums, field, &x, &field_layout, &columns);
+                            shift(sums);
+                        }
+                    }
+                    if (on > MOVES) { // beyond the window
+                        const int run_line = (int)WARP_SHUFFLE_U32(warp, own_line, first);
+                        const int run_bx = (int)WARP_SHUFFLE_U32(warp, p.bx, first);
+                        if (run_line != line_now) columns_of(&columns, &field_layout, &blocks, run_line);
+                        start_at(&x, &field_layout, &blocks, run_bx);
+                        line_now = run_line;
+                    }
                 }
-                if (run_line != line_now) columns_of(&columns, &field_layout, &blocks, run_line);
-                line_now = run_line, bx_now = run_bx;
-                for (int at = first; at < stop; at += PARTICLES_A_STEP) add_step(warp, sums, staged, at, stop);
             }
             WARP_SYNC(warp);
+            if (next < LEFT + n) {
+                leave_over(staged, LEFT + n - next);
+                WARP_SYNC(warp);
+            }
+            next -= n; // only a full batch leaves any
         }
-        int x = blocks.base[0] + bx_now * BLOCK_X;
-        ROLL for (int moves = line_now < 0 ? 0 : MOVES; moves > 0; moves--) {
-            leave(sums, field, &field_layout, &columns, x);
+        ROLL for (int moves = MOVES; moves > 0; moves--) {
+            leave(sums, field, &x, &field_layout, &columns);
             shift(sums);
-            x += BLOCK_X;
         }
     }
 }

@@ -87,7 +87,9 @@ class Walk(KernelMethod):
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         found = self._walk(plan)
         order = block_order.block_order(plan, found.cells)
-        for run, reals, value_layout, field_layout in self.launches(plan, int(gradient) + 2 * found.tiles, field, values):
+        for run, reals, value_layout, field_layout in self.launches(
+            plan, int(gradient) + 2 * found.tiles, field, values
+        ):
             chunk = self.option(plan, "chunk") or walk.chunk_of(plan, reals)
             warps = -(-plan.count // chunk)
             run(
