@@ -20,13 +20,15 @@ from matplotlib.ticker import FixedLocator, FuncFormatter
 from pictures import BLUE, HERE, INK, ORANGE, QUIET, STYLE
 
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
+from guo.times import size
 from limit.device import Ceilings
 
 RESULTS = HERE.parent / "benchmarks" / "results"
 PEER = "cuFINUFFT"
 RED = "#B2182B"
-COLOURS = {**LOOKS, "walk": RED, "ordered": ORANGE, "stored": "#7A5195", "tiles": PINK, PEER: "#000000"}
+COLOURS = {**LOOKS, "walk": RED, "ordered": ORANGE, "stored": "#7A5195", "tiles": PINK, PEER: "#8C510A"}
 DOTTED = (0, (1, 1.5))
+PAPER = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}
 DIRECTIONS = ("spread", "interpolate")
 # Of the roofline: a shape for each kind of values, filled for six nodes, open for four.
 SHAPES = {("float32", "real"): "o", ("float32", "complex"): "s", ("float64", "complex"): "D"}
@@ -113,11 +115,10 @@ def roofline(rows, ceilings, folder, kind):
         left, right = min(x) / 2.2, max(x) * 2.2
         roofs(axes, ceilings, left, right, direction)
         for row in those:
-            filled, large = row["p"] == "6", int(row["N"]) == counts[-1]
             colour = colour_of(row["method"])
-            axes.plot(number(row, "intensity"), number(row, "gflops") / 1e3, SHAPES[row["dtype"], row["values"]],
-                      color=colour, markerfacecolor=colour if filled else "white", markersize=7.5 if large else 4.5,
-                      markeredgewidth=1.4, zorder=3)  # fmt: skip
+            at, shape = (number(row, "intensity"), number(row, "gflops") / 1e3), SHAPES[row["dtype"], row["values"]]
+            axes.plot(*at, shape, color=colour, markerfacecolor=colour if row["p"] == "6" else "white",
+                      markersize=width_of(int(row["N"]), counts), markeredgewidth=1.4, zorder=3)  # fmt: skip
         logarithmic(axes, "useful flops a least byte", "useful Tflop/s" if axes is panels[0] else None)
         axes.set_xlim(left, right)
         axes.xaxis.set_major_locator(FixedLocator([1, 2, 5, 10, 20, 50, 100]))
@@ -127,13 +128,19 @@ def roofline(rows, ceilings, folder, kind):
     handles = [Line2D([], [], color=colour_of(m), marker="s", linestyle="", label=m) for m in methods]
     handles += [Line2D([], [], color=INK, marker=SHAPES[k], linestyle="", markerfacecolor="white", label=KINDS[k])
                 for k in SHAPES]  # fmt: skip
-    if len(counts) == 2:
-        sizes = ((7.5, counts[1]), (4.5, counts[0]))
-        handles += [Line2D([], [], color=INK, marker="s", linestyle="", markersize=s, label=f"{n:.0e} particles"
-                           .replace("e+0", "·10^").replace("1·", "")) for s, n in sizes]  # fmt: skip
+    for count in counts:
+        label = f"{size(count)} particles"
+        handles.append(
+            Line2D([], [], color=INK, marker="s", linestyle="", markersize=width_of(count, counts), label=label)
+        )
     handles.append(Line2D([], [], color=INK, marker="s", linestyle="", label="filled: 6 nodes, open: 4"))
     figure.legend(handles=handles, loc="outside lower center", ncols=5)
     save(figure, f"limit_roofline.{kind}", folder)
+
+
+def width_of(count, counts):
+    """Return how large the marks of so many particles are."""
+    return 7.5 if count == counts[-1] else 4.5
 
 
 def roofs(axes, ceilings, left, right, direction):
@@ -161,10 +168,10 @@ def roofs(axes, ceilings, left, right, direction):
         if math.isnan(rate):
             continue
         axes.axhline(rate / 1e12, color=SKY if dashes != DOTTED else BLUE, linewidth=1.2, linestyle=dashes, zorder=1)
-        below = any(abs(math.log(rate / other)) < 0.25 for other in placed)
+        below = dashes == DOTTED or any(abs(math.log(rate / other)) < 0.25 for other in placed)
         placed.append(rate)
-        axes.text(right * 0.96, rate / 1e12 * (0.94 if below else 1.05), name, ha="right", color=INK,
-                  va="top" if below else "bottom", fontsize=8.5)  # fmt: skip
+        axes.text(right * 0.96, rate / 1e12 * (0.93 if below else 1.05), name, ha="right", color=INK, fontsize=8.5,
+                  va="top" if below else "bottom", bbox=PAPER)  # fmt: skip
 
 
 # ---- the peer ---------------------------------------------------------------------------------------------

@@ -78,7 +78,10 @@ def test_a_row_is_measured_once_for_each_method(backend, key):
     if row.unit not in (rows.MS, rows.TIMES):
         assert [r["auto"] for r in found].count(1) == 1
     if row.unit == rows.MS:
-        assert all(r["prepare_s"] > 0 and r["figure"] == pytest.approx(1e3 * r["positions_s"]) for r in found)
+        assert all(
+            r["positions_s"] > r["prepare_s"] >= 0 and r["figure"] == pytest.approx(1e3 * r["positions_s"])
+            for r in found
+        )
     else:
         assert all(1e-9 < r["error"] < 2e-6 for r in found)
     if row.unit == rows.RATE:
@@ -344,6 +347,14 @@ def test_counters_are_read(tmp_path, capsys):
     assert "spread_walk" in capsys.readouterr().out
     assert "0.436" in (tmp_path / "limit_counters.inc").read_text()
     assert (tmp_path / "limit-counters-nvidia-h200.csv").exists()
+
+
+def test_a_watched_call_is_made(monkeypatch):
+    made, plain = [], Bench.setup
+    monkeypatch.setattr(counters, "ROWS", (tiny(BY_KEY["spread-few"]),))
+    monkeypatch.setattr(Bench, "setup", lambda self, *what, **more: made.append(what) or plain(self, *what, **more))
+    counters.call("spread-few", "cpu")
+    assert [(what[0].count, what[1]) for what in made] == [(150, "auto")]
 
 
 def test_counters_have_a_command_for_each_row_and_complain(tmp_path):

@@ -4,8 +4,8 @@
 A call is ``plan.spread(values, out=field)``, which clears the field, or ``plan.interpolate(field, out=values)``, on
 native arrays. ``call_s`` is the median of batches of plain calls back to back, by events on CUDA; ``graph_s`` the same
 calls replayed from a captured graph. ``positions_s`` is what ``set_positions(check=False)`` and the method's
-preparation take together, ``prepare_s`` the preparation alone; on CUDA both captured where that is possible
-(``positions_by``).
+preparation take together, ``prepare_s`` how much more that is than ``set_positions`` alone; on CUDA both are captured
+where that is possible (``positions_by``).
 
 An error is the relative distance, in the l2 norm, from the result of the ``particle`` method in float64 (on the
 processor the first method) for the same positions and values.
@@ -27,7 +27,7 @@ import particlemesh as pm
 from limit import cases
 from limit.cases import Case
 from limit.device import Ceilings
-from measure import Cuda, prepare_again
+from measure import Cuda
 from particlemesh import select
 from place import Place, short
 
@@ -91,6 +91,13 @@ class Setup(NamedTuple):
     positions: Any  # native
     call: Callable[[], Any]
     result: Callable[[], np.ndarray]  # planar, in the caller's order
+
+
+def prepare(plan: Any, direction: str) -> None:
+    """Prepare a plan's method for new positions, as the first call after ``set_positions`` does; wait for nothing."""
+    with plan.backend.scope():
+        plan.token = plan.backend.follow(plan.token)
+        plan._prepare(direction, plan._method(direction))
 
 
 def takes_order() -> bool:
@@ -263,21 +270,21 @@ class Bench:
         return plain, self._captured(call, plain)
 
     def preparing(self, made: Setup, direction: str) -> tuple[float, float, str]:
-        """Return the seconds from positions to where the method can be applied, those of its part, and how found."""
+        """Return the seconds from positions to where the method can be applied, those after locating, and how found."""
         plan, x = made.plan, made.positions
 
-        def alone() -> None:
-            prepare_again(plan, direction)
+        def locate() -> None:
+            plan.set_positions(x, check=False)
 
         def both() -> None:
-            plan.set_positions(x, check=False)
-            alone()
+            locate()
+            prepare(plan, direction)
 
-        calls = [self.place.seconds(call, BUDGET) for call in (both, alone)]
-        graphs = [self._captured(call, once) for call, once in zip((both, alone), calls, strict=True)]
-        if any(map(math.isnan, graphs)):
-            return calls[0], calls[1], "calls"
-        return graphs[0], graphs[1], "graph"
+        calls = [self.place.seconds(call, BUDGET) for call in (both, locate)]
+        graphs = [self._captured(call, once) for call, once in zip((both, locate), calls, strict=True)]
+        by = "calls" if any(map(math.isnan, graphs)) else "graph"
+        whole, first = calls if by == "calls" else graphs
+        return whole, max(whole - first, 0.0), by
 
     def _captured(self, call: Callable[[], Any], once: float) -> float:
         if self._cuda is None or once > LONG:

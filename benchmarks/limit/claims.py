@@ -141,7 +141,7 @@ def _told(row: Row, found: Rows) -> Told:
     walks = [r for r in able if r["method"].startswith(WALK)]
     walk = number(pick(walks, key=lambda r: number(r, "figure")), "figure") if walks else math.nan
     auto = next((r for r in found if str(r["auto"]) == "1"), {})
-    more = f"{figure(number(best, 'prepare_s') * 1e3, MS)} of it the preparation" if row.unit == MS else ""
+    more = f"{figure(number(best, 'prepare_s') * 1e3, MS)} of it after locating" if row.unit == MS else ""
     allowed = math.inf if row.unit == ERROR else RIGHT[row.case.dtype]
     return Told(**plain, walk=walk, best=number(best, "figure"), best_by=best["method"], auto=number(auto, "figure"),
                 auto_by=auto.get("method", ""), error=number(best, "error"), allowed=allowed, more=more)  # fmt: skip
