@@ -158,7 +158,7 @@ def ordering(bench: Bench, case: Case) -> list[str]:
 
 
 def _orders(bench: Bench, row: Row) -> Iterable[dict[str, Any]]:
-    """Yield what it takes from positions to where the method can be applied; ``prepare_s`` is what comes after locating."""
+    """Yield the time from positions to where the method can be applied; ``prepare_s`` is the part after locating."""
     case = row.case
     for method in ordering(bench, case):
         job = Job(case, method)
