@@ -96,10 +96,7 @@ def check(plan, cells, unpack, *, stable=False):
     np.testing.assert_array_equal(number[index], np.repeat(np.arange(blocks.total), members))
     np.testing.assert_array_equal(cell, offset[:, index].T)
     np.testing.assert_array_equal(bx, block[0, index])
-    if plan.dtype.itemsize == 8:
-        np.testing.assert_array_equal(fraction, exact[index])
-    else:
-        assert np.abs(fraction.astype(float) - exact[index]).max(initial=0) <= 2**-24
+    np.testing.assert_array_equal(fraction, exact[index])
     if stable:
         np.testing.assert_array_equal(index, np.flatnonzero(good)[np.argsort(number[good], kind="stable")])
     return found
@@ -111,6 +108,128 @@ def check(plan, cells, unpack, *, stable=False):
 def test_records_are_those_of_the_plan(backend, unpack, mesh, real, stable):
     with plan_of(backend, MESHES[mesh], "bspline6", positions(MESHES[mesh], 5000), real) as plan:
         check(plan, (3, 3, 10), unpack, stable=stable)
+
+
+def nearly_sorted(plan, x, cells):
+    """Return positions in the order of blocks, each then moved by up to 0.1 cells."""
+    blocks = block_order.blocks_of(plan.axes, cells)
+    node = plan.backend.download(plan.particles.node)[:, : plan.count]
+    bx, by, bz = (node - np.array(blocks.base)[:, None]) // np.array(cells)[:, None]
+    order = np.argsort((by * blocks.counts[2] + bz) * blocks.counts[0] + bx)
+    spacing = plan.mesh.box.lengths / np.array(plan.mesh.shape)
+    return x[order] + np.random.default_rng(3).uniform(-0.1, 0.1, x.shape) * spacing
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("real", ["float32", "float64"])
+@pytest.mark.parametrize("mesh", ["prime", "tiny", "plane"])
+def test_many_are_dealt_to_buckets(backend, unpack, monkeypatch, mesh, real, packed):
+    monkeypatch.setattr(block_order, "STAGED_FROM", 0)
+    monkeypatch.setattr(pm.Plan, "_packs", lambda self, count: packed)
+    mesh, cells = MESHES[mesh], (3, 3, 2)
+    x = positions(mesh, 5000)
+    x[5] = np.nan
+    with plan_of(backend, mesh, "bspline6", x, real) as plan:
+        check(plan, cells, unpack)
+        if plan.mesh.shape[0] > 1:
+            assert not was_nearly_sorted(plan, cells)
+        ordered = nearly_sorted(plan, positions(mesh, 5000), cells) if mesh.box.periodic[1:] != (False,) else x
+        plan.set_positions(backend.array(ordered.astype(real)), check=False)
+        check(plan, cells, unpack)
+
+
+def was_nearly_sorted(plan, cells):
+    work = plan.backend.download(plan._scratch["blocks.{}x{}x{}.work".format(*cells)]).view(np.uint32)
+    return bool(work[2])
+
+
+@pytest.mark.parametrize("dealt", [False, True])
+def test_nearly_sorted_particles_go_straight_to_their_blocks(backend, unpack, monkeypatch, dealt):
+    monkeypatch.setattr(block_order, "STAGED_FROM", 0 if dealt else 10**9)
+    mesh, cells = MESHES["prime"], (3, 3, 10)
+    x = positions(mesh, 20_000)
+    with plan_of(backend, mesh, "bspline6", x, "float32") as plan:
+        check(plan, cells, unpack)
+        assert not was_nearly_sorted(plan, cells)
+        x = nearly_sorted(plan, x, cells)
+        plan.set_positions(backend.array(x.astype(np.float32)), check=False)
+        check(plan, cells, unpack)
+        assert was_nearly_sorted(plan, cells) == dealt  # few go straight anyway, and nobody asks
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("real", ["float32", "float64"])
+@pytest.mark.parametrize("mesh", MESHES)
+def test_packed_particles_are_the_same(backend, unpack, monkeypatch, mesh, real, stable):
+    mesh = MESHES[mesh]
+    x = positions(mesh, 700)
+    x[13] = np.inf
+    located = {}
+    for packed in (False, True):
+        monkeypatch.setattr(pm.Plan, "_packs", lambda self, count, packed=packed: packed)
+        with plan_of(backend, mesh, "bspline6", x, real) as plan:
+            assert plan.particles.located()[0] == packed
+            order = block_order.block_order(plan, (3, 3, 2), stable=stable)  # before anybody asks for nodes
+            check(plan, (3, 3, 2), unpack, stable=stable)
+            assert order is block_order.block_order(plan, (3, 3, 2), stable=stable)
+            located[packed] = [
+                plan.backend.download(a)[:, :700] for a in (plan.particles.node, plan.particles.fraction)
+            ]
+    for spelt_out, kept in zip(*located.values(), strict=True):
+        np.testing.assert_array_equal(spelt_out, kept)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_positions_are_counted_on_the_way(backend, unpack, monkeypatch, packed):
+    monkeypatch.setattr(pm.Plan, "_packs", lambda self, count: packed)
+    asked = []
+    plain = type(backend.library).kernel
+    monkeypatch.setattr(
+        type(backend.library),
+        "kernel",
+        lambda self, file, name, *more: asked.append(name) or plain(self, file, name, *more),
+    )
+    mesh, bad = MESHES["open"], positions(MESHES["open"], 90)
+    bad[7] = np.nan
+    with plan_of(backend, mesh, "bspline6", positions(mesh, 100), "float32") as plan:
+        check(plan, (3, 3, 2), unpack)
+        assert asked.count("count_blocks") == 1
+        plan.set_positions(backend.array(positions(mesh, 80, 1).astype(np.float32)))
+        with pytest.raises(ValueError, match="particle 7"):  # what it counted is of no use
+            plan.set_positions(backend.array(bad.astype(np.float32)))
+        check(plan, (3, 3, 2), unpack)
+        assert asked.count("count_blocks") == 2
+        for check_them in (True, False):
+            plan.set_positions(backend.array(positions(mesh, 80, 2).astype(np.float32)), check=check_them)
+            check(plan, (3, 3, 2), unpack)
+            check(plan, (3, 3, 2), unpack, stable=True)  # the counts are used up
+        assert asked.count("count_blocks") == 4
+        plan.set_positions(backend.array(bad.astype(np.float32)), check=False)
+        check(plan, (3, 3, 2), unpack)
+        assert asked.count("count_blocks") == 4
+
+
+def test_a_failed_check_leaves_packed_particles_and_their_order(backend, unpack, monkeypatch):
+    monkeypatch.setattr(pm.Plan, "_packs", lambda self, count: True)
+    mesh, bad = MESHES["prime"], positions(MESHES["prime"], 300)
+    bad[0] = np.nan
+    with plan_of(backend, mesh, "bspline6", positions(mesh, 200), "float32") as plan:
+        found = check(plan, (3, 3, 2), unpack)
+        with pytest.raises(ValueError, match="particle 0"):
+            plan.set_positions(backend.array(bad.astype(np.float32)))
+        assert plan.count == 200
+        assert check(plan, (3, 3, 2), unpack) is found
+        plan.reserve(1000)  # the particles move
+        assert check(plan, (3, 3, 2), unpack) is not found
+
+
+def test_long_axes_are_not_packed(backend, unpack, monkeypatch):
+    monkeypatch.setattr(pm.Plan, "_packs", lambda self, count: True)
+    for nodes, packed in ((2**18, True), (2**18 + 1, False)):
+        mesh = pm.Mesh((nodes,), (1.0,))
+        with plan_of(backend, mesh, "bspline4", positions(mesh, 3000), "float32") as plan:
+            assert plan.particles.located()[0] == packed
+            check(plan, (1, 1, 13), unpack)
 
 
 @pytest.mark.parametrize("window", ["ngp", "bspline3"])

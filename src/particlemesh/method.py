@@ -97,6 +97,7 @@ class Method:
     backends: ClassVar[frozenset[str]]
     deterministic: ClassVar[bool] = False  # same call, same bits
     order_independent: ClassVar[bool] = False  # any permutation of the particles, same bits
+    reads_stencils: ClassVar[bool] = True  # `plan.particles.node` and `fraction` on GPUs, not only orders by block
     options: ClassVar[Mapping[str, Option]] = {}
 
     @classmethod

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from particlemesh.backends.base import Backend, Record, allocate
+from particlemesh.binning.block_order import NO_BLOCKS, Counting, base_of
 from particlemesh.geometry import Coordinates, frame_record, geometry_record
 from particlemesh.mesh import Mesh
-from particlemesh.stencil import Axis
+from particlemesh.stencil import MISSING, Axis
 
 if TYPE_CHECKING:
     from particlemesh.binning.placing import Counted
@@ -50,44 +51,102 @@ class Particles:
     """Stencils of all particles: ``node`` (3, rows) int32 and ``fraction`` (3, rows), missing axes first.
 
     ``rows`` is the room; the first ``count`` of each row are in use. A particle that must not take part
-    has ``node == -2**31``.
+    has ``node == -2**31``. Where methods read orders only, both are kept packed (``binning/packed.h``), in two thirds
+    of the memory, and worked out for who asks. Either way they have the same bits.
     """
 
     def __init__(self, backend: Backend, dtype: np.dtype, rows: int) -> None:
         self.rows = rows
         self.count = 0
-        self.node = allocate(backend, (3, rows), np.dtype(np.int32), f"the nodes of {rows:,} particles")
-        self.fraction = allocate(backend, (3, rows), dtype, f"the fractions of {rows:,} particles")
+        self.dtype = dtype
+        self._backend = backend
+        self._packed: Any = None
+        self._node: Any = None
+        self._fraction: Any = None
+        self._is_packed = self._is_spelt_out = False  # where the particles are
+        self._axes = (MISSING, MISSING, MISSING)
         self.status = backend.upload(np.zeros(3, np.uint64))  # not finite, outside, ~first bad
+
+    def make_room(self, *, packed: bool) -> None:
+        """Allocate what particles take that are packed, or not."""
+        backend, rows = self._backend, self.rows
+        if packed and self._packed is None:
+            size = rows * self.dtype.itemsize  # as many words as four reals have
+            self._packed = allocate(backend, (size,), np.dtype(np.uint32), f"the stencils of {rows:,} particles")
+        elif not packed and self._node is None:
+            node = allocate(backend, (3, rows), np.dtype(np.int32), f"the nodes of {rows:,} particles")
+            self._fraction = allocate(backend, (3, rows), self.dtype, f"the fractions of {rows:,} particles")
+            self._node = node
 
     @property
     def nbytes(self) -> int:
-        return int(self.node.nbytes + self.fraction.nbytes)
+        return sum(int(a.nbytes) for a in (self._packed, self._node, self._fraction) if a is not None)
+
+    @property
+    def node(self) -> Any:
+        """First nodes of stencils."""
+        self._spell_out()
+        return self._node
+
+    @property
+    def fraction(self) -> Any:
+        """Centred fractions."""
+        self._spell_out()
+        return self._fraction
+
+    def located(self) -> tuple[bool, Any, Any]:
+        """Return whether the particles are packed, and ``node`` and ``fraction`` or, for both, what is packed."""
+        return (True, self._packed, self._packed) if self._is_packed else (False, self.node, self.fraction)
+
+    def _spell_out(self) -> None:
+        self.make_room(packed=False)
+        if self._is_packed and not self._is_spelt_out and self.count:
+            kernel = self._backend.kernel("locate.c", "spell_out", self._defines(self.dtype, packed=True))
+            kernel(
+                self.count, self._packed, self._node, self._fraction, self.count, self.rows, axes_record(self._axes)
+            )  # fmt: skip
+        self._is_spelt_out = True
+
+    def _defines(self, coordinate: np.dtype, *, packed: bool) -> dict[str, int]:
+        wide = {"REAL_IS_DOUBLE": self.dtype, "COORDINATE_IS_DOUBLE": coordinate}
+        return {**{name: int(t.itemsize == 8) for name, t in wide.items()}, "PACKED": int(packed)}
 
     def take_over(self, backend: Backend, other: Particles) -> None:
         """Copy the particles of ``other``, which has less room."""
-        self.count, used = other.count, min(other.rows, self.rows)
-        if used:
-            backend.copy(self.node[:, :used], other.node[:, :used])
-            backend.copy(self.fraction[:, :used], other.fraction[:, :used])
-        self.status = other.status
+        used = min(other.rows, self.rows)
+        self.make_room(packed=other._is_packed)
+        if used and other._is_packed:
+            words = used * self.dtype.itemsize
+            backend.copy(self._packed[:words], other._packed[:words])
+        elif used:
+            backend.copy(self._node[:, :used], other.node[:, :used])
+            backend.copy(self._fraction[:, :used], other.fraction[:, :used])
+        self.count, self.status = other.count, other.status
+        self._is_packed, self._is_spelt_out, self._axes = other._is_packed, not other._is_packed, other._axes
 
-    def locate(self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any) -> None:
-        """Fill in node and fraction; what is wrong goes to ``status``."""
-        self.count = x.count
+    def locate(
+        self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, *,
+        packed: bool = False, counting: Counting | None = None,
+    ) -> None:  # fmt: skip
+        """Fill in the particles and, on the way, count those of blocks; what is wrong goes to ``status``."""
+        packed = packed and packable(axes, self.dtype)
+        self.make_room(packed=packed)
+        self.count, self._axes = x.count, axes
+        self._is_packed, self._is_spelt_out = packed, not packed
         backend.clear(self.status)
         if x.count == 0:
             return
-        defines = {
-            "REAL_IS_DOUBLE": int(self.fraction.dtype.itemsize == 8),
-            "COORDINATE_IS_DOUBLE": int(x.dtype.itemsize == 8),
-        }
+        defines = self._defines(x.dtype, packed=packed) | {"COUNTING": int(counting is not None)}
+        work, blocks = self.status, NO_BLOCKS
+        if counting is not None:
+            work, blocks, defines = counting.work, counting.blocks.record, defines | counting.defines
         kernel = backend.kernel("locate.c", "locate", defines)
         shifts, scales = (a.shift for a in axes), (a.scale for a in axes)
         nodes = Record(f"=6{x.dtype.char}", *scales, *shifts)
+        places = (self.status, self.status, self._packed) if packed else (self._node, self._fraction, self.status)
         kernel(
-            x.count, *x.arguments(), self.node, self.fraction, self.status, x.count, self.rows, x.record(),
-            geometry_record(mesh.box, x.dtype), frame_record(mesh.box), nodes, axes_record(axes),
+            x.count, *x.arguments(), *places, self.status, work, x.count, self.rows, x.record(),
+            geometry_record(mesh.box, x.dtype), frame_record(mesh.box), nodes, axes_record(axes), blocks,
         )  # fmt: skip
 
     def place(self) -> None:
@@ -158,7 +217,9 @@ class TiledParticles:
             backend.copy(order, other._ordering.order)
             self._ordering = replace(other._ordering, records=records, order=order)
 
-    def locate(self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any) -> None:
+    def locate(
+        self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, **_: Any
+    ) -> None:
         """Find out how many particles go to each tile, and what is wrong; nothing is written yet."""
         from particlemesh.binning.placing import count_positions
 
@@ -185,5 +246,11 @@ class TiledParticles:
 def axes_record(axes: tuple[Axis, Axis, Axis]) -> Record:
     """Return ``Axes`` of locate.c."""
     return Record(
-        "=9i", *(a.size for a in axes), *(a.support for a in axes), *(int(a.wraps) for a in axes)
+        "=12i", *(a.size for a in axes), *(a.support for a in axes), *(int(a.wraps) for a in axes), *base_of(axes)
     )  # fmt: skip
+
+
+def packable(axes: tuple[Axis, Axis, Axis], dtype: np.dtype) -> bool:
+    """Return whether the nodes at which stencils may begin have no more bits than packed particles have for them."""
+    most = 2 ** (21 if dtype.itemsize == 8 else 18)  # AXIS_BITS of binning/packed.h
+    return all(a.low + a.extent - b <= most for a, b in zip(axes, base_of(axes), strict=True))

@@ -3,6 +3,9 @@
 
 All stencils that begin in a block reach into one window of the mesh (``binning/blocks.h``). A record has what a kernel
 needs of a particle in 16 bytes (float64: 32), so that particles are read in one go, one behind the other.
+
+Particles are counted by block, the counts are summed, and every particle goes to its place. The counting may be done
+already: a plan that has asked for an order is likely to ask again, and ``set_positions`` has every particle in hand.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +27,12 @@ if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 _FILE = "binning/block_order.c"
+# So many particles are dealt to buckets first: their records no longer fit the cache, so that places at random cost
+# more than two rounds in order (H200, prototypes: ../shared/reference/gpu_spreading.md).
+STAGED_FROM = 4_000_000
+MOST_BUCKETS = 1024  # and blocks of a bucket; as in block_count.h
+WORK_COUNTS = 2 * MOST_BUCKETS + 8  # words before the counts, as in block_count.h
+EACH = {4: 12, 8: 6}  # particles of a work-item in a tile, by the size of a real: six groups on a multiprocessor
 MOST_CELLS = (8, 8, 16)  # of a block along each axis: what a record has bits for
 MOST_BLOCKS_ALONG_X = 2**14  # the same
 MOST_BLOCKS = 2**32 - 2**8
@@ -77,12 +86,17 @@ class BlockOrder:
     blocks: Blocks
 
 
-def blocks_of(axes: tuple[Axis, Axis, Axis], cells: tuple[int, int, int]) -> Blocks:
-    """Return the blocks of ``cells`` nodes that hold all nodes at which stencils may begin.
+NO_BLOCKS = Record("=9i", *[0] * 9)  # for kernels that could count but do not
 
-    Along z they begin at an even node, so that pairs of nodes are aligned.
-    """
-    base = (axes[0].low, axes[1].low, axes[2].low - axes[2].low % 2)
+
+def base_of(axes: tuple[Axis, Axis, Axis]) -> tuple[int, int, int]:
+    """Return the first node of the first block: along z an even one, so that pairs of nodes are aligned."""
+    return axes[0].low, axes[1].low, axes[2].low - axes[2].low % 2
+
+
+def blocks_of(axes: tuple[Axis, Axis, Axis], cells: tuple[int, int, int]) -> Blocks:
+    """Return the blocks of ``cells`` nodes that hold all nodes at which stencils may begin."""
+    base = base_of(axes)
     counts = tuple(-(-(a.low + a.extent - b) // n) for a, b, n in zip(axes, base, cells, strict=True))
     return Blocks(cells, base, counts)  # type: ignore[arg-type]  # three axes, three counts
 
@@ -105,15 +119,18 @@ def declines(
 
 def order_bytes(problem: Problem, cells: tuple[int, int, int], *, stable: bool = False) -> int:
     """Return the bytes that the order takes."""
-    each = _record_bytes(problem.dtype) + (4 + 4 + 16 if stable else 4)  # ranks; keys, order and pairs of the sort
-    return problem.count * each + 8 * (blocks_of(axes_of(problem.mesh, problem.window), cells).total + 1)
+    total = blocks_of(axes_of(problem.mesh, problem.window), cells).total
+    rounds = 1 + (not stable and _shift(problem.count, total) is not None)
+    each = rounds * 4 * problem.dtype.itemsize + (4 + 4 + 16 if stable else 0)  # keys, order and pairs of the sort
+    return problem.count * each + 8 * (total + 1)
 
 
 def seconds(problem: Problem, cells: tuple[int, int, int], *, stable: bool = False) -> float:
     """Return the predicted seconds of ordering."""
     total = blocks_of(axes_of(problem.mesh, problem.window), cells).total
-    # H200, prototypes: one atomic, one record to a random place (../shared/reference/gpu_spreading.md)
-    return 1.5e-5 + problem.count * (1.2e-10 if stable else 6e-11) + total * 4e-12
+    # H200, prototypes: an atomic each, then a record to a random place (../shared/reference/gpu_spreading.md)
+    each = 1.5e-10 if stable else 4.5e-11 * problem.dtype.itemsize / 4
+    return 1.5e-5 + problem.count * each + total * 4e-12
 
 
 def block_order(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False) -> BlockOrder:
@@ -122,43 +139,91 @@ def block_order(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False
     found = plan.shared.get(key)
     if found is None:
         found = plan.shared[key] = _order(plan, cells, stable)
+        plan.counted_ahead = cells
     return found
 
 
 def reserve(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False) -> None:
     """Allocate for the plan's capacity, so that ordering will not."""
     _memory(plan, blocks_of(plan.axes, cells), max(plan.capacity, 1), stable)
+    plan.counted_ahead = cells
 
 
-def _record_bytes(dtype: np.dtype) -> int:
-    return 4 * int(dtype.itemsize)
+class Counting(NamedTuple):
+    """What ``set_positions`` counts on the way."""
+
+    blocks: Blocks
+    work: Any
+    defines: dict[str, int]
+
+
+_COUNTED = "counted blocks"
+
+
+def counting(plan: Plan, count: int) -> Counting | None:
+    """Return what to count on the way, if an order is expected; what was counted before is gone then."""
+    plan.shared.pop(_COUNTED, None)
+    if plan.counted_ahead is None or count == 0:
+        return None
+    blocks = blocks_of(plan.axes, plan.counted_ahead)
+    work = _work(plan, blocks)
+    plan.backend.clear(work)
+    return Counting(blocks, work, _cells(blocks))
+
+
+def counted(plan: Plan, done: Counting | None) -> None:
+    """Note what was counted of the particles that are now the plan's."""
+    if done is not None:
+        plan.shared[_COUNTED] = done.blocks.cells
+
+
+def _cells(blocks: Blocks) -> dict[str, int]:
+    return {"COUNT_IS_64": 0, "KEY_IS_64": 0, **dict(zip(("CELLS_X", "CELLS_Y", "CELLS_Z"), blocks.cells, strict=True))}
+
+
+def _shift(count: int, total: int) -> int | None:
+    """Return the logarithm of the blocks of a bucket, or None if particles go straight to their blocks."""
+    shift = -(-(total - 1).bit_length() // 2)
+    few = 2**shift <= MOST_BUCKETS and -(-total >> shift) <= MOST_BUCKETS
+    return shift if few and count >= STAGED_FROM else None
 
 
 @dataclass(frozen=True)
 class _Memory:
-    counts: Any
+    work: Any
     start: Any
     records: Any
-    ranks: Any  # of an order that is not stable
-    keys: Any  # of a stable one
+    halfway: Any  # records by bucket
+    keys: Any  # of a stable order
     order: Any
     allocate: Allocate
 
 
-def _memory(plan: Plan, blocks: Blocks, count: int, stable: bool) -> _Memory:
-    name = "blocks.{}x{}x{}".format(*blocks.cells) + (".stable" if stable else "")
+def _name(blocks: Blocks) -> str:
+    return "blocks.{}x{}x{}".format(*blocks.cells)
 
+
+def _work(plan: Plan, blocks: Blocks) -> Any:
     def allocate(what: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        return plan.scratch(f"{name}.{what}", shape, dtype)
+        return plan.scratch(f"{_name(blocks)}.{what}", shape, dtype)
 
-    counts = allocate_counts(plan.backend, blocks.total, _U32, allocate)
-    start = allocate("start", (blocks.total + 1,), _U32)
-    records = allocate("records", (count * _record_bytes(plan.dtype) // 4,), _U32)
+    return allocate_counts(plan.backend, blocks.total, _U32, allocate, "work", WORK_COUNTS // 2)
+
+
+def _memory(plan: Plan, blocks: Blocks, count: int, stable: bool) -> _Memory:
+    def allocate(what: str, shape: tuple[int, ...], dtype: Any) -> Any:
+        return plan.scratch(f"{_name(blocks)}.{'stable.' if stable else ''}{what}", shape, dtype)
+
+    work, start = _work(plan, blocks), allocate("start", (blocks.total + 1,), _U32)
+    room = (count * plan.dtype.itemsize,)  # four reals' worth of words
+    records = allocate("records", room, _U32)
     if not stable:
-        return _Memory(counts, start, records, allocate("ranks", (count,), _U32), None, None, allocate)
+        dealt = _shift(count, blocks.total) is not None
+        halfway = plan.scratch("blocks.halfway", room, _U32) if dealt else None
+        return _Memory(work, start, records, halfway, None, None, allocate)
     keys, order = allocate("keys", (count,), _U32), allocate("order", (count,), _U32)
     radix.reserve(plan.backend, count, _bits(blocks), allocate, order)
-    return _Memory(counts, start, records, None, keys, order, allocate)
+    return _Memory(work, start, records, None, keys, order, allocate)
 
 
 def _bits(blocks: Blocks) -> int:
@@ -166,32 +231,39 @@ def _bits(blocks: Blocks) -> int:
 
 
 def _order(plan: Plan, cells: tuple[int, int, int], stable: bool) -> BlockOrder:
-    backend, count, particles = plan.backend, plan.count, plan.particles
+    backend, count = plan.backend, plan.count
     blocks = blocks_of(plan.axes, cells)
     memory = _memory(plan, blocks, max(count, 1), stable)
-    defines = {
-        "REAL_IS_DOUBLE": int(plan.dtype.itemsize == 8), "COUNT_IS_64": 0, "KEY_IS_64": 0,
-        "CELLS_X": cells[0], "CELLS_Y": cells[1], "CELLS_Z": cells[2],
-    }  # fmt: skip
-    backend.clear(memory.counts)
-    if count and not stable:
-        run = backend.kernel(_FILE, "count_blocks", defines)
-        run(count, particles.node, memory.counts, memory.ranks, count, particles.rows, blocks.record)
-    elif count:
-        run = backend.kernel(_FILE, "block_keys", defines)
-        run(count, particles.node, memory.counts, memory.keys, count, particles.rows, blocks.total, blocks.record)
-    scan(backend, memory.counts, memory.start, blocks.total)
-    if count and not stable:
-        run = backend.kernel(_FILE, "place_in_blocks", defines)
-        run(
-            count, particles.node, particles.fraction, memory.start, memory.ranks, memory.records, count,
-            particles.rows, blocks.record,
-        )  # fmt: skip
-    elif count:
+    packed, *particles = plan.particles.located()
+    defines = {"REAL_IS_DOUBLE": int(plan.dtype.itemsize == 8), "PACKED": int(packed), **_cells(blocks)}
+    rows = plan.particles.rows
+    shift = None if stable else _shift(count, blocks.total)
+    bins = 256
+    if shift is not None:
+        bins = max(bins, 2**shift, 2 ** (-(-blocks.total >> shift) - 1).bit_length())
+    defines |= {"EACH": EACH[plan.dtype.itemsize], "BINS": bins}
+
+    def run(name: str, items: int, *arguments: Any) -> None:
+        backend.kernel(_FILE, name, defines)(items, *arguments, blocks.record)
+
+    if plan.shared.pop(_COUNTED, None) != cells:
+        backend.clear(memory.work)
+        if count:
+            run("count_blocks", count, *particles, memory.work, count, rows)
+    scan(backend, memory.work, memory.start, blocks.total, skip=WORK_COUNTS // 2)
+    if count and stable:
+        run("block_keys", count, *particles, memory.keys, count, rows, blocks.total)
         radix.sort(backend, memory.keys, count, _bits(blocks), memory.allocate, into=memory.order)
-        run = backend.kernel(_FILE, "records_in_order", defines)
-        run(
-            count, particles.node, particles.fraction, memory.start, memory.order, memory.records, particles.rows,
-            blocks.total, blocks.record,
-        )  # fmt: skip
+        run("records_in_order", count, *particles, memory.start, memory.order, memory.records, rows, blocks.total)
+    elif count and shift is None:
+        run("place_in_blocks", count, *particles, memory.start, memory.work, memory.records, count, rows, 0)
+    elif count and shift is not None:
+        buckets, each = -(-blocks.total >> shift), EACH[plan.dtype.itemsize]
+        few = -(-count // each)
+        run("open_buckets", buckets + 1, memory.start, memory.work, buckets, shift, blocks.total)
+        run("place_in_blocks", few, *particles, memory.start, memory.work, memory.records, count, rows, 1)
+        run("into_buckets", few, *particles, memory.work, memory.halfway, count, rows, shift)
+        tiles = count // (backend.group_size * each) + buckets
+        items = tiles * backend.group_size
+        run("into_blocks", items, memory.halfway, memory.start, memory.work, memory.records, buckets, shift)
     return BlockOrder(memory.records, memory.start, blocks)

@@ -6,6 +6,7 @@
 // PASSES digits of DIGIT_BITS; KEYS_AN_ITEM keys of a work-item make a tile. `books`: the passes' tickets, then in
 // 32 bits how many keys have each digit of each pass, then a word for each pass, tile and digit.
 
+#include "binning/local_scan.h"
 #include "binning/look_back.h"
 
 #define DIGITS (1 << DIGIT_BITS)
@@ -57,35 +58,6 @@ KERNEL radix_count(GLOBAL const u32* RESTRICT keys, GLOBAL u64* books, const i64
     BARRIER();
     for (int d = LOCAL_ID; d < PASSES * DIGITS; d += GROUP_SIZE)
         if (found[d]) ATOMIC_ADD_U32(TOTALS(books) + d, found[d]);
-}
-
-// Exclusive sums over all digits, in place. The group enters and leaves together.
-DEVICE void scan_digits(WARP_PARAMETER warp, LOCAL u32* counts, LOCAL u32* of_warps)
-{
-    BARRIER();
-    u32 mine = 0;
-    for (int k = 0; k < AN_ITEM; k++) {
-        const int d = LOCAL_ID * AN_ITEM + k;
-        if (d < DIGITS) mine += counts[d];
-    }
-    u32 upto = mine;
-    for (int step = 1; step < WARP_SIZE; step *= 2) {
-        const u32 ahead = WARP_SHUFFLE_U32(warp, upto, (LANE - step) & (WARP_SIZE - 1));
-        if (LANE >= step) upto += ahead;
-    }
-    if (LANE == WARP_SIZE - 1) of_warps[LOCAL_ID / WARP_SIZE] = upto;
-    BARRIER();
-    u32 sum = upto - mine;
-    for (int w = 0; w < LOCAL_ID / WARP_SIZE; w++) sum += of_warps[w];
-    for (int k = 0; k < AN_ITEM; k++) {
-        const int d = LOCAL_ID * AN_ITEM + k;
-        if (d < DIGITS) {
-            const u32 count = counts[d];
-            counts[d] = sum;
-            sum += count;
-        }
-    }
-    BARRIER();
 }
 
 // For each digit of the work-item, sums of the tiles before this one; `before` is zero at first. The warp goes on
@@ -183,8 +155,8 @@ KERNEL radix_pass(GLOBAL const u32* RESTRICT keys, GLOBAL const u32* RESTRICT va
             }
         }
         // The first tile begins where the digits of the whole do; the others learn it from its sums.
-        if (tile == 0) scan_digits(warp, moves, of_warps);
-        scan_digits(warp, starts, of_warps);
+        if (tile == 0) scan_local(warp, moves, DIGITS, of_warps);
+        scan_local(warp, starts, DIGITS, of_warps);
 
         UNROLL for (int k = 0; k < KEYS_AN_ITEM; k++) {
             const u32 digit = place[k] >> 16;

@@ -10,7 +10,8 @@ typedef i64 index_t;
 typedef int index_t;
 #endif
 
-DEVICE index_t rank_in_bin(WARP_PARAMETER warp, GLOBAL count_t* counts, i64 bin)
+// The first lane of the run of lanes with one bin that a lane is in; `length` is told to that first lane only.
+DEVICE int run_of_lane(WARP_PARAMETER warp, i64 bin, PRIVATE int* length)
 {
     const u32 low = (u32)bin, low_before = WARP_SHUFFLE_U32(warp, low, LANE - 1);
     int first = LANE == 0 || low != low_before;
@@ -19,13 +20,17 @@ DEVICE index_t rank_in_bin(WARP_PARAMETER warp, GLOBAL count_t* counts, i64 bin)
     first = first || high != high_before;
 #endif
     const u32 firsts = WARP_BALLOT(warp, first);
-    const int leader = 31 - LEADING_ZEROS_U32(firsts & (0xffffffffu >> (31 - LANE)));
+    const u32 later = LANE == 31 ? 0 : firsts >> (LANE + 1); // where the runs behind begin
+    *length = later ? 32 - LEADING_ZEROS_U32(later & (0u - later)) : 32 - LANE;
+    return 31 - LEADING_ZEROS_U32(firsts & (0xffffffffu >> (31 - LANE)));
+}
+
+DEVICE index_t rank_in_bin(WARP_PARAMETER warp, GLOBAL count_t* counts, i64 bin)
+{
+    int length;
+    const int leader = run_of_lane(warp, bin, &length);
     index_t ahead = -1;
-    if (first && bin >= 0) {
-        const u32 later = LANE == 31 ? 0 : firsts >> (LANE + 1); // where the runs behind begin
-        const int length = later ? 32 - LEADING_ZEROS_U32(later & (0u - later)) : 32 - LANE;
-        ahead = (index_t)ATOMIC_ADD_COUNT(counts + bin, length);
-    }
+    if (LANE == leader && bin >= 0) ahead = (index_t)ATOMIC_ADD_COUNT(counts + bin, length);
 #if COUNT_IS_64
     const u64 upper = (u64)WARP_SHUFFLE_U32(warp, (u32)((u64)ahead >> 32), leader) << 32;
     ahead = (index_t)(upper | WARP_SHUFFLE_U32(warp, (u32)ahead, leader));
@@ -33,4 +38,13 @@ DEVICE index_t rank_in_bin(WARP_PARAMETER warp, GLOBAL count_t* counts, i64 bin)
     ahead = (index_t)WARP_SHUFFLE_U32(warp, (u32)ahead, leader);
 #endif
     return bin < 0 ? (index_t)-1 : ahead + (LANE - leader);
+}
+
+// Only counts, by atomics that return nothing. Whether the lane was the one that added for its run.
+DEVICE int count_in_bin(WARP_PARAMETER warp, GLOBAL count_t* counts, i64 bin)
+{
+    int length;
+    const int adds = run_of_lane(warp, bin, &length) == LANE && bin >= 0;
+    if (adds) ATOMIC_ADD_COUNT(counts + bin, length);
+    return adds;
 }

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The block of a particle, and how many particles each block has. CELLS_X, CELLS_Y and CELLS_Z are the cells of a
+// block: known when this is compiled, they divide by a multiplication.
+
+#include "binning/blocks.h"
+#include "binning/runs.h"
+
+// `work`, as binning/block_order.py has it too: how many additions counted how many particles, in a sample of warps;
+// whether the particles are nearly sorted; of every bucket its end so far, and where it begins; a count for each block.
+#define WORK_ADDED 0
+#define WORK_TAKEN 1
+#define WORK_NEARLY_SORTED 2
+#define WORK_ENDS 4
+#define WORK_BEGINS (WORK_ENDS + MOST_BUCKETS)
+#define WORK_COUNTS (WORK_BEGINS + MOST_BUCKETS + 4)
+#define MOST_BUCKETS 1024
+#define SAMPLED 64 // one group's turn of so many
+
+DEVICE u32 block_of(PRIVATE const Located* located, PRIVATE const Blocks* blocks, PRIVATE int* offset, PRIVATE int* bx)
+{
+    const u32 x = (u32)located->at[0] / CELLS_X, y = (u32)located->at[1] / CELLS_Y, z = (u32)located->at[2] / CELLS_Z;
+    offset[0] = located->at[0] - (int)x * CELLS_X;
+    offset[1] = located->at[1] - (int)y * CELLS_Y;
+    offset[2] = located->at[2] - (int)z * CELLS_Z;
+    *bx = (int)x;
+    return (y * (u32)blocks->counts[2] + z) * (u32)blocks->counts[0] + x;
+}
+
+// Called by the whole warp, `turn` by turn of the group.
+DEVICE void count_located(WARP_PARAMETER warp, GLOBAL u32* work, PRIVATE const Located* located,
+                          PRIVATE const Blocks* blocks, i64 turn)
+{
+    int offset[3], bx;
+    const i64 block = located->taken ? (i64)block_of(located, blocks, offset, &bx) : (i64)-1;
+    const int adds = count_in_bin(warp, work + WORK_COUNTS, block);
+    if (turn % SAMPLED == 0) {
+        const u32 added = WARP_BALLOT(warp, adds), taken = WARP_BALLOT(warp, located->taken);
+        if (LANE == 0) {
+            ATOMIC_ADD_U32(work + WORK_ADDED, POPCOUNT_U32(added));
+            ATOMIC_ADD_U32(work + WORK_TAKEN, POPCOUNT_U32(taken));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is known of a particle once it is located, and how it is kept in 16 bytes (float64: 32) in the caller's order.
+
+#ifndef PACKED_H
+#define PACKED_H
+
+// A centred fraction as it is kept. In float32 it is a whole number of 2^-24, whatever keeps it, so that nothing
+// depends on what that was: positions in a box are not known any better.
+#if REAL_IS_DOUBLE
+typedef real kept_t;
+#define KEPT(fraction) (fraction)
+#define CENTRED(kept) (kept)
+#else
+typedef u32 kept_t; // fraction + 1/2 in units of 2^-24
+#define KEPT(fraction) kept_fraction(fraction)
+#define CENTRED(kept) ((real)((int)(kept) - 8388608) * (real)5.9604644775390625e-8)
+// Rounded once: the product is exact, and the sum has 24 bits.
+DEVICE kept_t kept_fraction(real fraction)
+{
+    const real scaled = rint(fraction * (real)16777216 + (real)8388608);
+    return scaled < (real)16777215 ? (u32)scaled : (u32)16777215;
+}
+#endif
+
+typedef struct {
+    int at[3]; // the first node of the stencil, counted from the first there may be, of z from an even one
+    kept_t fraction[3];
+    int taken; // whether the particle takes part
+} Located;
+
+#if REAL_IS_DOUBLE
+#define PACKED_WORDS 8
+#define AXIS_BITS 21 // of a node
+#else
+#define PACKED_WORDS 4
+#define AXIS_BITS 18
+#endif
+#define AXIS_MASK ((1 << AXIS_BITS) - 1)
+
+// Words of 32 bits to and from memory, 16 bytes at a time.
+DEVICE void write_quads(GLOBAL u32* to, PRIVATE const u32* words, const int quads)
+{
+    UNROLL for (int q = 0; q < quads; q++) {
+        uint4 quad;
+        quad.x = words[4 * q], quad.y = words[4 * q + 1], quad.z = words[4 * q + 2], quad.w = words[4 * q + 3];
+        ((GLOBAL uint4*)to)[q] = quad;
+    }
+}
+
+DEVICE void read_quads(PRIVATE u32* words, GLOBAL const u32* from, const int quads)
+{
+    UNROLL for (int q = 0; q < quads; q++) {
+        const uint4 quad = ((GLOBAL const uint4*)from)[q];
+        words[4 * q] = quad.x, words[4 * q + 1] = quad.y, words[4 * q + 2] = quad.z, words[4 * q + 3] = quad.w;
+    }
+}
+
+#if REAL_IS_DOUBLE
+// Three fractions as they are, then the nodes from bit 0 on and in the last bit whether the particle is left out.
+DEVICE void fraction_words(PRIVATE u32* words, PRIVATE const kept_t* fraction)
+{
+    for (int a = 0; a < 3; a++) {
+        const u64 bits = (u64)INDEX_OF_REAL(fraction[a]);
+        words[2 * a] = (u32)bits, words[2 * a + 1] = (u32)(bits >> 32);
+    }
+}
+
+DEVICE void fractions_of(PRIVATE kept_t* fraction, PRIVATE const u32* words)
+{
+    for (int a = 0; a < 3; a++)
+        fraction[a] = REAL_FROM_INDEX((i64)((u64)words[2 * a + 1] << 32 | words[2 * a]));
+}
+
+DEVICE void pack_located(PRIVATE u32* words, PRIVATE const Located* located)
+{
+    PRIVATE const int* at = located->at;
+    const u64 nodes = (u64)at[0] | (u64)at[1] << AXIS_BITS | (u64)at[2] << 2 * AXIS_BITS | (u64)!located->taken << 63;
+    fraction_words(words, located->fraction);
+    words[6] = (u32)nodes, words[7] = (u32)(nodes >> 32);
+}
+
+DEVICE void unpack_located(PRIVATE Located* located, PRIVATE const u32* words)
+{
+    const u64 nodes = (u64)words[7] << 32 | words[6];
+    fractions_of(located->fraction, words);
+    for (int a = 0; a < 3; a++) located->at[a] = (int)(nodes >> a * AXIS_BITS) & AXIS_MASK;
+    located->taken = !(nodes >> 63);
+}
+#else
+// Words 0 to 2: a fraction, and below it 8 bits: the highest four of y and two of z, and in the last whether the
+// particle is left out; the lowest of z; the next of z. Word 3: x, and the lowest 14 bits of y.
+DEVICE void pack_located(PRIVATE u32* words, PRIVATE const Located* located)
+{
+    const u32 x = (u32)located->at[0], y = (u32)located->at[1], z = (u32)located->at[2];
+    words[0] = located->fraction[0] << 8 | y >> 14 | z >> 16 << 4 | (u32)!located->taken << 7;
+    words[1] = located->fraction[1] << 8 | (z & 255);
+    words[2] = located->fraction[2] << 8 | (z >> 8 & 255);
+    words[3] = x | y << AXIS_BITS;
+}
+
+DEVICE void unpack_located(PRIVATE Located* located, PRIVATE const u32* words)
+{
+    for (int a = 0; a < 3; a++) located->fraction[a] = words[a] >> 8;
+    located->at[0] = (int)(words[3] & AXIS_MASK);
+    located->at[1] = (int)(words[3] >> AXIS_BITS | (words[0] & 15) << 14);
+    located->at[2] = (int)((words[1] & 255) | (words[2] & 255) << 8 | (words[0] >> 4 & 3) << 16);
+    located->taken = !(words[0] & 128);
+}
+#endif
+
+#endif
