@@ -138,6 +138,17 @@ def test_many_are_dealt_to_buckets(backend, unpack, monkeypatch, mesh, real, pac
         check(plan, cells, unpack)
 
 
+@pytest.mark.parametrize("real", ["float32", "float64"])
+def test_many_buckets_of_many_blocks(backend, unpack, monkeypatch, real):
+    monkeypatch.setattr(block_order, "STAGED_FROM", 0)
+    mesh, cells = pm.Mesh((400, 300, 4), (1.0, 2.0, 3.0)), (1, 1, 1)
+    assert block_order._shift(5000, 400 * 300 * 4) == 10
+    with plan_of(backend, mesh, "bspline6", positions(mesh, 5000), real) as plan:
+        check(plan, cells, unpack)
+    assert block_order._shift(5000, 2**22) == 11
+    assert block_order._shift(5000, 2**22 + 1) is None  # more blocks than buckets have room for: straight, then
+
+
 def was_nearly_sorted(plan, cells):
     work = plan.backend.download(plan._scratch["blocks.{}x{}x{}.work".format(*cells)]).view(np.uint32)
     return bool(work[2])

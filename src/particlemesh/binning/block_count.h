@@ -13,7 +13,7 @@
 #define WORK_ENDS 4
 #define WORK_BEGINS (WORK_ENDS + MOST_BUCKETS)
 #define WORK_COUNTS (WORK_BEGINS + MOST_BUCKETS + 4)
-#define MOST_BUCKETS 1024
+#define MOST_BUCKETS 2048
 #define SAMPLED 64 // one group's turn of so many
 
 DEVICE u32 block_of(PRIVATE const Located* located, PRIVATE const Blocks* blocks, PRIVATE int* offset, PRIVATE int* bx)

@@ -78,21 +78,21 @@ KERNEL place_in_blocks(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTR
     }
 }
 
-// Buckets of 2^shift blocks, empty yet; and whether dealing is worth while.
+// Buckets of 2^shift blocks, empty yet. Nearly sorted are particles if their runs of one block made counting them take no
+// more than so many additions in 256.
 KERNEL open_buckets(GLOBAL const u32* RESTRICT start, GLOBAL u32* work, const i64 buckets, const i64 shift,
-                    const i64 total, const Blocks blocks)
+                    const i64 total, const i64 most, const Blocks blocks)
 {
     for (i64 b = GROUP_ID * GROUP_SIZE + LOCAL_ID; b <= buckets; b += GROUP_COUNT * GROUP_SIZE) {
         const u32 begin = start[b < buckets ? b << shift : total];
         work[WORK_BEGINS + b] = begin;
         if (b < buckets) work[WORK_ENDS + b] = begin;
-        // Runs of more than two particles of one block.
-        if (b == 0) work[WORK_NEARLY_SORTED] = work[WORK_TAKEN] > 2 * work[WORK_ADDED];
+        if (b == 0) work[WORK_NEARLY_SORTED] = 256 * (i64)work[WORK_ADDED] <= most * (i64)work[WORK_TAKEN];
     }
 }
 
 // `place` has bin and rank for each particle of the tile, and gets for each place of the tile in the order of bins the
-// bin and which particle comes there. `first`: counts, then where bins begin in the tile.
+// bin and which particle comes there. `first`: where bins begin in the tile.
 DEVICE void turn_places(LOCAL u32* place, LOCAL const u32* first)
 {
     u32 own[EACH];
@@ -100,7 +100,7 @@ DEVICE void turn_places(LOCAL u32* place, LOCAL const u32* first)
     BARRIER();
     UNROLL for (int k = 0; k < EACH; k++) {
         const u32 bin = own[k] >> BIN_SHIFT, rank = own[k] & ((1 << BIN_SHIFT) - 1);
-        if (own[k] != NOWHERE) place[first[bin] + rank] = bin << BIN_SHIFT | (u32)(k * GROUP_SIZE + LOCAL_ID);
+        if (own[k] != NOWHERE) place[first[PADDED(bin)] + rank] = bin << BIN_SHIFT | (u32)(k * GROUP_SIZE + LOCAL_ID);
     }
     BARRIER();
 }
@@ -130,12 +130,12 @@ KERNEL into_buckets(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT
     WARP(warp);
     LOCAL_ARRAY(uint4, staged, TILE * QUADS);
     LOCAL_ARRAY(u32, place, TILE);
-    LOCAL_ARRAY(u32, first, BINS);
+    LOCAL_ARRAY(u32, first, PADDED(BINS));
     LOCAL_ARRAY(u32, moves, BINS);
     LOCAL_ARRAY(u32, of_warps, WARPS);
     const i64 stop = work[WORK_NEARLY_SORTED] ? 0 : count;
     for (i64 base = GROUP_ID * TILE; base < stop; base += GROUP_COUNT * TILE) {
-        for (int b = LOCAL_ID; b < BINS; b += GROUP_SIZE) first[b] = 0;
+        for (int b = LOCAL_ID; b < PADDED(BINS); b += GROUP_SIZE) first[b] = 0;
         BARRIER();
         ROLL for (int q = 0; q < EACH; q += BATCH) {
             Located located[BATCH];
@@ -153,18 +153,18 @@ KERNEL into_buckets(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT
                     const u32 block = block_of(&located[k], &blocks, offset, &bx), bucket = block >> shift;
                     record_of(words, located[k].fraction, offset, (int)(block - (bucket << shift)), (u32)(base + n));
                     stage(staged, n, words);
-                    where = bucket << BIN_SHIFT | ATOMIC_ADD_U32(first + bucket, 1);
+                    where = bucket << BIN_SHIFT | ATOMIC_ADD_U32(first + PADDED(bucket), 1);
                 }
                 place[n] = where;
             }
         }
         BARRIER();
         u32 size[BINS_EACH];
-        UNROLL for (int k = 0; k < BINS_EACH; k++) size[k] = first[k * GROUP_SIZE + LOCAL_ID];
-        const int kept = (int)scan_local(warp, first, BINS, of_warps);
+        UNROLL for (int k = 0; k < BINS_EACH; k++) size[k] = first[PADDED(k * GROUP_SIZE + LOCAL_ID)];
+        const int kept = (int)scan_local(warp, first, BINS, 1, of_warps);
         UNROLL for (int k = 0; k < BINS_EACH; k++) {
             const int b = k * GROUP_SIZE + LOCAL_ID;
-            if (size[k]) moves[b] = ATOMIC_ADD_U32(work + WORK_ENDS + b, size[k]) - first[b];
+            if (size[k]) moves[b] = ATOMIC_ADD_U32(work + WORK_ENDS + b, size[k]) - first[PADDED(b)];
         }
         turn_places(place, first);
         for (int n = LOCAL_ID; n < kept; n += GROUP_SIZE) {
@@ -185,14 +185,14 @@ KERNEL into_blocks(GLOBAL const u32* RESTRICT halfway, GLOBAL const u32* RESTRIC
     WARP(warp);
     LOCAL_ARRAY(uint4, staged, TILE * QUADS);
     LOCAL_ARRAY(u32, place, TILE);
-    LOCAL_ARRAY(u32, first, BINS);
+    LOCAL_ARRAY(u32, first, PADDED(BINS));
     LOCAL_ARRAY(u32, moves, BINS);
     LOCAL_ARRAY(u32, of_warps, WARPS);
     LOCAL_ARRAY(u32, share, 2);
     GLOBAL const u32* begins = work + WORK_BEGINS;
     const i64 tiles = work[WORK_NEARLY_SORTED] ? 0 : begins[buckets] / TILE + buckets;
     for (i64 tile = GROUP_ID; tile < tiles; tile += GROUP_COUNT) {
-        for (int b = LOCAL_ID; b < BINS; b += GROUP_SIZE) first[b] = 0;
+        for (int b = LOCAL_ID; b < PADDED(BINS); b += GROUP_SIZE) first[b] = 0;
         for (u32 b = LOCAL_ID; b < buckets; b += GROUP_SIZE) {
             const i64 ahead = begins[b] / TILE + b;
             if (tile >= ahead && tile <= begins[b + 1] / TILE + b)
@@ -214,20 +214,20 @@ KERNEL into_blocks(GLOBAL const u32* RESTRICT halfway, GLOBAL const u32* RESTRIC
                     const u32 bin = (u32)bx_of(words[k]);
                     set_bx(words[k], (int)((low + bin) % (u32)blocks.counts[0]));
                     stage(staged, n, words[k]);
-                    where = bin << BIN_SHIFT | ATOMIC_ADD_U32(first + bin, 1);
+                    where = bin << BIN_SHIFT | ATOMIC_ADD_U32(first + PADDED(bin), 1);
                 }
                 place[n] = where;
             }
         }
         BARRIER();
         u32 found[BINS_EACH];
-        UNROLL for (int k = 0; k < BINS_EACH; k++) found[k] = first[k * GROUP_SIZE + LOCAL_ID];
-        scan_local(warp, first, BINS, of_warps);
+        UNROLL for (int k = 0; k < BINS_EACH; k++) found[k] = first[PADDED(k * GROUP_SIZE + LOCAL_ID)];
+        scan_local(warp, first, BINS, 1, of_warps);
         UNROLL for (int k = 0; k < BINS_EACH; k++) {
             const int b = k * GROUP_SIZE + LOCAL_ID;
             if (found[k]) {
                 const u32 counted = ATOMIC_ADD_U32(work + WORK_COUNTS + low + b, found[k]);
-                moves[b] = place_of(start, low + b, counted) - first[b];
+                moves[b] = place_of(start, low + b, counted) - first[PADDED(b)];
             }
         }
         turn_places(place, first);

@@ -30,7 +30,8 @@ _FILE = "binning/block_order.c"
 # So many particles are dealt to buckets first: their records no longer fit the cache, so that places at random cost
 # more than two rounds in order (H200, prototypes: ../shared/reference/gpu_spreading.md).
 STAGED_FROM = 4_000_000
-MOST_BUCKETS = 1024  # and blocks of a bucket; as in block_count.h
+SORTED_UP_TO = 0.75  # additions a particle: then neighbours go to neighbouring places, and straight
+MOST_BUCKETS = 2048  # and blocks of a bucket; as in block_count.h
 WORK_COUNTS = 2 * MOST_BUCKETS + 8  # words before the counts, as in block_count.h
 EACH = {4: 12, 8: 6}  # particles of a work-item in a tile, by the size of a real: six groups on a multiprocessor
 MOST_CELLS = (8, 8, 16)  # of a block along each axis: what a record has bits for
@@ -260,7 +261,8 @@ def _order(plan: Plan, cells: tuple[int, int, int], stable: bool) -> BlockOrder:
     elif count and shift is not None:
         buckets, each = -(-blocks.total >> shift), EACH[plan.dtype.itemsize]
         few = -(-count // each)
-        run("open_buckets", buckets + 1, memory.start, memory.work, buckets, shift, blocks.total)
+        most = round(256 * SORTED_UP_TO)
+        run("open_buckets", buckets + 1, memory.start, memory.work, buckets, shift, blocks.total, most)
         run("place_in_blocks", few, *particles, memory.start, memory.work, memory.records, count, rows, 1)
         run("into_buckets", few, *particles, memory.work, memory.halfway, count, rows, shift)
         tiles = count // (backend.group_size * each) + buckets

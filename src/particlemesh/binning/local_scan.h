@@ -4,15 +4,18 @@
 #ifndef LOCAL_SCAN_H
 #define LOCAL_SCAN_H
 
+// Where count n is, if after every 32 of them one word is left out: neighbouring stretches are then in other banks.
+#define PADDED(n) ((n) + ((n) >> 5))
+
 // In place; returns their total. `of_warps` has a word for each warp. The group enters and leaves together.
-DEVICE u32 scan_local(WARP_PARAMETER warp, LOCAL u32* counts, const int size, LOCAL u32* of_warps)
+DEVICE u32 scan_local(WARP_PARAMETER warp, LOCAL u32* counts, const int size, const int padded, LOCAL u32* of_warps)
 {
     const int each = (size + GROUP_SIZE - 1) / GROUP_SIZE;
     BARRIER();
     u32 mine = 0;
     for (int k = 0; k < each; k++) {
         const int n = LOCAL_ID * each + k;
-        if (n < size) mine += counts[n];
+        if (n < size) mine += counts[padded ? PADDED(n) : n];
     }
     u32 upto = mine;
     for (int step = 1; step < WARP_SIZE; step *= 2) {
@@ -29,8 +32,9 @@ DEVICE u32 scan_local(WARP_PARAMETER warp, LOCAL u32* counts, const int size, LO
     for (int k = 0; k < each; k++) {
         const int n = LOCAL_ID * each + k;
         if (n < size) {
-            const u32 count = counts[n];
-            counts[n] = sum;
+            LOCAL u32* at = counts + (padded ? PADDED(n) : n);
+            const u32 count = *at;
+            *at = sum;
             sum += count;
         }
     }

@@ -155,8 +155,8 @@ KERNEL radix_pass(GLOBAL const u32* RESTRICT keys, GLOBAL const u32* RESTRICT va
             }
         }
         // The first tile begins where the digits of the whole do; the others learn it from its sums.
-        if (tile == 0) scan_local(warp, moves, DIGITS, of_warps);
-        scan_local(warp, starts, DIGITS, of_warps);
+        if (tile == 0) scan_local(warp, moves, DIGITS, 0, of_warps);
+        scan_local(warp, starts, DIGITS, 0, of_warps);
 
         UNROLL for (int k = 0; k < KEYS_AN_ITEM; k++) {
             const u32 digit = place[k] >> 16;

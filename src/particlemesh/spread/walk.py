@@ -23,6 +23,7 @@ class Walk(KernelMethod):
     """
 
     name = "walk"
+    reads_stencils = False
     options: ClassVar[dict[str, Option]] = {
         **walk.OPTIONS,
         "fragments": Option(
