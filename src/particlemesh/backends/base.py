@@ -51,6 +51,7 @@ class Backend(Protocol):
     name: str
     device: str  # as the driver calls it
     group_size: int  # work-items of a group
+    units: int  # multiprocessors, or cores
     memory_errors: tuple[type[Exception], ...]  # what an allocation that fails raises
 
     def facts(self) -> dict[str, int]:

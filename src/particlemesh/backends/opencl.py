@@ -78,7 +78,8 @@ class OpenClBackend:
         self._ptx = 0 if portable else self._takes_ptx()
         # Without sub-groups of 32 the work-group is the warp.
         self.group_size = 128 if self._ptx else 32
-        self.most_groups = 2**20 if self._ptx else 64 * device.max_compute_units
+        self.units = int(device.max_compute_units)
+        self.most_groups = 2**20 if self._ptx else 64 * self.units
         # The capability behind inline PTX: MMA of float32 and float64 came with 8.0, vector reductions with 9.0.
         self.compute = 10 * device.compute_capability_major_nv + device.compute_capability_minor_nv if self._ptx else 0
 

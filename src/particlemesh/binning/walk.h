@@ -202,6 +202,13 @@ DEVICE int lines_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, i
     return mine;
 }
 
+// Where a line ends, counted from `begin`; or the size of the chunk, if that is less.
+DEVICE int end_of(GLOBAL const u32* start, const i64 begin, const int size, const int line, const int nx)
+{
+    const i64 end = (i64)start[(i64)(line + 1) * nx] - begin;
+    return end < size ? (int)end : size;
+}
+
 // ---- the window's place in the field -------------------------------------------------------------------------------
 
 #if FIELD_IS_WIDE

@@ -98,12 +98,23 @@ def declines(problem: Problem, options: dict[str, Any], *, stable: bool = False)
     return block_order.declines(axes_of(problem.mesh, problem.window), walk.cells, problem.count, stable=stable)
 
 
-def chunk_of(plan: Plan, reals: int) -> int:
-    """Return the particles of a warp: many warps, but the window leaves at the end of each."""
-    most = 256 if plan.dtype.itemsize == 8 and reals > 1 else 512
+def chunk_of(plan: Plan, walk: Walk, reals: int) -> int:
+    """Return the particles of a warp: all warps that run at once get as many, in a few rounds.
+
+    At the end of a chunk the whole window leaves, so few long chunks write less; but of a field beyond the cache they
+    keep more windows alive than fit it.
+    """
+    best = 640 if plan.dtype.itemsize == 8 else 400  # fastest on an H200 of 64 to 1024, 10^6 and 10^7 particles
     if math.prod(axis.size for axis in plan.axes) * reals * plan.dtype.itemsize > 40e6:
-        most //= 2  # far apart, chunks push each other's windows out of the cache
-    return max(32, min(most, plan.count // 8000 // 32 * 32))
+        best //= 2
+    at_once = plan.backend.units * _WARPS * RESIDENT.get(reals * walk.tiles, 3)
+    rounds = max(1, round(plan.count / at_once / best))
+    return max(1, -(-plan.count // (at_once * rounds * 32))) * 32
+
+
+# Groups that a multiprocessor holds, by reals of a node and tiles of a window: registers allow no more, and bounding
+# them for more spills (H200).
+RESIDENT = {1: 5, 2: 4}
 
 
 def batch_of(plan: Plan, rows: int) -> int:

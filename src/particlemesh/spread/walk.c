@@ -8,16 +8,12 @@
 #include "binning/walk.h"
 #include "spread/values.h"
 
-#ifndef AT_ONCE
-#define AT_ONCE ((LEVELS + 1) / 2) // matrix products that are made at once
-#endif
-
 // Row along z of a real, a term of the derivative, and a tile.
 #define ROW_OF(real_, term, tile) (ROW_Z + ((real_)*TERMS + (term)) * Z_TILES + (tile))
 // The lane's nodes of a level: two a tile.
 #define SUM(level, real_, tile, e) ((((level)*REALS + (real_)) * Z_TILES + (tile)) * 2 + (e))
 #define LEVEL_SUMS (REALS * Z_TILES * 2)
-#define SUM_AT(pair, n, k) (SUM(2 * (pair) + (n) / 2, 0, 0, (n) % 2) + 2 * (k)) // element n of a matrix instruction
+#define SUM_AT(l, m, k) (SUM((l) + (m) / 2, 0, 0, (m) % 2) + 2 * (k)) // element m of a product, from level l on
 #define MOVES ((LEVELS + BLOCK_X - 1) / BLOCK_X) // of the walk until nothing is left of a window
 
 // The rows along z: what the particle brings times its weights.
@@ -44,11 +40,11 @@ DEVICE void stage_z(LOCAL real* staged, const int place, PRIVATE const Placed* p
 #define TERM_Y(term) (ROW_Y + (GRADIENT && (term) == 1))
 
 #if MATRIX && !REAL_IS_DOUBLE
-// Eight particles, `on` reals further; of the lane's two those count for which `count` is 1, or with ALL both. Numbers are split in two, of
-// which an instruction takes the first 11 digits each; products of two second ones are below rounding. An instruction
-// adds with truncation: sums over more than a step would drift towards zero, so they are kept outside.
-DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on,
-                      const int all, PRIVATE const int* counts)
+// Eight particles, `on` reals further; with ALL all of them, else those count for which `counts` is 1. Numbers are split
+// in two, of which an instruction takes the first 11 digits each; products of two second ones are below rounding. An
+// instruction adds with truncation: sums over many would drift towards zero, so they are kept outside.
+DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int all,
+                      PRIVATE const int* counts)
 {
     UNROLL for (int term = 0; term < TERMS; term++) {
         real x[2][8], y[2], high[REALS * Z_TILES][2], low[REALS * Z_TILES][2];
@@ -56,31 +52,26 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
             levels_of(x[n], at, on, n, TERM_X(term));
             y[n] = all || counts[n] ? at->y[n][on + 8 * TERM_Y(term)] : (real)0;
             UNROLL for (int k = 0; k < REALS * Z_TILES; k++) {
-                const real b = all || counts[n] ? at->z[n][on + 8 * ROW_OF(k / Z_TILES, term, k % Z_TILES)] : (real)0;
+                const int row = ROW_OF(k / Z_TILES, term, k % Z_TILES);
+                const real b = all || counts[n] ? at->z[n][on + 8 * row] : (real)0;
                 high[k][n] = SPLIT_TF32(b), low[k][n] = b - high[k][n];
             }
         }
-        // Levels by twos are the instruction's sixteen rows. Several products at once wait for each other less.
-        UNROLL for (int from = 0; from < LEVELS / 2; from += AT_ONCE) {
-            real a[AT_ONCE][4], rest[AT_ONCE][4];
-            UNROLL for (int m = 0; m < AT_ONCE; m++)
-                UNROLL for (int n = 0; n < 4; n++) {
-                    const int l = 2 * (from + m) + (n & 1);
-                    const real weight = l < LEVELS ? x[n >> 1][l < 8 ? l : 0] * y[n >> 1] : (real)0;
-                    a[m][n] = SPLIT_TF32(weight), rest[m][n] = weight - a[m][n];
-                }
-            UNROLL for (int k = 0; k < REALS * Z_TILES; k++) {
-                real c[AT_ONCE][4];
-                UNROLL for (int m = 0; m < AT_ONCE; m++)
-                    UNROLL for (int n = 0; n < 4; n++) c[m][n] = FRAGMENTS ? (real)0 : sums[SUM_AT(from + m, n, k)];
-                UNROLL for (int m = 0; m < AT_ONCE; m++) MMA_16_8_8(warp, c[m], rest[m], high[k]);
-                UNROLL for (int m = 0; m < AT_ONCE; m++) MMA_16_8_8(warp, c[m], a[m], low[k]);
-                UNROLL for (int m = 0; m < AT_ONCE; m++) MMA_16_8_8(warp, c[m], a[m], high[k]);
-                UNROLL for (int m = 0; m < AT_ONCE; m++)
-                    UNROLL for (int n = 0; n < 4; n++)
-                        if (2 * (from + m) + n / 2 < LEVELS)
-                            sums[SUM_AT(from + m, n, k)] = FRAGMENTS ? sums[SUM_AT(from + m, n, k)] + c[m][n] : c[m][n];
+        UNROLL for (int l = 0; l < LEVELS; l += 2) { // two levels are the instruction's sixteen rows
+            real a[4], rest[4];
+            UNROLL for (int m = 0; m < 4; m++) {
+                const real weight = x[m / 2][l + m % 2] * y[m / 2];
+                a[m] = SPLIT_TF32(weight), rest[m] = weight - a[m];
             }
+            real c[REALS * Z_TILES][4];
+            UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
+                UNROLL for (int m = 0; m < 4; m++) c[k][m] = FRAGMENTS ? (real)0 : sums[SUM_AT(l, m, k)];
+            UNROLL for (int k = 0; k < REALS * Z_TILES; k++) MMA_16_8_8(warp, c[k], rest, high[k]);
+            UNROLL for (int k = 0; k < REALS * Z_TILES; k++) MMA_16_8_8(warp, c[k], a, low[k]);
+            UNROLL for (int k = 0; k < REALS * Z_TILES; k++) MMA_16_8_8(warp, c[k], a, high[k]);
+            UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
+                UNROLL for (int m = 0; m < 4; m++)
+                    sums[SUM_AT(l, m, k)] = FRAGMENTS ? sums[SUM_AT(l, m, k)] + c[k][m] : c[k][m];
         }
     }
 }
@@ -114,9 +105,9 @@ DEVICE int add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* st
     eight_at(&at, staged, first);
     const int both[2] = {1, 1};
     int next = first, on = 0;
-    ROLL for (; next + STEP <= end; next += STEP) {
+    ROLL for (; next + 8 <= end; next += 8) {
         add_eight(warp, sums, &at, on, 1, both);
-        on += STEP * PITCH;
+        on += 8 * PITCH;
     }
     if (next + (all ? 1 : LEFT) <= end) {
         const int stop = all ? end : next + LEFT;
@@ -195,14 +186,16 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
     WARP_SYNC(warp);
 
     for (i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; walk < warps; walk += GROUP_COUNT * WARPS) {
-        const i64 begin = walk * chunk, end = begin + chunk < count ? begin + chunk : count;
-        if (begin >= end) continue;
+        const i64 begin = walk * chunk;
+        const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, all is counted from begin
+        if (size <= 0) continue;
+        GLOBAL const u32* own = records + RECORD_WORDS * begin;
         real sums[LEVELS * LEVEL_SUMS];
         UNROLL for (int k = 0; k < LEVELS * LEVEL_SUMS; k++) sums[k] = 0;
         Columns columns;
         Abscissa x;
         int line = line_of(warp, start, begin, lines, nx);
-        i64 line_end = start[(i64)(line + 1) * nx];
+        int line_end = end_of(start, begin, size, line, nx);
         int line_now = -1, next = LEFT; // the window's line; the first row that is not in the sums yet
         u32 now = 0;                    // the window's block
         // Records are read two batches ahead, so that values can be one batch ahead.
@@ -210,12 +203,12 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
         real q[QUANTITIES];
         UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = ahead[k] = 0;
         UNROLL for (int k = 0; k < QUANTITIES; k++) q[k] = 0;
-        if (LANE < BATCH && begin + LANE < end) read_record(records, begin + LANE, words);
-        if (LANE < BATCH && begin + BATCH + LANE < end) read_record(records, begin + BATCH + LANE, ahead);
-        if (LANE < BATCH && begin + LANE < end) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);
+        if (LANE < BATCH && LANE < size) read_record(own, LANE, words);
+        if (LANE < BATCH && BATCH + LANE < size) read_record(own, BATCH + LANE, ahead);
+        if (LANE < BATCH && LANE < size) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);
 
-        for (i64 base = begin; base < end; base += BATCH) {
-            const int n = end - base < BATCH ? (int)(end - base) : BATCH;
+        for (int base = 0; base < size; base += BATCH) {
+            const int n = size - base < BATCH ? size - base : BATCH;
             const int here = LANE < n;
             Placed p;
             particle_of(words, &p);
@@ -224,13 +217,13 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
                 stage_z(staged, LEFT + LANE, &p, q, &window);
             }
             UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = ahead[k];
-            if (here && base + BATCH + LANE < end) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);
-            if (here && base + 2 * BATCH + LANE < end) read_record(records, base + 2 * BATCH + LANE, ahead);
+            if (here && base + BATCH + LANE < size) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);
+            if (here && base + 2 * BATCH + LANE < size) read_record(own, base + 2 * BATCH + LANE, ahead);
             int own_line = line;
             if (base + n > line_end) {
-                own_line = lines_of(warp, start, base + (here ? LANE : n - 1), line, lines, nx);
+                own_line = lines_of(warp, start, begin + base + (here ? LANE : n - 1), line, lines, nx);
                 line = (int)WARP_SHUFFLE_U32(warp, own_line, n - 1);
-                line_end = start[(i64)(line + 1) * nx];
+                line_end = end_of(start, begin, size, line, nx);
             }
             // From one line to the next there are more than MOVES keys.
             const u32 key = (u32)own_line * (u32)(nx + MOVES) + (u32)p.bx;
@@ -241,7 +234,7 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
             for (int going = 1; going;) {
                 const int first = firsts ? FIRST_BIT_U32(firsts) : n;
                 going = firsts != 0;
-                next = add_run(warp, sums, staged, next, LEFT + first, going || base + BATCH >= end);
+                next = add_run(warp, sums, staged, next, LEFT + first, going || base + BATCH >= size);
                 if (going) {
                     firsts &= firsts - 1;
                     const u32 then = WARP_SHUFFLE_U32(warp, key, first);

@@ -81,6 +81,8 @@ class Walk(KernelMethod):
             facts = walk.walk_defines(
                 plan, found, group, width, rows, field, gradient, FRAGMENTS=int(self.option(plan, "fragments"))
             )
+            if not gradient and (reals < 4 or found.tiles == 2):  # else the compiler finds the better bound
+                facts["RESIDENT_GROUPS"] = walk.RESIDENT.get(reals * found.tiles, 3)
             run = plan.backend.kernel("spread/walk.c", "spread_walk", facts)
             built.append((run, reals, values_record(group, values[0]), field_record(group, field, plan.axes)))
         return built
@@ -91,7 +93,7 @@ class Walk(KernelMethod):
         for run, reals, value_layout, field_layout in self.launches(
             plan, int(gradient) + 2 * found.tiles, field, values
         ):
-            chunk = self.option(plan, "chunk") or walk.chunk_of(plan, reals)
+            chunk = self.option(plan, "chunk") or walk.chunk_of(plan, found, reals)
             warps = -(-plan.count // chunk)
             run(
                 32 * warps, order.records, order.start, values.array, field.array, chunk, warps, order.blocks.record,
