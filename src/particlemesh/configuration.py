@@ -18,7 +18,7 @@ from particlemesh.binning import block_order
 from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
 from particlemesh.mesh import Mesh
 from particlemesh.method import Method, Problem
-from particlemesh.particles import Particles, Status, TiledParticles
+from particlemesh.particles import Particles, Status, TiledParticles, packable
 from particlemesh.spread import METHODS as SPREAD_METHODS
 from particlemesh.stencil import axes_of
 from particlemesh.timings import trial
@@ -189,7 +189,7 @@ class Configuration:
             methods = [self._method(what) for what in METHODS]
             for held in (self.particles, self._spare):
                 if isinstance(held, Particles):
-                    held.make_room(packed=self._packs(count))
+                    held.make_room(packed=self._packs(count) and packable(self.axes, self.dtype))
             for method in methods:
                 method.reserve(cast("Plan", self))
 
