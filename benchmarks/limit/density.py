@@ -16,6 +16,7 @@ FIGURE = "density"
 NODES = 128
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000)
 SUPPORTS = (4, 6)
+MATRIX = "matrix"  # the form that walks have where there are such instructions
 FAR = 40.0  # methods that predict more than so many times the least are not measured
 
 
@@ -27,13 +28,14 @@ def jobs(bench: Bench) -> list[Case]:
 
 
 def forms(bench: Bench, case: Case) -> list[Job]:
-    """Return what is measured: walks in every form that they have, and all others that are not far behind."""
+    """Return what is measured: walks in each of their forms, and all others that are not far behind."""
     methods = bench.rivals(case, factor=FAR, most=99)[1]
     found = [Job(case, method) for method in methods]
     if not bench.small:
         for name in methods:
             if name.startswith(WALK):
-                found += [Job(case, name, {"form": form}) for form in other_values(bench, case, name, "form")]
+                forms_of = other_values(bench, case, name, "form")
+                found += [Job(case, name, {"form": form}) for form in forms_of if form != MATRIX]
     return found
 
 

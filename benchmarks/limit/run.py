@@ -49,6 +49,8 @@ def compile_for(backend: str, part: int, parts: int) -> None:
         with bench.place.attempt(str(job)), bench.setup(job.case, job.method, job.options) as made:
             made.call()
             bench.place.wait()
+    if bench.place.failed:
+        raise SystemExit("\n".join(bench.place.failed))
 
 
 def _windows(bench: Bench, case: Case) -> list[Job]:
