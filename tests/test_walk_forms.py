@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What users choose of a walk, what it declines, and what CUDA's compiler makes of it."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+import oracle
+import particlemesh as pm
+import ptx
+from devices import Device
+from particlemesh.backends import opencl
+from particlemesh.binning import block_order
+from particlemesh.method import Problem
+from particlemesh.spread.walk import Walk
+from test_nvrtc import without_nvrtc
+
+MESHES = [pm.Mesh((9, 6, 8)[:d], (1.0, 1.5, 2.0)[:d]) for d in (1, 2, 3)]
+FORMS, WINDOWS, LEVELS = ("matrix", "multiply"), (None, 8, 16), (None, *range(2, 9))
+
+
+def asked(backend, mesh, support, real, count=1000, **options):
+    """A problem with options, of which None are left out."""
+    options = {"walk": {name: value for name, value in options.items() if value is not None}}
+    window = pm.bspline(support)
+    return Problem(mesh, window, np.dtype(real), 1, 1, count, False, backend.library, options)
+
+
+def reason(d, support, real, form, window, levels):
+    """Why a walk of two or more nodes cannot be, in a word."""
+    along_x = support if d == 3 else 1
+    single = real == "float32"
+    if levels is not None and levels < along_x:
+        return "levels are less"
+    if levels is not None and form == "matrix" and single and levels % 2:
+        return "even number of levels"
+    if window == 8 and support == 8 and single:  # one cell, but windows begin at even nodes
+        return "too narrow"
+    return None
+
+
+@pytest.mark.backends("cuda", "opencl")
+def test_every_combination_is_served_or_declined_in_words(backend):
+    served, told = 0, set()
+    axes = itertools.product(MESHES, range(2, 9), ("float32", "float64"), FORMS, WINDOWS, LEVELS, (0, 10**6))
+    for mesh, support, real, form, window, levels, count in axes:
+        said = Walk.declines(asked(backend, mesh, support, real, count, form=form, window=window, levels=levels))
+        wanted = reason(mesh.ndim, support, real, form, window, levels)
+        assert (said is None) == (wanted is None), (mesh, support, real, form, window, levels, said)
+        served += said is None
+        if said is not None:
+            assert wanted in said
+            told.add(wanted)
+    assert served > 1000
+    assert len(told) == 3
+
+
+@pytest.mark.backends("cuda", "opencl")
+def test_supports_and_sizes_out_of_reach_are_declined_in_words(backend):
+    for support in (1, 9, 16):
+        assert Walk.declines(asked(backend, MESHES[2], support, "float32")) == "supports of 2 to 8 nodes"
+    many = 2**32
+    assert Walk.declines(asked(backend, MESHES[2], 4, "float32", many - 1)) is None
+    assert Walk.declines(asked(backend, MESHES[2], 4, "float32", many)) == "2**32 particles or more"
+    long = pm.Mesh((block_order.MOST_BLOCKS_ALONG_X + 1, 2, 2), (1.0, 1.0, 1.0))
+    assert Walk.declines(asked(backend, long, 4, "float32", levels=4)) == "more than 16384 blocks along x"
+    assert Walk.declines(asked(backend, long, 4, "float32", levels=6)) is None
+    large = pm.Mesh((16384, 16384, 16384), (1.0, 1.0, 1.0))
+    assert "2**32 blocks or more" in Walk.declines(asked(backend, large, 8, "float32"))
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize("real", ["float32", "float64"])
+def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
+    mesh, window = MESHES[2], pm.bspline(4)
+    rng = np.random.default_rng(7)
+    x, q = (rng.random((80, 3)) * mesh.box.lengths).astype(real), rng.normal(size=80).astype(real)
+    wanted = oracle.spread(mesh, window, x, q)
+    combinations = list(itertools.product(FORMS, WINDOWS, LEVELS, (True, False)))
+    if backend.name == "opencl" and request.config.thins:  # PoCL compiles slowly
+        combinations = [("matrix", 8, 8, False), ("multiply", 8, 7, True), ("multiply", 16, 5, True)]
+    for form, tiles, levels, fragments in combinations:
+        options = {"form": form, "window": tiles, "levels": levels}
+        problem = asked(backend, mesh, 4, real, **options)
+        options = {**problem.options["walk"], "fragments": fragments, "chunk": 40}
+        plan = pm.Plan(mesh, window, method="walk", options={"walk": options}, backend=backend.name, dtype=real)
+        plan.set_positions(backend.array(x))
+        if Walk.declines(problem):
+            with pytest.raises(pm.MethodNotSuitable, match="levels"):
+                plan.spread(backend.array(q))
+            continue
+        came = backend.host(plan.spread(backend.array(q)))
+        tolerance = 1e-14 if real == "float64" else 1e-6
+        np.testing.assert_allclose(came, wanted, rtol=0, atol=tolerance * np.abs(wanted).max(), err_msg=str(options))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"form": "tensor"}, "is 'tensor'; give one of None, 'matrix', 'multiply'"),
+        ({"window": 12}, "is 12; give one of None, 8, 16"),
+        ({"levels": 9}, "is 9; give an integer from 2 to 8"),
+        ({"chunk": 31}, "is 31; give an integer from 32 to 1,048,575"),
+        ({"fragments": 1}, "is 1; give one of True, False"),
+    ],
+)
+def test_what_is_not_allowed_is_told(given, words):
+    with pytest.raises(ValueError, match=words):
+        pm.Plan(MESHES[2], "bspline4", options={"walk": given})
+
+
+# ---- what the compiler makes of it -----------------------------------------------------------------------------------
+
+
+def text_of(monkeypatch, real, support, channels, *, gradient=False, interleaved=False, shape=(16, 16, 16), **options):
+    """PTX of the kernel that a call takes; nothing runs."""
+    found = []
+
+    def kernel(self, file, name, defines):
+        found.append((file, name, defines))
+        return lambda *arguments: None
+
+    monkeypatch.setattr(opencl.OpenClBackend, "kernel", kernel)
+    mesh = pm.Mesh(shape, (1.0, 1.0, 1.0))
+    plan = pm.Plan(mesh, f"bspline{support}", method="walk", options={"walk": options}, dtype=real)
+    device, batch = Device.of("opencl"), () if channels == 1 else (channels,)
+    plan.set_positions(device.array(np.full((5, 3), 0.5, real)), check=False)
+    out = device.array(np.zeros((*batch, *shape), real), "interleaved" if interleaved else "planar")
+    values = device.array(np.ones((*batch, 5, 3) if gradient else (*batch, 5), real))
+    (plan.spread_gradient if gradient else plan.spread)(values, out=out)
+    (mine,) = [(file, name, defines) for file, name, defines in found if name == "spread_walk"]
+    return ptx.ptx(*mine)
+
+
+nvrtc = [
+    pytest.mark.opencl,
+    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
+    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
+]
+
+
+def case(*values, id):
+    return pytest.param(*values, marks=nvrtc, id=id)
+
+
+@pytest.mark.parametrize(
+    ("real", "support", "channels", "more", "matrix", "adds"),
+    [
+        case("float32", 6, 1, {"form": "matrix"}, "m16n8k8.row.col.f32.tf32", "v2.f32", id="real"),
+        case("float32", 6, 1, {"form": "matrix", "shape": (16, 16, 15)}, "m16n8k8.row.col.f32.tf32", "f32", id="odd"),
+        case(
+            "float32", 4, 4, {"form": "matrix", "interleaved": True}, "m16n8k8.row.col.f32.tf32", "v4.f32",
+            id="four beside",
+        ),
+        case("float32", 5, 1, {"form": "matrix", "gradient": True}, "m16n8k8.row.col.f32.tf32", "v2.f32", id="slopes"),
+        case("float32", 6, 1, {"form": "multiply"}, None, "v2.f32", id="multiply"),
+        case("float64", 6, 1, {"form": "matrix"}, "m8n8k4.row.col.f64", "f64", id="double"),
+        case("float64", 4, 2, {"form": "matrix", "window": 16}, "m8n8k4.row.col.f64", "f64", id="double, two tiles"),
+    ],
+)  # fmt: skip
+def test_registers_matrix_instructions_and_vectors_of_adds(monkeypatch, real, support, channels, more, matrix, adds):
+    text = text_of(monkeypatch, real, support, channels, **more)
+    assert set(re.findall(r"mma\.sync\.aligned\.(\w+\.row\.col\.f\d\d(?:\.tf32)?)", text)) == ({matrix} - {None})
+    kinds = set(re.findall(r"\b(?:red|atom)\.(?:relaxed\.gpu\.)?global\.(?:gpu\.)?add\.((?:v\d\.)?\w+)", text))
+    assert kinds == {adds}
+    assert not re.search(r"\b(?:ld|st)\.local|\.local\s+\.align", text)  # what is indexed by constants is in registers
