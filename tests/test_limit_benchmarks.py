@@ -103,7 +103,7 @@ def test_an_error_is_the_distance_from_float64():
 def test_a_method_that_declines_leaves_its_reason(monkeypatch):
     here = Few("cpu", small=True)
     monkeypatch.setattr(here, "_measure", mock.Mock(side_effect=pm.MethodNotSuitable("too small")))
-    (row, *_) = rows.rows(here, tiny(BY_KEY["spread"]))
+    row = rows.rows(here, tiny(BY_KEY["spread"]))[0]
     assert row["note"] == "too small" and math.isnan(row["figure"])
 
 
@@ -148,8 +148,7 @@ def test_the_whole_run_on_the_processor(monkeypatch, tmp_path, capsys):
         assert {r["row"] for r in csv.DictReader(opened)} == set(BY_KEY)
     device = file.stem.removeprefix("limit-rows-")
     assert Ceilings.read(tmp_path, device).memory > 0
-    docs = tmp_path / "docs"
-    docs.mkdir()
+    (docs := tmp_path / "docs").mkdir()
     command = ["claims.py", "--device", device, "--results", str(tmp_path), "--docs", str(docs)]
     monkeypatch.setattr(sys, "argv", command)
     claims.main()
