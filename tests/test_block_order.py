@@ -193,31 +193,35 @@ def test_packed_particles_are_the_same(backend, unpack, monkeypatch, mesh, real,
 @pytest.mark.parametrize("packed", [False, True])
 def test_positions_are_counted_on_the_way(backend, unpack, monkeypatch, packed):
     monkeypatch.setattr(pm.Plan, "_packs", lambda self, count: packed)
-    asked = []
-    plain = type(backend.library).kernel
-    monkeypatch.setattr(
-        type(backend.library),
-        "kernel",
-        lambda self, file, name, *more: asked.append(name) or plain(self, file, name, *more),
-    )
-    mesh, bad = MESHES["open"], positions(MESHES["open"], 90)
+    mesh, bad, cells = MESHES["open"], positions(MESHES["open"], 90), (3, 3, 2)
     bad[7] = np.nan
     with plan_of(backend, mesh, "bspline6", positions(mesh, 100), "float32") as plan:
-        check(plan, (3, 3, 2), unpack)
-        assert asked.count("count_blocks") == 1
+
+        def counted():
+            return plan.shared.get(block_order._COUNTED)
+
+        assert counted() is None  # nobody has asked yet
+        check(plan, cells, unpack)
         plan.set_positions(backend.array(positions(mesh, 80, 1).astype(np.float32)))
-        with pytest.raises(ValueError, match="particle 7"):  # what it counted is of no use
+        assert counted() == cells
+        with pytest.raises(ValueError, match="particle 7"):
             plan.set_positions(backend.array(bad.astype(np.float32)))
-        check(plan, (3, 3, 2), unpack)
-        assert asked.count("count_blocks") == 2
+        assert counted() is None  # those of now have to be counted again
+        check(plan, cells, unpack)
         for check_them in (True, False):
             plan.set_positions(backend.array(positions(mesh, 80, 2).astype(np.float32)), check=check_them)
-            check(plan, (3, 3, 2), unpack)
-            check(plan, (3, 3, 2), unpack, stable=True)  # the counts are used up
-        assert asked.count("count_blocks") == 4
+            assert counted() == cells
+            check(plan, cells, unpack)
+            assert counted() is None  # used up
+            check(plan, cells, unpack, stable=True)
         plan.set_positions(backend.array(bad.astype(np.float32)), check=False)
-        check(plan, (3, 3, 2), unpack)
-        assert asked.count("count_blocks") == 4
+        assert counted() == cells
+        check(plan, cells, unpack)
+        plan.set_positions(backend.array(bad[:8].astype(np.float32)), check=False)  # far fewer: who knows what for
+        assert counted() == cells
+        plan.set_positions(backend.array(bad[:8].astype(np.float32)), check=False)
+        assert counted() is None
+        check(plan, cells, unpack)
 
 
 def test_a_failed_check_leaves_packed_particles_and_their_order(backend, unpack, monkeypatch):
@@ -241,6 +245,12 @@ def test_long_axes_are_not_packed(backend, unpack, monkeypatch):
         with plan_of(backend, mesh, "bspline4", positions(mesh, 3000), "float32") as plan:
             assert plan.particles.located()[0] == packed
             check(plan, (1, 1, 13), unpack)
+        with pm.Plan(mesh, "bspline4", dtype="float32", backend=backend.name, method="particle") as plan:
+            plan.reserve(300)
+            held = plan.particles.nbytes
+            plan.set_positions(backend.array(positions(mesh, 300).astype(np.float32)), check=False)
+            assert plan.particles.nbytes == held > 0
+            assert plan.particles.located()[0] == packed
 
 
 @pytest.mark.parametrize("window", ["ngp", "bspline3"])

@@ -82,6 +82,7 @@ class Configuration:
         self.token: Any = None  # the stream that last worked for this plan
         self._closed = False
         self.shared: dict[Any, Any] = {}  # orderings, kept for one configuration
+        self.kernels: dict[Any, Any] = {}  # those that orderings keep (backends.base.kept)
         self.counted_ahead: tuple[int, int, int] | None = None  # cells of the blocks that set_positions counts
         if self.dtype is not None:
             self._bind(self.dtype)
@@ -112,6 +113,7 @@ class Configuration:
         self._scratch.clear()
         self._tapes.clear()
         self.shared.clear()
+        self.kernels.clear()
 
     @property
     def nbytes(self) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.base import Backend, Record, allocate
+from particlemesh.backends.base import Backend, Record, allocate, kept
 from particlemesh.binning.block_order import NO_BLOCKS, Counting, base_of
 from particlemesh.geometry import Coordinates, frame_record, geometry_record
 from particlemesh.mesh import Mesh
@@ -59,7 +59,8 @@ class Particles:
         self.rows = rows
         self.count = 0
         self.dtype = dtype
-        self._backend = backend
+        self._backend = kept(backend, {})
+        self._records: dict[str, tuple[Record, ...]] = {}  # of a mesh, by type of the positions
         self._packed: Any = None
         self._node: Any = None
         self._fraction: Any = None
@@ -140,13 +141,16 @@ class Particles:
         work, blocks = self.status, NO_BLOCKS
         if counting is not None:
             work, blocks, defines = counting.work, counting.blocks.record, defines | counting.defines
-        kernel = backend.kernel("locate.c", "locate", defines)
-        shifts, scales = (a.shift for a in axes), (a.scale for a in axes)
-        nodes = Record(f"=6{x.dtype.char}", *scales, *shifts)
+        kernel = self._backend.kernel("locate.c", "locate", defines)
+        records = self._records.get(x.dtype.char)
+        if records is None:
+            shifts, scales = (a.shift for a in axes), (a.scale for a in axes)
+            nodes = Record(f"=6{x.dtype.char}", *scales, *shifts)
+            geometry, frame = geometry_record(mesh.box, x.dtype), frame_record(mesh.box)
+            records = self._records[x.dtype.char] = geometry, frame, nodes, axes_record(axes)
         places = (self.status, self.status, self._packed) if packed else (self._node, self._fraction, self.status)
         kernel(
-            x.count, *x.arguments(), *places, self.status, work, x.count, self.rows, x.record(),
-            geometry_record(mesh.box, x.dtype), frame_record(mesh.box), nodes, axes_record(axes), blocks,
+            x.count, *x.arguments(), *places, self.status, work, x.count, self.rows, x.record(), *records, blocks
         )  # fmt: skip
 
     def place(self) -> None:

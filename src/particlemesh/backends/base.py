@@ -13,7 +13,7 @@ import statistics
 import struct
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -147,6 +147,26 @@ def seconds_by_host(call: Callable[[], Any], wait: Callable[[], None]) -> float:
         return min(once, batch(1))
     calls = batch_of(once)
     return statistics.median(batch(calls) for _ in range(3))
+
+
+class _Kept:
+    def __init__(self, backend: Backend, kernels: dict[Any, Kernel]) -> None:
+        self._backend, self._kernels = backend, kernels
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def kernel(self, file: str, name: str, defines: dict[str, Any], texts: Texts | None = None) -> Kernel:
+        key = (file, name, *defines.items(), *(texts or {}).items())
+        found = self._kernels.get(key)
+        if found is None:
+            found = self._kernels[key] = self._backend.kernel(file, name, defines, texts)
+        return found
+
+
+def kept(backend: Backend, kernels: dict[Any, Kernel]) -> Backend:
+    """Return a backend that keeps the kernels its one owner has asked for: to make one takes longer than a launch."""
+    return cast("Backend", _Kept(backend, kernels))
 
 
 def allocate(backend: Backend, shape: tuple[int, ...] | int, dtype: Any, what: str, less: str = "") -> Any:

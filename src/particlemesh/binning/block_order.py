@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.base import Record
+from particlemesh.backends.base import Record, kept
 from particlemesh.binning import radix
 from particlemesh.binning.scan import Allocate, allocate_counts, scan
 from particlemesh.stencil import Axis, axes_of
@@ -95,6 +95,7 @@ def base_of(axes: tuple[Axis, Axis, Axis]) -> tuple[int, int, int]:
     return axes[0].low, axes[1].low, axes[2].low - axes[2].low % 2
 
 
+@functools.lru_cache(maxsize=64)
 def blocks_of(axes: tuple[Axis, Axis, Axis], cells: tuple[int, int, int]) -> Blocks:
     """Return the blocks of ``cells`` nodes that hold all nodes at which stencils may begin."""
     base = base_of(axes)
@@ -232,7 +233,7 @@ def _bits(blocks: Blocks) -> int:
 
 
 def _order(plan: Plan, cells: tuple[int, int, int], stable: bool) -> BlockOrder:
-    backend, count = plan.backend, plan.count
+    backend, count = kept(plan.backend, plan.kernels), plan.count
     blocks = blocks_of(plan.axes, cells)
     memory = _memory(plan, blocks, max(count, 1), stable)
     packed, *particles = plan.particles.located()
