@@ -266,12 +266,16 @@ def test_few_particles(backend, unpack, count, stable):
         check(plan, (3, 3, 10), unpack, stable=stable)
 
 
-@pytest.mark.parametrize("stable", [False, True])
-def test_all_in_one_cell(backend, unpack, stable):
+@pytest.mark.parametrize(("stable", "way"), [(False, "straight"), (False, "dealt"), (False, "asked"), (True, "sorted")])
+def test_all_in_one_cell(backend, unpack, monkeypatch, stable, way):
+    monkeypatch.setattr(block_order, "STAGED_FROM", 10**9 if way == "straight" else 0)
+    if way == "dealt":  # although they are sorted
+        monkeypatch.setattr(block_order, "SORTED_UP_TO", -1)
     mesh = MESHES["prime"]
     x = mesh.box.lengths * (0.5 + 0.4 * positions(mesh, 5000) / mesh.box.lengths / np.array(mesh.shape))
     with plan_of(backend, mesh, "bspline6", x, "float32") as plan:
         found = check(plan, (3, 3, 10), unpack, stable=stable)
+        assert was_nearly_sorted(plan, (3, 3, 10)) == (way == "asked")
         assert np.diff(plan.backend.download(found.start).astype(np.int64)).max() >= 5000 / 8
 
 
@@ -334,3 +338,38 @@ def test_what_cannot_be_ordered():
     assert ask(long) is None
     assert "16384 blocks along x" in ask(pm.Mesh((3 * 2**14 + 1, 6, 6), (1.0, 1.0, 1.0)))
     assert "2**32 blocks" in ask(pm.Mesh((2**14, 2**14, 2**14), (1.0, 1.0, 1.0)), cells=(1, 3, 2))
+
+
+@pytest.mark.backends("cuda")
+@pytest.mark.parametrize("dealt", [False, True])
+@pytest.mark.parametrize("real", ["float32", "float64"])
+def test_a_captured_order_replays_with_other_positions(backend, unpack, monkeypatch, real, dealt):
+    import cupy
+
+    monkeypatch.setattr(block_order, "STAGED_FROM", 0 if dealt else 10**9)
+    monkeypatch.setattr(pm.Plan, "_packs", lambda self, count: True)
+    mesh, cells, x = MESHES["prime"], (1, 3, 2), cupy.zeros((5000, 3), real)
+    plan = pm.Plan(mesh, "bspline6", dtype=real, backend="cuda", method="particle", interpolation="particle")
+    plan.reserve(5000)
+    block_order.reserve(plan, cells)
+
+    def step():
+        plan.set_positions(x, check=False)
+        return block_order.block_order(plan, cells)
+
+    step()  # compiles
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        stream.begin_capture()
+        step()
+        graph = stream.end_capture()
+    for seed in range(3):
+        drawn = positions(mesh, 5000, min(seed, 1))
+        drawn[7] = np.nan
+        x.set((nearly_sorted(plan, drawn, cells) if seed == 2 else drawn).astype(real))
+        cupy.cuda.Device().synchronize()
+        graph.launch(stream)
+        stream.synchronize()
+        plan.particles._is_spelt_out = False  # a replay does not tell the plan
+        check(plan, cells, unpack)
