@@ -25,7 +25,7 @@ RANKS = [
     ("binning", ["binning/", "locate.py", "geometry.py", "lost.py"]),
     ("contract", ["method.py", "particles.py", "operands.py", "fused.py", "tiled.py", "select.py", "timings/"]),
     ("methods", ["spread/", "interpolate/", "grid/"]),
-    ("plan", ["configuration.py", "plan.py", "once.py", "__init__.py"]),
+    ("plan", ["choice.py", "configuration.py", "plan.py", "once.py", "__init__.py"]),
     ("distributed", ["distributed/"]),
     ("apps", ["apps/", "demo.py", "figures.py", "survey.py", "tune.py", "report.py", "cli.py", "__main__.py", "data/"]),
 ]

@@ -6,7 +6,7 @@ import inspect
 import re
 from pathlib import Path
 
-from particlemesh.configuration import METHODS
+from particlemesh.choice import METHODS
 from particlemesh.grid import METHODS as BUILDERS
 from particlemesh.survey import same_bits
 

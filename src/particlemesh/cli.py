@@ -131,7 +131,7 @@ def bibliography() -> dict[str, str]:
 
 def _uses() -> dict[str, list[tuple[str, str]]]:
     """Return bibliography keys, each with the names that cite it and why."""
-    from particlemesh.configuration import METHODS
+    from particlemesh.choice import METHODS
     from particlemesh.grid import METHODS as BUILDERS
     from particlemesh.window import WINDOWS as NAMED
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -15,18 +14,13 @@ from particlemesh.arrays import Kind
 from particlemesh.backends.base import Backend, Record, allocate
 from particlemesh.backends.tapes import Tapes
 from particlemesh.binning import block_order
-from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
+from particlemesh.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
 from particlemesh.mesh import Mesh
 from particlemesh.method import Method, Problem
 from particlemesh.particles import Particles, Status, TiledParticles, packable
-from particlemesh.spread import METHODS as SPREAD_METHODS
 from particlemesh.stencil import axes_of
-from particlemesh.timings import trial
-from particlemesh.timings.predict import known
 from particlemesh.window import Window, window_of
 
-METHODS: dict[str, tuple[type[Method], ...]] = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
-_KEYWORDS = {"spread": "method", "interpolate": "interpolation"}
 MANY = 100_000  # particles
 
 if TYPE_CHECKING:
@@ -61,9 +55,9 @@ class Configuration:
         self.applications = checks.integer(applications, "applications", 1, 2**63)
         self.threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
         self.deterministic = bool(deterministic)
-        self._wanted = {"spread": method, "interpolate": interpolation}
-        for what, name in self._wanted.items():
-            checks.method_name(name, METHODS[what], _KEYWORDS[what], ("auto", "measure"))
+        self._choice = Choice({"spread": method, "interpolate": interpolation})
+        for what, name in self._choice.wanted.items():
+            checks.method_name(name, METHODS[what], KEYWORDS[what], BY_ITSELF)
         self.options = select.options_of(options, METHODS.values())
         self._named = backend
         self.backend: Any = None if backend is None else backends.current(backend)
@@ -73,7 +67,6 @@ class Configuration:
         self.particles: Any = None
         self._spare: Particles | None = None
         self._methods: dict[str, Method] = {}
-        self._measured: dict[str, list[select.Candidate]] = {}  # what was learned by timing, by direction
         self._chosen_for = 0  # particles
         self._reserved = False  # methods stay, and with them what they have allocated
         self._prepared: set[str] = set()
@@ -93,8 +86,8 @@ class Configuration:
         # A recipe, never handles: the copy starts without positions.
         options = dict(
             dtype=None if self.dtype is None else self.dtype.name, components=self.components,
-            applications=self.applications, method=self._wanted["spread"],
-            interpolation=self._wanted["interpolate"], backend=self._named,
+            applications=self.applications, method=self._choice.wanted["spread"],
+            interpolation=self._choice.wanted["interpolate"], backend=self._named,
             deterministic=self.deterministic, threads=self.threads, options=self.options,
         )  # fmt: skip
         return _rebuild, (type(self), self.mesh, self.window, options)
@@ -175,6 +168,7 @@ class Configuration:
         count = checks.integer(count, "count", 0, 2**62)
         if self.backend is None or self.dtype is None:
             raise ValueError("reserve needs to know where and in which type: give Plan backend= and dtype=.")
+        self._choice.check_reserve(self.count)
         with self.backend.scope():
             if self.capacity < count:
                 kind = Particles if self.backend.name != "cpu" else TiledParticles
@@ -231,11 +225,14 @@ class Configuration:
                 status = room.read_status(backend)
                 if status.not_finite or status.outside:
                     raise checks.bad_positions(status, positions, self.mesh)
+            anew = not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2)
+            if check and anew:
+                self._choice.look(cast("Plan", self), backend, x)
             # Nothing can fail from here on: the new configuration takes the old one's place.
             if self.dtype is None:
                 self._bind(dtype)
             self.backend, self._kind, self.token = backend, kind, token
-            if not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2):
+            if anew:
                 self._methods.clear()  # another method may be faster for so many
                 self._chosen_for, self.counted_ahead = x.count, None
             self._prepared.clear()
@@ -261,7 +258,7 @@ class Configuration:
     def _packs(self, count: int) -> bool:
         """Return whether particles are kept packed: where methods, as far as they are known, read orders only."""
         known = [type(method) for method in self._methods.values()]
-        known += [m for what, name in self._wanted.items() for m in METHODS[what] if m.name == name]
+        known += [m for what, name in self._choice.wanted.items() for m in METHODS[what] if m.name == name]
         # Of methods still to be chosen, those that are fastest for many particles read orders.
         return all(not m.reads_stencils for m in known) if known else count >= MANY
 
@@ -295,44 +292,14 @@ class Configuration:
         count = max(self.count, self.capacity) if not self.count else self.count
         return Problem(
             self.mesh, self.window, self.dtype, self.components, self.applications, count,
-            self.deterministic, self.backend, self.options,
+            self.deterministic, self.backend, self.options, filled=self._choice.filled,
         )  # fmt: skip
 
     def _method(self, what: str) -> Method:
         method = self._methods.get(what)
         if method is None:
-            method = self._methods[what] = self._choose(what)()
+            method = self._methods[what] = self._choice.choose(cast("Plan", self), what)()
         return method
-
-    def _choose(self, what: str) -> type[Method]:
-        wanted, problem = self._wanted[what], self.problem()
-        cost = self._cost(what) if wanted in ("auto", "measure") else select.modelled
-        self._measured.pop(what, None)
-        if wanted != "measure":
-            return select.choose(METHODS[what], problem, wanted, cost)
-        if self.particles is None:
-            raise ValueError("'measure' times methods on positions: call set_positions before reserve.")
-        if not self.count:
-            return select.choose(METHODS[what], problem, "auto", cost)
-        if self.backend.capturing():
-            raise RuntimeError(
-                f"'measure' has to time methods to {what}, and waits, which a capture cannot: {what} once before it."
-            )
-        time = functools.partial(trial.seconds, cast("Plan", self), what)
-        chosen, self._measured[what] = select.measure(METHODS[what], problem, time, cost)
-        return chosen
-
-    def _cost(self, what: str) -> select.Cost:
-        """Return what predicts times on the plan's device."""
-        return functools.partial(known(self.backend).predict, what)
-
-    def _twin(self, what: str, name: str) -> Plan:
-        """Return a plan for one method over the particles of this one; all other memory is its own."""
-        make, (kind, mesh, window, options) = self.__reduce__()
-        twin: Plan = make(kind, mesh, window, {**options, _KEYWORDS[what]: name})
-        twin.backend, twin.token, twin._kind = self.backend, self.token, self._kind
-        twin.particles, twin._chosen_for = self.particles, self._chosen_for
-        return twin
 
     def _prepare(self, what: str, method: Method) -> None:
         if what not in self._prepared:

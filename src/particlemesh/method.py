@@ -36,6 +36,7 @@ class Problem:
     deterministic: bool
     backend: Backend
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, as given to the plan
+    filled: float = 1.0  # of the box, by particles: clusters fill little of it
 
     @property
     def nodes(self) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import checks, operands, select
-from particlemesh.configuration import METHODS, Configuration
+from particlemesh import checks, operands
+from particlemesh.choice import METHODS
+from particlemesh.configuration import Configuration
 from particlemesh.lost import lost_fraction
-from particlemesh.timings.predict import known
 
 
 class Plan(Configuration):
@@ -262,11 +262,6 @@ class Plan(Configuration):
         spread ...
         """
         self._ready()
-        problem, parts = self.problem(), []
         with self.backend.scope():
-            for what, methods in METHODS.items():
-                chosen, cost = type(self._method(what)), self._cost(what)
-                asked = self._measured.get(what) or [select.ask(m, problem, cost) for m in methods]
-                parts.append(select.table(what, asked, problem, chosen))
-        times = known(self.backend)
-        return "\n".join([*parts, f"predictions: {times.source}", *filter(None, [times.hint])])
+            chosen = {what: type(self._method(what)) for what in METHODS}
+            return self._choice.told(self, chosen)

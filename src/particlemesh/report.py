@@ -20,7 +20,7 @@ import particlemesh as pm
 from particlemesh import backends, survey
 from particlemesh import demo as physics
 from particlemesh.caches import caches
-from particlemesh.configuration import METHODS
+from particlemesh.choice import METHODS
 from particlemesh.timings import predict
 
 # Distributions behind each library, in the order of preference: CuPy's name says its CUDA.

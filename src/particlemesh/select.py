@@ -169,7 +169,7 @@ def table(
     """Return the candidates as a table that fits a terminal."""
     wide = max(13, *(len(c.method.name) for c in asked))
     times = problem.applications
-    total = f"{times:,} of them" if times > 1 else "in all"
+    total = f"total of {times:,}" if times > 1 else "total"
     columns = f"{phases[0]:>10} {phases[1]:>11} {total:>13} {'memory':>13}"
     lines = [f"{title:<{wide + 2}} {columns}   N = {problem.count:,}"]
     for candidate in asked:

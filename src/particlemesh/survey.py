@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import backends
-from particlemesh.configuration import METHODS
+from particlemesh.choice import METHODS
 from particlemesh.grid import METHODS as BUILDERS
 from particlemesh.grid.method import Builder
 from particlemesh.grid.method import Problem as Build

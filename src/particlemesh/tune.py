@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``particlemesh tune``: what every method takes on a device, for predictions there.
 
-The problems are Halton's sequence over particles, nodes and kinds: wherever it is broken off, they lie evenly. So a
-slow device has fewer of them and takes no longer. Their particles lie anywhere; ``method="measure"`` is for others.
+The problems are Halton's sequence over particles, nodes, kinds and clusters: wherever it is broken off, they lie
+evenly. So a slow device has fewer of them and takes no longer.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from particlemesh import select
-from particlemesh.configuration import METHODS
+from particlemesh import choice, select
+from particlemesh.choice import METHODS
 from particlemesh.mesh import Mesh
 from particlemesh.method import Problem
 from particlemesh.plan import Plan
 from particlemesh.select import Candidate
-from particlemesh.timings import predict, tables, trial
+from particlemesh.timings import crowding, predict, tables
 from particlemesh.timings.tables import Row, Table
 from particlemesh.window import bspline
 
@@ -30,6 +30,7 @@ LONGEST = 0.5  # predicted seconds of a method that is not tried: times grow in 
 FAR = 10.0  # times the best prediction: who is beyond it whatever the applications is not tried
 APPLICATIONS = (1, 10, 100, 1000)
 PARTICLES, NODES = (1e3, 1e7), (24, 300)  # in all, and along an axis
+ANYWHERE, LEAST_FILLED = 0.6, 0.01  # the share of problems with particles anywhere; of the box, in the others
 # Every support in both precisions, real and complex by turns; more components where they matter most.
 KINDS = (
     *((p, t, 1 + (p + n) % 2) for p in range(2, 9) for n, t in enumerate(("float32", "float64"))),
@@ -45,6 +46,7 @@ class Case(NamedTuple):
     dtype: str
     components: int
     particles: int
+    filled: float
 
     def problem(self, backend: Any) -> Problem:
         """Return it as methods see it."""
@@ -54,9 +56,14 @@ class Case(NamedTuple):
 def cases(count: int = PROBLEMS) -> Iterator[Case]:
     """Yield problems; those of a smaller ``count`` come first."""
     for n in range(1, count + 1):
-        particles, nodes, kind = (_mirrored(n, base) for base in (2, 3, 5))
-        support, dtype, components = KINDS[int(kind * len(KINDS))]
-        yield Case(_between(*NODES, nodes), support, dtype, components, _between(*PARTICLES, particles))
+        particles, nodes, kind, cloud = (_mirrored(n, base) for base in (2, 3, 5, 7))
+        filled = LEAST_FILLED ** max(0.0, (cloud - ANYWHERE) / (1 - ANYWHERE))
+        yield Case(
+            round(_between(*NODES, nodes)),
+            *KINDS[int(kind * len(KINDS))],
+            round(_between(*PARTICLES, particles)),
+            filled,
+        )
 
 
 def _mirrored(n: int, base: int) -> float:
@@ -69,8 +76,8 @@ def _mirrored(n: int, base: int) -> float:
     return found
 
 
-def _between(low: float, high: float, where: float) -> int:
-    return round(low * (high / low) ** where)
+def _between(low: float, high: float, where: float) -> float:
+    return low * (high / low) ** where
 
 
 def worthwhile(asked: list[Candidate], free: int) -> list[Candidate]:
@@ -113,23 +120,25 @@ def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
     rows: list[Row] = []
     if not any(chosen.values()):
         return rows
-    with plan_of(backend, case) as plan:
+    with plan_of(backend, case, applications=crowding.WORTH) as plan:
+        seen = case._replace(filled=plan.problem().filled)  # as any plan will see it
         for direction, candidates in chosen.items():
             for candidate in candidates:
                 if time.perf_counter() > stop:
                     return rows
                 try:
-                    times = trial.seconds(plan, direction, candidate.method)
+                    times = choice.time(plan, direction, candidate.method)
                 except MemoryError:  # what is not measured is predicted
                     continue
-                rows.append(Row(direction, candidate.method.name, *case, *times))
+                rows.append(Row(direction, candidate.method.name, *seen, *times))
     return rows
 
 
 def plan_of(backend: Any, case: Case, positions: np.ndarray | None = None, applications: int = 1) -> Plan:
-    """Return a plan with positions on the device, by default as many as the case has, anywhere."""
+    """Return a plan with positions on the device, by default in a cube in the middle of the box."""
     if positions is None:
-        positions = np.random.default_rng(case.particles).random((case.particles, 3), np.dtype(case.dtype).type)
+        anywhere = np.random.default_rng(case.particles).random((case.particles, 3), np.dtype(case.dtype).type)
+        positions = 0.5 + (anywhere - 0.5) * np.dtype(case.dtype).type(case.filled ** (1 / 3))
     plan = Plan(
         Mesh((case.nodes,) * 3, (1.0,) * 3), bspline(case.support), dtype=case.dtype, components=case.components,
         applications=applications, backend=backend.name,

@@ -13,6 +13,7 @@ from particlemesh.binning import tile_order
 from particlemesh.fused import MOST, SINGLE, KernelMethod, field_record, groups, kernel, values_record, vector
 from particlemesh.interpolate import stored_cpu
 from particlemesh.method import Option, Problem
+from particlemesh.tiled import cold
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
@@ -60,7 +61,10 @@ class Stored(KernelMethod):
             # Xeon at 2.5 GHz, one thread of a busy machine, supports 2 to 6, with few and with many particles
             each = (1.2e-9 if problem.dtype.itemsize == 4 else 1.7e-9) * problem.components
             prepare = problem.count * 1e-7 + entries * 3e-9
-            return prepare / used, 10e-6 + (problem.count * 6e-8 + entries * each) / used
+            # Parts of complex numbers are taken apart first.
+            apart = problem.nodes * problem.components * 4e-9 if problem.components % 2 == 0 else 0.0
+            read = problem.count * (6e-8 + cold(problem) * 5e-8) + entries * each
+            return prepare / used, 10e-6 + read / used + apart
         slow = 1.0 if problem.dtype.itemsize == 4 else 1.25
         passes = -(-problem.components // MOST)
         # H200: a million particles with supports 4 and 6 (benchmarks/results/buyukkececi-times-nvidia-h200.csv)

@@ -186,6 +186,7 @@ class Colouring(TileMethod):
 
     name = "colouring"
     cite = "liu2014"
+    clears = True
     seconds = (3e-9, 0.8e-9, 2e-9)  # EPYC 9005, one thread (benchmarks/results/cpu-amd-epyc-2-threads.csv)
 
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _FILE = "spread/group_mesh.c"
 
-_CPU_BUILT, _CPU_ADDED = 4e-8, 6e-9  # seconds of an entry: one thread of a Xeon at 2.5 GHz, busy
+# Seconds of an entry, and of a node: one thread of a Xeon at 2.5 GHz, busy.
+_CPU_BUILT, _CPU_ADDED, _CPU_CLEARED = 4e-8, 6e-9, 3e-9
 
 _WIDE_COUNT = 2**31  # entries from which on they are counted in 64 bits
 _WIDE_ENTRY = 2**32  # particles times nodes of a group from which on an entry takes 64 bits
@@ -56,7 +57,8 @@ class GroupMesh(KernelMethod):
     def cost(cls, problem: Problem) -> tuple[float, float]:
         entries = problem.count * problem.stencil
         if problem.backend.name == "cpu":
-            return entries * _CPU_BUILT, entries * problem.components * _CPU_ADDED
+            reals, cleared = entries * problem.components, problem.nodes * problem.components * _CPU_CLEARED
+            return entries * _CPU_BUILT, reals * _CPU_ADDED + cleared
         slow = 1.0 if problem.dtype.itemsize == 4 else 1.6
         idle = max(1.0, 4096 * cls.option(problem, "group_size") / problem.nodes)  # groups too few for all of a GPU
         # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)

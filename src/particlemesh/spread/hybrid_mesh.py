@@ -36,7 +36,8 @@ INTERVAL = 512  # entries of the list that a warp takes at a time
 _MOST_WARPS = 2**14  # that are launched for the list, whose length the host does not know
 _WIDE_COUNT = 2**31  # entries from which on they are counted in 64 bits
 
-_CPU_BUILT, _CPU_ADDED = 3e-8, 4.5e-9  # seconds of an entry: one thread of a Xeon at 2.5 GHz, busy
+# Seconds of an entry, and of a row: one thread of a Xeon at 2.5 GHz, busy.
+_CPU_BUILT, _CPU_ADDED, _CPU_ROW = 3e-8, 4.5e-9, 4e-8
 
 
 class _Matrix(NamedTuple):
@@ -97,7 +98,8 @@ class HybridMesh(KernelMethod):
     def cost(cls, problem: Problem) -> tuple[float, float]:
         entries = problem.count * problem.stencil
         if problem.backend.name == "cpu":
-            return entries * _CPU_BUILT, entries * problem.components * _CPU_ADDED
+            reals, rows = entries * problem.components, problem.nodes * _CPU_ROW
+            return entries * _CPU_BUILT + 4 * rows, reals * _CPU_ADDED + problem.components * rows
         slow = 1.0 if problem.dtype.itemsize == 4 else 1.4
         longer = 2.5 if entries > 2047 * problem.nodes else 1.0  # than the widest rectangle
         # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)

@@ -37,7 +37,8 @@ _CHUNK_BYTES = 8 * 1024  # of products that a group has in local memory; with 16
 _FEW_NODES = 2**19  # fewer would not keep a large GPU's warps busy, 32 rows each
 _MOST_LANES = 16  # of a row by the paper's rule: with 32 there is one step more to add up, and no better balance
 
-_CPU_BUILT, _CPU_READ = 2.8e-8, 3e-9  # seconds of an entry: one thread of a Xeon at 2.5 GHz, busy
+# Seconds of an entry, and of a row: one thread of a Xeon at 2.5 GHz, busy.
+_CPU_BUILT, _CPU_READ, _CPU_ROW = 2.8e-8, 3e-9, 2.5e-8
 
 
 @dataclass
@@ -136,7 +137,8 @@ class SingleMesh(KernelMethod):
     def cost(cls, problem: Problem) -> tuple[float, float]:
         entries = problem.count * problem.stencil
         if problem.backend.name == "cpu":
-            return entries * _CPU_BUILT, entries * problem.components * _CPU_READ
+            reals, rows = entries * problem.components, problem.nodes * _CPU_ROW
+            return entries * _CPU_BUILT + 2 * rows, reals * _CPU_READ + problem.components * rows
         slow = 1.0 if problem.dtype.itemsize == 4 else 1.6
         # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
         multiply = entries * (1.6e-12 + 0.6e-12 * problem.components) * slow

@@ -29,12 +29,13 @@ NOTHING = 1e-7
 def place(problem: Problem) -> np.ndarray:
     """Return where a problem lies among all: what decides times, in doublings or halves of them.
 
-    Whether the field fits a cache is in its bytes; whether rows of it are read in pairs, in the parity of their length.
+    Whether the field fits a cache is in its bytes; whether rows of it are read in pairs, in the parity of their length;
+    whether particles meet, in their density where they are.
     """
     count, nodes = max(problem.count, 1), problem.nodes
     row = problem.mesh.field_shape[-1] * problem.components
     return np.array([
-        0.5 * math.log2(count), 0.5 * math.log2(count / nodes),
+        0.5 * math.log2(count), 0.5 * math.log2(count / (nodes * problem.filled)),
         0.5 * math.log2(nodes * problem.components * problem.dtype.itemsize), 0.67 * math.log2(problem.stencil),
         math.log2(problem.components), float(problem.dtype.itemsize == 8), float(row % 2),
     ])  # fmt: skip
@@ -119,7 +120,9 @@ _window = functools.cache(bspline)
 def problem_of(row: Row, backend: Any, applications: int = 1) -> Problem:
     """Return the problem of a table's row."""
     mesh, window, dtype = _mesh(row.nodes), _window(row.support), np.dtype(row.dtype)
-    return Problem(mesh, window, dtype, row.components, applications, row.particles, False, backend)
+    return Problem(
+        mesh, window, dtype, row.components, applications, row.particles, False, backend, filled=row.filled
+    )  # fmt: skip
 
 
 _known: dict[tuple[str, str, Path], Timings] = {}

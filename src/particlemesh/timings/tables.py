@@ -39,6 +39,7 @@ class Row(NamedTuple):
     dtype: str
     components: int
     particles: int
+    filled: float  # of the box, by particles
     prepare: float
     apply: float
 
@@ -127,13 +128,16 @@ def read(path: Path) -> Table:
 
 def _row(written: dict[str, str]) -> Row:
     whole = {name: int(written[name]) for name in ("nodes", "support", "components", "particles")}
-    times = {name: float(written[name]) for name in ("prepare", "apply")}
-    if min(whole.values()) < 1 or not all(math.isfinite(t) and t >= 0 for t in times.values()):
+    prepare, apply, filled = (float(written[name]) for name in ("prepare", "apply", "filled"))
+    within = all(math.isfinite(t) and t >= 0 for t in (prepare, apply)) and 0 < filled <= 1
+    if min(whole.values()) < 1 or not within:
         raise ValueError(f"numbers out of range: {written}")
     if written["dtype"] not in ("float32", "float64"):
         raise ValueError(f"dtype {written['dtype']!r}")
-    words = {name: written[name] for name in ("direction", "method", "dtype")}
-    return Row(*({**words, **whole, **times}[name] for name in Row._fields))
+    return Row(
+        written["direction"], written["method"], whole["nodes"], whole["support"], written["dtype"],
+        whole["components"], whole["particles"], filled, prepare, apply,
+    )  # fmt: skip
 
 
 def write(table: Table) -> Path:

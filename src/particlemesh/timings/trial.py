@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What one method takes on the particles that a plan has: timed on the device, apart from the plan."""
+"""What a plan's method takes on its particles, timed on the device."""
 
 from __future__ import annotations
 
@@ -15,36 +15,33 @@ if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 
-def seconds(plan: Plan, direction: str, method: type[Method]) -> tuple[float, float]:
+def seconds(plan: Plan, direction: str) -> tuple[float, float]:
     """Return the seconds of ``prepare`` and of one ``apply``, the clearing of the mesh included; waits.
 
-    Values and field are the trial's own, and so is all memory: it is given back.
+    Values and field are the trial's own. The plan is of no use to others meanwhile.
     """
-    if plan.backend.capturing():
-        raise RuntimeError("methods cannot be timed while a graph is captured: call the plan once before.")
-    with plan._twin(direction, method.name) as twin:
-        values = _numbers(twin, (twin.count,))
-        field = _numbers(twin, twin.mesh.field_shape)
-        backend, instance = twin.backend, twin._method(direction)
+    values, field = _numbers(plan, (plan.count,)), _numbers(plan, plan.mesh.field_shape)
+    backend, method = plan.backend, plan._method(direction)
 
-        def apply() -> None:
-            if direction == "spread":
-                twin.spread(values, out=field)
-            else:
-                twin.interpolate(field, out=values)
+    def apply() -> None:
+        if direction == "spread":
+            plan.spread(values, out=field)
+        else:
+            plan.interpolate(field, out=values)
 
-        def prepare() -> None:
-            # Orders that methods share are made anew, since this one alone would have to make them.
-            twin.shared.clear()
-            twin._prepared.discard(direction)
-            with backend.scope():
-                twin._prepare(direction, instance)
+    def prepare() -> None:
+        # Orders that methods share are made anew, since this one alone would have to make them.
+        plan.shared.clear()
+        plan._prepared.discard(direction)
+        with backend.scope():
+            plan.token = backend.follow(plan.token)
+            plan._prepare(direction, method)
 
-        apply()  # compiles, takes its memory
-        prepared = 0.0
-        if type(instance).prepare is not Method.prepare:
-            prepared = backend.seconds(prepare)
-        return prepared, backend.seconds(apply)
+    apply()  # compiles, takes its memory
+    prepared = 0.0
+    if type(method).prepare is not Method.prepare:
+        prepared = backend.seconds(prepare)
+    return prepared, backend.seconds(apply)
 
 
 def _numbers(plan: Plan, shape: tuple[int, ...]) -> Any:

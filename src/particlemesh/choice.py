@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How a plan comes to its methods: what they are asked about, what predicts their times, and when they are timed."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from particlemesh import select
+from particlemesh.backends.base import Backend
+from particlemesh.geometry import Coordinates
+from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
+from particlemesh.method import Method
+from particlemesh.spread import METHODS as SPREAD_METHODS
+from particlemesh.timings import crowding, trial
+from particlemesh.timings.predict import known
+
+if TYPE_CHECKING:
+    from particlemesh.plan import Plan
+
+METHODS: dict[str, tuple[type[Method], ...]] = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
+KEYWORDS = {"spread": "method", "interpolate": "interpolation"}  # of a plan
+BY_ITSELF = ("auto", "measure")  # instead of a method's name
+
+
+class Choice:
+    """What a plan's choices stand on; ``wanted`` are methods, or one of :data:`BY_ITSELF`, by direction."""
+
+    def __init__(self, wanted: dict[str, str]) -> None:
+        self.wanted = wanted
+        self.filled = 1.0  # of the box, by particles
+        self._measured: dict[str, list[select.Candidate]] = {}  # by direction
+
+    def look(self, plan: Plan, backend: Backend, x: Coordinates) -> None:
+        """Find out how much of the box particles fill, where it is worth knowing for a choice; waits for the device."""
+        chooses = any(name in BY_ITSELF for name in self.wanted.values())
+        worth = chooses and x.count * plan.applications >= crowding.WORTH
+        self.filled = crowding.filled(backend, plan.mesh.box, x) if worth else 1.0
+
+    def check_reserve(self, count: int) -> None:
+        """Refuse to reserve memory for methods that cannot be chosen yet, as ``count`` particles are there."""
+        if "measure" in self.wanted.values() and not count:
+            raise ValueError("'measure' times methods on positions: call set_positions before reserve.")
+
+    def choose(self, plan: Plan, what: str) -> type[Method]:
+        """Return the method of a direction; ``"measure"`` times several, and waits."""
+        wanted, problem = self.wanted[what], plan.problem()
+        cost = self._cost(plan, what) if wanted in BY_ITSELF else select.modelled
+        self._measured.pop(what, None)
+        if wanted != "measure":
+            return select.choose(METHODS[what], problem, wanted, cost)
+        if not plan.count:
+            return select.choose(METHODS[what], problem, "auto", cost)
+        if plan.backend.capturing():
+            raise RuntimeError(
+                f"'measure' has to time methods to {what}, and waits, which a capture cannot: {what} once before it."
+            )
+        chosen, self._measured[what] = select.measure(METHODS[what], problem, functools.partial(time, plan, what), cost)
+        return chosen
+
+    def told(self, plan: Plan, chosen: dict[str, type[Method]]) -> str:
+        """Return for each direction a table of what methods take, and what predictions stand on."""
+        problem, tables = plan.problem(), []
+        for what, methods in METHODS.items():
+            cost = self._cost(plan, what)
+            asked = self._measured.get(what) or [select.ask(m, problem, cost) for m in methods]
+            tables.append(select.table(what, asked, problem, chosen[what]))
+        times = known(plan.backend)
+        return "\n".join([*tables, f"predictions: {times.source}", *filter(None, [times.hint])])
+
+    def _cost(self, plan: Plan, what: str) -> select.Cost:
+        return functools.partial(known(plan.backend).predict, what)
+
+
+def time(plan: Plan, what: str, method: type[Method]) -> tuple[float, float]:
+    """Return the seconds of ``prepare`` and ``apply`` of a method for a plan with particles; waits.
+
+    A plan of its own does the work, over the same particles: its memory is given back.
+    """
+    make, (kind, mesh, window, options) = plan.__reduce__()
+    with make(kind, mesh, window, {**options, KEYWORDS[what]: method.name}) as alone:
+        alone.backend, alone.token, alone._kind = plan.backend, plan.token, plan._kind
+        alone.particles, alone._chosen_for = plan.particles, plan._chosen_for
+        return trial.seconds(alone, what)

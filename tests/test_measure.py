@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``method="measure"``: candidates timed on the particles that a plan has; and how full of them its box looks."""
+
+import pickle
+import time
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh import choice
+from particlemesh.backends.cpu import CpuBackend
+from particlemesh.choice import METHODS
+from particlemesh.spread.colouring import Colouring
+
+MESH = pm.Mesh((16, 15, 14), (1.0, 1.0, 1.0))
+RNG = np.random.default_rng(8)
+X, Q = RNG.random((3000, 3)), RNG.normal(size=3000)
+
+
+def slowed(name_, predicted, taken, **members):
+    """Colouring by another name, which predicts and takes so many seconds."""
+
+    class Slowed(Colouring):
+        name = name_
+        cost = classmethod(lambda cls, problem: (0.0, predicted))
+
+        def apply(self, *arguments, **options):
+            time.sleep(taken)
+            super().apply(*arguments, **options)
+
+    for member, value in members.items():
+        setattr(Slowed, member, value)
+    return Slowed
+
+
+@pytest.fixture
+def two(monkeypatch):
+    """Two methods of which the second is faster than it says."""
+    methods = slowed("boaster", 1e-4, 8e-3), slowed("modest", 2e-4, 1e-3)
+    monkeypatch.setitem(METHODS, "spread", methods)
+    return methods
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """The methods that were timed, and for how many particles."""
+    asked, plain = [], choice.time
+    monkeypatch.setattr(choice, "time", lambda p, w, m: (asked.append((w, m.name, p.count)), plain(p, w, m))[1])
+    return asked
+
+
+def plan_of(x=X, **options):
+    plan = pm.Plan(MESH, "bspline4", **{"method": "measure", **options})
+    plan.set_positions(x)
+    return plan
+
+
+def starred(text):
+    return [line for line in text.splitlines() if line.startswith("* ")]
+
+
+def test_the_faster_of_two_is_found_whatever_they_say(two):
+    auto, measuring = plan_of(method="auto"), plan_of()
+    np.testing.assert_array_equal(auto.spread(Q), measuring.spread(Q))
+    assert type(auto._method("spread")) is two[0]
+    assert type(measuring._method("spread")) is two[1]
+    chosen = starred(measuring.explain())[0]
+    assert chosen.startswith("* modest") and chosen.endswith("measured")
+    assert float(chosen.split()[3]) > 1.0 and chosen.split()[4] == "ms"
+    assert starred(auto.explain())[0].endswith("predicted")
+
+
+def test_it_is_measured_once_and_again_for_many_more(two, timed):
+    plan = plan_of()
+    assert not timed  # only when values come
+    for x in (X, X[:2000], X[::-1], np.tile(X, (2, 1))):
+        plan.set_positions(x)
+        plan.spread(np.ones(len(x)))
+        plan.explain()
+    assert timed == [("spread", name, 3000) for name in ("boaster", "modest")]
+    plan.set_positions(X[:1000])
+    plan.spread(Q[:1000])
+    assert timed[2:] == [("spread", name, 1000) for name in ("boaster", "modest")]
+    assert "N = 1,000" in plan.explain()
+
+
+def test_both_directions_are_measured_apart(backend, timed):
+    x, q = backend.array(X.astype(np.float32)), backend.array(Q.astype(np.float32))
+    plan = plan_of(x, interpolation="measure")
+    field = plan.spread(q)
+    assert {what for what, _, _ in timed} == {"spread"}
+    values = plan.interpolate(field)
+    assert {what for what, _, _ in timed} == {"spread", "interpolate"}
+    for line in starred(plan.explain()):
+        assert line.endswith("measured")
+    named = plan_of(x, method=plan._method("spread").name, interpolation=plan._method("interpolate").name)
+    wanted = named.spread(q)
+    np.testing.assert_allclose(backend.host(field), backend.host(wanted), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(backend.host(values), backend.host(named.interpolate(wanted)), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("components", [1, 2, 3, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_trial_serves_every_kind_of_values(components, dtype):
+    plan = plan_of(X.astype(dtype), dtype=dtype, components=components, interpolation="measure")
+    prepare, apply = choice.time(plan, "spread", Colouring)
+    assert prepare == 0.0 and 0 < apply < 1
+    assert "measured" in plan.explain()
+
+
+def test_a_trial_leaves_everything_as_it_was(backend):
+    x, q, field = (backend.array(a.astype(np.float32)) for a in (X, Q, RNG.random(MESH.shape)))
+    before = [backend.host(a) for a in (x, q, field)]
+    plan = plan_of(x, interpolation="measure")
+    out = plan.empty_field()
+    plan.spread(q, out=out)
+    values = plan.interpolate(field)
+    for array, same in zip((x, q, field), before, strict=True):
+        np.testing.assert_array_equal(backend.host(array), same)
+    # What others took is given back.
+    alone = plan_of(x, method=plan._method("spread").name, interpolation=plan._method("interpolate").name)
+    alone.spread(q, out=alone.empty_field())
+    alone.interpolate(field, out=values)
+    assert set(plan._scratch) == set(alone._scratch)
+
+
+def test_where_timing_cannot_be(monkeypatch, timed):
+    plan = pm.Plan(MESH, "cic", method="measure", backend="cpu", dtype="float64")
+    with pytest.raises(ValueError, match="'measure' times methods on positions: call set_positions before reserve"):
+        plan.reserve(100)
+    plan.set_positions(np.zeros((0, 3)))
+    assert plan.spread(np.zeros(0)).sum() == 0 and not timed  # there is nothing to time
+    plan.set_positions(X)
+    monkeypatch.setattr(CpuBackend, "capturing", lambda self: True)
+    with pytest.raises(RuntimeError, match="'measure' has to time methods to spread.* spread once before it"):
+        plan.spread(Q)
+    monkeypatch.undo()
+    np.testing.assert_allclose(plan.spread(Q).sum(), Q.sum())
+    monkeypatch.setattr(CpuBackend, "capturing", lambda self: True)
+    plan.set_positions(X[::-1], check=False)  # the method is known by now
+    np.testing.assert_allclose(plan.spread(Q).sum(), Q.sum())
+
+
+def test_reserving_after_positions_measures_them(timed):
+    plan = plan_of(interpolation="measure")
+    plan.reserve(5000)
+    assert {(what, count) for what, _, count in timed} == {("spread", 3000), ("interpolate", 3000)}
+    np.testing.assert_allclose(plan.spread(Q).sum(), Q.sum())
+
+
+def test_copies_and_single_calls_measure_too(timed):
+    plan = pickle.loads(pickle.dumps(plan_of(interpolation="measure")))
+    plan.set_positions(X)
+    plan.spread(Q)
+    assert {what for what, _, _ in timed} == {"spread"}
+    pm.interpolate(np.ones(MESH.shape), X, MESH, interpolation="measure")
+    assert {what for what, _, _ in timed} == {"spread", "interpolate"}
+
+
+def test_no_method_is_called_measure():
+    with pytest.raises(ValueError, match="method is 'measured'; choose 'auto', 'measure' or one of particle, "):
+        pm.Plan(MESH, "cic", method="measured")
+    with pytest.raises(ValueError, match="method is 'measure'; choose 'auto' or one of"):
+        pm.UniformGrid(1.0, shape=4, method="measure")
+
+
+# ---- clocks -----------------------------------------------------------------------------------------------
+
+
+def test_a_call_takes_what_it_takes(backend):
+    library = backend.library
+    array = library.upload(np.zeros(1 << 20, np.float32))
+    calls = []
+
+    def call():
+        calls.append(1)
+        library.clear(array)
+
+    with library.scope(array):
+        call()
+        seconds = library.seconds(call)
+    assert 0 < seconds < 0.1
+    assert len(calls) > 3
+    assert not library.capturing()
+    backend.wait()
+
+
+def test_long_calls_are_not_repeated_for_long():
+    calls = []
+    seconds = CpuBackend().seconds(lambda: (calls.append(1), time.sleep(0.02)))
+    assert 0.02 <= seconds < 0.1
+    assert len(calls) == 2
+
+
+@pytest.mark.backends("cuda")
+def test_a_measured_plan_is_captured_afterwards(backend):
+    import cupy
+
+    x, q = cupy.asarray(X), cupy.asarray(Q)
+    plan = plan_of(x, interpolation="measure")
+    out, values = plan.empty_field(), cupy.zeros(len(X))
+
+    def step():
+        plan.set_positions(x, check=False)
+        plan.spread(q, out=out)
+        plan.interpolate(out, out=values)
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        with pytest.raises(RuntimeError, match="a capture cannot"):
+            step()
+        stream.end_capture()
+    plan = plan_of(x, interpolation="measure")
+    plan.reserve(len(X))
+    step()
+    wanted = out.get()
+    cupy.cuda.Device().synchronize()
+    with stream:
+        stream.begin_capture()
+        step()
+        graph = stream.end_capture()
+    out.fill(0)
+    cupy.cuda.Device().synchronize()
+    graph.launch(stream)
+    stream.synchronize()
+    np.testing.assert_allclose(out.get(), wanted, rtol=1e-10, atol=1e-10)
+
+
+# ---- crowding ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["planar", "strided", "fortran"])
+@pytest.mark.parametrize(("share", "low", "high"), [(1.0, 0.9, 1.0), (0.25, 0.2, 0.5), (0.01, 0.005, 0.03)])
+def test_clusters_are_seen(backend, order, share, low, high):
+    box = pm.Box([[2.0, 0.0, 0.0], [0.3, 1.5, 0.0], [-0.4, 0.5, 2.5]], origin=(1.0, 2.0, 3.0))
+    x = np.random.default_rng(4).random((20_000, 3)) * share ** (1 / 3)
+    x = (np.sort(x, axis=0) if order == "fortran" else x) + 5.0  # elsewhere by whole boxes
+    if order == "fortran":
+        x[:, 1:] = np.random.default_rng(5).random((20_000, 2)) * share ** (1 / 3)  # sorted along one axis only
+    mesh = pm.Mesh((8, 8, 8), box)
+    plan = pm.Plan(mesh, "cic", applications=1000)
+    plan.set_positions(backend.array((box.origin + x @ box.matrix).astype(np.float32), order))
+    assert low <= plan.problem().filled <= high
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_few_particles_anywhere_are_no_cluster(ndim):
+    mesh = pm.Mesh((8,) * ndim, (1.0,) * ndim)
+    for count in (1, 2, 100):
+        plan = pm.Plan(mesh, "cic", applications=10**6)
+        plan.set_positions(np.random.default_rng(count).random((count, ndim)))
+        assert 0.5 < plan.problem().filled <= 1.0
+    plan.set_positions(np.full((100, ndim), 0.25))
+    plan.set_positions(np.full((1000, ndim), 0.25))
+    assert plan.problem().filled < 0.005
+
+
+def test_it_is_looked_at_only_where_it_decides(monkeypatch):
+    crowd = np.full((1000, 3), 0.5)
+    for options, looked in (
+        (dict(applications=99), False), (dict(applications=100), True),
+        (dict(applications=100, method="colouring"), True), (dict(applications=10**6, method="measure"), True),
+        (dict(applications=10**6, method="colouring", interpolation="tiles"), False),
+    ):  # fmt: skip
+        plan = pm.Plan(MESH, "cic", **options)
+        plan.set_positions(crowd)
+        assert (plan.problem().filled < 1) == looked, options
+    plan = pm.Plan(MESH, "cic", applications=100)
+    plan.set_positions(crowd, check=False)  # never waits
+    assert plan.problem().filled == 1.0

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The choice between methods: by prediction, by measuring, within memory; and what is told of it."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh import select
+from particlemesh.method import Method, Problem
+from particlemesh.select import Candidate, MethodNotSuitable
+
+BACKEND = SimpleNamespace(name="cpu", free_bytes=lambda: 1000)
+PROBLEM = Problem(pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0)), pm.bspline(4), np.dtype("float32"), 1, 10, 500, False, BACKEND)
+
+
+def method(name, prepare, apply, scratch=0, reason=None, same_bits=False):
+    """A method that says what it is told to say."""
+
+    class Fake(Method):
+        backends = frozenset({"cpu"})
+        deterministic = same_bits
+        declines = classmethod(lambda cls, problem: reason)
+        scratch_bytes = classmethod(lambda cls, problem: scratch)
+        cost = classmethod(lambda cls, problem: (prepare, apply))
+
+    Fake.name = name
+    return Fake
+
+
+class Clock:
+    """What methods take, whatever they say; remembers who was asked."""
+
+    def __init__(self, **times):
+        self.times, self.asked = times, []
+
+    def __call__(self, asked):
+        self.asked.append(asked.name)
+        time = self.times[asked.name]
+        if isinstance(time, Exception):
+            raise time
+        return time
+
+
+def test_auto_takes_the_least_total():
+    once, often = method("once", 0.0, 1.0), method("often", 5.0, 0.1)
+    for applications, best in ((1, once), (5, once), (6, often), (1000, often)):
+        assert select.choose((often, once), replace(PROBLEM, applications=applications), "auto") is best
+
+
+def test_auto_goes_by_the_prediction_it_is_given():
+    first, second = method("first", 0.0, 1.0), method("second", 0.0, 2.0)
+    swapped = lambda asked, problem: (0.0, {"first": 2.0, "second": 1.0}[asked.name])  # noqa: E731
+    assert select.choose((first, second), PROBLEM, "auto") is first
+    assert select.choose((first, second), PROBLEM, "auto", swapped) is second
+    assert select.choose((first, second), PROBLEM, "first", swapped) is first
+
+
+def test_auto_leaves_memory_for_others_unless_nobody_can():
+    greedy, frugal = method("greedy", 0.0, 1.0, scratch=400), method("frugal", 0.0, 2.0, scratch=300)
+    assert select.choose((greedy, frugal), PROBLEM, "auto") is frugal
+    assert select.choose((greedy,), PROBLEM, "auto") is greedy
+    assert select.choose((greedy, frugal), PROBLEM, "greedy") is greedy
+    with pytest.raises(MethodNotSuitable, match="huge: needs 1,001 bytes, 1,000 are free"):
+        select.choose((method("huge", 0.0, 0.0, scratch=1001),), PROBLEM, "auto")
+
+
+def test_measuring_takes_the_faster_whatever_was_predicted():
+    first, second = method("first", 0.0, 1.0), method("second", 0.0, 2.0)
+    clock = Clock(first=(0.0, 3.0), second=(4.0, 1.0))
+    chosen, learned = select.measure((second, first), PROBLEM, clock)
+    assert chosen is second
+    assert clock.asked == ["first", "second"]  # the best prediction first
+    assert learned == [Candidate(second, None, 4.0, 1.0, 0, True), Candidate(first, None, 0.0, 3.0, 0, True)]
+
+
+@pytest.mark.parametrize(("apply", "wins"), [(0.96, False), (0.951, False), (0.949, True), (0.5, True)])
+def test_a_newcomer_must_win_by_5_percent(apply, wins):
+    first, second = method("first", 0.0, 1.0), method("second", 0.0, 1.5)
+    chosen, _ = select.measure((first, second), PROBLEM, Clock(first=(0.0, 1.0), second=(0.0, apply)))
+    assert chosen is (second if wins else first)
+
+
+def test_who_is_predicted_5_times_slower_is_not_run():
+    best, near, far = method("best", 0.0, 1.0), method("near", 40.0, 1.0), method("far", 40.1, 1.0)
+    clock = Clock(best=(0.0, 1.0), near=(0.0, 2.0))
+    chosen, learned = select.measure((far, near, best), PROBLEM, clock)
+    assert chosen is best
+    assert clock.asked == ["best", "near"]
+    assert [c.measured for c in learned] == [False, True, True]
+    assert (learned[0].prepare, learned[0].apply) == far.cost(PROBLEM)
+
+
+def test_measuring_respects_memory_declines_and_determinism():
+    bits = method("bits", 0.0, 1.0, same_bits=True)
+    others = (
+        method("greedy", 0.0, 0.1, scratch=400, same_bits=True), method("huge", 0.0, 0.1, scratch=2000, same_bits=True),
+        method("unable", 0.0, 0.1, reason="no", same_bits=True), method("racing", 0.0, 0.1),
+    )  # fmt: skip
+    clock = Clock(bits=(0.0, 1.0))
+    chosen, learned = select.measure((*others, bits), replace(PROBLEM, deterministic=True), clock)
+    assert chosen is bits
+    assert clock.asked == ["bits"]
+    assert [c.reason for c in learned[1:]] == ["needs 2,000 bytes, 1,000 are free", "no", "not deterministic", None]
+    assert not learned[0].measured and learned[0].reason is None
+
+
+def test_without_memory_for_a_trial_the_next_best_is_tried():
+    first, second = method("first", 0.0, 1.0), method("second", 0.0, 2.0)
+    clock = Clock(first=MemoryError("9 bytes are not to be had"), second=(0.0, 2.0))
+    chosen, learned = select.measure((first, second), PROBLEM, clock)
+    assert chosen is second
+    assert learned[0].reason == "no memory to try it: 9 bytes are not to be had"
+    with pytest.raises(MethodNotSuitable, match="first: no memory to try it"):
+        select.measure((first,), PROBLEM, clock)
+
+
+def test_who_was_too_large_to_try_does_not_hide_who_was_not_tried():
+    # What was out of reach of the best prediction is all that is left.
+    first, second = method("first", 0.0, 1.0), method("second", 0.0, 20.0)
+    chosen, learned = select.measure((first, second), PROBLEM, Clock(first=MemoryError("none")))
+    assert chosen is second
+    assert not learned[1].measured
+
+
+def test_the_table_tells_all_and_fits_a_terminal():
+    asked = [
+        Candidate(method("quick", 0, 0), None, 1.5e-3, 2e-4, 3 << 20, True),
+        Candidate(method("slow", 0, 0), None, 0.0, 2.0, 0),
+        Candidate(method("unable", 0, 0), "this cannot be done, and " + 20 * "so on " + "until the end"),
+    ]
+    text = select.table("spread", asked, PROBLEM, asked[0].method)
+    assert text.splitlines()[0].split() == [
+        "spread",
+        "prepare",
+        "apply",
+        "total",
+        "of",
+        "10",
+        "memory",
+        "N",
+        "=",
+        "500",
+    ]
+    assert "* quick " in text and "1.5 ms      200 us        3.5 ms" in text and "3.0 MiB   measured" in text
+    assert "  slow " in text and "20 s" in text and "predicted" in text
+    assert "declined: this cannot be done" in text and "so on until the end" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 100
+    assert "total  " in select.table("spread", asked, replace(PROBLEM, applications=1), None)

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tables of measured times, and what is predicted from them."""
+
+import subprocess
+import sys
+import threading
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from devices import METHODS
+from particlemesh import backends
+from particlemesh.method import Method, Problem
+from particlemesh.timings import predict, tables
+from particlemesh.timings.tables import Row, Table
+
+CPU = backends.current("cpu")
+
+
+class Modelled(Method):
+    """A method whose model is simple."""
+
+    name = "modelled"
+    backends = frozenset({"cpu"})
+    cost = classmethod(lambda cls, problem: (0.0, problem.count * problem.stencil * 1e-9))
+
+
+def rows(count=30, method="modelled", seed=3):
+    """Rows of a method that takes other times than its model says, here and there."""
+    rng, some = np.random.default_rng(seed), []
+    for _ in range(count):
+        nodes, support, components = (int(rng.integers(*ends)) for ends in ((20, 300), (2, 9), (1, 5)))
+        dtype, particles = str(rng.choice(["float32", "float64"])), int(10 ** rng.uniform(3, 7))
+        filled, prepare, apply = rng.uniform(0.01, 1), rng.uniform(0, 1e-3), rng.uniform(1e-6, 1e-2)
+        some.append(Row("spread", method, nodes, support, dtype, components, particles, filled, prepare, apply))
+    return tuple(some)
+
+
+def problem(nodes=64, support=4, dtype="float32", components=1, count=10**5, ndim=3, **more):
+    mesh = pm.Mesh((nodes,) * ndim, (1.0,) * ndim)
+    return Problem(mesh, pm.bspline(support), np.dtype(dtype), components, 1, count, False, CPU, **more)
+
+
+def table(some=None, sources=None, device=None):
+    return Table("cpu", device or tables.device_of(CPU), sources or tables.sources(), "2026-01-31", some or rows())
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """A cache folder of its own, and nothing known from before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tables, "shipped", lambda: ())
+    predict.forget()
+    yield tmp_path / "particlemesh" / "timings"
+    predict.forget()
+
+
+# ---- interpolation ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 30, 120])
+def test_a_tabulated_problem_has_its_measured_times(count):
+    some = rows(count)
+    times = predict.Timings(CPU, some, "")
+    for row in some:
+        found = times.predict("spread", Modelled, predict.problem_of(row, CPU))
+        np.testing.assert_allclose(found, (row.prepare, row.apply), rtol=1e-6, atol=1e-12)
+
+
+def test_between_places_and_beyond_them():
+    line = predict.Interpolation(np.array([[0.0], [1.0], [3.0]]), np.array([[0.0], [2.0], [1.0]]))
+    for where, wanted in ((0.0, 0.0), (0.5, 1.0), (1.0, 2.0), (2.0, 1.5), (3.0, 1.0), (-5.0, 0.0), (9.0, 1.0)):
+        assert line(np.array([where])) == pytest.approx([wanted], abs=1e-9)
+
+
+def test_a_trend_is_found_where_places_are_few():
+    rng = np.random.default_rng(1)
+    places, slope = rng.random((20, 3)), np.array([1.0, -2.0, 0.5])
+    plane = predict.Interpolation(places, (places @ slope)[:, None])
+    inside = places[:10].mean(axis=0)
+    assert plane(inside) == pytest.approx([inside @ slope], abs=1e-6)
+
+
+def test_the_same_place_twice_has_what_lies_between():
+    twice = predict.Interpolation(np.array([[0.0], [0.0], [1.0]]), np.array([[1.0], [3.0], [5.0]]))
+    assert 1.0 <= twice(np.array([0.0]))[0] <= 3.0
+
+
+def test_a_method_without_rows_is_taken_at_its_word():
+    times = predict.Timings(CPU, rows(method="another"), "")
+    assert times.predict("spread", Modelled, problem()) == Modelled.cost(problem())
+    # nor do rows of one direction count in the other
+    assert predict.Timings(CPU, rows(), "").predict("interpolate", Modelled, problem()) == Modelled.cost(problem())
+
+
+def test_far_from_all_rows_the_model_goes_on():
+    slower = tuple(r._replace(prepare=0.0, apply=3 * Modelled.cost(predict.problem_of(r, CPU))[1]) for r in rows())
+    times = predict.Timings(CPU, slower, "")
+    for where in (
+        problem(),
+        problem(count=10**10),
+        problem(nodes=2000),
+        problem(components=50),
+        problem(ndim=1, nodes=10**6),
+    ):
+        prepare, apply = times.predict("spread", Modelled, where)
+        assert prepare == pytest.approx(0.0, abs=1e-9)
+        assert apply == pytest.approx(3 * Modelled.cost(where)[1], rel=0.05)  # but for times of almost nothing
+
+
+def test_no_particles_and_all_methods():
+    """Every method can be predicted anywhere, whatever the rows say of it."""
+    names = {(d, m.name) for d, methods in METHODS.items() for m in methods if "cpu" in m.backends}
+    some = tuple(r._replace(direction=d, method=name) for d, name in names for r in rows(8))
+    times = predict.Timings(CPU, some, "")
+    for direction, name in names:
+        method = next(m for m in METHODS[direction] if m.name == name)
+        for where in (problem(count=0), problem(ndim=2), problem(ndim=1, components=3), problem(nodes=1)):
+            assert all(t >= 0 and np.isfinite(t) for t in times.predict(direction, method, where))
+
+
+# ---- files ------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_what_was_written(cache):
+    wrote = table()
+    path = tables.write(wrote)
+    assert path.parent == cache and path == tables.path_of("cpu", tables.device_of(CPU))
+    found = tables.read(path)
+    assert (found.backend, found.device, found.sources, found.measured) == (
+        wrote.backend, wrote.device, wrote.sources, wrote.measured
+    )  # fmt: skip
+    for one, other in zip(found.rows, wrote.rows, strict=True):
+        assert one[:-3] == other[:-3]
+        np.testing.assert_allclose(one[-3:], other[-3:], rtol=1e-3)
+    times = predict.known(CPU)
+    assert times.rows == found.rows and not times.hint
+    assert times.source == f"measured on {tables.device_of(CPU)} by `particlemesh tune`, 2026-01-31"
+
+
+def test_without_a_table_models_are_used_and_tune_is_named():
+    times = predict.known(CPU)
+    assert times.rows == () and times.source == "the methods' own models"
+    assert times.hint == "`particlemesh tune` measures this device"
+
+
+def test_a_stale_table_is_not_used_and_named():
+    path = tables.write(table(sources="0123"))
+    times = predict.known(CPU)
+    assert times.rows == ()
+    assert times.hint == f"{path} is of other kernels than these and not used: `particlemesh tune` renews it"
+
+
+CORRUPT = {
+    "empty": "",
+    "binary": b"\xff\xfe\x00",
+    "other": "a,b\n1,2\n",
+    "later format": "# format: 99\n# backend: cpu\n",
+    "no facts": "# format: 1\ndirection,method\n",
+    "no rows": "# format: 1\n# backend: cpu\n# device: x\n# sources: x\n# measured: x\n",
+    "cut": lambda text: text[: len(text) // 2].rpartition(",")[0],
+    "words": lambda text: text.replace("spread,modelled,", "spread,modelled,many,", 1),
+    "nan": lambda text: text.rpartition(",")[0] + ",nan\n",
+    "negative": lambda text: text.rpartition(",")[0] + ",-1\n",
+    "no nodes": lambda text: text + "spread,modelled,0,4,float32,1,100,1.0,1e-3,1e-3\n",
+    "filled": lambda text: text + "spread,modelled,9,4,float32,1,100,1.1,1e-3,1e-3\n",
+    "integers": lambda text: text + "spread,modelled,9,4,int32,1,100,1.0,1e-3,1e-3\n",
+}
+
+
+@pytest.mark.parametrize("kind", CORRUPT)
+def test_a_corrupt_table_is_not_used_and_named(kind):
+    path = tables.write(table())
+    broken = CORRUPT[kind]
+    if callable(broken):
+        broken = broken(path.read_text())
+    path.write_bytes(broken if isinstance(broken, bytes) else broken.encode())
+    with pytest.warns(UserWarning, match="it is not used, and `particlemesh tune` writes it anew") as caught:
+        times = predict.known(CPU)
+    assert str(path) in str(caught[0].message)
+    assert times.rows == ()
+    with warnings.catch_warnings():  # once is enough
+        warnings.simplefilter("error")
+        assert predict.known(CPU) is times
+    tables.write(table())
+    predict.forget()
+    assert predict.known(CPU).rows
+
+
+def test_writers_at_once_leave_one_whole_table(cache):
+    versions = [table(rows(40 + n, seed=n)) for n in range(6)]
+    path, wrong, stop = tables.write(versions[0]), [], threading.Event()
+
+    def write(version):
+        for _ in range(20):
+            tables.write(version)
+
+    def read():
+        while not stop.is_set():
+            found = tables.read(path)
+            if len(found.rows) not in {len(v.rows) for v in versions}:
+                wrong.append(len(found.rows))
+
+    writers = [threading.Thread(target=write, args=(v,)) for v in versions]
+    reader = threading.Thread(target=read)
+    for thread in (reader, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    stop.set()
+    reader.join()
+    assert not wrong
+    assert [p.name for p in cache.iterdir()] == [path.name]  # nothing is left aside
+
+
+def test_a_writer_that_fails_leaves_the_table_before(cache):
+    path = tables.write(table())
+    before = path.read_bytes()
+    with pytest.raises(TypeError):
+        tables.write(Table("cpu", tables.device_of(CPU), "x", "today", 3))
+    assert path.read_bytes() == before
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_an_import_reads_nothing(cache):
+    path = tables.write(table())
+    path.write_text("no table")
+    code = "import warnings; warnings.simplefilter('error'); import particlemesh"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+# ---- which table ------------------------------------------------------------------------------------------
+
+
+def gpu(device="NVIDIA H200", name="cuda", warp=1):
+    return SimpleNamespace(name=name, device=device, facts=lambda: {"HAS_WARP": warp})
+
+
+def shipped(*keys):
+    return lambda: tuple(
+        Table(b, d, "old", "a day", (rows(1)[0]._replace(nodes=n),)) for n, (b, d) in enumerate(keys, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "taken", "hinted"),
+    [
+        (gpu(), 1, False),
+        (gpu(name="opencl"), 2, False),
+        (gpu("NVIDIA B300", "opencl"), 3, False),
+        (gpu("NVIDIA A100"), 1, True),  # the same interface
+        (gpu("NVIDIA A100", "opencl"), 2, True),
+        (gpu("NVIDIA B300"), 3, True),  # the same device
+        (gpu("pthread", "opencl", warp=0), None, True),  # emulated
+        (CPU, 4, True),
+    ],
+)
+def test_shipped_tables_serve_akin_devices(monkeypatch, place, taken, hinted):
+    known = [
+        ("cuda", "NVIDIA H200"),
+        ("opencl", "NVIDIA H200"),
+        ("opencl", "NVIDIA B300"),
+        ("cpu", "another, 3 threads"),
+    ]
+    monkeypatch.setattr(tables, "shipped", shipped(*known))
+    times = predict.known(place)
+    assert [row.nodes for row in times.rows] == ([taken] if taken else [])
+    assert bool(times.hint) == hinted
+    assert (known[taken - 1][1] if taken else "models") in times.source
+
+
+def test_the_users_table_comes_before_a_shipped_one(monkeypatch):
+    monkeypatch.setattr(tables, "shipped", shipped(("cpu", tables.device_of(CPU))))
+    assert len(predict.known(CPU).rows) == 1
+    tables.write(table())
+    predict.forget()
+    assert len(predict.known(CPU).rows) == 30
+    tables.write(table(sources="old"))
+    predict.forget()
+    assert len(predict.known(CPU).rows) == 1 and "renews it" in predict.known(CPU).hint
+
+
+def test_what_is_shipped_can_be_read_and_names_methods():
+    names = {(d, m.name) for d, methods in METHODS.items() for m in methods}
+    for path in sorted(tables.SHIPPED.glob("*.csv")):
+        found = tables.read(path)
+        assert {(r.direction, r.method) for r in found.rows} <= names, path
+        backend = SimpleNamespace(name=found.backend, device=found.device)
+        assert path.name == tables.path_of(backend.name, backend.device).name
+
+
+def test_the_fingerprint_is_of_kernels_and_methods(tmp_path, monkeypatch):
+    for name in ("spread", "interpolate", "binning", "backends"):
+        (tmp_path / name).mkdir()
+    for file in ("spread/a.c", "spread/a.py", "binning/b.h", "fused.py", "tiled.py", "spread/a.pyc"):
+        (tmp_path / file).write_text("1")
+    monkeypatch.setattr(tables, "PACKAGE", tmp_path)
+    before = tables.sources()
+    (tmp_path / "spread/a.pyc").write_text("2")
+    assert tables.sources() == before
+    (tmp_path / "binning/b.h").write_text("2")
+    after = tables.sources()
+    assert after != before
+    (tmp_path / "spread/c.c").write_text("")
+    assert tables.sources() != after
