@@ -160,7 +160,9 @@ class _Kept:
         key = (file, name, *defines.items(), *(texts or {}).items())
         found = self._kernels.get(key)
         if found is None:
-            found = self._kernels[key] = self._backend.kernel(file, name, defines, texts)
+            made = self._backend.kernel
+            found = made(file, name, defines) if texts is None else made(file, name, defines, texts)
+            self._kernels[key] = found
         return found
 
 
