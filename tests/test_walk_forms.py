@@ -11,10 +11,11 @@ import oracle
 import particlemesh as pm
 import ptx
 from devices import Device
-from particlemesh.backends import opencl
+from particlemesh.backends import cuda, opencl
 from particlemesh.binning import block_order
 from particlemesh.method import Problem
 from particlemesh.spread.walk import Walk
+from particlemesh.stencil import axes_of
 from test_nvrtc import without_nvrtc
 
 MESHES = [pm.Mesh((9, 6, 8)[:d], (1.0, 1.5, 2.0)[:d]) for d in (1, 2, 3)]
@@ -69,6 +70,12 @@ def test_supports_and_sizes_out_of_reach_are_declined_in_words(backend):
     assert Walk.declines(asked(backend, long, 4, "float32", levels=6)) is None
     large = pm.Mesh((16384, 16384, 16384), (1.0, 1.0, 1.0))
     assert "2**32 blocks or more" in Walk.declines(asked(backend, large, 8, "float32"))
+    # Fewer blocks, but where lines are short, there are as many steps of a walk.
+    wall = pm.Mesh((1, 2**17, 2**17), (1.0, 1.0, 1.0))
+    assert block_order.blocks_of(axes_of(wall, pm.bspline(8)), (1, 1, 8)).total == 2**31
+    assert "2**32 blocks or more" in Walk.declines(asked(backend, wall, 8, "float32", window=16, levels=8))
+    wall = pm.Mesh((1, 2**14, 2**17), (1.0, 1.0, 1.0))
+    assert Walk.declines(asked(backend, wall, 8, "float32", window=16, levels=8)) is None
 
 
 @pytest.mark.backends("cuda", "opencl")
@@ -114,11 +121,11 @@ def test_what_is_not_allowed_is_told(given, words):
 # ---- what the compiler makes of it -----------------------------------------------------------------------------------
 
 
-def text_of(monkeypatch, real, support, channels, *, gradient=False, interleaved=False, shape=(16, 16, 16), **options):
-    """PTX of the kernel that a call takes; nothing runs."""
+def key_of(monkeypatch, real, support, channels, *, gradient=False, interleaved=False, shape=(16, 16, 16), **options):
+    """File, name and defines of the kernel that a call takes; nothing runs."""
     found = []
 
-    def kernel(self, file, name, defines):
+    def kernel(self, file, name, defines, texts=None):
         found.append((file, name, defines))
         return lambda *arguments: None
 
@@ -131,7 +138,7 @@ def text_of(monkeypatch, real, support, channels, *, gradient=False, interleaved
     values = device.array(np.ones((*batch, 5, 3) if gradient else (*batch, 5), real))
     (plan.spread_gradient if gradient else plan.spread)(values, out=out)
     (mine,) = [(file, name, defines) for file, name, defines in found if name == "spread_walk"]
-    return ptx.ptx(*mine)
+    return mine
 
 
 nvrtc = [
@@ -161,8 +168,28 @@ def case(*values, id):
     ],
 )  # fmt: skip
 def test_registers_matrix_instructions_and_vectors_of_adds(monkeypatch, real, support, channels, more, matrix, adds):
-    text = text_of(monkeypatch, real, support, channels, **more)
+    text = ptx.ptx(*key_of(monkeypatch, real, support, channels, **more))
     assert set(re.findall(r"mma\.sync\.aligned\.(\w+\.row\.col\.f\d\d(?:\.tf32)?)", text)) == ({matrix} - {None})
     kinds = set(re.findall(r"\b(?:red|atom)\.(?:relaxed\.gpu\.)?global\.(?:gpu\.)?add\.((?:v\d\.)?\w+)", text))
     assert kinds == {adds}
     assert not re.search(r"\b(?:ld|st)\.local|\.local\s+\.align", text)  # what is indexed by constants is in registers
+
+
+@pytest.mark.parametrize(
+    ("real", "channels", "window", "gradient", "warps"),
+    [
+        case("float32", 4, 16, False, 4, id="values"),
+        case("float64", 4, 16, False, 4, id="double values"),
+        case("float32", 2, 16, True, 3, id="slopes"),
+        case("float32", 4, 16, True, 2, id="more slopes"),
+        case("float64", 1, 16, True, 4, id="double slopes"),
+        case("float64", 2, 16, True, 2, id="two double slopes"),
+        case("float64", 4, 16, True, 1, id="more double slopes"),
+    ],
+)
+def test_rows_fit_local_memory(monkeypatch, real, channels, window, gradient, warps):
+    # PoCL has one warp a group; on GPUs a group has four, or as many as there is room for.
+    monkeypatch.setattr(Device.of("opencl").library, "group_size", cuda.CudaBackend.group_size)
+    file, name, defines = key_of(monkeypatch, real, 6, channels, gradient=gradient, window=window, form="matrix")
+    assert defines["WARPS"] == warps
+    assert name.encode() in cuda.compile_only(file, defines, 90)

@@ -6,8 +6,8 @@
 // where a matrix instruction leaves its results. BATCH particles at a time have their weights laid out in local memory,
 // as rows of eight at the places that their nodes have in the window, zero elsewhere.
 //
-// Compile-time facts beside those of stencil.h: LEVELS, Z_TILES, BATCH, SYMMETRIC (the window's table), MATRIX (use
-// matrix instructions), GRADIENT.
+// Compile-time facts beside those of stencil.h: LEVELS, Z_TILES, BATCH, WARPS (of a group, that walk), SYMMETRIC (the
+// window's table), MATRIX (use matrix instructions), GRADIENT.
 
 #include "binning/blocks.h"
 
@@ -41,7 +41,6 @@
 // behind it rows of zeros, into which the last instruction of a walk may reach.
 #define LEFT (REAL_IS_DOUBLE ? 4 : 8)
 #define STAGED (LEFT + BATCH + LEFT)
-#define WARPS (GROUP_SIZE / WARP_SIZE)
 
 // Element e of row r of the particle at `place` in the batch. Swizzled, so that lanes do not meet in a bank when each
 // writes its own particle's row nor when they read one column of neighbouring particles.

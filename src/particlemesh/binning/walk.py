@@ -88,14 +88,21 @@ def declines(problem: Problem, options: dict[str, Any], *, stable: bool = False)
     if problem.window.support not in SUPPORTS:
         return f"supports of {SUPPORTS[0]} to {SUPPORTS[-1]} nodes"
     walk = walk_of(problem, options, problem.count)
-    x, _, z = (axis.support for axis in axes_of(problem.mesh, problem.window))
+    axes = axes_of(problem.mesh, problem.window)
+    x, _, z = (axis.support for axis in axes)
     if walk.levels < x:
         return f"{walk.levels} levels are less than the window's {x} nodes"
     if walk.matrix and problem.dtype.itemsize == 4 and walk.levels % 2:
         return f"matrix instructions take an even number of levels, not {walk.levels}"
     if walk.cells[2] < 1:
         return f"a window of {8 * walk.tiles} nodes along z is too narrow for {z}"
-    return block_order.declines(axes_of(problem.mesh, problem.window), walk.cells, problem.count, stable=stable)
+    reason = block_order.declines(axes, walk.cells, problem.count, stable=stable)
+    if reason is None:
+        along_x, *lines = block_order.blocks_of(axes, walk.cells).counts
+        moves = -(-walk.levels // walk.cells[0])
+        if math.prod(lines) * (along_x + moves) >= 2**32:  # what a warp tells blocks by
+            return "nearly 2**32 blocks or more"
+    return reason
 
 
 def chunk_of(plan: Plan, walk: Walk, reals: int) -> int:
@@ -117,11 +124,15 @@ def chunk_of(plan: Plan, walk: Walk, reals: int) -> int:
 RESIDENT = {1: 5, 2: 4}
 
 
-def batch_of(plan: Plan, rows: int) -> int:
-    """Return how many particles have their rows in local memory at a time: ``STAGED`` and ``PITCH`` of walk.h."""
-    size = plan.dtype.itemsize
+def batch_of(size: int, rows: int) -> tuple[int, int]:
+    """Return how many particles of a warp have their rows in local memory at a time, and the warps for which it is.
+
+    Reals have ``size`` bytes; ``STAGED`` and ``PITCH`` of walk.h say the rest.
+    """
     pitch, left = (8 * rows + 4, 4) if size == 8 else (8 * (rows | 1), 8)
-    return next((b for b in (32, 16) if _WARPS * (b + 2 * left) * pitch * size <= _LOCAL_BYTES), 8)
+    bytes_of = {batch: (batch + 2 * left) * pitch * size for batch in (32, 16, 8)}
+    batch = next((b for b in (32, 16) if _WARPS * bytes_of[b] <= _LOCAL_BYTES), 8)
+    return batch, min(_WARPS, _LOCAL_BYTES // bytes_of[batch])
 
 
 def walk_defines(
@@ -132,7 +143,9 @@ def walk_defines(
     # Of a symmetric window, weights at z from one side are those at -z from the other.
     signs = (-1.0) ** np.arange(table.shape[1])
     wide = sum((n - 1) * abs(s) for n, s in zip(field.shape, field.strides, strict=True)) >= 2**31
+    batch, warps = batch_of(plan.dtype.itemsize, rows)
     return defines(
-        plan, group, width, GRADIENT=gradient, LANES_ALL=1, LANES_ROW=1, BATCH=batch_of(plan, rows),
-        SYMMETRIC=int(np.array_equal(table[::-1], table * signs)), FIELD_IS_WIDE=int(wide), **walk.defines(), **more,
+        plan, group, width, GRADIENT=gradient, LANES_ALL=1, LANES_ROW=1, BATCH=batch,
+        WARPS=min(warps, plan.backend.group_size // 32), SYMMETRIC=int(np.array_equal(table[::-1], table * signs)),
+        FIELD_IS_WIDE=int(wide), **walk.defines(), **more,
     )  # fmt: skip

@@ -177,6 +177,9 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
                    const Field field_layout, const Window window, const Jacobian jacobian)
 {
     WARP(warp);
+#if WARPS < GROUP_SIZE / WARP_SIZE
+    if (LOCAL_ID / WARP_SIZE >= WARPS) return; // no room in local memory; no group meets at a barrier
+#endif
     LOCAL_ARRAY(real4, staged_memory, WARPS * STAGED * PITCH / 4);
     LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (STAGED * PITCH);
     const int nx = blocks.counts[0], lines = blocks.counts[1] * blocks.counts[2];

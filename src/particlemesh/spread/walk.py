@@ -84,18 +84,19 @@ class Walk(KernelMethod):
             if not gradient and (reals < 4 or found.tiles == 2):  # else the compiler finds the better bound
                 facts["RESIDENT_GROUPS"] = walk.RESIDENT.get(reals * found.tiles, 3)
             run = plan.backend.kernel("spread/walk.c", "spread_walk", facts)
-            built.append((run, reals, values_record(group, values[0]), field_record(group, field, plan.axes)))
+            items = -(-plan.backend.group_size // facts["WARPS"])  # of a walk
+            built.append((run, reals, items, values_record(group, values[0]), field_record(group, field, plan.axes)))
         return built
 
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         found = self._walk(plan)
         order = block_order.block_order(plan, found.cells)
-        for run, reals, value_layout, field_layout in self.launches(
+        for run, reals, items, value_layout, field_layout in self.launches(
             plan, int(gradient) + 2 * found.tiles, field, values
         ):
             chunk = self.option(plan, "chunk") or walk.chunk_of(plan, found, reals)
             warps = -(-plan.count // chunk)
             run(
-                32 * warps, order.records, order.start, values.array, field.array, chunk, warps, order.blocks.record,
+                items * warps, order.records, order.start, values.array, field.array, chunk, warps, order.blocks.record,
                 value_layout, field_layout, plan.window_record, plan.jacobian_record,
             )  # fmt: skip
