@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``particlemesh tune``: which problems it measures, what it writes and says; and the benchmark that judges it."""
+
+import re
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+import particlemesh as pm
+import regret
+from particlemesh import backends, choice, cli, report, survey, tune
+from particlemesh.choice import METHODS
+from particlemesh.select import Candidate
+from particlemesh.spread.colouring import Colouring
+from particlemesh.timings import predict, tables
+
+CPU = backends.current("cpu")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """A cache folder of its own, nothing known from before, and no device but the processor."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tables, "shipped", lambda: ())
+    monkeypatch.setattr(survey, "usable", lambda: {"cpu": CPU})
+    predict.forget()
+    yield tmp_path / "particlemesh" / "timings"
+    predict.forget()
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Problems that take no time, and few of them."""
+    monkeypatch.setattr(tune, "PARTICLES", (100, 2000))
+    monkeypatch.setattr(tune, "NODES", (9, 20))
+    monkeypatch.setattr(tune, "KINDS", ((4, "float32", 1), (3, "float64", 2)))
+    few = list(tune.cases(4))
+    monkeypatch.setattr(tune, "cases", lambda: iter(few))
+    return few
+
+
+def run(*arguments):
+    result = CliRunner().invoke(cli.app, ["tune", *arguments])
+    return result.exit_code, re.sub(r"\s+", " ", result.output)
+
+
+# ---- problems ---------------------------------------------------------------------------------------------
+
+
+def test_problems_lie_evenly_wherever_they_are_broken_off():
+    whole = list(tune.cases())
+    assert len(whole) == tune.PROBLEMS == len(set(whole))
+    for count in (32, 64, tune.PROBLEMS):
+        some = whole[:count]
+        assert some == list(tune.cases(count))
+        particles = np.log10([c.particles for c in some])
+        nodes = np.log([c.nodes for c in some])
+        assert np.histogram(particles, 4, (3, 7))[0].min() >= count // 4 - 2
+        assert np.histogram(nodes, 4, (np.log(24), np.log(300)))[0].min() >= count // 4 - 3
+        assert {c[1:4] for c in some} == set(tune.KINDS)
+        assert abs(np.corrcoef(particles, nodes)[0, 1]) < 0.15
+        clustered = [c.filled < 1 for c in some]
+        assert 0.3 < np.mean(clustered) < 0.5
+    assert {c.support for c in whole} == set(range(2, 9))
+    assert {c.nodes % 2 for c in whole} == {0, 1}
+    assert min(c.filled for c in whole) >= tune.LEAST_FILLED
+
+
+def test_a_case_has_the_particles_it_says():
+    case = tune.Case(12, 4, "float32", 2, 5000, 0.125)
+    with tune.plan_of(CPU, case, applications=1000) as plan:
+        problem = plan.problem()
+        assert (problem.count, problem.nodes, problem.components, problem.dtype) == (5000, 12**3, 2, np.float32)
+        assert 0.1 < problem.filled < 0.3
+        asked = case.problem(CPU)
+        assert (asked.mesh, asked.window.support, asked.filled) == (problem.mesh, 4, 0.125)
+
+
+def test_only_who_may_be_best_is_tried():
+    def candidate(name, prepare, apply, size=0, reason=None):
+        return Candidate(type(name, (Colouring,), {"name": name}), reason, prepare, apply, size)
+
+    asked = [
+        candidate("once", 0.0, 1e-3), candidate("often", 2e-2, 1e-4), candidate("never", 2e-2, 1e-2),
+        candidate("long", 0.6, 1e-5), candidate("large", 0.0, 1e-3, 400), candidate("unable", 0.0, 0.0, 0, "no"),
+    ]  # fmt: skip
+    assert [c.method.name for c in tune.worthwhile(asked, 1000)] == ["once", "often"]
+    assert tune.worthwhile([], 1000) == []
+
+
+# ---- measuring --------------------------------------------------------------------------------------------
+
+
+def test_what_is_measured_is_what_is_predicted(small):
+    said = []
+    table, path = tune.run(CPU, 60, lambda what, done, total: said.append((what, done, total)))
+    assert [done for _, done, _ in said] == [0, 1, 2, 3] and {total for _, _, total in said} == {4}
+    assert said[0][0] == f"{small[0].particles:,} particles, {small[0].nodes}^3 nodes"
+    assert path.exists() and table.measured.endswith(", 4 problems")
+    assert {(r.direction, r.method) for r in table.rows} >= {("spread", "colouring"), ("interpolate", "tiles")}
+    assert {r[2:7] for r in table.rows} == {c[:5] for c in small}
+    times = predict.known(CPU)
+    for row, rounded in zip(table.rows, times.rows, strict=True):
+        method = next(m for m in METHODS[row.direction] if m.name == row.method)
+        found = times.predict(row.direction, method, predict.problem_of(rounded, CPU))
+        np.testing.assert_allclose(found, (row.prepare, row.apply), rtol=2e-3, atol=1e-9)
+    plan = pm.Plan(pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0)), "cic")
+    plan.set_positions(np.random.default_rng(1).random((100, 3)))
+    assert f"predictions: measured on {tables.device_of(CPU)} by `particlemesh tune`" in plan.explain()
+
+
+def test_auto_goes_by_what_was_measured(monkeypatch):
+    class Rival(Colouring):
+        """Says that it is slow, and is not."""
+
+        name = "rival"
+        cost = classmethod(lambda cls, problem: (0.0, 100 * Colouring.cost(problem)[1]))
+
+    monkeypatch.setitem(METHODS, "spread", (Colouring, Rival))
+    x = np.random.default_rng(2).random((100, 3))
+
+    def chosen():
+        plan = pm.Plan(pm.Mesh((9, 9, 9), (1.0, 1.0, 1.0)), "cic")
+        plan.set_positions(x)
+        plan.spread(np.ones(100))
+        return type(plan._method("spread"))
+
+    assert chosen() is Colouring
+    rows = [
+        tables.Row("spread", method, nodes, 2, "float64", 1, particles, 1.0, 0.0, seconds)
+        for method, seconds in (("colouring", 2e-3), ("rival", 1e-3))
+        for nodes, particles in ((8, 100), (8, 1000), (16, 100))
+    ]
+    tables.write(tables.Table("cpu", tables.device_of(CPU), tables.sources(), "today", tuple(rows)))
+    predict.forget()
+    assert chosen() is Rival
+
+
+def test_no_trial_begins_after_the_end(small, monkeypatch):
+    tried = []
+    monkeypatch.setattr(choice, "time", lambda *a: (tried.append(a), time.sleep(0.2), (0.0, 1e-3))[2])
+    table = tune.measure(CPU, 0.3)
+    assert 1 <= len(tried) <= 2 == len(table.rows)
+    assert not tune.measure(CPU, 0.0).rows
+
+
+def test_what_finds_no_memory_is_left_out(small, monkeypatch):
+    def time_of(plan, direction, method):
+        if direction == "spread":
+            raise MemoryError
+        return 0.0, 1e-3
+
+    monkeypatch.setattr(choice, "time", time_of)
+    assert {row.direction for row in tune.measure(CPU).rows} == {"interpolate"}
+
+
+# ---- command ----------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_and_shows(small, cache):
+    code, said = run("--quick")
+    assert code == 0
+    path = tables.path_of("cpu", tables.device_of(CPU))
+    assert f"written to {path}" in said and "at most 40 s" in said
+    assert "spread colouring" in re.sub(r"\b(single|group|hybrid)_mesh( [\d.]+)+ ", "", said)
+    assert path.exists() and list(cache.iterdir()) == [path]
+    code, shown = run("--show")
+    assert code == 0
+    assert "predictions: measured on" in shown and "tiles 4" in shown and "written to" not in shown
+    path.write_text(path.read_text().replace(tables.sources(), "0123456789abcdef"))
+    predict.forget()
+    code, shown = run("--show", "--backend", "cpu")
+    assert code == 0 and f"{path} is of other kernels than these and not used" in shown
+
+
+def test_the_command_shows_that_nothing_is_known():
+    code, said = run("--show")
+    assert code == 0
+    assert "predictions: the methods' own models `particlemesh tune` measures this device" in said
+
+
+def test_wrong_backends_are_told():
+    code, said = run("--backend", "spam")
+    assert code == 2 and "--backend is 'spam'; give one of cpu, cuda, opencl." in said
+    code, said = run("--backend", "cuda")
+    assert code == 2 and "cuda does not work here: " in said
+
+
+def test_an_emulated_gpu_is_not_taken_by_itself(monkeypatch):
+    pocl = type("Emulated", (), {"name": "opencl", "platform": "PoCL 3"})()
+    gpu = type("Gpu", (), {"name": "opencl", "platform": "OpenCL 3 CUDA"})()
+    for usable, taken in (({"cpu": CPU, "opencl": pocl}, CPU), ({"cpu": CPU, "opencl": gpu}, gpu)):
+        monkeypatch.setattr(survey, "usable", lambda usable=usable: usable)
+        assert report._device(None) is taken
+    monkeypatch.setattr(survey, "usable", lambda: {"cpu": CPU, "opencl": pocl})
+    assert report._device("opencl") is pocl
+
+
+@pytest.mark.opencl
+@pytest.mark.skipif(backends.module("opencl").available() is not None, reason="no OpenCL device")
+def test_opencl_can_be_tuned(small):
+    table = tune.measure(backends.current("opencl"), 20)
+    assert {row.direction for row in table.rows} == {"spread", "interpolate"}
+    assert table.backend == "opencl"
+
+
+# ---- regret -----------------------------------------------------------------------------------------------
+
+
+def test_regret_is_of_the_same_problems_every_time():
+    problems = regret.problems(60, 1e7)
+    assert problems == regret.problems(60, 1e7) and problems[:10] == regret.problems(10, 1e7)
+    cases = [p.case for p in problems]
+    assert not set(cases) & set(tune.cases())
+    assert {c.support for c in cases} == set(range(2, 9)) and {c.nodes % 2 for c in cases} == {0, 1}
+    assert {c.dtype for c in cases} == {"float32", "float64"} and {c.components for c in cases} == {1, 2}
+    assert {p.cloud for p in problems} == set(regret.CLOUDS)
+    assert min(c.particles for c in cases) < 3000 and max(c.particles for c in cases) > 3e6
+    assert min(p.applications for p in problems) == 1 and max(p.applications for p in problems) > 500
+
+
+def test_regret_is_that_of_the_choices(monkeypatch):
+    class Rival(Colouring):
+        name = "rival"
+        cost = classmethod(lambda cls, problem: (0.0, 0.5 * Colouring.cost(problem)[1]))
+
+    monkeypatch.setitem(METHODS, "spread", (Colouring, Rival))
+    seconds = {"colouring": (0.0, 1e-3), "rival": (0.0, 3e-3), "tiles": (0.0, 1e-3), "stored": (1e-3, 2e-3)}
+    monkeypatch.setattr(choice, "time", lambda plan, what, method: seconds[method.name])
+    problem = regret.Problem(tune.Case(9, 4, "float32", 1, 500, 1.0), "uniform", 10)
+    spread, interpolate = regret.measure(CPU, problem)
+    assert (spread["best"], spread["auto"], spread["untuned"]) == ("colouring", "rival", "rival")
+    assert spread["auto_regret"] == pytest.approx(2.0) and spread["best_s"] == pytest.approx(1e-2)
+    assert (interpolate["best"], interpolate["auto"], interpolate["auto_regret"]) == ("tiles", "tiles", 0.0)
+    said = regret.summary([spread, interpolate], "auto")
+    assert "mean regret 100.0 %, worst 3.00 times the best: spread 500 uniform, 9^3" in said
