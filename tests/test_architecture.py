@@ -24,6 +24,7 @@ RANKS = [
     ("backends", ["backends/", "arrays.py", "stencil.py", "caches.py"]),
     ("binning", ["binning/", "locate.py", "geometry.py", "lost.py"]),
     ("contract", ["method.py", "particles.py", "operands.py", "fused.py", "tiled.py", "select.py", "timings/"]),
+    ("sorting", ["sorted_particles.py"]),
     ("methods", ["spread/", "interpolate/", "grid/"]),
     ("plan", ["choice.py", "configuration.py", "plan.py", "once.py", "__init__.py"]),
     ("distributed", ["distributed/"]),

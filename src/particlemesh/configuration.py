@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from particlemesh import backends, checks, operands, select
+from particlemesh import backends, checks, operands, select, sorted_particles
 from particlemesh.arrays import Kind
 from particlemesh.backends.base import Backend, Record, allocate
 from particlemesh.backends.tapes import Tapes
@@ -44,6 +44,7 @@ class Configuration:
         deterministic: bool = False,
         threads: int | None = None,
         options: Mapping[str, Mapping[str, Any]] | None = None,
+        order: str = "caller",
     ) -> None:
         if not isinstance(mesh, Mesh):
             raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
@@ -59,6 +60,8 @@ class Configuration:
         for what, name in self._choice.wanted.items():
             checks.method_name(name, METHODS[what], KEYWORDS[what], BY_ITSELF)
         self.options = select.options_of(options, METHODS.values())
+        self._sorted = checks.one_of(order, "order", ("caller", "sorted")) == "sorted"
+        self._order: Any = None  # of sorted particles, in the user's kind
         self._named = backend
         self.backend: Any = None if backend is None else backends.current(backend)
         self.axes = axes_of(mesh, self.window)
@@ -89,6 +92,7 @@ class Configuration:
             applications=self.applications, method=self._choice.wanted["spread"],
             interpolation=self._choice.wanted["interpolate"], backend=self._named,
             deterministic=self.deterministic, threads=self.threads, options=self.options,
+            order="sorted" if self._sorted else "caller",
         )  # fmt: skip
         return _rebuild, (type(self), self.mesh, self.window, options)
 
@@ -101,7 +105,7 @@ class Configuration:
     def close(self) -> None:
         """Release the plan's memory; using it afterwards is a RuntimeError. May be called twice."""
         self._closed = True
-        self.particles = self._spare = None
+        self.particles = self._spare = self._order = None
         self._methods.clear()
         self._scratch.clear()
         self._tapes.clear()
@@ -171,7 +175,7 @@ class Configuration:
         self._choice.check_reserve(self.count)
         with self.backend.scope():
             if self.capacity < count:
-                kind = Particles if self.backend.name != "cpu" else TiledParticles
+                kind = self._particle_kind(self.backend)
                 room = kind(self.backend, self.dtype, count)
                 self._spare = Particles(self.backend, self.dtype, count) if kind is Particles else None
                 if self.particles is not None:
@@ -186,6 +190,8 @@ class Configuration:
             for held in (self.particles, self._spare):
                 if isinstance(held, Particles):
                     held.make_room(packed=self._packs(count) and packable(self.axes, self.dtype))
+            if self._sorted:
+                self.particles.reserve(self, stencils=not self._packs(count))
             for method in methods:
                 method.reserve(cast("Plan", self))
 
@@ -228,6 +234,8 @@ class Configuration:
             anew = not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2)
             if check and anew:
                 self._choice.look(cast("Plan", self), backend, x)
+            if self._sorted:
+                room.hold(self)
             # Nothing can fail from here on: the new configuration takes the old one's place.
             if self.dtype is None:
                 self._bind(dtype)
@@ -240,15 +248,22 @@ class Configuration:
             self.shared.clear()
             block_order.counted(cast("Plan", self), counting)
             before, self.particles = self.particles, None  # its memory may be written to: no way back
-            room.place()
+            room.place(cast("Plan", self))
             self.particles = room
+            self._order = sorted_particles.shown(room, kind, backend) if self._sorted else None
             if room is not before and isinstance(before, Particles):
                 self._spare = before
 
+    def _particle_kind(self, backend: Backend) -> Any:
+        if self._sorted:
+            return sorted_particles.kind_on(backend)
+        return TiledParticles if backend.name == "cpu" else Particles
+
     def _room(self, backend: Backend, dtype: np.dtype, count: int, check: bool) -> Any:
         """Return where ``count`` particles can be located while those of now stay as they are."""
-        if backend.name == "cpu":
-            return TiledParticles(backend, dtype, count, self.particles)
+        kind = self._particle_kind(backend)
+        if kind is not Particles:
+            return kind(backend, dtype, count, self.particles)
         if not check and self.particles is not None and self.capacity >= count:
             return self.particles
         if check and self._spare is not None and self._spare.rows >= count:
@@ -292,7 +307,7 @@ class Configuration:
         count = max(self.count, self.capacity) if not self.count else self.count
         return Problem(
             self.mesh, self.window, self.dtype, self.components, self.applications, count,
-            self.deterministic, self.backend, self.options, filled=self._choice.filled,
+            self.deterministic, self.backend, self.options, self._sorted, self._choice.filled,
         )  # fmt: skip
 
     def _method(self, what: str) -> Method:

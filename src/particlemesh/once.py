@@ -11,7 +11,7 @@ from particlemesh.operands import adopt, real_dtype
 from particlemesh.plan import Plan
 from particlemesh.window import Window
 
-_OPTIONS = set(inspect.signature(Plan).parameters) - {"mesh", "window"}
+_OPTIONS = set(inspect.signature(Plan).parameters) - {"mesh", "window", "order"}  # values come in the caller's
 
 
 def _plan(positions: Any, values: Any, what: str, mesh: Mesh, window: Window | str, options: dict[str, Any]) -> Plan:

@@ -8,7 +8,7 @@ order of tiles from the start: every method wants that, and positions are then r
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from particlemesh.stencil import MISSING, Axis
 if TYPE_CHECKING:
     from particlemesh.binning.placing import Counted
     from particlemesh.binning.tiles import TileOrdering
+    from particlemesh.plan import Plan
 
 _LINE = 64  # bytes
 
@@ -54,6 +55,8 @@ class Particles:
     has ``node == -2**31``. Where methods read orders only, both are kept packed (``binning/packed.h``), in two thirds
     of the memory, and worked out for who asks. Either way they have the same bits.
     """
+
+    by_block: ClassVar[None] = None  # they are not sorted
 
     def __init__(self, backend: Backend, dtype: np.dtype, rows: int) -> None:
         self.rows = rows
@@ -153,14 +156,12 @@ class Particles:
             x.count, *x.arguments(), *places, self.status, work, x.count, self.rows, x.record(), *records, blocks
         )  # fmt: skip
 
-    def place(self) -> None:
+    def place(self, plan: Plan) -> None:
         """Nothing is left to do: nobody else uses this memory."""
 
     def read_status(self, backend: Backend) -> Status:
         """Read the status record; waits for the device."""
-        not_finite, outside, first = (int(n) for n in backend.download(self.status))
-        bad = not_finite + outside
-        return Status(self.count, not_finite, outside, int(~np.uint64(first)) if bad else -1)
+        return status_of(backend, self.status, self.count)
 
 
 class TiledParticles:
@@ -234,7 +235,7 @@ class TiledParticles:
         found = self._counted.found
         self._status = Status(x.count, found.not_finite, found.outside, found.first)
 
-    def place(self) -> None:
+    def place(self, plan: Plan) -> None:
         """Write the particles that were located."""
         from particlemesh.binning.placing import place_positions
 
@@ -245,6 +246,13 @@ class TiledParticles:
     def read_status(self, backend: Backend) -> Status:
         """Return what was wrong."""
         return self._status
+
+
+def status_of(backend: Backend, record: Any, count: int) -> Status:
+    """Read a status record of ``count`` particles; waits for the device."""
+    not_finite, outside, first = (int(n) for n in backend.download(record))
+    bad = not_finite + outside
+    return Status(count, not_finite, outside, int(~np.uint64(first)) if bad else -1)
 
 
 def axes_record(axes: tuple[Axis, Axis, Axis]) -> Record:

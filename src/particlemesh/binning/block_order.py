@@ -80,11 +80,14 @@ class BlockOrder:
     start : (blocks + 1,) uint32
         Where the records of each block begin; the last is how many particles have weight.
     blocks : Blocks
+    order : (N,) uint32, optional
+        The particle at each place, also those without weight, who come last; of a stable order.
     """
 
     records: Any
     start: Any
     blocks: Blocks
+    order: Any = None
 
 
 NO_BLOCKS = Record("=9i", *[0] * 9)  # for kernels that could count but do not
@@ -121,6 +124,8 @@ def declines(
 
 def order_bytes(problem: Problem, cells: tuple[int, int, int], *, stable: bool = False) -> int:
     """Return the bytes that the order takes."""
+    if problem.sorted:
+        return 0  # the particles are in it
     total = blocks_of(axes_of(problem.mesh, problem.window), cells).total
     rounds = 1 + (not stable and _shift(problem.count, total) is not None)
     each = rounds * 4 * problem.dtype.itemsize + (4 + 4 + 16 if stable else 0)  # keys, order and pairs of the sort
@@ -129,6 +134,8 @@ def order_bytes(problem: Problem, cells: tuple[int, int, int], *, stable: bool =
 
 def seconds(problem: Problem, cells: tuple[int, int, int], *, stable: bool = False) -> float:
     """Return the predicted seconds of ordering."""
+    if problem.sorted:
+        return 0.0
     total = blocks_of(axes_of(problem.mesh, problem.window), cells).total
     # H200, prototypes: an atomic each, then a record to a random place (../shared/reference/gpu_spreading.md)
     each = 1.5e-10 if stable else 4.5e-11 * problem.dtype.itemsize / 4
@@ -138,6 +145,9 @@ def seconds(problem: Problem, cells: tuple[int, int, int], *, stable: bool = Fal
 def block_order(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False) -> BlockOrder:
     """Return the particles of ``plan`` by block; within a block, if ``stable``, in the caller's order."""
     key = ("blocks", cells, stable)
+    sorted_by = plan.particles.by_block
+    if sorted_by is not None and sorted_by.blocks.cells == cells:
+        return sorted_by
     found = plan.shared.get(key)
     if found is None:
         found = plan.shared[key] = _order(plan, cells, stable)
@@ -145,9 +155,9 @@ def block_order(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False
     return found
 
 
-def reserve(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False) -> None:
-    """Allocate for the plan's capacity, so that ordering will not."""
-    _memory(plan, blocks_of(plan.axes, cells), max(plan.capacity, 1), stable)
+def reserve(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False, count: int | None = None) -> None:
+    """Allocate for so many particles, else the plan's capacity, so that ordering will not."""
+    _memory(plan, blocks_of(plan.axes, cells), max(plan.capacity if count is None else count, 1), stable)
     plan.counted_ahead = cells
 
 
@@ -269,4 +279,4 @@ def _order(plan: Plan, cells: tuple[int, int, int], stable: bool) -> BlockOrder:
         tiles = count // (backend.group_size * each) + buckets
         items = tiles * backend.group_size
         run("into_blocks", items, memory.halfway, memory.start, memory.work, memory.records, buckets, shift)
-    return BlockOrder(memory.records, memory.start, blocks)
+    return BlockOrder(memory.records, memory.start, blocks, memory.order)

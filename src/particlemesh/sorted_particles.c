@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Particles that are kept in the order of their blocks: which one is at each place, and stencils from the records.
+//
+// PACKED: the particles were located into binning/packed.h, else into node and fraction.
+
+#include "binning/blocks.h"
+
+DEVICE int left_out(GLOBAL const int* node, i64 rows, i64 i)
+{
+#if PACKED
+    u32 words[PACKED_WORDS];
+    Located located;
+    read_quads(words, (GLOBAL const u32*)node + PACKED_WORDS * i, PACKED_WORDS / 4);
+    unpack_located(&located, words);
+    return !located.taken;
+#else
+    return node[2 * rows + i] == SKIP;
+#endif
+}
+
+// `order` gets what records say, and records their own places. Particles without weight come last: with `stable` as
+// `sorted` has them, else as they happen to be counted. The status is kept where no other positions write to it.
+KERNEL take_places(GLOBAL u32* RESTRICT records, GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT node,
+                   GLOBAL const u32* sorted, GLOBAL int* order, GLOBAL const u64* RESTRICT found,
+                   GLOBAL u64* RESTRICT status, GLOBAL u32* RESTRICT left, const i64 count, const i64 rows,
+                   const i64 total, const i64 stable)
+{
+    const i64 taken = start[total];
+    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count; k += GROUP_COUNT * GROUP_SIZE) {
+        if (k == 0)
+            for (int n = 0; n < 3; n++) status[n] = found[n];
+        if (k < taken) {
+            u32 quad[4]; // the last of the record, whose last word is the index
+            GLOBAL u32* at = records + RECORD_WORDS * (k + 1) - 4;
+            read_quads(quad, at, 1);
+            order[k] = (int)quad[3];
+            quad[3] = (u32)k;
+            write_quads(at, quad, 1);
+        } else if (stable) {
+            order[k] = (int)sorted[k];
+        }
+        if (!stable && taken < count && left_out(node, rows, k))
+            order[taken + (i64)ATOMIC_ADD_U32(left, 1)] = (int)k;
+    }
+}
+
+// Node and fraction by place, for who reads these.
+KERNEL spell_out_places(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
+                        GLOBAL int* RESTRICT node, GLOBAL real* RESTRICT fraction, const i64 count, const i64 rows,
+                        const Blocks blocks)
+{
+    const i64 nx = blocks.counts[0], lines = (i64)blocks.counts[1] * blocks.counts[2], taken = start[lines * nx];
+    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count; k += GROUP_COUNT * GROUP_SIZE) {
+        if (k >= taken) {
+            for (int a = 0; a < 3; a++) node[a * rows + k] = SKIP, fraction[a * rows + k] = 0;
+            continue;
+        }
+        u32 words[RECORD_WORDS];
+        Placed placed;
+        read_record(records, k, words);
+        particle_of(words, &placed);
+        i64 low = 0, high = lines; // a record says where along x, the place along which line of blocks
+        while (high - low > 1) {
+            const i64 middle = low + (high - low) / 2;
+            if (start[middle * nx] <= k)
+                low = middle;
+            else
+                high = middle;
+        }
+        const int block[3] = {placed.bx, (int)(low / blocks.counts[2]), (int)(low % blocks.counts[2])};
+        for (int a = 0; a < 3; a++) {
+            node[a * rows + k] = blocks.base[a] + block[a] * blocks.cells[a] + placed.offset[a];
+            fraction[a * rows + k] = placed.fraction[a];
+        }
+    }
+}
