@@ -218,6 +218,10 @@ typedef int offset_t; // all of the field lies within 2^31 reals
 #define OFF_FIELD SKIP
 #endif
 
+#ifndef ALONG_Z // a kernel may have a mesh of its own, and rows in another order
+#define ALONG_Z(z, layout) ((z) * (layout)->stride[2])
+#endif
+
 // Of the lane's nodes; where a vector holds two nodes, the first counts.
 typedef struct {
     offset_t at[Z_TILES][2];
@@ -232,7 +236,7 @@ DEVICE void columns_of(PRIVATE Columns* columns, PRIVATE const Field* field, PRI
         UNROLL for (int e = 0; e < 2; e++) {
             const int z = place(from + 8 * tile + NODE_Z(LANE % 4, e), field->size[2], field->wraps[2]);
             columns->at[tile][e] = y < 0 || z < 0 ? OFF_FIELD
-                                                  : (offset_t)(y * field->stride[1] + z * field->stride[2]);
+                                                  : (offset_t)(y * field->stride[1] + ALONG_Z(z, field));
         }
 }
 

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the particle brings: its values, or its vectors turned into node units.
+
+#ifndef VALUES_H
+#define VALUES_H
+
 DEVICE void values_of(PRIVATE real* q, GLOBAL const real* values, i64 i, PRIVATE const Values* layout,
                       PRIVATE const Jacobian* jacobian)
 {
@@ -21,3 +25,5 @@ DEVICE void values_of(PRIVATE real* q, GLOBAL const real* values, i64 i, PRIVATE
 }
 
 #define QUANTITIES (CHANNELS * PARTS * (GRADIENT ? 3 : 1))
+
+#endif

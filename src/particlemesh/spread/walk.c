@@ -8,6 +8,14 @@
 #include "binning/walk.h"
 #include "spread/values.h"
 
+#ifndef DEPOSIT // walk_fixed.c, which is this file with other sums, says more
+typedef real Sink;
+#define DEPOSIT(to, vector) atomic_add_vector(to, vector)
+#define PARTS_APART 0 // parts are side by side
+#define MORE_PARAMETERS
+#define BROUGHT(q)
+#endif
+
 // Row along z of a real, a term of the derivative, and a tile.
 #define ROW_OF(real_, term, tile) (ROW_Z + ((real_)*TERMS + (term)) * Z_TILES + (tile))
 // The lane's nodes of a level: two a tile.
@@ -139,7 +147,7 @@ DEVICE int add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* st
 #endif
 
 // Add the levels of the block that the walk leaves to the field.
-DEVICE void leave(PRIVATE const real* sums, GLOBAL real* field, PRIVATE Abscissa* x, PRIVATE const Field* layout,
+DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa* x, PRIVATE const Field* layout,
                   PRIVATE const Columns* columns)
 {
     UNROLL for (int l = 0; l < BLOCK_X; l++) {
@@ -152,9 +160,9 @@ DEVICE void leave(PRIVATE const real* sums, GLOBAL real* field, PRIVATE Abscissa
                             own[e * PARTS + p] = sums[SUM(l, c * PARTS + p, tile, e)];
                     UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR) {
                         const offset_t at = columns->at[tile][VECTOR > PARTS ? 0 : first / PARTS];
-                        GLOBAL real* there = field + (at + x->at) + c * layout->channel;
-                        if (at != OFF_FIELD)
-                            atomic_add_vector(there + (VECTOR > PARTS ? 0 : first % PARTS), own + first);
+                        const int part = VECTOR > PARTS ? 0 : first % PARTS;
+                        GLOBAL Sink* there = field + (at + x->at) + (PARTS_APART ? PARTS * c : c) * layout->channel;
+                        if (at != OFF_FIELD) DEPOSIT(there + (PARTS_APART ? part * layout->channel : part), own + first);
                     }
                 }
         }
@@ -172,7 +180,8 @@ DEVICE void shift(PRIVATE real* sums)
 }
 
 KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
-                   GLOBAL const real* RESTRICT values, GLOBAL real* RESTRICT field, // added to
+                   GLOBAL const real* RESTRICT values, GLOBAL Sink* RESTRICT field // added to
+                   MORE_PARAMETERS,
                    const i64 chunk, const i64 warps, const Blocks blocks, const Values value_layout,
                    const Field field_layout, const Window window, const Jacobian jacobian)
 {
@@ -216,6 +225,7 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
             Placed p;
             particle_of(words, &p);
             if (here) {
+                BROUGHT(q);
                 stage_x_y(staged, LEFT + LANE, &p, &window);
                 stage_z(staged, LEFT + LANE, &p, q, &window);
             }
