@@ -36,7 +36,7 @@ def test_doctests(name):
     assert found.failed == 0
 
 
-@pytest.mark.parametrize("page", ["add_a_window", "grids", "start"])
+@pytest.mark.parametrize("page", ["add_a_window", "choosing", "grids", "start"])
 def test_examples_of_pages(page):
     found = doctest.testfile(str(DOCS / f"{page}.rst"), module_relative=False)
     assert found.attempted > 0

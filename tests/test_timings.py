@@ -122,6 +122,25 @@ def test_no_particles_and_all_methods():
             assert all(t >= 0 and np.isfinite(t) for t in times.predict(direction, method, where))
 
 
+def test_a_method_needs_no_model_of_its_own():
+    class Plain(Method):
+        name = "plain"
+        backends = frozenset({"cpu"})
+
+    class Prepared(Plain):
+        def prepare(self, plan):
+            pass
+
+    small, large = problem(count=1000), problem(count=10**6)
+    assert Plain.cost(small)[0] == 0.0 < Prepared.cost(small)[0] < Prepared.cost(large)[0]
+    assert 0 < Plain.cost(small)[1] < Plain.cost(large)[1]
+    some = rows(method="plain")
+    times = predict.Timings(CPU, some, "")
+    for row in some:
+        found = times.predict("spread", Plain, predict.problem_of(row, CPU))
+        np.testing.assert_allclose(found, (row.prepare, row.apply), rtol=1e-6, atol=1e-12)
+
+
 # ---- files ------------------------------------------------------------------------------------------------
 
 
