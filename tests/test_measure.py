@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh import choice
+from particlemesh import choice, configuration
 from particlemesh.backends.cpu import CpuBackend
 from particlemesh.choice import METHODS
 from particlemesh.spread.colouring import Colouring
@@ -123,6 +123,24 @@ def test_a_trial_leaves_everything_as_it_was(backend):
     alone.spread(q, out=alone.empty_field())
     alone.interpolate(field, out=values)
     assert set(plan._scratch) == set(alone._scratch)
+
+
+@pytest.mark.parametrize("order", ["caller", "sorted"])
+def test_stencils_are_spelt_out_for_trials_only(backend, order, monkeypatch):
+    monkeypatch.setattr(configuration, "MANY", 1000)  # are kept packed
+    x, q = X.astype(np.float32), np.ones(len(X), np.float32)
+    plan = plan_of(backend.array(x), order=order, method="auto")
+    held = plan.particles.nbytes
+    methods = [
+        m for m in METHODS["spread"] if m.name in ("particle", "walk", "colouring") and backend.name in m.backends
+    ]
+    for method in methods:
+        prepare, apply = choice.time(plan, "spread", method)
+        assert apply > 0 and prepare >= 0
+    if order == "caller":
+        assert plan.particles.nbytes == held
+    values = q if order == "caller" else q[backend.host(plan.order)]
+    np.testing.assert_allclose(backend.host(plan.spread(backend.array(values))).sum(), q.sum(), rtol=1e-4)
 
 
 def test_where_timing_cannot_be(monkeypatch, timed):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import TYPE_CHECKING
 
@@ -80,5 +81,6 @@ def time(plan: Plan, what: str, method: type[Method]) -> tuple[float, float]:
     make, (kind, mesh, window, options) = plan.__reduce__()
     with make(kind, mesh, window, {**options, KEYWORDS[what]: method.name}) as alone:
         alone.backend, alone.token, alone._kind = plan.backend, plan.token, plan._kind
-        alone.particles, alone._chosen_for = plan.particles, plan._chosen_for
+        # A copy: stencils that the plan keeps packed, and this method wants spelt out, go with it.
+        alone.particles, alone._chosen_for = copy.copy(plan.particles), plan._chosen_for
         return trial.seconds(alone, what)
