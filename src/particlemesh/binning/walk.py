@@ -105,18 +105,19 @@ def declines(problem: Problem, options: dict[str, Any], *, stable: bool = False)
     return reason
 
 
-def chunk_of(plan: Plan, walk: Walk, reals: int) -> int:
+def chunk_of(plan: Plan, walk: Walk, reals: int, *, spreads: bool) -> int:
     """Return the particles of a warp: all warps that run at once get as many, in a few rounds.
 
-    At the end of a chunk the whole window leaves, so few long chunks write less; but of a field beyond the cache they
-    keep more windows alive than fit it.
+    At the end of a chunk the whole window leaves, so few long chunks write less; a window is read in less time, and
+    short chunks spread the work more evenly. Of a field beyond the cache long ones keep more windows alive than fit it.
     """
-    best = 640 if plan.dtype.itemsize == 8 else 400  # fastest on an H200 of 64 to 1024, 10^6 and 10^7 particles
-    if math.prod(axis.size for axis in plan.axes) * reals * plan.dtype.itemsize > 40e6:
-        best //= 2
     at_once = plan.backend.units * _WARPS * RESIDENT.get(reals * walk.tiles, 3)
-    rounds = max(1, round(plan.count / at_once / best))
-    return max(1, -(-plan.count // (at_once * rounds * 32))) * 32
+    least, most = (32, 640 if plan.dtype.itemsize == 8 else 400) if spreads else (64, 512)
+    if math.prod(axis.size for axis in plan.axes) * reals * plan.dtype.itemsize > 40e6:
+        most //= 2
+    # Fastest on an H200 of 64 to 1024, 10^5 to 10^7 particles
+    rounds = max(1, round(plan.count / at_once / most)) if spreads else max(5, plan.count / at_once / most)
+    return max(least, -(-plan.count // (int(at_once * rounds) * 32)) * 32)
 
 
 # Groups that a multiprocessor holds, by reals of a node and tiles of a window: registers allow no more, and bounding

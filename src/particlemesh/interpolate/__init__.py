@@ -6,5 +6,6 @@ from particlemesh.interpolate.ordered import Ordered
 from particlemesh.interpolate.particle import Particle
 from particlemesh.interpolate.stored import Stored
 from particlemesh.interpolate.tiles import Tiles
+from particlemesh.interpolate.walk import Walk
 
-METHODS = (Particle, Ordered, DomainCopies, Stored, Tiles)
+METHODS = (Particle, Ordered, DomainCopies, Stored, Walk, Tiles)

@@ -94,7 +94,7 @@ class Walk(KernelMethod):
         for run, reals, items, value_layout, field_layout in self.launches(
             plan, int(gradient) + 2 * found.tiles, field, values
         ):
-            chunk = self.option(plan, "chunk") or walk.chunk_of(plan, found, reals)
+            chunk = self.option(plan, "chunk") or walk.chunk_of(plan, found, reals, spreads=True)
             warps = -(-plan.count // chunk)
             run(
                 items * warps, order.records, order.start, values.array, field.array, chunk, warps, order.blocks.record,

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The window of the field in a warp's registers, for interpolation by a walk: read level by level (binning/walk.h).
+
+// The lane's nodes of a level: two a tile. Levels lie in a ring, node x of the field at x modulo LEVELS (counted from the
+// first block): registers that matrix instructions read then stay where they are while the walk goes on.
+#define NODE(level, real_, tile, e) ((((level)*REALS + (real_)) * Z_TILES + (tile)) * 2 + (e))
+#define LEVEL_NODES (REALS * Z_TILES * 2)
+#define NODES (LEVELS * LEVEL_NODES)
+#define MOVES ((LEVELS + BLOCK_X - 1) / BLOCK_X) // of the walk until nothing is left of a window
+
+// Turn a ring of LEVELS numbers, by powers of two: registers have no addresses.
+DEVICE void turn(PRIVATE real* ring, const int by)
+{
+    UNROLL for (int step = 1; step < LEVELS; step *= 2) {
+        real before[LEVELS];
+        UNROLL for (int l = 0; l < LEVELS; l++) before[l] = ring[l];
+        UNROLL for (int l = 0; l < LEVELS; l++) ring[l] = (by & step) ? before[(l + LEVELS - step) % LEVELS] : before[l];
+    }
+}
+
+// The lane's nodes of the level at x.
+DEVICE void read_level(PRIVATE real* to, GLOBAL const real* field, PRIVATE const Abscissa* x, PRIVATE const Field* layout,
+                       PRIVATE const Columns* columns)
+{
+    const int there = inside(x, layout);
+    UNROLL for (int c = 0; c < CHANNELS; c++)
+        UNROLL for (int tile = 0; tile < Z_TILES; tile++)
+            UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR) {
+                const offset_t at = columns->at[tile][VECTOR > PARTS ? 0 : first / PARTS];
+                real own[VECTOR]; // as they lie in memory
+                UNROLL for (int v = 0; v < VECTOR; v++) own[v] = 0;
+                if (there && at != OFF_FIELD)
+                    load_vector(field + (at + x->at) + c * layout->channel + (VECTOR > PARTS ? 0 : first % PARTS), own);
+                UNROLL for (int v = 0; v < VECTOR; v++)
+                    to[NODE(0, c * PARTS + (first + v) % PARTS, tile, (first + v) / PARTS)] = own[v];
+            }
+}
+
+// Read the block of levels at x into the ring, from `slot` on.
+DEVICE void read_block(PRIVATE real* nodes, int slot, GLOBAL const real* field, PRIVATE Abscissa* x,
+                       PRIVATE const Field* layout, PRIVATE const Columns* columns)
+{
+    UNROLL for (int l = 0; l < BLOCK_X; l++) {
+        real own[LEVEL_NODES];
+        read_level(own, field, x, layout, columns);
+        UNROLL for (int m = 0; m < LEVELS; m++)
+            UNROLL for (int k = 0; k < LEVEL_NODES; k++)
+                nodes[m * LEVEL_NODES + k] = m == slot ? own[k] : nodes[m * LEVEL_NODES + k];
+        slot = slot + 1 == LEVELS ? 0 : slot + 1;
+        next_node(x, layout);
+    }
+}
+
+// Read the whole window at x into the ring, from `slot` on.
+DEVICE void read_window(PRIVATE real* nodes, const int slot, GLOBAL const real* field, PRIVATE Abscissa* x,
+                        PRIVATE const Field* layout, PRIVATE const Columns* columns)
+{
+    UNROLL for (int l = 0; l < LEVELS; l++) {
+        read_level(nodes + l * LEVEL_NODES, field, x, layout, columns);
+        next_node(x, layout);
+    }
+    UNROLL for (int k = 0; k < LEVEL_NODES; k++) {
+        real along[LEVELS];
+        UNROLL for (int l = 0; l < LEVELS; l++) along[l] = nodes[l * LEVEL_NODES + k];
+        turn(along, slot);
+        UNROLL for (int l = 0; l < LEVELS; l++) nodes[l * LEVEL_NODES + k] = along[l];
+    }
+}
+
+// Where the window's first level is in the ring.
+DEVICE int slot_of(const int bx)
+{
+    return bx * BLOCK_X % LEVELS;
+}
+
+// The rows across: along x as levels lie in the ring.
+DEVICE void stage_across(LOCAL real* staged, const int place, PRIVATE const Placed* p, PRIVATE const Window* window)
+{
+    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
+        real row[8];
+        row_of(row, 8, window, 0, slope, p->fraction[0], 0, 0);
+        turn(row, (p->bx * BLOCK_X + p->offset[0]) % LEVELS);
+        stage_row(staged, place, ROW_X + slope, row);
+        row_of(row, 8, window, 1, slope, p->fraction[1], p->offset[1], BLOCK_Y - 1);
+        stage_row(staged, place, ROW_Y + slope, row);
+    }
+}

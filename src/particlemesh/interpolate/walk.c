@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Interpolation by warps that walk along x with a window of the mesh in registers (binning/walk.h).
+//
+// What particles find in the window is a product of matrices, of the window's rows along z (levels and y by z) and the
+// weights along z (z by particle), that is then weighted across and added up. VALUE and GRADIENT say what is wanted;
+// both come out of one walk.
+
+#define ROWS_Z ((1 + GRADIENT) * Z_TILES)
+#include "binning/walk.h"
+#include "binning/packed.h"
+
+// Row along z of a tile: weights, or slopes.
+#define ROW_OF(slope, tile) (ROW_Z + (slope)*Z_TILES + (tile))
+#define ROWS_STAGED (LEFT + BATCH + 8)           // eight are read at once, also where fewer are left
+
+// What comes out for a particle: of every real the value, and a slope for every axis.
+#define KINDS (VALUE + GRADIENT * SUPPORT_AXES)
+#define RESULTS (KINDS * REALS)
+#define RESULT(kind, real_) ((kind)*REALS + (real_))
+#if MATRIX
+#define TAKEN 2     // particles of a lane in a step
+#define LANES_Y_BIT 4 // lanes that differ in this bit or a higher one have other nodes of the same particles
+#else
+#define STEP_MOST (16 / RESULTS)
+#define TAKEN (STEP_MOST >= 8 ? 8 : STEP_MOST >= 4 ? 4 : STEP_MOST >= 2 ? 2 : 1)
+#define LANES_Y_BIT 1
+#endif
+#define PER_STEP (MATRIX ? STEP : TAKEN)
+#define SUMS (TAKEN * RESULTS)
+#define OWN_SUMS ((SUMS + 32 / LANES_Y_BIT - 1) / (32 / LANES_Y_BIT)) // what a lane has of them in the end, at most
+
+#include "interpolate/ring.h"
+
+// ---- what particles find there -----------------------------------------------------------------------------------------
+
+// Sums along x and z at the lane's y, with the weights or the slopes along x, or those along z.
+typedef struct {
+    real plain, along_x, along_z;
+} Across;
+
+// The sums of one of the lane's particles, to be added up over lanes.
+DEVICE void results_of(PRIVATE real* sums, PRIVATE const Across* across, const real y, const real slope_y,
+                       PRIVATE const Jacobian* jacobian)
+{
+    UNROLL for (int r = 0; r < REALS; r++) {
+        if (VALUE) sums[RESULT(0, r)] = y * across[r].plain;
+#if GRADIENT
+        const real slope[3] = {y * across[r].along_x, slope_y * across[r].plain, y * across[r].along_z};
+        UNROLL for (int b = 3 - SUPPORT_AXES; b < 3; b++) {
+            real sum = 0;
+            UNROLL for (int a = 3 - SUPPORT_AXES; a < 3; a++) sum += slope[a] * jacobian->row[3 * a + b];
+            sums[RESULT(VALUE + b - 3 + SUPPORT_AXES, r)] = sum;
+        }
+#endif
+    }
+}
+
+#if MATRIX
+// Where a lane reads the weights along z: column n of a matrix is particle n / 2 + 4 (n % 2), so that results for the
+// t-th and the fourth after that come to the lane that has their weights across.
+DEVICE LOCAL const real* along_z(LOCAL const real* staged, const int first)
+{
+    const int g = LANE / 4, place = first + g / 2 + g % 2 * 4;
+    return staged + place * PITCH + (NODE_Z(LANE % 4, 0) ^ SWIZZLE(place));
+}
+
+#if REAL_IS_DOUBLE
+#define PRODUCT 2 // numbers that a lane has of a product, and levels of it
+#define LEVELS_AT_ONCE 1
+#else
+#define PRODUCT 4
+#define LEVELS_AT_ONCE 2
+#endif
+#define AT_ONCE 3
+// Products in turn: of all reals, then of the next levels.
+#define REAL_OF(first, m) (((first) / LEVELS_AT_ONCE + (m)) % REALS)
+#define LEVEL_OF(first, m) (((first) / LEVELS_AT_ONCE + (m)) / REALS * LEVELS_AT_ONCE)
+
+// Eight particles, `on` reals further than `at` and `z` say.
+DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* nodes,
+                 PRIVATE const Eight* at, LOCAL const real* z, const int on, PRIVATE const Jacobian* jacobian)
+{
+    real b[1 + GRADIENT][Z_TILES][2];
+    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++)
+        UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
+#if REAL_IS_DOUBLE
+            UNROLL for (int e = 0; e < 2; e++) b[slope][tile][e] = z[on + 8 * ROW_OF(slope, tile) + 4 * e];
+#else
+            LOAD_LOCAL_2(z + on + 8 * ROW_OF(slope, tile), b[slope][tile]);
+#endif
+        }
+#if !REAL_IS_DOUBLE
+    real b_low[1 + GRADIENT][Z_TILES][2];
+    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++)
+        UNROLL for (int tile = 0; tile < Z_TILES; tile++)
+            UNROLL for (int e = 0; e < 2; e++)
+                b_low[slope][tile][e] = b[slope][tile][e] - SPLIT_TF32(b[slope][tile][e]);
+#endif
+    real x[2][8], slope_x[2][8];
+    UNROLL for (int n = 0; n < 2; n++) {
+        levels_of(x[n], at, on, n, ROW_X);
+        if (GRADIENT) levels_of(slope_x[n], at, on, n, ROW_X + GRADIENT);
+    }
+    Across across[2][REALS];
+    UNROLL for (int n = 0; n < 2; n++)
+        UNROLL for (int r = 0; r < REALS; r++)
+            across[n][r].plain = across[n][r].along_x = across[n][r].along_z = 0;
+    // Several products at once wait for each other less.
+    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++)
+        UNROLL for (int first = 0; first < LEVELS * REALS; first += AT_ONCE * LEVELS_AT_ONCE) {
+            real c[AT_ONCE][PRODUCT];
+            UNROLL for (int m = 0; m < AT_ONCE; m++)
+                UNROLL for (int n = 0; n < PRODUCT; n++) c[m][n] = 0;
+#if REAL_IS_DOUBLE
+            UNROLL for (int tile = 0; tile < Z_TILES; tile++)
+                UNROLL for (int e = 0; e < 2; e++)
+                    UNROLL for (int m = 0; m < AT_ONCE; m++) {
+                        const int l = LEVEL_OF(first, m), r = REAL_OF(first, m);
+                        if (l < LEVELS) MMA_8_8_4(warp, c[m], nodes[NODE(l, r, tile, e)], b[slope][tile][e]);
+                    }
+#else
+            // An instruction takes the first 11 digits of numbers; their rests come first, being small. Products of two
+            // rests are below rounding. To keep the nodes' rests costs more registers than it saves instructions.
+            UNROLL for (int term = 0; term < 3; term++)
+                UNROLL for (int tile = 0; tile < Z_TILES; tile++)
+                    UNROLL for (int m = 0; m < AT_ONCE; m++) {
+                        const int l = LEVEL_OF(first, m), r = REAL_OF(first, m);
+                        if (l >= LEVELS) continue;
+                        real a[4];
+                        UNROLL for (int n = 0; n < 4; n++) {
+                            const int k = NODE(l + n % 2, r, tile, n / 2);
+                            a[n] = term > 0 ? nodes[k] : nodes[k] - SPLIT_TF32(nodes[k]);
+                        }
+                        MMA_16_8_8(warp, c[m], a, term == 1 ? b_low[slope][tile] : b[slope][tile]);
+                    }
+#endif
+            UNROLL for (int m = 0; m < AT_ONCE; m++)
+                UNROLL for (int k = 0; k < PRODUCT; k++) {
+                    const int l = LEVEL_OF(first, m) + k / 2, r = REAL_OF(first, m), n = k % 2;
+                    if (l >= LEVELS) continue;
+                    if (slope) {
+                        across[n][r].along_z += x[n][l] * c[m][k];
+                    } else {
+                        across[n][r].plain += x[n][l] * c[m][k];
+                        if (GRADIENT) across[n][r].along_x += slope_x[n][l] * c[m][k];
+                    }
+                }
+        }
+    UNROLL for (int n = 0; n < 2; n++)
+        results_of(sums + n * RESULTS, across[n], at->y[n][on + 8 * ROW_Y], at->y[n][on + 8 * (ROW_Y + GRADIENT)],
+                   jacobian);
+}
+#else
+// TAKEN particles from `first` on: a lane's share of each is what its own nodes give.
+DEVICE void take(PRIVATE real* sums, PRIVATE const real* nodes, LOCAL const real* staged, const int first,
+                 PRIVATE const Jacobian* jacobian)
+{
+    UNROLL for (int n = 0; n < TAKEN; n++) {
+        const int place = first + n;
+        Across across[REALS];
+        UNROLL for (int r = 0; r < REALS; r++) across[r].plain = across[r].along_x = across[r].along_z = 0;
+        UNROLL for (int tile = 0; tile < Z_TILES; tile++)
+            UNROLL for (int e = 0; e < 2; e++) {
+                const real z = staged[STAGED_AT(place, ROW_OF(0, tile), NODE_Z(LANE % 4, e))];
+                const real slope_z = staged[STAGED_AT(place, ROW_OF(GRADIENT, tile), NODE_Z(LANE % 4, e))];
+                UNROLL for (int r = 0; r < REALS; r++) {
+                    real sum = 0, slope = 0;
+                    UNROLL for (int l = 0; l < LEVELS; l++) {
+                        sum += staged[STAGED_AT(place, ROW_X, l)] * nodes[NODE(l, r, tile, e)];
+                        if (GRADIENT) slope += staged[STAGED_AT(place, ROW_X + GRADIENT, l)] * nodes[NODE(l, r, tile, e)];
+                    }
+                    across[r].plain += z * sum;
+                    if (GRADIENT) across[r].along_x += z * slope, across[r].along_z += slope_z * sum;
+                }
+            }
+        results_of(sums + n * RESULTS, across, staged[STAGED_AT(place, ROW_Y, LANE / 4)],
+                   staged[STAGED_AT(place, ROW_Y + GRADIENT, LANE / 4)], jacobian);
+    }
+}
+#endif
+
+#include "interpolate/results.h"
+
+KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
+                        GLOBAL const u32* RESTRICT located, // read if PACKED
+                        GLOBAL const int* RESTRICT node,    // (3, rows), read if not
+                        GLOBAL const real* RESTRICT field,
+                        GLOBAL real* RESTRICT values,   // written if VALUE
+                        GLOBAL real* RESTRICT gradient, // written if GRADIENT, per user length
+                        const i64 chunk, const i64 warps, const i64 particles, const i64 rows, const Blocks blocks,
+                        const Values value_layout, const Values gradient_layout, const Field field_layout,
+                        const Window window, const Jacobian jacobian)
+{
+    WARP(warp);
+    LOCAL_ARRAY(real4, staged_memory, WARPS * ROWS_STAGED * PITCH / 4);
+    LOCAL_ARRAY(u32, indices, WARPS * ROWS_STAGED);
+    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (ROWS_STAGED * PITCH);
+    LOCAL u32* index = indices + LOCAL_ID / WARP_SIZE * ROWS_STAGED; // of the particles whose rows are staged
+    const int nx = blocks.counts[0], lines = blocks.counts[1] * blocks.counts[2];
+    const i64 count = start[(i64)lines * nx];
+    field += field_layout.offset;
+    int own;
+    const int from = own_sums(&own);
+    // Which of a step's particles the lane has results of.
+    const int which = MATRIX ? LANE % 4 + from / RESULTS * 4 : from / RESULTS;
+    Target target[OWN_SUMS];
+    UNROLL for (int k = 0; k < OWN_SUMS; k++)
+        target_of(&target[k], (from + k) % RESULTS, values, gradient, &value_layout, &gradient_layout);
+
+    for (i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; walk < warps; walk += GROUP_COUNT * WARPS) {
+        const i64 begin = walk * chunk;
+        const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, all is counted from begin
+        if (size <= 0) continue;
+        GLOBAL const u32* mine = records + RECORD_WORDS * begin;
+        real nodes[NODES];
+        UNROLL for (int k = 0; k < NODES; k++) nodes[k] = 0;
+        Columns columns;
+        Abscissa x;   // of the first level that is not loaded
+        int slot = 0; // where it goes, in place of the window's first
+        int line = line_of(warp, start, begin, lines, nx);
+        i64 line_end = (i64)start[(i64)(line + 1) * nx] - begin;
+        int line_now = -1, next = LEFT; // the window's line; the first row that is still to be taken
+        u32 now = 0;                    // the window's block
+        u32 words[RECORD_WORDS];
+        UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = 0;
+        if (LANE < BATCH && LANE < size) read_record(mine, LANE, words);
+
+        for (int base = 0; base < size; base += BATCH) {
+            const int n = size - base < BATCH ? size - base : BATCH;
+            const int here = LANE < n;
+            Placed p;
+            particle_of(words, &p);
+            if (here && base + BATCH + LANE < size) read_record(mine, base + BATCH + LANE, words);
+            if (here) {
+                stage_across(staged, LEFT + LANE, &p, &window);
+                UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
+                    real row[WINDOW_Z];
+                    row_of(row, WINDOW_Z, &window, 2, slope, p.fraction[2], p.offset[2], BLOCK_Z_MOST - 1);
+                    UNROLL for (int tile = 0; tile < Z_TILES; tile++)
+                        stage_row(staged, LEFT + LANE, ROW_OF(slope, tile), row + 8 * tile);
+                }
+                index[LEFT + LANE] = p.index;
+            }
+            int own_line = line;
+            if (base + n > line_end) {
+                own_line = lines_of(warp, start, begin + base + (here ? LANE : n - 1), line, lines, nx);
+                line = (int)WARP_SHUFFLE_U32(warp, own_line, n - 1);
+                line_end = (i64)start[(i64)(line + 1) * nx] - begin;
+            }
+            // From one line to the next there are more than MOVES keys.
+            const u32 key = (u32)own_line * (u32)(nx + MOVES) + (u32)p.bx;
+            u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
+            if (LANE == 0) before = line_now < 0 ? ~key : now;
+            u32 firsts = WARP_BALLOT(warp, here && key != before); // particles at which another block begins
+            WARP_SYNC(warp);
+            for (int going = 1; going;) {
+                const int first = firsts ? FIRST_BIT_U32(firsts) : n, end = LEFT + first;
+                going = firsts != 0;
+                const int all = going || base + BATCH >= size;
+                // What is too little for a step waits for the next batch, unless there are others in between.
+#if MATRIX
+                Eight at;
+                eight_at(&at, staged, next);
+                LOCAL const real* z = along_z(staged, next);
+                int on = 0;
+#endif
+                ROLL for (; next + PER_STEP <= end || next + (all ? 1 : LEFT) <= end; next += PER_STEP) {
+                    real sums[SUMS];
+#if MATRIX
+                    take(warp, sums, nodes, &at, z, on, &jacobian);
+                    on += PER_STEP * PITCH;
+#else
+                    take(sums, nodes, staged, next, &jacobian);
+#endif
+                    add_up(warp, sums);
+                    const int place = next + which;
+                    if (place < end && own > 0) {
+                        const i64 i = index[place];
+                        UNROLL for (int k = 0; k < OWN_SUMS; k++)
+                            if (k < own) target[k].to[i * target[k].step] = sums[k];
+                    }
+                }
+                if (next > end) next = end;
+                if (going) {
+                    firsts &= firsts - 1;
+                    const u32 then = WARP_SHUFFLE_U32(warp, key, first);
+                    const u32 on_by = line_now < 0 ? MOVES : then - now;
+                    now = then;
+                    if (on_by < MOVES) {
+                        ROLL for (u32 moves = on_by; moves > 0; moves--) {
+                            read_block(nodes, slot, field, &x, &field_layout, &columns);
+                            slot = slot + BLOCK_X < LEVELS ? slot + BLOCK_X : slot + BLOCK_X - LEVELS;
+                        }
+                    } else { // beyond the window
+                        const int run_line = (int)WARP_SHUFFLE_U32(warp, own_line, first);
+                        const int run_bx = (int)WARP_SHUFFLE_U32(warp, p.bx, first);
+                        if (run_line != line_now) columns_of(&columns, &field_layout, &blocks, run_line);
+                        start_at(&x, &field_layout, &blocks, run_bx);
+                        line_now = run_line, slot = slot_of(run_bx);
+                        read_window(nodes, slot, field, &x, &field_layout, &columns);
+                    }
+                }
+            }
+            WARP_SYNC(warp);
+            if (next < LEFT + n) {
+                const int left = LEFT + n - next;
+                leave_over(staged, left);
+                if (LANE < left) index[LEFT - left + LANE] = index[LEFT + BATCH - left + LANE];
+                WARP_SYNC(warp);
+            }
+            next -= n; // only a full batch leaves any
+        }
+    }
+    if (count < particles)
+        clear_lost(located, node, values, gradient, particles, rows, &value_layout, &gradient_layout);
+}

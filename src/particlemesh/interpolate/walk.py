@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Interpolation by warps that walk along x, with a window of the mesh in registers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from particlemesh.arrays import Layout, View
+from particlemesh.binning import block_order, walk
+from particlemesh.fused import KernelMethod, field_record, groups, values_record, vector
+from particlemesh.method import Option, Problem
+
+if TYPE_CHECKING:
+    from particlemesh.plan import Plan
+
+_LOCAL_BYTES = 48_000  # of the 48 KB that a group may have
+_WARPS = 4  # of a group, where groups are largest
+
+
+def batch_of(rows: int, size: int) -> int:
+    """Return how many particles have ``rows`` rows in local memory at a time: see ``ROWS_STAGED``."""
+    pitch, left = (8 * rows + 4, 4) if size == 8 else (8 * (rows | 1), 8)
+    each = pitch * size + 4
+    return next((b for b in (32, 16) if _WARPS * (b + left + 8) * each <= _LOCAL_BYTES), 8)
+
+
+class Walk(KernelMethod):
+    """Particles in the order of a walk; a warp reads a window of the mesh once for all that are in it, into registers.
+
+    The window is one factor of a product of matrices, the weights of neighbouring particles are the other; matrix
+    instructions make it. Every warp has the same number of particles, so clusters cost nothing. Results go to the
+    caller's order.
+    """
+
+    name = "walk"
+    deterministic = True
+    order_independent = True  # a particle's value depends on its window only, and its sum is always added up alike
+    reads_stencils = False
+    options: ClassVar[dict[str, Option]] = walk.OPTIONS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reserved: walk.Walk | None = None
+
+    @classmethod
+    def _chosen(cls, asked: Plan | Problem) -> dict[str, Any]:
+        return {name: cls.option(asked, name) for name in walk.OPTIONS}
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        return walk.declines(problem, cls._chosen(problem))
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        return block_order.order_bytes(problem, walk.walk_of(problem, cls._chosen(problem), problem.count).cells)
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        found = walk.walk_of(problem, cls._chosen(problem), problem.count)
+        p, reals, double = problem.window.support, problem.components, problem.dtype.itemsize == 8
+        each = 1e-11 + 2e-12 * p + 1.9e-12 * p * reals
+        read = min(problem.count, problem.nodes / (found.cells[1] * found.cells[2])) * 64 * found.tiles * reals
+        if not problem.fits_cache:
+            read *= 2
+        # H200, prototypes: instructions a particle, and loads of float32 vectors, of float64
+        seconds = problem.count * each * (1.8 if double else 1) + read / (2e11 if double else 4e11)
+        return block_order.seconds(problem, found.cells), 6e-6 + seconds
+
+    def _walk(self, plan: Plan) -> walk.Walk:
+        # Memory is reserved for one kind of blocks, which then serves whatever comes.
+        return self._reserved or walk.walk_of(plan, self._chosen(plan), plan.count)
+
+    def reserve(self, plan: Plan) -> None:
+        self._reserved = walk.walk_of(plan, self._chosen(plan), max(plan.capacity, 1))
+        block_order.reserve(plan, self._reserved.cells)
+
+    def prepare(self, plan: Plan) -> None:
+        block_order.block_order(plan, self._walk(plan).cells)
+
+    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+        found, size, built = self._walk(plan), plan.dtype.itemsize, []
+        value, gradient = (int(v is not None) for v in values)
+        rows = (1 + gradient) * (2 + found.tiles)
+        for group in groups(field):
+            # Float64 has a lane's nodes apart: only parts are side by side.
+            width = vector(group, field, size, 4 if size == 4 else 2 if group.parts > 1 else 1)
+            facts = walk.walk_defines(plan, found, group, width, rows, field, gradient, VALUE=value)
+            facts |= {"BATCH": batch_of(rows, size), "PACKED": kind & 1}
+            run = plan.backend.kernel("interpolate/walk.c", "interpolate_walk", facts)
+            reals = group.parts * group.channels
+            built.append(
+                (run, reals, *(values_record(group, v) for v in values), field_record(group, field, plan.axes))
+            )
+        return built
+
+    def apply(self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any) -> None:
+        found = self._walk(plan)
+        order = block_order.block_order(plan, found.cells)
+        outputs = [v.array for v in (values, gradient) if v is not None]
+        first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
+        packed, *particles = plan.particles.located()
+        for run, reals, value_layout, gradient_layout, field_layout in self.launches(
+            plan, int(packed) + 2 * found.tiles, field, values, gradient
+        ):
+            chunk = self.option(plan, "chunk") or walk.chunk_of(plan, found, reals, spreads=False)
+            warps = -(-plan.count // chunk)
+            run(
+                32 * warps, order.records, order.start, particles[0], particles[0], field.array, first, last, chunk,
+                warps, plan.count, plan.particles.rows, order.blocks.record, value_layout, gradient_layout,
+                field_layout, plan.window_record, plan.jacobian_record,
+            )  # fmt: skip
