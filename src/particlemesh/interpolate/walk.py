@@ -64,7 +64,9 @@ class Walk(KernelMethod):
             read *= 2
         # H200, prototypes: instructions a particle, and loads of float32 vectors, of float64
         seconds = problem.count * each * (1.8 if double else 1) + read / (2e11 if double else 4e11)
-        return block_order.seconds(problem, found.cells), 6e-6 + seconds
+        # Where lanes have no registers in common, every exchange between them is a barrier.
+        slow = 1 if problem.backend.facts()["HAS_WARP"] else 50
+        return block_order.seconds(problem, found.cells), 6e-6 + slow * seconds
 
     def _walk(self, plan: Plan) -> walk.Walk:
         # Memory is reserved for one kind of blocks, which then serves whatever comes.

@@ -58,7 +58,9 @@ class Walk(KernelMethod):
         # H200, prototypes: instructions a particle, and adds of float32 vectors, of float64
         seconds = problem.count * each * (1.6 if double else 1) + left / (1e11 if double else 4e11)
         cleared = problem.nodes * reals * problem.dtype.itemsize / 4e12
-        return block_order.seconds(problem, found.cells), 6e-6 + cleared + seconds
+        # Where lanes have no registers in common, every exchange between them is a barrier.
+        slow = 1 if problem.backend.facts()["HAS_WARP"] else 50
+        return block_order.seconds(problem, found.cells), 6e-6 + cleared + slow * seconds
 
     def _walk(self, plan: Plan) -> walk.Walk:
         # Memory is reserved for one kind of blocks, which then serves whatever comes.
