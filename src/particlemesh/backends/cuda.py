@@ -124,6 +124,29 @@ def facts_of(compute: int) -> dict[str, int]:
     }  # fmt: skip
 
 
+def _timed(stream: Any, work: Callable[[], Any]) -> float:
+    """Return the seconds between two events of a stream, around ``work`` on it."""
+    cuda = _cupy().cuda
+    begin, end = cuda.Event(), cuda.Event()
+    begin.record(stream)
+    work()
+    end.record(stream)
+    end.synchronize()
+    return float(cuda.get_elapsed_time(begin, end)) / 1e3
+
+
+def _captured(stream: Any, work: Callable[[], Any]) -> Any:
+    """Return a graph of ``work`` on a stream, or None if it cannot be captured."""
+    stream.begin_capture()
+    try:
+        work()
+        return stream.end_capture()
+    except RuntimeError:
+        with contextlib.suppress(RuntimeError):
+            stream.end_capture()  # else the stream is of no use to those who still hold it
+        return None
+
+
 class CudaBackend:
     """One CUDA device."""
 
@@ -235,37 +258,27 @@ class CudaBackend:
         return bool(self._get_stream().is_capturing())
 
     def seconds(self, call: Callable[[], Any]) -> float:
-        # By events around a captured graph of calls: Python's part would hide what a short kernel takes. A stream of
+        # By events around a captured graph of calls: Python's part would hide what a short kernel takes. On a stream of
         # its own, because a user's default stream cannot be captured.
-        cuda = _cupy().cuda
         self.synchronize()
-        stream = cuda.Stream(non_blocking=True)
-
-        def timed(work: Callable[[], Any]) -> float:
-            begin, end = cuda.Event(), cuda.Event()
-            begin.record(stream)
-            work()
-            end.record(stream)
-            end.synchronize()
-            return float(cuda.get_elapsed_time(begin, end)) / 1e3
-
-        with stream:
+        own = _cupy().cuda.Stream(non_blocking=True)
+        with own:
             call()  # memory that belongs to this stream
-            once = timed(call)
+            once = _timed(own, call)
             if once > LONG:
-                return min(once, timed(call))
+                return min(once, _timed(own, call))
             calls = batch_of(once)
-            stream.begin_capture()
-            try:
+
+            def batch() -> None:
                 for _ in range(calls):
                     call()
-            except BaseException:
-                with contextlib.suppress(cuda.runtime.CUDARuntimeError):
-                    stream.end_capture()  # else the stream is of no use to those who still hold it
-                raise
-            graph = stream.end_capture()
-            graph.launch(stream)
-            return statistics.median(timed(lambda: graph.launch(stream)) for _ in range(3)) / calls
+
+            graph = _captured(own, batch)
+            if graph is not None:
+                graph.launch(own)
+                return statistics.median(_timed(own, lambda: graph.launch(own)) for _ in range(3)) / calls
+        # What cannot be captured is timed as it is called, where it is called.
+        return statistics.median(_timed(self._get_stream(), batch) for _ in range(3)) / calls
 
     def synchronize(self) -> None:
         _cupy().cuda.get_current_stream().synchronize()
