@@ -98,15 +98,17 @@ def test_sorted_particles_are_almost_where_they_were(backend, deterministic):
 
 
 @pytest.mark.parametrize("mesh", ["long", "open", "plane"])
+@pytest.mark.parametrize("way", ["straight", "dealt", "stable"])
 @pytest.mark.parametrize("real", ["float32", "float64"])
 @pytest.mark.backends("cuda", "opencl")
-def test_blocks_follow_each_other_and_stencils_have_the_same_bits(backend, mesh, real):
+def test_blocks_follow_each_other_and_stencils_have_the_same_bits(backend, monkeypatch, mesh, way, real):
+    monkeypatch.setattr(block_order, "STAGED_FROM", 0 if way == "dealt" else 10**9)
     mesh = {"long": pm.Mesh((2**18 + 1,), (1.0,)), "open": OPEN, "plane": pm.Mesh((17, 16), (1.0, 2.0))}[mesh]
     x, _, _ = drawn(2000, 1, mesh)
     x[5], x[70] = np.nan, np.inf
     x = x.astype(real)
     with (
-        sorted_plan(backend, mesh, dtype=real) as plan,
+        sorted_plan(backend, mesh, dtype=real, deterministic=way == "stable") as plan,
         pm.Plan(mesh, "bspline4", backend=backend.name, dtype=real) as plain,
     ):
         for each in (plan, plain):
@@ -119,6 +121,8 @@ def test_blocks_follow_each_other_and_stencils_have_the_same_bits(backend, mesh,
         bx, by, bz = (node - np.array(found.blocks.base)[:, None]) // np.array(found.blocks.cells)[:, None]
         number = (by * found.blocks.counts[2] + bz) * found.blocks.counts[0] + bx
         assert (np.diff(number) >= 0).all()
+        words = 4 if real == "float32" else 8
+        np.testing.assert_array_equal(backend.host(found.records)[words - 1 : 1998 * words : words], np.arange(1998))
         start = backend.host(found.start)[: found.blocks.total + 1]
         np.testing.assert_array_equal(start, np.searchsorted(number, np.arange(found.blocks.total + 1)))
 
@@ -372,7 +376,7 @@ def test_out_of_memory_leaves_order_and_particles(backend, monkeypatch):
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_methods_that_walk_find_the_order_made(backend, monkeypatch, deterministic):
     made, plain = [], block_order._order
-    monkeypatch.setattr(block_order, "_order", lambda plan, *more: made.append(more) or plain(plan, *more))
+    monkeypatch.setattr(block_order, "_order", lambda *given, **how: made.append(how) or plain(*given, **how))
     x, q, _ = drawn(200)
     method = "auto" if deterministic else "walk"
     reading = "walk" if "walk" in names("interpolate", backend.name) else "auto"
@@ -444,7 +448,7 @@ def test_kernels_compile_for_cuda(double, packed):
     if without_nvrtc() is not None:
         pytest.skip(f"no NVRTC: {without_nvrtc()}")
     cubin = cuda.compile_only("sorted_particles.c", {"REAL_IS_DOUBLE": double, "PACKED": packed}, 90)
-    assert b"take_places" in cubin
+    assert b"come_last" in cubin
     assert b"spell_out_places" in cubin
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Particles that are kept in the order of their blocks: which one is at each place, and stencils from the records.
+// Particles that are kept in the order of their blocks: those without weight, and stencils from the records.
 //
 // PACKED: the particles were located into binning/packed.h, else into node and fraction.
 
@@ -18,30 +18,16 @@ DEVICE int left_out(GLOBAL const int* node, i64 rows, i64 i)
 #endif
 }
 
-// `order` gets what records say, and records their own places. Particles without weight come last: with `stable` as
-// `sorted` has them, else as they happen to be counted. The status is kept where no other positions write to it.
-KERNEL take_places(GLOBAL u32* RESTRICT records, GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT node,
-                   GLOBAL const u32* sorted, GLOBAL int* order, GLOBAL const u64* RESTRICT found,
-                   GLOBAL u64* RESTRICT status, GLOBAL u32* RESTRICT left, const i64 count, const i64 rows,
-                   const i64 total, const i64 stable)
+// Particles without weight come last, as they happen to be counted, if they are not in the order yet. The status is kept
+// where no other positions write to it.
+KERNEL come_last(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT node, GLOBAL u32* RESTRICT order,
+                 GLOBAL const u64* RESTRICT found, GLOBAL u64* RESTRICT status, GLOBAL u32* RESTRICT left,
+                 const i64 count, const i64 rows, const i64 total, const i64 in_order)
 {
-    const i64 taken = start[total];
-    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < count; k += GROUP_COUNT * GROUP_SIZE) {
-        if (k == 0)
-            for (int n = 0; n < 3; n++) status[n] = found[n];
-        if (k < taken) {
-            u32 quad[4]; // the last of the record, whose last word is the index
-            GLOBAL u32* at = records + RECORD_WORDS * (k + 1) - 4;
-            read_quads(quad, at, 1);
-            order[k] = (int)quad[3];
-            quad[3] = (u32)k;
-            write_quads(at, quad, 1);
-        } else if (stable) {
-            order[k] = (int)sorted[k];
-        }
-        if (!stable && taken < count && left_out(node, rows, k))
-            order[taken + (i64)ATOMIC_ADD_U32(left, 1)] = (int)k;
-    }
+    const i64 taken = start[total], stop = in_order || taken == count ? 0 : count;
+    if (GROUP_ID == 0 && LOCAL_ID < 3) status[LOCAL_ID] = found[LOCAL_ID];
+    for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < stop; i += GROUP_COUNT * GROUP_SIZE)
+        if (left_out(node, rows, i)) order[taken + (i64)ATOMIC_ADD_U32(left, 1)] = (u32)i;
 }
 
 // Node and fraction by place, for who reads these.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from particlemesh.arrays import Kind
-from particlemesh.backends.base import Backend, allocate
+from particlemesh.backends.base import Backend, Kernel, allocate, kept
 from particlemesh.binning import block_order, walk
 from particlemesh.binning.block_order import BlockOrder
 from particlemesh.particles import Particles, Status, TiledParticles, packable, status_of
@@ -26,6 +26,7 @@ _INDEX = np.dtype(np.int32)
 MOST = 2**31  # particles: their indices are int32
 # Cells of a block where no method walks; the second where there would be too many of the first.
 _CELLS = ((4, 4, 8), block_order.MOST_CELLS)
+_AT_ONCE = 2**17  # particles that are looked at at once for those without weight, of which there are seldom any
 
 
 def cells_of(plan: Plan, count: int) -> tuple[int, int, int]:
@@ -65,15 +66,15 @@ class _Room:
     def __init__(self, backend: Backend, dtype: np.dtype, rows: int) -> None:
         self.rows = rows
         self.located = Particles(backend, dtype, rows)  # in the caller's order
-        self.order = allocate(backend, (max(rows, 1),), _INDEX, f"the order of {rows:,} particles")
         self.left = allocate(backend, (1,), np.dtype(np.uint32), "a counter")
         self.status = backend.upload(np.zeros(3, np.uint64))  # of the particles that were sorted
         self.node: Any = None
         self.fraction: Any = None
+        self.kernels: dict[Any, Kernel] = {}
 
     @property
     def nbytes(self) -> int:
-        return int(self.located.nbytes + sum(a.nbytes for a in (self.order, self.node, self.fraction) if a is not None))
+        return int(self.located.nbytes + sum(a.nbytes for a in (self.node, self.fraction) if a is not None))
 
 
 class SortedParticles:
@@ -89,10 +90,10 @@ class SortedParticles:
         self.by_block: BlockOrder | None = None  # what block_order() gives for these cells, for nothing
         self._backend = backend
         self._room: _Room = before._room if before is not None and before.rows >= rows else _Room(backend, dtype, rows)
-        # Fixed once memory is reserved for them; then what there is memory for.
-        self._cells: tuple[int, int, int] | None = None if before is None else before._cells
+        # Of blocks: fixed once memory is reserved for them; then what there is memory for.
+        self.cells: tuple[int, int, int] | None = None if before is None else before.cells
         self._held: tuple[int, int, int] | None = None
-        self._order, self._status = self._room.order, self._room.located.status
+        self._status = self._room.located.status
         self._is_spelt_out = False
         self._kept = 0  # bytes of smaller rooms that are still in use
 
@@ -108,7 +109,10 @@ class SortedParticles:
     @property
     def order(self) -> Any:
         """Which of the particles that were given is at each place."""
-        return self._order[: self.count]
+        return self._empty() if self.by_block is None else self.by_block.order.view(_INDEX)[: self.count]
+
+    def _empty(self) -> Any:
+        return self._backend.empty((0,), _INDEX)
 
     @property
     def node(self) -> Any:
@@ -145,22 +149,22 @@ class SortedParticles:
 
     def _kernel(self, name: str, *, packed: bool) -> Any:
         defines = {"REAL_IS_DOUBLE": int(self.dtype.itemsize == 8), "PACKED": int(packed)}
-        return self._backend.kernel(_FILE, name, defines)
+        return kept(self._backend, self._room.kernels).kernel(_FILE, name, defines)
 
     def reserve(self, plan: Plan, *, stencils: bool) -> None:
         """Allocate for all that methods will ask for; the cells of blocks stay what they are now."""
         self._room.located.make_room(packed=packable(plan.axes, self.dtype))
         if stencils:
             self._make_stencils()
-        self._cells = None
-        self._cells = self._hold(plan, max(self.rows, 1))
+        self.cells = None
+        self.cells = self._hold(plan, max(self.rows, 1))
 
     def take_over(self, backend: Backend, other: SortedParticles) -> None:
         """Have the particles of ``other``, where they are: they move with the next positions."""
-        self.count, self.by_block, self._cells = other.count, other.by_block, other._cells
-        self._order, self._status, self._kept = other._order, other._status, other._kept
-        if other.by_block is not None:
-            self._kept += int(other._order.nbytes + other.by_block.records.nbytes + other.by_block.start.nbytes)
+        self.count, self.by_block, self.cells = other.count, other.by_block, other.cells
+        self._status, self._kept = other._status, other._kept
+        if (found := other.by_block) is not None:
+            self._kept += int(found.order.nbytes + found.records.nbytes + found.start.nbytes)
 
     def locate(self, *arguments: Any, **options: Any) -> None:
         """Fill in the particles in the caller's order, as :meth:`Particles.locate`."""
@@ -177,8 +181,8 @@ class SortedParticles:
             plan.backend, plan.dtype = before
 
     def _hold(self, plan: Plan, count: int) -> tuple[int, int, int]:
-        cells = self._cells or cells_of(plan, count)
-        block_order.reserve(plan, cells, stable=plan.deterministic, count=max(self.rows, 1))
+        cells = self.cells or cells_of(plan, count)
+        block_order.reserve_to_sort(plan, cells, self.rows, stable=plan.deterministic)
         return cells
 
     def place(self, plan: Plan) -> None:
@@ -187,15 +191,15 @@ class SortedParticles:
         assert self._held is not None
         plan.particles = room.located
         try:
-            found = block_order.block_order(plan, self._held, stable=stable)
+            found = block_order.sort(plan, self._held, stable=stable)
         finally:
             plan.particles = None
         if self.count:
             packed, node, _ = room.located.located()
             backend.clear(room.left)
-            self._kernel("take_places", packed=packed)(
-                self.count, found.records, found.start, node, found.order if stable else room.order, room.order,
-                room.located.status, room.status, room.left, self.count, room.rows, found.blocks.total, int(stable),
+            self._kernel("come_last", packed=packed)(
+                min(self.count, _AT_ONCE), found.start, node, found.order, room.located.status, room.status, room.left,
+                self.count, room.rows, found.blocks.total, int(stable),
             )  # fmt: skip
         else:
             backend.clear(room.status)

@@ -5,6 +5,7 @@
 // for the cache: they are dealt to buckets of neighbouring blocks and from there to blocks. Both times a group collects a
 // tile in local memory and writes it in order, so that neighbours in memory are written together.
 //
+// SORTING: places are to be the particles' indices from now on, so that records get these, and `order` the particles.
 // EACH particles of a work-item make a tile; BINS is at least as many as there are buckets, or blocks of a bucket.
 
 #include "binning/block_count.h"
@@ -17,6 +18,16 @@
 #define BINS_EACH (BINS / GROUP_SIZE)
 #define NOWHERE 0xffffffffu
 #define BIN_SHIFT 16 // a place in a tile: which bin, and which of those in it
+
+// Write a record to its place.
+DEVICE void put_record(GLOBAL u32* records, GLOBAL u32* order, i64 at, PRIVATE u32* words)
+{
+#if SORTING
+    order[at] = words[RECORD_WORDS - 1];
+    words[RECORD_WORDS - 1] = (u32)at;
+#endif
+    write_quads(records + RECORD_WORDS * at, words, QUADS);
+}
 
 DEVICE void read_located(PRIVATE Located* located, GLOBAL const int* node, GLOBAL const real* fraction, i64 rows,
                          i64 i, PRIVATE const Blocks* blocks)
@@ -56,7 +67,7 @@ DEVICE u32 place_of(GLOBAL const u32* start, u32 block, u32 counted)
 
 // Straight into place. With `ask`, only if the particles are nearly sorted: then places lie near one another.
 KERNEL place_in_blocks(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT fraction,
-                       GLOBAL const u32* RESTRICT start, GLOBAL u32* work, GLOBAL u32* RESTRICT records,
+                       GLOBAL const u32* RESTRICT start, GLOBAL u32* work, GLOBAL u32* records, GLOBAL u32* order,
                        const i64 count, const i64 rows, const i64 ask, const Blocks blocks)
 {
     WARP(warp);
@@ -73,7 +84,7 @@ KERNEL place_in_blocks(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTR
         if (located.taken) {
             u32 words[RECORD_WORDS];
             record_of(words, located.fraction, offset, bx, (u32)i);
-            write_quads(records + RECORD_WORDS * (i64)place_of(start, block, (u32)counted), words, QUADS);
+            put_record(records, order, (i64)place_of(start, block, (u32)counted), words);
         }
     }
 }
@@ -180,7 +191,7 @@ KERNEL into_buckets(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT
 // A tile is within one bucket. Bucket b has as many as there are from begin / TILE + b to the next bucket's: the last
 // of them may be empty.
 KERNEL into_blocks(GLOBAL const u32* RESTRICT halfway, GLOBAL const u32* RESTRICT start, GLOBAL u32* work,
-                   GLOBAL u32* RESTRICT records, const i64 buckets, const i64 shift, const Blocks blocks)
+                   GLOBAL u32* records, GLOBAL u32* order, const i64 buckets, const i64 shift, const Blocks blocks)
 {
     WARP(warp);
     LOCAL_ARRAY(uint4, staged, TILE * QUADS);
@@ -235,7 +246,7 @@ KERNEL into_blocks(GLOBAL const u32* RESTRICT halfway, GLOBAL const u32* RESTRIC
             const u32 from = place[n];
             u32 words[RECORD_WORDS];
             unstage(words, staged, (int)(from & ((1 << BIN_SHIFT) - 1)));
-            write_quads(records + RECORD_WORDS * (i64)(moves[from >> BIN_SHIFT] + (u32)n), words, QUADS);
+            put_record(records, order, (i64)(moves[from >> BIN_SHIFT] + (u32)n), words);
         }
         BARRIER();
     }
@@ -264,7 +275,7 @@ KERNEL records_in_order(GLOBAL const int* RESTRICT node, GLOBAL const real* REST
         int offset[3], bx;
         read_located(&located, node, fraction, rows, order[k], &blocks);
         block_of(&located, &blocks, offset, &bx);
-        record_of(words, located.fraction, offset, bx, order[k]);
+        record_of(words, located.fraction, offset, bx, SORTING ? (u32)k : order[k]);
         write_quads(records + RECORD_WORDS * k, words, QUADS);
     }
 }

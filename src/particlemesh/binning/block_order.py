@@ -81,7 +81,7 @@ class BlockOrder:
         Where the records of each block begin; the last is how many particles have weight.
     blocks : Blocks
     order : (N,) uint32, optional
-        The particle at each place, also those without weight, who come last; of a stable order.
+        The particle at each place. In a stable order those without weight come last, else they are not in it.
     """
 
     records: Any
@@ -155,9 +155,23 @@ def block_order(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False
     return found
 
 
-def reserve(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False, count: int | None = None) -> None:
-    """Allocate for so many particles, else the plan's capacity, so that ordering will not."""
-    _memory(plan, blocks_of(plan.axes, cells), max(plan.capacity if count is None else count, 1), stable)
+def sort(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False) -> BlockOrder:
+    """Return the order of particles that are to be kept in it: their records have places for indices."""
+    plan.counted_ahead = cells
+    return _order(plan, cells, stable, sorting=True)
+
+
+def reserve(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False) -> None:
+    """Allocate for the plan's capacity, so that ordering will not."""
+    if plan.particles.cells == cells:
+        return  # they will be in this order
+    _memory(plan, blocks_of(plan.axes, cells), max(plan.capacity, 1), stable)
+    plan.counted_ahead = cells
+
+
+def reserve_to_sort(plan: Plan, cells: tuple[int, int, int], count: int, *, stable: bool = False) -> None:
+    """Allocate so that sorting ``count`` particles will not."""
+    _memory(plan, blocks_of(plan.axes, cells), max(count, 1), stable, sorting=True)
     plan.counted_ahead = cells
 
 
@@ -207,7 +221,7 @@ class _Memory:
     records: Any
     halfway: Any  # records by bucket
     keys: Any  # of a stable order
-    order: Any
+    order: Any  # of that, or where particles are sorted
     allocate: Allocate
 
 
@@ -222,7 +236,7 @@ def _work(plan: Plan, blocks: Blocks) -> Any:
     return allocate_counts(plan.backend, blocks.total, _U32, allocate, "work", WORK_COUNTS // 2)
 
 
-def _memory(plan: Plan, blocks: Blocks, count: int, stable: bool) -> _Memory:
+def _memory(plan: Plan, blocks: Blocks, count: int, stable: bool, *, sorting: bool = False) -> _Memory:
     def allocate(what: str, shape: tuple[int, ...], dtype: Any) -> Any:
         return plan.scratch(f"{_name(blocks)}.{'stable.' if stable else ''}{what}", shape, dtype)
 
@@ -232,7 +246,8 @@ def _memory(plan: Plan, blocks: Blocks, count: int, stable: bool) -> _Memory:
     if not stable:
         dealt = _shift(count, blocks.total) is not None
         halfway = plan.scratch("blocks.halfway", room, _U32) if dealt else None
-        return _Memory(work, start, records, halfway, None, None, allocate)
+        order = allocate("order", (count,), _U32) if sorting else None
+        return _Memory(work, start, records, halfway, None, order, allocate)
     keys, order = allocate("keys", (count,), _U32), allocate("order", (count,), _U32)
     radix.reserve(plan.backend, count, _bits(blocks), allocate, order)
     return _Memory(work, start, records, None, keys, order, allocate)
@@ -242,10 +257,11 @@ def _bits(blocks: Blocks) -> int:
     return max(1, blocks.total.bit_length())
 
 
-def _order(plan: Plan, cells: tuple[int, int, int], stable: bool) -> BlockOrder:
+def _order(plan: Plan, cells: tuple[int, int, int], stable: bool, *, sorting: bool = False) -> BlockOrder:
     backend, count = kept(plan.backend, plan.kernels), plan.count
     blocks = blocks_of(plan.axes, cells)
-    memory = _memory(plan, blocks, max(count, 1), stable)
+    memory = _memory(plan, blocks, max(count, 1), stable, sorting=sorting)
+    records = memory.records, memory.order if sorting else memory.records  # nobody writes the second of two
     packed, *particles = plan.particles.located()
     defines = {"REAL_IS_DOUBLE": int(plan.dtype.itemsize == 8), "PACKED": int(packed), **_cells(blocks)}
     rows = plan.particles.rows
@@ -253,7 +269,7 @@ def _order(plan: Plan, cells: tuple[int, int, int], stable: bool) -> BlockOrder:
     bins = 256
     if shift is not None:
         bins = max(bins, 2**shift, 2 ** (-(-blocks.total >> shift) - 1).bit_length())
-    defines |= {"EACH": EACH[plan.dtype.itemsize], "BINS": bins}
+    defines |= {"EACH": EACH[plan.dtype.itemsize], "BINS": bins, "SORTING": int(sorting)}
 
     def run(name: str, items: int, *arguments: Any) -> None:
         backend.kernel(_FILE, name, defines)(items, *arguments, blocks.record)
@@ -268,15 +284,15 @@ def _order(plan: Plan, cells: tuple[int, int, int], stable: bool) -> BlockOrder:
         radix.sort(backend, memory.keys, count, _bits(blocks), memory.allocate, into=memory.order)
         run("records_in_order", count, *particles, memory.start, memory.order, memory.records, rows, blocks.total)
     elif count and shift is None:
-        run("place_in_blocks", count, *particles, memory.start, memory.work, memory.records, count, rows, 0)
+        run("place_in_blocks", count, *particles, memory.start, memory.work, *records, count, rows, 0)
     elif count and shift is not None:
         buckets, each = -(-blocks.total >> shift), EACH[plan.dtype.itemsize]
         few = -(-count // each)
         most = round(256 * SORTED_UP_TO)
         run("open_buckets", buckets + 1, memory.start, memory.work, buckets, shift, blocks.total, most)
-        run("place_in_blocks", few, *particles, memory.start, memory.work, memory.records, count, rows, 1)
+        run("place_in_blocks", few, *particles, memory.start, memory.work, *records, count, rows, 1)
         run("into_buckets", few, *particles, memory.work, memory.halfway, count, rows, shift)
         tiles = count // (backend.group_size * each) + buckets
         items = tiles * backend.group_size
-        run("into_blocks", items, memory.halfway, memory.start, memory.work, memory.records, buckets, shift)
+        run("into_blocks", items, memory.halfway, memory.start, memory.work, *records, buckets, shift)
     return BlockOrder(memory.records, memory.start, blocks, memory.order)
