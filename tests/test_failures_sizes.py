@@ -25,6 +25,9 @@ class Elsewhere:
     def free_bytes(self):
         return self._free
 
+    def facts(self):
+        return {"HAS_WARP": 1, "HAS_MMA": 1}
+
 
 def problem(backend, shape=(4096, 4096, 4096), count=2**33, free=2**40, dtype="float64"):
     mesh = pm.Mesh(shape, (1.0,) * len(shape))
@@ -195,9 +198,9 @@ def test_row_24_types_that_are_not_real_are_refused_in_words(dtype):
 
 def test_row_24_unknown_combinations_raise(backend):
     mesh = pm.Mesh(4, 1.0)
-    with pytest.raises(ValueError, match="method is 'spam'; choose 'auto' or one of particle"):
+    with pytest.raises(ValueError, match="method is 'spam'; choose 'auto', 'measure' or one of particle"):
         pm.Plan(mesh, "cic", method="spam")
-    with pytest.raises(ValueError, match="interpolation is 'colours'; choose 'auto' or one of"):
+    with pytest.raises(ValueError, match="interpolation is 'colours'; choose 'auto', 'measure' or one of"):
         pm.Plan(mesh, "cic", interpolation="colours")
     with pytest.raises(ValueError, match="backend 'hip' is unknown; choose one of cpu, cuda, opencl"):
         pm.Plan(mesh, "cic", backend="hip")

@@ -66,7 +66,9 @@ def test_a_method_equals_the_oracle(backend, law, support, precision, kind, requ
         plan.set_positions(backend.array(x))
         if reason is not None:
             with pytest.raises(pm.MethodNotSuitable, match="no method can serve"):
-                plan.spread(backend.array(part(q)))
+                plan.spread(backend.array(part(q))) if law.direction == "spread" else plan.interpolate(
+                    backend.array(part(f))
+                )
         elif law.direction == "spread":
             check(plan.spread(backend.array(part(q))), "spread")
             check(plan.spread_gradient(backend.array(part(v))), "spread_gradient")

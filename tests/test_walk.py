@@ -10,8 +10,9 @@ import oracle
 import particlemesh as pm
 from cases import Row
 from devices import Law
+from particlemesh import walks as windows
 from particlemesh.arrays import Layout
-from particlemesh.binning import block_order, walk
+from particlemesh.binning import block_order
 from particlemesh.fused import SINGLE
 from particlemesh.spread.walk import Walk
 from test_covering import Trial, check_spread
@@ -184,7 +185,7 @@ def test_memory_reserved_for_many_serves_few(backend):
     plan.reserve(4000)
     method = plan._method("spread")
     made = method._walk(plan)
-    assert made != walk.walk_of(plan, method._chosen(plan), 3)  # few would have had another window
+    assert made != windows.walk_of(plan, method._chosen(plan), 3)  # few would have had another window
     for count in (2000, 3, 0, 65):
         plan.set_positions(backend.array(x[:count]), check=False)
         came = backend.host(plan.spread(backend.array(q[:count])))
@@ -238,8 +239,8 @@ def test_a_value_that_is_not_finite_stays_within_its_block(backend, form, bad):
 @pytest.mark.parametrize("order", ["planar", "reversed"])
 def test_offsets_of_64_bits(backend, monkeypatch, order):
     # The kernel that serves fields of 2^31 reals and more, on a small one; open edges have nodes off the field.
-    plain = walk.walk_defines
-    monkeypatch.setattr(walk, "walk_defines", lambda *a, **k: {**plain(*a, **k), "FIELD_IS_WIDE": 1})
+    plain = windows.walk_defines
+    monkeypatch.setattr(windows, "walk_defines", lambda *a, **k: {**plain(*a, **k), "FIELD_IS_WIDE": 1})
     row = ("bspline4", "float32", "real", "3", "mixed", "odd", "none", order, "65")
     oracles(trial(backend, row), gradient=False)
 
@@ -264,4 +265,4 @@ def test_offsets_have_64_bits_where_the_field_needs_them(backend, strides, wide)
     plan = any_plan(backend)
     layout = Layout(0, (1, 4, 5, 6, 1), strides, 16)
     made = plan._method("spread")._walk(plan)
-    assert walk.walk_defines(plan, made, SINGLE, 1, 3, layout, 0)["FIELD_IS_WIDE"] == wide
+    assert windows.walk_defines(plan, made, SINGLE, 1, 3, layout, 0)["FIELD_IS_WIDE"] == wide

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from particlemesh import walks
 from particlemesh.arrays import Kind
 from particlemesh.backends.base import Backend, Kernel, allocate, kept
-from particlemesh.binning import block_order, walk
+from particlemesh.binning import block_order
 from particlemesh.binning.block_order import BlockOrder
 from particlemesh.particles import Particles, Status, TiledParticles, packable, status_of
 
@@ -34,9 +35,9 @@ def cells_of(plan: Plan, count: int) -> tuple[int, int, int]:
     if count >= MOST:
         raise ValueError(f"{count:,} particles are too many for order='sorted', {MOST - 1:,} at most: use 'caller'.")
     problem = replace(plan.problem(), count=count)
-    options = {name: plan.options.get("walk", {}).get(name, option.default) for name, option in walk.OPTIONS.items()}
-    if walk.declines(problem, options, stable=plan.deterministic) is None:
-        return walk.walk_of(problem, options, count).cells
+    options = {name: plan.options.get("walk", {}).get(name, option.default) for name, option in walks.OPTIONS.items()}
+    if walks.declines(problem, options, stable=plan.deterministic) is None:
+        return walks.walk_of(problem, options, count).cells
     for cells in _CELLS:
         reason = block_order.declines(plan.axes, cells, count, stable=plan.deterministic)
         if reason is None:

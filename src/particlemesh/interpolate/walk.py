@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from particlemesh import walks
 from particlemesh.arrays import Layout, View
-from particlemesh.binning import block_order, walk
+from particlemesh.binning import block_order
 from particlemesh.fused import KernelMethod, field_record, groups, values_record, vector
 from particlemesh.method import Option, Problem
 
@@ -33,30 +34,31 @@ class Walk(KernelMethod):
     """
 
     name = "walk"
+    cite = "particlemesh2026"
     deterministic = True
     order_independent = True  # a particle's value depends on its window only, and its sum is always added up alike
     reads_stencils = False
-    options: ClassVar[dict[str, Option]] = walk.OPTIONS
+    options: ClassVar[dict[str, Option]] = walks.OPTIONS
 
     def __init__(self) -> None:
         super().__init__()
-        self._reserved: walk.Walk | None = None
+        self._reserved: walks.Walk | None = None
 
     @classmethod
     def _chosen(cls, asked: Plan | Problem) -> dict[str, Any]:
-        return {name: cls.option(asked, name) for name in walk.OPTIONS}
+        return {name: cls.option(asked, name) for name in walks.OPTIONS}
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:
-        return walk.declines(problem, cls._chosen(problem))
+        return walks.declines(problem, cls._chosen(problem))
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
-        return block_order.order_bytes(problem, walk.walk_of(problem, cls._chosen(problem), problem.count).cells)
+        return block_order.order_bytes(problem, walks.walk_of(problem, cls._chosen(problem), problem.count).cells)
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        found = walk.walk_of(problem, cls._chosen(problem), problem.count)
+        found = walks.walk_of(problem, cls._chosen(problem), problem.count)
         p, reals, double = problem.window.support, problem.components, problem.dtype.itemsize == 8
         each = 1e-11 + 2e-12 * p + 1.9e-12 * p * reals
         read = min(problem.count, problem.nodes / (found.cells[1] * found.cells[2])) * 64 * found.tiles * reals
@@ -68,12 +70,12 @@ class Walk(KernelMethod):
         slow = 1 if problem.backend.facts()["HAS_WARP"] else 50
         return block_order.seconds(problem, found.cells), 6e-6 + slow * seconds
 
-    def _walk(self, plan: Plan) -> walk.Walk:
+    def _walk(self, plan: Plan) -> walks.Walk:
         # Memory is reserved for one kind of blocks, which then serves whatever comes.
-        return self._reserved or walk.walk_of(plan, self._chosen(plan), plan.count)
+        return self._reserved or walks.walk_of(plan, self._chosen(plan), plan.count)
 
     def reserve(self, plan: Plan) -> None:
-        self._reserved = walk.walk_of(plan, self._chosen(plan), max(plan.capacity, 1))
+        self._reserved = walks.walk_of(plan, self._chosen(plan), max(plan.capacity, 1))
         block_order.reserve(plan, self._reserved.cells)
 
     def prepare(self, plan: Plan) -> None:
@@ -86,7 +88,7 @@ class Walk(KernelMethod):
         for group in groups(field):
             # Float64 has a lane's nodes apart: only parts are side by side.
             width = vector(group, field, size, 4 if size == 4 else 2 if group.parts > 1 else 1)
-            facts = walk.walk_defines(plan, found, group, width, rows, field, gradient, VALUE=value)
+            facts = walks.walk_defines(plan, found, group, width, rows, field, gradient, VALUE=value)
             facts |= {"BATCH": batch_of(rows, size), "PACKED": kind & 1}
             run = plan.backend.kernel("interpolate/walk.c", "interpolate_walk", facts)
             reals = group.parts * group.channels
@@ -104,7 +106,7 @@ class Walk(KernelMethod):
         for run, reals, value_layout, gradient_layout, field_layout in self.launches(
             plan, int(packed) + 2 * found.tiles, field, values, gradient
         ):
-            chunk = self.option(plan, "chunk") or walk.chunk_of(plan, found, reals, spreads=False)
+            chunk = self.option(plan, "chunk") or walks.chunk_of(plan, found, reals, spreads=False)
             warps = -(-plan.count // chunk)
             run(
                 32 * warps, order.records, order.start, particles[0], particles[0], field.array, first, last, chunk,

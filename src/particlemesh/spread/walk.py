@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from particlemesh import walks
 from particlemesh.arrays import Layout, View
-from particlemesh.binning import block_order, walk
+from particlemesh.binning import block_order
 from particlemesh.fused import KernelMethod, field_record, groups, values_record, vector
 from particlemesh.method import Option, Problem
 
@@ -23,9 +24,10 @@ class Walk(KernelMethod):
     """
 
     name = "walk"
+    cite = "particlemesh2026"
     reads_stencils = False
     options: ClassVar[dict[str, Option]] = {
-        **walk.OPTIONS,
+        **walks.OPTIONS,
         "fragments": Option(
             True, (True, False), "float32: add up each matrix product outside of it, against its drift"
         ),
@@ -33,23 +35,23 @@ class Walk(KernelMethod):
 
     def __init__(self) -> None:
         super().__init__()
-        self._reserved: walk.Walk | None = None
+        self._reserved: walks.Walk | None = None
 
     @classmethod
     def _chosen(cls, asked: Plan | Problem) -> dict[str, Any]:
-        return {name: cls.option(asked, name) for name in walk.OPTIONS}
+        return {name: cls.option(asked, name) for name in walks.OPTIONS}
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:
-        return walk.declines(problem, cls._chosen(problem))
+        return walks.declines(problem, cls._chosen(problem))
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
-        return block_order.order_bytes(problem, walk.walk_of(problem, cls._chosen(problem), problem.count).cells)
+        return block_order.order_bytes(problem, walks.walk_of(problem, cls._chosen(problem), problem.count).cells)
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        found = walk.walk_of(problem, cls._chosen(problem), problem.count)
+        found = walks.walk_of(problem, cls._chosen(problem), problem.count)
         p, reals, double = problem.window.support, problem.components, problem.dtype.itemsize == 8
         each = 4e-12 + 3e-12 * p + 1.9e-12 * p * reals
         left = min(problem.count, problem.nodes / (found.cells[1] * found.cells[2])) * 64 * found.tiles * reals
@@ -62,12 +64,12 @@ class Walk(KernelMethod):
         slow = 1 if problem.backend.facts()["HAS_WARP"] else 50
         return block_order.seconds(problem, found.cells), 6e-6 + cleared + slow * seconds
 
-    def _walk(self, plan: Plan) -> walk.Walk:
+    def _walk(self, plan: Plan) -> walks.Walk:
         # Memory is reserved for one kind of blocks, which then serves whatever comes.
-        return self._reserved or walk.walk_of(plan, self._chosen(plan), plan.count)
+        return self._reserved or walks.walk_of(plan, self._chosen(plan), plan.count)
 
     def reserve(self, plan: Plan) -> None:
-        self._reserved = walk.walk_of(plan, self._chosen(plan), max(plan.capacity, 1))
+        self._reserved = walks.walk_of(plan, self._chosen(plan), max(plan.capacity, 1))
         block_order.reserve(plan, self._reserved.cells)
 
     def prepare(self, plan: Plan) -> None:
@@ -80,11 +82,11 @@ class Walk(KernelMethod):
             width = vector(group, field, plan.dtype.itemsize, most)
             reals = group.parts * group.channels
             rows = (4 + 3 * reals * found.tiles) if gradient else (2 + reals * found.tiles)
-            facts = walk.walk_defines(
+            facts = walks.walk_defines(
                 plan, found, group, width, rows, field, gradient, FRAGMENTS=int(self.option(plan, "fragments"))
             )
             if not gradient and (reals < 4 or found.tiles == 2):  # else the compiler finds the better bound
-                facts["RESIDENT_GROUPS"] = walk.RESIDENT.get(reals * found.tiles, 3)
+                facts["RESIDENT_GROUPS"] = walks.RESIDENT.get(reals * found.tiles, 3)
             run = plan.backend.kernel("spread/walk.c", "spread_walk", facts)
             items = -(-plan.backend.group_size // facts["WARPS"])  # of a walk
             built.append((run, reals, items, values_record(group, values[0]), field_record(group, field, plan.axes)))
@@ -96,7 +98,7 @@ class Walk(KernelMethod):
         for run, reals, items, value_layout, field_layout in self.launches(
             plan, int(gradient) + 2 * found.tiles, field, values
         ):
-            chunk = self.option(plan, "chunk") or walk.chunk_of(plan, found, reals, spreads=True)
+            chunk = self.option(plan, "chunk") or walks.chunk_of(plan, found, reals, spreads=True)
             warps = -(-plan.count // chunk)
             run(
                 items * warps, order.records, order.start, values.array, field.array, chunk, warps, order.blocks.record,
