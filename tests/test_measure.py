@@ -278,8 +278,8 @@ def test_few_particles_anywhere_are_no_cluster(ndim):
 def test_it_is_looked_at_only_where_it_decides(monkeypatch):
     crowd = np.full((1000, 3), 0.5)
     for options, looked in (
-        (dict(applications=99), False), (dict(applications=100), True),
-        (dict(applications=100, method="colouring"), True), (dict(applications=10**6, method="measure"), True),
+        (dict(applications=9), False), (dict(applications=10), True),
+        (dict(applications=10, method="colouring"), True), (dict(applications=10**6, method="measure"), True),
         (dict(applications=10**6, method="colouring", interpolation="tiles"), False),
     ):  # fmt: skip
         plan = pm.Plan(MESH, "cic", **options)

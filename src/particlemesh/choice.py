@@ -35,7 +35,7 @@ class Choice:
     def look(self, plan: Plan, backend: Backend, x: Coordinates) -> None:
         """Find out how much of the box particles fill, where it is worth knowing for a choice; waits for the device."""
         chooses = any(name in BY_ITSELF for name in self.wanted.values())
-        worth = chooses and x.count * plan.applications >= crowding.WORTH
+        worth = chooses and crowding.worth(backend, x.count, plan.applications)
         self.filled = crowding.filled(backend, plan.mesh.box, x) if worth else 1.0
 
     def check_reserve(self, count: int) -> None:

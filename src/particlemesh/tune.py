@@ -20,7 +20,7 @@ from particlemesh.mesh import Mesh
 from particlemesh.method import Problem
 from particlemesh.plan import Plan
 from particlemesh.select import Candidate
-from particlemesh.timings import crowding, predict, tables
+from particlemesh.timings import predict, tables
 from particlemesh.timings.tables import Row, Table
 from particlemesh.window import bspline
 
@@ -120,7 +120,7 @@ def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
     rows: list[Row] = []
     if not any(chosen.values()):
         return rows
-    with plan_of(backend, case, applications=crowding.WORTH) as plan:
+    with plan_of(backend, case, applications=10**6) as plan:
         seen = case._replace(filled=plan.problem().filled)  # as any plan will see it
         for direction, candidates in chosen.items():
             for candidate in candidates:
