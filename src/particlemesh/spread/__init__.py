@@ -12,6 +12,7 @@ from particlemesh.spread.line_mesh import LineMesh
 from particlemesh.spread.particle import Particle
 from particlemesh.spread.single_mesh import SingleMesh
 from particlemesh.spread.walk import Walk
+from particlemesh.spread.walk_fixed import WalkFixed
 
 METHODS = (
     Particle,
@@ -24,5 +25,6 @@ METHODS = (
     LineMesh,
     DomainCopies,
     Walk,
+    WalkFixed,
     Colouring,
 )

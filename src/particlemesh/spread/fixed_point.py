@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from particlemesh.arrays import Layout, View
-from particlemesh.fused import MOST, SINGLE, Group, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.fused import MOST, SINGLE, Group, KernelMethod, groups, kernel
 from particlemesh.method import Problem
+from particlemesh.spread import fixed
 from particlemesh.spread.particle import LANES
 
 if TYPE_CHECKING:
@@ -45,82 +46,48 @@ class FixedPoint(KernelMethod):
 
     def __init__(self) -> None:
         super().__init__()
-        self._plan: Plan | None = None
+        self._sums = fixed.Sums()
 
     def reserve(self, plan: Plan) -> None:
-        self._bounds(plan)
-        self._sums(plan, min(plan.components, 4))
+        self._tile_counts(plan)
+        self._sums.reserve(plan, fixed.beside(plan.axes, Group(1, min(plan.components, MOST), 0)))
 
-    @staticmethod
-    def _bounds(plan: Plan) -> tuple[Any, Any, Any, Any]:
-        # stencils by tile; the most of them; bits of each component's largest value; whether one was not finite
-        whole = np.dtype(np.uint32)
-        sizes = {"most": 1, "largest": MOST, "not_finite": 1}
-        singles = (plan.scratch(f"fixed.{name}", (size,), whole) for name, size in sizes.items())
-        return (plan.scratch("fixed.tiles", _tiles(plan), whole), *singles)
-
-    def _sums(self, plan: Plan, reals: int) -> Any:
-        return plan.scratch("fixed.sums", (reals * math.prod(plan.mesh.field_shape),), np.dtype(np.uint64))
+    def _tile_counts(self, plan: Plan) -> Any:
+        return plan.scratch("fixed.tiles", _tiles(plan), np.dtype(np.uint32))
 
     def prepare(self, plan: Plan) -> None:
         """Bound how many stencils meet at a node."""
-        self._plan = plan
-        tiles, most, _, not_finite = self._bounds(plan)
-        for array in (tiles, most, not_finite):
-            plan.backend.clear(array)
-        particles = plan.particles
+        tiles, particles = self._tile_counts(plan), plan.particles
+        plan.backend.clear(tiles)
         if plan.count:
             lows = [axis.low for axis in plan.axes]
-            crowd = kernel(plan, _FILE, "fixed_crowd", SINGLE, 1, GRADIENT=0, **LANES)
+            crowd = kernel(plan, _FILE, "fixed_crowd", SINGLE, 1, GRADIENT=0, APART=0, **LANES)
             crowd(plan.count, particles.node, tiles, plan.count, particles.rows, *lows, *_tiles(plan)[1:])
-        size = math.prod(_tiles(plan))
-        kernel(plan, _FILE, "fixed_most", SINGLE, 1, GRADIENT=0, **LANES)(min(size, 2**16), tiles, most, size)
+        self._sums.prepare(plan, "fixed_most", tiles, math.prod(_tiles(plan)))
 
     def non_finite_values(self) -> bool:
-        if self._plan is None:
-            return False
-        return bool(self._plan.backend.download(self._bounds(self._plan)[3])[0])
+        return self._sums.non_finite_values()
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        z = np.linspace(-0.5, 0.5, 257)
-        weight = 1.01 * np.abs(plan.window.weights(z)).max()
-        slope = 1.01 * np.abs(plan.window.derivative_weights(z)).max()
-        d = plan.mesh.ndim
-        steepest = d * slope * weight ** (d - 1) if kind else weight**d
-        # A node is reached from at most three tiles an axis (the last may be narrow), more than once where
-        # the mesh is smaller than the support.
-        turns = math.prod(-(-axis.support // axis.size) for axis in plan.axes)
-        headroom = 2 * d + max(0, math.ceil(math.log2(max(steepest * turns, 1))))
-        built = []
+        tiles, built = 3**plan.mesh.ndim, []  # of an axis' tiles the last may be narrow
         for group in groups(field):
-            reals = group.parts * group.channels
-            sizes = [axis.size for axis in plan.axes]
-            nodes = math.prod(sizes)
-            x, y = sizes[1] * sizes[2] * group.parts, sizes[2] * group.parts
-            strides = (nodes * group.parts, x, y, group.parts, 1)
-            dense = Layout(0, (group.channels, *sizes, group.parts), strides, 16)
-            names = ("fixed_largest", "fixed_spread", "fixed_finish")
-            runs = [kernel(plan, _FILE, n, group, 1, GRADIENT=kind, **LANES) for n in names]
-            sums = Group(group.parts, group.channels, 0)
-            built.append((
-                reals, nodes * reals, headroom, *runs, values_record(group, values[0]),
-                field_record(sums, dense, plan.axes), field_record(group, field, plan.axes),
-            ))  # fmt: skip
+            target = self._sums.target(
+                plan, group, fixed.beside(plan.axes, group), field, values[0], gradient=kind, tiles=tiles,
+                find="fixed_largest", apart=False,
+            )  # fmt: skip
+            built.append((target, kernel(plan, _FILE, "fixed_spread", group, 1, GRADIENT=kind, APART=0, **LANES)))
         return built
 
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         particles, count = plan.particles, plan.count
         node, rows = particles.node, particles.rows
-        _, most, largest, not_finite = self._bounds(plan)
-        for reals, size, headroom, find, add, finish, value_layout, sums_layout, layout in self.launches(
-            plan, int(gradient), field, values
-        ):
-            sums = self._sums(plan, reals)
-            plan.backend.clear(sums)
-            plan.backend.clear(largest)
-            find(min(count, 2**16), node, values.array, largest, count, rows, value_layout, plan.jacobian_record)
-            add(
-                8 * count, node, particles.fraction, values.array, sums, most, largest, headroom, count, rows,
-                value_layout, sums_layout, plan.window_record, plan.jacobian_record,
+        for target, add in self.launches(plan, int(gradient), field, values):
+            sums, most, largest = self._sums.begin(plan, target)
+            target.find(
+                min(count, 2**18), node, values.array, largest, count, rows, target.values, plan.jacobian_record
             )  # fmt: skip
-            finish(size, sums, field.array, most, largest, not_finite, headroom, size, layout)
+            add(
+                8 * count, node, particles.fraction, values.array, sums, most, largest, target.headroom, count, rows,
+                target.values, target.record, plan.window_record, plan.jacobian_record,
+            )  # fmt: skip
+            self._sums.finish(plan, target, field)

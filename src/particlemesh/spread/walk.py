@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from particlemesh import walks
 from particlemesh.arrays import Layout, View
+from particlemesh.backends.base import Kernel, Record
 from particlemesh.binning import block_order
-from particlemesh.fused import KernelMethod, field_record, groups, values_record, vector
+from particlemesh.fused import Group, KernelMethod, field_record, groups, values_record, vector
 from particlemesh.method import Option, Problem
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
+
+
+class _Run(NamedTuple):
+    kernel: Kernel
+    items: int  # of a warp's walk
+    reals: int  # of a node
 
 
 class Walk(KernelMethod):
@@ -21,11 +28,15 @@ class Walk(KernelMethod):
     Weights of neighbouring particles are the factors of a product of matrices, which matrix instructions make. What
     the walk has passed leaves by a vector of adds a lane: no tile in local memory, no barrier, and every warp has the
     same number of particles, so clusters cost nothing.
+
+    A value that is not finite spoils the nodes of its window, which are fewer than 8 (along z 16) from its stencil's;
+    those elsewhere are right.
     """
 
     name = "walk"
     cite = "particlemesh2026"
     reads_stencils = False
+    stable: ClassVar[bool] = False  # particles of a block are in the caller's order
     options: ClassVar[dict[str, Option]] = {
         **walks.OPTIONS,
         "fragments": Option(
@@ -36,71 +47,94 @@ class Walk(KernelMethod):
     def __init__(self) -> None:
         super().__init__()
         self._reserved: walks.Walk | None = None
+        self._latest: tuple[int, walks.Walk] | None = None
 
     @classmethod
     def _chosen(cls, asked: Plan | Problem) -> dict[str, Any]:
         return {name: cls.option(asked, name) for name in walks.OPTIONS}
 
     @classmethod
+    def _found(cls, problem: Problem) -> walks.Walk:
+        return walks.walk_of(problem, cls._chosen(problem), problem.count)
+
+    @classmethod
     def declines(cls, problem: Problem) -> str | None:
-        return walks.declines(problem, cls._chosen(problem))
+        return walks.declines(problem, cls._chosen(problem), stable=cls.stable)
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
-        return block_order.order_bytes(problem, walks.walk_of(problem, cls._chosen(problem), problem.count).cells)
+        return block_order.order_bytes(problem, cls._found(problem).cells, stable=cls.stable)
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        found = walks.walk_of(problem, cls._chosen(problem), problem.count)
+        found = cls._found(problem)
         p, reals, double = problem.window.support, problem.components, problem.dtype.itemsize == 8
         each = 4e-12 + 3e-12 * p + 1.9e-12 * p * reals
-        left = min(problem.count, problem.nodes / (found.cells[1] * found.cells[2])) * 64 * found.tiles * reals
-        if not problem.fits_cache:
-            left *= 2
+        left = cls._left(problem, found)
         # H200, prototypes: instructions a particle, and adds of float32 vectors, of float64
         seconds = problem.count * each * (1.6 if double else 1) + left / (1e11 if double else 4e11)
         cleared = problem.nodes * reals * problem.dtype.itemsize / 4e12
         # Where lanes have no registers in common, every exchange between them is a barrier.
         slow = 1 if problem.backend.facts()["HAS_WARP"] else 50
-        return block_order.seconds(problem, found.cells), 6e-6 + cleared + slow * seconds
+        return block_order.seconds(problem, found.cells, stable=cls.stable), 6e-6 + cleared + slow * seconds
+
+    @classmethod
+    def _left(cls, problem: Problem, found: walks.Walk) -> float:
+        """Reals that leave windows, twice where the field is far away."""
+        lines = min(problem.count, problem.nodes / (found.cells[1] * found.cells[2]))
+        return lines * 64 * found.tiles * problem.components * (1 if problem.fits_cache else 2)
 
     def _walk(self, plan: Plan) -> walks.Walk:
         # Memory is reserved for one kind of blocks, which then serves whatever comes.
-        return self._reserved or walks.walk_of(plan, self._chosen(plan), plan.count)
+        if self._reserved is not None:
+            return self._reserved
+        if self._latest is None or self._latest[0] != plan.count:
+            self._latest = plan.count, walks.walk_of(plan, self._chosen(plan), plan.count)
+        return self._latest[1]
 
     def reserve(self, plan: Plan) -> None:
         self._reserved = walks.walk_of(plan, self._chosen(plan), max(plan.capacity, 1))
-        block_order.reserve(plan, self._reserved.cells)
+        block_order.reserve(plan, self._reserved.cells, stable=self.stable)
 
     def prepare(self, plan: Plan) -> None:
-        block_order.block_order(plan, self._walk(plan).cells)
+        self._order(plan)
+
+    def _order(self, plan: Plan) -> block_order.BlockOrder:
+        return block_order.block_order(plan, self._walk(plan).cells, stable=self.stable)
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        found, gradient, built = self._walk(plan), kind & 1, []
+        built = []
         most = 4 if plan.dtype.itemsize == 4 else 1  # adds of eight bytes have no vector form
         for group in groups(field):
             width = vector(group, field, plan.dtype.itemsize, most)
-            reals = group.parts * group.channels
-            rows = (4 + 3 * reals * found.tiles) if gradient else (2 + reals * found.tiles)
-            facts = walks.walk_defines(
-                plan, found, group, width, rows, field, gradient, FRAGMENTS=int(self.option(plan, "fragments"))
-            )
-            if not gradient and (reals < 4 or found.tiles == 2):  # else the compiler finds the better bound
-                facts["RESIDENT_GROUPS"] = walks.RESIDENT.get(reals * found.tiles, 3)
-            run = plan.backend.kernel("spread/walk.c", "spread_walk", facts)
-            items = -(-plan.backend.group_size // facts["WARPS"])  # of a walk
-            built.append((run, reals, items, values_record(group, values[0]), field_record(group, field, plan.axes)))
+            run = self._kernel(plan, "spread/walk.c", group, width, field, kind & 1)
+            built.append((run, values_record(group, values[0]), field_record(group, field, plan.axes)))
         return built
 
+    def _kernel(self, plan: Plan, file: str, group: Group, width: int, field: Layout, gradient: int) -> _Run:
+        found, reals = self._walk(plan), group.parts * group.channels
+        rows = (4 + 3 * reals * found.tiles) if gradient else (2 + reals * found.tiles)
+        fragments = int(self.option(plan, "fragments"))
+        facts = walks.walk_defines(plan, found, group, width, rows, field, gradient, FRAGMENTS=fragments)
+        if not gradient and (reals < 4 or found.tiles == 2):  # else the compiler finds the better bound
+            facts["RESIDENT_GROUPS"] = walks.RESIDENT.get(reals * found.tiles, 3)
+        items = -(-plan.backend.group_size // facts["WARPS"])
+        return _Run(plan.backend.kernel(file, "spread_walk", facts), items, reals)
+
+    def _again(self, plan: Plan, gradient: bool) -> int:
+        """What launches are remembered by."""
+        return int(gradient) + 2 * self._walk(plan).tiles
+
+    def _run(self, plan: Plan, run: _Run, values: View, to: tuple[Any, ...], *records: Record) -> None:
+        """Walk: the arrays and numbers ``to`` say where sums go."""
+        order = self._order(plan)
+        chunk = self.option(plan, "chunk") or walks.chunk_of(plan, self._walk(plan), run.reals, spreads=True)
+        warps = -(-plan.count // chunk)
+        run.kernel(
+            run.items * warps, order.records, order.start, values.array, *to, chunk, warps, order.blocks.record,
+            *records, plan.window_record, plan.jacobian_record,
+        )  # fmt: skip
+
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        found = self._walk(plan)
-        order = block_order.block_order(plan, found.cells)
-        for run, reals, items, value_layout, field_layout in self.launches(
-            plan, int(gradient) + 2 * found.tiles, field, values
-        ):
-            chunk = self.option(plan, "chunk") or walks.chunk_of(plan, found, reals, spreads=True)
-            warps = -(-plan.count // chunk)
-            run(
-                items * warps, order.records, order.start, values.array, field.array, chunk, warps, order.blocks.record,
-                value_layout, field_layout, plan.window_record, plan.jacobian_record,
-            )  # fmt: skip
+        for run, value_layout, field_layout in self.launches(plan, self._again(plan, gradient), field, values):
+            self._run(plan, run, values, (field.array,), value_layout, field_layout)

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Adding reals as 64-bit integers: sums of integers do not depend on their order.
+//
+// A contribution is scaled by a power of two that no sum can overflow: |sum| <= crowd * steepest * largest,
+// where crowd bounds how many stencils meet at a node (positions), steepest a stencil's weight (window) and
+// largest the values. All three are found by integer operations, so they too are the same every time.
+
+#ifndef FIXED_H
+#define FIXED_H
+
+#include "spread/values.h"
+
+#if REAL_IS_DOUBLE
+#define MAGNITUDE(x) (HIGH_BITS_OF_DOUBLE(x) & 0x7fffffffu)
+#define EXPONENT_BITS 20
+#define EXPONENT_ALL 2047
+#define EXPONENT_BIAS 1022
+#else
+#define MAGNITUDE(x) (BITS_OF_FLOAT(x) & 0x7fffffffu)
+#define EXPONENT_BITS 23
+#define EXPONENT_ALL 255
+#define EXPONENT_BIAS 126
+#endif
+
+#define COMPONENTS (CHANNELS * PARTS) // each with a scale of its own: a small one loses no digits to a large one
+
+// Where the integers of a node's reals are. If they lie APART, in a mesh each, float32 has the even nodes of a row before
+// the odd ones, the next of which is stride[2] further.
+#define SUM_OF(c, p, layout) (APART ? ((c)*PARTS + (p)) * (layout)->channel : (c) * (layout)->channel + (p))
+#define SUM_ALONG_Z(z, layout) \
+    (APART && !REAL_IS_DOUBLE ? ((z) >> 1) + ((z)&1) * (layout)->stride[2] : (z) * (layout)->stride[2])
+
+// The power of two by which values are scaled; `headroom` holds the window's share and how crowds bound a node's.
+DEVICE int scale_of(GLOBAL const u32* most, GLOBAL const u32* largest, const i64 headroom)
+{
+    const int crowd = 32 - LEADING_ZEROS_U32(most[0]);
+    return 62 - (int)headroom - crowd - ((int)(largest[0] >> EXPONENT_BITS) - EXPONENT_BIAS);
+}
+
+// What a particle brings, in the units of the integers.
+DEVICE void scale_values(PRIVATE real* q, GLOBAL const u32* most, GLOBAL const u32* largest, const i64 headroom)
+{
+    for (int n = 0; n < QUANTITIES; n++)
+        q[n] = ldexp(q[n], scale_of(most, largest + n / (QUANTITIES / COMPONENTS), headroom));
+}
+
+DEVICE void add_whole(GLOBAL u64* sum, const real scaled)
+{
+    if (scaled != 0) ATOMIC_ADD_U64(sum, (u64)(i64)rint(scaled));
+}
+
+#endif

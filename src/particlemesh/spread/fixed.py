@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sums in 64-bit integers: their memory, their scale, and their way to the field (``spread/fixed.h``)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from particlemesh.arrays import Layout, View
+from particlemesh.backends.base import Kernel, Record
+from particlemesh.fused import MOST, NO_LANES, SINGLE, Group, field_record, kernel, values_record
+from particlemesh.stencil import Axis
+
+if TYPE_CHECKING:
+    from particlemesh.plan import Plan
+
+_FILE = "spread/fixed.c"
+_MANY = 2**18  # work-items that search numbers for the largest
+
+
+class Target(NamedTuple):
+    """What a group of channels is added to."""
+
+    layout: Layout  # of the integers
+    record: Record
+    headroom: int  # bits that the window takes, and the tiles from which a node is reached
+    values: Record
+    find: Kernel  # the largest values
+    finish: Kernel
+    rows: int  # along z
+    field: Record
+
+
+class Sums:
+    """The integers of one method, scaled by powers of two for which the device finds what bounds the sums."""
+
+    def __init__(self) -> None:
+        self._plan: Plan | None = None
+
+    @staticmethod
+    def _bounds(plan: Plan) -> tuple[Any, Any, Any]:
+        # the most stencils of a tile; bits of each component's largest value; whether one was not finite
+        sizes = {"most": 1, "largest": MOST, "not_finite": 1}
+        whole = np.dtype(np.uint32)
+        most, largest, not_finite = (plan.scratch(f"fixed.{name}", (size,), whole) for name, size in sizes.items())
+        return most, largest, not_finite
+
+    def _integers(self, plan: Plan, layout: Layout) -> Any:
+        return plan.scratch("fixed.sums", (layout.channels * layout.strides[0],), np.dtype(np.uint64))
+
+    def reserve(self, plan: Plan, layout: Layout) -> None:
+        """Allocate for integers of a layout."""
+        self._bounds(plan)
+        self._integers(plan, layout)
+
+    def prepare(self, plan: Plan, name: str, numbers: Any, count: int) -> None:
+        """Find the most stencils of a tile, by a kernel of that name; forget that values were not finite."""
+        self._plan = plan
+        most, _, not_finite = self._bounds(plan)
+        for array in (most, not_finite):
+            plan.backend.clear(array)
+        run = kernel(plan, _FILE, name, SINGLE, 1, **NO_LANES, APART=0)
+        run(min(count, _MANY), numbers, most, count)
+
+    def non_finite_values(self) -> bool:
+        """Return whether values that were not finite came since the last configuration."""
+        return self._plan is not None and bool(self._plan.backend.download(self._bounds(self._plan)[2])[0])
+
+    def target(
+        self, plan: Plan, group: Group, layout: Layout, field: Layout, values: Layout | None, *, gradient: int,
+        tiles: int, find: str, apart: bool,
+    ) -> Target:  # fmt: skip
+        """Return where a group of channels goes.
+
+        A node is reached from at most so many ``tiles``; ``find`` is the kernel that finds the largest values.
+        ``layout`` is :func:`apart` or :func:`beside`.
+        """
+        z = np.linspace(-0.5, 0.5, 257)
+        weight = 1.01 * np.abs(plan.window.weights(z)).max()
+        slope = 1.01 * np.abs(plan.window.derivative_weights(z)).max()
+        d = plan.mesh.ndim
+        steepest = d * slope * weight ** (d - 1) if gradient else weight**d
+        # More than once where the mesh is smaller than the support.
+        turns = math.prod(-(-axis.support // axis.size) for axis in plan.axes)
+        headroom = max(0, math.ceil(math.log2(max(tiles * turns * steepest, 1))))
+        names = (find, "fixed_finish")
+        key = {**NO_LANES, "GRADIENT": gradient, "APART": int(apart)}
+        largest, finish = (kernel(plan, _FILE, name, group, 1, **key) for name in names)
+        whole = Group(group.parts, group.channels, 0)
+        return Target(
+            layout, field_record(whole, layout, plan.axes), headroom, values_record(group, values), largest, finish,
+            group.channels * plan.axes[0].size * plan.axes[1].size, field_record(group, field, plan.axes),
+        )  # fmt: skip
+
+    def begin(self, plan: Plan, target: Target) -> tuple[Any, Any, Any]:
+        """Return the integers and what bounds them: the most stencils, and the largest values, still to be found."""
+        sums, (most, largest, _) = self._integers(plan, target.layout), self._bounds(plan)
+        plan.backend.clear(sums)
+        plan.backend.clear(largest)
+        return sums, most, largest
+
+    def finish(self, plan: Plan, target: Target, field: View) -> None:
+        """Add the sums to the field."""
+        target.finish(
+            32 * target.rows, self._integers(plan, target.layout), field.array, *self._bounds(plan), target.headroom,
+            target.record, target.field,
+        )  # fmt: skip
+
+
+def beside(axes: tuple[Axis, Axis, Axis], group: Group) -> Layout:
+    """Return where the integers of a group lie whose parts are side by side."""
+    x, y, z = (axis.size for axis in axes)
+    n = group.parts
+    return Layout(0, (group.channels, x, y, z, n), (x * y * z * n, y * z * n, z * n, n, 1), 16)
+
+
+def apart(axes: tuple[Axis, Axis, Axis], reals: int, size: int) -> Layout:
+    """Return where integers lie of which each real has a mesh.
+
+    Where reals have a ``size`` of four bytes, rows have the even nodes first; the stride along z is then from an even
+    node to the odd one after it.
+    """
+    x, y, z = (axis.size for axis in axes)
+    half = -(-z // 2) if size == 4 else 0
+    row = 2 * half or z
+    return Layout(0, (reals, x, y, z, 1), (x * y * row, y * row, row, half or 1, 1), 16)

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The walk of walk.c into 64-bit integers (fixed.h): of what a warp adds up the order is known, and the sums of all
+// warps do not depend on theirs. The integers lie where four lanes add to neighbours, which fill a memory sector.
+
+#define APART 1
+#define ALONG_Z(z, layout) SUM_ALONG_Z(z, layout)
+#include "spread/fixed.h"
+
+typedef u64 Sink;
+#if VECTOR != 1
+#error "integer adds have no vector form"
+#endif
+#define DEPOSIT(to, vector) add_whole(to, (vector)[0])
+#define PARTS_APART 1
+#define MORE_PARAMETERS , GLOBAL const u32* RESTRICT most, GLOBAL const u32* RESTRICT largest, const i64 headroom
+#define BROUGHT(q) scale_values(q, most, largest, headroom)
+#include "spread/walk.c"

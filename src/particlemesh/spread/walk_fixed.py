@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Spreading by warps that walk, into 64-bit integers: the same bits in every run."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from particlemesh.arrays import Layout, View
+from particlemesh.fused import MOST, groups
+from particlemesh.method import Problem
+from particlemesh.spread import fixed
+from particlemesh.spread.walk import Walk
+from particlemesh.stencil import Axis, axes_of
+
+if TYPE_CHECKING:
+    from particlemesh.plan import Plan
+
+
+def reached_from(axis: Axis, cells: int, count: int) -> int:
+    """Return from how many of an axis' ``count`` blocks of ``cells`` a node is reached at most."""
+    # The cells are neighbours. Where they come round, the last block may be narrow.
+    near = min(axis.support, axis.size) if axis.wraps else axis.support
+    return min(count, -(-(near - 1) // cells) + 1 + axis.wraps)
+
+
+class WalkFixed(Walk):
+    """The walk with a stable order and 64-bit integers, in which the sums of its warps do not depend on their order.
+
+    A warp adds up reals, as many as ever and in one order: integers are what leaves the window. A value that is not
+    finite makes all nodes of its component NaN.
+    """
+
+    name = "walk_fixed"
+    cite = "eastman2017"
+    deterministic = True
+    stable = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sums = fixed.Sums()
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        layout = fixed.apart(
+            axes_of(problem.mesh, problem.window), min(problem.components, MOST), problem.dtype.itemsize
+        )
+        return super().scratch_bytes(problem) + 8 * layout.channels * layout.strides[0]
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        prepare, apply = super().cost(problem)
+        reals, size = problem.components, problem.dtype.itemsize
+        if size == 4:
+            left = cls._left(problem, cls._found(problem))
+            apply += left / 1e11 - left / 4e11  # integers have no vector form, either
+        passes = problem.nodes * (2 * 8 + 2 * size) + problem.count * size  # cleared, added to the field; the largest
+        return prepare + 1e-5, apply + 1e-5 + passes * reals / 3e12  # H200: launches, bytes a second
+
+    def reserve(self, plan: Plan) -> None:
+        super().reserve(plan)
+        self._sums.reserve(plan, fixed.apart(plan.axes, min(plan.components, MOST), plan.dtype.itemsize))
+
+    def prepare(self, plan: Plan) -> None:
+        """Order the particles; the fullest block bounds how many stencils meet at a node."""
+        order = self._order(plan)
+        self._sums.prepare(plan, "fixed_fullest", order.start, order.blocks.total)
+
+    def non_finite_values(self) -> bool:
+        return self._sums.non_finite_values()
+
+    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+        blocks, built = self._order(plan).blocks, []
+        tiles = math.prod(map(reached_from, plan.axes, blocks.cells, blocks.counts))
+        for group in groups(field):
+            layout = fixed.apart(plan.axes, group.parts * group.channels, plan.dtype.itemsize)
+            target = self._sums.target(
+                plan, group, layout, field, values[0], gradient=kind & 1, tiles=tiles,
+                find="fixed_largest_recorded", apart=True,
+            )  # fmt: skip
+            built.append((target, self._kernel(plan, "spread/walk_fixed.c", group, 1, layout, kind & 1)))
+        return built
+
+    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        order = self._order(plan)
+        for target, run in self.launches(plan, self._again(plan, gradient), field, values):
+            sums, most, largest = self._sums.begin(plan, target)
+            target.find(
+                min(plan.count, 2**18), order.records, order.start, values.array, largest, plan.count,
+                order.blocks.total, target.values, plan.jacobian_record,
+            )  # fmt: skip
+            self._run(plan, run, values, (sums, most, largest, target.headroom), target.values, target.record)
+            self._sums.finish(plan, target, field)
