@@ -83,6 +83,13 @@ def _levels(support: int, step: int) -> int:
     return -(-support // step) * step
 
 
+def cells_of(asked: Plan | Problem, count: int) -> tuple[int, int, int]:
+    """Return the cells of blocks for methods that only want neighbours together: those of a walk, if there is one."""
+    if asked.window.support not in SUPPORTS:
+        return 4, 4, 8
+    return walk_of(asked, dict.fromkeys(OPTIONS), count).cells
+
+
 def declines(problem: Problem, options: dict[str, Any], *, stable: bool = False) -> str | None:
     """Return why there is no walk for ``problem``, or None."""
     if problem.window.support not in SUPPORTS:

@@ -102,18 +102,19 @@ typedef struct {
     int part[LANE_SLOTS * VECTOR];
 } Stencil;
 
-DEVICE void stencil_of(PRIVATE Stencil* s, GLOBAL const int* node, GLOBAL const real* fraction, i64 i,
-                       i64 rows, int lane, PRIVATE const Field* field, PRIVATE const Window* window)
+// Of the particle whose stencil begins at node `first`, with centred fractions `z`; of three axes.
+DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE const real* z, int lane,
+                       PRIVATE const Field* field, PRIVATE const Window* window)
 {
     const int lane_z = lane % LANES_Z, lane_y = lane / LANES_Z;
-    const int first_x = node[i], first_y = node[rows + i], first_z = node[2 * rows + i];
+    const int first_x = first[0], first_y = first[1], first_z = first[2];
 
     UNROLL for (int a = 0; a < SUPPORT_X; a++) {
         s->x[a] = 1;
         s->at_x[a] = place(first_x + a, field->size[0], field->wraps[0]);
     }
 #if SUPPORT_AXES > 2
-    const real zx = fraction[i];
+    const real zx = z[0];
     UNROLL for (int a = 0; a < SUPPORT_X; a++) {
         s->x[a] = weight_of(window, a, zx);
 #if GRADIENT
@@ -134,7 +135,7 @@ DEVICE void stencil_of(PRIVATE Stencil* s, GLOBAL const int* node, GLOBAL const 
         s->at_y[b] = at < 0 ? NOWHERE : at * field->stride[1];
     }
 #if SUPPORT_AXES > 1
-    const real zy = fraction[rows + i];
+    const real zy = z[1];
     UNROLL for (int j = 0; j < SUPPORT_Y; j++) {
         const real w = weight_of(window, j, zy);
         if (j % LANES_Y == lane_y) s->y[j / LANES_Y] = w;
@@ -169,7 +170,7 @@ DEVICE void stencil_of(PRIVATE Stencil* s, GLOBAL const int* node, GLOBAL const 
         at = used ? place(at, field->size[2], field->wraps[2]) : -1;
         s->at_z[k] = at < 0 ? NOWHERE : at * field->stride[2] + (VECTOR < PARTS ? s->part[k * VECTOR] : 0);
     }
-    const real zz = fraction[2 * rows + i];
+    const real zz = z[2];
     UNROLL for (int j = 0; j < SUPPORT_Z; j++) {
         const real w = weight_of(window, j, zz);
 #if GRADIENT
@@ -183,6 +184,14 @@ DEVICE void stencil_of(PRIVATE Stencil* s, GLOBAL const int* node, GLOBAL const 
 #endif
             }
     }
+}
+
+DEVICE void stencil_of(PRIVATE Stencil* s, GLOBAL const int* node, GLOBAL const real* fraction, i64 i, i64 rows,
+                       int lane, PRIVATE const Field* field, PRIVATE const Window* window)
+{
+    const int first[3] = {node[i], node[rows + i], node[2 * rows + i]};
+    const real z[3] = {fraction[i], fraction[rows + i], fraction[2 * rows + i]};
+    stencil_at(s, first, z, lane, field, window);
 }
 
 #if SCALAR_VECTOR_ATOMICS

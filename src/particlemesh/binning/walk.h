@@ -10,6 +10,7 @@
 // window's table), MATRIX (use matrix instructions), GRADIENT.
 
 #include "binning/blocks.h"
+#include "binning/lines.h"
 
 #define BLOCK_X (LEVELS - SUPPORT_X + 1) // cells of a block
 #define BLOCK_Y (8 - SUPPORT_Y + 1)
@@ -165,47 +166,6 @@ DEVICE void stage_x_y(LOCAL real* staged, const int place, PRIVATE const Placed*
         row_of(row, 8, window, 1, slope, p->fraction[1], p->offset[1], BLOCK_Y - 1);
         stage_row(staged, place, ROW_Y + slope, row);
     }
-}
-
-// ---- where the particles of a chunk are -------------------------------------------------------------------------------
-// A line is the blocks of one (by, bz) along x; its particles are start[line * nx] up to start[(line + 1) * nx].
-
-// The line of place i, which all lanes ask for.
-DEVICE int line_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, const int lines, const int nx)
-{
-    int low = 0, high = lines;
-    while (high - low > 1) {
-        const int step = (high - low + WARP_SIZE - 1) / WARP_SIZE, probe = low + LANE * step;
-        const u32 before = WARP_BALLOT(warp, probe < high && start[(i64)probe * nx] <= i);
-        low += (POPCOUNT_U32(before) - 1) * step;
-        high = low + step < high ? low + step : high;
-    }
-    return low;
-}
-
-// The line of each lane's place, none before `line`.
-DEVICE int lines_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, int line, const int lines, const int nx)
-{
-    int mine = line, open = 1;
-    while (WARP_BALLOT(warp, open)) {
-        const int ask = line + 1 + LANE < lines ? line + 1 + LANE : lines;
-        const u32 end = start[(i64)ask * nx];
-        int over = 0; // how many of 32 lines end before i
-        UNROLL for (int step = 16; step > 0; step /= 2)
-            if (WARP_SHUFFLE_U32(warp, end, over + step - 1) <= i) over += step;
-        if (WARP_SHUFFLE_U32(warp, end, 31) <= i) over = 32;
-        if (open) mine = line + over;
-        open = open && over == 32;
-        line += 32;
-    }
-    return mine;
-}
-
-// Where a line ends, counted from `begin`; or the size of the chunk, if that is less.
-DEVICE int end_of(GLOBAL const u32* start, const i64 begin, const int size, const int line, const int nx)
-{
-    const i64 end = (i64)start[(i64)(line + 1) * nx] - begin;
-    return end < size ? (int)end : size;
 }
 
 // ---- the window's place in the field -------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The particle method over particles in the order of their tiles.
+// The particle method over particles in the order by blocks.
 
-#define ORDERED 1
+#define ORDERED
 #include "interpolate/particle.c"

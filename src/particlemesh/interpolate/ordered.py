@@ -1,43 +1,74 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Interpolation, particle by particle, in the order of tiles."""
+"""Interpolation, particle by particle, in the order by blocks."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from particlemesh.binning import tile_order
-from particlemesh.interpolate.particle import Particle, in_cache, read_bytes
+from particlemesh import walks
+from particlemesh.binning import block_order
+from particlemesh.interpolate.particle import LANES, Particle, in_cache, read_bytes
 from particlemesh.method import Problem
+from particlemesh.stencil import axes_of
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 
 class Ordered(Particle):
-    """The particle method over particles sorted by tile once: neighbours find each other's rows in the cache."""
+    """The particle method over particles sorted by block once: neighbours find each other's rows in the cache."""
 
     name = "ordered"
     file: ClassVar[str] = "interpolate/ordered.c"
+    reads_stencils = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reserved: tuple[int, int, int] | None = None
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:
-        return "2**31 particles or more" if problem.count >= 2**31 else None
+        axes = axes_of(problem.mesh, problem.window)
+        return block_order.declines(axes, walks.cells_of(problem, problem.count), problem.count)
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
-        return 12 * problem.count
+        return block_order.order_bytes(problem, walks.cells_of(problem, problem.count))
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        rate = 3.8e12 if problem.dtype.itemsize == 4 else 4.9e12
-        # H200 (benchmarks/results/spread-nvidia-h200.csv)
-        return 3e-5 + problem.count * 8e-11, 5e-6 + read_bytes(problem) / (rate if in_cache(problem) else 2.6e12)
+        rate = 4.6e12 if problem.dtype.itemsize == 4 else 5e12
+        # H200: bytes of the field read a second; beyond its second-level cache nearly as many, neighbours share them
+        order = block_order.seconds(problem, walks.cells_of(problem, problem.count))
+        return order, 5e-6 + read_bytes(problem) / (rate if in_cache(problem) else 0.85 * rate)
+
+    def _cells(self, plan: Plan) -> tuple[int, int, int]:
+        return self._reserved or walks.cells_of(plan, plan.count)
 
     def reserve(self, plan: Plan) -> None:
-        tile_order.reserve(plan)
+        self._reserved = walks.cells_of(plan, max(plan.capacity, 1))
+        block_order.reserve(plan, self._reserved)
 
     def prepare(self, plan: Plan) -> None:
-        tile_order.tile_order(plan)
+        block_order.block_order(plan, self._cells(plan))
 
-    def order(self, plan: Plan) -> Any:
-        return tile_order.tile_order(plan).order
+    def lanes(self, plan: Plan, reals: int) -> dict[str, int]:
+        # H200, complex values: many neighbours in the cache are read faster by a lane each, few by several.
+        crowded = plan.dtype.itemsize == 4 and plan.count >= 2**18 and plan.count > self._nodes(plan) / 4
+        return {"LANES_ALL": 1, "LANES_ROW": 1} if crowded else LANES
+
+    @staticmethod
+    def _nodes(plan: Plan) -> int:
+        return plan.axes[0].size * plan.axes[1].size * plan.axes[2].size
+
+    def kind(self, plan: Plan) -> int:
+        return int(plan.particles.located()[0]) + 2 * self.lanes(plan, 1)["LANES_ALL"]
+
+    def facts(self, plan: Plan) -> dict[str, int]:
+        return {"PACKED": int(plan.particles.located()[0])}
+
+    def particles(self, plan: Plan) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        order = block_order.block_order(plan, self._cells(plan))
+        _, node, fraction = plan.particles.located()
+        # Only those without weight are looked for among them, in whatever form they are.
+        return (order.records, order.start, node, node, fraction), (order.blocks.record,)

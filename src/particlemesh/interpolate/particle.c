@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A few neighbouring lanes per particle read its rows and add up through the warp.
-// VALUE and GRADIENT say what is wanted; both come out of one pass over the field. ORDERED particles are
-// taken in the order of tiles, so that the particles of a group are neighbours.
+// VALUE and GRADIENT say what is wanted; both come out of one pass over the field.
 
-#ifndef ORDERED
-#define ORDERED 0
+#ifdef ORDERED // ordered.c: particles in the order by blocks
+#define REALS (CHANNELS * PARTS)
+#define RESULTS ((VALUE + GRADIENT * SUPPORT_AXES) * REALS)
+#include "binning/ordered.h"
+#include "interpolate/lost.h"
+#define PARTICLES                                                            \
+    GLOBAL const u32 *RESTRICT records, GLOBAL const u32 *RESTRICT start,    \
+        GLOBAL const u32 *RESTRICT located, GLOBAL const int *RESTRICT node, \
+        GLOBAL const real *RESTRICT fraction
+#define MORE_RECORDS , const Blocks blocks
+#else
+#define PARTICLES GLOBAL const int *RESTRICT node, GLOBAL const real *RESTRICT fraction
+#define MORE_RECORDS
 #endif
 
 DEVICE real lanes_sum(WARP_PARAMETER warp, real x)
@@ -13,26 +23,36 @@ DEVICE real lanes_sum(WARP_PARAMETER warp, real x)
     return x;
 }
 
-KERNEL interpolate_particle(GLOBAL const int* RESTRICT node,       // (3, rows), first of each stencil
-                            GLOBAL const real* RESTRICT fraction,  // (3, rows), centred
-                            GLOBAL const real* RESTRICT field,
-                            GLOBAL real* RESTRICT values,          // written
-                            GLOBAL real* RESTRICT gradient,        // written, per user length
-                            const i64 count, const i64 rows,
-                            GLOBAL const int* RESTRICT order,      // read if ORDERED
-                            const Values value_layout, const Values gradient_layout,
-                            const Field field_layout, const Window window, const Jacobian jacobian)
+KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
+                            GLOBAL real* RESTRICT values,   // written
+                            GLOBAL real* RESTRICT gradient, // written, per user length
+                            const i64 count, const i64 rows, const Values value_layout,
+                            const Values gradient_layout, const Field field_layout, const Window window,
+                            const Jacobian jacobian MORE_RECORDS)
 {
     WARP(warp);
+#ifdef ORDERED
+    const i64 all = start[(i64)blocks.counts[0] * blocks.counts[1] * blocks.counts[2]];
+#else
+    const i64 all = count;
+#endif
     // Whole groups run on together: every lane takes part in the sums, also where no particle is left.
-    const i64 stop = (count * LANES + GROUP_SIZE - 1) / GROUP_SIZE * GROUP_SIZE;
+    const i64 stop = (all * LANES + GROUP_SIZE - 1) / GROUP_SIZE * GROUP_SIZE;
     for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < stop; k += GROUP_COUNT * GROUP_SIZE) {
         const i64 at = k / LANES;
-        const int here = at < count, lane = LOCAL_ID % LANES;
-        const i64 i = ORDERED && here ? order[at] : at;
-        const int taken = here && node[2 * rows + (here ? i : 0)] != SKIP;
+        const int here = at < all, lane = LOCAL_ID % LANES;
         Stencil s;
+#ifdef ORDERED
+        int first[3];
+        real z[3];
+        const i64 i = ordered_particle(warp, records, start, at, here, &blocks, first, z);
+        const int taken = here;
+        if (taken) stencil_at(&s, first, z, lane, &field_layout, &window);
+#else
+        const i64 i = at;
+        const int taken = here && node[2 * rows + (here ? i : 0)] != SKIP;
         if (taken) stencil_of(&s, node, fraction, i, rows, lane, &field_layout, &window);
+#endif
 
         for (int c = 0; c < CHANNELS; c++) {
             real rows_xy[LANE_SLOTS * VECTOR]; // sum over rows of wx wy field, still to be weighted along z
@@ -105,4 +125,7 @@ KERNEL interpolate_particle(GLOBAL const int* RESTRICT node,       // (3, rows),
             }
         }
     }
+#ifdef ORDERED
+    if (all < count) clear_lost(located, node, values, gradient, count, rows, &value_layout, &gradient_layout);
+#endif
 }

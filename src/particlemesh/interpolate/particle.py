@@ -43,27 +43,41 @@ class Particle(KernelMethod):
         # H200: bytes of the field read a second, from L2 or past it (benchmarks/results/spread-nvidia-h200.csv)
         return 0.0, 5e-6 + read_bytes(problem) / (4.1e12 if in_cache(problem) else 1.4e12)
 
-    def order(self, plan: Plan) -> Any:
-        """Return the order in which particles are taken; this kernel takes them as they are."""
-        return plan.particles.node
+    def lanes(self, plan: Plan, reals: int) -> dict[str, int]:
+        """Return how many lanes a particle has, and a row of its stencil."""
+        return LANES
+
+    def kind(self, plan: Plan) -> int:
+        """Return what tells kernels for the same arrays from each other."""
+        return 0
+
+    def facts(self, plan: Plan) -> dict[str, int]:
+        """Return what the kernel must know beside."""
+        return {}
+
+    def particles(self, plan: Plan) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return what the kernel reads of the particles, and the records behind all others."""
+        return (plan.particles.node, plan.particles.fraction), ()
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         built = []
         wanted = {"VALUE": int(values[0] is not None), "GRADIENT": int(values[1] is not None)}
         for group in groups(field):
             width = vector(group, field, plan.dtype.itemsize, 4 if plan.dtype.itemsize == 4 else 2)
-            run = kernel(plan, self.file, "interpolate_particle", group, width, **wanted, **LANES)
-            built.append((run, *(values_record(group, v) for v in values), field_record(group, field, plan.axes)))
+            lanes = self.lanes(plan, group.parts * group.channels)
+            run = kernel(plan, self.file, "interpolate_particle", group, width, **wanted, **lanes, **self.facts(plan))
+            records = (*(values_record(group, v) for v in values), field_record(group, field, plan.axes))
+            built.append((run, lanes["LANES_ALL"], *records))
         return built
 
     def apply(self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any) -> None:
-        particles, count = plan.particles, plan.count
         outputs = [v.array for v in (values, gradient) if v is not None]
         first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
-        order = self.order(plan)
-        for run, value_layout, gradient_layout, field_layout in self.launches(plan, 0, field, values, gradient):
+        particles, more = self.particles(plan)
+        for run, lanes, value_layout, gradient_layout, field_layout in self.launches(
+            plan, self.kind(plan), field, values, gradient
+        ):
             run(
-                LANES["LANES_ALL"] * count, particles.node, particles.fraction, field.array, first, last, count,
-                particles.rows, order, value_layout, gradient_layout, field_layout, plan.window_record,
-                plan.jacobian_record,
+                lanes * plan.count, *particles, field.array, first, last, plan.count, plan.particles.rows,
+                value_layout, gradient_layout, field_layout, plan.window_record, plan.jacobian_record, *more,
             )  # fmt: skip

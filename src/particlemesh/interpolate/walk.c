@@ -7,7 +7,6 @@
 
 #define ROWS_Z ((1 + GRADIENT) * Z_TILES)
 #include "binning/walk.h"
-#include "binning/packed.h"
 
 // Row along z of a tile: weights, or slopes.
 #define ROW_OF(slope, tile) (ROW_Z + (slope)*Z_TILES + (tile))
@@ -180,6 +179,7 @@ DEVICE void take(PRIVATE real* sums, PRIVATE const real* nodes, LOCAL const real
 #endif
 
 #include "interpolate/results.h"
+#include "interpolate/lost.h"
 
 KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
                         GLOBAL const u32* RESTRICT located, // read if PACKED

@@ -9,6 +9,7 @@ from particlemesh.spread.gather_list import GatherList
 from particlemesh.spread.group_mesh import GroupMesh
 from particlemesh.spread.hybrid_mesh import HybridMesh
 from particlemesh.spread.line_mesh import LineMesh
+from particlemesh.spread.ordered import Ordered
 from particlemesh.spread.particle import Particle
 from particlemesh.spread.single_mesh import SingleMesh
 from particlemesh.spread.walk import Walk
@@ -16,6 +17,7 @@ from particlemesh.spread.walk_fixed import WalkFixed
 
 METHODS = (
     Particle,
+    Ordered,
     FixedPoint,
     Gather,
     GatherList,

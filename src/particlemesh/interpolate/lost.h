@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Where results go, and what particles without weight get. RESULTS for each particle: of every of REALS reals the value
+// (if VALUE), and a slope for every axis (if GRADIENT).
+
+#include "binning/packed.h"
+
+// Where results go: those of particle i to i * step from `to` on.
+typedef struct {
+    GLOBAL real* to;
+    i64 step;
+} Target;
+
+DEVICE void target_of(PRIVATE Target* target, const int result, GLOBAL real* values, GLOBAL real* gradient,
+                      PRIVATE const Values* value_layout, PRIVATE const Values* gradient_layout)
+{
+    const int kind = result / REALS, channel = result % REALS / PARTS, part = result % PARTS;
+    const int value = VALUE && (kind == 0 || !GRADIENT);
+    PRIVATE const Values* layout = value ? value_layout : gradient_layout;
+    target->to = (value ? values : gradient) + layout->offset + channel * layout->channel + part * layout->part
+               + (value ? 0 : (kind - VALUE) * layout->axis);
+    target->step = layout->particle;
+}
+
+// Particles without weight find nothing.
+DEVICE void clear_lost(GLOBAL const u32* located, GLOBAL const int* node, GLOBAL real* values, GLOBAL real* gradient,
+                       const i64 particles, const i64 rows, PRIVATE const Values* value_layout,
+                       PRIVATE const Values* gradient_layout)
+{
+    for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < particles; i += GROUP_COUNT * GROUP_SIZE) {
+#if PACKED
+        u32 words[PACKED_WORDS];
+        Located one;
+        read_quads(words, located + PACKED_WORDS * i, PACKED_WORDS / 4);
+        unpack_located(&one, words);
+        if (one.taken) continue;
+#else
+        if (node[2 * rows + i] != SKIP) continue;
+#endif
+        for (int result = 0; result < RESULTS; result++) {
+            Target target;
+            target_of(&target, result, values, gradient, value_layout, gradient_layout);
+            target.to[i * target.step] = 0;
+        }
+    }
+}
