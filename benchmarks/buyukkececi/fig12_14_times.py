@@ -10,6 +10,7 @@ and to memory that is locked (CUDA). On the processor one thread is measured, to
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -92,10 +93,12 @@ def _phases(case: Case, place: Place, method: str, x: Any, source: Any, out: Any
 def _automatic(case: Case, place: Place) -> str:
     """Return the name of the method that the library takes by itself."""
     from particlemesh.select import choose
+    from particlemesh.timings.predict import known
 
     with case.plan("auto", place.name) as plan:
         plan.reserve(case.count)
-        return choose(tuple(place.methods(case.direction)), plan.problem(), "auto").name
+        predicted = functools.partial(known(plan.backend).predict, case.direction)
+        return choose(tuple(place.methods(case.direction)), plan.problem(), "auto", predicted).name
 
 
 def transfers(place: Place, sent: tuple[np.ndarray, ...], back: np.ndarray) -> tuple[float, float]:

@@ -10,6 +10,7 @@ Python's part is not counted; the columns ``*_by`` say how each was timed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import statistics
@@ -27,6 +28,7 @@ from particlemesh import backends
 from particlemesh.method import Method, Problem
 from particlemesh.select import choose
 from particlemesh.spread import METHODS
+from particlemesh.timings.predict import known
 
 LONG = 0.5  # seconds: a call that takes longer is not repeated
 GRAPH = 5e-3  # seconds: shorter calls are captured
@@ -103,7 +105,8 @@ class Bench:
             mesh, window = pm.Mesh((case.nodes,) * 3, (1.0,) * 3), pm.bspline(case.support)
             problem = Problem(mesh, window, np.dtype(case.dtype), case.components, applications, case.count, False,
                               self.library)  # fmt: skip
-            self._automatic[key] = choose(METHODS, problem, "auto").name
+            predicted = functools.partial(known(self.library).predict, "spread")
+            self._automatic[key] = choose(METHODS, problem, "auto", predicted).name
         return self._automatic[key]
 
     # ---- clocks ---------------------------------------------------------------------------------------
