@@ -54,7 +54,7 @@ class Ordered(Particle):
 
     def lanes(self, plan: Plan, reals: int) -> dict[str, int]:
         # H200, complex values: many neighbours in the cache are read faster by a lane each, few by several.
-        crowded = plan.dtype.itemsize == 4 and plan.count >= 2**18 and plan.count > self._nodes(plan) / 4
+        crowded = plan.count >= 2**16 and plan.count > self._nodes(plan) / 4
         return {"LANES_ALL": 1, "LANES_ROW": 1} if crowded else LANES
 
     @staticmethod
