@@ -52,21 +52,25 @@ class Interpolation:
         self._places, self._middle = places, places.mean(axis=0)
         self._low, self._high = places.min(axis=0), places.max(axis=0)
         self._least, self._largest = numbers.min(axis=0), numbers.max(axis=0)
-        n, trends = len(places), places.shape[1] + 1
-        system = np.zeros((n + trends, n + trends))
-        system[:n, :n] = np.linalg.norm(places[:, None] - places, axis=-1)
-        system[:n, n] = system[n, :n] = 1
-        system[:n, n + 1 :] = places - self._middle
-        system[n + 1 :, :n] = system[:n, n + 1 :].T
-        wanted = np.vstack([numbers, np.zeros((trends, numbers.shape[1]))])
-        # The least solution, as places may lie in a plane, or one upon another.
-        self._weights = np.linalg.lstsq(system, wanted, rcond=1e-10)[0]
+        # Places may lie in a plane: only directions in which they differ have a trend.
+        left, sizes, right = np.linalg.svd(self._trends(places), full_matrices=False)
+        kept = sizes > 1e-8 * sizes[0]
+        left, self._directions = left[:, kept], right[kept].T / sizes[kept]
+        n, rank = left.shape
+        system = np.zeros((n + rank, n + rank))
+        # A little less than the distances, which only tells where two places are the same: what lies between them.
+        system[:n, :n] = np.linalg.norm(places[:, None] - places, axis=-1) - 1e-9 * np.eye(n)
+        system[:n, n:], system[n:, :n] = left, left.T
+        self._weights = np.linalg.solve(system, np.vstack([numbers, np.zeros((rank, numbers.shape[1]))]))
+
+    def _trends(self, places: np.ndarray) -> np.ndarray:
+        return np.hstack([np.ones((len(places), 1)), places - self._middle])
 
     def __call__(self, where: np.ndarray) -> np.ndarray:
         inside = np.clip(where, self._low, self._high)
         distances = np.linalg.norm(self._places - inside, axis=1)
-        found = np.concatenate([distances, [1.0], inside - self._middle]) @ self._weights
-        clipped: np.ndarray = np.clip(found, self._least, self._largest)
+        trends = self._trends(inside[None])[0] @ self._directions
+        clipped: np.ndarray = np.clip(np.concatenate([distances, trends]) @ self._weights, self._least, self._largest)
         return clipped
 
 
