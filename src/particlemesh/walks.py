@@ -118,7 +118,7 @@ def chunk_of(plan: Plan, walk: Walk, reals: int, *, spreads: bool) -> int:
     At the end of a chunk the whole window leaves, so few long chunks write less; a window is read in less time, and
     short chunks spread the work more evenly. Of a field beyond the cache long ones keep more windows alive than fit it.
     """
-    at_once = plan.backend.units * _WARPS * RESIDENT.get(reals * walk.tiles, 3)
+    at_once = plan.backend.units * _WARPS * resident(walk, reals)
     least, most = (32, 640 if plan.dtype.itemsize == 8 else 400) if spreads else (64, 512)
     if math.prod(axis.size for axis in plan.axes) * reals * plan.dtype.itemsize > 40e6:
         most //= 2
@@ -127,9 +127,10 @@ def chunk_of(plan: Plan, walk: Walk, reals: int, *, spreads: bool) -> int:
     return max(least, -(-plan.count // (int(at_once * rounds) * 32)) * 32)
 
 
-# Groups that a multiprocessor holds, by reals of a node and tiles of a window: registers allow no more, and bounding
-# them for more spills (H200).
-RESIDENT = {1: 5, 2: 4}
+def resident(walk: Walk, reals: int) -> int:
+    """Return for how many groups of a multiprocessor registers suffice: bounding them for more spills (H200)."""
+    held = reals * walk.tiles
+    return 5 if held == 1 else 4 if held == 2 and walk.levels > 4 else 3
 
 
 def batch_of(size: int, rows: int) -> tuple[int, int]:

@@ -65,21 +65,23 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
                 high[k][n] = SPLIT_TF32(b), low[k][n] = b - high[k][n];
             }
         }
-        UNROLL for (int l = 0; l < LEVELS; l += 2) { // two levels are the instruction's sixteen rows
-            real a[4], rest[4];
-            UNROLL for (int m = 0; m < 4; m++) {
-                const real weight = x[m / 2][l + m % 2] * y[m / 2];
-                a[m] = SPLIT_TF32(weight), rest[m] = weight - a[m];
+        // Two levels are the instruction's sixteen rows. Several products at once wait for each other less.
+        real a[LEVELS / 2][4], rest[LEVELS / 2][4];
+        UNROLL for (int m = 0; m < LEVELS / 2; m++)
+            UNROLL for (int n = 0; n < 4; n++) {
+                const real weight = x[n / 2][2 * m + n % 2] * y[n / 2];
+                a[m][n] = SPLIT_TF32(weight), rest[m][n] = weight - a[m][n];
             }
-            real c[REALS * Z_TILES][4];
-            UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
-                UNROLL for (int m = 0; m < 4; m++) c[k][m] = FRAGMENTS ? (real)0 : sums[SUM_AT(l, m, k)];
-            UNROLL for (int k = 0; k < REALS * Z_TILES; k++) MMA_16_8_8(warp, c[k], rest, high[k]);
-            UNROLL for (int k = 0; k < REALS * Z_TILES; k++) MMA_16_8_8(warp, c[k], a, low[k]);
-            UNROLL for (int k = 0; k < REALS * Z_TILES; k++) MMA_16_8_8(warp, c[k], a, high[k]);
-            UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
-                UNROLL for (int m = 0; m < 4; m++)
-                    sums[SUM_AT(l, m, k)] = FRAGMENTS ? sums[SUM_AT(l, m, k)] + c[k][m] : c[k][m];
+        UNROLL for (int k = 0; k < REALS * Z_TILES; k++) {
+            real c[LEVELS / 2][4];
+            UNROLL for (int m = 0; m < LEVELS / 2; m++)
+                UNROLL for (int n = 0; n < 4; n++) c[m][n] = FRAGMENTS ? (real)0 : sums[SUM_AT(2 * m, n, k)];
+            UNROLL for (int m = 0; m < LEVELS / 2; m++) MMA_16_8_8(warp, c[m], rest[m], high[k]);
+            UNROLL for (int m = 0; m < LEVELS / 2; m++) MMA_16_8_8(warp, c[m], a[m], low[k]);
+            UNROLL for (int m = 0; m < LEVELS / 2; m++) MMA_16_8_8(warp, c[m], a[m], high[k]);
+            UNROLL for (int m = 0; m < LEVELS / 2; m++)
+                UNROLL for (int n = 0; n < 4; n++)
+                    sums[SUM_AT(2 * m, n, k)] = FRAGMENTS ? sums[SUM_AT(2 * m, n, k)] + c[m][n] : c[m][n];
         }
     }
 }

@@ -116,8 +116,8 @@ class Walk(KernelMethod):
         rows = (4 + 3 * reals * found.tiles) if gradient else (2 + reals * found.tiles)
         fragments = int(self.option(plan, "fragments"))
         facts = walks.walk_defines(plan, found, group, width, rows, field, gradient, FRAGMENTS=fragments)
-        if not gradient and (reals < 4 or found.tiles == 2):  # else the compiler finds the better bound
-            facts["RESIDENT_GROUPS"] = walks.RESIDENT.get(reals * found.tiles, 3)
+        if not gradient:
+            facts["RESIDENT_GROUPS"] = walks.resident(found, reals)
         items = -(-plan.backend.group_size // facts["WARPS"])
         return _Run(plan.backend.kernel(file, "spread_walk", facts), items, reals)
 
