@@ -115,6 +115,24 @@ def test_meshes_smaller_than_the_window(backend, window, real, kind):
             close(backend.host(plan.spread(backend.array(q))), wanted, real, np.abs(q).sum())
 
 
+@pytest.mark.parametrize("real", ["float32", "float64"])
+def test_what_lies_around_the_field_is_left_alone(backend, real):
+    # Windows reach over open edges: the field lies within a larger array.
+    mesh = pm.Mesh((6, 7, 8), pm.Box((1.0, 1.0, 1.0), periodic=False), offset=0.5)
+    x, q = draw(mesh, 200, real, 5)
+    x[:27] = np.stack(np.meshgrid(*[[0.0, 0.5, 1.0]] * 3, indexing="ij"), -1).reshape(-1, 3)
+    larger, size = (20, 24, 24), np.dtype(real).itemsize
+    steps = np.array([24 * 24, 24, 1]) * size
+    store = backend.flat(np.full(np.prod(larger), 7, real))
+    field = backend.view(store, mesh.shape, np.dtype(real), int(steps @ (7, 8, 8)), tuple(map(int, steps)))
+    plan = walks(backend, mesh, "bspline4", real, x)
+    assert plan.spread(backend.array(q), out=field) is field
+    close(backend.host(field), oracle.spread(mesh, pm.bspline(4), x, q), real)
+    around = backend.host(backend.view(store, larger, np.dtype(real), 0, tuple(map(int, steps))))
+    around[7:13, 8:15, 8:16] = 7
+    assert (around == 7).all()
+
+
 # ---- how particles lie -----------------------------------------------------------------------------------------------
 
 
