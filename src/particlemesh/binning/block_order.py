@@ -137,9 +137,9 @@ def seconds(problem: Problem, cells: tuple[int, int, int], *, stable: bool = Fal
     if problem.sorted:
         return 0.0
     total = blocks_of(axes_of(problem.mesh, problem.window), cells).total
-    # H200, prototypes: an atomic each, then a record to a random place (../shared/reference/gpu_spreading.md)
-    each = 1.5e-10 if stable else 4.5e-11 * problem.dtype.itemsize / 4
-    return 1.5e-5 + problem.count * each + total * 4e-12
+    # H200 (benchmarks/results/limit-peer-nvidia-h200.csv): what comes after locating
+    each = 1.5e-10 if stable else 3.6e-11 if problem.dtype.itemsize == 4 else 6e-11
+    return 6e-6 + problem.count * each + total * 1e-11
 
 
 def block_order(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False) -> BlockOrder:

@@ -37,10 +37,12 @@ class Ordered(Particle):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        rate = 4.6e12 if problem.dtype.itemsize == 4 else 5e12
-        # H200: bytes of the field read a second; beyond its second-level cache nearly as many, neighbours share them
+        rate = 4.6e12 if problem.dtype.itemsize == 4 else 5.5e12
+        if not in_cache(problem):  # neighbours share what comes from far away, if there are neighbours
+            rate *= 0.85 if problem.count > problem.nodes / 20 else 0.5
+        # H200 (benchmarks/results/limit-peer-nvidia-h200.csv): bytes of the field read a second
         order = block_order.seconds(problem, walks.cells_of(problem, problem.count))
-        return order, 5e-6 + read_bytes(problem) / (rate if in_cache(problem) else 0.85 * rate)
+        return order, 5.3e-6 + read_bytes(problem) / rate
 
     def _cells(self, plan: Plan) -> tuple[int, int, int]:
         return self._reserved or walks.cells_of(plan, plan.count)

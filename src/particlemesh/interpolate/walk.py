@@ -60,15 +60,17 @@ class Walk(KernelMethod):
     def cost(cls, problem: Problem) -> tuple[float, float]:
         found = walks.walk_of(problem, cls._chosen(problem), problem.count)
         p, reals, double = problem.window.support, problem.components, problem.dtype.itemsize == 8
-        each = 1e-11 + 2e-12 * p + 1.9e-12 * p * reals
-        read = min(problem.count, problem.nodes / (found.cells[1] * found.cells[2])) * 64 * found.tiles * reals
-        if not problem.fits_cache:
-            read *= 2
-        # H200, prototypes: instructions a particle, and loads of float32 vectors, of float64
-        seconds = problem.count * each * (1.8 if double else 1) + read / (2e11 if double else 4e11)
+        each = 1.2e-11 + 2e-12 * p + 1.9e-12 * p * reals
+        lines = problem.nodes / (found.cells[1] * found.cells[2])
+        read = min(problem.count * found.levels, lines) * 64 * found.tiles * reals
+        # H200 (benchmarks/results/limit-peer-nvidia-h200.csv): instructions a particle, reads of float32 and float64;
+        # and, where few particles share a block, one read waiting for the other in all warps that run at once.
+        seconds = problem.count * each * (1.6 if double else 1) + read / (4e11 if double else 8e11)
+        waits = min(problem.count, lines / found.cells[0]) * max(64, problem.count / 2000) / max(problem.count, 1)
+        seconds += (1.6e-6 if double else 1e-6) * waits
         # Where lanes have no registers in common, every exchange between them is a barrier.
         slow = 1 if problem.backend.facts()["HAS_WARP"] else 50
-        return block_order.seconds(problem, found.cells), 6e-6 + slow * seconds
+        return block_order.seconds(problem, found.cells), 1e-5 + slow * seconds
 
     def _walk(self, plan: Plan) -> walks.Walk:
         # Memory is reserved for one kind of blocks, which then serves whatever comes.

@@ -43,8 +43,10 @@ class Ordered(Particle):
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
         _, apply = super().cost(problem)
+        cleared = problem.nodes * problem.components * problem.dtype.itemsize / 4e12
         order = block_order.seconds(problem, walks.cells_of(problem, problem.count))
-        return order, 3e-6 + apply * (1.2 if problem.fits_cache else 0.5)  # H200
+        # H200 (benchmarks/results/limit-peer-nvidia-h200.csv)
+        return order, 1e-6 + cleared + (apply - cleared) * (1.2 if problem.fits_cache else 0.6)
 
     def _cells(self, plan: Plan) -> tuple[int, int, int]:
         return self._reserved or walks.cells_of(plan, plan.count)

@@ -71,18 +71,18 @@ class Walk(KernelMethod):
         p, reals, double = problem.window.support, problem.components, problem.dtype.itemsize == 8
         each = 4e-12 + 3e-12 * p + 1.9e-12 * p * reals
         left = cls._left(problem, found)
-        # H200, prototypes: instructions a particle, and adds of float32 vectors, of float64
-        seconds = problem.count * each * (1.6 if double else 1) + left / (1e11 if double else 4e11)
+        # H200 (benchmarks/results/limit-peer-nvidia-h200.csv): instructions a particle, adds of vectors, of float64
+        seconds = problem.count * each * (1.4 if double else 0.9) + left / (1e11 if double else 4e11)
         cleared = problem.nodes * reals * problem.dtype.itemsize / 4e12
         # Where lanes have no registers in common, every exchange between them is a barrier.
         slow = 1 if problem.backend.facts()["HAS_WARP"] else 50
-        return block_order.seconds(problem, found.cells, stable=cls.stable), 6e-6 + cleared + slow * seconds
+        return block_order.seconds(problem, found.cells, stable=cls.stable), 8e-6 + cleared + slow * seconds
 
     @classmethod
     def _left(cls, problem: Problem, found: walks.Walk) -> float:
-        """Reals that leave windows, twice where the field is far away."""
-        lines = min(problem.count, problem.nodes / (found.cells[1] * found.cells[2]))
-        return lines * 64 * found.tiles * problem.components * (1 if problem.fits_cache else 2)
+        """Reals that leave windows: of all levels of all lines, or where particles are few, of a window for each."""
+        lines = problem.nodes / (found.cells[1] * found.cells[2])
+        return min(problem.count * found.levels, lines) * 64 * found.tiles * problem.components
 
     def _walk(self, plan: Plan) -> walks.Walk:
         # Memory is reserved for one kind of blocks, which then serves whatever comes.
