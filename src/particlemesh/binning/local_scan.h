@@ -26,7 +26,8 @@ DEVICE u32 scan_local(WARP_PARAMETER warp, LOCAL u32* counts, const int size, co
     BARRIER();
     u32 sum = upto - mine, total = 0;
     for (int w = 0; w < GROUP_SIZE / WARP_SIZE; w++) {
-        if (w < LOCAL_ID / WARP_SIZE) sum += of_warps[w];
+        // A group of one warp must not ask: PoCL 3.0 crashes on that branch when it optimises radix.c.
+        if (GROUP_SIZE > WARP_SIZE && w < LOCAL_ID / WARP_SIZE) sum += of_warps[w];
         total += of_warps[w];
     }
     for (int k = 0; k < each; k++) {
