@@ -44,12 +44,15 @@ class Walk:
         Nodes of the window along x, and how many times eight along z.
     cells : (3,) ints
         Of a block.
+    few : bool
+        Whether particles are so few that matrix instructions would mostly multiply zeros.
     """
 
     matrix: bool
     levels: int
     tiles: int
     cells: tuple[int, int, int]
+    few: bool
 
     def defines(self) -> dict[str, int]:
         """Return the facts of binning/walk.h that are the walk's."""
@@ -69,14 +72,17 @@ def walk_of(asked: Plan | Problem, options: dict[str, Any], count: int) -> Walk:
         return levels - x + 1, 8 - y + 1, (8 * tiles - z + 1) // even * even
 
     tiles = (options["window"] or 0) // 8
+    density = count / math.prod(axis.extent for axis in axes)
     if not tiles:
-        density = count / math.prod(axis.extent for axis in axes)
         narrow = cells(1)
         tiles = 1 if narrow[2] and density * narrow[1] * narrow[2] >= _CROWDED else 2
-    return Walk(matrix, levels, tiles, cells(tiles))
+    own = cells(tiles)
+    return Walk(matrix, levels, tiles, own, density * own[1] * own[2] < _FEW)
 
 
-_CROWDED = 8  # particles of a block, as long as one along x, from which on a narrow window wastes less
+# Particles of a block, as long as one along x (H200)
+_CROWDED = 8  # from here on a narrow window wastes less
+_FEW = 3  # from here on matrix instructions spread faster than multiplying and adding
 
 
 def _levels(support: int, step: int) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from particlemesh import walks
@@ -115,6 +116,8 @@ class Walk(KernelMethod):
         found, reals = self._walk(plan), group.parts * group.channels
         rows = (4 + 3 * reals * found.tiles) if gradient else (2 + reals * found.tiles)
         fragments = int(self.option(plan, "fragments"))
+        if found.few and not self.option(plan, "form"):
+            found = replace(found, matrix=False)
         facts = walks.walk_defines(plan, found, group, width, rows, field, gradient, FRAGMENTS=fragments)
         if not gradient:
             facts["RESIDENT_GROUPS"] = walks.resident(found, reals)
@@ -123,7 +126,8 @@ class Walk(KernelMethod):
 
     def _again(self, plan: Plan, gradient: bool) -> int:
         """What launches are remembered by."""
-        return int(gradient) + 2 * self._walk(plan).tiles
+        found = self._walk(plan)
+        return int(gradient) + 2 * found.tiles + 8 * found.few
 
     def _run(self, plan: Plan, run: _Run, values: View, to: tuple[Any, ...], *records: Record) -> None:
         """Walk: the arrays and numbers ``to`` say where sums go."""
