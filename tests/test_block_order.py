@@ -211,6 +211,9 @@ def test_positions_are_counted_on_the_way(backend, unpack, monkeypatch, packed):
         for check_them in (True, False):
             plan.set_positions(backend.array(positions(mesh, 80, 2).astype(np.float32)), check=check_them)
             assert counted() == cells
+            check(plan, (2, 3, 4), unpack)  # of these nothing was counted
+            plan.counted_ahead = cells
+            assert counted() == cells
             check(plan, cells, unpack)
             assert counted() is None  # used up
             check(plan, cells, unpack, stable=True)

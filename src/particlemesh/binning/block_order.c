@@ -199,7 +199,8 @@ KERNEL into_blocks(GLOBAL const u32* RESTRICT halfway, GLOBAL const u32* RESTRIC
     LOCAL_ARRAY(u32, first, PADDED(BINS));
     LOCAL_ARRAY(u32, moves, BINS);
     LOCAL_ARRAY(u32, of_warps, WARPS);
-    LOCAL_ARRAY(u32, share, 2);
+    LOCAL_ARRAY(u32, share, 1);
+    LOCAL_ARRAY(i64, begin, 1); // beyond all particles, and so beyond 32 bits, where the bucket's last tile is empty
     GLOBAL const u32* begins = work + WORK_BEGINS;
     const i64 tiles = work[WORK_NEARLY_SORTED] ? 0 : begins[buckets] / TILE + buckets;
     for (i64 tile = GROUP_ID; tile < tiles; tile += GROUP_COUNT) {
@@ -207,16 +208,17 @@ KERNEL into_blocks(GLOBAL const u32* RESTRICT halfway, GLOBAL const u32* RESTRIC
         for (u32 b = LOCAL_ID; b < buckets; b += GROUP_SIZE) {
             const i64 ahead = begins[b] / TILE + b;
             if (tile >= ahead && tile <= begins[b + 1] / TILE + b)
-                share[0] = b, share[1] = begins[b] + (u32)(tile - ahead) * TILE;
+                share[0] = b, begin[0] = begins[b] + (tile - ahead) * TILE;
         }
         BARRIER();
-        const u32 base = share[1], low = share[0] << shift, left = begins[share[0] + 1] - base;
-        const int size = begins[share[0] + 1] <= base ? 0 : left < TILE ? (int)left : TILE;
+        const u32 low = share[0] << shift;
+        const i64 base = begin[0], left = begins[share[0] + 1] - base;
+        const int size = left < 0 ? 0 : left < TILE ? (int)left : TILE;
         ROLL for (int q = 0; q < EACH; q += BATCH) {
             u32 words[BATCH][RECORD_WORDS];
             UNROLL for (int k = 0; k < BATCH; k++) {
                 const int n = (q + k) * GROUP_SIZE + LOCAL_ID;
-                if (n < size) read_record(halfway, (i64)base + n, words[k]);
+                if (n < size) read_record(halfway, base + n, words[k]);
             }
             UNROLL for (int k = 0; k < BATCH; k++) {
                 const int n = (q + k) * GROUP_SIZE + LOCAL_ID;

@@ -274,7 +274,9 @@ def _order(plan: Plan, cells: tuple[int, int, int], stable: bool, *, sorting: bo
     def run(name: str, items: int, *arguments: Any) -> None:
         backend.kernel(_FILE, name, defines)(items, *arguments, blocks.record)
 
-    if plan.shared.pop(_COUNTED, None) != cells:
+    if plan.shared.get(_COUNTED) == cells:
+        del plan.shared[_COUNTED]  # the order changes the counts
+    else:
         backend.clear(memory.work)
         if count:
             run("count_blocks", count, *particles, memory.work, count, rows)

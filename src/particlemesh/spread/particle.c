@@ -27,12 +27,13 @@ KERNEL spread_ordered(GLOBAL const u32* RESTRICT records, GLOBAL const u32* REST
         int first[3];
         real z[3];
         const i64 i = ordered_particle(warp, records, start, k / LANES, here, &blocks, first, z);
-        if (!here) continue;
-        Stencil s;
-        stencil_at(&s, first, z, (int)(k % LANES), &field_layout, &window);
-        real q[QUANTITIES];
-        values_of(q, values, i, &value_layout, &jacobian);
-        spread_rows(&s, q, field, &field_layout);
+        if (here) { // no lane runs ahead to where the next lines are looked for
+            Stencil s;
+            stencil_at(&s, first, z, (int)(k % LANES), &field_layout, &window);
+            real q[QUANTITIES];
+            values_of(q, values, i, &value_layout, &jacobian);
+            spread_rows(&s, q, field, &field_layout);
+        }
     }
 }
 #else

@@ -163,8 +163,10 @@ DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa
                     UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR) {
                         const offset_t at = columns->at[tile][VECTOR > PARTS ? 0 : first / PARTS];
                         const int part = VECTOR > PARTS ? 0 : first % PARTS;
-                        GLOBAL Sink* there = field + (at + x->at) + (PARTS_APART ? PARTS * c : c) * layout->channel;
-                        if (at != OFF_FIELD) DEPOSIT(there + (PARTS_APART ? part * layout->channel : part), own + first);
+                        if (at != OFF_FIELD) {
+                            GLOBAL Sink* there = field + (at + x->at) + (PARTS_APART ? PARTS * c : c) * layout->channel;
+                            DEPOSIT(there + (PARTS_APART ? part * layout->channel : part), own + first);
+                        }
                     }
                 }
         }
