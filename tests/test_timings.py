@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tables of measured times, and what is predicted from them."""
 
+import ast
 import subprocess
 import sys
 import threading
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -164,6 +166,71 @@ def test_without_a_table_models_are_used_and_tune_is_named():
     times = predict.known(CPU)
     assert times.rows == () and times.source == "the methods' own models"
     assert times.hint == "`particlemesh tune` measures this device"
+
+
+def test_without_a_home_folder_models_are_used(monkeypatch):
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", home)
+    assert tables.folder() is None and tables.path_of("cpu", "x") is None
+    assert predict.known(CPU).source == "the methods' own models"
+    plan = pm.Plan(pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0)), "cic")
+    plan.set_positions(np.random.default_rng(1).random((100, 3)))
+    np.testing.assert_allclose(plan.spread(np.ones(100)).sum(), 100)
+    with pytest.raises(ValueError, match="no home folder to keep times in; name a folder in XDG_CACHE_HOME"):
+        tables.write(table())
+
+
+def test_what_cannot_be_written_is_told(cache, monkeypatch):
+    cache.parent.mkdir()
+    cache.write_text("a file where the folder should be")
+    with pytest.raises(ValueError, match=r"timings cannot be written \(.+\); name another folder in XDG_CACHE_HOME"):
+        tables.write(table())
+    assert predict.known(CPU).rows == ()
+    cache.unlink()
+    path = tables.path_of("cpu", tables.device_of(CPU))
+    path.mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"\.csv cannot be written"):
+        tables.write(table())
+    assert list(cache.iterdir()) == [path]
+
+
+def modules_imported_by(path):
+    """Yield the files of the package's modules that a module imports when it runs."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for part in ast.walk(tree):
+        if isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING":
+            part.body = []
+    names = set()
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Import):
+            names |= {alias.name for alias in part.names}
+        if isinstance(part, ast.ImportFrom):
+            names |= {part.module, *(f"{part.module}.{alias.name}" for alias in part.names)}
+    for name in names:
+        file = (tables.PACKAGE.parent / name.replace(".", "/")).with_suffix(".py")
+        if name.startswith("particlemesh.") and file.exists():
+            yield file
+
+
+def test_the_fingerprint_is_of_all_that_methods_are_made_of():
+    hashed = set(tables.hashed())
+    names = {path.relative_to(tables.PACKAGE).as_posix() for path in hashed}
+    assert {
+        "walks.py",
+        "locate.c",
+        "spread/walk.c",
+        "interpolate/walk.py",
+        "binning/walk.h",
+        "backends/cuda.h",
+    } <= names
+    of_methods = [p for name in ("spread", "interpolate", "binning") for p in (tables.PACKAGE / name).glob("*.py")]
+    of_methods += [tables.PACKAGE / f"{name}.py" for name in ("walks", "fused", "tiled")]
+    imported = {file for path in of_methods for file in modules_imported_by(path)}
+    assert tables.PACKAGE / "stencil.py" in imported and tables.PACKAGE / "method.py" in imported
+    assert imported <= hashed, sorted(imported - hashed)
 
 
 def test_a_stale_table_is_not_used_and_named():

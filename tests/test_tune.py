@@ -160,6 +160,20 @@ def test_what_finds_no_memory_is_left_out(small, monkeypatch):
     assert {row.direction for row in tune.measure(CPU).rows} == {"interpolate"}
 
 
+def test_a_problem_that_finds_no_memory_is_left_out(small, monkeypatch):
+    made, plan_of = [], tune.plan_of
+
+    def only_once(*asked, **more):
+        made.append(asked)
+        if len(made) > 1:
+            raise MemoryError
+        return plan_of(*asked, **more)
+
+    monkeypatch.setattr(tune, "plan_of", only_once)
+    found = tune.measure(CPU)
+    assert len(made) == 4 and {row[2:7] for row in found.rows} == {small[0][:5]}
+
+
 # ---- command ----------------------------------------------------------------------------------------------
 
 
@@ -183,6 +197,14 @@ def test_the_command_shows_that_nothing_is_known():
     code, said = run("--show")
     assert code == 0
     assert "predictions: the methods' own models `particlemesh tune` measures this device" in said
+
+
+def test_where_nothing_can_be_written_nothing_is_measured(small, cache, monkeypatch):
+    cache.parent.write_text("a file where the folder should be")
+    monkeypatch.setattr(choice, "time", lambda *a: pytest.fail("this was measured in vain"))
+    code, said = run("--quick")
+    assert code == 2 and f"particlemesh tune: {cache} cannot be written" in said.replace("- ", "-")
+    assert "name another folder in XDG_CACHE_HOME" in said
 
 
 def test_wrong_backends_are_told():

@@ -7,6 +7,7 @@ evenly. So a slow device has fewer of them and takes no longer.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import time
 from collections.abc import Callable, Iterator
@@ -120,17 +121,16 @@ def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
     rows: list[Row] = []
     if not any(chosen.values()):
         return rows
-    with plan_of(backend, case, applications=10**6) as plan:
+    # What finds no memory, be it a method or all of a problem, is not measured but predicted.
+    with contextlib.suppress(MemoryError), plan_of(backend, case, applications=10**6) as plan:
         seen = case._replace(filled=plan.problem().filled)  # as any plan will see it
         for direction, candidates in chosen.items():
             for candidate in candidates:
                 if time.perf_counter() > stop:
                     return rows
-                try:
+                with contextlib.suppress(MemoryError):
                     times = choice.time(plan, direction, candidate.method)
-                except MemoryError:  # what is not measured is predicted
-                    continue
-                rows.append(Row(direction, candidate.method.name, *seen, *times))
+                    rows.append(Row(direction, candidate.method.name, *seen, *times))
     return rows
 
 
@@ -150,7 +150,14 @@ def plan_of(backend: Any, case: Case, positions: np.ndarray | None = None, appli
 def run(
     backend: Any, seconds: float = SECONDS, progress: Callable[[str, int, int], None] = lambda what, done, total: None
 ) -> tuple[Table, Any]:
-    """Measure a backend, write the table for this user, and return it with its file."""
+    """Measure a backend, write the table for this user, and return it with its file.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be written, which is found before anything is measured.
+    """
+    tables.place_for(backend.name, tables.device_of(backend))
     table = measure(backend, seconds, progress)
     path = tables.write(table)
     predict.forget()

@@ -129,7 +129,7 @@ def problem_of(row: Row, backend: Any, applications: int = 1) -> Problem:
     )  # fmt: skip
 
 
-_known: dict[tuple[str, str, Path], Timings] = {}
+_known: dict[tuple[str, str, Path | None], Timings] = {}
 
 
 def known(backend: Any) -> Timings:
@@ -149,11 +149,12 @@ def forget() -> None:
 def _look(backend: Any, device: str) -> Timings:
     path, hint = tables.path_of(backend.name, device), ""
     try:
-        own = tables.read(path)
-        if own.sources == tables.sources():
+        own = None if path is None else tables.read(path)
+        if own is not None and own.sources == tables.sources():
             return Timings(backend, own.rows, f"measured on {device} by `particlemesh tune`, {own.measured}")
-        hint = f"{path} is of other kernels than these and not used: `particlemesh tune` renews it"
-    except FileNotFoundError:
+        if own is not None:
+            hint = f"{path} is of other kernels than these and not used: `particlemesh tune` renews it"
+    except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, tables.TableError) as error:
         warnings.warn(f"{error}; it is not used, and `particlemesh tune` writes it anew.", stacklevel=2)

@@ -27,6 +27,9 @@ FORMAT = "1"
 PACKAGE = Path(__file__).parents[1]
 SHIPPED = Path(__file__).parent
 FACTS = ("format", "backend", "device", "sources", "measured")  # of the first lines
+# What methods are made of: folders, and modules beside them with their kernels.
+FOLDERS = ("backends", "binning", "interpolate", "spread")
+MODULES = ("arrays", "box", "checks", "fused", "geometry", "locate", "method", "stencil", "tiled", "walks")
 
 
 class Row(NamedTuple):
@@ -81,22 +84,54 @@ def _processor() -> str:
 def sources() -> str:
     """Return a fingerprint of all that decides what methods take: their code, and that under them."""
     digest = hashlib.sha256()
-    folders = [PACKAGE / name for name in ("backends", "binning", "interpolate", "spread")]
-    files = [path for folder in folders for path in folder.rglob("*") if path.suffix in {".py", ".c", ".h"}]
-    for path in sorted([*files, PACKAGE / "fused.py", PACKAGE / "tiled.py"]):
+    for path in hashed():
         digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def folder() -> Path:
-    """Return where this user's tables are: ``$XDG_CACHE_HOME/particlemesh/timings``."""
-    return home("XDG_CACHE_HOME", ".cache") / "particlemesh" / "timings"
+def hashed() -> list[Path]:
+    """Return the files of which :func:`sources` is the fingerprint."""
+    inside = [path for name in FOLDERS for path in (PACKAGE / name).rglob("*")]
+    beside = [path for path in PACKAGE.iterdir() if path.stem in MODULES]
+    return sorted(path for path in [*inside, *beside] if path.suffix in {".py", ".c", ".h"})
 
 
-def path_of(backend: str, device: str) -> Path:
-    """Return the file of a device, which need not be there."""
-    slug = re.sub(r"[^a-z0-9]+", "-", f"{backend} {device}".lower()).strip("-")
-    return folder() / f"{slug}.csv"
+def folder() -> Path | None:
+    """Return where this user's tables are: ``$XDG_CACHE_HOME/particlemesh/timings``; None without a home folder."""
+    try:
+        return home("XDG_CACHE_HOME", ".cache") / "particlemesh" / "timings"
+    except RuntimeError:  # a user without HOME and without an entry among users, as in containers
+        return None
+
+
+def path_of(backend: str, device: str) -> Path | None:
+    """Return the file of a device, which need not be there; None without a home folder."""
+    slug, where = re.sub(r"[^a-z0-9]+", "-", f"{backend} {device}".lower()).strip("-"), folder()
+    return None if where is None else where / f"{slug}.csv"
+
+
+def place_for(backend: str, device: str) -> Path:
+    """Return the file of a device, having made its folder and found that one can write there.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder.
+    """
+    path = path_of(backend, device)
+    if path is None:
+        raise ValueError("there is no home folder to keep times in; name a folder in XDG_CACHE_HOME.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.stem}-", suffix=".part"):
+            return path
+    except OSError as error:
+        raise _unwritable(path.parent, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> ValueError:
+    why = error.strerror or str(error)
+    return ValueError(f"{path} cannot be written ({why}); name another folder in XDG_CACHE_HOME.")
 
 
 def read(path: Path) -> Table:
@@ -141,9 +176,22 @@ def _row(written: dict[str, str]) -> Row:
 
 
 def write(table: Table) -> Path:
-    """Write a table to the user's folder, whole or not at all, and return its file; the last writer wins."""
-    path = path_of(table.backend, table.device)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a table to the user's folder, whole or not at all, and return its file; the last writer wins.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be written.
+    """
+    path = place_for(table.backend, table.device)
+    try:
+        _write(table, path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    return path
+
+
+def _write(table: Table, path: Path) -> None:
     handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
@@ -156,7 +204,6 @@ def write(table: Table) -> Path:
     except BaseException:
         Path(aside).unlink(missing_ok=True)
         raise
-    return path
 
 
 def _digits(rows: Iterable[Row]) -> Iterable[tuple[Any, ...]]:
