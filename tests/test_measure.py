@@ -9,6 +9,7 @@ import pytest
 
 import particlemesh as pm
 from particlemesh import choice, configuration
+from particlemesh.backends import cuda
 from particlemesh.backends.cpu import CpuBackend
 from particlemesh.choice import METHODS
 from particlemesh.spread.colouring import Colouring
@@ -204,6 +205,41 @@ def test_a_call_takes_what_it_takes(backend):
     backend.wait()
 
 
+class Recording:
+    """A stream that only knows whether it captures."""
+
+    def __init__(self):
+        self.captures, self.spoilt = False, False
+
+    def begin_capture(self):
+        assert not self.captures
+        self.captures = True
+
+    def end_capture(self):
+        self.captures = False
+        if self.spoilt:
+            raise RuntimeError("the capture is spoilt")
+        return "graph"
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+@pytest.mark.parametrize("error", [None, RuntimeError, MemoryError, KeyboardInterrupt])
+def test_a_stream_captures_no_longer_whatever_went_wrong(error, spoilt):
+    stream = Recording()
+
+    def work():
+        stream.spoilt = spoilt
+        if error is not None:
+            raise error("went wrong")
+
+    if error in (None, RuntimeError):
+        assert cuda._captured(stream, work) == (None if error or spoilt else "graph")
+    else:
+        with pytest.raises(error, match="went wrong"):
+            cuda._captured(stream, work)
+    assert not stream.captures
+
+
 def test_long_calls_are_not_repeated_for_long():
     calls = []
     seconds = CpuBackend().seconds(lambda: (calls.append(1), time.sleep(0.02)))
@@ -287,4 +323,8 @@ def test_it_is_looked_at_only_where_it_decides(monkeypatch):
         assert (plan.problem().filled < 1) == looked, options
     plan = pm.Plan(MESH, "cic", applications=100)
     plan.set_positions(crowd, check=False)  # never waits
+    assert plan.problem().filled == 1.0
+    plan.set_positions(np.tile(crowd, (3, 1)))
+    assert plan.problem().filled < 0.005
+    plan.set_positions(np.tile(X, (3, 1)), check=False)  # others, so many that methods are chosen anew
     assert plan.problem().filled == 1.0

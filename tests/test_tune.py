@@ -203,8 +203,9 @@ def test_where_nothing_can_be_written_nothing_is_measured(small, cache, monkeypa
     cache.parent.write_text("a file where the folder should be")
     monkeypatch.setattr(choice, "time", lambda *a: pytest.fail("this was measured in vain"))
     code, said = run("--quick")
-    assert code == 2 and f"particlemesh tune: {cache} cannot be written" in said.replace("- ", "-")
-    assert "name another folder in XDG_CACHE_HOME" in said
+    said = said.replace(" ", "")  # lines are broken within the folder's name, too
+    assert code == 2 and f"particlemeshtune:{cache}cannotbewritten".replace(" ", "") in said
+    assert "nameanotherfolderinXDG_CACHE_HOME" in said
 
 
 def test_wrong_backends_are_told():

@@ -187,6 +187,8 @@ def test_values_that_are_not_finite_spoil_their_component_and_are_recorded(backe
     with pytest.raises(ValueError, match="values were not all finite"):
         plan.check()
     plan.set_positions(backend.array(x))
+    assert not plan.status.non_finite_values
+    plan.check()
     np.testing.assert_allclose(backend.host(plan.spread(backend.array(q))), wanted, atol=1e-12)
     plan.check()
 

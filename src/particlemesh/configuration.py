@@ -234,6 +234,8 @@ class Configuration:
             anew = not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2)
             if check and anew:
                 self._choice.look(cast("Plan", self), backend, x)
+            elif anew:
+                self._choice.filled = 1.0  # to look takes waiting; what other particles filled says nothing
             if self._sorted:
                 room.hold(self)
             # Nothing can fail from here on: the new configuration takes the old one's place.
@@ -283,7 +285,8 @@ class Configuration:
         self._ready()
         with self.backend.scope():
             status = self.particles.read_status(self.backend)
-        bad = any(m.non_finite_values() for m in self._methods.values())
+        # A method that is not prepared has seen no values of these particles, and may remember some of others.
+        bad = any(m.non_finite_values() for what, m in self._methods.items() if what in self._prepared)
         return status._replace(non_finite_values=bad)
 
     def check(self) -> None:

@@ -136,15 +136,17 @@ def _timed(stream: Any, work: Callable[[], Any]) -> float:
 
 
 def _captured(stream: Any, work: Callable[[], Any]) -> Any:
-    """Return a graph of ``work`` on a stream, or None if it cannot be captured."""
+    """Return a graph of ``work`` on a stream, or None if it cannot be captured; other errors, as of memory, go on."""
     stream.begin_capture()
     try:
         work()
         return stream.end_capture()
-    except RuntimeError:
+    except BaseException as error:
         with contextlib.suppress(RuntimeError):
             stream.end_capture()  # else the stream is of no use to those who still hold it
-        return None
+        if isinstance(error, RuntimeError):
+            return None
+        raise
 
 
 class CudaBackend:
