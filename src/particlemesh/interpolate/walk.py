@@ -68,9 +68,9 @@ class Walk(KernelMethod):
         seconds = problem.count * each * (1.6 if double else 1) + read / (4e11 if double else 8e11)
         waits = min(problem.count, lines / found.cells[0]) * max(64, problem.count / 2000) / max(problem.count, 1)
         seconds += (1.6e-6 if double else 1e-6) * waits
-        # Where lanes have no registers in common, every exchange between them is a barrier.
-        slow = 1 if problem.backend.facts()["HAS_WARP"] else 50
-        return block_order.seconds(problem, found.cells), 1e-5 + slow * seconds
+        # Not where lanes have no registers in common: every exchange is a barrier there, and compiling takes long.
+        slow = 1 if problem.backend.facts()["HAS_WARP"] else 1000
+        return block_order.seconds(problem, found.cells), slow * (1e-5 + seconds)
 
     def _walk(self, plan: Plan) -> walks.Walk:
         # Memory is reserved for one kind of blocks, which then serves whatever comes.

@@ -75,9 +75,9 @@ class Walk(KernelMethod):
         # H200 (benchmarks/results/limit-peer-nvidia-h200.csv): instructions a particle, adds of vectors, of float64
         seconds = problem.count * each * (1.4 if double else 0.9) + left / (1e11 if double else 4e11)
         cleared = problem.nodes * reals * problem.dtype.itemsize / 4e12
-        # Where lanes have no registers in common, every exchange between them is a barrier.
-        slow = 1 if problem.backend.facts()["HAS_WARP"] else 50
-        return block_order.seconds(problem, found.cells, stable=cls.stable), 8e-6 + cleared + slow * seconds
+        # Not where lanes have no registers in common: every exchange is a barrier there, and compiling takes long.
+        slow = 1 if problem.backend.facts()["HAS_WARP"] else 1000
+        return block_order.seconds(problem, found.cells, stable=cls.stable), slow * (8e-6 + cleared + seconds)
 
     @classmethod
     def _left(cls, problem: Problem, found: walks.Walk) -> float:
