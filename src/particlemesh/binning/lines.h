@@ -16,10 +16,11 @@ DEVICE int line_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, co
     return low;
 }
 
-// The line of each lane's place, none before `line`.
-DEVICE int lines_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, int line, const int lines, const int nx)
+// The line of each lane's place, none before `line`. Lanes for which it is not `open` know it: `line`.
+DEVICE int lines_from(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, int line, const int lines, const int nx,
+                      int open)
 {
-    int mine = line, open = 1;
+    int mine = line;
     while (WARP_BALLOT(warp, open)) {
         const int ask = line + 1 + LANE < lines ? line + 1 + LANE : lines;
         const u32 end = start[(i64)ask * nx];
@@ -32,6 +33,11 @@ DEVICE int lines_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, i
         line += 32;
     }
     return mine;
+}
+
+DEVICE int lines_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, const int line, const int lines, const int nx)
+{
+    return lines_from(warp, start, i, line, lines, nx, 1);
 }
 
 // Where a line ends, counted from `begin`; or the size of the chunk, if that is less.

@@ -241,12 +241,12 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                 }
                 index[LEFT + LANE] = p.index;
             }
-            int own_line = line;
-            if (base + n > line_end) {
-                own_line = lines_of(warp, start, begin + base + (here ? LANE : n - 1), line, lines, nx);
-                line = (int)WARP_SHUFFLE_U32(warp, own_line, n - 1);
-                line_end = (i64)start[(i64)(line + 1) * nx] - begin;
-            }
+            // Compilers without registers in common among lanes copy all that follows a verb in a branch: no branch here.
+            const int beyond = base + n > line_end;
+            const i64 asked = begin + base + (here ? LANE : n - 1);
+            const int own_line = lines_from(warp, start, asked, line, lines, nx, beyond);
+            line = (int)WARP_SHUFFLE_U32(warp, own_line, n - 1);
+            if (beyond) line_end = (i64)start[(i64)(line + 1) * nx] - begin;
             // From one line to the next there are more than MOVES keys.
             const u32 key = (u32)own_line * (u32)(nx + MOVES) + (u32)p.bx;
             u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
@@ -306,8 +306,8 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                 const int left = LEFT + n - next;
                 leave_over(staged, left);
                 if (LANE < left) index[LEFT - left + LANE] = index[LEFT + BATCH - left + LANE];
-                WARP_SYNC(warp);
             }
+            WARP_SYNC(warp);
             next -= n; // only a full batch leaves any
         }
     }
