@@ -50,6 +50,33 @@ def test_reserved_memory_is_all_it_takes(backend, law, monkeypatch):
         )
 
 
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize("method", ["walk", "ordered"])
+def test_methods_that_read_orders_take_no_stencils(backend, monkeypatch, method):
+    x, q, _ = drawn(60)
+    x[7, 0], x[30, 2] = np.nan, np.inf
+    charges, field = backend.array(q[0]), backend.array(np.zeros(MESH.shape))
+    values, slopes = backend.array(q[0]), backend.array(np.ones((60, 3)))
+    with sorted_plan(backend, method=method, interpolation=method) as plan:
+        plan.reserve(100)
+        positions, held = backend.array(x), plan.nbytes
+        with monkeypatch.context() as patch:
+            patch.setattr(backend.library, "empty", Scarce(backend.library.empty, 0))
+            plan.set_positions(positions, check=False)
+            plan.spread(charges, out=field)
+            plan.interpolate(field, out=values)
+            plan.gradient(field, out=slopes)
+            plan.value_and_gradient(field, out=(values, slopes))
+        assert plan.nbytes == held
+        order, came, bent = order_of(backend, plan), backend.host(values), backend.host(slopes)
+        assert set(order[58:]) == {7, 30}
+        assert (came[58:] == 0).all() and (bent[58:] == 0).all()
+        wanted = plain_spread(x[order[:58]], q[0, :58])
+        close(backend.host(field), wanted)
+        close(came[:58], plain_interpolate(x[order[:58]], wanted))
+        close(bent[:58], pm.gradient(wanted, x[order[:58]], MESH, window=WINDOW))
+
+
 def test_memory_reserved_later_keeps_order_and_particles(backend):
     x, q, v = drawn(60)
     with sorted_plan(backend) as plan:

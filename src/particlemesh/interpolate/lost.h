@@ -4,6 +4,10 @@
 
 #include "binning/packed.h"
 
+#ifndef LOST_LAST
+#define LOST_LAST 0
+#endif
+
 // Where results go: those of particle i to i * step from `to` on.
 typedef struct {
     GLOBAL real* to;
@@ -21,13 +25,16 @@ DEVICE void target_of(PRIVATE Target* target, const int result, GLOBAL real* val
     target->step = layout->particle;
 }
 
-// Particles without weight find nothing.
+// Particles without weight find nothing; `taken` have some. LOST_LAST: they come first, and stencils are not read.
 DEVICE void clear_lost(GLOBAL const u32* located, GLOBAL const int* node, GLOBAL real* values, GLOBAL real* gradient,
-                       const i64 particles, const i64 rows, PRIVATE const Values* value_layout,
+                       const i64 taken, const i64 particles, const i64 rows, PRIVATE const Values* value_layout,
                        PRIVATE const Values* gradient_layout)
 {
-    for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < particles; i += GROUP_COUNT * GROUP_SIZE) {
-#if PACKED
+    const i64 begin = LOST_LAST ? taken : 0;
+    for (i64 i = begin + GROUP_ID * GROUP_SIZE + LOCAL_ID; i < particles; i += GROUP_COUNT * GROUP_SIZE) {
+#if LOST_LAST
+        // all that are left
+#elif PACKED
         u32 words[PACKED_WORDS];
         Located one;
         read_quads(words, located + PACKED_WORDS * i, PACKED_WORDS / 4);

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from particlemesh import walks
 from particlemesh.binning import block_order
+from particlemesh.interpolate import lost
 from particlemesh.interpolate.particle import LANES, Particle, in_cache, read_bytes
 from particlemesh.method import Problem
 from particlemesh.stencil import axes_of
@@ -64,13 +65,13 @@ class Ordered(Particle):
         return plan.axes[0].size * plan.axes[1].size * plan.axes[2].size
 
     def kind(self, plan: Plan) -> int:
-        return int(plan.particles.located()[0]) + 2 * self.lanes(plan, 1)["LANES_ALL"]
+        return lost.lost_among(plan)[0] + 4 * self.lanes(plan, 1)["LANES_ALL"]
 
     def facts(self, plan: Plan) -> dict[str, int]:
-        return {"PACKED": int(plan.particles.located()[0])}
+        return lost.FACTS[lost.lost_among(plan)[0]]
 
     def particles(self, plan: Plan) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         order = block_order.block_order(plan, self._cells(plan))
-        _, node, fraction = plan.particles.located()
+        _, node, fraction = lost.lost_among(plan)
         # Only those without weight are looked for among them, in whatever form they are.
         return (order.records, order.start, node, node, fraction), (order.blocks.record,)

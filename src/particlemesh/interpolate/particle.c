@@ -126,6 +126,6 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
         }
     }
 #ifdef ORDERED
-    if (all < count) clear_lost(located, node, values, gradient, count, rows, &value_layout, &gradient_layout);
+    if (all < count) clear_lost(located, node, values, gradient, all, count, rows, &value_layout, &gradient_layout);
 #endif
 }

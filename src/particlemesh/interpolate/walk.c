@@ -183,7 +183,7 @@ DEVICE void take(PRIVATE real* sums, PRIVATE const real* nodes, LOCAL const real
 
 KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
                         GLOBAL const u32* RESTRICT located, // read if PACKED
-                        GLOBAL const int* RESTRICT node,    // (3, rows), read if not
+                        GLOBAL const int* RESTRICT node,    // (3, rows), read if not, nor LOST_LAST
                         GLOBAL const real* RESTRICT field,
                         GLOBAL real* RESTRICT values,   // written if VALUE
                         GLOBAL real* RESTRICT gradient, // written if GRADIENT, per user length
@@ -312,5 +312,5 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         }
     }
     if (count < particles)
-        clear_lost(located, node, values, gradient, particles, rows, &value_layout, &gradient_layout);
+        clear_lost(located, node, values, gradient, count, particles, rows, &value_layout, &gradient_layout);
 }

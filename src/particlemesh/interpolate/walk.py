@@ -9,6 +9,7 @@ from particlemesh import walks
 from particlemesh.arrays import Layout, View
 from particlemesh.binning import block_order
 from particlemesh.fused import KernelMethod, field_record, groups, values_record, vector
+from particlemesh.interpolate import lost
 from particlemesh.method import Option, Problem
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Walk(KernelMethod):
             # Float64 has a lane's nodes apart: only parts are side by side.
             width = vector(group, field, size, 4 if size == 4 else 2 if group.parts > 1 else 1)
             facts = walks.walk_defines(plan, found, group, width, rows, field, gradient, VALUE=value)
-            facts |= {"BATCH": batch_of(rows, size), "PACKED": kind & 1}
+            facts |= {"BATCH": batch_of(rows, size), **lost.FACTS[kind % 4]}
             run = plan.backend.kernel("interpolate/walk.c", "interpolate_walk", facts)
             reals = group.parts * group.channels
             built.append(
@@ -104,14 +105,14 @@ class Walk(KernelMethod):
         order = block_order.block_order(plan, found.cells)
         outputs = [v.array for v in (values, gradient) if v is not None]
         first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
-        packed, *particles = plan.particles.located()
+        kind, located, _ = lost.lost_among(plan)
         for run, reals, value_layout, gradient_layout, field_layout in self.launches(
-            plan, int(packed) + 2 * found.tiles, field, values, gradient
+            plan, kind + 4 * found.tiles, field, values, gradient
         ):
             chunk = self.option(plan, "chunk") or walks.chunk_of(plan, found, reals, spreads=False)
             warps = -(-plan.count // chunk)
             run(
-                32 * warps, order.records, order.start, particles[0], particles[0], field.array, first, last, chunk,
+                32 * warps, order.records, order.start, located, located, field.array, first, last, chunk,
                 warps, plan.count, plan.particles.rows, order.blocks.record, value_layout, gradient_layout,
                 field_layout, plan.window_record, plan.jacobian_record,
             )  # fmt: skip
