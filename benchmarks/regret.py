@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -74,16 +75,15 @@ def measure(backend: Any, problem: Problem) -> list[dict[str, Any]]:
                 except MemoryError as error:
                     print(f"  {method.name}: {error}")
             totals = {m: prepare + problem.applications * apply for m, (prepare, apply) in times.items()}
+            if not totals:
+                continue
             best = min(totals, key=lambda m: totals[m])
             row = case._replace(filled=asked.filled)._asdict()
             row |= dict(cloud=problem.cloud, applications=problem.applications, direction=direction)
             row |= dict(best=best.name, best_s=totals[best])
             for kind, method in chosen.items():
-                row |= {
-                    kind: method.name,
-                    f"{kind}_s": totals[method],
-                    f"{kind}_regret": totals[method] / totals[best] - 1,
-                }
+                total = totals.get(method, math.nan)  # its trial, a second plan beside the first, may find no memory
+                row |= {kind: method.name, f"{kind}_s": total, f"{kind}_regret": total / totals[best] - 1}
             row["times"] = " ".join(f"{m.name}:{p:.4g}:{a:.4g}" for m, (p, a) in times.items())
             rows.append(row)
     return rows
@@ -105,12 +105,17 @@ def hopeful(methods: tuple[Any, ...], problem: Any, costs: dict[str, Any]) -> se
 
 def summary(rows: list[dict[str, Any]], kind: str) -> str:
     """Return the mean and the worst regret in words."""
-    regrets = [row[f"{kind}_regret"] for row in rows]
-    worst = rows[int(np.argmax(regrets))]
+    judged = [row for row in rows if not math.isnan(row[f"{kind}_regret"])]
+    left_out = f"{len(rows) - len(judged)} of {len(rows)} not judged: no memory" if len(judged) < len(rows) else ""
+    if not judged:
+        return f"{kind:8s} {left_out or 'no rows'}"
+    regrets = [row[f"{kind}_regret"] for row in judged]
+    worst = judged[int(np.argmax(regrets))]
     return (
         f"{kind:8s} mean regret {100 * np.mean(regrets):5.1f} %, worst {1 + max(regrets):.2f} times the best: "
         f"{worst['direction']} {worst['particles']:,} {worst['cloud']}, {worst['nodes']}^3, p = {worst['support']}, "
         f"{worst['dtype']} x {worst['components']}, {worst['applications']} times: {worst[kind]}, not {worst['best']}"
+        f"{'; ' if left_out else ''}{left_out}"
     )
 
 
@@ -141,6 +146,7 @@ def main() -> None:
         print(summary(rows, kind))
         for cloud in dict.fromkeys(CLOUDS):
             some = [row[f"{kind}_regret"] for row in rows if row["cloud"] == cloud]
+            some = [regret for regret in some if not math.isnan(regret)]
             if some:
                 print(f"  {cloud:9s} mean {np.mean(some):6.1%}, worst {1 + max(some):.2f}, {len(some)} rows")
     print(write("regret", device_name() if name == "cpu" else backend.device, rows))

@@ -242,7 +242,7 @@ def world(right):
     made = []
     for row in rows.ROWS:
         better = 1 / 1.05 if claims.lower(row.unit) else 1.05
-        for method, slower in (("walk", 1.0), ("particle", 3.0)):
+        for method, slower in (("walk", 1.0), ("walk_fixed", 2.0), ("particle", 3.0)):
             factor = slower if claims.lower(row.unit) else 1 / slower
             value = row.reach * factor * (better if right else 1 / better**3)
             value = 1.5 * factor if math.isnan(value) else value
@@ -255,7 +255,7 @@ def peers(right):
     made = []
     for case, times in peer.table().items():
         kernel = peer.best(times, "kernel_s")[1]
-        for method, ratio in (("walk", 4.0 if right else 0.5), ("particle", 0.6)):
+        for method, ratio in (("walk", 4.0 if right else 0.5), ("walk_fixed", 0.55), ("particle", 0.6)):
             made.append(dict(case.columns(), method=method, auto=int(method == "walk"), graph_s=kernel / ratio,
                              call_s=kernel, peer_kernel_s=kernel, ratio=ratio, call_ratio=ratio, total_ratio=ratio,
                              bound="memory", bound_s=kernel / 10))  # fmt: skip

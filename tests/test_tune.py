@@ -263,3 +263,27 @@ def test_regret_is_that_of_the_choices(monkeypatch):
     assert (interpolate["best"], interpolate["auto"], interpolate["auto_regret"]) == ("tiles", "tiles", 0.0)
     said = regret.summary([spread, interpolate], "auto")
     assert "mean regret 100.0 %, worst 3.00 times the best: spread 500 uniform, 9^3" in said
+
+
+@pytest.mark.parametrize("without", [("rival",), ("rival", "colouring", "tiles", "stored")])
+def test_regret_is_not_known_where_the_choice_found_no_memory(monkeypatch, without):
+    class Rival(Colouring):
+        name = "rival"
+        cost = classmethod(lambda cls, problem: (0.0, 0.5 * Colouring.cost(problem)[1]))
+
+    def time_of(plan, what, method):
+        if method.name in without:
+            raise MemoryError("too large")
+        return 0.0, 1e-3
+
+    monkeypatch.setitem(METHODS, "spread", (Colouring, Rival))
+    monkeypatch.setattr(choice, "time", time_of)
+    found = regret.measure(CPU, regret.Problem(tune.Case(9, 4, "float32", 1, 500, 1.0), "uniform", 10))
+    if len(without) > 1:
+        assert not found and "no rows" in regret.summary(found, "auto")
+        return
+    spread, _ = found
+    assert (spread["best"], spread["auto"]) == ("colouring", "rival") and np.isnan(spread["auto_regret"])
+    assert "mean regret   0.0 %" in regret.summary(found, "auto")
+    assert regret.summary(found, "auto").endswith("1 of 2 not judged: no memory")
+    assert regret.summary([spread], "auto").endswith(" 1 of 1 not judged: no memory")

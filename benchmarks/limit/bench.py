@@ -140,7 +140,7 @@ class Bench:
         least = min(able.values(), default=NO_TIME)
         near = [n for n in sorted(able, key=lambda n: able[n]) if able[n] <= factor * least]
         most = min(most, 2) if self.small else most
-        walks = [n for n in able if n.startswith(WALK)]
+        walks = [n for n in able if n == WALK]
         return auto, list(dict.fromkeys([*walks, auto, *near[:most]]))
 
     def _fits(self, nbytes: int) -> bool:

@@ -134,11 +134,11 @@ def _told(row: Row, found: Rows) -> Told:
     able = [r for r in found if not math.isnan(number(r, "figure"))]
     if not able:
         return Told(**plain, note=next((r["note"] for r in found if r.get("note")), ""))
-    able = [r for r in able if row.unit != ERROR or r["method"].startswith(WALK)] or able
+    able = [r for r in able if row.unit != ERROR or r["method"] == WALK] or able
     # Of errors the largest counts: that of walks, if there are any.
     pick: Callable[..., dict[str, Any]] = min if lower(row.unit) and row.unit != ERROR else max
     best = pick(able, key=lambda r: number(r, "figure"))
-    walks = [r for r in able if r["method"].startswith(WALK)]
+    walks = [r for r in able if r["method"] == WALK]
     walk = number(pick(walks, key=lambda r: number(r, "figure")), "figure") if walks else math.nan
     auto = next((r for r in found if str(r["auto"]) == "1"), {})
     more = f"{figure(number(best, 'prepare_s') * 1e3, MS)} of it after locating" if row.unit == MS else ""
@@ -198,7 +198,7 @@ def portable(cuda: Rows, opencl: Rows) -> list[tuple[Row, str, float]]:
             continue
         column = "positions_s" if row.unit == MS else "call_s"
         times = [
-            {r["method"]: number(r, column) for r in rows if r["row"] == row.key and r["method"].startswith(WALK)}
+            {r["method"]: number(r, column) for r in rows if r["row"] == row.key and r["method"] == WALK}
             for rows in (cuda, opencl)
         ]
         for method, ours in times[0].items():

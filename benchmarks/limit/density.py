@@ -31,11 +31,9 @@ def forms(bench: Bench, case: Case) -> list[Job]:
     """Return what is measured: walks in each of their forms, and all others that are not far behind."""
     methods = bench.rivals(case, factor=FAR, most=99)[1]
     found = [Job(case, method) for method in methods]
-    if not bench.small:
-        for name in methods:
-            if name.startswith(WALK):
-                forms_of = other_values(bench, case, name, "form")
-                found += [Job(case, name, {"form": form}) for form in forms_of if form != MATRIX]
+    if not bench.small and WALK in methods:
+        forms_of = other_values(bench, case, WALK, "form")
+        found += [Job(case, WALK, {"form": form}) for form in forms_of if form != MATRIX]
     return found
 
 

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from limit.bench import Bench, Job
+from limit.bench import WALK, Bench, Job
 from limit.bounds import bound
 from limit.cases import Case
 from place import short
@@ -108,7 +108,7 @@ def means(found: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[float, flo
         if column == "auto":
             picked = [float(r["ratio"]) for r in those if str(r["auto"]) == "1"]
         elif column == "walk":
-            picked = [float(r["ratio"]) for r in fastest([r for r in those if r["method"].startswith("walk")])]
+            picked = [float(r["ratio"]) for r in fastest([r for r in those if r["method"] == WALK])]
         else:
             picked = [float(r[column]) for r in fastest(those, column)]
         picked = [ratio for ratio in picked if not math.isnan(ratio)]

@@ -152,7 +152,7 @@ def ordering(bench: Bench, case: Case) -> list[str]:
     """Return the walks, or where there are none the method with a preparation that predicts the shortest."""
     _, said = bench.asked(case)
     able = {n: c for n, c in said.items() if c.reason is None}
-    walks = [n for n in able if n.startswith(WALK)]
+    walks = [n for n in able if n == WALK]
     others = [n for n, c in able.items() if c.method.prepare is not Method.prepare]
     return walks or sorted(others, key=lambda n: able[n].prepare)[:1]
 
@@ -168,8 +168,9 @@ def _orders(bench: Bench, row: Row) -> Iterable[dict[str, Any]]:
             host = nearly_sorted(bench, job)
             with bench.setup(case, method, positions=bench.place.upload(host)) as made:
                 made.call()
+                times = bench.seconds(made.call)  # first: once positions were captured, every call prepares anew
                 both, alone, by = bench.preparing(made, case.direction)
-                found = Measured(*bench.seconds(made.call), both, alone, by, nbytes=made.plan.nbytes)
+                found = Measured(*times, both, alone, by, nbytes=made.plan.nbytes)
         yield columns(bench, row, job, found, value=figure(row, found, found.positions_s), by=found.positions_by)
 
 
