@@ -279,6 +279,7 @@ def words(results, device):
         value = means.get((direction, "ratio"), (math.nan,))[0]
         lines.append(f".. |{direction}_ratio| replace:: {MISSING if math.isnan(value) else f'{value:.2g}'}")
     lines.append(f".. |crowded| replace:: {walk._CROWDED}")
+    lines.append(f".. |few| replace:: {walk._FEW}")
     lines.append(f".. |peer_cases| replace:: {len(claims.peer.table()) // len(claims.peer.OPERATIONS)}")
     value = told["error-spread"].walk
     shown = MISSING if math.isnan(value) else claims.figure(value, claims.ERROR)
