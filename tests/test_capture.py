@@ -12,6 +12,7 @@ from particlemesh.spread import METHODS as SPREAD
 MESH = pm.Mesh((6, 7, 8), (1.0, 1.1, 1.2))
 PAIRS = [(m.name, "particle") for m in SPREAD if "cuda" in m.backends]
 PAIRS += [("particle", m.name) for m in INTERPOLATE if "cuda" in m.backends and m.name != "particle"]
+PAIRS += [("walk", "walk"), ("walk_fixed", "walk"), ("ordered", "ordered")]  # nobody reads stencils
 
 
 @pytest.mark.backends("cuda")
@@ -51,6 +52,41 @@ def test_a_captured_step_replays_with_other_positions(backend, spread, interpola
         tolerance = 1e-5 if real == "float32" else 1e-13
         np.testing.assert_allclose(field.get(), wanted, atol=tolerance * np.abs(wanted).max())
         np.testing.assert_allclose(values.get(), read, atol=tolerance * np.abs(read).max())
+        # What is not replayed is of the same positions, of which the plan was not told.
+        np.testing.assert_allclose(plan.spread(q).get(), wanted, atol=tolerance * np.abs(wanted).max())
+        np.testing.assert_allclose(plan.interpolate(field).get(), read, atol=tolerance * np.abs(read).max())
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize("order", ["caller", "sorted"])
+@pytest.mark.parametrize(("spread", "interpolate"), PAIRS)
+def test_calls_after_a_replay_see_its_positions(backend, monkeypatch, spread, interpolate, order):
+    rng = np.random.default_rng(41)
+    positions, charges = rng.random((3, 60, 3)), rng.normal(size=60)
+    wave = rng.normal(size=MESH.shape)
+    q, out, field = backend.array(charges), backend.array(np.zeros(MESH.shape)), backend.array(wave)
+    values, options = backend.array(np.zeros(60)), {"method": spread, "interpolation": interpolate, "order": order}
+    with pm.Plan(MESH, "bspline4", dtype="float64", backend=backend.name, **options) as plan:
+        plan.reserve(60)
+        held = plan.nbytes
+        with monkeypatch.context() as patch:
+            patch.setattr(backend.library, "capturing", lambda: True)
+            plan.set_positions(backend.array(positions[0]), check=False)
+        for n in range(3):
+            if n > 0:  # a replay: the device gets the same work, with other positions, and the plan stays as it is
+                before = plan.particles, dict(vars(plan.particles)), set(plan._prepared), dict(plan.shared)
+                plan.set_positions(backend.array(positions[n]), check=False)
+                plan.particles, state, plan._prepared, plan.shared = before
+                vars(plan.particles).update(state)
+            for _ in range(3):  # no tape is played
+                plan.spread(q, out=out)
+                plan.interpolate(field, out=values)
+            taken = backend.host(plan.order) if order == "sorted" else np.arange(60)
+            wanted = oracle.spread(MESH, pm.bspline(4), positions[n][taken], charges)
+            read = oracle.interpolate(MESH, pm.bspline(4), positions[n][taken], wave)
+            np.testing.assert_allclose(backend.host(out), wanted, atol=1e-12 * np.abs(wanted).max())
+            np.testing.assert_allclose(backend.host(values), read, atol=1e-12 * np.abs(read).max())
+        assert plan.nbytes == held
 
 
 @pytest.mark.backends("cuda")

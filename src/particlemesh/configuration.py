@@ -75,6 +75,8 @@ class Configuration:
         self._prepared: set[str] = set()
         self._scratch: dict[str, Any] = {}
         self._tapes = Tapes()
+        self._captured = False  # set_positions was: a replay brings other positions, and does not tell
+        self._capturing = False  # the last call was captured
         self.token: Any = None  # the stream that last worked for this plan
         self._closed = False
         self.shared: dict[Any, Any] = {}  # orderings, kept for one configuration
@@ -205,7 +207,8 @@ class Configuration:
             number; an open axis takes ``[origin, origin + length]``, both ends included.
         check : bool
             If False, never synchronise and, after :meth:`reserve`, never allocate: particles that are not
-            finite or off an open axis get zero weight and are recorded in :attr:`status`.
+            finite or off an open axis get zero weight and are recorded in :attr:`status`. A CUDA graph can then
+            capture it. A replay does not tell the plan: from then on each call that is not captured prepares anew.
 
         Raises
         ------
@@ -245,6 +248,8 @@ class Configuration:
             if anew:
                 self._methods.clear()  # another method may be faster for so many
                 self._chosen_for, self.counted_ahead = x.count, None
+            self._capturing = not check and backend.capturing()
+            self._captured = self._captured or self._capturing
             self._prepared.clear()
             self._tapes.clear()
             self.shared.clear()
@@ -320,9 +325,20 @@ class Configuration:
         return method
 
     def _prepare(self, what: str, method: Method) -> None:
+        if self._captured:
+            capturing = self.backend.capturing()
+            if not (capturing and self._capturing):  # what was made before is of other positions, or in no graph
+                self._forget_positions()
+                self._prepared -= METHODS.keys() if capturing else {what}
+            self._capturing = capturing
         if what not in self._prepared:
             method.prepare(cast("Plan", self))
             self._prepared.add(what)
+
+    def _forget_positions(self) -> None:
+        """Forget what was made of the positions, which may have changed in a replay."""
+        self.shared.clear()
+        self.particles.spell_out_again()
 
     def scratch(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return memory for a method, kept under ``name`` for its next call; the first axis may be longer."""
@@ -350,7 +366,8 @@ class Configuration:
 
     def _again(self, key: Any, call: Callable[[], Any], result: Any) -> Any:
         """Make a call; from the third time for the same arrays on, play what the device got for it."""
-        return call() if key is None else self._tapes.again(self, key, call, result)
+        # A tape would not prepare again.
+        return call() if key is None or self._captured else self._tapes.again(self, key, call, result)
 
     def _open(self) -> None:
         if self._closed:

@@ -112,6 +112,10 @@ class Particles:
             )  # fmt: skip
         self._is_spelt_out = True
 
+    def spell_out_again(self) -> None:
+        """Trust no ``node`` and ``fraction`` that were worked out: what they are of may have changed."""
+        self._is_spelt_out = not self._is_packed
+
     def _defines(self, coordinate: np.dtype, *, packed: bool) -> dict[str, int]:
         wide = {"REAL_IS_DOUBLE": self.dtype, "COORDINATE_IS_DOUBLE": coordinate}
         return {**{name: int(t.itemsize == 8) for name, t in wide.items()}, "PACKED": int(packed)}

@@ -252,6 +252,8 @@ class Plan(Configuration):
         upload = self._named is not None
         came = operands.take(values, (self.count,), 1, self.dtype, self.backend, "values", upload=upload)
         with came.kind.scope(values), self.backend.scope(came.native):
+            if self._captured:
+                self._forget_positions()
             host = self.backend.download(came.native)
             return host @ lost_fraction(self)
 

@@ -148,6 +148,10 @@ class SortedParticles:
             )  # fmt: skip
         self._is_spelt_out = True
 
+    def spell_out_again(self) -> None:
+        """Trust no ``node`` and ``fraction`` that were worked out: what they are of may have changed."""
+        self._is_spelt_out = False
+
     def _kernel(self, name: str, *, packed: bool) -> Any:
         defines = {"REAL_IS_DOUBLE": int(self.dtype.itemsize == 8), "PACKED": int(packed)}
         return kept(self._backend, self._room.kernels).kernel(_FILE, name, defines)
