@@ -4,17 +4,12 @@
 #define FEWER(sums) (((sums) + 1) / 2)
 
 // Add up two lanes, whose numbers differ in one bit: each goes on with half of the sums, with the second half where its
-// bit is set. A single sum both have.
+// bit is set. A single sum both have, and of an odd number the last.
 DEVICE void add_two(WARP_PARAMETER warp, PRIVATE real* sums, const int count, const int bit)
 {
     const int second = LANE & bit;
-    if (count == 1) {
-        sums[0] += WARP_SHUFFLE(warp, sums[0], LANE ^ bit);
-        return;
-    }
     UNROLL for (int k = 0; k < FEWER(count); k++) {
-        const int at = k + FEWER(count);
-        const real far = at < count ? sums[at < count ? at : k] : (real)0;
+        const real far = sums[k + FEWER(count) < count ? k + FEWER(count) : k];
         const real other = WARP_SHUFFLE(warp, second ? sums[k] : far, LANE ^ bit);
         sums[k] = (second ? far : sums[k]) + other;
     }
