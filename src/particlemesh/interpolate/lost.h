@@ -31,7 +31,7 @@ DEVICE void clear_lost(GLOBAL const u32* located, GLOBAL const int* node, GLOBAL
                        PRIVATE const Values* gradient_layout)
 {
     const i64 begin = LOST_LAST ? taken : 0;
-    for (i64 i = begin + GROUP_ID * GROUP_SIZE + LOCAL_ID; i < particles; i += GROUP_COUNT * GROUP_SIZE) {
+    ROLL for (i64 i = begin + GROUP_ID * GROUP_SIZE + LOCAL_ID; i < particles; i += GROUP_COUNT * GROUP_SIZE) {
 #if LOST_LAST
         // all that are left
 #elif PACKED
