@@ -241,7 +241,7 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                 }
                 index[LEFT + LANE] = p.index;
             }
-            // Compilers without registers in common among lanes copy all that follows a verb in a branch: no branch here.
+            // Where lanes have no registers in common, compilers copy all that follows a verb in a branch: no branch here.
             const int beyond = base + n > line_end;
             const i64 asked = begin + base + (here ? LANE : n - 1);
             const int own_line = lines_from(warp, start, asked, line, lines, nx, beyond);
