@@ -322,7 +322,7 @@ def test_without_a_name_the_cheapest_builder_serves(backend):
             put(backend, grid, case.positions)
             check_grid(backend, grid, case.domain, case.cells, case.positions, levels=options.get("levels", 1))
             lines = grid.explain().splitlines()
-            assert len(lines) == len(METHODS) + 1
+            heads = [line[2:].split()[0] for line in lines[1:] if line[2] != " "]  # a long reason goes on below
+            assert sorted(heads) == sorted(m.name for m in METHODS)
             assert sum(line.startswith("* ") for line in lines) == 1
-            assert all(any(m.name in line for line in lines) for m in METHODS)
             assert "declined: needs radii" in grid.explain()
