@@ -21,15 +21,16 @@ KERNELS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.[ch
 # Imports go from a higher rank to a lower or equal one; equal ranks know each other only within one group.
 RANKS = [
     ("values", ["box.py", "mesh.py", "window.py", "shape_function.py", "polynomials.py", "checks.py"]),
-    ("backends", ["backends/", "arrays.py", "stencil.py", "caches.py"]),
+    ("backends", ["backends/", "arrays.py", "stencil.py"]),
     ("binning", ["binning/", "locate.py", "geometry.py", "lost.py"]),
     ("contract", ["method.py", "particles.py", "operands.py", "select.py", "timings/"]),
-    ("shared", ["fused.py", "walks.py", "tiled.py"]),
+    ("shared", ["fused.py", "walks.py", "by_block.py", "tiled.py"]),
     ("sorting", ["sorted_particles.py"]),
     ("methods", ["spread/", "interpolate/", "grid/"]),
     ("plan", ["choice.py", "configuration.py", "plan.py", "once.py", "__init__.py"]),
     ("distributed", ["distributed/"]),
-    ("apps", ["apps/", "demo.py", "figures.py", "survey.py", "tune.py", "report.py", "cli.py", "__main__.py", "data/"]),
+    ("apps", ["apps/", "demo.py", "figures.py", "survey.py", "tune.py", "caches.py", "report.py", "cli.py", "data/"]),
+    ("command", ["__main__.py"]),
 ]
 
 

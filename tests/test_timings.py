@@ -15,6 +15,8 @@ import pytest
 import particlemesh as pm
 from devices import METHODS
 from particlemesh import backends
+from particlemesh.backends import nvrtc
+from particlemesh.caches import caches
 from particlemesh.method import Method, Problem
 from particlemesh.timings import predict, tables
 from particlemesh.timings.tables import Row, Table
@@ -175,6 +177,7 @@ def test_without_a_home_folder_models_are_used(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", home)
     assert tables.folder() is None and tables.path_of("cpu", "x") is None
+    assert nvrtc.folder() is None and "NVRTC" not in {cache.owner for cache in caches()}
     assert predict.known(CPU).source == "the methods' own models"
     plan = pm.Plan(pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0)), "cic")
     plan.set_positions(np.random.default_rng(1).random((100, 3)))

@@ -151,7 +151,7 @@ def test_walks_that_stay_step_and_jump(backend, form):
         x, q = x.astype(np.float32), rng.normal(size=len(x)).astype(np.float32)
         for chunk in (32, 100, 10_000):
             plan = walks(backend, mesh, "bspline4", "float32", x, form=form, window=8, levels=6, chunk=chunk)
-            assert block_order.blocks_of(plan.axes, plan._method("spread")._walk(plan).cells).counts[0] > 20
+            assert block_order.blocks_of(plan.axes, plan._method("spread").walk(plan).cells).counts[0] > 20
             came = backend.host(plan.spread(backend.array(q)))
             close(came, wanted_of(mesh, x, q), "float32", max(1.0, np.sqrt(len(q)))), name
 
@@ -196,19 +196,36 @@ def test_any_number_of_particles_and_chunks_that_end_within_batches(backend, rea
             close(came, wanted, real, 1 + np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("method", ["walk", "walk_fixed", "ordered"])
+def test_particles_with_many_lines_between_them(backend, method):
+    # In a plane every block is a line. Of 32 lines and more a lane does not ask one by one.
+    mesh = pm.Mesh((512, 1024), (512.0, 1024.0))
+    x, q = draw(mesh, 70, "float32", 6)
+    x[:20] = x[20] + 0.01 * x[:20]  # some of them close together
+    x = np.round(64 * x) / 64  # coordinates are exact
+    reading = method if method != "walk_fixed" else "walk"
+    plan = pm.Plan(mesh, "bspline4", method=method, interpolation=reading, dtype="float32", backend=backend.name)
+    plan.set_positions(backend.array(x))
+    wanted = oracle.spread(mesh, pm.bspline(4), x, q)
+    close(backend.host(plan.spread(backend.array(q))), wanted, "float32")
+    field = np.random.default_rng(7).random(mesh.shape).astype("float32")
+    came = backend.host(plan.interpolate(backend.array(field)))
+    close(came, oracle.interpolate(mesh, pm.bspline(4), x, field), "float32")
+
+
 def test_memory_reserved_for_many_serves_few(backend):
     mesh = pm.Mesh((9, 8, 10), (1.0, 1.0, 1.0))
     x, q = draw(mesh, 2000, "float32", 9)
     plan = pm.Plan(mesh, "bspline4", method="walk", dtype="float32", backend=backend.name)
     plan.reserve(4000)
     method = plan._method("spread")
-    made = method._walk(plan)
-    assert made != windows.walk_of(plan, method._chosen(plan), 3)  # few would have had another window
+    made = method.walk(plan)
+    assert made != method.found(plan, 3)  # few would have had another window
     for count in (2000, 3, 0, 65):
         plan.set_positions(backend.array(x[:count]), check=False)
         came = backend.host(plan.spread(backend.array(q[:count])))
         close(came, wanted_of(mesh, x[:count], q[:count]), "float32", 10)
-        assert method._walk(plan) == made
+        assert method.walk(plan) == made
 
 
 # ---- what is not finite ----------------------------------------------------------------------------------------------
@@ -238,7 +255,7 @@ def test_a_value_that_is_not_finite_stays_within_its_block(backend, form, bad):
     q[100] = bad
     plan = walks(backend, mesh, "bspline4", "float32", x, form=form, levels=4)
     came = backend.host(plan.spread(backend.array(q)))
-    made = plan._method("spread")._walk(plan)
+    made = plan._method("spread").walk(plan)
     first = np.array([10, 8, 9])  # of the stencil
     low = first // made.cells * made.cells
     block = tuple(slice(a, a + n) for a, n in zip(low, (made.levels, 8, 8 * made.tiles), strict=True))
@@ -282,5 +299,5 @@ def any_plan(backend):
 def test_offsets_have_64_bits_where_the_field_needs_them(backend, strides, wide):
     plan = any_plan(backend)
     layout = Layout(0, (1, 4, 5, 6, 1), strides, 16)
-    made = plan._method("spread")._walk(plan)
+    made = plan._method("spread").walk(plan)
     assert windows.walk_defines(plan, made, SINGLE, 1, 3, layout, 0)["FIELD_IS_WIDE"] == wide

@@ -164,7 +164,7 @@ def test_walks_that_stay_step_and_jump(backend, form):
         came = []
         for chunk in (32, 100, 10_000):
             plan = walks(backend, mesh, "bspline4", "float32", x, form=form, window=8, levels=6, chunk=chunk)
-            assert block_order.blocks_of(plan.axes, plan._method("interpolate")._walk(plan).cells).counts[0] > 20
+            assert block_order.blocks_of(plan.axes, plan._method("interpolate").walk(plan).cells).counts[0] > 20
             came.append(backend.host(plan.interpolate(backend.array(f))))
             close(came[-1], wanted_of(mesh, x, f), "float32", 4)
             np.testing.assert_array_equal(came[-1], came[0], err_msg=name)  # a window is the same in any chunk
@@ -221,13 +221,13 @@ def test_memory_reserved_for_many_serves_few(backend):
     plan = pm.Plan(mesh, "bspline4", interpolation="walk", dtype="float32", backend=backend.name)
     plan.reserve(4000)
     method = plan._method("interpolate")
-    made = method._walk(plan)
-    assert made != windows.walk_of(plan, method._chosen(plan), 3)  # few would have had another window
+    made = method.walk(plan)
+    assert made != method.found(plan, 3)  # few would have had another window
     for count in (2000, 3, 0, 65):
         plan.set_positions(backend.array(x[:count]), check=False)
         came = backend.host(plan.interpolate(backend.array(f)))
         close(came, wanted_of(mesh, x[:count], f), "float32", 4)
-        assert method._walk(plan) == made
+        assert method.walk(plan) == made
 
 
 @anywhere
@@ -292,7 +292,7 @@ def test_a_node_that_is_not_finite_stays_within_windows(backend, form, bad):
     f[tuple(node)] = bad
     plan = walks(backend, mesh, "bspline4", "float32", x, form=form, levels=4)
     came = backend.host(plan.interpolate(backend.array(f)))
-    made = plan._method("interpolate")._walk(plan)
+    made = plan._method("interpolate").walk(plan)
     first = np.floor(oracle.node_coordinates(mesh, x)).astype(int) - 1  # of the stencil
     cells = first % mesh.shape
     away = node - cells  # also of the first node of the block

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from particlemesh.backends import nvrtc
+from particlemesh.backends.folders import cache
 
 
 class Cache(NamedTuple):
@@ -33,12 +34,6 @@ def _cache(owner: str, folder: Path, suffixes: tuple[str, ...] = ("",)) -> Cache
     return Cache(owner, folder, files, size)
 
 
-def home(variable: str, *otherwise: str) -> Path:
-    """Return the folder that an environment variable names, or its default below the user's home."""
-    named = os.environ.get(variable)
-    return Path(named) if named else Path.home().joinpath(*otherwise)
-
-
 def _numba() -> list[Cache]:
     # Numba picks a folder for each source file: beside it, or, where that is read-only, the user's. Compiled
     # functions know theirs. The names are Numba's insides, so none is taken for granted.
@@ -61,9 +56,6 @@ def caches() -> list[Cache]:
 
     Only loaded modules are asked about Numba's folders: run something first.
     """
-    xdg = home("XDG_CACHE_HOME", ".cache")
-    return [
-        *_numba(),
-        _cache("PoCL", home("POCL_CACHE_DIR") if "POCL_CACHE_DIR" in os.environ else xdg / "pocl" / "kcache"),
-        _cache("NVRTC", nvrtc.folder()),
-    ]
+    pocl = os.environ.get("POCL_CACHE_DIR")
+    folders = {"PoCL": Path(pocl) if pocl else cache("pocl", "kcache"), "NVRTC": nvrtc.folder()}
+    return [*_numba(), *(_cache(owner, folder) for owner, folder in folders.items() if folder is not None)]

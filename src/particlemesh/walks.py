@@ -28,7 +28,7 @@ OPTIONS = {
     "levels": Option(None, range(2, 9), "nodes of the window along x; even for matrix instructions"),
     "chunk": Option(None, range(32, 2**20), "particles of a warp"),
 }
-_LOCAL_BYTES = 47_000  # of the 48 KB that a group may have
+_LOCAL_BYTES = 48_000  # of the 48 KB that a group may have
 _WARPS = 4  # of a group, where groups are largest
 
 
@@ -139,26 +139,29 @@ def resident(walk: Walk, reals: int) -> int:
     return 5 if held == 1 else 4 if held == 2 and walk.levels > 4 else 3
 
 
-def batch_of(size: int, rows: int) -> tuple[int, int]:
+def batch_of(size: int, rows: int, *, indexed: bool) -> tuple[int, int]:
     """Return how many particles of a warp have their rows in local memory at a time, and the warps for which it is.
 
-    Reals have ``size`` bytes; ``STAGED`` and ``PITCH`` of walk.h say the rest.
+    Reals have ``size`` bytes; ``STAGED`` and ``PITCH`` of walk.h say the rest. ``indexed`` adds particles' indices, and
+    reads eight particles at once also where fewer are left.
     """
     pitch, left = (8 * rows + 4, 4) if size == 8 else (8 * (rows | 1), 8)
-    bytes_of = {batch: (batch + 2 * left) * pitch * size for batch in (32, 16, 8)}
+    behind, each = (8, pitch * size + 4) if indexed else (left, pitch * size)
+    bytes_of = {batch: (left + batch + behind) * each for batch in (32, 16, 8)}
     batch = next((b for b in (32, 16) if _WARPS * bytes_of[b] <= _LOCAL_BYTES), 8)
     return batch, min(_WARPS, _LOCAL_BYTES // bytes_of[batch])
 
 
 def walk_defines(
-    plan: Plan, walk: Walk, group: Group, width: int, rows: int, field: Layout, gradient: int, **more: int
-) -> dict[str, int]:
-    """Return the compile key of a kernel with ``rows`` rows of eight a particle."""
+    plan: Plan, walk: Walk, group: Group, width: int, rows: int, field: Layout, gradient: int, *, indexed: bool = False,
+    **more: int,
+) -> dict[str, int]:  # fmt: skip
+    """Return the compile key of a kernel with ``rows`` rows of eight a particle: see :func:`batch_of`."""
     table = np.asarray(plan.window.table)
     # Of a symmetric window, weights at z from one side are those at -z from the other.
     signs = (-1.0) ** np.arange(table.shape[1])
     wide = sum((n - 1) * abs(s) for n, s in zip(field.shape, field.strides, strict=True)) >= 2**31
-    batch, warps = batch_of(plan.dtype.itemsize, rows)
+    batch, warps = batch_of(plan.dtype.itemsize, rows, indexed=indexed)
     return defines(
         plan, group, width, GRADIENT=gradient, LANES_ALL=1, LANES_ROW=1, BATCH=batch,
         WARPS=min(warps, plan.backend.group_size // 32), SYMMETRIC=int(np.array_equal(table[::-1], table * signs)),

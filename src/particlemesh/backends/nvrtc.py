@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from particlemesh.backends.base import CompilationError
+from particlemesh.backends.folders import cache
 
 OPTIONS = ("--std=c++17",)
 
@@ -40,9 +41,9 @@ def compiled(code: str, file: str, compute: int) -> bytes:
         nvrtc.destroyProgram(program)
 
 
-def folder() -> Path:
-    """Return where binaries are kept: ``$XDG_CACHE_HOME/particlemesh/cuda``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "particlemesh" / "cuda"
+def folder() -> Path | None:
+    """Return where binaries are kept: ``$XDG_CACHE_HOME/particlemesh/cuda``; None without a home folder."""
+    return cache("particlemesh", "cuda")
 
 
 def module(code: str, file: str, compute: int) -> Any:
@@ -55,20 +56,21 @@ def module(code: str, file: str, compute: int) -> Any:
     from cupy.cuda import nvrtc
 
     key = repr((code, OPTIONS, compute, nvrtc.getVersion()))
-    path = folder() / f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
-    if path.exists():
+    kept = folder()
+    path = kept and kept / f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
+    if path and path.exists():
         with contextlib.suppress(cupy.cuda.driver.CUDADriverError):
             return _loaded(path)
     binary = compiled(code, file, compute)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, binary)
-        return _loaded(path)
-    except OSError:  # a home that cannot be written to
-        with tempfile.TemporaryDirectory() as home:
-            path = Path(home) / "kernel.cubin"
-            path.write_bytes(binary)
+    if path:
+        with contextlib.suppress(OSError):  # a home that cannot be written to
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(path, binary)
             return _loaded(path)
+    with tempfile.TemporaryDirectory() as home:
+        path = Path(home) / "kernel.cubin"
+        path.write_bytes(binary)
+        return _loaded(path)
 
 
 def _loaded(path: Path) -> Any:

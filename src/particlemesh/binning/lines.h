@@ -21,7 +21,7 @@ DEVICE int lines_from(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i,
                       int open)
 {
     int mine = line;
-    while (WARP_BALLOT(warp, open)) {
+    while (WARP_BALLOT(warp, open)) { // once: compilers for warps that share no registers copy what follows an `if`
         const int ask = line + 1 + LANE < lines ? line + 1 + LANE : lines;
         const u32 end = start[(i64)ask * nx];
         int over = 0; // how many of 32 lines end before i
@@ -29,8 +29,17 @@ DEVICE int lines_from(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i,
             if (WARP_SHUFFLE_U32(warp, end, over + step - 1) <= i) over += step;
         if (WARP_SHUFFLE_U32(warp, end, 31) <= i) over = 32;
         if (open) mine = line + over;
-        open = open && over == 32;
-        line += 32;
+        if (open && over == 32) { // far: each lane looks for itself
+            int high = lines;
+            while (high - mine > 1) {
+                const int middle = mine + (high - mine) / 2;
+                if (start[(i64)middle * nx] <= i)
+                    mine = middle;
+                else
+                    high = middle;
+            }
+        }
+        open = 0;
     }
     return mine;
 }

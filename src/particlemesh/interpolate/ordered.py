@@ -5,55 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from particlemesh import walks
-from particlemesh.binning import block_order
+from particlemesh.by_block import ByBlock
 from particlemesh.interpolate import lost
-from particlemesh.interpolate.particle import LANES, Particle, in_cache, read_bytes
+from particlemesh.interpolate.particle import LANES, Particle, read_bytes
 from particlemesh.method import Problem
-from particlemesh.stencil import axes_of
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 
-class Ordered(Particle):
+class Ordered(ByBlock, Particle):
     """The particle method over particles sorted by block once: neighbours find each other's rows in the cache."""
 
     name = "ordered"
     file: ClassVar[str] = "interpolate/ordered.c"
-    reads_stencils = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._reserved: tuple[int, int, int] | None = None
-
-    @classmethod
-    def declines(cls, problem: Problem) -> str | None:
-        axes = axes_of(problem.mesh, problem.window)
-        return block_order.declines(axes, walks.cells_of(problem, problem.count), problem.count)
-
-    @classmethod
-    def scratch_bytes(cls, problem: Problem) -> int:
-        return block_order.order_bytes(problem, walks.cells_of(problem, problem.count))
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
         rate = 4.6e12 if problem.dtype.itemsize == 4 else 5.5e12
-        if not in_cache(problem):  # neighbours share what comes from far away, if there are neighbours
+        if not problem.fits_cache:  # neighbours share what comes from far away, if there are neighbours
             rate *= 0.85 if problem.count > problem.nodes / 20 else 0.5
         # H200 (benchmarks/results/limit-peer-nvidia-h200.csv): bytes of the field read a second
-        order = block_order.seconds(problem, walks.cells_of(problem, problem.count))
-        return order, 5.3e-6 + read_bytes(problem) / rate
-
-    def _cells(self, plan: Plan) -> tuple[int, int, int]:
-        return self._reserved or walks.cells_of(plan, plan.count)
-
-    def reserve(self, plan: Plan) -> None:
-        self._reserved = walks.cells_of(plan, max(plan.capacity, 1))
-        block_order.reserve(plan, self._reserved)
-
-    def prepare(self, plan: Plan) -> None:
-        block_order.block_order(plan, self._cells(plan))
+        return cls.ordering(problem), 5.3e-6 + read_bytes(problem) / rate
 
     def lanes(self, plan: Plan, reals: int) -> dict[str, int]:
         # H200, complex values: many neighbours in the cache are read faster by a lane each, few by several.
@@ -71,7 +44,7 @@ class Ordered(Particle):
         return lost.FACTS[lost.lost_among(plan)[0]]
 
     def particles(self, plan: Plan) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        order = block_order.block_order(plan, self._cells(plan))
+        order = self.order(plan)
         _, node, fraction = lost.lost_among(plan)
         # Only those without weight are looked for among them, in whatever form they are.
         return (order.records, order.start, node, node, fraction), (order.blocks.record,)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from particlemesh.arrays import Layout, View
@@ -20,13 +19,7 @@ LANES = {"LANES_ALL": 4, "LANES_ROW": 2}
 
 def read_bytes(problem: Problem) -> int:
     """Return the bytes of the field that all stencils read."""
-    nodes = problem.window.support**problem.mesh.ndim
-    return problem.count * nodes * problem.components * problem.dtype.itemsize
-
-
-def in_cache(problem: Problem) -> bool:
-    """Return whether the field fits the second-level cache of a large GPU (40 MB of an H200's 60)."""
-    return math.prod(problem.mesh.field_shape) * problem.components * problem.dtype.itemsize < 40e6
+    return problem.count * problem.stencil * problem.components * problem.dtype.itemsize
 
 
 class Particle(KernelMethod):
@@ -41,7 +34,7 @@ class Particle(KernelMethod):
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
         # H200: bytes of the field read a second, from L2 or past it (benchmarks/results/spread-nvidia-h200.csv)
-        return 0.0, 5e-6 + read_bytes(problem) / (4.1e12 if in_cache(problem) else 1.4e12)
+        return 0.0, 5e-6 + read_bytes(problem) / (4.1e12 if problem.fits_cache else 1.4e12)
 
     def lanes(self, plan: Plan, reals: int) -> dict[str, int]:
         """Return how many lanes a particle has, and a row of its stencil."""

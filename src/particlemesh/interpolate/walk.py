@@ -3,30 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from particlemesh import walks
 from particlemesh.arrays import Layout, View
-from particlemesh.binning import block_order
-from particlemesh.fused import KernelMethod, field_record, groups, values_record, vector
+from particlemesh.by_block import Walking
+from particlemesh.fused import field_record, groups, values_record, vector
 from particlemesh.interpolate import lost
-from particlemesh.method import Option, Problem
+from particlemesh.method import Problem
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
-_LOCAL_BYTES = 48_000  # of the 48 KB that a group may have
-_WARPS = 4  # of a group, where groups are largest
 
-
-def batch_of(rows: int, size: int) -> int:
-    """Return how many particles have ``rows`` rows in local memory at a time: see ``ROWS_STAGED``."""
-    pitch, left = (8 * rows + 4, 4) if size == 8 else (8 * (rows | 1), 8)
-    each = pitch * size + 4
-    return next((b for b in (32, 16) if _WARPS * (b + left + 8) * each <= _LOCAL_BYTES), 8)
-
-
-class Walk(KernelMethod):
+class Walk(Walking):
     """Particles in the order of a walk; a warp reads a window of the mesh once for all that are in it, into registers.
 
     The window is one factor of a product of matrices, the weights of neighbouring particles are the other; matrix
@@ -38,28 +28,10 @@ class Walk(KernelMethod):
     cite = "particlemesh2026"
     deterministic = True
     order_independent = True  # a particle's value depends on its window only, and its sum is always added up alike
-    reads_stencils = False
-    options: ClassVar[dict[str, Option]] = walks.OPTIONS
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._reserved: walks.Walk | None = None
-
-    @classmethod
-    def _chosen(cls, asked: Plan | Problem) -> dict[str, Any]:
-        return {name: cls.option(asked, name) for name in walks.OPTIONS}
-
-    @classmethod
-    def declines(cls, problem: Problem) -> str | None:
-        return walks.declines(problem, cls._chosen(problem))
-
-    @classmethod
-    def scratch_bytes(cls, problem: Problem) -> int:
-        return block_order.order_bytes(problem, walks.walk_of(problem, cls._chosen(problem), problem.count).cells)
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        found = walks.walk_of(problem, cls._chosen(problem), problem.count)
+        found = cls.found(problem, problem.count)
         p, reals, double = problem.window.support, problem.components, problem.dtype.itemsize == 8
         each = 1.2e-11 + 2e-12 * p + 1.9e-12 * p * reals
         lines = problem.nodes / (found.cells[1] * found.cells[2])
@@ -69,30 +41,18 @@ class Walk(KernelMethod):
         seconds = problem.count * each * (1.6 if double else 1) + read / (4e11 if double else 8e11)
         waits = min(problem.count, lines / found.cells[0]) * max(64, problem.count / 2000) / max(problem.count, 1)
         seconds += (1.6e-6 if double else 1e-6) * waits
-        # Not where lanes have no registers in common: every exchange is a barrier there, and compiling takes long.
-        slow = 1 if problem.backend.facts()["HAS_WARP"] else 1000
-        return block_order.seconds(problem, found.cells), slow * (1e-5 + seconds)
-
-    def _walk(self, plan: Plan) -> walks.Walk:
-        # Memory is reserved for one kind of blocks, which then serves whatever comes.
-        return self._reserved or walks.walk_of(plan, self._chosen(plan), plan.count)
-
-    def reserve(self, plan: Plan) -> None:
-        self._reserved = walks.walk_of(plan, self._chosen(plan), max(plan.capacity, 1))
-        block_order.reserve(plan, self._reserved.cells)
-
-    def prepare(self, plan: Plan) -> None:
-        block_order.block_order(plan, self._walk(plan).cells)
+        return cls.ordering(problem), cls.slowed(problem) * (1e-5 + seconds)
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        found, size, built = self._walk(plan), plan.dtype.itemsize, []
+        found, size, built = self.walk(plan), plan.dtype.itemsize, []
         value, gradient = (int(v is not None) for v in values)
         rows = (1 + gradient) * (2 + found.tiles)
         for group in groups(field):
             # Float64 has a lane's nodes apart: only parts are side by side.
             width = vector(group, field, size, 4 if size == 4 else 2 if group.parts > 1 else 1)
-            facts = walks.walk_defines(plan, found, group, width, rows, field, gradient, VALUE=value)
-            facts |= {"BATCH": batch_of(rows, size), **lost.FACTS[kind % 4]}
+            facts = walks.walk_defines(
+                plan, found, group, width, rows, field, gradient, indexed=True, VALUE=value, **lost.FACTS[kind % 4]
+            )
             run = plan.backend.kernel("interpolate/walk.c", "interpolate_walk", facts)
             reals = group.parts * group.channels
             built.append(
@@ -101,8 +61,8 @@ class Walk(KernelMethod):
         return built
 
     def apply(self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any) -> None:
-        found = self._walk(plan)
-        order = block_order.block_order(plan, found.cells)
+        found = self.walk(plan)
+        order = self.order(plan)
         outputs = [v.array for v in (values, gradient) if v is not None]
         first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
         kind, located, _ = lost.lost_among(plan)

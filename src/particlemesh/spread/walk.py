@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from particlemesh import walks
 from particlemesh.arrays import Layout, View
 from particlemesh.backends.base import Kernel, Record
-from particlemesh.binning import block_order
-from particlemesh.fused import Group, KernelMethod, field_record, groups, values_record, vector
+from particlemesh.by_block import Walking
+from particlemesh.fused import Group, field_record, groups, values_record, vector
 from particlemesh.method import Option, Problem
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class _Run(NamedTuple):
     reals: int  # of a node
 
 
-class Walk(KernelMethod):
+class Walk(Walking):
     """Particles in the order of a walk; a warp adds up what a window of the mesh gets, in registers.
 
     Weights of neighbouring particles are the factors of a product of matrices, which matrix instructions make. What
@@ -36,8 +36,6 @@ class Walk(KernelMethod):
 
     name = "walk"
     cite = "particlemesh2026"
-    reads_stencils = False
-    stable: ClassVar[bool] = False  # particles of a block are in the caller's order
     options: ClassVar[dict[str, Option]] = {
         **walks.OPTIONS,
         "fragments": Option(
@@ -45,63 +43,22 @@ class Walk(KernelMethod):
         ),
     }
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._reserved: walks.Walk | None = None
-        self._latest: tuple[int, walks.Walk] | None = None
-
-    @classmethod
-    def _chosen(cls, asked: Plan | Problem) -> dict[str, Any]:
-        return {name: cls.option(asked, name) for name in walks.OPTIONS}
-
-    @classmethod
-    def _found(cls, problem: Problem) -> walks.Walk:
-        return walks.walk_of(problem, cls._chosen(problem), problem.count)
-
-    @classmethod
-    def declines(cls, problem: Problem) -> str | None:
-        return walks.declines(problem, cls._chosen(problem), stable=cls.stable)
-
-    @classmethod
-    def scratch_bytes(cls, problem: Problem) -> int:
-        return block_order.order_bytes(problem, cls._found(problem).cells, stable=cls.stable)
-
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        found = cls._found(problem)
+        found = cls.found(problem, problem.count)
         p, reals, double = problem.window.support, problem.components, problem.dtype.itemsize == 8
         each = 4e-12 + 3e-12 * p + 1.9e-12 * p * reals
         left = cls._left(problem, found)
         # H200 (benchmarks/results/limit-peer-nvidia-h200.csv): instructions a particle, adds of vectors, of float64
         seconds = problem.count * each * (1.4 if double else 0.9) + left / (1e11 if double else 4e11)
         cleared = problem.nodes * reals * problem.dtype.itemsize / 4e12
-        # Not where lanes have no registers in common: every exchange is a barrier there, and compiling takes long.
-        slow = 1 if problem.backend.facts()["HAS_WARP"] else 1000
-        return block_order.seconds(problem, found.cells, stable=cls.stable), slow * (8e-6 + cleared + seconds)
+        return cls.ordering(problem), cls.slowed(problem) * (8e-6 + cleared + seconds)
 
     @classmethod
     def _left(cls, problem: Problem, found: walks.Walk) -> float:
         """Reals that leave windows: of all levels of all lines, or where particles are few, of a window for each."""
         lines = problem.nodes / (found.cells[1] * found.cells[2])
         return min(problem.count * found.levels, lines) * 64 * found.tiles * problem.components
-
-    def _walk(self, plan: Plan) -> walks.Walk:
-        # Memory is reserved for one kind of blocks, which then serves whatever comes.
-        if self._reserved is not None:
-            return self._reserved
-        if self._latest is None or self._latest[0] != plan.count:
-            self._latest = plan.count, walks.walk_of(plan, self._chosen(plan), plan.count)
-        return self._latest[1]
-
-    def reserve(self, plan: Plan) -> None:
-        self._reserved = walks.walk_of(plan, self._chosen(plan), max(plan.capacity, 1))
-        block_order.reserve(plan, self._reserved.cells, stable=self.stable)
-
-    def prepare(self, plan: Plan) -> None:
-        self._order(plan)
-
-    def _order(self, plan: Plan) -> block_order.BlockOrder:
-        return block_order.block_order(plan, self._walk(plan).cells, stable=self.stable)
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         built = []
@@ -113,7 +70,7 @@ class Walk(KernelMethod):
         return built
 
     def _kernel(self, plan: Plan, file: str, group: Group, width: int, field: Layout, gradient: int) -> _Run:
-        found, reals = self._walk(plan), group.parts * group.channels
+        found, reals = self.walk(plan), group.parts * group.channels
         rows = (4 + 3 * reals * found.tiles) if gradient else (2 + reals * found.tiles)
         fragments = int(self.option(plan, "fragments"))
         if found.few and not self.option(plan, "form"):
@@ -126,13 +83,13 @@ class Walk(KernelMethod):
 
     def _again(self, plan: Plan, gradient: bool) -> int:
         """What launches are remembered by."""
-        found = self._walk(plan)
+        found = self.walk(plan)
         return int(gradient) + 2 * found.tiles + 8 * found.few
 
     def _run(self, plan: Plan, run: _Run, values: View, to: tuple[Any, ...], *records: Record) -> None:
         """Walk: the arrays and numbers ``to`` say where sums go."""
-        order = self._order(plan)
-        chunk = self.option(plan, "chunk") or walks.chunk_of(plan, self._walk(plan), run.reals, spreads=True)
+        order = self.order(plan)
+        chunk = self.option(plan, "chunk") or walks.chunk_of(plan, self.walk(plan), run.reals, spreads=True)
         warps = -(-plan.count // chunk)
         run.kernel(
             run.items * warps, order.records, order.start, values.array, *to, chunk, warps, order.blocks.record,

@@ -52,7 +52,7 @@ class WalkFixed(Walk):
         prepare, apply = super().cost(problem)
         reals, size = problem.components, problem.dtype.itemsize
         if size == 4:
-            left = cls._left(problem, cls._found(problem))
+            left = cls._left(problem, cls.found(problem, problem.count))
             apply += left / 1e11 - left / 4e11  # integers have no vector form, either
         passes = problem.nodes * (2 * 8 + 2 * size) + problem.count * size  # cleared, added to the field; the largest
         return prepare + 1e-5, apply + 1e-5 + passes * reals / 3e12  # H200: launches, bytes a second
@@ -63,14 +63,14 @@ class WalkFixed(Walk):
 
     def prepare(self, plan: Plan) -> None:
         """Order the particles; the fullest block bounds how many stencils meet at a node."""
-        order = self._order(plan)
+        order = self.order(plan)
         self._sums.prepare(plan, "fixed_fullest", order.start, order.blocks.total)
 
     def non_finite_values(self) -> bool:
         return self._sums.non_finite_values()
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        blocks, built = self._order(plan).blocks, []
+        blocks, built = self.order(plan).blocks, []
         tiles = math.prod(map(reached_from, plan.axes, blocks.cells, blocks.counts))
         for group in groups(field):
             layout = fixed.apart(plan.axes, group.parts * group.channels, plan.dtype.itemsize)
@@ -82,7 +82,7 @@ class WalkFixed(Walk):
         return built
 
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        order = self._order(plan)
+        order = self.order(plan)
         for target, run in self.launches(plan, self._again(plan, gradient), field, values):
             sums, most, largest = self._sums.begin(plan, target)
             target.find(

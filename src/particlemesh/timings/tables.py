@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from particlemesh.backends.cpu import available_threads
-from particlemesh.caches import home
+from particlemesh.backends.folders import cache
 
 FORMAT = "1"
 PACKAGE = Path(__file__).parents[1]
@@ -29,7 +29,7 @@ SHIPPED = Path(__file__).parent
 FACTS = ("format", "backend", "device", "sources", "measured")  # of the first lines
 # What methods are made of: folders, and modules beside them with their kernels.
 FOLDERS = ("backends", "binning", "interpolate", "spread")
-MODULES = ("arrays", "box", "checks", "fused", "geometry", "locate", "method", "stencil", "tiled", "walks")
+MODULES = ("arrays", "box", "by_block", "checks", "fused", "geometry", "locate", "method", "stencil", "tiled", "walks")
 
 
 class Row(NamedTuple):
@@ -98,10 +98,7 @@ def hashed() -> list[Path]:
 
 def folder() -> Path | None:
     """Return where this user's tables are: ``$XDG_CACHE_HOME/particlemesh/timings``; None without a home folder."""
-    try:
-        return home("XDG_CACHE_HOME", ".cache") / "particlemesh" / "timings"
-    except RuntimeError:  # a user without HOME and without an entry among users, as in containers
-        return None
+    return cache("particlemesh", "timings")
 
 
 def path_of(backend: str, device: str) -> Path | None:

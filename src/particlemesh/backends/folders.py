@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where a user keeps what was made for later runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache(*names: str) -> Path | None:
+    """Return a folder below ``$XDG_CACHE_HOME``, by default ``~/.cache``, which need not be there.
+
+    None without either: users without HOME and without an entry among users, as in containers.
+    """
+    named = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(named) if named else Path.home() / ".cache").joinpath(*names)
+    except RuntimeError:
+        return None

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Methods that take particles as records, sorted by block: what those of both directions have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from particlemesh import walks
+from particlemesh.binning import block_order
+from particlemesh.fused import KernelMethod
+from particlemesh.method import Option, Problem
+from particlemesh.stencil import axes_of
+
+if TYPE_CHECKING:
+    from particlemesh.plan import Plan
+
+
+class ByBlock(KernelMethod):
+    """A method over the order by blocks (``binning/block_order.py``); ``cells`` says how large blocks are."""
+
+    reads_stencils = False
+    stable: ClassVar[bool] = False  # particles of a block are in the caller's order
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reserved = 0  # particles that there is memory for
+
+    @classmethod
+    def cells(cls, asked: Plan | Problem, count: int) -> tuple[int, int, int]:
+        """Return the cells of a block for ``count`` particles."""
+        return walks.cells_of(asked, count)
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        axes = axes_of(problem.mesh, problem.window)
+        return block_order.declines(axes, cls.cells(problem, problem.count), problem.count, stable=cls.stable)
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        return block_order.order_bytes(problem, cls.cells(problem, problem.count), stable=cls.stable)
+
+    @classmethod
+    def ordering(cls, problem: Problem) -> float:
+        """Return the predicted seconds of ``prepare``."""
+        return block_order.seconds(problem, cls.cells(problem, problem.count), stable=cls.stable)
+
+    def expected(self, plan: Plan) -> int:
+        """Return for how many particles blocks are chosen: reserved memory is for one kind, which serves any number."""
+        return self._reserved or plan.count
+
+    def reserve(self, plan: Plan) -> None:
+        self._reserved = max(plan.capacity, 1)
+        block_order.reserve(plan, self.cells(plan, self._reserved), stable=self.stable)
+
+    def prepare(self, plan: Plan) -> None:
+        self.order(plan)
+
+    def order(self, plan: Plan) -> block_order.BlockOrder:
+        """Return the plan's particles by block, sorted if they are not yet."""
+        return block_order.block_order(plan, self.cells(plan, self.expected(plan)), stable=self.stable)
+
+
+class Walking(ByBlock):
+    """A method that walks along x with a window of the mesh in registers (``walks.py``)."""
+
+    options: ClassVar[dict[str, Option]] = walks.OPTIONS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latest: tuple[int, walks.Walk] | None = None
+
+    @classmethod
+    def found(cls, asked: Plan | Problem, count: int) -> walks.Walk:
+        """Return the walk for ``count`` particles."""
+        return walks.walk_of(asked, {name: cls.option(asked, name) for name in walks.OPTIONS}, count)
+
+    @classmethod
+    def cells(cls, asked: Plan | Problem, count: int) -> tuple[int, int, int]:
+        return cls.found(asked, count).cells
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        chosen = {name: cls.option(problem, name) for name in walks.OPTIONS}
+        return walks.declines(problem, chosen, stable=cls.stable)
+
+    @classmethod
+    def slowed(cls, problem: Problem) -> int:
+        """Return by how much all is slower where lanes have no registers in common: every exchange is a barrier there.
+
+        Compiling takes long there, too.
+        """
+        return 1 if problem.backend.facts()["HAS_WARP"] else 1000
+
+    def walk(self, plan: Plan) -> walks.Walk:
+        """Return the walk for the plan's particles."""
+        count = self.expected(plan)
+        if self._latest is None or self._latest[0] != count:
+            self._latest = count, self.found(plan, count)
+        return self._latest[1]
+
+    def order(self, plan: Plan) -> block_order.BlockOrder:
+        return block_order.block_order(plan, self.walk(plan).cells, stable=self.stable)
