@@ -80,6 +80,7 @@ class OpenClBackend:
         self.group_size = 128 if self._ptx else 32
         self.units = int(device.max_compute_units)
         self.most_groups = 2**20 if self._ptx else 64 * self.units
+        self._declared = pocl.declared(cl, context) if "PoCL" in self.platform else None
         # The capability behind inline PTX: MMA of float32 and float64 came with 8.0, vector reductions with 9.0.
         self.compute = 10 * device.compute_capability_major_nv + device.compute_capability_minor_nv if self._ptx else 0
 
@@ -162,11 +163,13 @@ class OpenClBackend:
             if not self._fp64 and (defines.get("REAL_IS_DOUBLE") or defines.get("COORDINATE_IS_DOUBLE")):
                 raise RuntimeError(f"{self.device} has no float64; use float32 or another backend")
             facts = {"GROUP_SIZE": self.group_size, **self.facts(), **defines}
-            code = source.program("backends/opencl.h", file, facts, texts)
+            code, options = source.program("backends/opencl.h", file, facts, texts), OPTIONS
+            if self._declared and not texts:  # a user's text may call anything
+                code, options = self._declared + code, [*OPTIONS, pocl.UNDECLARED]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", cl.CompilerWarning)
                 try:
-                    program = cl.Program(self.context, code).build(options=OPTIONS)
+                    program = cl.Program(self.context, code).build(options=options)
                 except cl.RuntimeError as error:
                     raise CompilationError(f"{file} for {self.device}", str(error), code) from error
             self._programs[key] = program
