@@ -7,7 +7,6 @@ a node is any integer whose distance is within the support, its place found by t
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -27,9 +26,10 @@ def stencil(mesh, window, u, axis, derivative=False):
     half = window.support / 2
     size = mesh.field_shape[axis]
     wraps = mesh.periodic[axis] and mesh.ghosts[axis] == (0, 0)
+    nodes = np.arange(math.floor(u - half) - 1, math.ceil(u + half) + 2)
+    weights = -window.derivative(nodes - u) if derivative else window(nodes - u)
     found = []
-    for node in range(math.floor(u - half) - 1, math.ceil(u + half) + 2):
-        weight = -float(window.derivative(node - u)) if derivative else float(window(node - u))
+    for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
         if weight != 0:
             place = node % size if wraps else (node if 0 <= node < size else None)
             found.append((place, weight))
@@ -37,11 +37,17 @@ def stencil(mesh, window, u, axis, derivative=False):
 
 
 def contributions(mesh, window, u, slope_axis=None):
-    """Yield (index in the field, weight) of one particle; ``slope_axis`` takes the slope along that axis."""
+    """Return of one particle an index of the field's nodes and their weights, as many axes as the mesh has.
+
+    ``slope_axis`` takes the slope along that axis. Where an axis wraps more than once a node may be there twice.
+    """
     axes = [stencil(mesh, window, u[a], a, a == slope_axis) for a in range(mesh.ndim)]
-    for nodes in itertools.product(*axes):
-        if all(place is not None for place, _ in nodes):
-            yield tuple(place for place, _ in nodes), math.prod(weight for _, weight in nodes)
+    inside = [[node for node in nodes if node[0] is not None] for nodes in axes]
+    places = [np.array([place for place, _ in nodes], int) for nodes in inside]
+    weights = np.ones(())
+    for nodes in inside:
+        weights = np.multiply.outer(weights, [weight for _, weight in nodes])
+    return (..., *np.ix_(*places)), weights
 
 
 def spread(mesh, window, positions, values):
@@ -49,8 +55,8 @@ def spread(mesh, window, positions, values):
     wide = np.result_type(values.dtype, np.float64)
     field = np.zeros(values.shape[:-1] + mesh.field_shape, wide)
     for p, u in enumerate(node_coordinates(mesh, positions)):
-        for index, weight in contributions(mesh, window, u):
-            field[(..., *index)] += weight * values[..., p].astype(wide)
+        index, weights = contributions(mesh, window, u)
+        np.add.at(field, index, np.multiply.outer(values[..., p].astype(wide), weights))
     return field
 
 
@@ -59,8 +65,8 @@ def interpolate(mesh, window, positions, field):
     u = node_coordinates(mesh, positions)
     values = np.zeros(field.shape[: field.ndim - mesh.ndim] + (len(u),), field.dtype)
     for p in range(len(u)):
-        for index, weight in contributions(mesh, window, u[p]):
-            values[..., p] += weight * field[(..., *index)]
+        index, weights = contributions(mesh, window, u[p])
+        values[..., p] = np.tensordot(field[index], weights, mesh.ndim)
     return values
 
 
@@ -75,9 +81,8 @@ def gradient(mesh, window, positions, field):
     result = np.zeros(field.shape[: field.ndim - mesh.ndim] + u.shape, field.dtype)
     for p in range(len(u)):
         for a in range(mesh.ndim):
-            for index, weight in contributions(mesh, window, u[p], slope_axis=a):
-                for b in range(mesh.ndim):
-                    result[..., p, b] += slopes[a, b] * weight * field[(..., *index)]
+            index, weights = contributions(mesh, window, u[p], slope_axis=a)
+            result[..., p, :] += np.multiply.outer(np.tensordot(field[index], weights, mesh.ndim), slopes[a])
     return result
 
 
@@ -89,6 +94,6 @@ def spread_gradient(mesh, window, positions, vectors):
     for p in range(len(u)):
         for a in range(mesh.ndim):
             along = vectors[..., p, :].astype(wide) @ slopes[a]
-            for index, weight in contributions(mesh, window, u[p], slope_axis=a):
-                field[(..., *index)] += weight * along
+            index, weights = contributions(mesh, window, u[p], slope_axis=a)
+            np.add.at(field, index, np.multiply.outer(along, weights))
     return field

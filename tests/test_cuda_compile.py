@@ -4,6 +4,8 @@
 The defines are those that the library asks OpenCL for; test_nvrtc.py has the other operations and errors.
 """
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,12 @@ pytestmark = [
     pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
     pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
 ]
+
+
+@functools.cache
+def cubin_of(file, defines, compute):
+    """Compile; many methods have the same order under them."""
+    return cuda.compile_only(file, dict(defines), compute)
 
 
 @pytest.mark.parametrize(
@@ -48,5 +56,5 @@ def test_a_method_compiles(monkeypatch, method, support, real, components, compu
     folder, stem = method.__module__.split(".")[1:]
     assert f"{folder}/{stem}.c" in {file for file, _ in asked}
     for (file, defines), names in asked.items():
-        cubin = cuda.compile_only(file, dict(defines), compute)
+        cubin = cubin_of(file, defines, compute)
         assert all(name.encode() in cubin for name in names)

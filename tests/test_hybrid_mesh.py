@@ -30,8 +30,7 @@ def close(came, wanted, tolerance=1e-13):
 def lengths_by_hand(mesh, window, x):
     lengths = np.zeros(mesh.field_shape, int)
     for u in oracle.node_coordinates(mesh, x):
-        for index, _ in oracle.contributions(mesh, window, u):
-            lengths[index] += 1
+        np.add.at(lengths, oracle.contributions(mesh, window, u)[0], 1)
     return lengths.ravel()
 
 

@@ -173,7 +173,8 @@ class Plan(Configuration):
         Parameters
         ----------
         field : array (..., *mesh.field_shape)
-            Real or complex, any memory order.
+            Real or complex, any memory order. A node that is NaN or infinite spoils the particles whose stencils have
+            it; with the method ``walk`` some whose stencils begin up to 15 nodes further, too.
         out : array (..., N), optional
 
         Returns

@@ -22,6 +22,9 @@ class Walk(Walking):
     The window is one factor of a product of matrices, the weights of neighbouring particles are the other; matrix
     instructions make it. Every warp has the same number of particles, so clusters cost nothing. Results go to the
     caller's order.
+
+    A node that is not finite spoils what is read through windows that have it: of particles whose stencils are fewer
+    than 8 (along z 16) nodes away.
     """
 
     name = "walk"

@@ -72,9 +72,9 @@ class Walk(Walking):
     def _kernel(self, plan: Plan, file: str, group: Group, width: int, field: Layout, gradient: int) -> _Run:
         found, reals = self.walk(plan), group.parts * group.channels
         rows = (4 + 3 * reals * found.tiles) if gradient else (2 + reals * found.tiles)
-        fragments = int(self.option(plan, "fragments"))
         if found.few and not self.option(plan, "form"):
             found = replace(found, matrix=False)
+        fragments = int(found.matrix and plan.dtype.itemsize == 4 and self.option(plan, "fragments"))
         facts = walks.walk_defines(plan, found, group, width, rows, field, gradient, FRAGMENTS=fragments)
         if not gradient:
             facts["RESIDENT_GROUPS"] = walks.resident(found, reals)
