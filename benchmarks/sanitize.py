@@ -15,7 +15,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh import backends, binning
-from particlemesh.binning import radix, scan
+from particlemesh.binning import block_order, radix, scan
 from particlemesh.grid import METHODS as BUILDERS
 from particlemesh.interpolate import METHODS as INTERPOLATE
 from particlemesh.spread import METHODS as SPREAD
@@ -111,6 +111,17 @@ def spreads(rng: np.random.Generator) -> int:
             plan.interpolate(field)
             plan.value_and_gradient(interleaved)
             calls += 2
+    block_order.STAGED_FROM = 0  # what particles take in two steps when they are many
+    for dtype, count in itertools.product(("float32", "float64"), (1, 700, 5000)):
+        x = cupy.asarray(rng.random((count, 3)))
+        x[: count // 4] = x[:1]
+        for nodes, options in itertools.product((8, 40), ({}, {"order": "sorted"})):
+            plan = pm.Plan(pm.Mesh((nodes,) * 3, (1.0,) * 3), "cic", dtype=dtype, method="walk", **options)
+            for _ in range(2):  # the second time counted on the way, and nearly sorted where the plan sorts
+                plan.set_positions(x)
+                plan.spread(cupy.ones(count, dtype))
+                x = x[plan.order] if options else x
+                calls += 1
     backend = backends.current("cuda")
     for count, bins, stable in itertools.product((0, 1, 5000), (1, 7, 300_000), (False, True)):
         for kind in (np.int32, np.int64):

@@ -111,6 +111,8 @@ def test_methods_agree_on_all_backends_and_pocl_has_no_times():
     assert all(run.passed for run in runs)
     if survey.emulated(backends.current("opencl")):
         assert all(run.seconds is None for run in runs if run.backend == "opencl")
+        assert {tuple(run.errors) for run in runs if run.backend == "opencl"} == {("bspline4",)}
+    assert {tuple(run.errors) for run in runs if run.backend == "cpu"} == {("cic", "bspline4")}
     assert all(run.seconds > 0 for run in runs if run.backend == "cpu" and run.declined is None)
 
 

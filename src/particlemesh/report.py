@@ -268,7 +268,8 @@ def agreement_table(runs: list[survey.Run], windows: tuple[str, ...]) -> Table:
         if run.failure is not None:
             table.add_row(name, place, FAILED)
             continue
-        cells = [_error(run.errors.get(w), run.tolerance) for w in windows]
+        untried = "" if run.declined is None else "declined"
+        cells = [_error(run.errors[w], run.tolerance) if w in run.errors else untried for w in windows]
         if run is first[run.direction]:
             cells = ["first"] * len(windows)
         charge = _error(run.charge, run.tolerance) if run.direction == "spread" else ""
@@ -285,7 +286,8 @@ def _notes(console: Console, runs: list[survey.Run], timed: str) -> None:
     if any(run.seconds is not None for run in runs):
         console.print(f"Time: of one call with {timed}, once the positions are set.", style="dim")
     if any(run.backend == "opencl" and run.seconds is None for run in runs):
-        console.print("PoCL runs the GPU's kernels on this processor: for checks, not for speed.", style="dim")
+        told = f"PoCL runs the GPU's kernels on this processor, with {timed} only: for checks, not for speed."
+        console.print(told, style="dim")
     for run in runs:
         if run.declined is not None:
             console.print(f"{run.method} on {run.backend} declined: {run.declined}", markup=False)
@@ -335,9 +337,7 @@ def _place(name: str) -> str:
     return "PoCL" if name == "opencl" and survey.emulated(backends.current(name)) else name
 
 
-def _error(error: float | None, tolerance: float) -> str:
-    if error is None:
-        return "declined"
+def _error(error: float, tolerance: float) -> str:
     return _number(error) if error <= tolerance else f"[bold red]{_number(error)}[/bold red]"
 
 
