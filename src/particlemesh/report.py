@@ -286,7 +286,7 @@ def _notes(console: Console, runs: list[survey.Run], timed: str) -> None:
     if any(run.seconds is not None for run in runs):
         console.print(f"Time: of one call with {timed}, once the positions are set.", style="dim")
     if any(run.backend == "opencl" and run.seconds is None for run in runs):
-        told = f"PoCL runs the GPU's kernels on this processor, with {timed} only: for checks, not for speed."
+        told = f"PoCL runs the GPU's kernels on this processor, with {timed}:\nfor checks, not for speed."
         console.print(told, style="dim")
     for run in runs:
         if run.declined is not None:

@@ -18,7 +18,7 @@ DEVICE void target_of(PRIVATE Target* target, const int result, GLOBAL real* val
                       PRIVATE const Values* value_layout, PRIVATE const Values* gradient_layout)
 {
     const int kind = result / REALS, channel = result % REALS / PARTS, part = result % PARTS;
-    const int value = VALUE && (GRADIENT ? kind == 0 : 1);
+    const int value = GRADIENT ? VALUE && kind == 0 : VALUE;
     PRIVATE const Values* layout = value ? value_layout : gradient_layout;
     target->to = (value ? values : gradient) + layout->offset + channel * layout->channel + part * layout->part
                + (value ? 0 : (kind - VALUE) * layout->axis);
