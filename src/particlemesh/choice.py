@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a plan comes to its methods: what they are asked about, what predicts their times, and when they are timed."""
+"""How a plan comes to its methods: what predicts their times, when they are timed, and what is told of them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def spread(
     positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
         In the user's length unit.
     values : array (..., N)
-        Real or complex; their type is the result's.
+        Real or complex; their type is the result's, but for integers, which take the type of the positions.
     mesh : Mesh
     window : Window or str
     out : array (..., *mesh.field_shape), optional
@@ -73,7 +73,7 @@ def interpolate(
     Parameters
     ----------
     field : array (..., *mesh.field_shape)
-        Real or complex; its type is the result's.
+        Real or complex; its type is the result's, but for integers, which take the type of the positions.
     positions, mesh, window, **options
         As for :func:`spread`; ``interpolation`` names the method.
     out : array (..., N), optional

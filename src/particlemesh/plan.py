@@ -18,7 +18,8 @@ class Plan(Configuration):
 
     Construction depends on sizes, :meth:`set_positions` on positions, the rest on values. A plan is not
     to be shared between threads. Work on a GPU goes to the caller's current stream or queue and is not
-    waited for; only ``set_positions`` (unless ``check=False``), ``status``, ``check`` and ``lost`` wait.
+    waited for; only ``set_positions`` (unless ``check=False``), ``status``, ``check``, ``lost``, the trials of
+    ``"measure"``, and copies from and to the host wait.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ class Plan(Configuration):
         Spreads or interpolations expected for one configuration; steers the automatic choice.
     method, interpolation : str
         Method of each direction, by name. ``"auto"`` takes the one for which the least time is predicted; ``"measure"``
-        times those that may be the fastest on the first positions, with numbers of its own, and waits for them.
+        times those that may be the fastest on the plan's positions, with numbers of its own, and waits for them.
     backend : {"cpu", "cuda", "opencl"}, optional
         By default where the arrays are. If named, host arrays are copied there and back.
     deterministic : bool
@@ -174,7 +175,7 @@ class Plan(Configuration):
         ----------
         field : array (..., *mesh.field_shape)
             Real or complex, any memory order. A node that is NaN or infinite spoils the particles whose stencils have
-            it; with the method ``walk`` some whose stencils begin up to 15 nodes further, too.
+            it; with the method ``walk`` some whose stencils begin up to 15 nodes away, too.
         out : array (..., N), optional
 
         Returns

@@ -32,7 +32,7 @@ FAR = 10.0  # times the best prediction: who is beyond it whatever the applicati
 APPLICATIONS = (1, 10, 100, 1000)
 PARTICLES, NODES = (1e3, 1e7), (24, 300)  # in all, and along an axis
 ANYWHERE, LEAST_FILLED = 0.6, 0.01  # the share of problems with particles anywhere; of the box, in the others
-# Every support in both precisions, real and complex by turns; more components where they matter most.
+# Every support of walks in both precisions, real and complex by turns; more components where they matter most.
 KINDS = (
     *((p, t, 1 + (p + n) % 2) for p in range(2, 9) for n, t in enumerate(("float32", "float64"))),
     (4, "float32", 4), (6, "float32", 4),
