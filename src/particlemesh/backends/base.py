@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the library asks of a place to compute: about a dozen verbs.
+"""What the library asks of a place to compute: some fifteen verbs.
 
 Arrays here are native: NumPy on ``cpu``, CuPy on ``cuda``, PyOpenCL on ``opencl``. Kernel arguments are
 arrays, Python integers (``i64`` in the kernel) and ``Record`` (a C struct by value); nothing else.
