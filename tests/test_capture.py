@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A whole step in a CUDA graph: positions, spreading, interpolating; replayed with other positions and values."""
 
+import functools
+
 import numpy as np
 import pytest
 
 import oracle
 import particlemesh as pm
+from particlemesh.backends import opencl
 from particlemesh.interpolate import METHODS as INTERPOLATE
 from particlemesh.spread import METHODS as SPREAD
 
@@ -90,6 +93,79 @@ def test_calls_after_a_replay_see_its_positions(backend, monkeypatch, spread, in
             np.testing.assert_allclose(backend.host(out), wanted, atol=1e-12 * np.abs(wanted).max())
             np.testing.assert_allclose(backend.host(values), read, atol=1e-12 * np.abs(read).max())
         assert plan.nbytes == held
+
+
+def captured(backend, monkeypatch, work):
+    """Capture what the device gets for ``work()``; return how to replay it. On OpenCL a list stands for a graph."""
+    if backend.name == "cuda":
+        import cupy
+
+        cupy.cuda.Device().synchronize()
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            work()
+            graph = stream.end_capture()
+
+        def replay():
+            cupy.cuda.Device().synchronize()
+            graph.launch(stream)
+            stream.synchronize()
+
+        return replay
+    done, library = [], opencl.OpenClBackend
+    with monkeypatch.context() as patch:
+        for owner, name in ((opencl.OpenClKernel, "__call__"), (library, "clear"), (library, "copy")):
+            was = getattr(owner, name)
+            later = lambda *given, was=was, **more: done.append(functools.partial(was, *given, **more))  # noqa: E731
+            patch.setattr(owner, name, later)
+        patch.setattr(backend.library, "capturing", lambda: True)
+        work()
+    assert done
+
+    def replay():
+        for launch in done:
+            launch()
+
+    return replay
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize(("spread", "interpolate"), PAIRS)
+def test_a_graph_without_positions(backend, monkeypatch, spread, interpolate):
+    # What it prepares is there after a replay only, and each replay prepares it from the start.
+    rng = np.random.default_rng(43)
+    positions, charges = rng.random((2, 60, 3)), rng.normal(size=60)
+    wave = rng.normal(size=MESH.shape)
+    q, out, field = backend.array(charges), backend.array(np.zeros(MESH.shape)), backend.array(wave)
+    values, options = backend.array(np.zeros(60)), {"method": spread, "interpolation": interpolate}
+    wanted = oracle.spread(MESH, pm.bspline(4), positions[1], charges)
+    read = oracle.interpolate(MESH, pm.bspline(4), positions[1], wave)
+
+    def check():
+        np.testing.assert_allclose(backend.host(out), wanted, atol=1e-12 * np.abs(wanted).max())
+        np.testing.assert_allclose(backend.host(values), read, atol=1e-12 * np.abs(read).max())
+        backend.library.clear(out), backend.library.clear(values)
+
+    with pm.Plan(MESH, "bspline4", dtype="float64", backend=backend.name, **options) as plan:
+        plan.reserve(60)
+
+        def step():
+            plan.spread(q, out=out)
+            plan.interpolate(field, out=values)
+
+        plan.set_positions(backend.array(positions[0]), check=False)
+        step()  # compiles
+        plan.set_positions(backend.array(positions[1]), check=False)
+        replay = captured(backend, monkeypatch, step)
+        step()
+        check()
+        for _ in range(2):
+            replay()
+            check()
+        for _ in range(3):
+            step()
+            check()
 
 
 @pytest.mark.backends("cuda")

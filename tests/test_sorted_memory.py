@@ -77,6 +77,34 @@ def test_methods_that_read_orders_take_no_stencils(backend, monkeypatch, method)
         close(bent[:58], pm.gradient(wanted, x[order[:58]], MESH, window=WINDOW))
 
 
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize(
+    ("method", "reading", "options", "again"),
+    [
+        ("ordered", "ordered", {"walk": {"window": 8}}, 0),  # any blocks will do
+        ("walk", "ordered", {"walk": {"window": 8}}, 0),
+        ("walk_fixed", "walk", {"walk": {"window": 8}, "walk_fixed": {"window": 16}}, 1),  # only its own fit its window
+    ],
+)
+def test_plans_sorted_by_blocks_that_a_method_did_not_choose(backend, monkeypatch, method, reading, options, again):
+    x, q, _ = drawn(60)
+    charges, field, values = backend.array(q[0]), backend.array(np.zeros(MESH.shape)), backend.array(q[0])
+    with sorted_plan(backend, method=method, interpolation=reading, options=options) as plan:
+        plan.reserve(100)
+        positions, held, sorts = backend.array(x), plan.nbytes, []
+        plain = block_order._order
+        with monkeypatch.context() as patch:
+            patch.setattr(backend.library, "empty", Scarce(backend.library.empty, 0))
+            patch.setattr(block_order, "_order", lambda *a, **k: sorts.append(a[1]) or plain(*a, **k))
+            plan.set_positions(positions, check=False)
+            plan.spread(charges, out=field)
+            plan.interpolate(field, out=values)
+        assert plan.nbytes == held and len(sorts) == 1 + again
+        order = order_of(backend, plan)
+        close(backend.host(field), plain_spread(x[order], q[0]))
+        close(backend.host(values), plain_interpolate(x[order], backend.host(field)))
+
+
 def test_memory_reserved_later_keeps_order_and_particles(backend):
     x, q, v = drawn(60)
     with sorted_plan(backend) as plan:

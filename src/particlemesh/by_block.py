@@ -50,14 +50,23 @@ class ByBlock(KernelMethod):
 
     def reserve(self, plan: Plan) -> None:
         self._reserved = max(plan.capacity, 1)
-        block_order.reserve(plan, self.cells(plan, self._reserved), stable=self.stable)
+        block_order.reserve(plan, self.taken(plan, plan.particles.cells), stable=self.stable)
 
     def prepare(self, plan: Plan) -> None:
         self.order(plan)
 
+    def taken(self, plan: Plan, sorted_by: tuple[int, int, int] | None) -> tuple[int, int, int]:
+        """Return the cells of the blocks that this plan's particles are taken by, which may be sorted already.
+
+        Any blocks have neighbours together.
+        """
+        return sorted_by or self.cells(plan, self.expected(plan))
+
     def order(self, plan: Plan) -> block_order.BlockOrder:
         """Return the plan's particles by block, sorted if they are not yet."""
-        return block_order.block_order(plan, self.cells(plan, self.expected(plan)), stable=self.stable)
+        found = plan.particles.by_block
+        cells = self.taken(plan, None if found is None else found.blocks.cells)
+        return block_order.block_order(plan, cells, stable=self.stable)
 
 
 class Walking(ByBlock):
@@ -98,5 +107,5 @@ class Walking(ByBlock):
             self._latest = count, self.found(plan, count)
         return self._latest[1]
 
-    def order(self, plan: Plan) -> block_order.BlockOrder:
-        return block_order.block_order(plan, self.walk(plan).cells, stable=self.stable)
+    def taken(self, plan: Plan, sorted_by: tuple[int, int, int] | None) -> tuple[int, int, int]:
+        return self.walk(plan).cells  # no others fit its window

@@ -75,7 +75,7 @@ class Configuration:
         self._prepared: set[str] = set()
         self._scratch: dict[str, Any] = {}
         self._tapes = Tapes()
-        self._captured = False  # set_positions was: a replay brings other positions, and does not tell
+        self._captured = False  # set_positions or a preparation was: a replay changes what is there, and does not tell
         self._capturing = False  # the last call was captured
         self.token: Any = None  # the stream that last worked for this plan
         self._closed = False
@@ -209,6 +209,7 @@ class Configuration:
             If False, never synchronise and, after :meth:`reserve`, never allocate: particles that are not
             finite or off an open axis get zero weight and are recorded in :attr:`status`. A CUDA graph can then
             capture it. A replay does not tell the plan: from then on each call that is not captured prepares anew.
+            What a graph prepares is there for graphs captured after it: replay them in that order.
 
         Raises
         ------
@@ -312,9 +313,8 @@ class Configuration:
 
     def problem(self) -> Problem:
         """Return what methods are asked about."""
-        count = max(self.count, self.capacity) if not self.count else self.count
         return Problem(
-            self.mesh, self.window, self.dtype, self.components, self.applications, count,
+            self.mesh, self.window, self.dtype, self.components, self.applications, self.count or self.capacity,
             self.deterministic, self.backend, self.options, self._sorted, self._choice.filled,
         )  # fmt: skip
 
@@ -325,12 +325,13 @@ class Configuration:
         return method
 
     def _prepare(self, what: str, method: Method) -> None:
-        if self._captured:
+        if self._captured or what not in self._prepared:
             capturing = self.backend.capturing()
-            if not (capturing and self._capturing):  # what was made before is of other positions, or in no graph
+            # What was made before is of other positions, or in no graph; what a graph makes is there after a replay.
+            if (self._captured or capturing) and not (capturing and self._capturing):
                 self._forget_positions()
                 self._prepared -= METHODS.keys() if capturing else {what}
-            self._capturing = capturing
+            self._captured, self._capturing = self._captured or capturing, capturing
         if what not in self._prepared:
             method.prepare(cast("Plan", self))
             self._prepared.add(what)

@@ -131,7 +131,8 @@ class SortedParticles:
         """Return False, as they are not packed, ``node`` and ``fraction``."""
         return False, self.node, self.fraction
 
-    def _make_stencils(self) -> None:
+    def make_stencils(self) -> None:
+        """Allocate what stencils take."""
         backend, room = self._backend, self._room
         if room.node is None:
             node = allocate(backend, (3, room.rows), _INDEX, f"the nodes of {room.rows:,} particles")
@@ -139,7 +140,7 @@ class SortedParticles:
             room.node = node
 
     def _spell_out(self) -> None:
-        self._make_stencils()
+        self.make_stencils()
         if self.by_block is not None and not self._is_spelt_out and self.count:
             found, room = self.by_block, self._room
             self._kernel("spell_out_places", packed=False)(
@@ -160,7 +161,7 @@ class SortedParticles:
         """Allocate for all that methods will ask for; the cells of blocks stay what they are now."""
         self._room.located.make_room(packed=packable(plan.axes, self.dtype))
         if stencils:
-            self._make_stencils()
+            self.make_stencils()
         self.cells = None
         self.cells = self._hold(plan, max(self.rows, 1))
 

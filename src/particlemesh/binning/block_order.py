@@ -165,6 +165,8 @@ def reserve(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False) ->
     """Allocate for the plan's capacity, so that ordering will not."""
     if plan.particles.cells == cells:
         return  # they will be in this order
+    if plan.particles.cells is not None:
+        plan.particles.make_stencils()  # sorted by other blocks, they are sorted again, by their stencils
     _memory(plan, blocks_of(plan.axes, cells), max(plan.capacity, 1), stable)
     plan.counted_ahead = cells
 
