@@ -78,10 +78,10 @@ def prepare_again(plan: Any, direction: str = "spread") -> None:
     plan holds is kept. Nothing is waited for.
     """
     plan.shared.clear()
-    plan._prepared.discard(direction)
     with plan.backend.scope():
         plan.token = plan.backend.follow(plan.token)
-        plan._prepare(direction, plan._method(direction))
+        plan._method(direction).prepare(plan)
+    plan._prepared.add(direction)
 
 
 def host_median(call: Callable[[], Any], repeats: int = 7) -> float:

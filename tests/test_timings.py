@@ -230,7 +230,7 @@ def test_the_fingerprint_is_of_all_that_methods_are_made_of():
         "backends/cuda.h",
     } <= names
     of_methods = [p for name in ("spread", "interpolate", "binning") for p in (tables.PACKAGE / name).glob("*.py")]
-    of_methods += [tables.PACKAGE / f"{name}.py" for name in ("walks", "fused", "tiled")]
+    of_methods += [tables.PACKAGE / f"{name}.py" for name in ("walks", "by_block", "fused", "tiled")]
     imported = {file for path in of_methods for file in modules_imported_by(path)}
     assert tables.PACKAGE / "stencil.py" in imported and tables.PACKAGE / "method.py" in imported
     assert imported <= hashed, sorted(imported - hashed)
@@ -359,6 +359,7 @@ def test_shipped_tables_serve_akin_devices(monkeypatch, place, taken, hinted):
     assert [row.nodes for row in times.rows] == ([taken] if taken else [])
     assert bool(times.hint) == hinted
     assert (known[taken - 1][1] if taken else "models") in times.source
+    assert times.source.endswith(", with kernels of that day") == bool(taken)
 
 
 def test_the_users_table_comes_before_a_shipped_one(monkeypatch):

@@ -119,7 +119,7 @@ class CudaKernel:
 def facts_of(compute: int) -> dict[str, int]:
     """Return what a device of a compute capability has."""
     return {
-        "HAS_FLOAT_ATOMIC": 1, "HAS_VECTOR_ATOMIC": int(compute >= 90), "HAS_FP64": 1, "HAS_WARP": 1,
+        "HAS_VECTOR_ATOMIC": int(compute >= 90), "HAS_FP64": 1, "HAS_WARP": 1,
         "HAS_MMA": int(compute >= 80),
     }  # fmt: skip
 

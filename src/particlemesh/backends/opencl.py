@@ -101,7 +101,7 @@ class OpenClBackend:
     def facts(self) -> dict[str, int]:
         vector, mma = int(self.compute >= 90), int(self.compute >= 80)
         return {
-            "HAS_FLOAT_ATOMIC": self._ptx, "HAS_VECTOR_ATOMIC": vector, "HAS_FP64": self._fp64,
+            "HAS_VECTOR_ATOMIC": vector, "HAS_FP64": self._fp64,
             "HAS_WARP": self._ptx, "HAS_PTX": self._ptx, "HAS_MMA": mma,
         }  # fmt: skip
 

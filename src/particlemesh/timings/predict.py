@@ -164,7 +164,9 @@ def _look(backend: Any, device: str) -> Timings:
     # The same device is best, behind another interface, too; then another device behind the same interface.
     best = max(akin, key=lambda table: (table.device == device, table.backend == backend.name))
     same = (best.backend, best.device) == (backend.name, device)
-    return Timings(backend, best.rows, f"measured on {best.device}, {best.measured}", hint or ("" if same else _HINT))
+    with_others = "" if best.sources == tables.sources() else ", with kernels of that day"
+    source = f"measured on {best.device}, {best.measured}{with_others}"
+    return Timings(backend, best.rows, source, hint or ("" if same else _HINT))
 
 
 _HINT = "`particlemesh tune` measures this device"

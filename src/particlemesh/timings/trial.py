@@ -30,12 +30,12 @@ def seconds(plan: Plan, direction: str) -> tuple[float, float]:
             plan.interpolate(field, out=values)
 
     def prepare() -> None:
-        # Orders that methods share are made anew, since this one alone would have to make them.
+        # Orders that methods share are made anew, since this one alone would have to make them. The plan is not asked:
+        # what it captures it takes for what a replay will bring.
         plan.shared.clear()
-        plan._prepared.discard(direction)
         with backend.scope():
             plan.token = backend.follow(plan.token)
-            plan._prepare(direction, method)
+            method.prepare(plan)
 
     apply()  # compiles, takes its memory
     prepared = 0.0
