@@ -266,6 +266,8 @@ def test_shapes_that_do_not_fit_are_named():
             plan.spread(np.float64(1.0))
         with pytest.raises(ValueError, match="out has 1 arrays; value and gradient need two"):
             plan.value_and_gradient(FIELD, out=(VALUES,))
+        with pytest.raises(TypeError, match="out is of type ndarray; value and gradient need a tuple of two arrays"):
+            plan.value_and_gradient(FIELD, out=VALUES)
     for bad in (None, {1: 2}, "text", object()):
         with pytest.raises(TypeError, match="arrays of these kinds are taken: NumPy"):
             pm.spread(X, bad, MESH)

@@ -205,10 +205,11 @@ class Plan(Configuration):
     def value_and_gradient(self, field: Any, *, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
         """Interpolate value and gradient in one pass; see :meth:`interpolate` and :meth:`gradient`."""
         self._ready()
-        if out is not None and not (isinstance(out, (tuple, list)) and len(out) == 2):
-            came = f"{len(out)} arrays" if isinstance(out, (tuple, list)) else f"a {type(out).__name__}"
-            raise ValueError(f"out is {came}; value and gradient need two arrays.")
-        outs = (None, None) if out is None else tuple(out)
+        outs = (None, None) if out is None else out
+        if not isinstance(outs, (tuple, list)):
+            raise TypeError(f"out is of type {type(out).__name__}; value and gradient need a tuple of two arrays.")
+        if len(outs) != 2:
+            raise ValueError(f"out has {len(outs)} arrays; value and gradient need two.")
         operands.check_apart(*outs)
         key = None if out is None else self.backend.signature(4, field, *outs)
         return self._again(key, lambda: self._interpolate(field, True, True, outs), outs)
