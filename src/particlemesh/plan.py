@@ -210,6 +210,7 @@ class Plan(Configuration):
             raise TypeError(f"out is of type {type(out).__name__}; value and gradient need a tuple of two arrays.")
         if len(outs) != 2:
             raise ValueError(f"out has {len(outs)} arrays; value and gradient need two.")
+        outs = tuple(outs)
         operands.check_apart(*outs)
         key = None if out is None else self.backend.signature(4, field, *outs)
         return self._again(key, lambda: self._interpolate(field, True, True, outs), outs)
