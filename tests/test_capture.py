@@ -2,6 +2,7 @@
 """A whole step in a CUDA graph: positions, spreading, interpolating; replayed with other positions and values."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ PAIRS = [(m.name, "particle") for m in SPREAD if "cuda" in m.backends]
 PAIRS += [("particle", m.name) for m in INTERPOLATE if "cuda" in m.backends and m.name != "particle"]
 BLOCKS = [("walk", "walk"), ("walk_fixed", "walk"), ("ordered", "ordered")]  # nobody reads stencils
 PAIRS += BLOCKS
+NUMBERS = itertools.count(1)  # of captures
 
 
 @pytest.mark.backends("cuda")
@@ -119,7 +121,8 @@ def captured(backend, monkeypatch, work):
             was = getattr(owner, name)
             later = lambda *given, was=was, **more: done.append(functools.partial(was, *given, **more))  # noqa: E731
             patch.setattr(owner, name, later)
-        patch.setattr(backend.library, "capturing", lambda: True)
+        number = next(NUMBERS)
+        patch.setattr(backend.library, "capturing", lambda: number)
         work()
     assert done
 
@@ -166,6 +169,40 @@ def test_a_graph_without_positions(backend, monkeypatch, spread, interpolate):
         for _ in range(3):
             step()
             check()
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize("order", ["caller", "sorted"])
+@pytest.mark.parametrize(("spread", "interpolate"), BLOCKS)
+def test_positions_in_one_graph_and_values_in_another(backend, monkeypatch, spread, interpolate, order):
+    # Several sets of values for one configuration: what the first graph counts is used up when the second is replayed.
+    rng = np.random.default_rng(47)
+    x, q = backend.array(rng.random((60, 3))), backend.array(rng.normal(size=60))
+    field, values = backend.array(np.zeros(MESH.shape)), backend.array(np.zeros(60))
+    options = {"method": spread, "interpolation": interpolate, "order": order}
+    with pm.Plan(MESH, "bspline4", dtype="float64", backend=backend.name, **options) as plan:
+        plan.reserve(60)
+
+        def put():
+            plan.set_positions(x, check=False)
+
+        def move():
+            plan.spread(q, out=field)
+            plan.interpolate(field, out=values)
+
+        put(), move(), put()  # compiles; blocks are counted ahead from here on
+        first, second = captured(backend, monkeypatch, put), captured(backend, monkeypatch, move)
+        for replays in (1, 2, 3):
+            first()
+            for _ in range(replays):
+                second()
+            taken = backend.host(plan.order) if order == "sorted" else np.arange(60)
+            positions, charges = backend.host(x)[taken], backend.host(q)
+            wanted = oracle.spread(MESH, pm.bspline(4), positions, charges)
+            read = oracle.interpolate(MESH, pm.bspline(4), positions, wanted)
+            np.testing.assert_allclose(backend.host(field), wanted, atol=1e-12 * np.abs(wanted).max())
+            np.testing.assert_allclose(backend.host(values), read, atol=1e-12 * np.abs(read).max())
+            backend.library.clear(field), backend.library.clear(values)
 
 
 @pytest.mark.backends("cuda")

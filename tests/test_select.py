@@ -149,3 +149,40 @@ def test_the_table_tells_all_and_fits_a_terminal():
     assert "declined: this cannot be done" in text and "so on until the end" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 100
     assert "total  " in select.table("spread", asked, replace(PROBLEM, applications=1), None)
+
+
+def test_a_named_method_that_declines_is_told_of_and_explained():
+    x, q = np.random.default_rng(1).random((50, 3)), np.ones(50)
+    with pm.Plan(PROBLEM.mesh, "bspline4", method="walk") as plan:
+        plan.set_positions(x)
+        with pytest.raises(
+            MethodNotSuitable, match="^method 'walk' cannot serve .* runs on cuda, opencl; name"
+        ):
+            plan.spread(q)
+        spread, interpolate = plan.explain().split("interpolate")[:2]
+        assert "* " not in spread and "declined: runs on cuda, opencl" in spread
+        assert "* " in interpolate
+        plan.set_positions(x[:0])
+        assert plan.explain().splitlines()[0].endswith("N = 0")
+
+
+def test_memory_that_cannot_be_reserved_is_not():
+    x = np.random.default_rng(1).random((50, 3))
+    options = {"method": "group_mesh", "deterministic": True, "backend": "cpu", "dtype": "f8"}
+    with pm.Plan(PROBLEM.mesh, "bspline4", **options) as plan:
+        with pytest.raises(MethodNotSuitable, match="'group_mesh' cannot serve"):
+            plan.reserve(10)
+        plan.set_positions(x, check=False)
+        assert plan.count == 50
+
+
+def test_positions_as_far_away_as_numbers_go():
+    with pm.Plan(pm.Mesh((8, 8, 8), (1e-3,) * 3), "bspline4", applications=1000) as plan, np.errstate(all="raise"):
+        plan.set_positions(np.full((50, 3), 1.5e308))
+        assert plan.spread(np.ones(50)).sum() == pytest.approx(50)
+
+
+def test_columns_are_as_wide_as_what_they_tell():
+    problem = replace(PROBLEM, applications=10**12)
+    head, row = select.table("spread", [select.ask(method("one", 1.0, 1.0), problem)], problem, None).splitlines()
+    assert head.index("memory") + len("memory") == row.index(" MiB") + len(" MiB")

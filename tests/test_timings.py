@@ -195,7 +195,7 @@ def test_what_cannot_be_written_is_told(cache, monkeypatch):
     cache.unlink()
     path = tables.path_of("cpu", tables.device_of(CPU))
     path.mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"\.csv cannot be written"):
+    with pytest.raises(ValueError, match=r"\.csv is a folder"):
         tables.write(table())
     assert list(cache.iterdir()) == [path]
 
@@ -255,6 +255,7 @@ CORRUPT = {
     "nan": lambda text: text.rpartition(",")[0] + ",nan\n",
     "negative": lambda text: text.rpartition(",")[0] + ",-1\n",
     "no nodes": lambda text: text + "spread,modelled,0,4,float32,1,100,1.0,1e-3,1e-3\n",
+    "support": lambda text: text + "spread,modelled,9,99,float32,1,100,1.0,1e-3,1e-3\n",
     "filled": lambda text: text + "spread,modelled,9,4,float32,1,100,1.1,1e-3,1e-3\n",
     "integers": lambda text: text + "spread,modelled,9,4,int32,1,100,1.0,1e-3,1e-3\n",
 }

@@ -287,3 +287,16 @@ def test_regret_is_not_known_where_the_choice_found_no_memory(monkeypatch, witho
     assert "mean regret   0.0 %" in regret.summary(found, "auto")
     assert regret.summary(found, "auto").endswith("1 of 2 not judged: no memory")
     assert regret.summary([spread], "auto").endswith(" 1 of 1 not judged: no memory")
+
+
+def test_a_folder_in_the_files_place_is_found_before_anything_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tables.path_of("cpu", "x")
+    path.mkdir(parents=True)
+    with pytest.raises(ValueError, match="is a folder, where the file of times should be: remove it"):
+        tables.place_for("cpu", "x")
+
+
+def test_relative_cache_folders_do_not_count(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    assert tables.folder().is_absolute()

@@ -73,6 +73,8 @@ def test_supports_and_sizes_out_of_reach_are_declined_in_words(backend):
     # Fewer blocks, but where lines are short, there are as many steps of a walk.
     wall = pm.Mesh((1, 2**17, 2**17), (1.0, 1.0, 1.0))
     assert block_order.blocks_of(axes_of(wall, pm.bspline(8)), (1, 1, 8)).total == 2**31
+    assert "2**31 lines of blocks" in Walk.declines(asked(backend, wall, 8, "float32", window=16, levels=8))
+    wall = pm.Mesh((2, 2**16, 2**17), (1.0, 1.0, 1.0))
     assert "2**32 blocks or more" in Walk.declines(asked(backend, wall, 8, "float32", window=16, levels=8))
     wall = pm.Mesh((1, 2**14, 2**17), (1.0, 1.0, 1.0))
     assert Walk.declines(asked(backend, wall, 8, "float32", window=16, levels=8)) is None

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from particlemesh import select
@@ -59,13 +61,13 @@ class Choice:
         chosen, self._measured[what] = select.measure(METHODS[what], problem, functools.partial(time, plan, what), cost)
         return chosen
 
-    def told(self, plan: Plan, chosen: dict[str, type[Method]]) -> str:
+    def told(self, plan: Plan, chosen: Mapping[str, type[Method] | None]) -> str:
         """Return for each direction a table of what methods take, and what predictions stand on."""
         problem, tables = plan.problem(), []
         for what, methods in METHODS.items():
             cost = self._cost(plan, what)
             asked = self._measured.get(what) or [select.ask(m, problem, cost) for m in methods]
-            tables.append(select.table(what, asked, problem, chosen[what]))
+            tables.append(select.table(what, asked, replace(problem, count=plan.count), chosen[what]))
         times = known(plan.backend)
         return "\n".join([*tables, f"predictions: {times.source}", *filter(None, [times.hint])])
 

@@ -187,7 +187,6 @@ class Configuration:
                 # Methods get larger memory, too: what they had made of the positions does not move there.
                 self._prepared.clear()
                 self.shared.clear()
-            self._reserved = True
             methods = [self._method(what) for what in METHODS]
             for held in (self.particles, self._spare):
                 if isinstance(held, Particles):
@@ -196,6 +195,7 @@ class Configuration:
                 self.particles.reserve(self, stencils=not self._packs(count))
             for method in methods:
                 method.reserve(cast("Plan", self))
+            self._reserved = True
 
     def set_positions(self, positions: Any, *, check: bool = True) -> None:
         """Take a particle configuration: everything that depends on positions only.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from particlemesh import checks, operands
 from particlemesh.choice import METHODS
 from particlemesh.configuration import Configuration
 from particlemesh.lost import lost_fraction
+from particlemesh.method import Method
+from particlemesh.select import MethodNotSuitable
 
 
 class Plan(Configuration):
@@ -309,8 +312,11 @@ class Plan(Configuration):
         spread ...
         """
         self._ready()
+        chosen: dict[str, type[Method] | None] = dict.fromkeys(METHODS)
         with self.backend.scope():
-            chosen = {what: type(self._method(what)) for what in METHODS}
+            for what in METHODS:
+                with contextlib.suppress(MethodNotSuitable):  # the table says why
+                    chosen[what] = type(self._method(what))
             told = self._choice.told(self, chosen)
         if self._sorted:
             told += f"\norder: {self.particles}, of which set_positions takes care"

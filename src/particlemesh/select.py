@@ -72,14 +72,20 @@ def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str, cos
     if wanted != "auto" and wanted not in names:
         raise ValueError(f"method {wanted!r} is unknown; choose 'auto' or one of {', '.join(names)}.")
     asked = [ask(m, problem, cost) for m in methods if wanted in ("auto", m.name)]
-    return min(_able(asked, problem, frugal=wanted == "auto"), key=lambda c: c.total(problem.applications)).method
+    able = _able(asked, problem, frugal=wanted == "auto", named=wanted != "auto")
+    return min(able, key=lambda c: c.total(problem.applications)).method
 
 
-def _able(asked: Sequence[Candidate], problem: Problem, *, frugal: bool) -> list[Candidate]:
-    """Return those who do not decline; the ``frugal`` among them, if there are any."""
+def _able(asked: Sequence[Candidate], problem: Problem, *, frugal: bool, named: bool = False) -> list[Candidate]:
+    """Return those who do not decline; the ``frugal`` among them, if there are any. Others may not have been asked."""
     able = [c for c in asked if c.reason is None]
     if not able:
         reasons = "; ".join(f"{c.method.name}: {c.reason}" for c in asked)
+        if named:
+            name, where = asked[0].method.name, problem.backend.name
+            raise MethodNotSuitable(
+                f"method {name!r} cannot serve this problem on {where!r}: {asked[0].reason}; name another, or 'auto'."
+            )
         raise MethodNotSuitable(f"no method can serve this problem on {problem.backend.name!r} ({reasons}).")
     if not frugal:
         return able
@@ -156,10 +162,10 @@ def options_of(
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with NumPy's integers as Python's, which do not overflow."""
+    """Return a value with NumPy's integers as Python's, which do not overflow, and its booleans."""
     if isinstance(value, tuple):
         return tuple(_plain(v) for v in value)
-    return int(value) if isinstance(value, np.integer) else value
+    return value.item() if isinstance(value, (np.integer, np.bool_)) else value
 
 
 def table(
@@ -170,7 +176,8 @@ def table(
     wide = max(13, *(len(c.method.name) for c in asked))
     times = problem.applications
     total = f"total of {times:,}" if times > 1 else "total"
-    columns = f"{phases[0]:>10} {phases[1]:>11} {total:>13} {'memory':>13}"
+    widths = 10, 11, max(13, len(total))
+    columns = f"{phases[0]:>10} {phases[1]:>11} {total:>{widths[2]}} {'memory':>13}"
     lines = [f"{title:<{wide + 2}} {columns}   N = {problem.count:,}"]
     for candidate in asked:
         head = f"{'*' if candidate.method is chosen else ' '} {candidate.method.name:<{wide}}"
@@ -180,7 +187,7 @@ def table(
             lines.append(f"{head} " + f"\n{margin}".join(told))
         else:
             seconds = (candidate.prepare, candidate.apply, candidate.total(times))
-            cells = "".join(f" {_time(s):>{width}}" for s, width in zip(seconds, (10, 11, 13), strict=True))
+            cells = "".join(f" {_time(s):>{width}}" for s, width in zip(seconds, widths, strict=True))
             how = "measured" if candidate.measured else "predicted"
             lines.append(f"{head}{cells} {candidate.bytes / 2**20:>9,.1f} MiB   {how}")
     return "\n".join(lines)

@@ -108,8 +108,11 @@ class Backend(Protocol):
         """Return the device memory that can still be allocated."""
         ...
 
-    def capturing(self) -> bool:
-        """Return whether work is being recorded, so that nothing may wait for it."""
+    def capturing(self) -> int:
+        """Return the number of the capture that records work now, so that nothing may wait for it; 0 if none does.
+
+        ``UNKNOWN`` where captures cannot be told from each other.
+        """
         ...
 
     def seconds(self, call: Callable[[], Any]) -> float:
@@ -121,6 +124,7 @@ class Backend(Protocol):
         ...
 
 
+UNKNOWN = -1  # a capture without a number
 LONG = 5e-3  # seconds: of such a call one look at the clock is enough
 BATCH = 1e-3  # seconds of calls between two looks at the clock
 

@@ -223,8 +223,8 @@ class CpuBackend:
         except (AttributeError, ValueError, OSError):
             return 2**62  # not told here
 
-    def capturing(self) -> bool:
-        return False
+    def capturing(self) -> int:
+        return 0
 
     def seconds(self, call: Callable[[], Any]) -> float:
         return seconds_by_host(call, self.synchronize)

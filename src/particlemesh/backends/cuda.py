@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 import statistics
 import struct
 import threading
@@ -16,7 +17,7 @@ import numpy as np
 
 from particlemesh import arrays as kinds
 from particlemesh.backends import nvrtc, source
-from particlemesh.backends.base import LONG, batch_of
+from particlemesh.backends.base import LONG, UNKNOWN, batch_of
 
 
 @functools.cache
@@ -25,6 +26,15 @@ def _cupy() -> Any:
 
     kinds.CUPY_ARRAY = cupy.ndarray
     return cupy
+
+
+@functools.cache
+def _capture_info() -> Any:
+    """Return the driver's function that numbers captures, which CuPy does not have; None if it cannot be found."""
+    try:
+        return ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1").cuStreamGetCaptureInfo_v2
+    except (OSError, AttributeError):
+        return None
 
 
 class ParameterBlock:
@@ -256,8 +266,13 @@ class CudaBackend:
         limit = pool.get_limit() or 2**63
         return min(free + pool.free_bytes(), limit - pool.used_bytes())
 
-    def capturing(self) -> bool:
-        return bool(self._get_stream().is_capturing())
+    def capturing(self) -> int:
+        stream, info = self._get_stream(), _capture_info()
+        if not stream.is_capturing():
+            return 0
+        status, number = ctypes.c_int(), ctypes.c_uint64()
+        found = ctypes.c_void_p(stream.ptr), ctypes.byref(status), ctypes.byref(number), None, None, None
+        return UNKNOWN if info is None or info(*found) else int(number.value) + 1
 
     def seconds(self, call: Callable[[], Any]) -> float:
         # By events around a captured graph of calls: Python's part would hide what a short kernel takes. On a stream of

@@ -220,8 +220,8 @@ class OpenClBackend:
     def free_bytes(self) -> int:
         return int(self._device.global_mem_size)  # OpenCL tells no more
 
-    def capturing(self) -> bool:
-        return False
+    def capturing(self) -> int:
+        return 0
 
     def seconds(self, call: Callable[[], Any]) -> float:
         # The user's queue may not keep times of its own.

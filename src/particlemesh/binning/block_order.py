@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.base import Record, kept
+from particlemesh.backends.base import UNKNOWN, Record, kept
 from particlemesh.binning import radix
 from particlemesh.binning.scan import Allocate, allocate_counts, scan
 from particlemesh.stencil import Axis, axes_of
@@ -37,6 +37,7 @@ EACH = {4: 12, 8: 6}  # particles of a work-item in a tile, by the size of a rea
 MOST_CELLS = (8, 8, 16)  # of a block along each axis: what a record has bits for
 MOST_BLOCKS_ALONG_X = 2**14  # the same
 MOST_BLOCKS = 2**32 - 2**8
+MOST_LINES = 2**31 - 2**6  # of blocks along x: kernels count them in 32 bits
 _U32 = np.dtype(np.uint32)
 
 
@@ -119,6 +120,8 @@ def declines(
     blocks = blocks_of(axes, cells)
     if blocks.counts[0] > MOST_BLOCKS_ALONG_X:
         return f"more than {MOST_BLOCKS_ALONG_X} blocks along x"
+    if math.prod(blocks.counts[1:]) > MOST_LINES:
+        return "nearly 2**31 lines of blocks or more"
     return "nearly 2**32 blocks or more" if blocks.total > MOST_BLOCKS else None
 
 
@@ -191,7 +194,7 @@ _COUNTED = "counted blocks"
 def counting(plan: Plan, count: int) -> Counting | None:
     """Return what to count on the way, if an order is expected; what was counted before is gone then."""
     plan.shared.pop(_COUNTED, None)
-    if plan.counted_ahead is None or count == 0:
+    if plan.counted_ahead is None or count == 0 or plan.backend.capturing() == UNKNOWN:
         return None
     blocks = blocks_of(plan.axes, plan.counted_ahead)
     work = _work(plan, blocks)
@@ -202,7 +205,8 @@ def counting(plan: Plan, count: int) -> Counting | None:
 def counted(plan: Plan, done: Counting | None) -> None:
     """Note what was counted of the particles that are now the plan's."""
     if done is not None:
-        plan.shared[_COUNTED] = done.blocks.cells
+        # An order uses the counts up. One in another graph would not find them when that is replayed a second time.
+        plan.shared[_COUNTED] = done.blocks.cells, plan.backend.capturing()
 
 
 def _cells(blocks: Blocks) -> dict[str, int]:
@@ -276,7 +280,7 @@ def _order(plan: Plan, cells: tuple[int, int, int], stable: bool, *, sorting: bo
     def run(name: str, items: int, *arguments: Any) -> None:
         backend.kernel(_FILE, name, defines)(items, *arguments, blocks.record)
 
-    if plan.shared.get(_COUNTED) == cells:
+    if plan.shared.get(_COUNTED) == (cells, plan.backend.capturing()):
         del plan.shared[_COUNTED]  # the order changes the counts
     else:
         backend.clear(memory.work)

@@ -209,8 +209,8 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
 
     for (i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; walk < warps; walk += GROUP_COUNT * WARPS) {
         const i64 begin = walk * chunk;
+        if (begin >= count) continue;
         const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, all is counted from begin
-        if (size <= 0) continue;
         GLOBAL const u32* mine = records + RECORD_WORDS * begin;
         real nodes[NODES];
         UNROLL for (int k = 0; k < NODES; k++) nodes[k] = 0;

@@ -203,8 +203,8 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
 
     for (i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; walk < warps; walk += GROUP_COUNT * WARPS) {
         const i64 begin = walk * chunk;
+        if (begin >= count) continue;
         const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, all is counted from begin
-        if (size <= 0) continue;
         GLOBAL const u32* own = records + RECORD_WORDS * begin;
         real sums[LEVELS * LEVEL_SUMS];
         UNROLL for (int k = 0; k < LEVELS * LEVEL_SUMS; k++) sums[k] = 0;

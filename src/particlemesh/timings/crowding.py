@@ -30,7 +30,10 @@ def filled(backend: Backend, box: Box, x: Coordinates) -> float:
     found = [rows[id(array)] for array in x.arrays]
     sample = np.stack([f if f.ndim == 1 else f[:, axis] for axis, f in enumerate(found)], axis=-1)
     parts = PARTS[box.ndim]
-    cells = (np.mod(box.fractional(sample), 1) * parts).astype(np.int64).clip(0, parts - 1)
+    with np.errstate(all="ignore"):  # positions may be as far away as numbers go
+        fractions = np.mod(box.fractional(sample), 1)
+    fractions = np.where(np.isfinite(fractions), fractions, 0)
+    cells = (fractions * parts).astype(np.int64).clip(0, parts - 1)
     inside = np.bincount(np.ravel_multi_index(tuple(cells.T), (parts,) * box.ndim))
     pairs = float((inside * (inside - 1)).sum())  # of different particles: few of them do not look like a cluster
     alike = pairs / (len(sample) * max(len(sample) - 1, 1))

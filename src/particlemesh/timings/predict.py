@@ -150,9 +150,12 @@ def _look(backend: Any, device: str) -> Timings:
     path, hint = tables.path_of(backend.name, device), ""
     try:
         own = None if path is None else tables.read(path)
-        if own is not None and own.sources == tables.sources():
+        same = own is not None and (own.backend, own.device) == (backend.name, device)
+        if own is not None and same and own.sources == tables.sources():
             return Timings(backend, own.rows, f"measured on {device} by `particlemesh tune`, {own.measured}")
-        if own is not None:
+        if own is not None and not same:
+            hint = f"{path} is of {own.device} and not used: `particlemesh tune` renews it"
+        elif own is not None:
             hint = f"{path} is of other kernels than these and not used: `particlemesh tune` renews it"
     except (FileNotFoundError, NotADirectoryError):
         pass

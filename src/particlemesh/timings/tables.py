@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import functools
 import hashlib
-import math
 import os
 import re
 import tempfile
@@ -30,6 +29,10 @@ FACTS = ("format", "backend", "device", "sources", "measured")  # of the first l
 # What methods are made of: folders, and modules beside them with their kernels.
 FOLDERS = ("backends", "binning", "interpolate", "spread")
 MODULES = ("arrays", "box", "by_block", "checks", "fused", "geometry", "locate", "method", "stencil", "tiled", "walks")
+
+
+MOST = {"support": 16, "nodes": 2**15}  # what is beyond was not measured but spoilt
+MOST_SECONDS = 1e6
 
 
 class Row(NamedTuple):
@@ -118,6 +121,8 @@ def place_for(backend: str, device: str) -> Path:
     path = path_of(backend, device)
     if path is None:
         raise ValueError("there is no home folder to keep times in; name a folder in XDG_CACHE_HOME.")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, where the file of times should be: remove it.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.stem}-", suffix=".part"):
@@ -161,8 +166,8 @@ def read(path: Path) -> Table:
 def _row(written: dict[str, str]) -> Row:
     whole = {name: int(written[name]) for name in ("nodes", "support", "components", "particles")}
     prepare, apply, filled = (float(written[name]) for name in ("prepare", "apply", "filled"))
-    within = all(math.isfinite(t) and t >= 0 for t in (prepare, apply)) and 0 < filled <= 1
-    if min(whole.values()) < 1 or not within:
+    within = all(0 <= t <= MOST_SECONDS for t in (prepare, apply)) and 0 < filled <= 1
+    if not within or any(not 1 <= n <= MOST.get(name, 2**40) for name, n in whole.items()):
         raise ValueError(f"numbers out of range: {written}")
     if written["dtype"] not in ("float32", "float64"):
         raise ValueError(f"dtype {written['dtype']!r}")
