@@ -4,6 +4,7 @@
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -292,3 +293,21 @@ def test_row_63_a_device_without_atomics_or_float64_says_so(monkeypatch):
     monkeypatch.setattr(cl, "get_platforms", lambda: [Platform()])
     monkeypatch.setattr(opencl, "devices", opencl.devices.__wrapped__)
     assert opencl.available() == "no OpenCL device with 64-bit atomics"
+
+
+@pytest.mark.opencl
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.skipif(backends.module("opencl").available() is not None, reason="no OpenCL device")
+def test_a_forked_child_is_told_that_opencl_stays_behind():
+    with pm.Plan(pm.Mesh(8, 1.0), "cic", backend="opencl") as plan:
+        plan.set_positions(np.full((3, 1), 0.5))
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            try:
+                plan.spread(np.ones(3))
+            except RuntimeError as error:
+                os._exit(0 if "start processes by 'spawn'" in str(error) else 2)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert plan.spread(np.ones(3)).sum() == pytest.approx(3)

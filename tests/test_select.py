@@ -155,9 +155,7 @@ def test_a_named_method_that_declines_is_told_of_and_explained():
     x, q = np.random.default_rng(1).random((50, 3)), np.ones(50)
     with pm.Plan(PROBLEM.mesh, "bspline4", method="walk") as plan:
         plan.set_positions(x)
-        with pytest.raises(
-            MethodNotSuitable, match="^method 'walk' cannot serve .* runs on cuda, opencl; name"
-        ):
+        with pytest.raises(MethodNotSuitable, match="^method 'walk' cannot serve .* runs on cuda, opencl; name"):
             plan.spread(q)
         spread, interpolate = plan.explain().split("interpolate")[:2]
         assert "* " not in spread and "declined: runs on cuda, opencl" in spread

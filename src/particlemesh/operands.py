@@ -49,8 +49,14 @@ def adopt(array: Any, what: str) -> tuple[Kind, Any]:
     raise TypeError(f"{what} is of type {type(array).__name__}; arrays of these kinds are taken: {names}.")
 
 
-def to_backend(kind: Kind, array: Any, backend: Backend, what: str, *, upload: bool) -> Any:
-    """Return the native array on ``backend``. Host arrays are sent only where the user named the backend."""
+def to_backend(
+    kind: Kind, array: Any, backend: Backend, what: str, *, upload: bool,
+    promoted: Callable[[np.ndarray], np.ndarray] = lambda host: host,
+) -> Any:  # fmt: skip
+    """Return the native array on ``backend``. Host arrays are sent only where the user named the backend.
+
+    They are ``promoted`` before that: the host can look at them, and has types that devices lack.
+    """
     native = kind.native(array)
     if kind.home == backend.name:
         if not kind.on(array, backend):
@@ -61,11 +67,19 @@ def to_backend(kind: Kind, array: Any, backend: Backend, what: str, *, upload: b
             )
         return native
     if kind.home == "cpu" and upload:
-        return backend.upload(native)
+        return backend.upload(promoted(native))
     raise TypeError(
         f"{what} is a {kind.name} array and the work is on {backend.name!r}: pass arrays of that backend, "
         f"or name it, backend={backend.name!r}, to the plan or grid, to have host arrays copied both ways."
     )
+
+
+def _converted(native: Any, dtype: np.dtype, what: str) -> Any:
+    """Return ``native`` as ``dtype``; devices do not know all types."""
+    try:
+        return native.astype(dtype)
+    except ValueError as error:  # PyOpenCL's
+        raise TypeError(f"{what} has dtype {native.dtype}, which the device cannot convert: do it yourself.") from error
 
 
 def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
@@ -81,7 +95,7 @@ def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
             f"{what} has dtype {came}, more than this plan's {dtype.name} holds: "
             f"use Plan(..., dtype='float64') or convert it yourself."
         )
-    promoted = native.astype(wanted)
+    promoted = _converted(native, wanted, what)
     exact = came.kind not in "iu" or came.itemsize <= 2 or wanted.itemsize == 8  # as NumPy promotes
     # On a device the numbers cannot be looked at without waiting for it.
     if not exact and (not isinstance(native, np.ndarray) or (promoted.astype(came) != native).any()):
@@ -103,7 +117,7 @@ def take(
     batch = len(shape) - len(core)
     if batch < 0 or shape[batch:] != core:
         checks.trailing_shape(shape, core, what)
-    native = to_backend(kind, array, backend, what, upload=upload)
+    native = to_backend(kind, array, backend, what, upload=upload, promoted=lambda a: _promoted(a, dtype, what))
     if native.dtype is not dtype and native.dtype is not COMPLEX[dtype]:  # NumPy's native types are singletons
         native = _promoted(native, dtype, what)
         backend.untaped()  # the copy will not be made again
@@ -300,9 +314,11 @@ def coordinates(
     natives = []
     for k, a in pairs:
         if id(a) not in cache:
-            native = to_backend(k, a, backend, "positions", upload=upload)
+            native = to_backend(
+                k, a, backend, "positions", upload=upload, promoted=lambda host: host.astype(wide, copy=False)
+            )
             if native.dtype != wide:
-                native = native.astype(wide)
+                native = _converted(native, wide, "positions")
                 backend.untaped()  # the copy will not be made again
             if any(s % wide.itemsize for s in native.strides):
                 dense = backend.empty(native.shape, wide)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import shutil
 import threading
 import warnings
@@ -63,6 +64,7 @@ class OpenClBackend:
         cl = _cl()
         self.context = context
         self._device = device
+        self._process = os.getpid()
         self.memory_errors = (cl.MemoryError, cl.LogicError)  # a buffer larger than the device takes
         self.device = device.name.strip()
         self.platform = device.platform.version.strip()
@@ -96,6 +98,8 @@ class OpenClBackend:
     @property
     def queue(self) -> Any:
         """The queue that work goes to inside the current scope."""
+        if os.getpid() != self._process:  # it would wait for threads that the fork has not copied
+            raise RuntimeError("OpenCL does not survive a fork: start processes by 'spawn', or before its first use.")
         return getattr(self._local, "queue", self._default)
 
     def facts(self) -> dict[str, int]:

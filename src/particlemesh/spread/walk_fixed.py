@@ -28,7 +28,8 @@ class WalkFixed(Walk):
     """The walk with a stable order and 64-bit integers, in which the sums of its warps do not depend on their order.
 
     A warp adds up reals, as many as ever and in one order: integers are what leaves the window. A value that is not
-    finite makes all nodes of its component NaN.
+    finite makes all nodes of its component NaN. A plan with ``order="sorted"`` sorts particles of a block in another
+    order each time, and the last bits with them, unless it is ``deterministic``.
     """
 
     name = "walk_fixed"
