@@ -318,7 +318,7 @@ def test_types_that_do_not_fit_are_refused(backend):
 def test_builders_that_cannot_serve_say_why(backend):
     for method in METHODS:
         if backend.name not in method.backends:
-            with pytest.raises(pm.MethodNotSuitable, match=f"{method.name}: runs on"):
+            with pytest.raises(pm.MethodNotSuitable, match=f"{method.name!r} cannot .*: runs on"):
                 put(backend, CASE.grid(method=method.name), X)
-    with pytest.raises(pm.MethodNotSuitable, match="linked_list_packed: needs positions to lay the links beside"):
+    with pytest.raises(pm.MethodNotSuitable, match="'linked_list_packed' cannot .*: needs positions to lay the links"):
         CASE.grid(method="linked_list_packed").build_keys(backend.array(np.zeros(3, np.int32)), 2)
