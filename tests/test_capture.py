@@ -116,11 +116,13 @@ def captured(backend, monkeypatch, work):
 
         return replay
     done, library = [], opencl.OpenClBackend
+
+    def recorded(call):
+        return lambda *given, **more: done.append(functools.partial(call, *given, **more))
+
     with monkeypatch.context() as patch:
         for owner, name in ((opencl.OpenClKernel, "__call__"), (library, "clear"), (library, "copy")):
-            was = getattr(owner, name)
-            later = lambda *given, was=was, **more: done.append(functools.partial(was, *given, **more))  # noqa: E731
-            patch.setattr(owner, name, later)
+            patch.setattr(owner, name, recorded(getattr(owner, name)))
         number = next(NUMBERS)
         patch.setattr(backend.library, "capturing", lambda: number)
         work()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PoCL, compiling on processors newer than its compiler (pocl issue 1049), and in a third of the time.
+"""PoCL, compiling on processors newer than its compiler (pocl issue 1049), and without a megabyte of declarations.
 
 The wheel's LLVM of 2022 calls a processor it does not know ``generic``, a name that its own front end
 refuses, so that no kernel compiles. There is no option to say otherwise; PoCL asks its device record
