@@ -30,7 +30,7 @@ DOTTED = (0, (1, 1.5))
 BY = "\u00d7"
 RESULTS = HERE.parent / "benchmarks" / "results"
 SUPPORTS = tuple(walk.SUPPORTS)
-CHUNK = 400  # particles of a warp in the picture: what walks take on a large GPU
+CHUNK = 512  # particles of a warp in the picture: what walks take on a large GPU
 WIDTHS = {1: 1.5, 2: 2.8}  # of lines, by tiles
 STEP = 8  # particles of a matrix instruction
 NAMES = ("limit_density", "limit_roofline", "limit_peer")  # what limit_pictures.py draws
@@ -71,10 +71,8 @@ def blocks():
         row = [str(support), str(walk_of(support, 2).levels)]
         for tiles in (1, 2):
             found = walk_of(support, tiles)
-            none = found.cells[2] < 1
-            row += ["none", ""] if none else [_cells(found), f"{64 * tiles / (found.cells[1] * found.cells[2]):.2f}"]
-        narrow = walk_of(support, 1).cells
-        row.append("never" if narrow[2] < 1 else f"{walk._CROWDED / (narrow[1] * narrow[2]):.2f}")
+            row += [_cells(found), f"{64 * tiles / (found.cells[1] * found.cells[2]):.2f}"]
+        row.append(f"{walk._CROWDED / math.prod(walk_of(support, 1).cells):.2f}")
         row += [_cells(walk_of(support, tiles, double=True)) for tiles in (1, 2)]
         rows.append(tuple(row))
     head = ("p", "levels", "block, T = 1", "nodes written a cell", "block, T = 2", "nodes written a cell",
@@ -132,7 +130,8 @@ def instructions(found, support, reals, density):
     """Return warp instructions a particle: rows, steps, and what leaves and moves up once a block."""
     x, y, z = found.cells
     each, mean = reals * found.tiles, density * x * y * z
-    leaving = -math.expm1(-mean * -(-found.levels // x)) * (2 * each * found.levels + x * found.tiles)
+    adds = 1 if found.pairs and reals <= 2 else 2  # of a lane's two nodes
+    leaving = -math.expm1(-mean * -(-found.levels // x)) * (2 * each * found.levels + x * found.tiles * adds)
     work = sum(step(found.levels, reals, found.tiles)) * expected_steps(mean) if found.matrix else (
         multiply(found.levels, reals, found.tiles) * mean)  # fmt: skip
     return staging(found, support, reals) / 32 + (work + leaving) / mean
@@ -154,7 +153,7 @@ def densities(folder, kind):
         narrow = walk_of(support, 1).cells
         for axes in (left, right):
             logarithmic(axes, "particles a cell" if support == 4 else None, None)
-            axes.axvline(walk._CROWDED / (narrow[1] * narrow[2]), color=INK, linewidth=0.9)
+            axes.axvline(walk._CROWDED / math.prod(narrow), color=INK, linewidth=0.9)
             axes.xaxis.set_major_locator(FixedLocator([0.01, 0.1, 1, 10]))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
             axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))

@@ -41,7 +41,7 @@ def arrow(axes, start, end, colour=INK, **how):
 
 def plane(axes, left, tiles):
     """Draw a window in the plane of y and z, its block, and the stencils of two particles at the block's ends."""
-    wide, cells = 8 * tiles, (9 - SUPPORT, (8 * tiles - SUPPORT + 1) // 2 * 2)
+    wide, cells = 8 * tiles, (9 - SUPPORT, (8 * tiles - SUPPORT + 1) // tiles * tiles)
     box(axes, left - 0.45, -0.45, cells[1] - 0.1, cells[0] - 0.1, facecolor=PALE, edgecolor="none", zorder=0)
     for z in range(wide):
         for y in range(8):
@@ -122,6 +122,7 @@ def walk(folder, kind):
 # ---- the product --------------------------------------------------------------------------------------------
 
 G, T = 2, 1  # of the lane whose numbers are shown: lane 4 g + t
+Z = "z = 0 4 1 5 2 6 3 7"  # of a narrow window
 
 
 def matrix(axes, left, top, high, wide, mine, name):
@@ -154,8 +155,8 @@ def product(folder, kind):
     matrix(axes, 11, 16, 16, 8, c, "C: the window")
     for left, top in ((0, 16), (11, 16)):
         axes.plot([left, left + 8], [top - 8, top - 8], color=INK, linewidth=1.5)
-        text(axes, left + 4, top + 0.5, "particle 0 … 7" if left == 0 else "z = 0 … 7")
-    text(axes, 15, 26.5, "z = 0 … 7")
+        text(axes, left + 4, top + 0.5, "particle 0 … 7" if left == 0 else Z)
+    text(axes, 15, 26.5, Z)
     for left in (0, 11):
         side(axes, left - 0.45, 16, 8, "level l:  y = 0 … 7")
         side(axes, left - 0.45, 8, 8, "level l + 1:  y = 0 … 7")
@@ -171,8 +172,8 @@ def product(folder, kind):
         va="top",
         color=ORANGE,
     )
-    text(axes, 7.5, -0.9, "c0 and c1 are neighbours in memory, z = 2t and 2t + 1:")
-    text(axes, 7.5, -2.0, "a lane adds both, of complex numbers all four reals, at once")
+    text(axes, 7.5, -0.9, "c0 is z = t, c1 is z = t + 4: each is the neighbour in memory")
+    text(axes, 7.5, -2.0, "of the next lane's, and four lanes fill a sector")
     save(figure, f"limit_product.{kind}", folder)
 
 

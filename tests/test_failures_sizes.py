@@ -11,6 +11,7 @@ import pytest
 import oracle
 import particlemesh as pm
 from devices import METHODS
+from particlemesh.backends import base
 from particlemesh.method import Problem
 
 SOURCE = Path(str(importlib.resources.files("particlemesh")))
@@ -85,6 +86,22 @@ def test_row_13_a_field_past_two_to_the_31_bytes_of_strides(backend):
         plan.spread(backend.array(q), out=first)
         values = backend.host(plan.interpolate(first))
     np.testing.assert_array_equal(values, q)
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2), (2, 1, 0), (2, 0, 1), (1, 2, 0)])
+@pytest.mark.parametrize("gap", [0, 2])
+def test_clearing_an_array_leaves_what_is_around_it(backend, axes, gap):
+    shape, room = (3, 4, 5), 3 * (4 + gap) * 5 + 8
+    store = backend.library.upload(np.ones(room, np.float32))
+    strides, step = [0, 0, 0], 4
+    for axis in axes:
+        strides[axis] = step
+        step *= shape[axis] + (gap if axis == 1 else 0)
+    view = backend.view(store, shape, np.float32, 16, tuple(strides))
+    assert base.gapless(view) == (gap == 0 or axes[-1] == 1)
+    backend.library.clear(view)
+    assert not backend.host(view).any()
+    assert backend.host(store).sum() == room - 60
 
 
 def test_row_14_no_library_primitive_that_is_wrong_above_two_to_the_31():

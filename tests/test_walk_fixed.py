@@ -159,10 +159,9 @@ def test_blocks_that_reach_a_node_are_bounded():
     assert tight > 500
 
 
-def test_integers_of_a_row_lie_even_ones_first():
+def test_where_integers_lie():
     axes = axes_of(MESH, pm.bspline(4))
-    assert fixed.apart(axes, 2, 4).strides == (9 * 14 * 12, 14 * 12, 12, 6, 1)
-    assert fixed.apart(axes, 2, 8).strides == (9 * 14 * 11, 14 * 11, 11, 1, 1)
+    assert fixed.apart(axes, 2).strides == (9 * 14 * 11, 14 * 11, 11, 1, 1)
     assert fixed.beside(axes, Group(2, 1, 0)).strides == (9 * 14 * 22, 14 * 22, 22, 2, 1)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from particlemesh.arrays import Layout
 from particlemesh.binning import block_order
-from particlemesh.fused import Group, defines
+from particlemesh.fused import Group, defines, vector
 from particlemesh.method import Option, Problem
 from particlemesh.stencil import axes_of
 
@@ -44,6 +44,8 @@ class Walk:
         Nodes of the window along x, and how many times eight along z.
     cells : (3,) ints
         Of a block.
+    pairs : bool
+        Whether windows begin at even nodes along z, so that pairs of nodes are aligned.
     few : bool
         Whether particles are so few that matrix instructions would mostly multiply zeros.
     """
@@ -52,6 +54,7 @@ class Walk:
     levels: int
     tiles: int
     cells: tuple[int, int, int]
+    pairs: bool
     few: bool
 
     def defines(self) -> dict[str, int]:
@@ -66,23 +69,30 @@ def walk_of(asked: Plan | Problem, options: dict[str, Any], count: int) -> Walk:
     step = 2 if single and matrix else 1  # levels of a matrix instruction
     x, y, z = (axis.support for axis in axes)
     levels = options["levels"] or _levels(x, step)
-    even = 2 if single else 1  # windows begin at even nodes, for adds of pairs
 
     def cells(tiles: int) -> tuple[int, int, int]:
-        return levels - x + 1, 8 - y + 1, (8 * tiles - z + 1) // even * even
+        along_z = 8 * tiles - z + 1
+        # A wide window wins by pairs of nodes in an instruction, a narrow one by more particles in a block (H200).
+        return levels - x + 1, 8 - y + 1, along_z - along_z % 2 if single and tiles == 2 else along_z
 
     tiles = (options["window"] or 0) // 8
     density = count / math.prod(axis.extent for axis in axes)
     if not tiles:
         narrow = cells(1)
-        tiles = 1 if narrow[2] and density * narrow[1] * narrow[2] >= _CROWDED else 2
+        tiles = 1 if density * math.prod(narrow) >= _CROWDED else 2
     own = cells(tiles)
-    return Walk(matrix, levels, tiles, own, density * own[1] * own[2] < _FEW)
+    return Walk(matrix, levels, tiles, own, single and tiles == 2, density * own[1] * own[2] < _FEW)
 
 
-# Particles of a block, as long as one along x (H200)
-_CROWDED = 8  # from here on a narrow window wastes less
-_FEW = 3  # from here on matrix instructions spread faster than multiplying and adding
+def width_of(walk: Walk, group: Group, field: Layout, size: int) -> int:
+    """Return how many reals of ``size`` bytes one instruction moves: a node's parts, or of two nodes where they pair."""
+    width = vector(group, field, size, 16 // size)
+    return width if walk.pairs else min(width, group.parts)
+
+
+# Particles of a block (H200)
+_CROWDED = 9  # from here on a narrow window wastes less
+_FEW = 3  # from here on, in blocks of one cell along x, matrix instructions spread faster than multiplying and adding
 
 
 def _levels(support: int, step: int) -> int:
@@ -102,13 +112,11 @@ def declines(problem: Problem, options: dict[str, Any], *, stable: bool = False)
         return f"supports of {SUPPORTS[0]} to {SUPPORTS[-1]} nodes"
     walk = walk_of(problem, options, problem.count)
     axes = axes_of(problem.mesh, problem.window)
-    x, _, z = (axis.support for axis in axes)
+    x = axes[0].support
     if walk.levels < x:
         return f"{walk.levels} levels are less than the window's {x} nodes"
     if walk.matrix and problem.dtype.itemsize == 4 and walk.levels % 2:
         return f"matrix instructions take an even number of levels, not {walk.levels}"
-    if walk.cells[2] < 1:
-        return f"a window of {8 * walk.tiles} nodes along z is too narrow for {z}"
     reason = block_order.declines(axes, walk.cells, problem.count, stable=stable)
     if reason is None:
         along_x, *lines = block_order.blocks_of(axes, walk.cells).counts
@@ -125,7 +133,7 @@ def chunk_of(plan: Plan, walk: Walk, reals: int, *, spreads: bool) -> int:
     short chunks spread the work more evenly. Of a field beyond the cache long ones keep more windows alive than fit it.
     """
     at_once = plan.backend.units * _WARPS * resident(walk, reals)
-    least, most = (32, 640 if plan.dtype.itemsize == 8 else 400) if spreads else (64, 512)
+    least, most = (32, 640 if plan.dtype.itemsize == 8 else 512) if spreads else (64, 512)
     if math.prod(axis.size for axis in plan.axes) * reals * plan.dtype.itemsize > 40e6:
         most //= 2
     # Fastest on an H200 of 64 to 1024, 10^5 to 10^7 particles

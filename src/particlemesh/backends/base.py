@@ -129,6 +129,16 @@ LONG = 5e-3  # seconds: of such a call one look at the clock is enough
 BATCH = 1e-3  # seconds of calls between two looks at the clock
 
 
+def gapless(array: Any) -> bool:
+    """Return whether the elements of a native array fill one piece of memory, in whatever order of axes."""
+    step = array.dtype.itemsize
+    for stride, size in sorted(zip(array.strides, array.shape, strict=True)):
+        if size != 1 and stride != step:
+            return array.size == 0
+        step *= size
+    return True
+
+
 def batch_of(seconds: float) -> int:
     """Return how many calls of so many seconds to make between two looks at the clock."""
     return max(1, min(50, int(BATCH / max(seconds, 1e-9))))

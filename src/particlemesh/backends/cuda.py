@@ -17,7 +17,7 @@ import numpy as np
 
 from particlemesh import arrays as kinds
 from particlemesh.backends import nvrtc, source
-from particlemesh.backends.base import LONG, UNKNOWN, batch_of
+from particlemesh.backends.base import LONG, UNKNOWN, batch_of, gapless
 
 
 @functools.cache
@@ -240,8 +240,7 @@ class CudaBackend:
         return _cupy().empty(shape, dtype)
 
     def clear(self, array: Any) -> None:
-        flags = array.flags
-        if flags.c_contiguous or flags.f_contiguous:
+        if gapless(array):
             array.data.memset_async(0, array.nbytes)
             if self.tape is not None:
                 self.tape.launches.append((array.data.ptr, array.nbytes))

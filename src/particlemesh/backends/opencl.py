@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends import pocl, source
-from particlemesh.backends.base import CompilationError, Record, seconds_by_host
+from particlemesh.backends.base import CompilationError, Record, gapless, seconds_by_host
 
 PTX_PROBE = '__kernel void probe(__global float* p) { asm volatile("red.global.add.f32 [%0], %1;" :: "l"(p), "f"(1.0f) : "memory"); }'  # noqa: E501  # one line of C
 
@@ -201,7 +201,7 @@ class OpenClBackend:
         kernel(target.size * words, target, source_array, target.size * words, clears, layout)
 
     def clear(self, array: Any) -> None:
-        if array.flags.c_contiguous or array.flags.f_contiguous:
+        if gapless(array):
             if array.nbytes:
                 fill = _cl().enqueue_fill_buffer
                 self.submitted(fill(self.queue, array.base_data, np.uint32(0), array.offset, array.nbytes))

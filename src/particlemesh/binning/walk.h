@@ -21,12 +21,16 @@
 #define TERMS (GRADIENT ? 3 : 1) // of a derivative by three coordinates
 
 #define STEP 8 // particles that go through matrix instructions together
+#if VECTOR > PARTS
+#define NODE_Z(t, e) (2 * (t) + (e)) // a lane has neighbours: one instruction moves them, as windows begin at even nodes
+#else
+#define NODE_Z(t, e) ((t) + 4 * (e)) // four lanes have neighbours, wherever a window begins
+#endif
+#define ELEMENT_Z(t, e) (2 * (t) + (e)) // where a row along z has that node's weight
 #if REAL_IS_DOUBLE
-#define NODE_Z(t, e) ((t) + 4 * (e)) // four lanes fill a memory sector
 #define SWIZZLE(place) (((place)&4) >> 1)
 #define WIDE 2 // reals of a read of local memory
 #else
-#define NODE_Z(t, e) (2 * (t) + (e)) // a lane has neighbours: it adds them by one instruction
 #define SWIZZLE(place) ((place)&4)
 #define WIDE 4
 #endif
@@ -113,22 +117,27 @@ DEVICE void stage_row(LOCAL real* staged, const int place, const int r, PRIVATE 
 #endif
 }
 
+// The same for a row along z, from `row` on: its elements in another order.
+DEVICE void stage_row_z(LOCAL real* staged, const int place, const int r, PRIVATE const real* row)
+{
+    real own[8];
+    UNROLL for (int k = 0; k < 8; k++) own[ELEMENT_Z(k % 4, k / 4)] = row[NODE_Z(k % 4, k / 4)];
+    stage_row(staged, place, r, own);
+}
+
 // What a lane reads of eight particles, of which it has the t-th and the fourth after that: one element of each row
-// (y, and for float64 another one along z), and the rows along x by vectors. Eight particles on, swizzling is the same;
-// four on, vectors change places in pairs.
+// along y and z, and the rows along x by vectors. Eight particles on, swizzling is the same; four on, vectors change
+// places in pairs.
 typedef struct {
-    LOCAL const real* y[2];
-    LOCAL const real* z[2];
+    LOCAL const real* yz[2];
     LOCAL const real* x[8 / WIDE];
 } Eight;
 
 DEVICE void eight_at(PRIVATE Eight* at, LOCAL const real* staged, const int first)
 {
     const int g = LANE / 4, one = first + LANE % 4, swizzle = SWIZZLE(one);
-    const int z = REAL_IS_DOUBLE ? NODE_Z(g >> 1, g & 1) : g; // column n of a result is z = n / 2 + 4 (n % 2) in float64
     LOCAL const real* from = staged + one * PITCH;
-    at->y[0] = from + (g ^ swizzle), at->y[1] = from + 4 * PITCH + (g ^ swizzle ^ WIDE);
-    at->z[0] = from + (z ^ swizzle), at->z[1] = from + 4 * PITCH + (z ^ swizzle ^ WIDE);
+    at->yz[0] = from + (g ^ swizzle), at->yz[1] = from + 4 * PITCH + (g ^ swizzle ^ WIDE);
     UNROLL for (int v = 0; v < 8 / WIDE; v++) at->x[v] = from + ((WIDE * v) ^ swizzle);
 }
 
@@ -178,10 +187,6 @@ typedef int offset_t; // all of the field lies within 2^31 reals
 #define OFF_FIELD SKIP
 #endif
 
-#ifndef ALONG_Z // a kernel may have a mesh of its own, and rows in another order
-#define ALONG_Z(z, layout) ((z) * (layout)->stride[2])
-#endif
-
 // Of the lane's nodes; where a vector holds two nodes, the first counts.
 typedef struct {
     offset_t at[Z_TILES][2];
@@ -196,7 +201,7 @@ DEVICE void columns_of(PRIVATE Columns* columns, PRIVATE const Field* field, PRI
         UNROLL for (int e = 0; e < 2; e++) {
             const int z = place(from + 8 * tile + NODE_Z(LANE % 4, e), field->size[2], field->wraps[2]);
             columns->at[tile][e] = y < 0 || z < 0 ? OFF_FIELD
-                                                  : (offset_t)(y * field->stride[1] + ALONG_Z(z, field));
+                                                  : (offset_t)(y * field->stride[1] + z * field->stride[2]);
         }
 }
 

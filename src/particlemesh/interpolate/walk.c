@@ -60,7 +60,7 @@ DEVICE void results_of(PRIVATE real* sums, PRIVATE const Across* across, const r
 DEVICE LOCAL const real* along_z(LOCAL const real* staged, const int first)
 {
     const int g = LANE / 4, place = first + g / 2 + g % 2 * 4;
-    return staged + place * PITCH + (NODE_Z(LANE % 4, 0) ^ SWIZZLE(place));
+    return staged + place * PITCH + (ELEMENT_Z(LANE % 4, 0) ^ SWIZZLE(place));
 }
 
 #if REAL_IS_DOUBLE
@@ -82,11 +82,7 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
     real b[1 + GRADIENT][Z_TILES][2];
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++)
         UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
-#if REAL_IS_DOUBLE
-            UNROLL for (int e = 0; e < 2; e++) b[slope][tile][e] = z[on + 8 * ROW_OF(slope, tile) + 4 * e];
-#else
             LOAD_LOCAL_2(z + on + 8 * ROW_OF(slope, tile), b[slope][tile]);
-#endif
         }
 #if !REAL_IS_DOUBLE
     real b_low[1 + GRADIENT][Z_TILES][2];
@@ -146,7 +142,7 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
                 }
         }
     UNROLL for (int n = 0; n < 2; n++)
-        results_of(sums + n * RESULTS, across[n], at->y[n][on + 8 * ROW_Y], at->y[n][on + 8 * (ROW_Y + GRADIENT)],
+        results_of(sums + n * RESULTS, across[n], at->yz[n][on + 8 * ROW_Y], at->yz[n][on + 8 * (ROW_Y + GRADIENT)],
                    jacobian);
 }
 #else
@@ -160,8 +156,8 @@ DEVICE void take(PRIVATE real* sums, PRIVATE const real* nodes, LOCAL const real
         UNROLL for (int r = 0; r < REALS; r++) across[r].plain = across[r].along_x = across[r].along_z = 0;
         UNROLL for (int tile = 0; tile < Z_TILES; tile++)
             UNROLL for (int e = 0; e < 2; e++) {
-                const real z = staged[STAGED_AT(place, ROW_OF(0, tile), NODE_Z(LANE % 4, e))];
-                const real slope_z = staged[STAGED_AT(place, ROW_OF(GRADIENT, tile), NODE_Z(LANE % 4, e))];
+                const real z = staged[STAGED_AT(place, ROW_OF(0, tile), ELEMENT_Z(LANE % 4, e))];
+                const real slope_z = staged[STAGED_AT(place, ROW_OF(GRADIENT, tile), ELEMENT_Z(LANE % 4, e))];
                 UNROLL for (int r = 0; r < REALS; r++) {
                     real sum = 0, slope = 0;
                     UNROLL for (int l = 0; l < LEVELS; l++) {
@@ -201,8 +197,8 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
     field += field_layout.offset;
     int own;
     const int from = own_sums(&own);
-    // Which of a step's particles the lane has results of.
-    const int which = MATRIX ? LANE % 4 + from / RESULTS * 4 : from / RESULTS;
+    // Which of a step's particles the lane has results of, if it has any.
+    const int which = own == 0 ? 0 : MATRIX ? LANE % 4 + from / RESULTS * 4 : from / RESULTS;
     Target target[OWN_SUMS];
     UNROLL for (int k = 0; k < OWN_SUMS; k++)
         target_of(&target[k], (from + k) % RESULTS, values, gradient, &value_layout, &gradient_layout);
@@ -237,7 +233,7 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                     real row[WINDOW_Z];
                     row_of(row, WINDOW_Z, &window, 2, slope, p.fraction[2], p.offset[2], BLOCK_Z_MOST - 1);
                     UNROLL for (int tile = 0; tile < Z_TILES; tile++)
-                        stage_row(staged, LEFT + LANE, ROW_OF(slope, tile), row + 8 * tile);
+                        stage_row_z(staged, LEFT + LANE, ROW_OF(slope, tile), row + 8 * tile);
                 }
                 index[LEFT + LANE] = p.index;
             }
@@ -265,6 +261,8 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                 int on = 0;
 #endif
                 ROLL for (; next + PER_STEP <= end || next + (all ? 1 : LEFT) <= end; next += PER_STEP) {
+                    const int place = next + which;
+                    const i64 i = *(volatile LOCAL const u32*)(index + place); // now, as what comes between hides the wait
                     real sums[SUMS];
 #if MATRIX
                     take(warp, sums, nodes, &at, z, on, &jacobian);
@@ -273,12 +271,9 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                     take(sums, nodes, staged, next, &jacobian);
 #endif
                     add_up(warp, sums);
-                    const int place = next + which;
-                    if (place < end && own > 0) {
-                        const i64 i = index[place];
+                    if (place < end)
                         UNROLL for (int k = 0; k < OWN_SUMS; k++)
                             if (k < own) target[k].to[i * target[k].step] = sums[k];
-                    }
                 }
                 if (next > end) next = end;
                 if (going) {

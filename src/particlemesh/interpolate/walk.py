@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from particlemesh import walks
 from particlemesh.arrays import Layout, View
 from particlemesh.by_block import Walking
-from particlemesh.fused import field_record, groups, values_record, vector
+from particlemesh.fused import field_record, groups, values_record
 from particlemesh.interpolate import lost
 from particlemesh.method import Problem
 
@@ -51,8 +51,7 @@ class Walk(Walking):
         value, gradient = (int(v is not None) for v in values)
         rows = (1 + gradient) * (2 + found.tiles)
         for group in groups(field):
-            # Float64 has a lane's nodes apart: only parts are side by side.
-            width = vector(group, field, size, 4 if size == 4 else 2 if group.parts > 1 else 1)
+            width = walks.width_of(found, group, field, size)
             facts = walks.walk_defines(
                 plan, found, group, width, rows, field, gradient, indexed=True, VALUE=value, **lost.FACTS[kind % 4]
             )

@@ -89,7 +89,7 @@ KERNEL fixed_finish(GLOBAL const u64* RESTRICT sums, GLOBAL real* RESTRICT field
         GLOBAL const u64* sum = sums + SUM_OF(c, p, &from) + x * from.stride[0] + y * from.stride[1];
         GLOBAL real* node = field + to.offset + c * to.channel + x * to.stride[0] + y * to.stride[1] + p;
         for (int z = LANE / PARTS; z < length; z += WARP_SIZE / PARTS) {
-            const i64 whole = (i64)sum[SUM_ALONG_Z(z, &from)];
+            const i64 whole = (i64)sum[z * from.stride[2]];
             node[z * to.stride[2]] += finite ? ldexp((real)whole, -scale) : (real)REAL_FROM_BITS_U32(0x7fc00000u);
         }
         if (!finite) ATOMIC_MAX_U32(not_finite, 1);

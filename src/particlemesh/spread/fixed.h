@@ -24,11 +24,8 @@
 
 #define COMPONENTS (CHANNELS * PARTS) // each with a scale of its own: a small one loses no digits to a large one
 
-// Where the integers of a node's reals are. If they lie APART, in a mesh each, float32 has the even nodes of a row before
-// the odd ones, the next of which is stride[2] further.
+// Where the integers of a node's reals are: side by side, or APART, in a mesh each.
 #define SUM_OF(c, p, layout) (APART ? ((c)*PARTS + (p)) * (layout)->channel : (c) * (layout)->channel + (p))
-#define SUM_ALONG_Z(z, layout) \
-    (APART && !REAL_IS_DOUBLE ? ((z) >> 1) + ((z)&1) * (layout)->stride[2] : (z) * (layout)->stride[2])
 
 // The power of two by which values are scaled; `headroom` holds the window's share and how crowds bound a node's.
 DEVICE int scale_of(GLOBAL const u32* most, GLOBAL const u32* largest, const i64 headroom)

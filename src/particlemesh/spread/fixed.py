@@ -116,13 +116,7 @@ def beside(axes: tuple[Axis, Axis, Axis], group: Group) -> Layout:
     return Layout(0, (group.channels, x, y, z, n), (x * y * z * n, y * z * n, z * n, n, 1), 16)
 
 
-def apart(axes: tuple[Axis, Axis, Axis], reals: int, size: int) -> Layout:
-    """Return where integers lie of which each real has a mesh.
-
-    Where reals have a ``size`` of four bytes, rows have the even nodes first; the stride along z is then from an even
-    node to the odd one after it.
-    """
+def apart(axes: tuple[Axis, Axis, Axis], reals: int) -> Layout:
+    """Return where integers lie of which each real has a mesh."""
     x, y, z = (axis.size for axis in axes)
-    half = -(-z // 2) if size == 4 else 0
-    row = 2 * half or z
-    return Layout(0, (reals, x, y, z, 1), (x * y * row, y * row, row, half or 1, 1), 16)
+    return Layout(0, (reals, x, y, z, 1), (x * y * z, y * z, z, 1, 1), 16)

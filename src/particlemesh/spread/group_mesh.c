@@ -57,13 +57,18 @@ KERNEL group_count(GLOBAL const int* RESTRICT node, GLOBAL count_t* RESTRICT cou
 #define TABLE (3 * SUPPORT * BATCH)
 #define FACTOR(kind, axis, j, i) table[(kind) * TABLE + ((axis) * SUPPORT + (j)) * BATCH + (i)]
 
-// next: where each group goes on; in the end, where it ends.
+// next: where each of `groups` goes on; in the end, where it ends. Behind them stands how many entries there are.
 KERNEL group_collect(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT fraction,
                      GLOBAL count_t* RESTRICT next, GLOBAL entry_t* RESTRICT entries, GLOBAL real* RESTRICT weights,
-                     const i64 count, const i64 rows, const i64 plane, const Field field_layout,
+                     const i64 count, const i64 rows, const i64 plane, const i64 groups, const Field field_layout,
                      const Window window, const Jacobian jacobian)
 {
     WARP(warp);
+    const i64 beyond = (i64)next[groups] + GROUP_ID * GROUP_SIZE + LOCAL_ID;
+    if (beyond < ((i64)next[groups] + 3) / 4 * 4) { // the last are read by fours
+        entries[beyond] = 0;
+        UNROLL for (int s = 0; s < WEIGHTS; s++) weights[s * plane + beyond] = 0;
+    }
     LOCAL_ARRAY(real, table, (SLOPES ? 2 : 1) * TABLE); // weights of each axis once a particle; slopes behind them
     for (i64 base = GROUP_ID * BATCH; base < count; base += GROUP_COUNT * BATCH) {
         for (int t = LOCAL_ID; t < 3 * BATCH; t += GROUP_SIZE) {

@@ -141,7 +141,7 @@ class GroupMesh(KernelMethod):
                 run = kernel(plan, _FILE, "group_collect", SINGLE, 1, **known, TEAM=32)
                 run(
                     items, particles.node, particles.fraction, ends, entries, weights, count, particles.rows, plane,
-                    nodes, plan.window_record, plan.jacobian_record,
+                    bins, nodes, plan.window_record, plan.jacobian_record,
                 )  # fmt: skip
             self._built.add(kind)
         return ends, entries, weights, plane

@@ -37,7 +37,7 @@ DEVICE void stage_z(LOCAL real* staged, const int place, PRIVATE const Placed* p
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
                     real own[8];
                     UNROLL for (int e = 0; e < 8; e++) own[e] = q[r * TERMS + term] * row[8 * tile + e];
-                    stage_row(staged, place, ROW_OF(r, term, tile), own);
+                    stage_row_z(staged, place, ROW_OF(r, term, tile), own);
                 }
             }
     }
@@ -58,10 +58,10 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
         real x[2][8], y[2], high[REALS * Z_TILES][2], low[REALS * Z_TILES][2];
         UNROLL for (int n = 0; n < 2; n++) {
             levels_of(x[n], at, on, n, TERM_X(term));
-            y[n] = all || counts[n] ? at->y[n][on + 8 * TERM_Y(term)] : (real)0;
+            y[n] = all || counts[n] ? at->yz[n][on + 8 * TERM_Y(term)] : (real)0;
             UNROLL for (int k = 0; k < REALS * Z_TILES; k++) {
                 const int row = ROW_OF(k / Z_TILES, term, k % Z_TILES);
-                const real b = all || counts[n] ? at->z[n][on + 8 * row] : (real)0;
+                const real b = all || counts[n] ? at->yz[n][on + 8 * row] : (real)0;
                 high[k][n] = SPLIT_TF32(b), low[k][n] = b - high[k][n];
             }
         }
@@ -95,9 +95,9 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
         UNROLL for (int term = 0; term < TERMS; term++) {
             real x[8], b[REALS * Z_TILES];
             levels_of(x, at, on, n, TERM_X(term));
-            const real y = all || counts[n] ? at->y[n][on + 8 * TERM_Y(term)] : (real)0;
+            const real y = all || counts[n] ? at->yz[n][on + 8 * TERM_Y(term)] : (real)0;
             UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
-                b[k] = all || counts[n] ? at->z[n][on + 8 * ROW_OF(k / Z_TILES, term, k % Z_TILES)] : (real)0;
+                b[k] = all || counts[n] ? at->yz[n][on + 8 * ROW_OF(k / Z_TILES, term, k % Z_TILES)] : (real)0;
             UNROLL for (int l = 0; l < LEVELS; l++)
                 UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
                     MMA_8_8_4(warp, sums + SUM(l, 0, 0, 0) + 2 * k, x[l] * y, b[k]);
@@ -140,7 +140,7 @@ DEVICE int add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* st
             UNROLL for (int r = 0; r < REALS; r++)
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++)
                     UNROLL for (int e = 0; e < 2; e++) {
-                        const real yz = y * staged[STAGED_AT(next, ROW_OF(r, term, tile), NODE_Z(t, e))];
+                        const real yz = y * staged[STAGED_AT(next, ROW_OF(r, term, tile), ELEMENT_Z(t, e))];
                         UNROLL for (int l = 0; l < LEVELS; l++) sums[SUM(l, r, tile, e)] += x[l] * yz;
                     }
         }
@@ -156,7 +156,7 @@ DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa
         if (inside(x, layout)) {
             UNROLL for (int c = 0; c < CHANNELS; c++)
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
-                    real own[2 * PARTS]; // as they lie in memory, where nodes are neighbours
+                    real own[2 * PARTS]; // as they lie in memory, where a vector has more than a part
                     UNROLL for (int e = 0; e < 2; e++)
                         UNROLL for (int p = 0; p < PARTS; p++)
                             own[e * PARTS + p] = sums[SUM(l, c * PARTS + p, tile, e)];

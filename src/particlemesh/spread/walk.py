@@ -10,7 +10,7 @@ from particlemesh import walks
 from particlemesh.arrays import Layout, View
 from particlemesh.backends.base import Kernel, Record
 from particlemesh.by_block import Walking
-from particlemesh.fused import Group, field_record, groups, values_record, vector
+from particlemesh.fused import Group, field_record, groups, values_record
 from particlemesh.method import Option, Problem
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class Walk(Walking):
         return min(problem.count * found.levels, lines) * 64 * found.tiles * problem.components
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        built = []
-        most = 4 if plan.dtype.itemsize == 4 else 1  # adds of eight bytes have no vector form
+        built, size = [], plan.dtype.itemsize
         for group in groups(field):
-            width = vector(group, field, plan.dtype.itemsize, most)
+            # Adds of eight bytes have no vector form.
+            width = walks.width_of(self.walk(plan), group, field, size) if size == 4 else 1
             run = self._kernel(plan, "spread/walk.c", group, width, field, kind & 1)
             built.append((run, values_record(group, values[0]), field_record(group, field, plan.axes)))
         return built

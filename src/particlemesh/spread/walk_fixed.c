@@ -3,7 +3,6 @@
 // warps do not depend on theirs. The integers lie where four lanes add to neighbours, which fill a memory sector.
 
 #define APART 1
-#define ALONG_Z(z, layout) SUM_ALONG_Z(z, layout)
 #include "spread/fixed.h"
 
 typedef u64 Sink;

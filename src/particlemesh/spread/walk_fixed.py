@@ -43,9 +43,7 @@ class WalkFixed(Walk):
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
-        layout = fixed.apart(
-            axes_of(problem.mesh, problem.window), min(problem.components, MOST), problem.dtype.itemsize
-        )
+        layout = fixed.apart(axes_of(problem.mesh, problem.window), min(problem.components, MOST))
         return super().scratch_bytes(problem) + 8 * layout.channels * layout.strides[0]
 
     @classmethod
@@ -60,7 +58,7 @@ class WalkFixed(Walk):
 
     def reserve(self, plan: Plan) -> None:
         super().reserve(plan)
-        self._sums.reserve(plan, fixed.apart(plan.axes, min(plan.components, MOST), plan.dtype.itemsize))
+        self._sums.reserve(plan, fixed.apart(plan.axes, min(plan.components, MOST)))
 
     def prepare(self, plan: Plan) -> None:
         """Order the particles; the fullest block bounds how many stencils meet at a node."""
@@ -74,7 +72,7 @@ class WalkFixed(Walk):
         blocks, built = self.order(plan).blocks, []
         tiles = math.prod(map(reached_from, plan.axes, blocks.cells, blocks.counts))
         for group in groups(field):
-            layout = fixed.apart(plan.axes, group.parts * group.channels, plan.dtype.itemsize)
+            layout = fixed.apart(plan.axes, group.parts * group.channels)
             target = self._sums.target(
                 plan, group, layout, field, values[0], gradient=kind & 1, tiles=tiles,
                 find="fixed_largest_recorded", apart=True,
