@@ -276,7 +276,7 @@ def words(results, device):
         lines.append(f".. |{name}| replace:: {MISSING if math.isnan(value) else f'{value:.3g} {BY} 10⁹'}")
     for direction in ("spread", "interpolate"):
         value = means.get((direction, "ratio"), (math.nan,))[0]
-        lines.append(f".. |{direction}_ratio| replace:: {MISSING if math.isnan(value) else f'{value:.2g}'}")
+        lines.append(f".. |{direction}_ratio| replace:: {MISSING if math.isnan(value) else f'{value:.3g}'}")
     lines.append(f".. |crowded| replace:: {walk._CROWDED}")
     lines.append(f".. |few| replace:: {walk._FEW}")
     lines.append(f".. |peer_cases| replace:: {len(claims.peer.table()) // len(claims.peer.OPERATIONS)}")

@@ -85,8 +85,8 @@ def line(axes, points, method, options):
     """Draw a method's line, and return its end, named."""
     if not points:
         return []
-    main = method == PEER or method.startswith("walk")
-    dashes = DASHED if options else DOTTED if method == PEER else "-"
+    main = method in (PEER, "walk")
+    dashes = DASHED if options else {PEER: DOTTED, "ordered": "-."}.get(method, "-")  # single_mesh has its colour
     colour = colour_of(method)
     axes.plot(*zip(*points, strict=True), color=colour, linestyle=dashes, marker="o", markersize=4 if main else 3,
               linewidth=2.4 if main and not options else 1.3, zorder=3 if main else 2,

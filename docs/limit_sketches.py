@@ -172,8 +172,8 @@ def product(folder, kind):
         va="top",
         color=ORANGE,
     )
-    text(axes, 7.5, -0.9, "c0 is z = t, c1 is z = t + 4: each is the neighbour in memory")
-    text(axes, 7.5, -2.0, "of the next lane's, and four lanes fill a sector")
+    text(axes, 7.5, -0.9, "c0 is at z = t and c1 at z = t + 4,")
+    text(axes, 7.5, -2.0, "so that four lanes' c0 are neighbours in memory")
     save(figure, f"limit_product.{kind}", folder)
 
 

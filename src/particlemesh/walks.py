@@ -30,6 +30,7 @@ OPTIONS = {
 }
 _LOCAL_BYTES = 48_000  # of the 48 KB that a group may have
 _WARPS = 4  # of a group, where groups are largest
+_CACHED = 40e6  # bytes of a field that stay near the chip (H200)
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Walk:
         Nodes of the window along x, and how many times eight along z.
     cells : (3,) ints
         Of a block.
-    pairs : bool
-        Whether windows begin at even nodes along z, so that pairs of nodes are aligned.
+    single : bool
+        Whether reals are float32.
     few : bool
         Whether particles are so few that matrix instructions would mostly multiply zeros.
     """
@@ -54,8 +55,13 @@ class Walk:
     levels: int
     tiles: int
     cells: tuple[int, int, int]
-    pairs: bool
+    single: bool
     few: bool
+
+    @property
+    def pairs(self) -> bool:
+        """Whether windows begin at even nodes along z, so that pairs of nodes are aligned."""
+        return self.single and self.tiles == 2
 
     def defines(self) -> dict[str, int]:
         """Return the facts of binning/walk.h that are the walk's."""
@@ -81,11 +87,11 @@ def walk_of(asked: Plan | Problem, options: dict[str, Any], count: int) -> Walk:
         narrow = cells(1)
         tiles = 1 if density * math.prod(narrow) >= _CROWDED else 2
     own = cells(tiles)
-    return Walk(matrix, levels, tiles, own, single and tiles == 2, density * own[1] * own[2] < _FEW)
+    return Walk(matrix, levels, tiles, own, single, density * own[1] * own[2] < _FEW)
 
 
 def width_of(walk: Walk, group: Group, field: Layout, size: int) -> int:
-    """Return how many reals of ``size`` bytes one instruction moves: a node's parts, or of two nodes where they pair."""
+    """Return how many reals of ``size`` bytes one instruction moves: a node's parts, or those of two nodes in pairs."""
     width = vector(group, field, size, 16 // size)
     return width if walk.pairs else min(width, group.parts)
 
@@ -130,21 +136,27 @@ def chunk_of(plan: Plan, walk: Walk, reals: int, *, spreads: bool) -> int:
     """Return the particles of a warp: all warps that run at once get as many, in a few rounds.
 
     At the end of a chunk the whole window leaves, so few long chunks write less; a window is read in less time, and
-    short chunks spread the work more evenly. Of a field beyond the cache long ones keep more windows alive than fit it.
+    short chunks spread the work more evenly. Of a field beyond the cache what is alive in one round should fit it.
     """
     at_once = plan.backend.units * _WARPS * resident(walk, reals)
-    least, most = (32, 640 if plan.dtype.itemsize == 8 else 512) if spreads else (64, 512)
-    if math.prod(axis.size for axis in plan.axes) * reals * plan.dtype.itemsize > 40e6:
-        most //= 2
-    # Fastest on an H200 of 64 to 1024, 10^5 to 10^7 particles
+    field = math.prod(axis.size for axis in plan.axes) * reals * plan.dtype.itemsize
+    # Fastest on an H200 of 32 to 1024, 10^5 to 10^7 particles
+    least, most, alive = (32, 512 if walk.single else 640, 16e6) if spreads else (64, 512, 5e6)
+    far = field > _CACHED
+    if far:
+        least, most = 32, 384
     rounds = max(1, round(plan.count / at_once / most)) if spreads else max(5, plan.count / at_once / most)
+    if far:
+        rounds = max(rounds, field / alive)
     return max(least, -(-plan.count // (int(at_once * rounds) * 32)) * 32)
 
 
 def resident(walk: Walk, reals: int) -> int:
     """Return for how many groups of a multiprocessor registers suffice: bounding them for more spills (H200)."""
     held = reals * walk.tiles
-    return 5 if held == 1 else 4 if held == 2 and walk.levels > 4 else 3
+    if held == 1 or (held == 2 and walk.single and walk.levels <= 4):
+        return 5
+    return 4 if held == 2 and walk.levels > 4 else 3
 
 
 def batch_of(size: int, rows: int, *, indexed: bool) -> tuple[int, int]:
