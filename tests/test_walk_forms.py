@@ -3,6 +3,7 @@
 
 import itertools
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import oracle
 import particlemesh as pm
 import ptx
 from devices import Device
+from particlemesh import walks
 from particlemesh.backends import cuda, opencl
 from particlemesh.binning import block_order
 from particlemesh.method import Problem
@@ -193,3 +195,23 @@ def test_rows_fit_local_memory(monkeypatch, real, channels, window, gradient, wa
     file, name, defines = key_of(monkeypatch, real, 6, channels, gradient=gradient, window=window, form="matrix")
     assert defines["WARPS"] == warps
     assert name.encode() in cuda.compile_only(file, defines, 90)
+
+
+@pytest.mark.parametrize("spreads", [True, False])
+@pytest.mark.parametrize("real", ["float32", "float64"])
+def test_chunks_are_whole_batches_and_keep_far_fields_near(spreads, real):
+    for count, nodes, support, reals in itertools.product(
+        (0, 1, 33, 10**5, 10**6, 10**7, 2**32 - 1), (4, 64, 256, 1024), (2, 4, 6, 8), (1, 2, 4)
+    ):
+        mesh, window, dtype = pm.Mesh((nodes,) * 3, (1.0,) * 3), pm.bspline(support), np.dtype(real)
+        chip = SimpleNamespace(units=132, facts=lambda: {"HAS_MMA": 1})
+        plan = SimpleNamespace(
+            mesh=mesh, window=window, axes=axes_of(mesh, window), dtype=dtype, backend=chip, count=count
+        )
+        walk = walks.walk_of(plan, dict.fromkeys(walks.OPTIONS), count)
+        chunk = walks.chunk_of(plan, walk, reals, spreads=spreads)
+        assert chunk % 32 == 0
+        assert 32 <= chunk <= 1024
+        at_once, field = 132 * 4 * walks.resident(walk, reals), nodes**3 * reals * dtype.itemsize
+        alive = (chunk - 32) * at_once / max(count, 1) * field
+        assert chunk <= 64 or field <= walks._CACHED or alive <= (16e6 if spreads else 5e6)
