@@ -41,7 +41,7 @@ def arrow(axes, start, end, colour=INK, **how):
 
 def plane(axes, left, tiles):
     """Draw a window in the plane of y and z, its block, and the stencils of two particles at the block's ends."""
-    wide, cells = 8 * tiles, (9 - SUPPORT, (8 * tiles - SUPPORT + 1) // tiles * tiles)
+    wide, cells = 8 * tiles, (9 - SUPPORT, 3 if tiles == 1 else 10)
     box(axes, left - 0.45, -0.45, cells[1] - 0.1, cells[0] - 0.1, facecolor=PALE, edgecolor="none", zorder=0)
     for z in range(wide):
         for y in range(8):

@@ -104,6 +104,26 @@ def test_clearing_an_array_leaves_what_is_around_it(backend, axes, gap):
     assert backend.host(store).sum() == room - 60
 
 
+def test_what_has_no_gaps_fills_its_addresses():
+    rng = np.random.default_rng(3)
+    seen = [0, 0]
+    for _ in range(20000):
+        shape = tuple(rng.integers(0 if rng.random() < 0.1 else 1, 4, rng.integers(0, 4)).tolist())
+        steps = rng.permutation(len(shape)).tolist()
+        strides, step = [0] * len(shape), 4
+        for axis in steps:
+            strides[axis] = step
+            step *= shape[axis]
+        if shape and rng.random() < 0.6:  # a gap, the same element again, from the end, or an axis that does not matter
+            strides[rng.integers(len(shape))] = int(rng.choice([-4, 0, 4, 8, 16, 36]))
+        view = np.lib.stride_tricks.as_strided(np.empty(1, np.float32), shape, strides, writeable=False)
+        places = sorted(sum(i * s for i, s in zip(at, strides, strict=True)) for at in np.ndindex(shape))
+        wanted = places == [4 * n for n in range(len(places))]
+        assert base.gapless(view) == wanted, (shape, strides)
+        seen[wanted] += 1
+    assert min(seen) > 1000
+
+
 def test_row_14_no_library_primitive_that_is_wrong_above_two_to_the_31():
     banned = re.compile(r"\b(cupy|cp|_cupy\(\))\.(cumsum|cumprod|take|searchsorted|histogram|bincount|unique)\b")
     method = re.compile(r"(?<!\bnp)\.(cumsum|cumprod)\(")

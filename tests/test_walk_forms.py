@@ -165,6 +165,11 @@ def case(*values, id):
         ),
         case("float32", 5, 1, {"form": "matrix", "gradient": True}, "m16n8k8.row.col.f32.tf32", "v2.f32", id="slopes"),
         case("float32", 6, 1, {"form": "multiply"}, None, "v2.f32", id="multiply"),
+        case("float32", 6, 1, {"form": "matrix", "window": 8}, "m16n8k8.row.col.f32.tf32", "f32", id="narrow"),
+        case(
+            "float32", 4, 4, {"form": "matrix", "window": 8, "interleaved": True}, "m16n8k8.row.col.f32.tf32",
+            "v4.f32", id="four beside, narrow",
+        ),
         case("float64", 6, 1, {"form": "matrix"}, "m8n8k4.row.col.f64", "f64", id="double"),
         case("float64", 4, 2, {"form": "matrix", "window": 16}, "m8n8k4.row.col.f64", "f64", id="double, two tiles"),
     ],

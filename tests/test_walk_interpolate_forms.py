@@ -84,6 +84,8 @@ BESIDE = {"form": "matrix", "interleaved": True}
         case("float32", 4, 4, BESIDE, {MATRIX}, ("v4.", "32"), id="four beside"),
         case("float32", 5, 1, {"form": "matrix", "wanted": "gradient"}, {MATRIX}, ("v2.", "32"), id="slopes"),
         case("float32", 6, 1, {"form": "multiply"}, set(), ("v2.", "32"), id="multiply"),
+        case("float32", 6, 1, {"form": "matrix", "window": 8}, {MATRIX}, ("", "32"), id="narrow"),
+        case("float32", 6, 4, {**BESIDE, "window": 8}, {MATRIX}, ("v4.", "32"), id="four beside, narrow"),
         case("float64", 6, 1, {"form": "matrix"}, {DOUBLE}, ("", "64"), id="double"),
         case("float64", 4, 2, BESIDE, {DOUBLE}, ("v2.", "64"), id="double, beside"),
     ],

@@ -30,7 +30,7 @@ OPTIONS = {
 }
 _LOCAL_BYTES = 48_000  # of the 48 KB that a group may have
 _WARPS = 4  # of a group, where groups are largest
-_CACHED = 40e6  # bytes of a field that stay near the chip (H200)
+_CACHED = 40e6  # bytes of a field that stay near the chip (H200, also what chunk_of has of bytes)
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,23 @@ def walk_of(asked: Plan | Problem, options: dict[str, Any], count: int) -> Walk:
         # A wide window wins by pairs of nodes in an instruction, a narrow one by more particles in a block (H200).
         return levels - x + 1, 8 - y + 1, along_z - along_z % 2 if single and tiles == 2 else along_z
 
-    tiles = (options["window"] or 0) // 8
-    density = count / math.prod(axis.extent for axis in axes)
-    if not tiles:
-        narrow = cells(1)
-        tiles = 1 if density * math.prod(narrow) >= _CROWDED else 2
+    def crowd(own: tuple[int, ...]) -> float:
+        """Return the particles of a block, of which axes that are not there have one cell."""
+        extents = [axis.extent for axis in axes]
+        return count / math.prod(extents) * math.prod(map(min, own, extents))
+
+    tiles = (options["window"] or 0) // 8 or (1 if crowd(cells(1)) >= _CROWDED else 2)
     own = cells(tiles)
-    return Walk(matrix, levels, tiles, own, single, density * own[1] * own[2] < _FEW)
+    return Walk(matrix, levels, tiles, own, single, crowd((1, *own[1:])) < _FEW)
 
 
-def width_of(walk: Walk, group: Group, field: Layout, size: int) -> int:
-    """Return how many reals of ``size`` bytes one instruction moves: a node's parts, or those of two nodes in pairs."""
-    width = vector(group, field, size, 16 // size)
+def width_of(walk: Walk, group: Group, field: Layout, *, adds: bool) -> int:
+    """Return how many reals one instruction moves: one, of a node or, in pairs, of two, as rows are aligned.
+
+    Adds of eight bytes have no vector form.
+    """
+    size = 4 if walk.single else 8
+    width = vector(group, field, size, 16 // size if walk.single or not adds else 1)
     return width if walk.pairs else min(width, group.parts)
 
 
@@ -152,7 +157,7 @@ def chunk_of(plan: Plan, walk: Walk, reals: int, *, spreads: bool) -> int:
 
 
 def resident(walk: Walk, reals: int) -> int:
-    """Return for how many groups of a multiprocessor registers suffice: bounding them for more spills (H200)."""
+    """Return for how many groups of a multiprocessor registers are bounded: what was fastest of few spills (H200)."""
     held = reals * walk.tiles
     if held == 1 or (held == 2 and walk.single and walk.levels <= 4):
         return 5

@@ -157,7 +157,8 @@ def _fill_zero(numbers, share, counter):
 
 def clear(array: np.ndarray, threads: int | None = None) -> None:
     """Set every element of ``array`` to zero, with several threads where that is faster."""
-    array = array.transpose(np.argsort(array.strides)[::-1])  # as it lies in memory
+    if array.nbytes >= 1 << 20:
+        array = array.transpose(np.argsort(array.strides)[::-1])  # as it lies in memory
     if not array.flags.c_contiguous or array.nbytes < 1 << 20:
         array[...] = 0
         return

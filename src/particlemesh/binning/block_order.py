@@ -95,7 +95,7 @@ NO_BLOCKS = Record("=9i", *[0] * 9)  # for kernels that could count but do not
 
 
 def base_of(axes: tuple[Axis, Axis, Axis]) -> tuple[int, int, int]:
-    """Return the first node of the first block: along z an even one, so that pairs of nodes are aligned."""
+    """Return the first node of the first block: along z an even one, for walks that move pairs of nodes."""
     return axes[0].low, axes[1].low, axes[2].low - axes[2].low % 2
 
 

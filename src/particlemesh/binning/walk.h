@@ -22,7 +22,7 @@
 
 #define STEP 8 // particles that go through matrix instructions together
 #if VECTOR > PARTS
-#define NODE_Z(t, e) (2 * (t) + (e)) // a lane has neighbours: one instruction moves them, as windows begin at even nodes
+#define NODE_Z(t, e) (2 * (t) + (e)) // a lane has neighbours, which one instruction moves: see Walk.pairs in walks.py
 #else
 #define NODE_Z(t, e) ((t) + 4 * (e)) // four lanes have neighbours, wherever a window begins
 #endif

@@ -262,7 +262,9 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
 #endif
                 ROLL for (; next + PER_STEP <= end || next + (all ? 1 : LEFT) <= end; next += PER_STEP) {
                     const int place = next + which;
-                    const i64 i = *(volatile LOCAL const u32*)(index + place); // now, as what comes between hides the wait
+                    // Volatile: compilers would move it behind the sums, which hide its wait. Of lanes beyond the end
+                    // it is any, within the rows that are read eight at once.
+                    const i64 i = *(volatile LOCAL const u32*)(index + place);
                     real sums[SUMS];
 #if MATRIX
                     take(warp, sums, nodes, &at, z, on, &jacobian);

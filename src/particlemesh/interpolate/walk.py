@@ -47,11 +47,11 @@ class Walk(Walking):
         return cls.ordering(problem), cls.slowed(problem) * (1e-5 + seconds)
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        found, size, built = self.walk(plan), plan.dtype.itemsize, []
+        found, built = self.walk(plan), []
         value, gradient = (int(v is not None) for v in values)
         rows = (1 + gradient) * (2 + found.tiles)
         for group in groups(field):
-            width = walks.width_of(found, group, field, size)
+            width = walks.width_of(found, group, field, adds=False)
             facts = walks.walk_defines(
                 plan, found, group, width, rows, field, gradient, indexed=True, VALUE=value, **lost.FACTS[kind % 4]
             )

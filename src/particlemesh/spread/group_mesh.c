@@ -65,7 +65,7 @@ KERNEL group_collect(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRIC
 {
     WARP(warp);
     const i64 beyond = (i64)next[groups] + GROUP_ID * GROUP_SIZE + LOCAL_ID;
-    if (beyond < ((i64)next[groups] + 3) / 4 * 4) { // the last are read by fours
+    if (beyond < ((i64)next[groups] + 3) / 4 * 4) { // the last are read by fours: what nobody uses is defined, too
         entries[beyond] = 0;
         UNROLL for (int s = 0; s < WEIGHTS; s++) weights[s * plane + beyond] = 0;
     }

@@ -156,7 +156,7 @@ DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa
         if (inside(x, layout)) {
             UNROLL for (int c = 0; c < CHANNELS; c++)
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
-                    real own[2 * PARTS]; // as they lie in memory, where a vector has more than a part
+                    real own[2 * PARTS]; // as they lie in memory: a vector is within a node, or both where it is wider
                     UNROLL for (int e = 0; e < 2; e++)
                         UNROLL for (int p = 0; p < PARTS; p++)
                             own[e * PARTS + p] = sums[SUM(l, c * PARTS + p, tile, e)];

@@ -27,8 +27,8 @@ class Walk(Walking):
     """Particles in the order of a walk; a warp adds up what a window of the mesh gets, in registers.
 
     Weights of neighbouring particles are the factors of a product of matrices, which matrix instructions make. What
-    the walk has passed leaves by a vector of adds a lane: no tile in local memory, no barrier, and every warp has the
-    same number of particles, so clusters cost nothing.
+    the walk has passed leaves by adds, of vectors where there are any: no tile in local memory, no barrier, and every
+    warp has the same number of particles, so clusters cost nothing.
 
     A value that is not finite spoils the nodes of its window, which are fewer than 8 (along z 16) from its stencil's;
     those elsewhere are right.
@@ -61,10 +61,9 @@ class Walk(Walking):
         return min(problem.count * found.levels, lines) * 64 * found.tiles * problem.components
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        built, size = [], plan.dtype.itemsize
+        built = []
         for group in groups(field):
-            # Adds of eight bytes have no vector form.
-            width = walks.width_of(self.walk(plan), group, field, size) if size == 4 else 1
+            width = walks.width_of(self.walk(plan), group, field, adds=True)
             run = self._kernel(plan, "spread/walk.c", group, width, field, kind & 1)
             built.append((run, values_record(group, values[0]), field_record(group, field, plan.axes)))
         return built
