@@ -13,7 +13,11 @@ typedef long i64;
 typedef ulong u64;
 typedef uint u32;
 
+#if defined(RESIDENT_GROUPS) && BOUNDS_REGISTERS
+#define KERNEL __kernel void // where a size is required, the compiler forgets the bound on registers
+#else
 #define KERNEL __kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void
+#endif
 #define DEVICE static inline
 #define GLOBAL __global
 #define LOCAL __local

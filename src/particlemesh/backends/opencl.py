@@ -29,6 +29,7 @@ def _cl() -> Any:
 
 
 OPTIONS = ["-cl-std=CL1.2"]  # of the compiler
+REGISTERS = 65536  # of a multiprocessor of NVIDIA's
 
 
 class OpenClKernel:
@@ -78,6 +79,7 @@ class OpenClBackend:
             raise RuntimeError(f"{self.device} has no 64-bit atomics (cl_khr_int64_base_atomics)")
         self._fp64 = int(bool(device.double_fp_config))
         self._ptx = 0 if portable else self._takes_ptx()
+        self._bounds = int(self._ptx and "cl_nv_compiler_options" in extensions)
         # Without sub-groups of 32 the work-group is the warp.
         self.group_size = 128 if self._ptx else 32
         self.units = int(device.max_compute_units)
@@ -106,7 +108,7 @@ class OpenClBackend:
         vector, mma = int(self.compute >= 90), int(self.compute >= 80)
         return {
             "HAS_VECTOR_ATOMIC": vector, "HAS_FP64": self._fp64,
-            "HAS_WARP": self._ptx, "HAS_PTX": self._ptx, "HAS_MMA": mma,
+            "HAS_WARP": self._ptx, "HAS_PTX": self._ptx, "HAS_MMA": mma, "BOUNDS_REGISTERS": self._bounds,
         }  # fmt: skip
 
     @contextlib.contextmanager
@@ -170,6 +172,8 @@ class OpenClBackend:
             code, options = source.program("backends/opencl.h", file, facts, texts), OPTIONS
             if self._declared and not texts:  # a user's text may call anything
                 code, options = self._declared + code, [*OPTIONS, pocl.UNDECLARED]
+            if self._bounds and "RESIDENT_GROUPS" in defines:
+                options = [*OPTIONS, bound_of(self.group_size * defines["RESIDENT_GROUPS"])]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", cl.CompilerWarning)
                 try:
@@ -246,6 +250,14 @@ def backend(context: Any, device: Any, *, portable: bool = False) -> OpenClBacke
         if key not in _backends:
             _backends[key] = OpenClBackend(context, device, portable=portable)
         return _backends[key]
+
+
+def bound_of(items: int) -> str:
+    """Return the compiler's option with which ``items`` find room for their registers at once (cl_nv_compiler_options).
+
+    It is heeded by kernels alone that do not require a size of groups: see backends/opencl.h.
+    """
+    return f"-cl-nv-maxrregcount={min(255, REGISTERS // items // 8 * 8)}"
 
 
 @functools.cache

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Through OpenCL, as many groups share a multiprocessor of NVIDIA's as kernels ask for."""
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh import backends
+from particlemesh.backends import opencl
+
+if opencl.available() is not None:
+    pytestmark = pytest.mark.skip(reason=f"no OpenCL: {opencl.available()}")
+else:
+    pytestmark = pytest.mark.opencl
+
+
+@pytest.mark.parametrize(("groups", "registers"), [(1, 255), (3, 168), (4, 128), (5, 96)])
+def test_groups_that_share_a_multiprocessor_divide_its_registers(groups, registers):
+    assert opencl.bound_of(128 * groups) == f"-cl-nv-maxrregcount={registers}"
+    assert groups * 128 * registers <= opencl.REGISTERS
+
+
+def test_bounded_kernels_leave_room_for_their_groups():
+    import pyopencl as cl
+
+    library = backends.current("opencl")
+    if not library.facts()["BOUNDS_REGISTERS"]:
+        pytest.skip("the compiler of this OpenCL takes no bound on registers")
+    positions, mesh = np.random.default_rng(1).random((2000, 3)), pm.Mesh((24, 24, 24), (1.0, 1.0, 1.0))
+    for dtype in ("complex64", "complex128"):
+        real = np.dtype(dtype).char.lower()
+        with pm.Plan(mesh, "bspline6", method="walk", dtype=real, backend="opencl") as plan:
+            plan.set_positions(positions.astype(real))
+            plan.spread(np.ones(2000, dtype))
+    bounded = 0
+    for (_, facts, _), program in library._programs.items():
+        groups = dict(facts).get("RESIDENT_GROUPS", 0)
+        bounded += groups > 1
+        for kernel in program.all_kernels() if groups else []:
+            room = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, library.queue.device)
+            assert room >= groups * library.group_size
+    assert bounded >= 2
