@@ -111,6 +111,7 @@ def spreads(rng: np.random.Generator) -> int:
             plan.interpolate(field)
             plan.value_and_gradient(interleaved)
             calls += 2
+        print(f"{mesh.shape}, {window}, {dtype}, {count} particles of {kind}: {calls} calls so far", flush=True)
     block_order.STAGED_FROM = 0  # what particles take in two steps when they are many
     for dtype, count in itertools.product(("float32", "float64"), (1, 700, 5000)):
         x = cupy.asarray(rng.random((count, 3)))
