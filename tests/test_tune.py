@@ -3,6 +3,7 @@
 
 import re
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -172,6 +173,29 @@ def test_a_problem_that_finds_no_memory_is_left_out(small, monkeypatch):
     monkeypatch.setattr(tune, "plan_of", only_once)
     found = tune.measure(CPU)
     assert len(made) == 4 and {row[2:7] for row in found.rows} == {small[0][:5]}
+
+
+def test_kernels_are_compiled_many_at_a_time_before_they_are_timed(small, monkeypatch):
+    compiled, timed, begun, both = [], [], set(), threading.Barrier(2, timeout=30)
+
+    def compile_for(plan, direction, method):
+        if threading.current_thread() not in begun:
+            begun.add(threading.current_thread())
+            both.wait()  # for the other thread, with another problem
+        compiled.append((plan.count, direction, method))
+
+    def time_of(plan, direction, method):
+        assert (plan.count, direction, method) in compiled
+        timed.append(method)
+        return 0.0, 1e-3
+
+    facts = {**CPU.facts(), "HAS_WARP": 1}
+    monkeypatch.setattr(type(CPU), "facts", lambda self: facts)
+    monkeypatch.setattr(tune, "available_threads", lambda: 2)
+    monkeypatch.setattr(choice, "compile_for", compile_for)
+    monkeypatch.setattr(choice, "time", time_of)
+    table = tune.measure(CPU, 60)
+    assert len(begun) == 2 and len(table.rows) == len(timed) == len(compiled)
 
 
 # ---- command ----------------------------------------------------------------------------------------------

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -76,13 +77,23 @@ class Choice:
 
 
 def time(plan: Plan, what: str, method: type[Method]) -> tuple[float, float]:
-    """Return the seconds of ``prepare`` and ``apply`` of a method for a plan with particles; waits.
+    """Return the seconds of ``prepare`` and ``apply`` of a method for a plan with particles; waits."""
+    with _alone(plan, what, method) as alone:
+        return trial.seconds(alone, what)
 
-    A plan of its own does the work, over the same particles: its memory is given back.
-    """
+
+def compile_for(plan: Plan, what: str, method: type[Method]) -> None:
+    """Compile what a method runs for a plan with particles; waits."""
+    with _alone(plan, what, method) as alone:
+        trial.once(alone, what)
+
+
+@contextlib.contextmanager
+def _alone(plan: Plan, what: str, method: type[Method]) -> Iterator[Plan]:
+    """Yield a plan of its own for a method, over the same particles: its memory is given back."""
     make, (kind, mesh, window, options) = plan.__reduce__()
     with make(kind, mesh, window, {**options, KEYWORDS[what]: method.name}) as alone:
         alone.backend, alone.token, alone._kind = plan.backend, plan.token, plan._kind
         # A copy: stencils that the plan keeps packed, and this method wants spelt out, go with it.
         alone.particles, alone._chosen_for = copy.copy(plan.particles), plan._chosen_for
-        return trial.seconds(alone, what)
+        yield alone

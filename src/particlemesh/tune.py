@@ -11,14 +11,16 @@ import contextlib
 import datetime
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh import choice, select
+from particlemesh.backends.cpu import available_threads
 from particlemesh.choice import METHODS
 from particlemesh.mesh import Mesh
-from particlemesh.method import Problem
+from particlemesh.method import Method, Problem
 from particlemesh.plan import Plan
 from particlemesh.select import Candidate
 from particlemesh.timings import predict, tables
@@ -104,6 +106,9 @@ def measure(
     """
     stop, rows, done = time.perf_counter() + seconds, list[Row](), 0
     those = [case for case in cases() if case.dtype == "float32" or backend.facts().get("HAS_FP64", 1)]
+    if backend.facts().get("HAS_WARP"):  # what emulates it keeps all cores busy
+        progress("compiling", done, len(those))
+        _compile(backend, those, stop - seconds / 2)
     while done < len(those) and time.perf_counter() < stop:
         case = those[done]
         progress(f"{case.particles:,} particles, {case.nodes}^3 nodes", done, len(those))
@@ -114,24 +119,45 @@ def measure(
 
 
 def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
-    problem, free = case.problem(backend), backend.free_bytes()
+    """Time the methods of a problem."""
+
+    def timed(plan: Plan, direction: str, method: type[Method]) -> Row:
+        seen = case._replace(filled=plan.problem().filled)  # as any plan will see it
+        return Row(direction, method.name, *seen, *choice.time(plan, direction, method))
+
+    return _each(backend, case, stop, timed)
+
+
+def _compile(backend: Any, those: list[Case], stop: float) -> None:
+    """Compile the methods of problems, many at once: a compiler takes one core, and longer than the trials."""
+
+    def compile_one(case: Case) -> None:
+        with backend.scope():  # threads begin with the first device
+            _each(backend, case, stop, choice.compile_for)
+
+    with ThreadPoolExecutor(available_threads()) as threads:
+        list(threads.map(compile_one, those))
+
+
+def _each(backend: Any, case: Case, stop: float, do: Callable[[Plan, str, type[Method]], Any]) -> list[Any]:
+    """Return what ``do`` returns for each method of a problem, until it is time to stop.
+
+    What finds no memory, be it a method or all of a problem, is left out: its times are predicted.
+    """
+    problem, free, done = case.problem(backend), backend.free_bytes(), list[Any]()
     chosen = {
         direction: worthwhile([select.ask(m, problem) for m in methods], free) for direction, methods in METHODS.items()
     }
-    rows: list[Row] = []
     if not any(chosen.values()):
-        return rows
-    # What finds no memory, be it a method or all of a problem, is not measured but predicted.
+        return done
     with contextlib.suppress(MemoryError), plan_of(backend, case, applications=10**6) as plan:
-        seen = case._replace(filled=plan.problem().filled)  # as any plan will see it
         for direction, candidates in chosen.items():
             for candidate in candidates:
                 if time.perf_counter() > stop:
-                    return rows
+                    return done
                 with contextlib.suppress(MemoryError):
-                    times = choice.time(plan, direction, candidate.method)
-                    rows.append(Row(direction, candidate.method.name, *seen, *times))
-    return rows
+                    done.append(do(plan, direction, candidate.method))
+    return done
 
 
 def plan_of(backend: Any, case: Case, positions: np.ndarray | None = None, applications: int = 1) -> Plan:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,19 +17,26 @@ if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 
+def once(plan: Plan, direction: str) -> None:
+    """Let the plan's method make ready and run once, so that its kernels are compiled."""
+    _call(plan, direction)()
+    plan.backend.synchronize()
+
+
+def _call(plan: Plan, direction: str) -> Callable[[], Any]:
+    """Return a call of the plan's method with values and a field of its own."""
+    values, field = _numbers(plan, (plan.count,)), _numbers(plan, plan.mesh.field_shape)
+    if direction == "spread":
+        return functools.partial(plan.spread, values, out=field)
+    return functools.partial(plan.interpolate, field, out=values)
+
+
 def seconds(plan: Plan, direction: str) -> tuple[float, float]:
     """Return the seconds of ``prepare`` and of one ``apply``, the clearing of the mesh included; waits.
 
     Values and field are the trial's own. The plan is of no use to others meanwhile.
     """
-    values, field = _numbers(plan, (plan.count,)), _numbers(plan, plan.mesh.field_shape)
-    backend, method = plan.backend, plan._method(direction)
-
-    def apply() -> None:
-        if direction == "spread":
-            plan.spread(values, out=field)
-        else:
-            plan.interpolate(field, out=values)
+    backend, method, apply = plan.backend, plan._method(direction), _call(plan, direction)
 
     def prepare() -> None:
         # Orders that methods share are made anew, since this one alone would have to make them. The plan is not asked:
