@@ -282,7 +282,7 @@ def test_a_measured_plan_is_captured_afterwards(backend):
     np.testing.assert_allclose(out.get(), wanted, rtol=1e-10, atol=1e-10)
 
 
-# ---- crowding ---------------------------------------------------------------------------------------------
+# ---- how particles lie ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", ["planar", "strided", "fortran"])
@@ -309,6 +309,52 @@ def test_few_particles_anywhere_are_no_cluster(ndim):
     plan.set_positions(np.full((100, ndim), 0.25))
     plan.set_positions(np.full((1000, ndim), 0.25))
     assert plan.problem().filled < 0.005
+
+
+def in_rows(count, ndim, rng):
+    """Sites of a lattice, along its rows."""
+    edge = round(count ** (1 / ndim))
+    return (np.stack(np.unravel_index(np.arange(edge**ndim), (edge,) * ndim), axis=-1) + 0.5) / edge
+
+
+def in_cells(count, ndim, rng):
+    """Anywhere, sorted by cells of a grid."""
+    x = rng.random((count, ndim))
+    return x[np.lexsort((x * 6).astype(int).T)]
+
+
+def along_a_walk(count, ndim, rng):
+    """Each a step from the one before, through all of a periodic box."""
+    return np.cumsum(rng.normal(0, 0.02, (count, ndim)), axis=0) % 1
+
+
+@pytest.mark.parametrize("cloud", [in_rows, in_cells, along_a_walk])
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize("count", [1000, 4096, 20_000])
+@pytest.mark.parametrize("side", [1.0, 0.01])
+def test_particles_in_order_are_seen(cloud, ndim, count, side):
+    rng = np.random.default_rng(count)
+    x = side * cloud(count, ndim, rng)
+    plan = pm.Plan(pm.Mesh((8,) * ndim, (1.0,) * ndim), "cic", applications=1000)
+    plan.set_positions(x)
+    assert plan.problem().in_order
+    plan.set_positions(rng.permutation(np.tile(x, (3, 1))))  # so many that it looks anew
+    assert not plan.problem().in_order
+
+
+@pytest.mark.parametrize("order", ["planar", "strided", "fortran"])
+def test_order_is_seen_in_every_layout(backend, order):
+    x = in_rows(1000, 3, None).astype(np.float32)
+    plan = pm.Plan(MESH, "cic", applications=1000)
+    plan.set_positions(backend.array(x, order))
+    assert plan.problem().in_order
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 1000])
+def test_particles_in_one_place_are_in_no_order(count):
+    plan = pm.Plan(MESH, "cic", applications=10**6)
+    plan.set_positions(np.full((count, 3), 0.25))
+    assert not plan.problem().in_order
 
 
 def test_it_is_looked_at_only_where_it_decides(monkeypatch):

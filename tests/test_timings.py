@@ -39,7 +39,10 @@ def rows(count=30, method="modelled", seed=3):
         nodes, support, components = (int(rng.integers(*ends)) for ends in ((20, 300), (2, 9), (1, 5)))
         dtype, particles = str(rng.choice(["float32", "float64"])), int(10 ** rng.uniform(3, 7))
         filled, prepare, apply = rng.uniform(0.01, 1), rng.uniform(0, 1e-3), rng.uniform(1e-6, 1e-2)
-        some.append(Row("spread", method, nodes, support, dtype, components, particles, filled, prepare, apply))
+        in_order = int(rng.integers(2))
+        some.append(
+            Row("spread", method, nodes, support, dtype, components, particles, filled, in_order, prepare, apply)
+        )
     return tuple(some)
 
 
@@ -76,8 +79,12 @@ def test_a_tabulated_problem_has_its_measured_times(count):
 
 def test_between_places_and_beyond_them():
     line = predict.Interpolation(np.array([[0.0], [1.0], [3.0]]), np.array([[0.0], [2.0], [1.0]]))
-    for where, wanted in ((0.0, 0.0), (0.5, 1.0), (1.0, 2.0), (2.0, 1.5), (3.0, 1.0), (-5.0, 0.0), (9.0, 1.0)):
+    for where, wanted in ((0.0, 0.0), (1.0, 2.0), (3.0, 1.0), (-5.0, 0.0), (9.0, 1.0)):
         assert line(np.array([where])) == pytest.approx([wanted], abs=1e-8)
+    for where, wanted in ((0.5, 1.0), (2.0, 1.5)):  # on the way from one to the next, without corners
+        assert line(np.array([where])) == pytest.approx([wanted], rel=0.3)
+    steps = np.diff([line(np.array([x]))[0] for x in (0.998, 0.999, 1.0, 1.001, 1.002)])
+    assert np.abs(np.diff(steps)).max() < 1e-3
 
 
 def test_a_trend_is_found_where_places_are_few():
@@ -157,8 +164,8 @@ def test_a_table_is_what_was_written(cache):
         wrote.backend, wrote.device, wrote.sources, wrote.measured
     )  # fmt: skip
     for one, other in zip(found.rows, wrote.rows, strict=True):
-        assert one[:-3] == other[:-3]
-        np.testing.assert_allclose(one[-3:], other[-3:], rtol=1e-3)
+        assert one[:-4] == other[:-4] and one.in_order == other.in_order
+        np.testing.assert_allclose(one[-4:], other[-4:], rtol=1e-3)
     times = predict.known(CPU)
     assert times.rows == found.rows and not times.hint
     assert times.source == f"measured on {tables.device_of(CPU)} by `particlemesh tune`, 2026-01-31"
@@ -236,6 +243,21 @@ def test_the_fingerprint_is_of_all_that_methods_are_made_of():
     assert imported <= hashed, sorted(imported - hashed)
 
 
+def test_a_method_takes_no_less_than_the_one_it_includes():
+    class More(Modelled):
+        name = "more"
+        includes = Modelled
+
+    some = rows()
+    faster = tuple(row._replace(method="more", prepare=2 * row.prepare, apply=0.5 * row.apply) for row in some)
+    times = predict.Timings(CPU, some + faster, "a test")
+    for row in some:
+        asked = predict.problem_of(row, CPU)
+        less, more = (times.predict("spread", m, asked) for m in (Modelled, More))
+        assert more[1] == less[1] == pytest.approx(row.apply, rel=1e-3)
+        assert more[0] == pytest.approx(2 * row.prepare, rel=1e-2, abs=1e-8)
+
+
 def test_a_stale_table_is_not_used_and_named():
     path = tables.write(table(sources="0123"))
     times = predict.known(CPU)
@@ -248,16 +270,18 @@ CORRUPT = {
     "binary": b"\xff\xfe\x00",
     "other": "a,b\n1,2\n",
     "later format": "# format: 99\n# backend: cpu\n",
-    "no facts": "# format: 1\ndirection,method\n",
-    "no rows": "# format: 1\n# backend: cpu\n# device: x\n# sources: x\n# measured: x\n",
+    "no facts": "# format: 2\ndirection,method\n",
+    "no rows": "# format: 2\n# backend: cpu\n# device: x\n# sources: x\n# measured: x\n",
     "cut": lambda text: text[: len(text) // 2].rpartition(",")[0],
     "words": lambda text: text.replace("spread,modelled,", "spread,modelled,many,", 1),
     "nan": lambda text: text.rpartition(",")[0] + ",nan\n",
     "negative": lambda text: text.rpartition(",")[0] + ",-1\n",
-    "no nodes": lambda text: text + "spread,modelled,0,4,float32,1,100,1.0,1e-3,1e-3\n",
-    "support": lambda text: text + "spread,modelled,9,99,float32,1,100,1.0,1e-3,1e-3\n",
-    "filled": lambda text: text + "spread,modelled,9,4,float32,1,100,1.1,1e-3,1e-3\n",
-    "integers": lambda text: text + "spread,modelled,9,4,int32,1,100,1.0,1e-3,1e-3\n",
+    "no nodes": lambda text: text + "spread,modelled,0,4,float32,1,100,1.0,0,1e-3,1e-3\n",
+    "support": lambda text: text + "spread,modelled,9,99,float32,1,100,1.0,0,1e-3,1e-3\n",
+    "filled": lambda text: text + "spread,modelled,9,4,float32,1,100,1.1,0,1e-3,1e-3\n",
+    "integers": lambda text: text + "spread,modelled,9,4,int32,1,100,1.0,0,1e-3,1e-3\n",
+    "order": lambda text: text + "spread,modelled,9,4,float32,1,100,1.0,2,1e-3,1e-3\n",
+    "earlier format": lambda text: text.replace("# format: 2", "# format: 1"),
 }
 
 

@@ -68,6 +68,7 @@ def test_problems_lie_evenly_wherever_they_are_broken_off():
         assert abs(np.corrcoef(particles, nodes)[0, 1]) < 0.15
         clustered = [c.filled < 1 for c in some]
         assert 0.3 < np.mean(clustered) < 0.5
+        assert 0.25 < np.mean([c.in_order for c in some]) < 0.45
     assert {c.support for c in whole} == set(range(2, 9))
     assert {c.nodes % 2 for c in whole} == {0, 1}
     assert min(c.filled for c in whole) >= tune.LEAST_FILLED
@@ -81,6 +82,18 @@ def test_a_case_has_the_particles_it_says():
         assert 0.1 < problem.filled < 0.3
         asked = case.problem(CPU)
         assert (asked.mesh, asked.window.support, asked.filled) == (problem.mesh, 4, 0.125)
+
+
+@pytest.mark.parametrize("in_order", [0, 1])
+@pytest.mark.parametrize(("particles", "filled"), [(1000, 1.0), (1001, 0.05), (20_000, 0.5), (27_000, 1.0)])
+def test_particles_of_a_case_are_in_order_or_not(in_order, particles, filled):
+    case = tune.Case(12, 4, "float32", 2, particles, filled, in_order)
+    x = tune.positions_of(case)
+    assert x.shape == (particles, 3) and x.dtype == np.float32
+    side = filled ** (1 / 3) / 2
+    assert np.abs(x - 0.5).max() <= side * (1 + 1e-6) and np.abs(x - 0.5).max() > 0.8 * side
+    with tune.plan_of(CPU, case, applications=1000) as plan:
+        assert plan.problem().in_order == case.problem(CPU).in_order == bool(in_order)
 
 
 def test_only_who_may_be_best_is_tried():
@@ -106,6 +119,8 @@ def test_what_is_measured_is_what_is_predicted(small):
     assert path.exists() and table.measured.endswith(", 4 problems")
     assert {(r.direction, r.method) for r in table.rows} >= {("spread", "colouring"), ("interpolate", "tiles")}
     assert {r[2:7] for r in table.rows} == {c[:5] for c in small}
+    seen = {(r.particles, r.in_order) for r in table.rows}  # too few particles are never in order
+    assert {s for s in seen if s[0] > 500} == {(c.particles, c.in_order) for c in small if c.particles > 500} != set()
     times = predict.known(CPU)
     for row, rounded in zip(table.rows, times.rows, strict=True):
         method = next(m for m in METHODS[row.direction] if m.name == row.method)
@@ -134,7 +149,7 @@ def test_auto_goes_by_what_was_measured(monkeypatch):
 
     assert chosen() is Colouring
     rows = [
-        tables.Row("spread", method, nodes, 2, "float64", 1, particles, 1.0, 0.0, seconds)
+        tables.Row("spread", method, nodes, 2, "float64", 1, particles, 1.0, 0, 0.0, seconds)
         for method, seconds in (("colouring", 2e-3), ("rival", 1e-3))
         for nodes, particles in ((8, 100), (8, 1000), (16, 100))
     ]

@@ -16,7 +16,7 @@ from particlemesh.geometry import Coordinates
 from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
 from particlemesh.method import Method
 from particlemesh.spread import METHODS as SPREAD_METHODS
-from particlemesh.timings import crowding, trial
+from particlemesh.timings import arrangement, trial
 from particlemesh.timings.predict import known
 
 if TYPE_CHECKING:
@@ -32,14 +32,19 @@ class Choice:
 
     def __init__(self, wanted: dict[str, str]) -> None:
         self.wanted = wanted
-        self.filled = 1.0  # of the box, by particles
+        self.arrangement = arrangement.Arrangement()  # of particles, as far as it is known
         self._measured: dict[str, list[select.Candidate]] = {}  # by direction
 
     def look(self, plan: Plan, backend: Backend, x: Coordinates) -> None:
-        """Find out how much of the box particles fill, where it is worth knowing for a choice; waits for the device."""
+        """Find out how particles lie, where it is worth knowing for a choice; waits for the device."""
         chooses = any(name in BY_ITSELF for name in self.wanted.values())
-        worth = chooses and crowding.worth(backend, x.count, plan.applications)
-        self.filled = crowding.filled(backend, plan.mesh.box, x) if worth else 1.0
+        self.look_away()
+        if chooses and arrangement.worth(backend, x.count, plan.applications):
+            self.arrangement = arrangement.look(backend, plan.mesh.box, x)
+
+    def look_away(self) -> None:
+        """Take particles to lie anywhere: to look takes waiting, and how others lay says nothing."""
+        self.arrangement = arrangement.Arrangement()
 
     def check_reserve(self, count: int) -> None:
         """Refuse to reserve memory for methods that cannot be chosen yet, as ``count`` particles are there."""

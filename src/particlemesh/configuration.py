@@ -239,7 +239,7 @@ class Configuration:
             if check and anew:
                 self._choice.look(cast("Plan", self), backend, x)
             elif anew:
-                self._choice.filled = 1.0  # to look takes waiting; what other particles filled says nothing
+                self._choice.look_away()
             if self._sorted:
                 room.hold(self)
             # Nothing can fail from here on: the new configuration takes the old one's place.
@@ -315,7 +315,7 @@ class Configuration:
         """Return what methods are asked about."""
         return Problem(
             self.mesh, self.window, self.dtype, self.components, self.applications, self.count or self.capacity,
-            self.deterministic, self.backend, self.options, self._sorted, self._choice.filled,
+            self.deterministic, self.backend, self.options, self._sorted, *self._choice.arrangement,
         )  # fmt: skip
 
     def _method(self, what: str) -> Method:

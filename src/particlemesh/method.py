@@ -38,6 +38,7 @@ class Problem:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, as given to the plan
     sorted: bool = False  # particles are by block already, or by tile
     filled: float = 1.0  # of the box, by particles: clusters fill little of it
+    in_order: bool = False  # neighbours in memory are neighbours in space
 
     @property
     def nodes(self) -> int:
@@ -101,6 +102,7 @@ class Method:
     order_independent: ClassVar[bool] = False  # any permutation of the particles, same bits
     reads_stencils: ClassVar[bool] = True  # `plan.particles.node` and `fraction` on GPUs, not only orders by block
     options: ClassVar[Mapping[str, Option]] = {}
+    includes: ClassVar[type[Method] | None] = None  # another method, all of whose work this one does, and more
 
     @classmethod
     def option(cls, asked: Problem | Plan, name: str) -> Any:

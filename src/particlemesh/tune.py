@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,13 +28,14 @@ from particlemesh.timings import predict, tables
 from particlemesh.timings.tables import Row, Table
 from particlemesh.window import bspline
 
-PROBLEMS = 128
+PROBLEMS = 160
 SECONDS, QUICK = 150.0, 40.0  # after which no new trial begins
 LONGEST = 0.5  # predicted seconds of a method that is not tried: times grow in proportion there
 FAR = 10.0  # times the best prediction: who is beyond it whatever the applications is not tried
 APPLICATIONS = (1, 10, 100, 1000)
 PARTICLES, NODES = (1e3, 1e7), (24, 300)  # in all, and along an axis
 ANYWHERE, LEAST_FILLED = 0.6, 0.01  # the share of problems with particles anywhere; of the box, in the others
+IN_ORDER = 0.35  # the share of problems with particles in order
 # Every support of walks in both precisions, real and complex by turns; more components where they matter most.
 KINDS = (
     *((p, t, 1 + (p + n) % 2) for p in range(2, 9) for n, t in enumerate(("float32", "float64"))),
@@ -50,6 +52,7 @@ class Case(NamedTuple):
     components: int
     particles: int
     filled: float
+    in_order: int = 0
 
     def problem(self, backend: Any) -> Problem:
         """Return it as methods see it."""
@@ -59,13 +62,14 @@ class Case(NamedTuple):
 def cases(count: int = PROBLEMS) -> Iterator[Case]:
     """Yield problems; those of a smaller ``count`` come first."""
     for n in range(1, count + 1):
-        particles, nodes, kind, cloud = (_mirrored(n, base) for base in (2, 3, 5, 7))
+        particles, nodes, kind, cloud, order = (_mirrored(n, base) for base in (2, 3, 5, 7, 11))
         filled = LEAST_FILLED ** max(0.0, (cloud - ANYWHERE) / (1 - ANYWHERE))
         yield Case(
             round(_between(*NODES, nodes)),
             *KINDS[int(kind * len(KINDS))],
             round(_between(*PARTICLES, particles)),
             filled,
+            int(order < IN_ORDER),
         )
 
 
@@ -122,7 +126,8 @@ def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
     """Time the methods of a problem."""
 
     def timed(plan: Plan, direction: str, method: type[Method]) -> Row:
-        seen = case._replace(filled=plan.problem().filled)  # as any plan will see it
+        problem = plan.problem()
+        seen = case._replace(filled=problem.filled, in_order=int(problem.in_order))  # as any plan will see it
         return Row(direction, method.name, *seen, *choice.time(plan, direction, method))
 
     return _each(backend, case, stop, timed)
@@ -161,16 +166,30 @@ def _each(backend: Any, case: Case, stop: float, do: Callable[[Plan, str, type[M
 
 
 def plan_of(backend: Any, case: Case, positions: np.ndarray | None = None, applications: int = 1) -> Plan:
-    """Return a plan with positions on the device, by default in a cube in the middle of the box."""
+    """Return a plan with positions on the device, by default those of :func:`positions_of`."""
     if positions is None:
-        anywhere = np.random.default_rng(case.particles).random((case.particles, 3), np.dtype(case.dtype).type)
-        positions = 0.5 + (anywhere - 0.5) * np.dtype(case.dtype).type(case.filled ** (1 / 3))
+        positions = positions_of(case)
     plan = Plan(
         Mesh((case.nodes,) * 3, (1.0,) * 3), bspline(case.support), dtype=case.dtype, components=case.components,
         applications=applications, backend=backend.name,
     )  # fmt: skip
     plan.set_positions(backend.upload(positions))
     return plan
+
+
+def positions_of(case: Case) -> np.ndarray:
+    """Return positions (N, 3) in a cube in the middle of the box.
+
+    Those in order are sites of a cubic lattice, from which each is displaced by up to a part of their distance.
+    """
+    rng, real = np.random.default_rng(case.particles), np.dtype(case.dtype).type
+    anywhere = rng.random((case.particles, 3), real)
+    if case.in_order:
+        edge = math.ceil(case.particles ** (1 / 3))
+        site = np.arange(case.particles) * edge**3 // case.particles  # too many sites: some are left out, evenly
+        places = np.stack(np.unravel_index(site, (edge,) * 3), axis=-1).astype(real)
+        anywhere = (places + real(0.5) + (anywhere - real(0.5)) * real(rng.random())) / real(edge)
+    return real(0.5) + (anywhere - real(0.5)) * real(case.filled ** (1 / 3))
 
 
 def run(

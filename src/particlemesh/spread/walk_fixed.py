@@ -36,6 +36,7 @@ class WalkFixed(Walk):
     cite = "eastman2017"
     deterministic = True
     stable = True
+    includes = Walk
 
     def __init__(self) -> None:
         super().__init__()

@@ -29,23 +29,31 @@ NOTHING = 1e-7
 def place(problem: Problem) -> np.ndarray:
     """Return where a problem lies among all: what decides times, in doublings or halves of them.
 
-    Whether the field fits a cache is in its bytes; whether rows of it are read in pairs, in the parity of their length;
-    whether particles meet, in their density where they are.
+    Whether the field fits a cache is in its bytes; whether particles meet, in their density where they are; how rows of
+    the field are read, by one, two or four, in what divides their length; whether kernels have a node that no weight
+    falls on, in the parity of the stencil.
     """
     count, nodes = max(problem.count, 1), problem.nodes
     row = problem.mesh.field_shape[-1] * problem.components
     return np.array([
-        0.5 * math.log2(count), 0.5 * math.log2(count / (nodes * problem.filled)),
+        0.5 * math.log2(count), 0.5 * math.log2(count / (nodes * problem.filled)), 0.7 * math.log2(problem.filled),
         0.5 * math.log2(nodes * problem.components * problem.dtype.itemsize), 0.67 * math.log2(problem.stencil),
-        math.log2(problem.components), float(problem.dtype.itemsize == 8), float(row % 2),
+        math.log2(problem.components), float(problem.dtype.itemsize == 8), 0.5 * math.log2(math.gcd(row, 4)),
+        0.7 * (problem.window.support % 2), float(problem.in_order or problem.sorted),
     ])  # fmt: skip
+
+
+def _apart(steps: np.ndarray) -> np.ndarray:
+    """Return the lengths of steps to the power of 3/2."""
+    lengths: np.ndarray = np.linalg.norm(steps, axis=-1) ** 1.5
+    return lengths
 
 
 class Interpolation:
     """Numbers at scattered places, and between them: a linear trend and, exactly, what is left of it.
 
-    What is left is a sum of distances to the places, one weight each: in one dimension straight lines from each place
-    to the next. Beyond the places their border's numbers hold, and none is beyond the least and the largest.
+    What is left is a sum of distances to the places to the power of 3/2, one weight each: distances themselves would
+    have corners. Beyond the places their border's numbers hold, and none is beyond the least and the largest.
     """
 
     def __init__(self, places: np.ndarray, numbers: np.ndarray) -> None:
@@ -58,8 +66,8 @@ class Interpolation:
         left, self._directions = left[:, kept], right[kept].T / sizes[kept]
         n, rank = left.shape
         system = np.zeros((n + rank, n + rank))
-        # A little less than the distances, which only tells where two places are the same: what lies between them.
-        system[:n, :n] = np.linalg.norm(places[:, None] - places, axis=-1) - 1e-9 * np.eye(n)
+        # A little less than that, which only tells where two places are the same: what lies between them.
+        system[:n, :n] = _apart(places[:, None] - places) - 1e-9 * np.eye(n)
         system[:n, n:], system[n:, :n] = left, left.T
         self._weights = np.linalg.solve(system, np.vstack([numbers, np.zeros((rank, numbers.shape[1]))]))
 
@@ -68,7 +76,7 @@ class Interpolation:
 
     def __call__(self, where: np.ndarray) -> np.ndarray:
         inside = np.clip(where, self._low, self._high)
-        distances = np.linalg.norm(self._places - inside, axis=1)
+        distances = _apart(self._places - inside)
         trends = self._trends(inside[None])[0] @ self._directions
         clipped: np.ndarray = np.clip(np.concatenate([distances, trends]) @ self._weights, self._least, self._largest)
         return clipped
@@ -84,13 +92,12 @@ class Timings:
         self._corrections: dict[tuple[str, str], Interpolation | None] = {}
 
     def predict(self, direction: str, method: type[Method], problem: Problem) -> tuple[float, float]:
-        """Return the seconds of ``prepare`` and of one ``apply``."""
-        prepare, apply = method.cost(problem)
-        correction = self._correction(direction, method)
-        if correction is None:
-            return prepare, apply
-        factors = np.exp(correction(place(problem)))
-        times = np.maximum(factors * (np.array([prepare, apply]) + NOTHING) - NOTHING, 0.0)
+        """Return the seconds of ``prepare`` and of one ``apply``; of no less than the method that it includes takes."""
+        times, correction = np.array(method.cost(problem)), self._correction(direction, method)
+        if correction is not None:
+            times = np.maximum(np.exp(correction(place(problem))) * (times + NOTHING) - NOTHING, 0.0)
+        if method.includes is not None:
+            times = np.maximum(times, self.predict(direction, method.includes, problem))
         return float(times[0]), float(times[1])
 
     def _correction(self, direction: str, method: type[Method]) -> Interpolation | None:
@@ -125,7 +132,8 @@ def problem_of(row: Row, backend: Any, applications: int = 1) -> Problem:
     """Return the problem of a table's row."""
     mesh, window, dtype = _mesh(row.nodes), _window(row.support), np.dtype(row.dtype)
     return Problem(
-        mesh, window, dtype, row.components, applications, row.particles, False, backend, filled=row.filled
+        mesh, window, dtype, row.components, applications, row.particles, False, backend, filled=row.filled,
+        in_order=bool(row.in_order),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from particlemesh.backends.cpu import available_threads
 from particlemesh.backends.folders import cache
 
-FORMAT = "1"
+FORMAT = "2"
 PACKAGE = Path(__file__).parents[1]
 SHIPPED = Path(__file__).parent
 FACTS = ("format", "backend", "device", "sources", "measured")  # of the first lines
@@ -46,6 +46,7 @@ class Row(NamedTuple):
     components: int
     particles: int
     filled: float  # of the box, by particles
+    in_order: int  # whether particles were
     prepare: float
     apply: float
 
@@ -169,11 +170,13 @@ def _row(written: dict[str, str]) -> Row:
     within = all(0 <= t <= MOST_SECONDS for t in (prepare, apply)) and 0 < filled <= 1
     if not within or any(not 1 <= n <= MOST.get(name, 2**40) for name, n in whole.items()):
         raise ValueError(f"numbers out of range: {written}")
+    if written["in_order"] not in ("0", "1"):
+        raise ValueError(f"in_order {written['in_order']!r}")
     if written["dtype"] not in ("float32", "float64"):
         raise ValueError(f"dtype {written['dtype']!r}")
     return Row(
         written["direction"], written["method"], whole["nodes"], whole["support"], written["dtype"],
-        whole["components"], whole["particles"], filled, prepare, apply,
+        whole["components"], whole["particles"], filled, int(written["in_order"]), prepare, apply,
     )  # fmt: skip
 
 
