@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar
 
 from particlemesh import walks
@@ -99,6 +100,23 @@ class Walking(ByBlock):
         Compiling takes long there, too.
         """
         return 1 if problem.backend.facts()["HAS_WARP"] else 1000
+
+    @classmethod
+    def passed(cls, problem: Problem, found: walks.Walk) -> tuple[float, float]:
+        """Return how many reals windows pass, on all lines, and how often a window moves on to other particles.
+
+        Both of particles that lie anywhere in the part of the box that they fill.
+        """
+        along_x, *line = found.cells
+        levels = problem.nodes * problem.filled / math.prod(line)
+        each = problem.count / levels  # particles of a level of a line
+        moves = levels / along_x * -math.expm1(-each * along_x)
+        return levels * -math.expm1(-each * found.levels) * 64 * found.tiles * problem.components, moves
+
+    @classmethod
+    def waits(cls, problem: Problem, moves: float) -> float:
+        """Return how many of a walk's ``moves`` one warp makes, all warps at once."""
+        return moves * max(64, problem.count / 2000) / max(problem.count, 1)
 
     def walk(self, plan: Plan) -> walks.Walk:
         """Return the walk for the plan's particles."""

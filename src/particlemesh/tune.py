@@ -28,7 +28,7 @@ from particlemesh.timings import predict, tables
 from particlemesh.timings.tables import Row, Table
 from particlemesh.window import bspline
 
-PROBLEMS = 160
+PROBLEMS = 192
 SECONDS, QUICK = 150.0, 40.0  # after which no new trial begins
 LONGEST = 0.5  # predicted seconds of a method that is not tried: times grow in proportion there
 FAR = 10.0  # times the best prediction: who is beyond it whatever the applications is not tried
@@ -180,7 +180,8 @@ def plan_of(backend: Any, case: Case, positions: np.ndarray | None = None, appli
 def positions_of(case: Case) -> np.ndarray:
     """Return positions (N, 3) in a cube in the middle of the box.
 
-    Those in order are sites of a cubic lattice, from which each is displaced by up to a part of their distance.
+    Those in order are sites of a cubic lattice, from which, for every second problem, each is displaced by up to a part
+    of their distance.
     """
     rng, real = np.random.default_rng(case.particles), np.dtype(case.dtype).type
     anywhere = rng.random((case.particles, 3), real)
@@ -188,7 +189,7 @@ def positions_of(case: Case) -> np.ndarray:
         edge = math.ceil(case.particles ** (1 / 3))
         site = np.arange(case.particles) * edge**3 // case.particles  # too many sites: some are left out, evenly
         places = np.stack(np.unravel_index(site, (edge,) * 3), axis=-1).astype(real)
-        anywhere = (places + real(0.5) + (anywhere - real(0.5)) * real(rng.random())) / real(edge)
+        anywhere = (places + real(0.5) + (anywhere - real(0.5)) * real(max(0.0, rng.uniform(-1, 1)))) / real(edge)
     return real(0.5) + (anywhere - real(0.5)) * real(case.filled ** (1 / 3))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from particlemesh.by_block import ByBlock
 from particlemesh.interpolate import lost
-from particlemesh.interpolate.particle import LANES, Particle, read_bytes
+from particlemesh.interpolate.particle import LANES, Particle, reading
 from particlemesh.method import Problem
 
 if TYPE_CHECKING:
@@ -22,11 +22,8 @@ class Ordered(ByBlock, Particle):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        rate = 4.6e12 if problem.dtype.itemsize == 4 else 5.5e12
-        if not problem.fits_cache:  # neighbours share what comes from far away, if there are neighbours
-            rate *= 0.85 if problem.count > problem.nodes / 20 else 0.5
-        # H200 (benchmarks/results/limit-peer-nvidia-h200.csv): bytes of the field read a second
-        return cls.ordering(problem), 5.3e-6 + read_bytes(problem) / rate
+        # H200 (timings/cuda-nvidia-h200.csv): neighbours share what comes from far away
+        return cls.ordering(problem), 3e-6 + reading(problem, 3.5e-12, 9.4e-14, 5.6e12)
 
     def lanes(self, plan: Plan, reals: int) -> dict[str, int]:
         # H200, complex values: many neighbours in the cache are read faster by a lane each, few by several.

@@ -17,9 +17,16 @@ if TYPE_CHECKING:
 LANES = {"LANES_ALL": 4, "LANES_ROW": 2}
 
 
-def read_bytes(problem: Problem) -> int:
-    """Return the bytes of the field that all stencils read."""
-    return problem.count * problem.stencil * problem.components * problem.dtype.itemsize
+def reading(problem: Problem, row: float, byte: float, far: float) -> float:
+    """Return the seconds in which all stencils are read.
+
+    Each row of a stencil takes ``row``, each of its bytes ``byte``; what is past the second-level cache comes in ``far``
+    bytes a second, and half a line of memory more than was wanted. The first stencil is waited for.
+    """
+    size = problem.components * problem.dtype.itemsize
+    rows, width = problem.stencil / problem.window.support, problem.window.support * size
+    missed = max(0.0, 1 - 40e6 / (problem.nodes * problem.filled * size))
+    return 1.9e-7 * rows + problem.count * rows * (row + byte * width + missed * (32 + width) / far)
 
 
 class Particle(KernelMethod):
@@ -33,8 +40,8 @@ class Particle(KernelMethod):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        # H200: bytes of the field read a second, from L2 or past it (benchmarks/results/spread-nvidia-h200.csv)
-        return 0.0, 5e-6 + read_bytes(problem) / (4.1e12 if problem.fits_cache else 1.4e12)
+        # H200 (timings/cuda-nvidia-h200.csv)
+        return 0.0, 1.5e-6 + reading(problem, 7.3e-12, 1e-13, 3.3e12)
 
     def lanes(self, plan: Plan, reals: int) -> dict[str, int]:
         """Return how many lanes a particle has, and a row of its stencil."""

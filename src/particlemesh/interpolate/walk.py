@@ -35,16 +35,12 @@ class Walk(Walking):
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
         found = cls.found(problem, problem.count)
-        p, reals, double = problem.window.support, problem.components, problem.dtype.itemsize == 8
-        each = 1.2e-11 + 2e-12 * p + 1.9e-12 * p * reals
-        lines = problem.nodes / (found.cells[1] * found.cells[2])
-        read = min(problem.count * found.levels, lines) * 64 * found.tiles * reals
-        # H200 (benchmarks/results/limit-peer-nvidia-h200.csv): instructions a particle, reads of float32 and float64;
-        # and, where few particles share a block, one read waiting for the other in all warps that run at once.
-        seconds = problem.count * each * (1.6 if double else 1) + read / (4e11 if double else 8e11)
-        waits = min(problem.count, lines / found.cells[0]) * max(64, problem.count / 2000) / max(problem.count, 1)
-        seconds += (1.6e-6 if double else 1e-6) * waits
-        return cls.ordering(problem), cls.slowed(problem) * (1e-5 + seconds)
+        products = problem.window.support * problem.components * (3 if found.tiles == 2 else 1)
+        read, moves = cls.passed(problem, found)
+        # H200 (timings/cuda-nvidia-h200.csv): instructions a particle, reads, and reads that one move waits for.
+        each, rate, wait = (2.6e-11, 7.5e11, 1.7e-6) if problem.dtype.itemsize == 8 else (1.7e-11, 9.5e11, 1.3e-6)
+        seconds = problem.count * each * (1 + 0.19 * products) + read / rate + wait * cls.waits(problem, moves)
+        return cls.ordering(problem), cls.slowed(problem) * (8e-6 + seconds)
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         found, built = self.walk(plan), []

@@ -46,19 +46,15 @@ class Walk(Walking):
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
         found = cls.found(problem, problem.count)
-        p, reals, double = problem.window.support, problem.components, problem.dtype.itemsize == 8
-        each = 4e-12 + 3e-12 * p + 1.9e-12 * p * reals
-        left = cls._left(problem, found)
-        # H200 (benchmarks/results/limit-peer-nvidia-h200.csv): instructions a particle, adds of vectors, of float64
-        seconds = problem.count * each * (1.4 if double else 0.9) + left / (1e11 if double else 4e11)
-        cleared = problem.nodes * reals * problem.dtype.itemsize / 4e12
-        return cls.ordering(problem), cls.slowed(problem) * (8e-6 + cleared + seconds)
-
-    @classmethod
-    def _left(cls, problem: Problem, found: walks.Walk) -> float:
-        """Reals that leave windows: of all levels of all lines, or where particles are few, of a window for each."""
-        lines = problem.nodes / (found.cells[1] * found.cells[2])
-        return min(problem.count * found.levels, lines) * 64 * found.tiles * problem.components
+        products = problem.window.support * problem.components * (3 if found.tiles == 2 else 1)
+        left, moves = cls.passed(problem, found)
+        # H200 (timings/cuda-nvidia-h200.csv): instructions a particle, adds of vectors, of float64; and what a move
+        # takes where nothing is done beside it.
+        each, rate, move = (1.8e-11, 1.4e11, 5e-7) if problem.dtype.itemsize == 8 else (1.1e-11, 3.2e11, 2.4e-7)
+        seconds = problem.count * each * (1 + 0.23 * products) + left / rate
+        seconds += move * cls.waits(problem, moves) if found.few else 0.0
+        cleared = problem.nodes * problem.components * problem.dtype.itemsize / 3.5e12
+        return cls.ordering(problem), cls.slowed(problem) * (9.5e-6 + cleared + seconds)
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         built = []

@@ -52,8 +52,8 @@ class WalkFixed(Walk):
         prepare, apply = super().cost(problem)
         reals, size = problem.components, problem.dtype.itemsize
         if size == 4:
-            left = cls._left(problem, cls.found(problem, problem.count))
-            apply += left / 1e11 - left / 4e11  # integers have no vector form
+            left, _ = cls.passed(problem, cls.found(problem, problem.count))
+            apply += left / 1.4e11 - left / 3.2e11  # integers have no vector form
         passes = problem.nodes * (2 * 8 + 2 * size) + problem.count * size  # cleared, added to the field; the largest
         return prepare + 1e-5, apply + 1e-5 + passes * reals / 3e12  # H200: launches, bytes a second
 
