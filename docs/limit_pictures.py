@@ -26,7 +26,8 @@ from limit.device import Ceilings
 RESULTS = HERE.parent / "benchmarks" / "results"
 PEER = "cuFINUFFT"
 RED = "#B2182B"
-COLOURS = {**LOOKS, "walk": RED, "ordered": ORANGE, "stored": "#7A5195", "tiles": PINK, PEER: "#8C510A"}
+COLOURS = {**LOOKS, "walk": RED, "walk_fixed": "#E58A93", "ordered": ORANGE, "stored": "#7A5195", "tiles": PINK,
+           PEER: "#8C510A"}  # fmt: skip
 DOTTED = (0, (1, 1.5))
 PAPER = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}
 DIRECTIONS = ("spread", "interpolate")
@@ -51,7 +52,7 @@ def number(row, column):
 
 
 def colour_of(method):
-    """Return a method's colour; walks of all kinds have one."""
+    """Return a method's colour; forms of the walk have one."""
     return COLOURS.get(method, RED if method.startswith("walk") else QUIET)
 
 
