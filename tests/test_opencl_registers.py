@@ -20,6 +20,34 @@ def test_groups_that_share_a_multiprocessor_divide_its_registers(groups, registe
     assert groups * 128 * registers <= opencl.REGISTERS
 
 
+@pytest.mark.parametrize("groups", [0, 4])
+def test_who_asks_for_groups_gets_a_bound_and_requires_no_size(groups, monkeypatch):
+    import pyopencl as cl
+
+    there, real, asked = backends.current("opencl"), cl.Program, []
+
+    class Program:  # of any OpenCL: the option is not given to its compiler
+        def __init__(self, context, code):
+            self.program = real(context, code)
+
+        def build(self, options):
+            asked.extend(option for option in options if "maxrregcount" in option)
+            return self.program.build([option for option in options if "maxrregcount" not in option])
+
+    library = opencl.OpenClBackend(there.context, there.queue.device)
+    monkeypatch.setattr(library, "_bounds", 1)
+    monkeypatch.setattr(cl, "Program", Program)
+    bounded = {"RESIDENT_GROUPS": groups} if groups else {}
+    library.kernel("binning/scan.c", "scan_counts", {"REAL_IS_DOUBLE": 0, "COUNT_IS_64": 1, **bounded})
+    [program] = library._programs.values()
+    required = {
+        kernel.get_work_group_info(cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE, library.queue.device)[0]
+        for kernel in program.all_kernels()
+    }
+    assert required == {0 if groups else library.group_size}
+    assert asked == ([opencl.bound_of(groups * library.group_size)] if groups else [])
+
+
 def test_bounded_kernels_leave_room_for_their_groups():
     import pyopencl as cl
 

@@ -77,29 +77,6 @@ def test_a_tabulated_problem_has_its_measured_times(count):
         np.testing.assert_allclose(found, (row.prepare, row.apply), rtol=1e-6, atol=1e-12)
 
 
-def test_between_places_and_beyond_them():
-    line = predict.Interpolation(np.array([[0.0], [1.0], [3.0]]), np.array([[0.0], [2.0], [1.0]]))
-    for where, wanted in ((0.0, 0.0), (1.0, 2.0), (3.0, 1.0), (-5.0, 0.0), (9.0, 1.0)):
-        assert line(np.array([where])) == pytest.approx([wanted], abs=1e-8)
-    for where, wanted in ((0.5, 1.0), (2.0, 1.5)):  # on the way from one to the next, without corners
-        assert line(np.array([where])) == pytest.approx([wanted], rel=0.3)
-    steps = np.diff([line(np.array([x]))[0] for x in (0.998, 0.999, 1.0, 1.001, 1.002)])
-    assert np.abs(np.diff(steps)).max() < 1e-3
-
-
-def test_a_trend_is_found_where_places_are_few():
-    rng = np.random.default_rng(1)
-    places, slope = rng.random((20, 3)), np.array([1.0, -2.0, 0.5])
-    plane = predict.Interpolation(places, (places @ slope)[:, None])
-    inside = places[:10].mean(axis=0)
-    assert plane(inside) == pytest.approx([inside @ slope], abs=1e-6)
-
-
-def test_the_same_place_twice_has_what_lies_between():
-    twice = predict.Interpolation(np.array([[0.0], [0.0], [1.0]]), np.array([[1.0], [3.0], [5.0]]))
-    assert 1.0 <= twice(np.array([0.0]))[0] <= 3.0
-
-
 def test_a_method_without_rows_is_taken_at_its_word():
     times = predict.Timings(CPU, rows(method="another"), "")
     assert times.predict("spread", Modelled, problem()) == Modelled.cost(problem())

@@ -107,7 +107,8 @@ class Walking(ByBlock):
 
         Both of particles that lie anywhere in the part of the box that they fill.
         """
-        along_x, *line = found.cells
+        extents = [axis.extent for axis in axes_of(problem.mesh, problem.window)]
+        along_x, *line = map(min, found.cells, extents)  # of an axis that is not there a block has one
         levels = problem.nodes * problem.filled / math.prod(line)
         each = problem.count / levels  # particles of a level of a line
         moves = levels / along_x * -math.expm1(-each * along_x)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``particlemesh tune``: what every method takes on a device, for predictions there.
 
-The problems are Halton's sequence over particles, nodes, kinds and clusters: wherever it is broken off, they lie
+The problems are Halton's sequence over particles, nodes, kinds, clusters and order: wherever it is broken off, they lie
 evenly. So a slow device has fewer of them and takes no longer.
 """
 
@@ -30,6 +30,8 @@ from particlemesh.window import bspline
 
 PROBLEMS = 192
 SECONDS, QUICK = 150.0, 40.0  # after which no new trial begins
+COMPILING = ("cuda",)  # whose compilers take a core each; PyOpenCL's warnings do not bear threads
+AT_ONCE = 16  # threads that compile, as there is memory for the positions of so many problems
 LONGEST = 0.5  # predicted seconds of a method that is not tried: times grow in proportion there
 FAR = 10.0  # times the best prediction: who is beyond it whatever the applications is not tried
 APPLICATIONS = (1, 10, 100, 1000)
@@ -110,9 +112,8 @@ def measure(
     """
     stop, rows, done = time.perf_counter() + seconds, list[Row](), 0
     those = [case for case in cases() if case.dtype == "float32" or backend.facts().get("HAS_FP64", 1)]
-    if backend.facts().get("HAS_WARP"):  # what emulates it keeps all cores busy
-        progress("compiling", done, len(those))
-        _compile(backend, those, stop - seconds / 2)
+    if backend.name in COMPILING:
+        _compile(backend, those, stop - seconds / 2, lambda some: progress(f"compiling, {some}", 0, len(those)))
     while done < len(those) and time.perf_counter() < stop:
         case = those[done]
         progress(f"{case.particles:,} particles, {case.nodes}^3 nodes", done, len(those))
@@ -133,34 +134,43 @@ def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
     return _each(backend, case, stop, timed)
 
 
-def _compile(backend: Any, those: list[Case], stop: float) -> None:
-    """Compile the methods of problems, many at once: a compiler takes one core, and longer than the trials."""
+def _compile(backend: Any, those: list[Case], stop: float, progress: Callable[[str], None]) -> None:
+    """Compile the methods of problems, many at once: a compiler takes one core, and longer than the trials.
+
+    What is not compiled here, for want of time or memory, is when it is timed.
+    """
+    at_once = min(available_threads(), AT_ONCE)
 
     def compile_one(case: Case) -> None:
         with backend.scope():  # threads begin with the first device
-            _each(backend, case, stop, choice.compile_for)
+            _each(backend, case, stop, choice.compile_for, at_once)
 
-    with ThreadPoolExecutor(available_threads()) as threads:
-        list(threads.map(compile_one, those))
+    with ThreadPoolExecutor(at_once) as threads:
+        for done, _ in enumerate(threads.map(compile_one, those), 1):
+            progress(f"{done} of {len(those)}")
 
 
-def _each(backend: Any, case: Case, stop: float, do: Callable[[Plan, str, type[Method]], Any]) -> list[Any]:
+def _each(
+    backend: Any, case: Case, stop: float, do: Callable[[Plan, str, type[Method]], Any], at_once: int = 1
+) -> list[Any]:
     """Return what ``do`` returns for each method of a problem, until it is time to stop.
 
-    What finds no memory, be it a method or all of a problem, is left out: its times are predicted.
+    What finds no memory, of which there is enough for so many ``at_once``, is left out, be it a method or all of a
+    problem: its times are predicted.
     """
-    problem, free, done = case.problem(backend), backend.free_bytes(), list[Any]()
+    problem, free, done = case.problem(backend), backend.free_bytes() // at_once, list[Any]()
+    missing = (MemoryError, *backend.memory_errors)
     chosen = {
         direction: worthwhile([select.ask(m, problem) for m in methods], free) for direction, methods in METHODS.items()
     }
     if not any(chosen.values()):
         return done
-    with contextlib.suppress(MemoryError), plan_of(backend, case, applications=10**6) as plan:
+    with contextlib.suppress(*missing), plan_of(backend, case, applications=10**6) as plan:
         for direction, candidates in chosen.items():
             for candidate in candidates:
                 if time.perf_counter() > stop:
                     return done
-                with contextlib.suppress(MemoryError):
+                with contextlib.suppress(*missing):
                     done.append(do(plan, direction, candidate.method))
     return done
 

@@ -21,7 +21,7 @@ def reading(problem: Problem, row: float, byte: float, far: float) -> float:
     """Return the seconds in which all stencils are read.
 
     Each row of a stencil takes ``row``, each of its bytes ``byte``; what is past the second-level cache comes in
-    ``far`` bytes a second, and half a line of memory more than was wanted. The first stencil is waited for.
+    ``far`` bytes a second, and a sector of 32 bytes more than was wanted. The first stencil is waited for.
     """
     size = problem.components * problem.dtype.itemsize
     rows, width = problem.stencil / problem.window.support, problem.window.support * size

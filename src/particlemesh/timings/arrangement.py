@@ -15,9 +15,11 @@ from particlemesh.box import Box
 from particlemesh.geometry import Coordinates
 
 SAMPLE = 1024  # particles that are looked at
+STRIDES = (1.0, 1.618, 1.324)  # between them, relatively: of one alone a lattice may show the same row again and again
 PARTS = {1: 512, 2: 22, 3: 8}  # of an axis, by axes: about 500 of the box
-NEAR = 0.3  # of the way to any other particle: the next in memory is nearer where particles are in order
-# Particles times applications from which on it pays to look, which takes about 0.1 ms.
+AHEAD = 4  # places in memory: molecules in any order are not in order
+NEAR = 0.6  # of the way to any other particle: who is that many places ahead is nearer where particles are in order
+# Particles times applications from which on it pays to look, which takes some tenths of a millisecond.
 WORTH, WORTH_ON_CPU = 100_000, 10_000
 
 
@@ -35,9 +37,10 @@ def worth(backend: Backend, particles: int, applications: int) -> bool:
 
 def look(backend: Backend, box: Box, x: Coordinates) -> Arrangement:
     """Return how particles lie, from a few of them; waits for the device."""
-    stride = max(1, x.count // SAMPLE)
-    here, behind = (_fractions(backend, box, x, first, stride) for first in (0, 1))
-    return Arrangement(_filled(here, box.ndim), _in_order(here, behind))
+    strides = dict.fromkeys(max(1, int(share * x.count / SAMPLE)) for share in STRIDES)
+    samples = [_fractions(backend, box, x, 0, stride) for stride in strides]
+    ahead = _fractions(backend, box, x, AHEAD, next(iter(strides)))
+    return Arrangement(max(_filled(sample, box.ndim) for sample in samples), _in_order(box, samples[0], ahead))
 
 
 def _fractions(backend: Backend, box: Box, x: Coordinates, first: int, stride: int) -> np.ndarray:
@@ -63,13 +66,14 @@ def _filled(fractions: np.ndarray, ndim: int) -> float:
     return float(min(1.0, 1 / max(alike * parts**ndim, 1.0)))
 
 
-def _in_order(here: np.ndarray, behind: np.ndarray) -> bool:
-    """Return whether most particles are much nearer to the next in memory (``behind``) than to others."""
-    half = len(here) // 2
-    if not half:
+def _in_order(box: Box, here: np.ndarray, ahead: np.ndarray) -> bool:
+    """Return whether most particles are nearer to those a few places ahead in memory than to others."""
+    if not len(ahead):
         return False
 
     def way(steps: np.ndarray) -> float:
-        return float(np.median(np.abs(steps - np.rint(steps)).max(axis=-1)))  # to the nearest image
+        steps = np.where(box.periodic, steps - np.rint(steps), steps)  # to the nearest image
+        return float(np.median(np.linalg.norm(steps @ box.matrix, axis=-1)))
 
-    return way(behind - here[: len(behind)]) < NEAR * way(here[half:] - here[: len(here) - half])
+    others = np.random.default_rng(0).permutation(here)
+    return way(ahead - here[: len(ahead)]) < NEAR * way(others - here)

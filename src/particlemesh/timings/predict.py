@@ -2,8 +2,9 @@
 """How long a method will take: its own model, corrected by what was measured on the device.
 
 A method's ``cost`` knows how times grow; its constants are of one machine. Measured over modelled time varies less than
-either, from problem to problem: its logarithm is interpolated. So a tabulated problem has its measured time, and far
-from all of them the model goes on, corrected as at the border. A method without rows is taken at its model's word.
+either, from problem to problem: its logarithm is interpolated. So a tabulated problem has its measured time (or that
+of the method that its own includes, if that is more), and far from all of them the model goes on, corrected as at the
+border. A method without rows is taken at its model's word.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +94,13 @@ class Timings:
         self._corrections: dict[tuple[str, str], Interpolation | None] = {}
 
     def predict(self, direction: str, method: type[Method], problem: Problem) -> tuple[float, float]:
-        """Return the seconds of ``prepare`` and of one ``apply``; of no less than the method that it includes takes."""
+        """Return the seconds of ``prepare`` and of one ``apply``: no less than the method that it includes takes."""
         times, correction = np.array(method.cost(problem)), self._correction(direction, method)
         if correction is not None:
             times = np.maximum(np.exp(correction(place(problem))) * (times + NOTHING) - NOTHING, 0.0)
         if method.includes is not None:
-            times = np.maximum(times, self.predict(direction, method.includes, problem))
+            chosen = {**problem.options, method.includes.name: problem.options.get(method.name, {})}
+            times = np.maximum(times, self.predict(direction, method.includes, replace(problem, options=chosen)))
         return float(times[0]), float(times[1])
 
     def _correction(self, direction: str, method: type[Method]) -> Interpolation | None:
