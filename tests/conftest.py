@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which backends a run tests, and how its tests are shared out among workers."""
 
+import os
 import zlib
 
 import hypothesis
@@ -123,6 +124,7 @@ def backend(request) -> Device:
 def pytest_collection_modifyitems(items):
     # A driver that crashes takes one worker's OpenCL tests with it, not the run. Tests of one window share
     # compiled code, so that they go to one worker.
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         name = parameters.get("backend")
@@ -131,5 +133,5 @@ def pytest_collection_modifyitems(items):
         if name is None:
             continue
         key = f"{item.path.name} {parameters.get('support', '')} {getattr(parameters.get('row'), 'window', '')}"
-        shares = 1 if name == "cpu" else 4  # every test on the processor wants the same functions compiled
+        shares = 1 if name == "cpu" else max(4, workers)  # on the processor all want the same functions compiled
         item.add_marker(pytest.mark.xdist_group(f"{name}-{zlib.crc32(key.encode()) % shares}"))

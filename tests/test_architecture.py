@@ -20,7 +20,10 @@ KERNELS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.[ch
 
 # Imports go from a higher rank to a lower or equal one; equal ranks know each other only within one group.
 RANKS = [
-    ("values", ["box.py", "mesh.py", "window.py", "shape_function.py", "polynomials.py", "checks.py"]),
+    (
+        "values",
+        ["box.py", "mesh.py", "window.py", "shape_function.py", "polynomials.py", "checks.py", "window_checks.py"],
+    ),
     ("backends", ["backends/", "arrays.py", "stencil.py"]),
     ("binning", ["binning/", "locate.py", "geometry.py", "lost.py"]),
     ("contract", ["method.py", "particles.py", "operands.py", "select.py", "timings/"]),

@@ -9,6 +9,7 @@ import pytest
 import oracle
 import particlemesh as pm
 from devices import names
+from particlemesh import backends
 
 MESH = pm.Mesh((6, 5, 7), (1.0, 2.0, 3.0))
 RNG = np.random.default_rng(1)
@@ -107,6 +108,38 @@ def test_row_30_out_of_memory_names_the_bytes(backend, monkeypatch):
         patch.setattr(backend.library, "empty", Scarce(backend.library.empty, 0))
         with pytest.raises(MemoryError, match=r"[\d,]+ bytes"):
             plan.set_positions(backend.array(np.concatenate([X, X])))
+
+
+@pytest.mark.parametrize("count", [2**58, 2**59, 2**61])
+def test_row_30_more_bytes_than_any_memory_are_named(backend, count):
+    with pm.Plan(MESH, "cic", backend=backend.name, dtype="float32") as plan:
+        with pytest.raises(MemoryError, match=r"^[\d,]{23,} bytes for .* are not to be had on .* are free"):
+            plan.reserve(count)
+
+
+@pytest.mark.opencl
+@pytest.mark.skipif(backends.module("opencl").available() is not None, reason="no OpenCL device")
+def test_row_30_only_a_want_of_memory_is_called_that():
+    import pyopencl as cl
+
+    from particlemesh.backends import opencl
+
+    def fails(error):
+        raise error
+
+    buffer, launch = opencl.ALLOCATING, opencl.LAUNCHING
+    for lacking, kind, name, wanted in (
+        (buffer, cl.MemoryError, "MEM_OBJECT_ALLOCATION_FAILURE", MemoryError),
+        (launch, cl.MemoryError, "MEM_OBJECT_ALLOCATION_FAILURE", MemoryError),
+        (launch, cl.MemoryError, "OUT_OF_HOST_MEMORY", MemoryError),
+        (buffer, cl.MemoryError, "OUT_OF_RESOURCES", MemoryError),
+        (buffer, cl.LogicError, "INVALID_BUFFER_SIZE", MemoryError),
+        (launch, cl.MemoryError, "OUT_OF_RESOURCES", cl.Error),  # a kernel that crashed
+        (launch, cl.LogicError, "INVALID_WORK_GROUP_SIZE", cl.Error),
+        (buffer, cl.LogicError, "INVALID_CONTEXT", cl.Error),
+    ):
+        with pytest.raises(wanted, match=name):
+            opencl.with_memory(lacking, fails, kind(f"command failed: {name}"))
 
 
 def test_row_30_a_plan_with_reserved_memory_allocates_nothing(backend, law, monkeypatch):

@@ -243,6 +243,13 @@ def test_row_24_unknown_combinations_raise(backend):
         pm.Plan(mesh, "cic", backend="hip")
     with pytest.raises(ValueError, match="'bspline17'"):
         pm.Plan(mesh, "bspline17")
+    for option in ("method", "interpolation", "order"):
+        for several in (np.array(["walk", "auto"]), ["auto"], {"walk"}):
+            with pytest.raises(ValueError, match=f"{option} is .*; choose "):
+                pm.Plan(mesh, "cic", **{option: several})
+    for said in ("no", 1, None, np.array(True)):
+        with pytest.raises(TypeError, match="deterministic is .*; give True or False"):
+            pm.Plan(mesh, "cic", deterministic=said)
     for direction, methods in METHODS.items():
         option = "method" if direction == "spread" else "interpolation"
         for method in methods:

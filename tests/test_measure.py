@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``method="measure"``: candidates timed on the particles that a plan has; and how full of them its box looks."""
+"""``method="measure"``: candidates timed on the particles that a plan has."""
 
 import pickle
 import time
@@ -280,3 +280,38 @@ def test_a_measured_plan_is_captured_afterwards(backend):
     graph.launch(stream)
     stream.synchronize()
     np.testing.assert_allclose(out.get(), wanted, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.backends("opencl")
+def test_a_launch_that_finds_no_memory_is_the_next_methods_turn(backend, monkeypatch):
+    from pyopencl import MemoryError as NoMemory
+
+    from particlemesh.backends import opencl
+    from particlemesh.spread.fixed_point import FixedPoint
+    from particlemesh.spread.particle import Particle
+
+    with_memory, enqueue = opencl.with_memory, []
+
+    def command(lacking, call, *arguments):
+        def call_or_fail(*arguments):
+            if enqueue:  # as drivers that take memory when it is first used
+                raise NoMemory("enqueue_nd_range_kernel failed: MEM_OBJECT_ALLOCATION_FAILURE")
+            return call(*arguments)
+
+        return with_memory(lacking, call_or_fail if lacking is opencl.LAUNCHING else call, *arguments)
+
+    def time_of(plan, what, method):
+        enqueue[:] = [method] * (method is Particle)
+        try:
+            return time_before(plan, what, method)
+        finally:
+            enqueue.clear()
+
+    time_before = choice.time
+    monkeypatch.setattr(choice, "time", time_of)
+    monkeypatch.setattr(opencl, "with_memory", command)
+    monkeypatch.setitem(METHODS, "spread", (Particle, FixedPoint))
+    plan = plan_of(backend.array(X.astype(np.float32)))
+    plan.spread(backend.array(Q.astype(np.float32)))
+    assert plan._method("spread").name == "fixed_point"
+    assert "no memory to try it: enqueue_nd_range_kernel failed" in " ".join(plan.explain().split())

@@ -6,9 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Iterable, Sequence
-from fractions import Fraction
-from numbers import Rational, Real
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,9 +54,20 @@ def integer(value: Any, what: str, low: int, high: int) -> int:
 
 def one_of(value: Any, what: str, choices: Sequence[Any]) -> Any:
     """Return `value` if it is among `choices`."""
-    if value not in choices:
+    if not _among(value, choices):
         raise ValueError(f"{what} is {value!r}; choose from {', '.join(map(repr, choices))}.")
     return value
+
+
+def _among(value: Any, choices: Sequence[Any]) -> bool:
+    return isinstance(value, Hashable) and value in choices  # an array, compared, has many answers
+
+
+def flag(value: Any, what: str) -> bool:
+    """Return `value` if it is a bool."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{what} is {value!r}; give True or False.")
+    return bool(value)
 
 
 def per_axis(value: Any, ndim: int, what: str) -> tuple[float, ...]:
@@ -220,7 +229,7 @@ def real_type(value: Any) -> np.dtype[Any]:
 def method_name(value: Any, methods: Sequence[Any], what: str, others: Sequence[str] = ("auto",)) -> None:
     """Check that `value` names a method, or is one of ``others``."""
     names = [m.name for m in methods]
-    if value not in (*others, *names):
+    if not _among(value, (*others, *names)):
         by_itself = ", ".join(repr(name) for name in others)
         raise ValueError(f"{what} is {value!r}; choose {by_itself} or one of {', '.join(names)}.")
 
@@ -275,77 +284,12 @@ def bad_positions(status: Any, positions: Any, mesh: Any, *, taken: bool = False
     )
 
 
-def window_pieces(value: Any, name: str, most: int) -> tuple[tuple[Fraction | float, ...], ...]:
-    """Return a window's polynomials as tuples of Fractions and finite floats."""
-    pieces = tuple(tuple(piece) for piece in value)
-    if not 1 <= len(pieces) <= most:
-        raise ValueError(f"window {name!r} has {len(pieces)} polynomials; 1 to {most} are allowed, one per node.")
-    if not all(pieces):
-        raise ValueError(f"window {name!r} has an empty polynomial; give (0,) for one that vanishes.")
-    return tuple(tuple(_coefficient(c, name) for c in piece) for piece in pieces)
-
-
-def _coefficient(value: Any, name: str) -> Fraction | float:
-    if isinstance(value, Rational):
-        return Fraction(value)
-    if not isinstance(value, Real):
-        raise TypeError(f"window {name!r} has the coefficient {value!r}; Fraction, int or float is needed.")
-    if not math.isfinite(value):
-        raise ValueError(f"window {name!r} has the coefficient {value}; every one must be finite.")
-    return float(value)
-
-
-def symmetric(pieces: Sequence[Any], mirror: Sequence[Any], name: str, rounding: float) -> None:
-    """Check a window's polynomials against their mirror images: Fractions exactly, floats to `rounding`."""
-    largest = max(abs(c) for piece in pieces for c in piece)
-    for j, (piece, image) in enumerate(zip(pieces, mirror, strict=True)):
-        for m, (a, b) in enumerate(zip(piece, image, strict=True)):
-            exact = isinstance(a, Fraction) and isinstance(b, Fraction)
-            if abs(a - b) > (0 if exact else rounding * largest):
-                raise ValueError(
-                    f"window {name!r} is not symmetric: polynomial {j} has {a} at power {m}, the mirror image of "
-                    f"polynomial {len(pieces) - 1 - j} has {b}. Give polynomials with W_j(z) = W_(p-1-j)(-z)."
-                )
-
-
 def positive(value: Any, what: str) -> float:
     """Return `value` as a positive, finite float."""
     number = _numbers(value, what)
     if number.ndim or number <= 0:
         raise ValueError(f"{what} is {value!r}; one positive number is needed.")
     return float(number)
-
-
-def shape_values(function: Any, distances: NDArray[np.float64], name: str) -> NDArray[np.float64]:
-    """Return a user's shape function on an array of distances: as many finite numbers."""
-    values = np.asarray(function(distances))
-    if values.dtype.kind not in "biufO":
-        raise TypeError(f"window {name!r}: the function gave values of dtype {values.dtype}; real numbers are needed.")
-    try:
-        values = values.astype(np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"window {name!r}: the function gave values that are not all real numbers.") from None
-    if values.shape != distances.shape:
-        raise ValueError(
-            f"window {name!r}: the function gave shape {values.shape} for distances of shape {distances.shape}; "
-            "it must work on arrays, element by element."
-        )
-    if not np.isfinite(values).all():
-        where = distances[~np.isfinite(values)][0]
-        raise ValueError(f"window {name!r}: the function is not finite at distance {where:g}.")
-    return values
-
-
-def symmetric_shape(values: NDArray[np.float64], mirror: NDArray[np.float64], name: str) -> None:
-    """Check a shape function's values against those at the opposite distances."""
-    if np.abs(values - mirror).max() > 1e-12 * np.abs(values).max():
-        raise ValueError(f"window {name!r}: the function is not symmetric; windows need phi(-x) = phi(x).")
-
-
-def divisor(total: NDArray[np.float64], height: float, name: str) -> None:
-    """Check that a window can be divided by its sum or integral."""
-    if np.abs(total).min() <= 1e-12 * height:
-        raise ValueError(f"window {name!r}: its sum or integral vanishes and cannot be made 1; give normalise=None.")
 
 
 def told_once(**arguments: Any) -> None:
@@ -387,14 +331,4 @@ def open_shift(axis: int, offset: float, shift: float) -> None:
         raise ValueError(
             f"offsets[{axis}] is {shift}; axis {axis} is open with offset {offset}: give 0, or {allowed} for "
             f"nodes {'in the cells' if offset == 0 else 'on the faces'}."
-        )
-
-
-def no_zero(transform: NDArray[np.float64], name: str, axis: int) -> None:
-    """Check that a window's transform can be divided by."""
-    small = np.abs(transform) <= 1e-13 * np.abs(transform).max()
-    if small.any():
-        raise ValueError(
-            f"the transform of window {name!r} vanishes at mode {int(np.argmax(small))} of axis {axis}: "
-            "it cannot be undone; choose another window or kind."
         )

@@ -55,7 +55,7 @@ class Configuration:
         self.components = checks.integer(components, "components", 1, 2**31)
         self.applications = checks.integer(applications, "applications", 1, 2**63)
         self.threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
-        self.deterministic = bool(deterministic)
+        self.deterministic = checks.flag(deterministic, "deterministic")
         self._choice = Choice({"spread": method, "interpolate": interpolation})
         for what, name in self._choice.wanted.items():
             checks.method_name(name, METHODS[what], KEYWORDS[what], BY_ITSELF)

@@ -14,7 +14,7 @@ from numpy.polynomial import legendre
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import spherical_jn
 
-from particlemesh import checks
+from particlemesh import checks, window_checks
 from particlemesh.polynomials import Polynomial, add, at, derivative, mirrored, multiply, trimmed
 
 MAX_SUPPORT = 16
@@ -75,12 +75,12 @@ class Window:
     derivative_error: float = field(default=0.0, compare=False)
 
     def __post_init__(self) -> None:
-        pieces = checks.window_pieces(self.polynomials, self.name, MAX_SUPPORT)
+        pieces = window_checks.window_pieces(self.polynomials, self.name, MAX_SUPPORT)
         width = max(len(trimmed(piece)) for piece in pieces)
         checks.integer(width - 1, f"the degree of window {self.name!r}", 0, MAX_DEGREE)
         zero = Fraction(0)
         pieces = tuple((piece + (zero,) * (width - len(piece)))[:width] for piece in pieces)
-        checks.symmetric(pieces, tuple(map(mirrored, reversed(pieces))), self.name, _ROUNDING)
+        window_checks.symmetric(pieces, tuple(map(mirrored, reversed(pieces))), self.name, _ROUNDING)
         object.__setattr__(self, "polynomials", pieces)
 
     def __hash__(self) -> int:

@@ -159,18 +159,17 @@ def _each(
     problem: its times are predicted.
     """
     problem, free, done = case.problem(backend), backend.free_bytes() // at_once, list[Any]()
-    missing = (MemoryError, *backend.memory_errors)
     chosen = {
         direction: worthwhile([select.ask(m, problem) for m in methods], free) for direction, methods in METHODS.items()
     }
     if not any(chosen.values()):
         return done
-    with contextlib.suppress(*missing), plan_of(backend, case, applications=10**6) as plan:
+    with contextlib.suppress(MemoryError), plan_of(backend, case, applications=10**6) as plan:
         for direction, candidates in chosen.items():
             for candidate in candidates:
                 if time.perf_counter() > stop:
                     return done
-                with contextlib.suppress(*missing):
+                with contextlib.suppress(MemoryError):
                     done.append(do(plan, direction, candidate.method))
     return done
 

@@ -17,7 +17,7 @@ from numpy.polynomial import chebyshev, polynomial
 from numpy.typing import NDArray
 from scipy.special import i0, i1
 
-from particlemesh import checks
+from particlemesh import checks, window_checks
 from particlemesh.polynomials import Polynomial, add, multiply, symmetric
 from particlemesh.shape_function import MAX_DEGREE, MAX_SUPPORT, Window
 
@@ -196,22 +196,24 @@ def _columns(
     nodes = (np.arange(support) - (support - 1) / 2)[:, None]
 
     def raw(z: NDArray[np.float64]) -> NDArray[np.float64]:
-        return checks.shape_values(function, nodes - z, name)
+        return window_checks.shape_values(function, nodes - z, name)
 
     def raw_slopes(z: NDArray[np.float64]) -> NDArray[np.float64]:
         if derivative is not None:
-            return -checks.shape_values(derivative, nodes - z, name)
+            return -window_checks.shape_values(derivative, nodes - z, name)
         step = 1e-3
         near, far = raw(z + step) - raw(z - step), raw(z + 2 * step) - raw(z - 2 * step)
         return (8 * near - far) / (12 * step)
 
     points, weights = np.polynomial.legendre.leggauss(64)
     sample = raw(points / 2)
-    checks.symmetric_shape(sample, raw(-points / 2)[::-1], name)
+    window_checks.symmetric_shape(sample, raw(-points / 2)[::-1], name)
     if normalise is None:
         return raw, raw_slopes
     integral = float((sample.sum(axis=0) * weights).sum() / 2)
-    checks.divisor(np.array(integral) if normalise == "integral" else sample.sum(axis=0), np.abs(sample).max(), name)
+    window_checks.divisor(
+        np.array(integral) if normalise == "integral" else sample.sum(axis=0), np.abs(sample).max(), name
+    )
     if normalise == "integral":
         return lambda z: raw(z) / integral, lambda z: raw_slopes(z) / integral
 

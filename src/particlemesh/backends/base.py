@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, cast
@@ -51,7 +52,6 @@ class Backend(Protocol):
     device: str  # as the driver calls it
     group_size: int  # work-items of a group
     units: int  # multiprocessors, or cores
-    memory_errors: tuple[type[Exception], ...]  # what an allocation that fails raises
 
     def facts(self) -> dict[str, int]:
         """Return what the chip has, as the defines that kernels see (``HAS_...``)."""
@@ -189,12 +189,12 @@ def kept(backend: Backend, kernels: dict[Any, Kernel]) -> Backend:
 
 def allocate(backend: Backend, shape: tuple[int, ...] | int, dtype: Any, what: str, less: str = "") -> Any:
     """Allocate on a backend; if there is no memory, say how much was wanted, for what, and what needs ``less``."""
+    wanted = math.prod((shape,) if isinstance(shape, int) else shape) * np.dtype(dtype).itemsize
     try:
+        if wanted > sys.maxsize:  # libraries of arrays would not even count it
+            raise MemoryError
         return backend.empty(shape, dtype)
-    except Exception as error:
-        if not isinstance(error, (MemoryError, *backend.memory_errors)):
-            raise
-        wanted = math.prod((shape,) if isinstance(shape, int) else shape) * np.dtype(dtype).itemsize
+    except MemoryError as error:
         raise MemoryError(
             f"{wanted:,} bytes for {what} are not to be had on {backend.device} "
             f"({backend.free_bytes():,} are free){less}."

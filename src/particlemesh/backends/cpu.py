@@ -175,7 +175,6 @@ class CpuBackend:
     name: ClassVar[str] = "cpu"
     group_size: ClassVar[int] = 1
     units: ClassVar[int] = os.cpu_count() or 1
-    memory_errors: ClassVar[tuple[type[Exception], ...]] = ()
 
     default_threads = staticmethod(default_threads)
     run = staticmethod(run)

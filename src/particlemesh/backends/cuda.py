@@ -164,7 +164,6 @@ class CudaBackend:
 
     name = "cuda"
     group_size = 128
-    memory_errors = ()  # CuPy's is a MemoryError
 
     def __init__(self, device: int) -> None:
         cupy = _cupy()

@@ -9,7 +9,7 @@ import os
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ def _cl() -> Any:
 
 OPTIONS = ["-cl-std=CL1.2"]  # of the compiler
 REGISTERS = 65536  # of a multiprocessor of NVIDIA's
+# There is no memory for a command, for an array. NVIDIA's says of a kernel that crashed that resources are out.
+LAUNCHING = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY")
+ALLOCATING = (*LAUNCHING, "OUT_OF_RESOURCES", "INVALID_BUFFER_SIZE")
 
 
 class OpenClKernel:
@@ -53,7 +56,8 @@ class OpenClKernel:
         if local_bytes:
             kernel.set_arg(len(arguments), _cl().LocalMemory(local_bytes))
         groups = min(-(-items // group), self._owner.most_groups)
-        self._owner.submitted(self._enqueue(self._owner.queue, kernel, (groups * group,), (group,)))
+        event = with_memory(LAUNCHING, self._enqueue, self._owner.queue, kernel, (groups * group,), (group,))
+        self._owner.submitted(event)
 
 
 class OpenClBackend:
@@ -66,7 +70,6 @@ class OpenClBackend:
         self.context = context
         self._device = device
         self._process = os.getpid()
-        self.memory_errors = (cl.MemoryError, cl.LogicError)  # a buffer larger than the device takes
         self.device = device.name.strip()
         self.platform = device.platform.version.strip()
         self._default = cl.CommandQueue(context, device)
@@ -185,7 +188,7 @@ class OpenClBackend:
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        return _cl().array.empty(self.queue, shape, np.dtype(dtype))
+        return with_memory(ALLOCATING, _cl().array.empty, self.queue, shape, np.dtype(dtype))
 
     def _strided(self, target: Any, source_array: Any) -> None:
         if target.size == 0:
@@ -207,8 +210,9 @@ class OpenClBackend:
     def clear(self, array: Any) -> None:
         if gapless(array):
             if array.nbytes:
-                fill = _cl().enqueue_fill_buffer
-                self.submitted(fill(self.queue, array.base_data, np.uint32(0), array.offset, array.nbytes))
+                fill, zero = _cl().enqueue_fill_buffer, np.uint32(0)
+                event = with_memory(LAUNCHING, fill, self.queue, array.base_data, zero, array.offset, array.nbytes)
+                self.submitted(event)
         else:
             self._strided(array, array)
 
@@ -216,7 +220,7 @@ class OpenClBackend:
         self._strided(target, source_array)
 
     def upload(self, array: np.ndarray) -> Any:
-        return _cl().array.to_device(self.queue, np.ascontiguousarray(array))
+        return with_memory(ALLOCATING, _cl().array.to_device, self.queue, np.ascontiguousarray(array))
 
     def download(self, array: Any) -> np.ndarray:
         if array.size and not (array.flags.c_contiguous or array.flags.f_contiguous):
@@ -250,6 +254,16 @@ def backend(context: Any, device: Any, *, portable: bool = False) -> OpenClBacke
         if key not in _backends:
             _backends[key] = OpenClBackend(context, device, portable=portable)
         return _backends[key]
+
+
+def with_memory(lacking: Sequence[str], call: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a call returns; an error named in ``lacking`` is a ``MemoryError``, as on other backends."""
+    try:
+        return call(*arguments)
+    except _cl().Error as error:
+        if any(name in str(error) for name in lacking):
+            raise MemoryError(str(error)) from error
+        raise
 
 
 def bound_of(items: int) -> str:

@@ -87,7 +87,7 @@ class FixedPoint(KernelMethod):
                 min(count, 2**18), node, values.array, largest, count, rows, target.values, plan.jacobian_record
             )  # fmt: skip
             add(
-                8 * count, node, particles.fraction, values.array, sums, most, largest, target.headroom, count, rows,
-                target.values, target.record, plan.window_record, plan.jacobian_record,
+                LANES["LANES_ALL"] * count, node, particles.fraction, values.array, sums, most, largest,
+                target.headroom, count, rows, target.values, target.record, plan.window_record, plan.jacobian_record,
             )  # fmt: skip
             self._sums.finish(plan, target, field)

@@ -51,6 +51,7 @@ class Particle(KernelMethod):
         particles, count, no_list = plan.particles, plan.count, plan.particles.node
         for run, value_layout, field_layout in self.launches(plan, int(gradient), field, values):
             run(
-                8 * count, particles.node, particles.fraction, values.array, field.array, no_list, no_list,
-                count, particles.rows, value_layout, field_layout, plan.window_record, plan.jacobian_record,
+                LANES["LANES_ALL"] * count, particles.node, particles.fraction, values.array, field.array,
+                no_list, no_list, count, particles.rows, value_layout, field_layout, plan.window_record,
+                plan.jacobian_record,
             )  # fmt: skip

@@ -26,9 +26,12 @@ FORMAT = "2"
 PACKAGE = Path(__file__).parents[1]
 SHIPPED = Path(__file__).parent
 FACTS = ("format", "backend", "device", "sources", "measured")  # of the first lines
-# What methods are made of: folders, and modules beside them with their kernels.
+# What methods are made of, and what times them: folders, and modules beside them with their kernels.
 FOLDERS = ("backends", "binning", "interpolate", "spread")
-MODULES = ("arrays", "box", "by_block", "checks", "fused", "geometry", "locate", "method", "stencil", "tiled", "walks")
+MODULES = (
+    "arrays", "box", "by_block", "checks", "fused", "geometry", "locate", "method", "operands", "particles",
+    "sorted_particles", "stencil", "tiled", "walks", "timings/arrangement", "timings/trial",
+)  # fmt: skip
 
 
 MOST = {"support": 16, "nodes": 2**15}  # what is beyond was not measured but spoilt
@@ -96,7 +99,7 @@ def sources() -> str:
 def hashed() -> list[Path]:
     """Return the files of which :func:`sources` is the fingerprint."""
     inside = [path for name in FOLDERS for path in (PACKAGE / name).rglob("*")]
-    beside = [path for path in PACKAGE.iterdir() if path.stem in MODULES]
+    beside = [path for name in MODULES for path in PACKAGE.glob(f"{name}.*")]
     return sorted(path for path in [*inside, *beside] if path.suffix in {".py", ".c", ".h"})
 
 
