@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from typing import Any
 
 import cupy
 import numpy as np
@@ -77,6 +78,37 @@ def main() -> None:
     print(f"{calls} calls")
 
 
+Way = dict[str, Any]  # options of a plan
+
+
+def values(rng: np.random.Generator, case: tuple[Any, ...], spreading: list[Way], interpolating: list[Way]) -> int:
+    """Spread and interpolate one problem in several ways; return how many calls that were."""
+    mesh, window, dtype, kind, count = case
+    calls = 0
+    x = cupy.asarray(rng.random((count, mesh.ndim)))
+    x[: count // 4] = x[:1]  # a crowd
+    q = cupy.asarray(rng.normal(size=(3, count)).astype(kind))
+    v = cupy.asarray(rng.normal(size=(count, mesh.ndim)).astype(kind))
+    field = cupy.asarray(rng.normal(size=(3, *mesh.field_shape)).astype(kind))
+    for way in spreading:
+        plan = pm.Plan(mesh, window, dtype=dtype, **way)
+        plan.set_positions(x)
+        plan.spread(q)
+        plan.spread_gradient(v)
+        plan.spread(q, out=plan.empty_field(3, layout="interleaved", dtype=kind))
+        calls += 3
+    for way in interpolating:
+        plan = pm.Plan(mesh, window, dtype=dtype, **way)
+        plan.set_positions(x)
+        plan.interpolate(field)
+        interleaved = plan.empty_field(3, layout="interleaved", dtype=kind)
+        interleaved[...] = field
+        plan.value_and_gradient(interleaved)
+        calls += 2
+    print(f"{mesh.shape}, {window}, {dtype}, {count} particles of {kind}: {calls} calls", flush=True)
+    return calls
+
+
 def spreads(rng: np.random.Generator) -> int:
     """Spread and interpolate by every method, order, scan and sort; return how many calls that were."""
     periodic = pm.Mesh((7, 5, 9), (1.0, 1.0, 1.0))
@@ -91,27 +123,19 @@ def spreads(rng: np.random.Generator) -> int:
         (open_2d, "bspline6", "float64", "float64", 500),
         (ghosts_1d, "tsc", "float32", "complex64", 33),
     ]
+    spreading = [*({"method": m.name} for m in SPREAD if "cuda" in m.backends), *SPREADING]
+    interpolating = [*({"interpolation": m.name} for m in INTERPOLATE if "cuda" in m.backends), *INTERPOLATING]
     calls = 0
-    for mesh, window, dtype, kind, count in cases:
-        x = cupy.asarray(rng.random((count, mesh.ndim)))
-        x[: count // 4] = x[:1]  # a crowd
-        q = cupy.asarray(rng.normal(size=(3, count)).astype(kind))
-        v = cupy.asarray(rng.normal(size=(count, mesh.ndim)).astype(kind))
-        for way in (*({"method": m.name} for m in SPREAD if "cuda" in m.backends), *SPREADING):
-            plan = pm.Plan(mesh, window, dtype=dtype, **way)
-            plan.set_positions(x)
-            field = plan.spread(q)
-            plan.spread_gradient(v)
-            interleaved = plan.empty_field(3, layout="interleaved", dtype=kind)
-            plan.spread(q, out=interleaved)
-            calls += 3
-        for way in (*({"interpolation": m.name} for m in INTERPOLATE if "cuda" in m.backends), *INTERPOLATING):
-            plan = pm.Plan(mesh, window, dtype=dtype, **way)
-            plan.set_positions(x)
-            plan.interpolate(field)
-            plan.value_and_gradient(interleaved)
-            calls += 2
-        print(f"{mesh.shape}, {window}, {dtype}, {count} particles of {kind}: {calls} calls so far", flush=True)
+    for case in cases:
+        calls += values(rng, case, spreading, interpolating)
+    # Windows of other widths, which walks hold otherwise.
+    odd = pm.Mesh((12, 11, 13), (1.0, 1.0, 1.0))
+    walks = [way for way in spreading if way in ({"method": "walk"}, {"method": "walk_fixed"})]
+    walks_back = [way for way in interpolating if way == {"interpolation": "walk"}]
+    for support, dtype, kind in (
+        (4, "float32", "complex64"), (5, "float64", "float64"), (7, "float32", "float32"), (8, "float64", "complex128"),
+    ):  # fmt: skip
+        calls += values(rng, (odd, f"bspline{support}", dtype, kind, 300), walks, walks_back)
     block_order.STAGED_FROM = 0  # what particles take in two steps when they are many
     for dtype, count in itertools.product(("float32", "float64"), (1, 700, 5000)):
         x = cupy.asarray(rng.random((count, 3)))
