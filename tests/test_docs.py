@@ -36,7 +36,7 @@ def test_doctests(name):
     assert found.failed == 0
 
 
-@pytest.mark.parametrize("page", ["add_a_window", "choosing", "grids", "start"])
+@pytest.mark.parametrize("page", ["add_a_window", "choosing", "grids", "grid_builders", "start"])
 def test_examples_of_pages(page):
     found = doctest.testfile(str(DOCS / f"{page}.rst"), module_relative=False)
     assert found.attempted > 0
@@ -45,8 +45,8 @@ def test_examples_of_pages(page):
 
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
 def test_the_kernel_that_walks_a_grid_compiles():
-    (code,) = re.findall(r"RawKernel\(r'''\n(.*?)'''", (DOCS / "grids.rst").read_text(), re.DOTALL)
-    assert nvrtc.compiled(textwrap.dedent(code), "docs/grids.rst", 90)
+    (code,) = re.findall(r"RawKernel\(r'''\n(.*?)'''", (DOCS / "grid_builders.rst").read_text(), re.DOTALL)
+    assert nvrtc.compiled(textwrap.dedent(code), "docs/grid_builders.rst", 90)
 
 
 def test_the_laws_that_windows_are_said_to_keep():
