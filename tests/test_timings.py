@@ -4,7 +4,6 @@
 import ast
 import subprocess
 import sys
-import threading
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -279,32 +278,6 @@ def test_a_corrupt_table_is_not_used_and_named(kind):
     tables.write(table())
     predict.forget()
     assert predict.known(CPU).rows
-
-
-def test_writers_at_once_leave_one_whole_table(cache):
-    versions = [table(rows(40 + n, seed=n)) for n in range(6)]
-    path, wrong, stop = tables.write(versions[0]), [], threading.Event()
-
-    def write(version):
-        for _ in range(20):
-            tables.write(version)
-
-    def read():
-        while not stop.is_set():
-            found = tables.read(path)
-            if len(found.rows) not in {len(v.rows) for v in versions}:
-                wrong.append(len(found.rows))
-
-    writers = [threading.Thread(target=write, args=(v,)) for v in versions]
-    reader = threading.Thread(target=read)
-    for thread in (reader, *writers):
-        thread.start()
-    for thread in writers:
-        thread.join()
-    stop.set()
-    reader.join()
-    assert not wrong
-    assert [p.name for p in cache.iterdir()] == [path.name]  # nothing is left aside
 
 
 def test_a_writer_that_fails_leaves_the_table_before(cache):

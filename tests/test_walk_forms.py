@@ -123,7 +123,10 @@ def test_what_is_not_allowed_is_told(given, words):
 # ---- what the compiler makes of it -----------------------------------------------------------------------------------
 
 
-def key_of(monkeypatch, real, support, channels, *, gradient=False, interleaved=False, shape=(16, 16, 16), **options):
+def key_of(
+    monkeypatch, real, support, channels, *, gradient=False, interleaved=False, shape=(16, 16, 16), method="walk",
+    count=5, **options,
+):  # fmt: skip
     """File, name and defines of the kernel that a call takes; nothing runs."""
     found = []
 
@@ -133,11 +136,11 @@ def key_of(monkeypatch, real, support, channels, *, gradient=False, interleaved=
 
     monkeypatch.setattr(opencl.OpenClBackend, "kernel", kernel)
     mesh = pm.Mesh(shape, (1.0, 1.0, 1.0))
-    plan = pm.Plan(mesh, f"bspline{support}", method="walk", options={"walk": options}, dtype=real)
+    plan = pm.Plan(mesh, f"bspline{support}", method=method, options={method: options}, dtype=real)
     device, batch = Device.of("opencl"), () if channels == 1 else (channels,)
-    plan.set_positions(device.array(np.full((5, 3), 0.5, real)), check=False)
+    plan.set_positions(device.array(np.full((count, 3), 0.5, real)), check=False)
     out = device.array(np.zeros((*batch, *shape), real), "interleaved" if interleaved else "planar")
-    values = device.array(np.ones((*batch, 5, 3) if gradient else (*batch, 5), real))
+    values = device.array(np.ones((*batch, count, 3) if gradient else (*batch, count), real))
     (plan.spread_gradient if gradient else plan.spread)(values, out=out)
     (mine,) = [(file, name, defines) for file, name, defines in found if name == "spread_walk"]
     return mine
