@@ -23,7 +23,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from limit import peer
+from limit import peer, thresholds
 from limit.bench import WALK
 from limit.rows import ERROR, MS, POINTS, RATE, ROWS, TIMES, Row
 from measure import RESULTS
@@ -317,6 +317,8 @@ def main() -> None:
         Console(width=150).print(table)
     for name, text in pages.items() if asked.docs else ():
         (asked.docs / name).write_text(text, encoding="utf-8")
+    for line in thresholds.summary(read(asked.results, "thresholds", asked.device)):
+        print(line)
     missed = [f"{t.words}: {t.verdict}" for t in told if t.verdict.startswith(("missed", MISSING))]
     print(*(missed or ["All figures are reached."]), sep="\n")
 
