@@ -6,7 +6,7 @@ precision, real or complex, where the particles lie, how often values are spread
 might be the best is timed (``choice.time``); the regret of a choice is its total time over the least, less one:
 that of ``auto`` with what is known of the device (``particlemesh tune`` on a new one), and that of the methods' own
 models alone, as if no device had been measured (``untuned``). Both are judged by the same times. Writes
-``results/regret-DEVICE.csv``.
+``results/regret-DEVICE.csv``, whose column ``seconds`` adds up to what measuring took.
 
     python benchmarks/regret.py [--backend cuda] [--problems 60] [--most 1e7]
 """
@@ -59,8 +59,8 @@ def problems(count: int, most: float) -> list[Problem]:
 
 
 def measure(backend: Any, problem: Problem) -> list[dict[str, Any]]:
-    """Return a row for each direction."""
-    case, rows = problem.case, []
+    """Return a row for each direction; ``seconds`` is what measuring took since the row before, or the beginning."""
+    case, rows, begin = problem.case, [], time.perf_counter()
     tuned = predict.known(backend).predict
     x = positions(problem.cloud, case.particles, case.dtype)
     with plan_of(backend, case, x, problem.applications) as plan:
@@ -85,7 +85,9 @@ def measure(backend: Any, problem: Problem) -> list[dict[str, Any]]:
                 total = totals.get(method, math.nan)  # its trial, a second plan beside the first, may find no memory
                 row |= {kind: method.name, f"{kind}_s": total, f"{kind}_regret": total / totals[best] - 1}
             row["times"] = " ".join(f"{m.name}:{p:.4g}:{a:.4g}" for m, (p, a) in times.items())
-            rows.append(row)
+            now = time.perf_counter()
+            rows.append({**row, "seconds": float(f"{now - begin:.4g}")})
+            begin = now
     return rows
 
 

@@ -2,8 +2,9 @@
 """What the page *How spreading reaches the limit* derives: tables and pictures that follow from the algorithm alone.
 
 ``python docs/limit_derived.py`` writes, beside this file, limit_written.svg, limit_drift.svg, limit_blocks.inc and
-limit_counted.inc, and limit_words.inc with what ``benchmarks/results`` says of the figures in the abstract. Measures
-nothing. Run it again after a change of walks or with new results, and commit what it writes.
+limit_counted.inc, and limit_words.inc with what ``benchmarks/results`` says of walks in the abstract and of what limits
+them (of the peer ``benchmarks/limit/claims.py`` writes). Measures nothing. Run it again after a change of walks or with
+new results, and commit what it writes.
 """
 
 import argparse
@@ -266,20 +267,15 @@ def words(results, device):
     """Return substitutions for the page: what files say of walks."""
     from limit import claims
 
-    rows, peers = (claims.read(results, part, device) for part in ("rows", "peer"))
+    rows = claims.read(results, "rows", device)
     told = {row.key: told for row, told in zip(claims.ROWS, claims.promised(rows), strict=True)}
-    means = claims.peer.means(peers)
     lines = [".. Written by docs/limit_derived.py from benchmarks/results/limit-*.csv.", ""]
     for name, key in (("spread_rate", "spread"), ("spread_real_rate", "spread-real"), ("spread_f64_rate", "spread-f64"),
                       ("interpolate_rate", "interpolate")):  # fmt: skip
         value = told[key].walk
         lines.append(f".. |{name}| replace:: {MISSING if math.isnan(value) else f'{value:.3g} {BY} 10⁹'}")
-    for direction in ("spread", "interpolate"):
-        value = means.get((direction, "ratio"), (math.nan,))[0]
-        lines.append(f".. |{direction}_ratio| replace:: {MISSING if math.isnan(value) else f'{value:.3g}'}")
     lines.append(f".. |crowded| replace:: {walk._CROWDED}")
     lines.append(f".. |few| replace:: {walk._FEW}")
-    lines.append(f".. |peer_cases| replace:: {len(claims.peer.table()) // len(claims.peer.OPERATIONS)}")
     value = told["error-spread"].walk
     shown = MISSING if math.isnan(value) else claims.figure(value, claims.ERROR)
     lines.append(f".. |spread_error| replace:: {shown}")

@@ -155,7 +155,7 @@ def test_the_whole_run_on_the_processor(monkeypatch, tmp_path, capsys):
     assert BY_KEY["order"].words in capsys.readouterr().out
     text = (docs / "limit_rows.inc").read_text()
     assert all(row.words in text for row in rows.ROWS)
-    assert {f.name for f in docs.iterdir()} == {"limit_rows.inc", "limit_below.inc", "limit_opencl.inc"}
+    assert {f.stem[6:] for f in docs.iterdir()} == {"rows", "below", "matrices", "opencl", "ratios"}
 
 
 # ---- the device -------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_what_was_not_measured_is_told():
 @pytest.mark.parametrize("right", [True, False])
 def test_the_peer_is_beaten_or_listed(right):
     found = peers(right)
-    spread, least, interpolate, _ = claims.against_peer(found)
+    spread, least, _, _, interpolate, *_ = claims.against_peer(found)
     assert "48 cases" in spread.words and "48 cases" in interpolate.words
     assert spread.best == pytest.approx(4.0 if right else 0.6) and spread.walk == pytest.approx(4.0 if right else 0.5)
     assert least.verdict == ("stretch" if right else "missed, at 0.86 of it")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What docs/limit.rst derives holds, and what is written for it is of today's code and figures."""
+"""What docs/limit.rst derives holds, and what is written for the pages of the limit is of today's code and figures."""
 
 import math
 import sys
@@ -22,9 +22,16 @@ def test_what_is_written_for_the_page_is_todays():
     }  # fmt: skip
     for name, text in wanted.items():
         assert (DOCS / f"limit_{name}.inc").read_text(encoding="utf-8") == text, "run docs/limit_derived.py"
-    page = (DOCS / "limit.rst").read_text(encoding="utf-8")
+    pages = [(DOCS / f"{name}.rst").read_text(encoding="utf-8") for name in ("limit", "limit_measured")]
     for line in wanted["words"].splitlines()[2:]:
-        assert line.split("|")[1] in page
+        assert any(f"|{line.split('|')[1]}|" in page for page in pages)
+
+
+def test_the_limits_pages_are_short_and_know_each_other():
+    pages = {name: (DOCS / f"{name}.rst").read_text(encoding="utf-8") for name in ("limit", "limit_measured")}
+    index = (DOCS / "index.rst").read_text(encoding="utf-8").split()
+    for (name, page), other in zip(pages.items(), reversed(pages), strict=True):
+        assert len(page.splitlines()) <= 400 and f":doc:`{other}`" in page and name in index
 
 
 def test_words_come_from_the_files(tmp_path):

@@ -320,6 +320,23 @@ def test_regret_is_that_of_the_choices(monkeypatch):
     assert "mean regret 100.0 %, worst 3.00 times the best: spread 500 uniform, 9^3" in said
 
 
+def test_seconds_of_regret_add_up_to_what_measuring_took(monkeypatch):
+    clock = [0.0]  # seconds that trials took
+
+    def time_of(plan, what, method):
+        clock[0] += {"spread": 2.0, "interpolate": 0.5}[what]
+        return 0.0, 1e-3
+
+    monkeypatch.setattr(choice, "time", time_of)
+    monkeypatch.setattr(regret, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    rows = regret.measure(CPU, regret.Problem(tune.Case(9, 4, "float32", 1, 500, 1.0), "uniform", 10))
+    trials = {row["direction"]: len(row["times"].split()) for row in rows}
+    assert {row["direction"]: row["seconds"] for row in rows} == {
+        "spread": 2.0 * trials["spread"], "interpolate": 0.5 * trials["interpolate"]
+    }  # fmt: skip
+    assert sum(row["seconds"] for row in rows) == clock[0] > 0
+
+
 @pytest.mark.parametrize("without", [("rival",), ("rival", "colouring", "tiles", "stored")])
 def test_regret_is_not_known_where_the_choice_found_no_memory(monkeypatch, without):
     class Rival(Colouring):

@@ -16,14 +16,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from limit import peer
+from limit import peer, thresholds
 from limit.bench import WALK
 from limit.rows import ERROR, MS, POINTS, RATE, ROWS, TIMES, Row
 from measure import RESULTS
@@ -34,6 +34,8 @@ PEER = {"spread": (3.0, 5.0), "interpolate": (1.5, 3.0)}  # to reach and more, o
 NONE_BELOW, LISTED = 0.7, 1.0
 HEAD = ("case", "unit", "prototype", "to reach", "stretch", "walk", "best", "automatic", "error", "so")
 RATIO = "ratio"
+WITHOUT = "without stored matrices"
+WRITTEN = ".. Written by benchmarks/limit/claims.py from benchmarks/results/{}."
 MISSING = "not measured"
 RIGHT = {"float32": 1e-6, "float64": 1e-12}  # errors beyond which a rate is worth nothing
 
@@ -151,20 +153,26 @@ def _told(row: Row, found: Rows) -> Told:
 
 
 def against_peer(found: Rows) -> list[Told]:
-    """Return the rows about the peer: geometric means, and the least of all cases."""
+    """Return the rows about the peer: geometric means, and the least of all cases; both also without matrices."""
     means = peer.means(found)
     told = []
     for direction, (reach, stretch) in PEER.items():
         words = f"{direction}, cuFINUFFT's kernel time over ours, geometric mean"
-        _, least, count = means.get((direction, "ratio"), (math.nan, math.nan, 0))
-        values = {name: means.get((direction, name), (math.nan,))[0] for name in ("ratio", "walk", "auto")}
+        count = means.get((direction, "ratio"), (0, 0, 0))[2]
+        names = ("ratio", "walk", "auto", "without")
+        values, least = ({n: means.get((direction, n), (math.nan,) * 2)[i] for n in names} for i in (0, 1))
         others = {name: means.get((direction, f"{name}_ratio"), (math.nan,))[0] for name in ("call", "total")}
         more = f"{others['call']:.2f} by plain calls, {others['total']:.2f} from positions on" if count else ""
         told.append(
             Told(f"{words} of {count} cases", RATIO, reach=reach, stretch=stretch, walk=values["walk"],
                  best=values["ratio"], auto=values["auto"], more=more)
         )  # fmt: skip
-        told.append(Told(f"{direction}, the least ratio of these", RATIO, math.nan, NONE_BELOW, LISTED, best=least))
+        told.append(
+            Told(f"{direction}, the least ratio of these", RATIO, math.nan, NONE_BELOW, LISTED, walk=least["walk"],
+                 best=least["ratio"], auto=least["auto"])
+        )  # fmt: skip
+        told.append(Told(f"{direction}, {WITHOUT}, the geometric mean", RATIO, best=values["without"]))
+        told.append(Told(f"{direction}, {WITHOUT}, the least ratio", RATIO, best=least["without"]))
     return told
 
 
@@ -172,16 +180,48 @@ def listed(found: Rows) -> list[tuple[str, ...]]:
     """Return the cases that are slower than the peer, and what limits them."""
     lines = []
     for row in peer.below(found, LISTED):
-        bound = number(row, "bound_s")
-        ours = number(row, "graph_s")
-        ours = number(row, "call_s") if math.isnan(ours) else ours
+        bound, ours, theirs = number(row, "bound_s"), _ours(row), number(row, "peer_kernel_s")
         limit = (
             "not known" if math.isnan(bound) else f"{row['bound']}: {bound * 1e6:.1f} µs, {bound / ours:.0%} of ours"
         )
-        words = f"{row['direction']} p={row['p']} {row['dtype']}, K={row['K']}, N={int(row['N']):,}"
-        lines.append((words, row["method"], f"{ours * 1e6:.1f} µs", f"{number(row, 'peer_kernel_s') * 1e6:.1f} µs",
+        lines.append((_words(row), row["method"], f"{ours * 1e6:.1f} µs", f"{theirs * 1e6:.1f} µs",
                       f"{number(row, 'ratio'):.2f}", limit))  # fmt: skip
     return lines
+
+
+def matrices(found: Rows) -> list[tuple[str, ...]]:
+    """Return the cases won by stored matrices: what building one takes, and the best method without."""
+    lines = []
+    for row, other in peer.won_by_matrices(found):
+        best = (
+            (f"{other['method']}, {_ours(other) * 1e6:.1f} µs", f"{number(other, 'ratio'):.2f}") if other else ("", "")
+        )
+        lines.append((_words(row), row["method"], f"{number(row, 'prepare_s') * 1e6:,.0f} µs",
+                      f"{_ours(row) * 1e6:.1f} µs", f"{number(row, 'ratio'):.2f}", *best))  # fmt: skip
+    return lines
+
+
+def _words(row: dict[str, Any]) -> str:
+    return f"{row['direction']} p={row['p']} {row['dtype']}, K={row['K']}, N={int(row['N']):,}"
+
+
+def _ours(row: dict[str, Any]) -> float:
+    """Return the seconds that a ratio is of."""
+    captured = number(row, "graph_s")
+    return number(row, "call_s") if math.isnan(captured) else captured
+
+
+def words(found: Rows, source: str) -> str:
+    """Return substitutions for the documentation's pages: means of the peer's time over ours, by direction."""
+    means = peer.means(found)
+    lines = [WRITTEN.format(source), "", f".. |peer_cases| replace:: {len(peer.table()) // len(peer.OPERATIONS)}"]
+    for direction in PEER:
+        for name in ("ratio", "without"):
+            mean, least = means.get((direction, name), (math.nan,) * 2)[:2]
+            for what, value in ((name, mean), (f"{name}_least", least)):
+                told = f"({MISSING})" if math.isnan(value) else figure(value, RATIO)
+                lines.append(f".. |{direction}_{what}| replace:: {told}")
+    return "\n".join([*lines, ""])
 
 
 # ---- OpenCL -----------------------------------------------------------------------------------------------
@@ -190,7 +230,7 @@ def listed(found: Rows) -> list[tuple[str, ...]]:
 def portable(cuda: Rows, opencl: Rows) -> list[tuple[Row, str, float]]:
     """Return row, method and CUDA's time over OpenCL's, of walks; by plain calls, which both can make.
 
-    Orders are compared by what positions and preparation take together.
+    Orders are compared by what positions and preparation take together, which is captured on CUDA alone.
     """
     found = []
     for row in ROWS:
@@ -209,9 +249,13 @@ def portable(cuda: Rows, opencl: Rows) -> list[tuple[Row, str, float]]:
 
 
 def through_opencl(ratios: list[tuple[Row, str, float]]) -> Told:
-    """Return the row about OpenCL: the least of CUDA's time over OpenCL's, of walks where rates are promised."""
+    """Return the row about OpenCL: the least of CUDA's time over OpenCL's, of walks where rates are promised.
+
+    Shorter calls wait for the host.
+    """
     least = min((ratio for row, _, ratio in ratios if row.unit in (RATE, POINTS)), default=math.nan)
-    return Told("walks through OpenCL, CUDA's time over theirs, the least", RATIO, math.nan, OPENCL, best=least)
+    words = "walks through OpenCL, rates of 10⁶ particles and more: CUDA's time over theirs, the least"
+    return Told(words, RATIO, math.nan, OPENCL, best=least)
 
 
 # ---- pages ------------------------------------------------------------------------------------------------
@@ -219,11 +263,43 @@ def through_opencl(ratios: list[tuple[Row, str, float]]) -> Told:
 
 def restructured(source: str, head: tuple[str, ...], widths: str, rows: list[tuple[str, ...]]) -> str:
     """Return a table for the documentation's pages."""
-    lines = [f".. Written by benchmarks/limit/claims.py from benchmarks/results/{source}.", "", ".. list-table::",
-             "   :header-rows: 1", f"   :widths: {widths}", ""]  # fmt: skip
+    lines = [WRITTEN.format(source), "", ".. list-table::", "   :header-rows: 1", f"   :widths: {widths}", ""]
     for row in [head, *rows]:
         lines += [f"   {'*' if i == 0 else ' '} - {cell}".rstrip() for i, cell in enumerate(row)]
     return "\n".join(lines) + "\n"
+
+
+class Shown(NamedTuple):
+    """A table: for a terminal, and for the documentation as NAME.inc."""
+
+    name: str
+    source: str  # CSV
+    head: tuple[str, ...]
+    widths: str
+    cells: list[tuple[str, ...]]
+
+
+def shown(results: Path, device: str) -> tuple[list[Told], list[Shown], dict[str, str]]:
+    """Return the rows that are judged, all tables, and what is written for the documentation by file."""
+    rows, ours, opencl = (read(results, part, device) for part in ("rows", "peer", "opencl-rows"))
+    ratios = portable(rows, opencl)
+    told = [*promised(rows), *against_peer(ours), through_opencl(ratios)]
+    slower = ("slower than the peer", "method", "ours", "its kernels", "ratio", "what limits it at least")
+    stored = ("won by a stored matrix", "method", "building it", "ours", "ratio", "the best without", "its ratio")
+    both = ("through OpenCL", "method", "CUDA's time over OpenCL's")
+    of_peer = f"limit-peer-{device}.csv"
+    tables = [
+        Shown("limit_rows", f"limit-*-{device}.csv", HEAD, "22 8 8 7 7 7 15 12 7 10", [t.cells() for t in told]),
+        Shown("limit_below", of_peer, slower, "30 12 10 12 8 28", listed(ours)),
+        Shown("limit_matrices", of_peer, stored, "30 12 12 10 8 20 8", matrices(ours)),
+        Shown("limit_opencl", f"limit-*rows-{device}.csv", both, "50 25 25",
+              [(row.words, method, f"{ratio:.2f}") for row, method, ratio in ratios]),
+    ]  # fmt: skip
+    pages = {}
+    for name, source, head, widths, cells in tables:
+        none = [("none", *[""] * (len(head) - 1))]
+        pages[f"{name}.inc"] = restructured(source, head, widths, cells or none)
+    return told, tables, pages | {"limit_ratios.inc": words(ours, of_peer)}
 
 
 def main() -> None:
@@ -233,26 +309,16 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--docs", type=Path, help="write limit_*.inc into this folder")
     asked = parser.parse_args()
-    rows, ours, opencl = (read(asked.results, part, asked.device) for part in ("rows", "peer", "opencl-rows"))
-    ratios = portable(rows, opencl)
-    told = [*promised(rows), *against_peer(ours), through_opencl(ratios)]
-    slower = ("slower than the peer", "method", "ours", "its kernels", "ratio", "what limits it at least")
-    both = ("through OpenCL", "method", "CUDA's time over OpenCL's")
-    tables = (
-        ("limit_rows", f"limit-*-{asked.device}.csv", HEAD, "22 8 8 7 7 7 15 12 7 10", [t.cells() for t in told]),
-        ("limit_below", f"limit-peer-{asked.device}.csv", slower, "30 12 10 12 8 28", listed(ours)),
-        ("limit_opencl", f"limit-*rows-{asked.device}.csv", both, "50 25 25",
-         [(row.words, method, f"{ratio:.2f}") for row, method, ratio in ratios]),
-    )  # fmt: skip
-    for name, source, head, widths, cells in tables:
+    told, tables, pages = shown(asked.results, asked.device)
+    for name, _, head, _, cells in tables:
         table = Table(*head, title=f"{asked.device}: {name}", width=150, show_lines=True)
         for row in cells:
             table.add_row(*row)
         Console(width=150).print(table)
-        if asked.docs:
-            cells = cells or [("none", *[""] * (len(head) - 1))]
-            text = restructured(source, head, widths, cells)
-            (asked.docs / f"{name}.inc").write_text(text, encoding="utf-8")
+    for name, text in pages.items() if asked.docs else ():
+        (asked.docs / name).write_text(text, encoding="utf-8")
+    for line in thresholds.summary(read(asked.results, "thresholds", asked.device)):
+        print(line)
     missed = [f"{t.words}: {t.verdict}" for t in told if t.verdict.startswith(("missed", MISSING))]
     print(*(missed or ["All figures are reached."]), sep="\n")
 

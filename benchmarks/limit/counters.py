@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from limit.bench import WALK, Bench
 from limit.claims import restructured
 from limit.rows import ROWS
-from measure import RESULTS, write
+from measure import RESULTS, commit, write
 from place import short
 
 METHODS = {  # what is run for a row; "auto" where walks are not the choice
@@ -35,7 +35,10 @@ METHODS = {  # what is run for a row; "auto" where walks are not the choice
     "interpolate": WALK, "interpolate-some": WALK, "spread-few": "auto", "interpolate-few": "auto",
 }  # fmt: skip
 FOLDER = Path("out") / "limit-ncu"
+# Clocks and caches are as ncu has them by default: clocks held at their base, caches emptied before every kernel, so
+# that counters can be compared. Kernels take longer so than in a call.
 OPTIONS = "--profile-from-start off --set full --csv --page raw --print-units base"
+DEVICE = "NVIDIA H200"  # whose files they are where ncu does not tell
 ACTIVE, ELAPSED = ".avg.pct_of_peak_sustained_active", ".avg.pct_of_peak_sustained_elapsed"
 SCALES = {"": 1.0, "nsecond": 1e-9, "usecond": 1e-6, "msecond": 1e-3, "second": 1.0, "ns": 1e-9, "us": 1e-6,
           "ms": 1e-3, "s": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}  # fmt: skip
@@ -164,11 +167,11 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 def table(files: list[Path], out: Path, docs: Path | None) -> list[dict[str, Any]]:
     """Read the files, print the table, write it as CSV and for the documentation."""
-    rows, device = [], "nvidia-h200"
+    rows, device, measured = [], DEVICE, commit()
     for file in files:
         for launch in parsed(file.read_text(encoding="utf-8")):
             device = str(launch.get("Device Name") or launch.get("device__attribute_display_name") or device)
-            rows.append(counted(file.stem, launch))
+            rows.append(counted(file.stem, launch) | dict(device=device, commit=measured))
     if not rows:
         raise SystemExit("No launches in these files.")
     head = ("row", "kernel", *(c.head for c in COUNTERS))

@@ -5,6 +5,9 @@ The stricter rival is its kernel time: what its kernels and the clearing of its 
 and the host. Ours is a captured call with the clearing inside. ``ratio`` is its kernel time over our captured time, so
 above 1 is faster. ``call_ratio`` compares plain calls, ``total_ratio`` one call with all from new positions on. Its
 window is another one of the same width.
+
+Our best method may be a stored matrix, whose building (``prepare_s``) is in none of these but ``total_ratio``. So two
+methods that need no matrix are measured in every case, and there are means without matrices.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from place import short
 FIGURE = "peer"
 FILE = Path(__file__).parents[1] / "peers" / "cufinufft-2.5.1.nvidia-h200.csv"
 OPERATIONS = {"spread": "spread", "interp": "interpolate"}
+ALWAYS = ("particle", "ordered")  # measured in every case, as walks are
+MATRICES = ("single_mesh", "group_mesh", "hybrid_mesh", "line_mesh", "stored")  # methods that store weights
 Times = dict[str, dict[str, float]]  # setpts_s, call_s and kernel_s by method
 
 
@@ -60,6 +65,7 @@ def jobs(bench: Bench) -> list[Case]:
 def rows(bench: Bench, case: Case) -> Iterable[dict[str, Any]]:
     """Measure a case and yield a row for each method worth measuring."""
     auto, methods = bench.rivals(case, factor=3.0, most=3)
+    methods += [name for name in ALWAYS if name in bench.names(case.direction) and name not in methods]
     times = table()[case]
     theirs = dict(zip(("peer_method", "peer_kernel_s"), best(times, "kernel_s"), strict=True))
     call, total = best(times, "call_s")[1], best(times, "setpts_s", "kernel_s")[1]
@@ -77,12 +83,21 @@ def rows(bench: Bench, case: Case) -> Iterable[dict[str, Any]]:
 # ---- what the rows say --------------------------------------------------------------------------------------
 
 
+def key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what tells the case of a row from others."""
+    return tuple(row[name] for name in ("direction", "dtype", "p", "K", "N"))
+
+
+def without_matrices(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of methods that store no weights."""
+    return [row for row in found if row["method"] not in MATRICES]
+
+
 def fastest(found: list[dict[str, Any]], column: str = "ratio") -> list[dict[str, Any]]:
     """Return the row of each case whose ratio is the greatest."""
-    key = ("direction", "dtype", "p", "K", "N")
     by_case: dict[Any, dict[str, Any]] = {}
     for row in found:
-        at = tuple(row[name] for name in key)
+        at = key(row)
         value = float(row[column])
         if not math.isnan(value) and (at not in by_case or value > float(by_case[at][column])):
             by_case[at] = row
@@ -98,17 +113,20 @@ def geometric_mean(ratios: Iterable[float]) -> float:
 def means(found: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[float, float, int]]:
     """Return geometric mean, least ratio and number of cases by direction and column of ratios.
 
-    ``auto`` stands for the column ``ratio`` of what the automatic choice takes.
+    Others stand for the column ``ratio``: ``auto`` of what the automatic choice takes, ``walk`` of walks, ``without``
+    of the best without stored matrices.
     """
     said = {}
     for direction, column in itertools.product(
-        OPERATIONS.values(), ("ratio", "auto", "walk", "call_ratio", "total_ratio")
+        OPERATIONS.values(), ("ratio", "auto", "walk", "without", "call_ratio", "total_ratio")
     ):
         those = [r for r in found if r["direction"] == direction]
         if column == "auto":
             picked = [float(r["ratio"]) for r in those if str(r["auto"]) == "1"]
         elif column == "walk":
             picked = [float(r["ratio"]) for r in fastest([r for r in those if r["method"] == WALK])]
+        elif column == "without":
+            picked = [float(r["ratio"]) for r in fastest(without_matrices(those))]
         else:
             picked = [float(r[column]) for r in fastest(those, column)]
         picked = [ratio for ratio in picked if not math.isnan(ratio)]
@@ -120,3 +138,10 @@ def means(found: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[float, flo
 def below(found: list[dict[str, Any]], least: float = 1.0) -> list[dict[str, Any]]:
     """Return the cases in which no method reaches a ratio, the worst first."""
     return sorted((r for r in fastest(found) if float(r["ratio"]) < least), key=lambda r: float(r["ratio"]))
+
+
+def won_by_matrices(found: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Return the best row of the cases in which that is a stored matrix, and the best without; spreading first."""
+    others = {key(row): row for row in fastest(without_matrices(found))}
+    won = [(row, others.get(key(row))) for row in fastest(found) if row["method"] in MATRICES]
+    return sorted(won, key=lambda pair: pair[0]["direction"] != "spread")

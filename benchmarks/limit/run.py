@@ -24,13 +24,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, when this file is what runs
 
-from limit import ceilings, density, peer, roofline, rows
+from limit import ceilings, density, peer, roofline, rows, thresholds
 from limit.bench import WALK, Bench, Job
 from limit.cases import DIRECTIONS, REALS, Case
 from limit.device import Ceilings
 from measure import RESULTS, device_slug, write
 
-PARTS: tuple[ModuleType, ...] = (rows, peer, density, roofline)
+PARTS: tuple[ModuleType, ...] = (rows, peer, density, roofline, thresholds)
 PROCESSES = 8
 
 
@@ -39,16 +39,21 @@ def file_of(part: str, backend: str) -> str:
     return f"limit-{'opencl-' if backend == 'opencl' else ''}{part}"
 
 
-def compile_for(backend: str, part: int, parts: int) -> None:
+def compile_for(backend: str, part: int, parts: int, only: list[str]) -> None:
     """Run methods once on small problems; kernels stay compiled on disk."""
-    bench = Bench(backend)
-    kinds = itertools.product(DIRECTIONS, (4, 6), ("float32", "float64"), REALS)
-    cases = [Case(d, 1000, 32, p, t, v) for d, p, t, v in kinds if (p, t) == (6, "float32") or v == "complex"]
-    jobs = [job for case in cases for job in [*density.forms(bench, case), *_windows(bench, case)]]
+    bench, jobs = Bench(backend), list[Job]()
+    if {*only} - {"ceilings", thresholds.FIGURE}:
+        kinds = itertools.product(DIRECTIONS, (4, 6), ("float32", "float64"), REALS)
+        cases = [Case(d, 1000, 32, p, t, v) for d, p, t, v in kinds if (p, t) == (6, "float32") or v == "complex"]
+        jobs += [job for case in cases for job in [*density.forms(bench, case), *_windows(bench, case)]]
     for job in itertools.islice(jobs, part, None, parts):
         with bench.place.attempt(str(job)), bench.setup(job.case, job.method, job.options) as made:
             made.call()
             bench.place.wait()
+    tries = thresholds.tries(bench) if thresholds.FIGURE in only else []
+    for scan, value in itertools.islice(tries, part, None, parts):
+        with bench.place.attempt(f"{scan}, {value}"):
+            thresholds.once(bench, scan, value)
     if bench.place.failed:
         raise SystemExit("\n".join(bench.place.failed))
 
@@ -59,9 +64,9 @@ def _windows(bench: Bench, case: Case) -> list[Job]:
     return [Job(case, w, {"window": v}) for w in walks for v in density.other_values(bench, case, w, "window")]
 
 
-def compile_all(backend: str) -> None:
+def compile_all(backend: str, only: list[str]) -> None:
     """Compile in several processes at once: one after the other it takes minutes."""
-    command = [sys.executable, __file__, "--backend", backend, "--compile"]
+    command = [sys.executable, __file__, "--backend", backend, "--only", *only, "--compile"]
     running = [subprocess.Popen([*command, str(n), str(PROCESSES)]) for n in range(PROCESSES)]
     if any(list(map(subprocess.Popen.wait, running))):  # all are waited for
         print("Some kernels were not compiled beforehand; what goes wrong is told when it is measured.")
@@ -95,11 +100,11 @@ def main() -> None:
     parser.add_argument("--compile", type=int, nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.compile:
-        compile_for(asked.backend, *asked.compile)
+        compile_for(asked.backend, *asked.compile, asked.only)
         return
     started = time.perf_counter()
     if asked.backend == "cuda" and not asked.small:
-        compile_all(asked.backend)
+        compile_all(asked.backend, asked.only)
         print(f"compiled: {time.perf_counter() - started:.0f} s")
     bench = Bench(asked.backend, asked.small)
     device = str(bench.facts["device"])
@@ -124,6 +129,8 @@ def main() -> None:
             if found:
                 took += f", {write(file_of(part.FIGURE, asked.backend), device, found, asked.out)}"
             say(took, soft_wrap=True)
+            if part is thresholds and found:
+                say("\n".join(thresholds.summary(found)), soft_wrap=True, markup=False)
     print(f"{time.perf_counter() - started:.0f} s in all; python benchmarks/limit/claims.py --device "
           f"{device_slug(device)} --results {asked.out} judges")  # fmt: skip
     if bench.place.failed:

@@ -26,7 +26,8 @@ class Ordered(ByBlock, Particle):
         return cls.ordering(problem), 3e-6 + reading(problem, 3.5e-12, 9.4e-14, 5.6e12)
 
     def lanes(self, plan: Plan, reals: int) -> dict[str, int]:
-        # H200, complex values: many neighbours in the cache are read faster by a lane each, few by several.
+        # Many neighbours in the cache are read faster by a lane each, few by several.
+        # H200: limit-thresholds-nvidia-h200.csv
         crowded = plan.count >= 2**16 and plan.count > self._nodes(plan) / 4
         return {"LANES_ALL": 1, "LANES_ROW": 1} if crowded else LANES
 

@@ -12,8 +12,7 @@ from particlemesh.method import Problem
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
-# Lanes of a particle, and of one row of its stencil: fastest on an H200 of 1, 2, 4, 8 and their products
-# (complex, both precisions, supports 4 and 6).
+# Lanes of a particle, and of one row of its stencil (H200: limit-thresholds-nvidia-h200.csv)
 LANES = {"LANES_ALL": 4, "LANES_ROW": 2}
 
 

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the library's constants are worth: each with other values in its place, in cases where it decides.
+
+A value holds while a plan is made and measured, and the shipped one again afterwards. A plan and its kernels are made
+anew for each value, since plans keep what they decided. ``value`` is the constant's; of a function it is what its
+result is multiplied by (``chunk_of``), what is added (``resident``), or the numbers in it (``lanes``). ``seconds`` is a
+call's, or, where ``what`` is ``order``, the time from positions to where the method can be applied.
+
+    python benchmarks/limit/run.py --backend cuda --only thresholds
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import particlemesh as pm
+from limit.bench import WALK, Bench, Job, Measured
+from limit.cases import Case
+from limit.peer import geometric_mean
+from particlemesh import walks
+from particlemesh.binning import block_order
+from particlemesh.interpolate import ordered as reading_ordered
+from particlemesh.interpolate import particle as reading
+from particlemesh.spread import particle as spreading
+from place import short
+
+FIGURE = "thresholds"
+APPLY, ORDER = "apply", "order"
+SHIPPED_CHUNK_OF, SHIPPED_RESIDENT = walks.chunk_of, walks.resident
+SMALLER = 16  # times fewer nodes along an axis in a small run: as many particles a cell, by which most is decided
+LEAST_NODES, LEAST = 8, 50
+
+
+# ---- what takes the place of functions and tables --------------------------------------------------------------
+
+
+def chunks(factor: float) -> Callable[..., int]:
+    """Return ``walks.chunk_of`` with its result multiplied, in whole batches."""
+
+    def chunk_of(*asked: Any, **more: Any) -> int:
+        return max(32, round(factor * SHIPPED_CHUNK_OF(*asked, **more) / 32) * 32)
+
+    return chunk_of
+
+
+def groups(more: int) -> Callable[..., int]:
+    """Return ``walks.resident`` with groups added."""
+    return lambda *asked: max(1, SHIPPED_RESIDENT(*asked) + more)
+
+
+def lanes_from(numbers: tuple[int, int]) -> Callable[..., dict[str, int]]:
+    """Return ``lanes`` of ordered interpolation with other numbers: least particles, and nodes for each particle."""
+    least, nodes = numbers
+
+    def lanes(self: Any, plan: Any, reals: int) -> dict[str, int]:
+        crowded = plan.count >= least and plan.count > self._nodes(plan) / nodes
+        return {"LANES_ALL": 1, "LANES_ROW": 1} if crowded else reading.LANES
+
+    return lanes
+
+
+def lanes(numbers: tuple[int, int]) -> dict[str, int]:
+    """Return lanes of a particle, and of a row, as kernels are given them."""
+    return dict(zip(("LANES_ALL", "LANES_ROW"), numbers, strict=True))
+
+
+# ---- the table -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant, the values to try, and jobs that it decides in."""
+
+    name: str
+    owner: Any  # a module or a class; or a dict, whose content it is
+    attribute: str
+    shipped: Any
+    values: tuple[Any, ...]
+    jobs: tuple[Job, ...]
+    made: Callable[[Any], Any] = lambda value: value  # what is there for a value
+    what: tuple[str, ...] = (APPLY,)
+
+    def told(self, value: Any) -> str:
+        """Return a value as a CSV has it."""
+        return " ".join(f"{n:.7g}" for n in (value if isinstance(value, tuple) else (value,)))
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A constant in one case."""
+
+    constant: Constant
+    job: Job
+
+    def __str__(self) -> str:
+        return f"{self.constant.name}: {self.job}"
+
+
+def _jobs(method: str, *cases: tuple[Any, ...], **more: Any) -> tuple[Job, ...]:
+    return tuple(Job(Case(*case, **more), method) for case in cases)
+
+
+SPREAD, READ, DOUBLE = "spread", "interpolate", "float64"
+MILLION = 10**6
+CONSTANTS = (
+    Constant("walks._CACHED", walks, "_CACHED", walks._CACHED, (20e6, 40e6, 80e6), _jobs(
+        WALK, (SPREAD, 10 * MILLION, 160), (SPREAD, 10 * MILLION, 192), (READ, 10 * MILLION, 192))),
+    Constant("walks._CROWDED", walks, "_CROWDED", walks._CROWDED, (4.5, 9, 18), _jobs(
+        WALK, (SPREAD, 1_500_000, 128), (SPREAD, 3 * MILLION, 128), (READ, 3 * MILLION, 128)), what=(APPLY, ORDER)),
+    Constant("walks._FEW", walks, "_FEW", walks._FEW, (1.5, 3, 6), _jobs(
+        WALK, (SPREAD, 150_000, 128), (SPREAD, 300_000, 128), (SPREAD, 150_000, 128, 6, DOUBLE))),
+    Constant("walks.chunk_of", walks, "chunk_of", 1, (0.5, 1, 2), _jobs(
+        WALK, (SPREAD, 10 * MILLION, 128), (READ, 10 * MILLION, 128), (SPREAD, 10 * MILLION, 128, 6, DOUBLE),
+        (READ, 100_000, 128)), chunks),
+    Constant("walks.chunk_of beyond the cache", walks, "chunk_of", 1, (0.5, 1, 2), _jobs(
+        WALK, (SPREAD, 10 * MILLION, 256), (READ, 10 * MILLION, 256)), chunks),
+    Constant("walks.resident", walks, "resident", 0, (-1, 0, 1), _jobs(
+        WALK, (SPREAD, 10 * MILLION, 128), (SPREAD, 10 * MILLION, 128, 4), (SPREAD, MILLION, 128)), groups),
+    # The method particle starts as many lanes as the shipped eight, whatever there is: the others return at once.
+    Constant("spread.particle.LANES", spreading.LANES, "", tuple(spreading.LANES.values()),
+             ((8, 8), (8, 4), (8, 2), (4, 4)), (
+                 *_jobs("particle", (SPREAD, MILLION, 128), (SPREAD, MILLION, 128, 6, DOUBLE)),
+                 *_jobs("ordered", (SPREAD, MILLION, 256, 4))), lanes),
+    Constant("interpolate.particle.LANES", reading.LANES, "", tuple(reading.LANES.values()),
+             ((4, 2), (4, 4), (8, 4), (2, 2)), (
+                 *_jobs("particle", (READ, MILLION, 128), (READ, MILLION, 128, 4, DOUBLE)),
+                 *_jobs("ordered", (READ, MILLION, 256, 4))), lanes),
+    Constant("interpolate.ordered.lanes, particles", reading_ordered.Ordered, "lanes", (2**16, 4),
+             ((2**15, 4), (2**16, 4), (2**17, 4)), _jobs("ordered", (READ, 45_000, 48), (READ, 90_000, 48)),
+             lanes_from),
+    Constant("interpolate.ordered.lanes, nodes", reading_ordered.Ordered, "lanes", (2**16, 4),
+             ((2**16, 2), (2**16, 4), (2**16, 8)), _jobs("ordered", (READ, 380_000, 128), (READ, 750_000, 128)),
+             lanes_from),
+    Constant("block_order.STAGED_FROM", block_order, "STAGED_FROM", block_order.STAGED_FROM,
+             (2 * MILLION, 4 * MILLION, 8 * MILLION), _jobs(
+                 WALK, (SPREAD, 3 * MILLION, 128), (SPREAD, 6 * MILLION, 128), (SPREAD, 3 * MILLION, 128, 6, DOUBLE)),
+             what=(ORDER,)),
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def in_effect(constant: Constant, value: Any) -> Iterator[None]:
+    """Let a value hold inside, and what was there before afterwards, whatever happens."""
+    made = constant.made(value)
+    if isinstance(constant.owner, dict):  # which other modules hold, too
+        patched: Any = mock.patch.dict(constant.owner, made)
+    else:
+        patched = mock.patch.object(constant.owner, constant.attribute, made)
+    with patched:
+        yield
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------
+
+
+def jobs(bench: Bench) -> list[Scan]:
+    """Return constants by cases of methods that run here; in a small run the first case of each, with few particles."""
+    found = [Scan(c, job) for c in CONSTANTS for job in c.jobs if job.method in bench.names(job.case.direction)]
+    if not bench.small:
+        return found
+    first = {scan.constant.name: scan for scan in reversed(found)}
+    return [replace(s, job=replace(s.job, case=smaller(s.job.case, SMALLER))) for s in reversed(first.values())]
+
+
+def smaller(case: Case, times: int) -> Case:
+    """Return a case with fewer nodes along each axis, and as many particles a cell."""
+    return replace(case, nodes=max(case.nodes // times, LEAST_NODES), count=max(case.count // times**3, LEAST))
+
+
+def rows(bench: Bench, scan: Scan) -> Iterable[dict[str, Any]]:
+    """Measure a case with each value, and yield a row for each; in a small run with the shipped value and one other."""
+    constant, values = scan.constant, scan.constant.values
+    if bench.small:
+        values = constant.shipped, next(v for v in values if v != constant.shipped)
+    for value in values:
+        try:
+            with in_effect(constant, value):
+                found = measured(bench, scan)
+        except (pm.MethodNotSuitable, MemoryError) as reason:
+            found = Measured(note=" ".join(str(reason).split())[:300])
+        bench._tidy()
+        captured = not math.isnan(found.graph_s)
+        for what in constant.what:
+            seconds, by = (found.least, "graph" if captured else "calls") if what == APPLY else (
+                found.positions_s, found.positions_by)  # fmt: skip
+            yield dict(
+                constant=constant.name, value=constant.told(value), shipped=int(value == constant.shipped), what=what,
+                method=scan.job.method, **scan.job.case.columns(), seconds=short(seconds), by=by, note=found.note,
+                **bench.facts,
+            )  # fmt: skip
+
+
+def measured(bench: Bench, scan: Scan) -> Measured:
+    """Return the times of a plan that is made now. (``Bench.measure`` would remember those with another value.)"""
+    job = scan.job
+    with bench.setup(job.case, job.method, job.options) as made:
+        made.call()
+        found = Measured(*bench.seconds(made.call)) if APPLY in scan.constant.what else Measured()
+        if ORDER in scan.constant.what:
+            both, alone, by = bench.preparing(made, job.case.direction)
+            found = replace(found, positions_s=both, prepare_s=alone, positions_by=by)
+        return found
+
+
+def tries(bench: Bench) -> list[tuple[Scan, Any]]:
+    """Return all that compiles kernels, with fewer particles where there are many: as many a cell ask for the same."""
+    found = []
+    for scan in jobs(bench):
+        case = scan.job.case
+        case = smaller(case, 4) if case.count > MILLION else case
+        found += [(replace(scan, job=replace(scan.job, case=case)), value) for value in scan.constant.values]
+    return found
+
+
+def once(bench: Bench, scan: Scan, value: Any) -> None:
+    """Make one call with a value."""
+    with in_effect(scan.constant, value), bench.setup(scan.job.case, scan.job.method) as made:
+        made.call()
+        bench.place.wait()
+
+
+# ---- what the rows say -----------------------------------------------------------------------------------------
+
+
+def summary(found: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each constant: the shipped value's time over the best one's, in all cases and in the worst."""
+    lines = []
+    for name in dict.fromkeys(row["constant"] for row in found):
+        rows = [row for row in found if row["constant"] == name]
+        times: dict[Any, dict[str, float]] = {}
+        for row in rows:
+            case = tuple(str(row[c]) for c in ("what", "method", "direction", "N", "K", "p", "dtype", "values"))
+            times.setdefault(case, {})[row["value"]] = float(row["seconds"])
+        shipped = next(row["value"] for row in rows if str(row["shipped"]) == "1")
+        values = [v for v in dict.fromkeys(r["value"] for r in rows) if _all_known(times.values(), v)]
+        if shipped not in values:
+            lines.append(f"{name} = {shipped}: not measured")
+            continue
+        means = {v: geometric_mean(by[v] / by[shipped] for by in times.values()) for v in values}
+        best = min(means, key=lambda v: means[v])
+        worst = max(by[shipped] / min(by[v] for v in values) for by in times.values())
+        lines.append(f"{name} = {shipped}: {1 / means[best]:.3f} times what the best value takes ({best}), over "
+                     f"{len(times)} cases; {worst:.3f} in the worst")  # fmt: skip
+    return lines
+
+
+def _all_known(times: Iterable[dict[str, float]], value: str) -> bool:
+    return not any(math.isnan(by.get(value, math.nan)) for by in times)
