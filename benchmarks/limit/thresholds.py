@@ -121,7 +121,6 @@ CONSTANTS = (
         WALK, (SPREAD, 10 * MILLION, 256), (READ, 10 * MILLION, 256)), chunks),
     Constant("walks.resident", walks, "resident", 0, (-1, 0, 1), _jobs(
         WALK, (SPREAD, 10 * MILLION, 128), (SPREAD, 10 * MILLION, 128, 4), (SPREAD, MILLION, 128)), groups),
-    # The method particle starts as many lanes as the shipped eight, whatever there is: the others return at once.
     Constant("spread.particle.LANES", spreading.LANES, "", tuple(spreading.LANES.values()),
              ((8, 8), (8, 4), (8, 2), (4, 4)), (
                  *_jobs("particle", (SPREAD, MILLION, 128), (SPREAD, MILLION, 128, 6, DOUBLE)),
