@@ -8,27 +8,19 @@ import pytest
 
 import oracle
 import particlemesh as pm
-from cases import Row
-from devices import Law
 from particlemesh import walks as windows
 from particlemesh.arrays import Layout
 from particlemesh.binning import block_order
 from particlemesh.fused import SINGLE
 from particlemesh.spread.walk import Walk
-from test_covering import Trial, check_spread
+from test_covering import check_spread
+from walk_cases import CASES, close, plan_of, positions, trial_of
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
-TOLERANCE = {"float32": 2e-6, "float64": 1e-13}
 
 
-def trial(backend, row, seed=1, **options):
-    """A row of the covering array's kind, spread by a walk with options."""
-
-    class Chosen(Law):
-        def plan(self, mesh, window, **more):
-            return super().plan(mesh, window, options={"walk": options}, **more)
-
-    return Trial(Row("spread-walk", *row), Chosen("spread", Walk), backend, seed)
+def trial(backend, row, seed=1, /, **options):
+    return trial_of("spread", Walk, backend, row, seed, **options)
 
 
 def oracles(t, *, gradient=True):
@@ -50,36 +42,15 @@ def lopsided():
 
 
 def walks(backend, mesh, window, real, x, /, *, check=True, **options):
-    plan = pm.Plan(mesh, window, method="walk", dtype=real, backend=backend.name, options={"walk": options})
-    plan.set_positions(backend.array(np.asarray(x, real)), check=check)
-    return plan
-
-
-def close(came, wanted, real, scale=None):
-    scale = np.abs(wanted).max() if scale is None else scale
-    np.testing.assert_allclose(came, wanted, rtol=0, atol=TOLERANCE[real] * max(float(scale), 1e-30))
+    return plan_of("spread", backend, mesh, window, real, x, check, **options)
 
 
 def draw(mesh, count, real, seed=0):
     rng = np.random.default_rng(seed)
-    x = (mesh.box.origin + rng.random((count, mesh.ndim)) * mesh.box.lengths).astype(real)
-    return x, rng.normal(size=count).astype(real)
+    return positions(mesh, count, real, rng), rng.normal(size=count).astype(real)
 
 
 # ---- windows, borders, orders in memory ------------------------------------------------------------------------------
-
-CASES = {
-    "linear": ("bspline2", "float32", "complex", "3", "periodic", "even", "none", "planar", "65"),
-    "three nodes": ("bspline3", "float64", "real", "3", "open-cells", "odd", "3", "interleaved", "33"),
-    "m4prime": ("m4prime", "float32", "real", "3", "ghosts", "even", "4", "interleaved", "100"),
-    "cubic": ("bspline4", "mixed", "real", "3", "periodic", "even", "none", "planar", "300"),
-    "five nodes": ("bspline5", "float32", "real", "3", "triclinic-mixed", "prime", "none", "reversed", "65"),
-    "six nodes": ("bspline6", "float64", "complex", "3", "mixed", "odd", "none", "strided", "65"),
-    "seven nodes": ("bspline7", "float32", "real", "2", "open-faces", "anisotropic", "5", "planar", "65"),
-    "eight nodes": ("bspline8", "float32", "complex", "3", "triclinic", "odd", "none", "fortran", "40"),
-    "a line": ("bspline3", "float32", "complex", "1", "ghosts", "prime", "none", "planar", "65"),
-    "a plane": ("bspline8", "float64", "real", "2", "open-cells", "even", "2x3", "interleaved", "65"),
-}
 
 
 @pytest.mark.parametrize("case", CASES)

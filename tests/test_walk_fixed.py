@@ -18,7 +18,7 @@ from particlemesh.spread.walk_fixed import WalkFixed, reached_from
 from particlemesh.stencil import axes_of
 from test_covering import Trial
 from test_nvrtc import without_nvrtc
-from test_walk import draw, wanted_of
+from test_walk import draw, oracles, wanted_of
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
 MESH = pm.Mesh((9, 14, 11), (1.0, 1.0, 1.0))
@@ -46,13 +46,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_equals_the_oracle(backend, case):
-    t = Trial(Row("spread-walk_fixed", *CASES[case]), Law("spread", WalkFixed), backend, 3)
-    flat_v = t.v.reshape(*t.v.shape[:-2], -1)
-    slopes, steepest = (a.reshape(flat_v.shape[-1], a.shape[-1]) for a in (t.slopes, t.steepest))
-    size, slope = np.abs(t.q) @ t.most, np.abs(t.q) @ t.steepest.sum(1)
-    t.near(t.spread(t.q), (t.q @ t.weights).reshape(t.f.shape), size, slope, "equals the oracle")
-    bent = t.spread_gradient(t.v)
-    t.near_gradient(bent, (flat_v @ slopes).reshape(t.f.shape), np.abs(flat_v) @ steepest, "adjoint of gradient")
+    oracles(Trial(Row("spread-walk_fixed", *CASES[case]), Law("spread", WalkFixed), backend, 3))
 
 
 @pytest.mark.parametrize("form", ["matrix", "multiply"])

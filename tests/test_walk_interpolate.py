@@ -6,26 +6,18 @@ import pytest
 
 import oracle
 import particlemesh as pm
-from cases import Row
-from devices import Law
 from particlemesh import walks as windows
 from particlemesh.binning import block_order
 from particlemesh.interpolate.walk import Walk
-from test_covering import Trial, check_interpolate
+from test_covering import check_interpolate
+from walk_cases import CASES, close, plan_of, positions, trial_of
 
 anywhere = pytest.mark.backends("cuda", "opencl")
-TOLERANCE = {"float32": 2e-6, "float64": 1e-13}
 FORMS = ("matrix", "multiply")
 
 
-def trial(backend, row, seed=1, **options):
-    """A row of the covering array's kind, interpolated by a walk with options."""
-
-    class Chosen(Law):
-        def plan(self, mesh, window, **more):
-            return super().plan(mesh, window, options={"walk": options}, **more)
-
-    return Trial(Row("interpolate-walk", *row), Chosen("interpolate", Walk), backend, seed)
+def trial(backend, row, seed=1, /, **options):
+    return trial_of("interpolate", Walk, backend, row, seed, **options)
 
 
 def oracles(t):
@@ -44,20 +36,12 @@ def oracles(t):
 
 
 def walks(backend, mesh, window, real, x, /, *, check=True, **options):
-    plan = pm.Plan(mesh, window, interpolation="walk", dtype=real, backend=backend.name, options={"walk": options})
-    plan.set_positions(backend.array(np.asarray(x, real)), check=check)
-    return plan
-
-
-def close(came, wanted, real, scale=None):
-    scale = np.abs(wanted).max(initial=0) if scale is None else scale
-    np.testing.assert_allclose(came, wanted, rtol=0, atol=TOLERANCE[real] * max(float(scale), 1e-30))
+    return plan_of("interpolate", backend, mesh, window, real, x, check, **options)
 
 
 def draw(mesh, count, real, seed=0):
     rng = np.random.default_rng(seed)
-    x = (mesh.box.origin + rng.random((count, mesh.ndim)) * mesh.box.lengths).astype(real)
-    return x, rng.normal(size=mesh.field_shape).astype(real)
+    return positions(mesh, count, real, rng), rng.normal(size=mesh.field_shape).astype(real)
 
 
 def wanted_of(mesh, x, f):
@@ -71,19 +55,6 @@ def wanted_of(mesh, x, f):
 
 
 # ---- windows, borders, orders in memory ------------------------------------------------------------------------------
-
-CASES = {
-    "linear": ("bspline2", "float32", "complex", "3", "periodic", "even", "none", "planar", "65"),
-    "three nodes": ("bspline3", "float64", "real", "3", "open-cells", "odd", "3", "interleaved", "33"),
-    "m4prime": ("m4prime", "float32", "real", "3", "ghosts", "even", "4", "interleaved", "100"),
-    "cubic": ("bspline4", "mixed", "real", "3", "periodic", "even", "none", "planar", "300"),
-    "five nodes": ("bspline5", "float32", "real", "3", "triclinic-mixed", "prime", "none", "reversed", "65"),
-    "six nodes": ("bspline6", "float64", "complex", "3", "mixed", "odd", "none", "strided", "65"),
-    "seven nodes": ("bspline7", "float32", "real", "2", "open-faces", "anisotropic", "5", "planar", "65"),
-    "eight nodes": ("bspline8", "float32", "complex", "3", "triclinic", "odd", "none", "fortran", "40"),
-    "a line": ("bspline3", "float32", "complex", "1", "ghosts", "prime", "none", "planar", "65"),
-    "a plane": ("bspline8", "float64", "real", "2", "open-cells", "even", "2x3", "interleaved", "65"),
-}
 
 
 @anywhere
