@@ -17,6 +17,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import backends, binning
 from particlemesh.binning import block_order, radix, scan
+from particlemesh.by_block import Walking
 from particlemesh.grid import METHODS as BUILDERS
 from particlemesh.interpolate import METHODS as INTERPOLATE
 from particlemesh.spread import METHODS as SPREAD
@@ -130,8 +131,8 @@ def spreads(rng: np.random.Generator) -> int:
         calls += values(rng, case, spreading, interpolating)
     # Windows of other widths, which walks hold otherwise.
     odd = pm.Mesh((12, 11, 13), (1.0, 1.0, 1.0))
-    walks = [way for way in spreading if way in ({"method": "walk"}, {"method": "walk_fixed"})]
-    walks_back = [way for way in interpolating if way == {"interpolation": "walk"}]
+    walks = [{"method": m.name} for m in SPREAD if issubclass(m, Walking)]
+    walks_back = [{"interpolation": m.name} for m in INTERPOLATE if issubclass(m, Walking)]
     for support, dtype, kind in (
         (4, "float32", "complex64"), (5, "float64", "float64"), (7, "float32", "float32"), (8, "float64", "complex128"),
     ):  # fmt: skip

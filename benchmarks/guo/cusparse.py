@@ -19,9 +19,10 @@ import numpy as np
 from guo.bench import Bench, Job, Measured, arrays_agree
 from guo.cases import cases
 from guo.variants import forms
+from particlemesh.choice import METHODS
 
 FIGURE = "cusparse"
-MATRICES = ("single_mesh", "group_mesh", "hybrid_mesh", "line_mesh")
+MATRICES = [method.name for method in METHODS["spread"] if method.stores_weights]
 
 
 def jobs(bench: Bench) -> list[Job]:

@@ -23,13 +23,14 @@ from typing import Any
 from limit.bench import WALK, Bench, Job
 from limit.bounds import bound
 from limit.cases import Case
+from particlemesh.choice import METHODS
 from place import short
 
 FIGURE = "peer"
 FILE = Path(__file__).parents[1] / "peers" / "cufinufft-2.5.1.nvidia-h200.csv"
 OPERATIONS = {"spread": "spread", "interp": "interpolate"}
 ALWAYS = ("particle", "ordered")  # measured in every case, as walks are
-MATRICES = ("single_mesh", "group_mesh", "hybrid_mesh", "line_mesh", "stored")  # methods that store weights
+MATRICES = {method.name for methods in METHODS.values() for method in methods if method.stores_weights}
 Times = dict[str, dict[str, float]]  # setpts_s, call_s and kernel_s by method
 
 

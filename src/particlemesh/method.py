@@ -101,6 +101,7 @@ class Method:
     deterministic: ClassVar[bool] = False  # same call, same bits
     order_independent: ClassVar[bool] = False  # any permutation of the particles, same bits
     reads_stencils: ClassVar[bool] = True  # `plan.particles.node` and `fraction` on GPUs, not only orders by block
+    stores_weights: ClassVar[bool] = False  # of every particle: dear to prepare, for many applications
     options: ClassVar[Mapping[str, Option]] = {}
     includes: ClassVar[type[Method] | None] = None  # another method, all of whose work this one does, and more
 

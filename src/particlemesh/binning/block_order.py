@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _FILE = "binning/block_order.c"
 # So many particles are dealt to buckets first: their records no longer fit the cache, so that places at random cost
-# more than two rounds in order (H200: limit-thresholds-nvidia-h200.csv).
+# more than two rounds in order (H200; benchmarks/limit/thresholds.py tries others).
 STAGED_FROM = 4_000_000
 SORTED_UP_TO = 0.75  # additions a particle: then neighbours go to neighbouring places, and straight
 MOST_BUCKETS = 2048  # and blocks of a bucket; as in block_count.h

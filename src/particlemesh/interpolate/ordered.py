@@ -27,7 +27,7 @@ class Ordered(ByBlock, Particle):
 
     def lanes(self, plan: Plan, reals: int) -> dict[str, int]:
         # Many neighbours in the cache are read faster by a lane each, few by several.
-        # H200: limit-thresholds-nvidia-h200.csv
+        # H200; benchmarks/limit/thresholds.py tries other numbers.
         crowded = plan.count >= 2**16 and plan.count > self._nodes(plan) / 4
         return {"LANES_ALL": 1, "LANES_ROW": 1} if crowded else LANES
 

@@ -33,6 +33,7 @@ class Stored(KernelMethod):
     """Every particle's weights stored once, then read in one stretch; no polynomials when it is applied."""
 
     name = "stored"
+    stores_weights = True
     cite = "guo2015"
     backends = frozenset({"cpu", "cuda", "opencl"})
     deterministic = True

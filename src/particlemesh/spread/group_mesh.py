@@ -29,6 +29,7 @@ class GroupMesh(KernelMethod):
     """Weights stored by groups of neighbouring nodes; a group's sums are made in local memory."""
 
     name = "group_mesh"
+    stores_weights = True
     cite = "guo2015"
     backends = frozenset({"cpu", "cuda", "opencl"})
     options: ClassVar = {

@@ -66,6 +66,7 @@ class HybridMesh(KernelMethod):
     """Stored weights as ELL and COO: the first entries of all rows side by side, the others as a list; no atomics."""
 
     name = "hybrid_mesh"
+    stores_weights = True
     cite = "bell2009"
     backends = frozenset({"cpu", "cuda", "opencl"})
     deterministic = True

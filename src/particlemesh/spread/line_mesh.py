@@ -43,6 +43,7 @@ class LineMesh(KernelMethod):
     """
 
     name = "line_mesh"
+    stores_weights = True
     cite = "guo2015"
     deterministic = True
     options: ClassVar[dict[str, Option]] = {

@@ -93,6 +93,7 @@ class SingleMesh(KernelMethod):
     """The operator stored by rows, then a sparse matrix times the values; a few lanes a node, no atomics."""
 
     name = "single_mesh"
+    stores_weights = True
     cite = "guo2015"
     backends = frozenset({"cpu", "cuda", "opencl"})
     deterministic = True
