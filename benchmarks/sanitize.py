@@ -137,7 +137,9 @@ def spreads(rng: np.random.Generator) -> int:
         (4, "float32", "complex64"), (5, "float64", "float64"), (7, "float32", "float32"), (8, "float64", "complex128"),
     ):  # fmt: skip
         calls += values(rng, (odd, f"bspline{support}", dtype, kind, 300), walks, walks_back)
-    block_order.STAGED_FROM = 0  # what particles take in two steps when they are many
+    block_order.STAGED_FROM = dict.fromkeys(
+        block_order.STAGED_FROM, 0
+    )  # what particles take in two steps when they are many
     for dtype, count in itertools.product(("float32", "float64"), (1, 700, 5000)):
         x = cupy.asarray(rng.random((count, 3)))
         x[: count // 4] = x[:1]

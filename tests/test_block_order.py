@@ -120,11 +120,16 @@ def nearly_sorted(plan, x, cells):
     return x[order] + np.random.default_rng(3).uniform(-0.1, 0.1, x.shape) * spacing
 
 
+def staged_from(monkeypatch, count):
+    """Deal particles to buckets from a count on."""
+    monkeypatch.setattr(block_order, "STAGED_FROM", dict.fromkeys(block_order.STAGED_FROM, count))
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("real", ["float32", "float64"])
 @pytest.mark.parametrize("mesh", ["prime", "tiny", "plane"])
 def test_many_are_dealt_to_buckets(backend, unpack, monkeypatch, mesh, real, packed):
-    monkeypatch.setattr(block_order, "STAGED_FROM", 0)
+    staged_from(monkeypatch, 0)
     monkeypatch.setattr(pm.Plan, "_packs", lambda self, count: packed)
     mesh, cells = MESHES[mesh], (3, 3, 2)
     x = positions(mesh, 5000)
@@ -140,13 +145,13 @@ def test_many_are_dealt_to_buckets(backend, unpack, monkeypatch, mesh, real, pac
 
 @pytest.mark.parametrize("real", ["float32", "float64"])
 def test_many_buckets_of_many_blocks(backend, unpack, monkeypatch, real):
-    monkeypatch.setattr(block_order, "STAGED_FROM", 0)
+    staged_from(monkeypatch, 0)
     mesh, cells = pm.Mesh((400, 300, 4), (1.0, 2.0, 3.0)), (1, 1, 1)
-    assert block_order._shift(5000, 400 * 300 * 4) == 10
+    assert block_order._shift(5000, 400 * 300 * 4, 4) == 10
     with plan_of(backend, mesh, "bspline6", positions(mesh, 5000), real) as plan:
         check(plan, cells, unpack)
-    assert block_order._shift(5000, 2**22) == 11
-    assert block_order._shift(5000, 2**22 + 1) is None  # more blocks than buckets have room for: straight, then
+    assert block_order._shift(5000, 2**22, 8) == 11
+    assert block_order._shift(5000, 2**22 + 1, 4) is None  # more blocks than buckets have room for: straight, then
 
 
 def was_nearly_sorted(plan, cells):
@@ -156,7 +161,7 @@ def was_nearly_sorted(plan, cells):
 
 @pytest.mark.parametrize("dealt", [False, True])
 def test_nearly_sorted_particles_go_straight_to_their_blocks(backend, unpack, monkeypatch, dealt):
-    monkeypatch.setattr(block_order, "STAGED_FROM", 0 if dealt else 10**9)
+    staged_from(monkeypatch, 0 if dealt else 10**9)
     mesh, cells = MESHES["prime"], (3, 3, 10)
     x = positions(mesh, 20_000)
     with plan_of(backend, mesh, "bspline6", x, "float32") as plan:
@@ -272,7 +277,7 @@ def test_few_particles(backend, unpack, count, stable):
 
 @pytest.mark.parametrize(("stable", "way"), [(False, "straight"), (False, "dealt"), (False, "asked"), (True, "sorted")])
 def test_all_in_one_cell(backend, unpack, monkeypatch, stable, way):
-    monkeypatch.setattr(block_order, "STAGED_FROM", 10**9 if way == "straight" else 0)
+    staged_from(monkeypatch, 10**9 if way == "straight" else 0)
     if way == "dealt":  # although they are sorted
         monkeypatch.setattr(block_order, "SORTED_UP_TO", -1)
     mesh = MESHES["prime"]
@@ -352,7 +357,7 @@ def test_what_cannot_be_ordered():
 def test_a_captured_order_replays_with_other_positions(backend, unpack, monkeypatch, real, dealt):
     import cupy
 
-    monkeypatch.setattr(block_order, "STAGED_FROM", 0 if dealt else 10**9)
+    staged_from(monkeypatch, 0 if dealt else 10**9)
     monkeypatch.setattr(pm.Plan, "_packs", lambda self, count: True)
     mesh, cells, x = MESHES["prime"], (1, 3, 2), cupy.zeros((5000, 3), real)
     plan = pm.Plan(mesh, "bspline6", dtype=real, backend="cuda", method="particle", interpolation="particle")

@@ -52,7 +52,7 @@ for method in "particle", "ordered":
         print(method, "interpolates", flush=True)
         assert np.allclose(plan.interpolate(f), wanted[1], atol=1e-5)
 
-block_order.STAGED_FROM = 1
+block_order.STAGED_FROM = dict.fromkeys(block_order.STAGED_FROM, 1)
 for stable in (False, True):
     print("order by blocks,", "stable" if stable else "through buckets", flush=True)
     with pm.Plan(mesh, "bspline4", dtype=np.float32, backend="opencl") as plan:

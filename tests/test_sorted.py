@@ -8,7 +8,7 @@ import pytest
 
 import oracle
 import particlemesh as pm
-from particlemesh.binning import block_order
+from test_block_order import staged_from
 
 MESH = pm.Mesh((16, 17, 33), (1.0, 2.0, 3.0))
 OPEN = pm.Mesh((16, 17, 33), pm.Box((1.0, 2.0, 3.0), periodic=(True, False, False)), offset=0.5)
@@ -107,7 +107,7 @@ def test_sorted_particles_are_almost_where_they_were(backend, deterministic):
 @pytest.mark.parametrize("real", ["float32", "float64"])
 @pytest.mark.backends("cuda", "opencl")
 def test_blocks_follow_each_other_and_stencils_have_the_same_bits(backend, monkeypatch, mesh, way, real):
-    monkeypatch.setattr(block_order, "STAGED_FROM", 0 if way == "dealt" else 10**9)
+    staged_from(monkeypatch, 0 if way == "dealt" else 10**9)
     mesh = {"long": pm.Mesh((2**18 + 1,), (1.0,)), "open": OPEN, "plane": pm.Mesh((17, 16), (1.0, 2.0))}[mesh]
     x, _, _ = drawn(2000, 1, mesh)
     x[5], x[70] = np.nan, np.inf

@@ -8,6 +8,7 @@ import particlemesh as pm
 from particlemesh import sorted_particles
 from particlemesh.backends import cuda
 from particlemesh.binning import block_order
+from test_block_order import staged_from
 from test_failures_memory import Scarce
 from test_nvrtc import without_nvrtc
 from test_sorted import MESH, WINDOW, close, drawn, order_of, plain_interpolate, plain_spread, sorted_plan
@@ -261,7 +262,7 @@ def test_kernels_compile_for_cuda(backend, monkeypatch, way, real):
     monkeypatch.setattr(
         type(backend.library), "kernel", lambda self, *how, **more: asked.append(how) or plain(self, *how, **more)
     )
-    monkeypatch.setattr(block_order, "STAGED_FROM", 0 if way == "dealt" else 10**9)
+    staged_from(monkeypatch, 0 if way == "dealt" else 10**9)
     mesh = pm.Mesh((2**18 + 1,), (1.0,)) if way == "long" else MESH
     with sorted_plan(backend, mesh, dtype=real, deterministic=way == "stable") as plan:
         plan.set_positions(backend.array(drawn(100, 0, mesh)[0].astype(real)))

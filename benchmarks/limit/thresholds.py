@@ -3,8 +3,8 @@
 
 A value holds while a plan is made and measured, and the shipped one again afterwards. A plan and its kernels are made
 anew for each value, since plans keep what they decided. ``value`` is the constant's; of a function it is what its
-result is multiplied by (``chunk_of``), what is added (``resident``), or the numbers in it (``lanes``). ``seconds`` is a
-call's, or, where ``what`` is ``order``, the time from positions to where the method can be applied.
+result is multiplied by (``chunk_of``), or what is added (``resident``). ``seconds`` is a call's, or, where ``what`` is
+``order``, the time from positions to where the method can be applied.
 
     python benchmarks/limit/run.py --backend cuda --only thresholds
 """
@@ -53,17 +53,6 @@ def groups(more: int) -> Callable[..., int]:
     return lambda *asked: max(1, SHIPPED_RESIDENT(*asked) + more)
 
 
-def lanes_from(numbers: tuple[int, int]) -> Callable[..., dict[str, int]]:
-    """Return ``lanes`` of ordered interpolation with other numbers: least particles, and nodes for each particle."""
-    least, nodes = numbers
-
-    def lanes(self: Any, plan: Any, reals: int) -> dict[str, int]:
-        crowded = plan.count >= least and plan.count > self._nodes(plan) / nodes
-        return {"LANES_ALL": 1, "LANES_ROW": 1} if crowded else reading.LANES
-
-    return lanes
-
-
 def lanes(numbers: tuple[int, int]) -> dict[str, int]:
     """Return lanes of a particle, and of a row, as kernels are given them."""
     return dict(zip(("LANES_ALL", "LANES_ROW"), numbers, strict=True))
@@ -105,8 +94,16 @@ def _jobs(method: str, *cases: tuple[Any, ...], **more: Any) -> tuple[Job, ...]:
     return tuple(Job(Case(*case, **more), method) for case in cases)
 
 
+def _staged(size: int, sorting: bool, values: tuple[float, ...], *cases: tuple[Any, ...]) -> Constant:
+    """Return from how many particles on an order takes two steps, for reals of a size."""
+    table, key = block_order.STAGED_FROM, (size, sorting)
+    jobs = _jobs(WALK, *cases, order="sorted" if sorting else "caller")
+    name = f"block_order.STAGED_FROM, {size} bytes{', sorting' if sorting else ''}"
+    return Constant(name, table, "", table[key], values, jobs, lambda value: {key: value}, (ORDER,))
+
+
 SPREAD, READ, DOUBLE = "spread", "interpolate", "float64"
-MILLION = 10**6
+MILLION, NEVER = 10**6, 2**62
 CONSTANTS = (
     Constant("walks._CACHED", walks, "_CACHED", walks._CACHED, (20e6, 40e6, 80e6), _jobs(
         WALK, (SPREAD, 10 * MILLION, 160), (SPREAD, 10 * MILLION, 192), (READ, 10 * MILLION, 192))),
@@ -128,17 +125,31 @@ CONSTANTS = (
     Constant("interpolate.particle.LANES", reading.LANES, "", tuple(reading.LANES.values()),
              ((4, 2), (4, 4), (8, 4), (2, 2)), (
                  *_jobs("particle", (READ, MILLION, 128), (READ, MILLION, 128, 4, DOUBLE)),
-                 *_jobs("ordered", (READ, MILLION, 256, 4))), lanes),
-    Constant("interpolate.ordered.lanes, particles", reading_ordered.Ordered, "lanes", (2**16, 4),
-             ((2**15, 4), (2**16, 4), (2**17, 4)), _jobs("ordered", (READ, 45_000, 48), (READ, 90_000, 48)),
-             lanes_from),
-    Constant("interpolate.ordered.lanes, nodes", reading_ordered.Ordered, "lanes", (2**16, 4),
-             ((2**16, 2), (2**16, 4), (2**16, 8)), _jobs("ordered", (READ, 380_000, 128), (READ, 750_000, 128)),
-             lanes_from),
-    Constant("block_order.STAGED_FROM", block_order, "STAGED_FROM", block_order.STAGED_FROM,
-             (2 * MILLION, 4 * MILLION, 8 * MILLION), _jobs(
-                 WALK, (SPREAD, 3 * MILLION, 128), (SPREAD, 6 * MILLION, 128), (SPREAD, 3 * MILLION, 128, 6, DOUBLE)),
-             what=(ORDER,)),
+                 *_jobs("ordered", (READ, 100_000, 256, 4))), lanes),
+    Constant("interpolate.ordered.NARROW", reading_ordered, "NARROW", reading_ordered.NARROW,
+             ((1, 2**16, 32), (2, 2**16, 32), (1, NEVER, 32)), _jobs(
+                 "ordered", (READ, 100_000, 64, 4), (READ, MILLION, 128, 4), (READ, MILLION, 256, 4),
+                 (READ, 3 * MILLION, 256, 5))),
+    Constant("interpolate.ordered.NARROW where few", reading_ordered, "NARROW", reading_ordered.NARROW,
+             ((1, 2**16, 32), (1, 2**15, 256)), _jobs("ordered", (READ, 50_000, 48, 4), (READ, 100_000, 256, 4))),
+    Constant("interpolate.ordered.WIDE", reading_ordered, "WIDE", reading_ordered.WIDE,
+             ((2, 2**17, 4), (1, 2**17, 4), (2, NEVER, 4)), _jobs(
+                 "ordered", (READ, 200_000, 64), (READ, MILLION, 128), (READ, MILLION, 128, 8),
+                 (READ, MILLION, 128, 6, DOUBLE))),
+    Constant("interpolate.ordered.WIDE where few", reading_ordered, "WIDE", reading_ordered.WIDE,
+             ((2, 2**17, 4), (2, 2**16, 32)), _jobs(
+                 "ordered", (READ, 100_000, 64), (READ, 200_000, 128), (READ, MILLION, 256),
+                 (READ, MILLION, 256, 6, DOUBLE))),
+    _staged(4, False, (MILLION, 1_250_000, 4 * MILLION),
+            (SPREAD, 1_200_000, 128), (SPREAD, 2 * MILLION, 128), (SPREAD, 3 * MILLION, 128),
+            (SPREAD, 2 * MILLION, 256)),
+    _staged(8, False, (MILLION, math.inf), (SPREAD, MILLION, 128, 6, DOUBLE), (SPREAD, 10 * MILLION, 128, 6, DOUBLE),
+            (SPREAD, 10 * MILLION, 256, 6, DOUBLE),
+            (SPREAD, 10 * MILLION, 128, 6, DOUBLE, "complex", "planar", "clustered")),
+    _staged(4, True, (MILLION, 1_250_000, 4 * MILLION), (SPREAD, 1_200_000, 128), (SPREAD, 2 * MILLION, 128),
+            (SPREAD, 3 * MILLION, 128)),
+    _staged(8, True, (2 * MILLION, 4 * MILLION, 8 * MILLION), (SPREAD, 3 * MILLION, 128, 6, DOUBLE),
+            (SPREAD, 6 * MILLION, 128, 6, DOUBLE)),
 )  # fmt: skip
 
 

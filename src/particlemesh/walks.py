@@ -30,7 +30,7 @@ OPTIONS = {
 }
 _LOCAL_BYTES = 48_000  # of the 48 KB that a group may have
 _WARPS = 4  # of a group, where groups are largest
-_CACHED = 40e6  # bytes of a field that stay near the chip (H200; benchmarks/limit/thresholds.py tries others)
+_CACHED = 40e6  # bytes of a field that stay near the chip (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def width_of(walk: Walk, group: Group, field: Layout, *, adds: bool) -> int:
     return width if walk.pairs else min(width, group.parts)
 
 
-# Particles of a block (H200; benchmarks/limit/thresholds.py tries others)
+# Particles of a block (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
 _CROWDED = 9  # from here on a narrow window wastes less
 _FEW = 3  # from here on, in blocks of one cell along x, matrix instructions spread faster than multiplying and adding
 
@@ -145,7 +145,7 @@ def chunk_of(plan: Plan, walk: Walk, reals: int, *, spreads: bool) -> int:
     """
     at_once = plan.backend.units * _WARPS * resident(walk, reals)
     field = math.prod(axis.size for axis in plan.axes) * reals * plan.dtype.itemsize
-    # H200; benchmarks/limit/thresholds.py tries half and twice of what comes out
+    # H200; benchmarks/results/limit-thresholds-nvidia-h200.csv has half and twice of what comes out
     least, most, alive = (32, 512 if walk.single else 640, 16e6) if spreads else (64, 512, 5e6)
     far = field > _CACHED
     if far:
@@ -158,7 +158,7 @@ def chunk_of(plan: Plan, walk: Walk, reals: int, *, spreads: bool) -> int:
 
 def resident(walk: Walk, reals: int) -> int:
     """Return for how many groups of a multiprocessor registers are bounded: what was fastest of few spills (H200)."""
-    # benchmarks/limit/thresholds.py tries one group less and one more.
+    # benchmarks/results/limit-thresholds-nvidia-h200.csv has one group less and one more.
     held = reals * walk.tiles
     if held == 1 or (held == 2 and walk.single and walk.levels <= 4):
         return 5

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 _FILE = "binning/block_order.c"
-# So many particles are dealt to buckets first: their records no longer fit the cache, so that places at random cost
-# more than two rounds in order (H200; benchmarks/limit/thresholds.py tries others).
-STAGED_FROM = 4_000_000
+# From so many particles on they are dealt to buckets first: where records are small, or particles are sorted as well,
+# places at random come to cost more than two rounds in order. By the bytes of a real, and whether particles are sorted
+# (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv).
+STAGED_FROM = {(4, False): 1_250_000, (8, False): math.inf, (4, True): 1_250_000, (8, True): 4_000_000}
 SORTED_UP_TO = 0.75  # additions a particle: then neighbours go to neighbouring places, and straight
 MOST_BUCKETS = 2048  # and blocks of a bucket; as in block_count.h
 WORK_COUNTS = 2 * MOST_BUCKETS + 8  # words before the counts, as in block_count.h
@@ -130,7 +131,7 @@ def order_bytes(problem: Problem, cells: tuple[int, int, int], *, stable: bool =
     if problem.sorted:
         return 0  # the particles are in it
     total = blocks_of(axes_of(problem.mesh, problem.window), cells).total
-    rounds = 1 + (not stable and _shift(problem.count, total) is not None)
+    rounds = 1 + (not stable and _shift(problem.count, total, problem.dtype.itemsize) is not None)
     each = rounds * 4 * problem.dtype.itemsize + (4 + 4 + 16 if stable else 0)  # keys, order and pairs of the sort
     return problem.count * each + 8 * (total + 1)
 
@@ -213,11 +214,14 @@ def _cells(blocks: Blocks) -> dict[str, int]:
     return {"COUNT_IS_64": 0, "KEY_IS_64": 0, **dict(zip(("CELLS_X", "CELLS_Y", "CELLS_Z"), blocks.cells, strict=True))}
 
 
-def _shift(count: int, total: int) -> int | None:
-    """Return the logarithm of the blocks of a bucket, or None if particles go straight to their blocks."""
+def _shift(count: int, total: int, size: int, sorting: bool = False) -> int | None:
+    """Return the logarithm of the blocks of a bucket, or None if particles go straight to their blocks.
+
+    Reals have ``size`` bytes; with ``sorting`` the particles are sorted, and not their records alone.
+    """
     shift = -(-(total - 1).bit_length() // 2)
     few = 2**shift <= MOST_BUCKETS and -(-total >> shift) <= MOST_BUCKETS
-    return shift if few and count >= STAGED_FROM else None
+    return shift if few and count >= STAGED_FROM[size, sorting] else None
 
 
 @dataclass(frozen=True)
@@ -250,7 +254,7 @@ def _memory(plan: Plan, blocks: Blocks, count: int, stable: bool, *, sorting: bo
     room = (count * plan.dtype.itemsize,)  # four reals' worth of words
     records = allocate("records", room, _U32)
     if not stable:
-        dealt = _shift(count, blocks.total) is not None
+        dealt = _shift(count, blocks.total, plan.dtype.itemsize, sorting) is not None
         halfway = plan.scratch("blocks.halfway", room, _U32) if dealt else None
         order = allocate("order", (count,), _U32) if sorting else None
         return _Memory(work, start, records, halfway, None, order, allocate)
@@ -271,7 +275,7 @@ def _order(plan: Plan, cells: tuple[int, int, int], stable: bool, *, sorting: bo
     packed, *particles = plan.particles.located()
     defines = {"REAL_IS_DOUBLE": int(plan.dtype.itemsize == 8), "PACKED": int(packed), **_cells(blocks)}
     rows = plan.particles.rows
-    shift = None if stable else _shift(count, blocks.total)
+    shift = None if stable else _shift(count, blocks.total, plan.dtype.itemsize, sorting)
     bins = 256
     if shift is not None:
         bins = max(bins, 2**shift, 2 ** (-(-blocks.total >> shift) - 1).bit_length())

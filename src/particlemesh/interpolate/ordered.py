@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from particlemesh.by_block import ByBlock
@@ -13,6 +14,11 @@ from particlemesh.method import Problem
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
+# Many neighbours find each other's rows in the cache: they are read faster by a lane or two each than by several. Lanes
+# of a particle, from how many particles on, with so many nodes for each at most: where registers of a lane hold its
+# stencil, and where they do not (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv).
+NARROW, WIDE = (1, 2**16, 32), (2, 2**17, 4)
+
 
 class Ordered(ByBlock, Particle):
     """The particle method over particles sorted by block once: neighbours find each other's rows in the cache."""
@@ -22,18 +28,14 @@ class Ordered(ByBlock, Particle):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        # H200 (timings/cuda-nvidia-h200.csv): neighbours share what comes from far away
-        return cls.ordering(problem), 3e-6 + reading(problem, 3.5e-12, 9.4e-14, 5.6e12)
+        # H200 (timings/cuda-nvidia-h200.csv)
+        return cls.ordering(problem), 3e-6 + reading(problem, 3.5e-12, 1.1e-13, 2.5e12, shared=True)
 
     def lanes(self, plan: Plan, reals: int) -> dict[str, int]:
-        # Many neighbours in the cache are read faster by a lane each, few by several.
-        # H200; benchmarks/limit/thresholds.py tries other numbers.
-        crowded = plan.count >= 2**16 and plan.count > self._nodes(plan) / 4
-        return {"LANES_ALL": 1, "LANES_ROW": 1} if crowded else LANES
-
-    @staticmethod
-    def _nodes(plan: Plan) -> int:
-        return plan.axes[0].size * plan.axes[1].size * plan.axes[2].size
+        narrow = plan.window.support <= 5 and plan.dtype.itemsize == 4
+        lanes, particles, nodes = NARROW if narrow else WIDE
+        crowded = plan.count >= particles and plan.count * nodes >= math.prod(axis.size for axis in plan.axes)
+        return {"LANES_ALL": lanes, "LANES_ROW": 1} if crowded else LANES
 
     def kind(self, plan: Plan) -> int:
         return lost.lost_among(plan)[0] + 4 * self.lanes(plan, 1)["LANES_ALL"]

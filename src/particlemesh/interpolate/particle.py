@@ -12,20 +12,23 @@ from particlemesh.method import Problem
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
-# Lanes of a particle, and of one row of its stencil (H200; benchmarks/limit/thresholds.py tries others)
+# Lanes of a particle, and of one row of its stencil (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
 LANES = {"LANES_ALL": 4, "LANES_ROW": 2}
 
 
-def reading(problem: Problem, row: float, byte: float, far: float) -> float:
+def reading(problem: Problem, row: float, byte: float, far: float, *, shared: bool = False) -> float:
     """Return the seconds in which all stencils are read.
 
     Each row of a stencil takes ``row``, each of its bytes ``byte``; what is past the second-level cache comes in
-    ``far`` bytes a second, and a sector of 32 bytes more than was wanted. The first stencil is waited for.
+    ``far`` bytes a second, and a sector of 32 bytes more than was wanted; all of it once at most where particles find
+    it ``shared`` with their neighbours. The first stencil is waited for.
     """
     size = problem.components * problem.dtype.itemsize
     rows, width = problem.stencil / problem.window.support, problem.window.support * size
-    missed = max(0.0, 1 - 40e6 / (problem.nodes * problem.filled * size))
-    return 1.9e-7 * rows + problem.count * rows * (row + byte * width + missed * (32 + width) / far)
+    field = problem.nodes * problem.filled * size
+    fetched = problem.count * rows * (32 + width)
+    missed = max(0.0, 1 - 40e6 / field) * (min(fetched, field) if shared else fetched)
+    return 1.9e-7 * rows + problem.count * rows * (row + byte * width) + missed / far
 
 
 class Particle(KernelMethod):

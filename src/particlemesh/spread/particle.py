@@ -12,7 +12,7 @@ from particlemesh.method import Problem
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
-# Lanes of a particle, and of one row of its stencil (H200; benchmarks/limit/thresholds.py tries others)
+# Lanes of a particle, and of one row of its stencil (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
 LANES = {"LANES_ALL": 8, "LANES_ROW": 8}
 
 
