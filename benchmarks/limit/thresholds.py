@@ -146,10 +146,10 @@ CONSTANTS = (
     _staged(8, False, (MILLION, math.inf), (SPREAD, MILLION, 128, 6, DOUBLE), (SPREAD, 10 * MILLION, 128, 6, DOUBLE),
             (SPREAD, 10 * MILLION, 256, 6, DOUBLE),
             (SPREAD, 10 * MILLION, 128, 6, DOUBLE, "complex", "planar", "clustered")),
-    _staged(4, True, (MILLION, 1_250_000, 4 * MILLION), (SPREAD, 1_200_000, 128), (SPREAD, 2 * MILLION, 128),
+    _staged(4, True, (500_000, MILLION, 4 * MILLION), (SPREAD, 750_000, 128), (SPREAD, 1_500_000, 128),
             (SPREAD, 3 * MILLION, 128)),
-    _staged(8, True, (2 * MILLION, 4 * MILLION, 8 * MILLION), (SPREAD, 3 * MILLION, 128, 6, DOUBLE),
-            (SPREAD, 6 * MILLION, 128, 6, DOUBLE)),
+    _staged(8, True, (MILLION, 2_500_000, 4 * MILLION), (SPREAD, 2 * MILLION, 128, 6, DOUBLE),
+            (SPREAD, 3 * MILLION, 128, 6, DOUBLE), (SPREAD, 2 * MILLION, 256, 6, DOUBLE)),
 )  # fmt: skip
 
 

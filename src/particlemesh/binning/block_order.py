@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _FILE = "binning/block_order.c"
 # From so many particles on they are dealt to buckets first: where records are small, or particles are sorted as well,
 # places at random come to cost more than two rounds in order. By the bytes of a real, and whether particles are sorted
-# (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv).
-STAGED_FROM = {(4, False): 1_250_000, (8, False): math.inf, (4, True): 1_250_000, (8, True): 4_000_000}
+# (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv). Clusters gain from it earlier, and doubles in them.
+STAGED_FROM = {(4, False): 1_250_000, (8, False): math.inf, (4, True): 1_000_000, (8, True): 2_500_000}
 SORTED_UP_TO = 0.75  # additions a particle: then neighbours go to neighbouring places, and straight
 MOST_BUCKETS = 2048  # and blocks of a bucket; as in block_count.h
 WORK_COUNTS = 2 * MOST_BUCKETS + 8  # words before the counts, as in block_count.h
