@@ -86,7 +86,7 @@ def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
     mesh, window = MESHES[2], pm.bspline(4)
     rng = np.random.default_rng(7)
     x, q = (rng.random((80, 3)) * mesh.box.lengths).astype(real), rng.normal(size=80).astype(real)
-    wanted = oracle.spread(mesh, window, x, q)
+    wanted, most = oracle.spread(mesh, window, x, q), oracle.spread(mesh, window, x, np.abs(q)).max()
     combinations = list(itertools.product(FORMS, WINDOWS, LEVELS, (True, False)))
     if backend.name == "opencl" and request.config.thins:  # PoCL compiles slowly
         combinations = [("matrix", 8, 8, False), ("multiply", 8, 7, True), ("multiply", 16, 5, True)]
@@ -101,8 +101,8 @@ def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
                 plan.spread(backend.array(q))
             continue
         came = backend.host(plan.spread(backend.array(q)))
-        tolerance = 1e-14 if real == "float64" else 1e-6
-        np.testing.assert_allclose(came, wanted, rtol=0, atol=tolerance * np.abs(wanted).max(), err_msg=str(options))
+        tolerance = 1e-14 if real == "float64" else 2e-6  # places in cells are rounded, and sums, in any order
+        np.testing.assert_allclose(came, wanted, rtol=0, atol=tolerance * most, err_msg=str(options))
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from particlemesh import walks
 from particlemesh.binning import block_order
-from particlemesh.fused import KernelMethod
+from particlemesh.fused import MOST, KernelMethod
 from particlemesh.method import Option, Problem
 from particlemesh.stencil import axes_of
 
@@ -70,6 +70,18 @@ class ByBlock(KernelMethod):
         return block_order.block_order(plan, cells, stable=self.stable)
 
 
+class Pace(NamedTuple):
+    """What a walk takes on one device, in seconds (and bytes a second): of its model."""
+
+    start: float
+    each: float  # a particle, if all warps have enough to do
+    product: float  # and more, relatively, for each product of matrices
+    rate: float  # what windows have passed
+    step: float  # a product of eight particles, if nothing is done beside it
+    move: float  # a move of the window, if nothing is done beside it
+    far: float  # and more, relatively, if the field is beyond the cache
+
+
 class Walking(ByBlock):
     """A method that walks along x with a window of the mesh in registers (``walks.py``)."""
 
@@ -115,9 +127,37 @@ class Walking(ByBlock):
         return levels * -math.expm1(-each * found.levels) * 64 * found.tiles * problem.components, moves
 
     @classmethod
-    def waits(cls, problem: Problem, moves: float) -> float:
-        """Return how many of a walk's ``moves`` one warp makes, all warps at once."""
-        return moves * max(64, problem.count / 2000) / max(problem.count, 1)
+    def most_moves(cls, problem: Problem, found: walks.Walk, chunk: int) -> float:
+        """Return how many moves that warp makes of its ``chunk`` particles that makes most.
+
+        Where blocks do not divide the box the last ones along y and z are thin, and have fewer particles for each move.
+        """
+        extents = [axis.extent for axis in axes_of(problem.mesh, problem.window)]
+        cells = list(map(min, found.cells, extents))
+        y, z = (((extent - 1) % n + 1) / n for extent, n in zip(extents[1:], cells[1:], strict=True))
+        if problem.filled < 0.9:
+            y = z = 1.0  # at the edge of the box is nobody
+        block = max(problem.count, 1) / problem.filled * math.prod(n / e for n, e in zip(cells, extents, strict=True))
+        line = block * extents[0] / cells[0]  # its particles
+
+        def moves(thin: float) -> float:
+            return -math.expm1(-block * thin) / (block * thin)  # for each particle
+
+        # Particles of lines alike that follow each other; how thin these are; and those beside them.
+        kinds = (math.inf, 1.0, 1.0), (line * z, z, 1.0), (math.inf, y, y), (line * y * z, y * z, y)
+        return max(min(chunk, n) * moves(own) + max(chunk - n, 0) * moves(beside) for n, own, beside in kinds)
+
+    @classmethod
+    def seconds(cls, problem: Problem, found: walks.Walk, pace: Pace, *, spreads: bool) -> float:
+        """Return how long a walk takes: what all warps do, or, where they are few, what is waited for the slowest."""
+        products = found.levels * found.tiles * problem.components
+        left, _ = cls.passed(problem, found)
+        busy = problem.count * pace.each * (1 + pace.product * products) + left * problem.dtype.itemsize / pace.rate
+        chunk = min(walks.chunk_of(problem, found, min(problem.components, MOST), spreads=spreads), problem.count)
+        moves = cls.most_moves(problem, found, chunk)
+        field = problem.nodes * problem.filled * problem.components * problem.dtype.itemsize
+        move = pace.move * (1 + pace.far * max(0.0, 1 - 40e6 / field))
+        return pace.start + math.hypot(busy, (chunk / 8 + moves) * products * pace.step + moves * move)
 
     def walk(self, plan: Plan) -> walks.Walk:
         """Return the walk for the plan's particles."""

@@ -81,7 +81,7 @@ def tune(
 ) -> None:
     """Measure what methods take on this machine, once, so that the right one is chosen.
 
-    Takes at most three minutes and writes a small file to your cache folder, which plans then read.
+    Takes at most four minutes and writes a small file to your cache folder, which plans then read.
     """
     from particlemesh import report
 

@@ -28,8 +28,8 @@ from particlemesh.timings import predict, tables
 from particlemesh.timings.tables import Row, Table
 from particlemesh.window import bspline
 
-PROBLEMS = 192
-SECONDS, QUICK = 150.0, 40.0  # after which no new trial begins
+PROBLEMS = 256
+SECONDS, QUICK = 200.0, 40.0  # after which no new trial begins
 COMPILING = ("cuda",)  # whose compilers take a core each; PyOpenCL's warnings do not bear threads
 AT_ONCE = 16  # threads that compile, as there is memory for the positions of so many problems
 LONGEST = 0.5  # predicted seconds of a method that is not tried: times grow in proportion there

@@ -137,23 +137,23 @@ def declines(problem: Problem, options: dict[str, Any], *, stable: bool = False)
     return reason
 
 
-def chunk_of(plan: Plan, walk: Walk, reals: int, *, spreads: bool) -> int:
+def chunk_of(asked: Plan | Problem, walk: Walk, reals: int, *, spreads: bool) -> int:
     """Return the particles of a warp: all warps that run at once get as many, in a few rounds.
 
     At the end of a chunk the whole window leaves, so few long chunks write less; a window is read in less time, and
     short chunks spread the work more evenly. Of a field beyond the cache what is alive in one round should fit it.
     """
-    at_once = plan.backend.units * _WARPS * resident(walk, reals)
-    field = math.prod(axis.size for axis in plan.axes) * reals * plan.dtype.itemsize
+    at_once = asked.backend.units * _WARPS * resident(walk, reals)
+    field = math.prod(asked.mesh.field_shape) * reals * asked.dtype.itemsize
     # H200; benchmarks/results/limit-thresholds-nvidia-h200.csv has half and twice of what comes out
     least, most, alive = (32, 512 if walk.single else 640, 16e6) if spreads else (64, 512, 5e6)
     far = field > _CACHED
     if far:
         least, most = 32, 384
-    rounds = max(1, round(plan.count / at_once / most)) if spreads else max(5, plan.count / at_once / most)
+    rounds = max(1, round(asked.count / at_once / most)) if spreads else max(5, asked.count / at_once / most)
     if far:
         rounds = max(rounds, field / alive)
-    return max(least, -(-plan.count // (int(at_once * rounds) * 32)) * 32)
+    return max(least, -(-asked.count // (int(at_once * rounds) * 32)) * 32)
 
 
 def resident(walk: Walk, reals: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import shutil
 import threading
@@ -188,6 +189,9 @@ class OpenClBackend:
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        wanted, most = math.prod(shape) * np.dtype(dtype).itemsize, self.free_bytes()
+        if wanted > most:  # NVIDIA's driver gives buffers of any size, and notices when they are written
+            raise MemoryError(f"{wanted:,} bytes are more than the {most:,} of {self.device}.")
         return with_memory(ALLOCATING, _cl().array.empty, self.queue, shape, np.dtype(dtype))
 
     def _strided(self, target: Any, source_array: Any) -> None:

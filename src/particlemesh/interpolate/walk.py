@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from particlemesh import walks
 from particlemesh.arrays import Layout, View
-from particlemesh.by_block import Walking
+from particlemesh.by_block import Pace, Walking
 from particlemesh.fused import field_record, groups, values_record
 from particlemesh.interpolate import lost
 from particlemesh.method import Problem
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
+
+
+# By the bytes of a real: H200 (timings/cuda-nvidia-h200.csv)
+PACE = {
+    4: Pace(6.6e-6, 2.1e-11, 0.15, 1.6e12, 1.3e-8, 1.1e-6, 1.6),
+    8: Pace(8.4e-6, 2.1e-11, 0.31, 1.7e12, 4.7e-8, 3.6e-7, 0.0),
+}
 
 
 class Walk(Walking):
@@ -35,12 +42,8 @@ class Walk(Walking):
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
         found = cls.found(problem, problem.count)
-        products = problem.window.support * problem.components * (3 if found.tiles == 2 else 1)
-        read, moves = cls.passed(problem, found)
-        # H200 (timings/cuda-nvidia-h200.csv): instructions a particle, reads, and reads that one move waits for.
-        each, rate, wait = (2.6e-11, 7.5e11, 1.7e-6) if problem.dtype.itemsize == 8 else (1.7e-11, 9.5e11, 1.3e-6)
-        seconds = problem.count * each * (1 + 0.19 * products) + read / rate + wait * cls.waits(problem, moves)
-        return cls.ordering(problem), cls.slowed(problem) * (8e-6 + seconds)
+        seconds = cls.seconds(problem, found, PACE[problem.dtype.itemsize], spreads=False)
+        return cls.ordering(problem), cls.slowed(problem) * seconds
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         found, built = self.walk(plan), []

@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from particlemesh import walks
 from particlemesh.arrays import Layout, View
 from particlemesh.backends.base import Kernel, Record
-from particlemesh.by_block import Walking
+from particlemesh.by_block import Pace, Walking
 from particlemesh.fused import Group, field_record, groups, values_record
 from particlemesh.method import Option, Problem
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
+
+
+# By the bytes of a real: H200 (timings/cuda-nvidia-h200.csv)
+PACE = {
+    4: Pace(7.9e-6, 1.4e-11, 0.15, 1.3e12, 2.0e-8, 2.6e-7, 2.5),
+    8: Pace(6.4e-6, 1.2e-11, 0.38, 1.2e12, 5.6e-8, 5.2e-8, 2.9),
+}
 
 
 class _Run(NamedTuple):
@@ -46,15 +53,9 @@ class Walk(Walking):
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
         found = cls.found(problem, problem.count)
-        products = problem.window.support * problem.components * (3 if found.tiles == 2 else 1)
-        left, moves = cls.passed(problem, found)
-        # H200 (timings/cuda-nvidia-h200.csv): instructions a particle, adds of vectors, of float64; and what a move
-        # takes where nothing is done beside it.
-        each, rate, move = (1.8e-11, 1.4e11, 5e-7) if problem.dtype.itemsize == 8 else (1.1e-11, 3.2e11, 2.4e-7)
-        seconds = problem.count * each * (1 + 0.23 * products) + left / rate
-        seconds += move * cls.waits(problem, moves) if found.few else 0.0
-        cleared = problem.nodes * problem.components * problem.dtype.itemsize / 3.5e12
-        return cls.ordering(problem), cls.slowed(problem) * (9.5e-6 + cleared + seconds)
+        seconds = cls.seconds(problem, found, PACE[problem.dtype.itemsize], spreads=True)
+        cleared = problem.nodes * problem.components * problem.dtype.itemsize / 3e12
+        return cls.ordering(problem), cls.slowed(problem) * (cleared + seconds)
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         built = []
