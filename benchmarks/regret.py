@@ -78,7 +78,7 @@ def measure(backend: Any, problem: Problem) -> list[dict[str, Any]]:
             if not totals:
                 continue
             best = min(totals, key=lambda m: totals[m])
-            row = case._replace(filled=asked.filled, in_order=int(asked.in_order))._asdict()
+            row = case.seen(asked)._asdict()
             row |= dict(cloud=problem.cloud, applications=problem.applications, direction=direction)
             row |= dict(best=best.name, best_s=totals[best])
             for kind, method in chosen.items():

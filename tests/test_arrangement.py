@@ -100,6 +100,36 @@ def test_a_lattice_is_no_cluster(ndim, edge):
     assert plan.problem().filled > 0.5 and plan.problem().in_order
 
 
+@pytest.mark.parametrize(("edge", "nodes"), [(20, 50), (31, 96), (9, 200), (40, 300), (64, 65)])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_layers_of_a_lattice_are_seen(edge, nodes, shuffled):
+    seen = pytest.approx(edge / nodes, rel=0.05 if edge > 10 else 0.3)  # few sites look like a cluster, a little
+    x = in_rows(edge**3, 3, None)
+    if shuffled:
+        x = np.random.default_rng(2).permutation(x)
+    plan = pm.Plan(pm.Mesh((nodes,) * 3, (1.0,) * 3), "cic", applications=10**6)
+    plan.set_positions(x)
+    assert plan.problem().occupied == seen
+    plan.set_positions(np.tile(x, (3, 1)))  # so many that it looks anew, at sites that are taken three times
+    assert plan.problem().occupied == seen
+
+
+@pytest.mark.parametrize("share", [1.0, 0.03])
+@pytest.mark.parametrize("shape", [(300, 300, 300), (5, 6, 7), (40_000,), (60, 2000)])
+@pytest.mark.parametrize("count", [2, 300, 20_000])
+def test_particles_anywhere_are_in_all_layers(shape, count, share):
+    x = np.random.default_rng(8).random((count, len(shape))) * share ** (1 / len(shape))
+    plan = pm.Plan(pm.Mesh(shape, (1.0,) * len(shape)), "cic", applications=10**6)
+    plan.set_positions(x)
+    assert plan.problem().occupied > (0.85 if count > 300 else 0.4)
+
+
+def test_finer_lattices_are_in_all_layers():
+    plan = pm.Plan(pm.Mesh((16, 20, 24), (1.0,) * 3), "cic", applications=10**6)
+    plan.set_positions(in_rows(40**3, 3, None))
+    assert plan.problem().occupied == 1.0
+
+
 @pytest.mark.parametrize("order", ["planar", "strided", "fortran"])
 def test_order_is_seen_in_every_layout(backend, order):
     x = in_rows(8000, 3, None).astype(np.float32)

@@ -38,10 +38,8 @@ def rows(count=30, method="modelled", seed=3):
         nodes, support, components = (int(rng.integers(*ends)) for ends in ((20, 300), (2, 9), (1, 5)))
         dtype, particles = str(rng.choice(["float32", "float64"])), int(10 ** rng.uniform(3, 7))
         filled, prepare, apply = rng.uniform(0.01, 1), rng.uniform(0, 1e-3), rng.uniform(1e-6, 1e-2)
-        in_order = int(rng.integers(2))
-        some.append(
-            Row("spread", method, nodes, support, dtype, components, particles, filled, in_order, prepare, apply)
-        )
+        lies = filled, int(rng.integers(2)), rng.uniform(0.1, 1)
+        some.append(Row("spread", method, nodes, support, dtype, components, particles, *lies, prepare, apply))
     return tuple(some)
 
 
@@ -140,8 +138,8 @@ def test_a_table_is_what_was_written(cache):
         wrote.backend, wrote.device, wrote.sources, wrote.measured
     )  # fmt: skip
     for one, other in zip(found.rows, wrote.rows, strict=True):
-        assert one[:-4] == other[:-4] and one.in_order == other.in_order
-        np.testing.assert_allclose(one[-4:], other[-4:], rtol=1e-3)
+        assert one[:-5] == other[:-5] and one.in_order == other.in_order
+        np.testing.assert_allclose(one[-5:], other[-5:], rtol=1e-3)
     times = predict.known(CPU)
     assert times.rows == found.rows and not times.hint
     assert times.source == f"measured on {tables.device_of(CPU)} by `particlemesh tune`, 2026-01-31"
@@ -246,18 +244,19 @@ CORRUPT = {
     "binary": b"\xff\xfe\x00",
     "other": "a,b\n1,2\n",
     "later format": "# format: 99\n# backend: cpu\n",
-    "no facts": "# format: 2\ndirection,method\n",
-    "no rows": "# format: 2\n# backend: cpu\n# device: x\n# sources: x\n# measured: x\n",
+    "no facts": "# format: 3\ndirection,method\n",
+    "no rows": "# format: 3\n# backend: cpu\n# device: x\n# sources: x\n# measured: x\n",
     "cut": lambda text: text[: len(text) // 2].rpartition(",")[0],
     "words": lambda text: text.replace("spread,modelled,", "spread,modelled,many,", 1),
     "nan": lambda text: text.rpartition(",")[0] + ",nan\n",
     "negative": lambda text: text.rpartition(",")[0] + ",-1\n",
-    "no nodes": lambda text: text + "spread,modelled,0,4,float32,1,100,1.0,0,1e-3,1e-3\n",
-    "support": lambda text: text + "spread,modelled,9,99,float32,1,100,1.0,0,1e-3,1e-3\n",
-    "filled": lambda text: text + "spread,modelled,9,4,float32,1,100,1.1,0,1e-3,1e-3\n",
-    "integers": lambda text: text + "spread,modelled,9,4,int32,1,100,1.0,0,1e-3,1e-3\n",
-    "order": lambda text: text + "spread,modelled,9,4,float32,1,100,1.0,2,1e-3,1e-3\n",
-    "earlier format": lambda text: text.replace("# format: 2", "# format: 1"),
+    "no nodes": lambda text: text + "spread,modelled,0,4,float32,1,100,1.0,0,1.0,1e-3,1e-3\n",
+    "support": lambda text: text + "spread,modelled,9,99,float32,1,100,1.0,0,1.0,1e-3,1e-3\n",
+    "filled": lambda text: text + "spread,modelled,9,4,float32,1,100,1.1,0,1.0,1e-3,1e-3\n",
+    "occupied": lambda text: text + "spread,modelled,9,4,float32,1,100,1.0,0,0.0,1e-3,1e-3\n",
+    "integers": lambda text: text + "spread,modelled,9,4,int32,1,100,1.0,0,1.0,1e-3,1e-3\n",
+    "order": lambda text: text + "spread,modelled,9,4,float32,1,100,1.0,2,1.0,1e-3,1e-3\n",
+    "earlier format": lambda text: text.replace("# format: 3", "# format: 2"),
 }
 
 

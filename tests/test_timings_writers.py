@@ -54,7 +54,7 @@ cpu, number, meeting = backends.current("cpu"), int(os.environ["NUMBER"]), Path(
 device, sources = tables.device_of(cpu), tables.sources()
 
 def table_of(writer, version):
-    row = tables.Row("spread", "walk", 1 + writer, 4, "float32", 1, 1 + version, 1.0, 0, 0.5, 0.25)
+    row = tables.Row("spread", "walk", 1 + writer, 4, "float32", 1, 1 + version, 1.0, 0, 1.0, 0.5, 0.25)
     return tables.Table("cpu", device, sources, f"by {writer}", (row,) * (300 + 100 * writer))
 
 (meeting / str(number)).touch()

@@ -148,7 +148,7 @@ def test_auto_goes_by_what_was_measured(monkeypatch):
 
     assert chosen() is Colouring
     rows = [
-        tables.Row("spread", method, nodes, 2, "float64", 1, particles, 1.0, 0, 0.0, seconds)
+        tables.Row("spread", method, nodes, 2, "float64", 1, particles, 1.0, 0, 1.0, 0.0, seconds)
         for method, seconds in (("colouring", 2e-3), ("rival", 1e-3))
         for nodes, particles in ((8, 100), (8, 1000), (16, 100))
     ]

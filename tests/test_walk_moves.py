@@ -15,10 +15,10 @@ GPU = SimpleNamespace(name="cuda", units=132, facts=lambda: {"HAS_WARP": 1, "HAS
 WALKS = {direction: {m.name: m for m in methods}["walk"] for direction, methods in METHODS.items()}
 
 
-def problem_of(nodes, support, count, dtype="float32", components=1, filled=1.0):
+def problem_of(nodes, support, count, dtype="float32", components=1, **cloud):
     mesh = pm.Mesh((nodes,) * 3, (1.0,) * 3)
     return Problem(
-        mesh, pm.bspline(support), np.dtype(dtype), components, 1, count, False, GPU, filled=filled
+        mesh, pm.bspline(support), np.dtype(dtype), components, 1, count, False, GPU, **cloud
     )  # fmt: skip
 
 
@@ -78,10 +78,22 @@ def test_any_number_of_particles_has_a_time(direction, dtype, components, count)
     walk = WALKS[direction]
 
     def seconds(n, filled=1.0):
-        return walk.cost(problem_of(64, 6, n, dtype, components, filled))[1]
+        return walk.cost(problem_of(64, 6, n, dtype, components, filled=filled))[1]
 
     assert 1e-6 < seconds(count) < 1 and 1e-6 < seconds(count, filled=0.01) < 1
     assert seconds(100 * count + 10**6) > seconds(count)
+
+
+@pytest.mark.parametrize(("nodes", "edge", "support"), [(60, 36, 8), (90, 30, 6), (48, 24, 4), (100, 25, 2)])
+def test_particles_of_a_lattice_move_windows_less_often(nodes, edge, support):
+    sites = np.stack(np.unravel_index(np.arange(edge**3), (edge,) * 3), axis=-1)
+    cell = ((sites + 0.5) * nodes / edge).astype(int)
+    problem, walk = problem_of(nodes, support, edge**3, occupied=edge / nodes), WALKS["interpolate"]
+    found = walk.found(problem, problem.count)
+    blocks = len(np.unique(cell // np.minimum(found.cells, nodes), axis=0))
+    left, moves = walk.passed(problem, found)
+    anywhere = walk.passed(problem_of(nodes, support, edge**3), found)
+    assert moves == pytest.approx(blocks, rel=0.3) and moves <= anywhere[1] and left <= anywhere[0]
 
 
 def test_meshes_of_one_node_and_of_few_axes_have_times():

@@ -117,14 +117,21 @@ class Walking(ByBlock):
     def passed(cls, problem: Problem, found: walks.Walk) -> tuple[float, float]:
         """Return how many reals windows pass, on all lines, and how often a window moves on to other particles.
 
-        Both of particles that lie anywhere in the part of the box that they fill.
+        Both of particles that lie anywhere in the part of the box, and in the layers of it, that they fill.
         """
         extents = [axis.extent for axis in axes_of(problem.mesh, problem.window)]
         along_x, *line = map(min, found.cells, extents)  # of an axis that is not there a block has one
-        levels = problem.nodes * problem.filled / math.prod(line)
+        lines = math.prod(cls._met(problem, n) for n in line)
+        levels = problem.nodes * problem.filled / math.prod(line) * lines
         each = problem.count / levels  # particles of a level of a line
-        moves = levels / along_x * -math.expm1(-each * along_x)
+        blocks = levels / along_x * cls._met(problem, along_x)
+        moves = -blocks * math.expm1(-problem.count / blocks)
         return levels * -math.expm1(-each * found.levels) * 64 * found.tiles * problem.components, moves
+
+    @staticmethod
+    def _met(problem: Problem, cells: int) -> float:
+        """Return which part of blocks with so many cells along an axis has a layer with particles."""
+        return min(1.0, problem.occupied * cells)
 
     @classmethod
     def most_moves(cls, problem: Problem, found: walks.Walk, chunk: int) -> float:
@@ -139,9 +146,10 @@ class Walking(ByBlock):
             y = z = 1.0  # at the edge of the box is nobody
         block = max(problem.count, 1) / problem.filled * math.prod(n / e for n, e in zip(cells, extents, strict=True))
         line = block * extents[0] / cells[0]  # its particles
+        met = math.prod(cls._met(problem, n) for n in cells)
 
         def moves(thin: float) -> float:
-            return -math.expm1(-block * thin) / (block * thin)  # for each particle
+            return -math.expm1(-block * thin / met) / (block * thin / met)  # for each particle
 
         # Particles of lines alike that follow each other; how thin these are; and those beside them.
         kinds = (math.inf, 1.0, 1.0), (line * z, z, 1.0), (math.inf, y, y), (line * y * z, y * z, y)
@@ -155,8 +163,7 @@ class Walking(ByBlock):
         busy = problem.count * pace.each * (1 + pace.product * products) + left * problem.dtype.itemsize / pace.rate
         chunk = min(walks.chunk_of(problem, found, min(problem.components, MOST), spreads=spreads), problem.count)
         moves = cls.most_moves(problem, found, chunk)
-        field = problem.nodes * problem.filled * problem.components * problem.dtype.itemsize
-        move = pace.move * (1 + pace.far * max(0.0, 1 - 40e6 / field))
+        move = pace.move * (1 + pace.far * problem.beyond_cache)
         return pace.start + math.hypot(busy, (chunk / 8 + moves) * products * pace.step + moves * move)
 
     def walk(self, plan: Plan) -> walks.Walk:

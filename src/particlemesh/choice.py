@@ -40,7 +40,7 @@ class Choice:
         chooses = any(name in BY_ITSELF for name in self.wanted.values())
         self.look_away()
         if chooses and arrangement.worth(backend, x.count, plan.applications):
-            self.arrangement = arrangement.look(backend, plan.mesh.box, x)
+            self.arrangement = arrangement.look(backend, plan.mesh, x)
 
     def look_away(self) -> None:
         """Take particles to lie anywhere: to look takes waiting, and how others lay says nothing."""

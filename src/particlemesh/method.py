@@ -39,6 +39,7 @@ class Problem:
     sorted: bool = False  # particles are by block already, or by tile
     filled: float = 1.0  # of the box, by particles: clusters fill little of it
     in_order: bool = False  # neighbours in memory are neighbours in space
+    occupied: float = 1.0  # of the layers of cells across an axis: particles of a lattice lie in some of them
 
     @property
     def nodes(self) -> int:
@@ -51,9 +52,9 @@ class Problem:
         return int(self.window.support**self.mesh.ndim)
 
     @property
-    def fits_cache(self) -> bool:
-        """Whether the field fits the second-level cache of a large GPU (40 MB of an H200's 60)."""
-        return self.nodes * self.components * self.dtype.itemsize < 40e6
+    def beyond_cache(self) -> float:
+        """Share of the field, where particles are, beyond a large GPU's second-level cache (40 MB of an H200's 60)."""
+        return max(0.0, 1 - 40e6 / (self.nodes * self.filled * self.components * self.dtype.itemsize))
 
 
 @dataclass(frozen=True)

@@ -55,10 +55,15 @@ class Case(NamedTuple):
     particles: int
     filled: float
     in_order: int = 0
+    occupied: float = 1.0  # of layers, as a plan sees it
 
     def problem(self, backend: Any) -> Problem:
         """Return it as methods see it."""
         return predict.problem_of(Row("", "", *self, 0.0, 0.0), backend)
+
+    def seen(self, problem: Problem) -> Case:
+        """Return it with its particles as a plan sees them."""
+        return self._replace(filled=problem.filled, in_order=int(problem.in_order), occupied=problem.occupied)
 
 
 def cases(count: int = PROBLEMS) -> Iterator[Case]:
@@ -128,7 +133,7 @@ def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
 
     def timed(plan: Plan, direction: str, method: type[Method]) -> Row:
         problem = plan.problem()
-        seen = case._replace(filled=problem.filled, in_order=int(problem.in_order))  # as any plan will see it
+        seen = case.seen(problem)
         return Row(direction, method.name, *seen, *choice.time(plan, direction, method))
 
     return _each(backend, case, stop, timed)

@@ -27,7 +27,7 @@ def reading(problem: Problem, row: float, byte: float, far: float, *, shared: bo
     rows, width = problem.stencil / problem.window.support, problem.window.support * size
     field = problem.nodes * problem.filled * size
     fetched = problem.count * rows * (32 + width)
-    missed = max(0.0, 1 - 40e6 / field) * (min(fetched, field) if shared else fetched)
+    missed = problem.beyond_cache * (min(fetched, field) if shared else fetched)
     return 1.9e-7 * rows + problem.count * rows * (row + byte * width) + missed / far
 
 
@@ -43,7 +43,7 @@ class Particle(KernelMethod):
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
         # H200 (timings/cuda-nvidia-h200.csv)
-        return 0.0, 1.5e-6 + reading(problem, 7.3e-12, 1e-13, 3.3e12)
+        return 0.0, 1.5e-6 + reading(problem, 7.3e-12, 1e-13, 3.3e12, shared=problem.in_order)
 
     def lanes(self, plan: Plan, reals: int) -> dict[str, int]:
         """Return how many lanes a particle has, and a row of its stencil."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from particlemesh.arrays import Layout, View
@@ -26,10 +27,10 @@ class Ordered(ByBlock, Particle):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        _, apply = super().cost(problem)
+        _, apply = super().cost(replace(problem, in_order=True))
         cleared = problem.nodes * problem.components * problem.dtype.itemsize / 4e12
         # H200 (benchmarks/results/limit-peer-nvidia-h200.csv)
-        return cls.ordering(problem), 1e-6 + cleared + (apply - cleared) * (1.2 if problem.fits_cache else 0.6)
+        return cls.ordering(problem), 1e-6 + cleared + (apply - cleared) * (1.2 + 0.1 * problem.beyond_cache)
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         most = 4 if plan.dtype.itemsize == 4 else 1

@@ -41,7 +41,8 @@ class Particle(KernelMethod):
         # Complex numbers are added as pairs.
         rate = 2.4e11 if problem.dtype.itemsize == 8 else 5.2e11 if problem.components == 2 else 3.3e11
         cleared = problem.nodes * problem.components * problem.dtype.itemsize / 4e12
-        return 0.0, 4e-6 + cleared + adds / (rate if problem.fits_cache else 0.45 * rate)
+        slowed = 1.0 if problem.in_order else 1 + 1.2 * problem.beyond_cache
+        return 0.0, 4e-6 + cleared + adds / rate * slowed
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         return launches(plan, kind, field, values[0])

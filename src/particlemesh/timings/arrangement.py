@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How particles lie: how much of the box they fill, and whether neighbours in memory are neighbours in space.
+"""How particles lie: how much of the box they fill, whether neighbours in memory are neighbours in space, how evenly.
 
-Clusters are as dense as many more particles would be; particles in order meet fewer lines of memory.
+Clusters are as dense as many more particles would be; particles in order meet fewer lines of memory; those of a lattice
+lie in some layers of cells, many in each.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy as np
 from particlemesh.backends.base import Backend
 from particlemesh.box import Box
 from particlemesh.geometry import Coordinates
+from particlemesh.mesh import Mesh
 
 SAMPLE = 1024  # particles that are looked at
 STRIDES = (1.0, 1.618, 1.324)  # between them, relatively: of one alone a lattice may show the same row again and again
@@ -28,6 +31,7 @@ class Arrangement(NamedTuple):
 
     filled: float = 1.0  # of the box
     in_order: bool = False
+    occupied: float = 1.0  # of the mesh's layers of cells across an axis, the mean
 
 
 def worth(backend: Backend, particles: int, applications: int) -> bool:
@@ -35,12 +39,16 @@ def worth(backend: Backend, particles: int, applications: int) -> bool:
     return particles * applications >= (WORTH_ON_CPU if backend.name == "cpu" else WORTH)
 
 
-def look(backend: Backend, box: Box, x: Coordinates) -> Arrangement:
+def look(backend: Backend, mesh: Mesh, x: Coordinates) -> Arrangement:
     """Return how particles lie, from a few of them; waits for the device."""
-    strides = dict.fromkeys(max(1, int(share * x.count / SAMPLE)) for share in STRIDES)
+    box = mesh.box
+    # Odd ones meet every site of a lattice's row of even length.
+    strides = dict.fromkeys(int(share * x.count / SAMPLE) | 1 for share in STRIDES)
     samples = [_fractions(backend, box, x, 0, stride) for stride in strides]
     ahead = _fractions(backend, box, x, AHEAD, next(iter(strides)))
-    return Arrangement(max(_filled(sample, box.ndim) for sample in samples), _in_order(box, samples[0], ahead))
+    filled = max(_filled(sample, box.ndim) for sample in samples)
+    occupied = _occupied(np.concatenate(samples), mesh.shape, filled)
+    return Arrangement(filled, _in_order(box, samples[0], ahead), occupied)
 
 
 def _fractions(backend: Backend, box: Box, x: Coordinates, first: int, stride: int) -> np.ndarray:
@@ -64,6 +72,19 @@ def _filled(fractions: np.ndarray, ndim: int) -> float:
     pairs = float((inside * (inside - 1)).sum())  # of different particles: few of them do not look like a cluster
     alike = pairs / (len(fractions) * max(len(fractions) - 1, 1))
     return float(min(1.0, 1 / max(alike * parts**ndim, 1.0)))
+
+
+def _occupied(fractions: np.ndarray, shape: tuple[int, ...], filled: float) -> float:
+    """Return the layers of cells with particles over those that as many particles anywhere would be in, of an axis.
+
+    The geometric mean of all axes: 1 for particles anywhere, less for a lattice with fewer sites than cells.
+    """
+    shares = []
+    for places, cells in zip(fractions.T, shape, strict=True):
+        room = max(1.0, cells * filled ** (1 / len(shape)))  # layers of a cluster, if it is a cube
+        expected = -room * math.expm1(-len(places) / room)
+        shares.append(min(1.0, len(np.unique((places * cells).astype(np.int64))) / expected) if len(places) else 1.0)
+    return math.prod(shares) ** (1 / len(shares))
 
 
 def _in_order(box: Box, here: np.ndarray, ahead: np.ndarray) -> bool:

@@ -136,7 +136,7 @@ def problem_of(row: Row, backend: Any, applications: int = 1) -> Problem:
     mesh, window, dtype = _mesh(row.nodes), _window(row.support), np.dtype(row.dtype)
     return Problem(
         mesh, window, dtype, row.components, applications, row.particles, False, backend, filled=row.filled,
-        in_order=bool(row.in_order),
+        in_order=bool(row.in_order), occupied=row.occupied,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from particlemesh.backends.cpu import available_threads
 from particlemesh.backends.folders import cache
 
-FORMAT = "2"
+FORMAT = "3"
 PACKAGE = Path(__file__).parents[1]
 SHIPPED = Path(__file__).parent
 FACTS = ("format", "backend", "device", "sources", "measured")  # of the first lines
@@ -50,6 +50,7 @@ class Row(NamedTuple):
     particles: int
     filled: float  # of the box, by particles
     in_order: int  # whether particles were
+    occupied: float  # of the layers of cells across an axis, by particles
     prepare: float
     apply: float
 
@@ -169,8 +170,8 @@ def read(path: Path) -> Table:
 
 def _row(written: dict[str, str]) -> Row:
     whole = {name: int(written[name]) for name in ("nodes", "support", "components", "particles")}
-    prepare, apply, filled = (float(written[name]) for name in ("prepare", "apply", "filled"))
-    within = all(0 <= t <= MOST_SECONDS for t in (prepare, apply)) and 0 < filled <= 1
+    prepare, apply, *shares = (float(written[name]) for name in ("prepare", "apply", "filled", "occupied"))
+    within = all(0 <= t <= MOST_SECONDS for t in (prepare, apply)) and all(0 < share <= 1 for share in shares)
     if not within or any(not 1 <= n <= MOST.get(name, 2**40) for name, n in whole.items()):
         raise ValueError(f"numbers out of range: {written}")
     if written["in_order"] not in ("0", "1"):
@@ -179,7 +180,7 @@ def _row(written: dict[str, str]) -> Row:
         raise ValueError(f"dtype {written['dtype']!r}")
     return Row(
         written["direction"], written["method"], whole["nodes"], whole["support"], written["dtype"],
-        whole["components"], whole["particles"], filled, int(written["in_order"]), prepare, apply,
+        whole["components"], whole["particles"], shares[0], int(written["in_order"]), shares[1], prepare, apply,
     )  # fmt: skip
 
 
