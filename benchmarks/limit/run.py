@@ -29,9 +29,10 @@ from limit.bench import WALK, Bench, Job
 from limit.cases import DIRECTIONS, REALS, Case
 from limit.device import Ceilings
 from measure import RESULTS, device_slug, write
+from particlemesh.backends.cpu import available_threads
 
 PARTS: tuple[ModuleType, ...] = (rows, peer, density, roofline, thresholds)
-PROCESSES = 8
+PROCESSES = min(16, available_threads())  # a compiler takes a core
 
 
 def file_of(part: str, backend: str) -> str:
