@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particles by blocks of cells: every one once, where NumPy says, in records that say what the plan does."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,35 @@ def plan_of(backend, mesh, window, x, real, **options):
     return plan
 
 
+def cut(blocks, node):
+    """Blocks of nodes (3, N), and their places in these, found by laying all blocks side by side."""
+    block, offset = [], []
+    for at, base, *ways in zip(node, blocks.base, blocks.counts, blocks.wide, blocks.cells, blocks.narrow, strict=True):
+        count, wide, cells, narrow = ways
+        begin = base + np.concatenate([[0], np.cumsum([cells] * wide + [narrow] * (count - wide))])
+        block.append(np.searchsorted(begin, at, side="right") - 1)
+        offset.append(at - begin[block[-1]])
+    return np.array(block), np.array(offset)
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize("nodes", [1, 2, 7, 24, 50, 64, 97, 139])
+def test_blocks_hold_all_nodes_and_the_last_is_not_alone_in_being_narrow(nodes, periodic):
+    box = pm.Box((1.0,) * 3, periodic=periodic)
+    axes = axes_of(pm.Mesh((nodes,) * 3, box, offset=0.0 if periodic else 0.5), window_of("bspline4"))
+    for cells in itertools.product((1, 2), (1, 2, 5, 8), (1, 2, 3, 7, 8, 10, 13, 14)):
+        blocks = block_order.blocks_of(axes, cells)
+        for a, axis in enumerate(axes):
+            count, wide, narrow = blocks.counts[a], blocks.wide[a], blocks.narrow[a]
+            before = (axis.low + axis.extent - blocks.base[a]) - blocks.last[a]  # nodes of all but the last
+            assert 0 < blocks.last[a] <= (narrow if wide < count else cells[a])
+            assert before == min(wide, count - 1) * cells[a] + max(0, count - 1 - wide) * narrow
+            assert (count - 1) * cells[a] < before + blocks.last[a]  # no more blocks than there must be
+            if a and count > cells[a]:
+                assert narrow - blocks.last[a] < max(1, cells[a] - narrow)  # at most a pair is cut
+        assert blocks.narrow[0] == cells[0] and (cells[2] < 8 or cells[2] % 2 or blocks.narrow[2] % 2 == 0)
+
+
 def check(plan, cells, unpack, *, stable=False):
     """Compare an order with NumPy's of the plan's nodes."""
     count, blocks = plan.count, block_order.blocks_of(plan.axes, cells)
@@ -82,8 +113,7 @@ def check(plan, cells, unpack, *, stable=False):
     node = plan.backend.download(plan.particles.node)[:, :count].astype(np.int64)
     exact = plan.backend.download(plan.particles.fraction)[:, :count].T
     good = node[2] != SKIP
-    at = node - np.array(blocks.base)[:, None]
-    block, offset = at // np.array(cells)[:, None], at % np.array(cells)[:, None]
+    block, offset = cut(blocks, node)
     number = (block[1] * blocks.counts[2] + block[2]) * blocks.counts[0] + block[0]
     assert (number[good] >= 0).all()
     assert (number[good] < blocks.total).all()
@@ -114,7 +144,7 @@ def nearly_sorted(plan, x, cells):
     """Return positions in the order of blocks, each then moved by up to 0.1 cells."""
     blocks = block_order.blocks_of(plan.axes, cells)
     node = plan.backend.download(plan.particles.node)[:, : plan.count]
-    bx, by, bz = (node - np.array(blocks.base)[:, None]) // np.array(cells)[:, None]
+    bx, by, bz = cut(blocks, node)[0]
     order = np.argsort((by * blocks.counts[2] + bz) * blocks.counts[0] + bx)
     spacing = plan.mesh.box.lengths / np.array(plan.mesh.shape)
     return x[order] + np.random.default_rng(3).uniform(-0.1, 0.1, x.shape) * spacing

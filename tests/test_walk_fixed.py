@@ -16,6 +16,7 @@ from particlemesh.fused import Group
 from particlemesh.spread import fixed
 from particlemesh.spread.walk_fixed import WalkFixed, reached_from
 from particlemesh.stencil import axes_of
+from test_block_order import cut
 from test_covering import Trial
 from test_nvrtc import without_nvrtc
 from test_walk import draw, oracles, wanted_of
@@ -141,12 +142,13 @@ def test_blocks_that_reach_a_node_are_bounded():
                 axes = axes_of(mesh, pm.bspline(support))
                 for cells in (1, 2, 3, 5, 7, 14):
                     blocks = block_order.blocks_of(axes, (min(cells, 8), min(cells, 8), cells))
-                    for axis, base, size, count in zip(axes, blocks.base, blocks.cells, blocks.counts, strict=True):
+                    for a, (axis, size, count) in enumerate(zip(axes, blocks.narrow, blocks.counts, strict=True)):
                         reached = [set() for _ in range(nodes)]
                         for first in range(axis.low, axis.low + axis.extent):
+                            block = int(cut(blocks, np.full((3, 1), first))[0][a, 0])
                             for node in range(first, first + support):
                                 if axis.wraps or 0 <= node < nodes:
-                                    reached[node % nodes].add((first - base) // size)
+                                    reached[node % nodes].add(block)
                         most = max(map(len, reached))
                         assert most <= reached_from(axis, size, count)
                         tight += most == reached_from(axis, size, count)

@@ -119,8 +119,11 @@ class Walking(ByBlock):
 
         Both of particles that lie anywhere in the part of the box, and in the layers of it, that they fill.
         """
-        extents = [axis.extent for axis in axes_of(problem.mesh, problem.window)]
-        along_x, *line = map(min, found.cells, extents)  # of an axis that is not there a block has one
+        axes = axes_of(problem.mesh, problem.window)
+        blocks_along = block_order.blocks_of(axes, found.cells).counts
+        along_x, *line = (
+            axis.extent / count for axis, count in zip(axes, blocks_along, strict=True)
+        )  # cells, the mean
         lines = math.prod(cls._met(problem, n) for n in line)
         levels = problem.nodes * problem.filled / math.prod(line) * lines
         each = problem.count / levels  # particles of a level of a line
@@ -129,7 +132,7 @@ class Walking(ByBlock):
         return levels * -math.expm1(-each * found.levels) * 64 * found.tiles * problem.components, moves
 
     @staticmethod
-    def _met(problem: Problem, cells: int) -> float:
+    def _met(problem: Problem, cells: float) -> float:
         """Return which part of blocks with so many cells along an axis has a layer with particles."""
         return min(1.0, problem.occupied * cells)
 
@@ -139,9 +142,11 @@ class Walking(ByBlock):
 
         Where blocks do not divide the box the last ones along y and z are thin, and have fewer particles for each move.
         """
-        extents = [axis.extent for axis in axes_of(problem.mesh, problem.window)]
+        axes = axes_of(problem.mesh, problem.window)
+        extents = [axis.extent for axis in axes]
         cells = list(map(min, found.cells, extents))
-        y, z = (((extent - 1) % n + 1) / n for extent, n in zip(extents[1:], cells[1:], strict=True))
+        last = block_order.blocks_of(axes, found.cells).last
+        y, z = (min(1.0, here / n) for here, n in zip(last[1:], cells[1:], strict=True))
         if problem.filled < 0.9:
             y = z = 1.0  # at the edge of the box is nobody
         block = max(problem.count, 1) / problem.filled * math.prod(n / e for n, e in zip(cells, extents, strict=True))

@@ -55,7 +55,7 @@ KERNEL spell_out_places(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         }
         const int block[3] = {placed.bx, (int)(low / blocks.counts[2]), (int)(low % blocks.counts[2])};
         for (int a = 0; a < 3; a++) {
-            node[a * rows + k] = blocks.base[a] + block[a] * blocks.cells[a] + placed.offset[a];
+            node[a * rows + k] = begin_of(&blocks, a, block[a]) + placed.offset[a];
             fraction[a * rows + k] = placed.fraction[a];
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The block of a particle, and how many particles each block has. CELLS_X, CELLS_Y and CELLS_Z are the cells of a
-// block: known when this is compiled, they divide by a multiplication.
+// block, NARROW_Y and NARROW_Z of a narrow one: known when this is compiled, they divide by a multiplication.
 
 #include "binning/blocks.h"
 #include "binning/runs.h"
@@ -16,12 +16,20 @@
 #define MOST_BUCKETS 2048
 #define SAMPLED 64 // one group's turn of so many
 
+// Where blocks have `cells` up to the one called `wide`, and `narrow` from there on: the block, and the cell within.
+DEVICE u32 cut(const u32 at, const u32 cells, const u32 narrow, const int wide, PRIVATE int* offset)
+{
+    const u32 all = (u32)wide * cells, behind = at < all ? 0 : (at - all) / narrow, block = at / cells;
+    *offset = (int)(at < all ? at - block * cells : at - all - behind * narrow);
+    return at < all ? block : (u32)wide + behind;
+}
+
 DEVICE u32 block_of(PRIVATE const Located* located, PRIVATE const Blocks* blocks, PRIVATE int* offset, PRIVATE int* bx)
 {
-    const u32 x = (u32)located->at[0] / CELLS_X, y = (u32)located->at[1] / CELLS_Y, z = (u32)located->at[2] / CELLS_Z;
+    const u32 x = (u32)located->at[0] / CELLS_X;
+    const u32 y = cut((u32)located->at[1], CELLS_Y, NARROW_Y, blocks->wide[1], offset + 1);
+    const u32 z = cut((u32)located->at[2], CELLS_Z, NARROW_Z, blocks->wide[2], offset + 2);
     offset[0] = located->at[0] - (int)x * CELLS_X;
-    offset[1] = located->at[1] - (int)y * CELLS_Y;
-    offset[2] = located->at[2] - (int)z * CELLS_Z;
     *bx = (int)x;
     return (y * (u32)blocks->counts[2] + z) * (u32)blocks->counts[0] + x;
 }

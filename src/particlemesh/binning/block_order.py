@@ -54,11 +54,20 @@ class Blocks:
         The first node of the first block.
     counts : (3,) ints
         Blocks along each axis.
+    wide : (3,) ints
+        Of these, how many have so many nodes; those behind them are narrow, so that the last one is not alone in that.
+    narrow : (3,) ints
+        Nodes of a narrow block.
+    last : (3,) ints
+        Those of the last block at which stencils may begin.
     """
 
     cells: tuple[int, int, int]
     base: tuple[int, int, int]
     counts: tuple[int, int, int]
+    wide: tuple[int, int, int]
+    narrow: tuple[int, int, int]
+    last: tuple[int, int, int]
 
     @property
     def total(self) -> int:
@@ -68,7 +77,7 @@ class Blocks:
     @functools.cached_property
     def record(self) -> Record:
         """``Blocks`` of binning/blocks.h."""
-        return Record("=9i", *self.base, *self.cells, *self.counts)
+        return Record("=15i", *self.base, *self.cells, *self.counts, *self.wide, *self.narrow)
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,7 @@ class BlockOrder:
     order: Any = None
 
 
-NO_BLOCKS = Record("=9i", *[0] * 9)  # for kernels that could count but do not
+NO_BLOCKS = Record("=15i", *[0] * 15)  # for kernels that could count but do not
 
 
 def base_of(axes: tuple[Axis, Axis, Axis]) -> tuple[int, int, int]:
@@ -103,9 +112,26 @@ def base_of(axes: tuple[Axis, Axis, Axis]) -> tuple[int, int, int]:
 @functools.lru_cache(maxsize=64)
 def blocks_of(axes: tuple[Axis, Axis, Axis], cells: tuple[int, int, int]) -> Blocks:
     """Return the blocks of ``cells`` nodes that hold all nodes at which stencils may begin."""
-    base = base_of(axes)
-    counts = tuple(-(-(a.low + a.extent - b) // n) for a, b, n in zip(axes, base, cells, strict=True))
-    return Blocks(cells, base, counts)  # type: ignore[arg-type]  # three axes, three counts
+    base, narrow = base_of(axes), narrow_of(cells)
+    spans = (axis.low + axis.extent - begin for axis, begin in zip(axes, base, strict=True))
+    counts, wide, last = zip(*map(_cut, spans, cells, narrow), strict=True)
+    return Blocks(cells, base, counts, wide, narrow, last)
+
+
+def _cut(span: int, cells: int, narrow: int) -> tuple[int, int, int]:
+    """Return how many blocks hold a span of nodes, how many of them are wide, and the nodes of the last one."""
+    count = -(-span // cells)
+    wide = count - min(count, (count * cells - span) // (cells - narrow)) if narrow < cells else count
+    return count, wide, span - min(wide, count - 1) * cells - max(0, count - 1 - wide) * narrow
+
+
+def narrow_of(cells: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Return the cells of a narrow block: along x, where walks go, all are alike.
+
+    Along z blocks that begin at even nodes go on to do so, for walks that move pairs of nodes.
+    """
+    x, y, z = cells
+    return x, max(1, y - 1), z - 2 if z >= 8 and z % 2 == 0 else max(1, z - 1)
 
 
 def declines(
@@ -211,7 +237,9 @@ def counted(plan: Plan, done: Counting | None) -> None:
 
 
 def _cells(blocks: Blocks) -> dict[str, int]:
-    return {"COUNT_IS_64": 0, "KEY_IS_64": 0, **dict(zip(("CELLS_X", "CELLS_Y", "CELLS_Z"), blocks.cells, strict=True))}
+    names = "CELLS_X", "CELLS_Y", "CELLS_Z", "NARROW_Y", "NARROW_Z"
+    numbers = *blocks.cells, *blocks.narrow[1:]
+    return {"COUNT_IS_64": 0, "KEY_IS_64": 0, **dict(zip(names, numbers, strict=True))}
 
 
 def _shift(count: int, total: int, size: int, sorting: bool = False) -> int | None:

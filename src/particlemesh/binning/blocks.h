@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Blocks of cells, a cell being a node that stencils may begin at, and records of the particles in them. All stencils
 // of a block reach into one window of the mesh, so that a warp can hold the window while it goes through the block.
+// Where blocks do not divide the mesh, several are narrow instead of the last one alone: it would have few particles.
 //
 // Block (bx, by, bz) is number (by * counts[2] + bz) * counts[0] + bx: in this order one walks along x.
 
@@ -11,9 +12,18 @@
 
 typedef struct {
     int base[3];   // where the first block begins
-    int cells[3];  // of a block
+    int cells[3];  // of a wide block
     int counts[3]; // of blocks
+    int wide[3];   // so many are; those behind them are narrow
+    int narrow[3]; // cells of these
 } Blocks;
+
+// The first node of a block along an axis.
+DEVICE int begin_of(PRIVATE const Blocks* blocks, const int axis, const int block)
+{
+    const int wide = block < blocks->wide[axis] ? block : blocks->wide[axis];
+    return blocks->base[axis] + wide * blocks->cells[axis] + (block - wide) * blocks->narrow[axis];
+}
 
 // A particle's centred fractions, its cell within the block, the block's place along x, and which particle it is.
 typedef struct {

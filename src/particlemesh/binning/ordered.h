@@ -22,7 +22,7 @@ DEVICE i64 ordered_particle(WARP_PARAMETER warp, GLOBAL const u32* records, GLOB
     particle_of(words, &p);
     const int by = line / blocks->counts[2], block[3] = {p.bx, by, line - by * blocks->counts[2]};
     for (int a = 0; a < 3; a++) {
-        first[a] = blocks->base[a] + block[a] * blocks->cells[a] + p.offset[a];
+        first[a] = begin_of(blocks, a, block[a]) + p.offset[a];
         fraction[a] = p.fraction[a];
     }
     return p.index;

@@ -195,8 +195,8 @@ typedef struct {
 DEVICE void columns_of(PRIVATE Columns* columns, PRIVATE const Field* field, PRIVATE const Blocks* blocks, const int line)
 {
     const int by = line / blocks->counts[2], bz = line - by * blocks->counts[2];
-    const int y = place(blocks->base[1] + by * blocks->cells[1] + LANE / 4, field->size[1], field->wraps[1]);
-    const int from = blocks->base[2] + bz * blocks->cells[2];
+    const int y = place(begin_of(blocks, 1, by) + LANE / 4, field->size[1], field->wraps[1]);
+    const int from = begin_of(blocks, 2, bz);
     UNROLL for (int tile = 0; tile < Z_TILES; tile++)
         UNROLL for (int e = 0; e < 2; e++) {
             const int z = place(from + 8 * tile + NODE_Z(LANE % 4, e), field->size[2], field->wraps[2]);

@@ -71,7 +71,7 @@ class WalkFixed(Walk):
 
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         blocks, built = self.order(plan).blocks, []
-        tiles = math.prod(map(reached_from, plan.axes, blocks.cells, blocks.counts))
+        tiles = math.prod(map(reached_from, plan.axes, blocks.narrow, blocks.counts))
         for group in groups(field):
             layout = fixed.apart(plan.axes, group.parts * group.channels)
             target = self._sums.target(
