@@ -164,9 +164,11 @@ class Walking(ByBlock):
     def seconds(cls, problem: Problem, found: walks.Walk, pace: Pace, *, spreads: bool) -> float:
         """Return how long a walk takes: what all warps do, or, where they are few, what is waited for the slowest."""
         products = found.levels * found.tiles * problem.components
-        left, _ = cls.passed(problem, found)
-        busy = problem.count * pace.each * (1 + pace.product * products) + left * problem.dtype.itemsize / pace.rate
         chunk = min(walks.chunk_of(problem, found, min(problem.components, MOST), spreads=spreads), problem.count)
+        left = (
+            cls.passed(problem, found)[0] + problem.count / max(chunk, 1) * 64 * products
+        )  # at its end the whole window
+        busy = problem.count * pace.each * (1 + pace.product * products) + left * problem.dtype.itemsize / pace.rate
         moves = cls.most_moves(problem, found, chunk)
         move = pace.move * (1 + pace.far * problem.beyond_cache)
         return pace.start + math.hypot(busy, (chunk / 8 + moves) * products * pace.step + moves * move)

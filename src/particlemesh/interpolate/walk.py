@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 # By the bytes of a real: H200 (timings/cuda-nvidia-h200.csv)
 PACE = {
-    4: Pace(6.6e-6, 2.1e-11, 0.15, 1.6e12, 1.3e-8, 1.1e-6, 1.6),
-    8: Pace(8.4e-6, 2.1e-11, 0.31, 1.7e12, 4.7e-8, 3.6e-7, 0.0),
+    4: Pace(5.4e-6, 2.2e-11, 0.11, 2.1e12, 2.2e-8, 1.1e-6, 1.6),
+    8: Pace(6.8e-6, 2.2e-11, 0.21, 2.1e12, 5.6e-8, 3.9e-7, 0.0),
 }
 
 

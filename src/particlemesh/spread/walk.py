@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 # By the bytes of a real: H200 (timings/cuda-nvidia-h200.csv)
 PACE = {
-    4: Pace(7.9e-6, 1.4e-11, 0.15, 1.3e12, 2.0e-8, 2.6e-7, 2.5),
-    8: Pace(6.4e-6, 1.2e-11, 0.38, 1.2e12, 5.6e-8, 5.2e-8, 2.9),
+    4: Pace(6.7e-6, 1.4e-11, 0.11, 1.5e12, 2.2e-8, 3.6e-7, 2.0),
+    8: Pace(5.3e-6, 1.4e-11, 0.24, 1.2e12, 5.7e-8, 1.0e-7, 1.1),
 }
 
 
