@@ -7,6 +7,7 @@ import pytest
 
 from particlemesh import backends
 from particlemesh.backends import opencl, pocl, source
+from particlemesh.backends.base import CompilationError
 
 if opencl.available() is not None:
     pytestmark = pytest.mark.skip(reason=f"no OpenCL: {opencl.available()}")
@@ -45,3 +46,27 @@ def test_a_compiler_that_refuses_gets_no_declarations():
 
     cl = SimpleNamespace(RuntimeError=RefusedError, Program=lambda context, code: SimpleNamespace(build=build))
     assert pocl.declared(cl, None) is None
+
+
+@pytest.mark.parametrize(("failures", "words"), [(2, ""), (3, ""), (1, "<source>:3:1: error: unknown type name 'foo'")])
+def test_who_fails_without_a_reason_is_asked_again(monkeypatch, failures, words):
+    # Processes that fill PoCL's cache at once do, now and then.
+    import pyopencl
+
+    backend = opencl.backend(backends.current("opencl").context, backends.current("opencl").context.devices[0])
+    monkeypatch.setattr(backend, "_programs", {})
+    build, tried = pyopencl.Program.build, []
+
+    def failing(self, *args, **options):
+        tried.append(self)
+        if len(tried) <= failures:
+            raise pyopencl.RuntimeError(f"clBuildProgram failed: BUILD_PROGRAM_FAILURE - {words}")
+        return build(self, *args, **options)
+
+    monkeypatch.setattr(pyopencl.Program, "build", failing)
+    if failures == 2:
+        assert backend.kernel("backends/strided.c", "strided", {"REAL_IS_DOUBLE": 0}) is not None
+    else:
+        with pytest.raises(CompilationError, match=r"strided\.c"):
+            backend.kernel("backends/strided.c", "strided", {"REAL_IS_DOUBLE": 0})
+    assert len(tried) == (1 if words else 3)

@@ -181,11 +181,25 @@ class OpenClBackend:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", cl.CompilerWarning)
                 try:
-                    program = cl.Program(self.context, code).build(options=options)
+                    program = self._build(code, options)
                 except cl.RuntimeError as error:
                     raise CompilationError(f"{file} for {self.device}", str(error), code) from error
             self._programs[key] = program
         return OpenClKernel(self, program, name)
+
+    def _build(self, code: str, options: list[str]) -> Any:
+        """Compile a program.
+
+        By PoCL again if need be: processes that fill its cache at once may fail, without a word (its issue 1480).
+        """
+        tries = 3 if "PoCL" in self.platform else 1
+        while True:
+            tries -= 1
+            try:
+                return _cl().Program(self.context, code).build(options=options)
+            except _cl().RuntimeError as error:
+                if tries == 0 or "error:" in str(error):
+                    raise
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
