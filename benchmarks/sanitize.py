@@ -20,6 +20,7 @@ from particlemesh.binning import block_order, radix, scan
 from particlemesh.by_block import Walking
 from particlemesh.grid import METHODS as BUILDERS
 from particlemesh.interpolate import METHODS as INTERPOLATE
+from particlemesh.interpolate import ordered
 from particlemesh.spread import METHODS as SPREAD
 from variants import INTERPOLATING, SPREADING
 
@@ -137,9 +138,11 @@ def spreads(rng: np.random.Generator) -> int:
         (4, "float32", "complex64"), (5, "float64", "float64"), (7, "float32", "float32"), (8, "float64", "complex128"),
     ):  # fmt: skip
         calls += values(rng, (odd, f"bspline{support}", dtype, kind, 300), walks, walks_back)
-    block_order.STAGED_FROM = dict.fromkeys(
-        block_order.STAGED_FROM, 0
-    )  # what particles take in two steps when they are many
+    # Few particles are dealt to buckets, and read by one lane or two, as only many are.
+    block_order.STAGED_FROM = dict.fromkeys(block_order.STAGED_FROM, 0)
+    ordered.NARROW, ordered.WIDE = (1, 0, 2**40), (2, 0, 2**40)
+    for support, dtype, kind in ((4, "float32", "complex64"), (6, "float64", "float64")):
+        calls += values(rng, (odd, f"bspline{support}", dtype, kind, 300), [], [{"interpolation": "ordered"}])
     for dtype, count in itertools.product(("float32", "float64"), (1, 700, 5000)):
         x = cupy.asarray(rng.random((count, 3)))
         x[: count // 4] = x[:1]
