@@ -238,6 +238,9 @@ CHECKS = {"spread": check_spread, "interpolate": check_interpolate}
 
 def test_a_row_keeps_every_law(backend, row, request):
     law, seed = BY_NAME[row.method], ROWS.index(row)
+    thin = request.config.thins and backend.name == "opencl"
+    if thin and seed % 2:
+        pytest.skip("PoCL compiles slowly: every second row there, and all with --thorough and on GPUs")
     window = window_of(row.window)
     real = "float64" if row.precision == "float64" else "float32"
     reason = law.declines(backend, mesh_of(row, window), window, real, int(row.count))
@@ -246,5 +249,4 @@ def test_a_row_keeps_every_law(backend, row, request):
         with pytest.raises(pm.MethodNotSuitable, match="cannot serve this problem"):
             t.spread(t.q) if law.direction == "spread" else t.interpolate(t.f)
         return
-    thin = request.config.thins and backend.name == "opencl"  # both directions equal the oracle
-    CHECKS[law.direction](Trial(row, law, backend, seed, thin=thin))
+    CHECKS[law.direction](Trial(row, law, backend, seed, thin=thin))  # both directions equal the oracle
