@@ -8,7 +8,7 @@ import pytest
 
 import oracle
 import particlemesh as pm
-from test_block_order import cut, staged_from
+from blocks import cut, staged_from
 
 MESH = pm.Mesh((16, 17, 33), (1.0, 2.0, 3.0))
 OPEN = pm.Mesh((16, 17, 33), pm.Box((1.0, 2.0, 3.0), periodic=(True, False, False)), offset=0.5)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
+from blocks import staged_from
 from particlemesh import sorted_particles
 from particlemesh.backends import cuda
 from particlemesh.binning import block_order
-from test_block_order import staged_from
 from test_failures_memory import Scarce
 from test_nvrtc import without_nvrtc
 from test_sorted import MESH, WINDOW, close, drawn, order_of, plain_interpolate, plain_spread, sorted_plan

@@ -8,12 +8,12 @@ import pytest
 
 import oracle
 import particlemesh as pm
+from blocks import cut
 from particlemesh import walks as windows
 from particlemesh.arrays import Layout
 from particlemesh.binning import block_order
 from particlemesh.fused import SINGLE
 from particlemesh.spread.walk import Walk
-from test_block_order import cut
 from test_covering import check_spread
 from walk_cases import CASES, close, plan_of, positions, trial_of
 

@@ -9,6 +9,7 @@ import pytest
 import oracle
 import particlemesh as pm
 import ptx
+from blocks import cut
 from cases import Row
 from devices import Device, Law
 from particlemesh.binning import block_order
@@ -16,7 +17,6 @@ from particlemesh.fused import Group
 from particlemesh.spread import fixed
 from particlemesh.spread.walk_fixed import WalkFixed, reached_from
 from particlemesh.stencil import axes_of
-from test_block_order import cut
 from test_covering import Trial
 from test_nvrtc import without_nvrtc
 from test_walk import draw, oracles, wanted_of

@@ -6,10 +6,10 @@ import pytest
 
 import oracle
 import particlemesh as pm
+from blocks import cut
 from particlemesh import walks as windows
 from particlemesh.binning import block_order
 from particlemesh.interpolate.walk import Walk
-from test_block_order import cut
 from test_covering import check_interpolate
 from walk_cases import CASES, close, plan_of, positions, trial_of
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
+from blocks import cut
 from particlemesh import walks
 from particlemesh.binning import block_order
 from particlemesh.choice import METHODS
 from particlemesh.method import Problem
 from particlemesh.stencil import axes_of
-from test_block_order import cut
 
 GPU = SimpleNamespace(name="cuda", units=132, facts=lambda: {"HAS_WARP": 1, "HAS_MMA": 1})
 WALKS = {direction: {m.name: m for m in methods}["walk"] for direction, methods in METHODS.items()}
