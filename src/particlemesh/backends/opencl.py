@@ -204,7 +204,7 @@ class OpenClBackend:
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         wanted, most = math.prod(shape) * np.dtype(dtype).itemsize, self.free_bytes()
-        if wanted > most:  # NVIDIA's driver gives buffers of any size, and notices when they are written
+        if wanted > most:  # NVIDIA's driver was seen to give buffers of 2**60 bytes
             raise MemoryError(f"{wanted:,} bytes are more than the {most:,} of {self.device}.")
         return with_memory(ALLOCATING, _cl().array.empty, self.queue, shape, np.dtype(dtype))
 
