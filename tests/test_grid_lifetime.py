@@ -315,7 +315,7 @@ def test_row_32_a_status_is_that_of_the_build_before_it(backend):
 
 
 def test_unchecked_builds_of_arrays_in_turn(backend, builder):
-    # On CUDA calls that come again are played from a tape: the grid must tell of the array of each.
+    # On GPUs calls that come again are played from a tape: the grid must tell of the array of each.
     few = X[:50]
     radii = own_radii(builder, CASE)
     arrays = {len(x): (backend.array(x), None if radii is None else backend.array(radii[: len(x)])) for x in (X, few)}

@@ -73,7 +73,7 @@ def test_unchecked_steps_allocate_nothing(backend, monkeypatch):
 
 @pytest.mark.backends("cuda", "opencl")
 def test_unchecked_pairs_are_those_of_the_build_before(backend):
-    # On CUDA calls that come again are played from tapes, builds with radii are not: one must not take the other's.
+    # On GPUs calls that come again are played from tapes, builds with radii are not: one must not take the other's.
     box, x = WRAPPED.domain, WRAPPED.positions
     arrays = {n: (backend.array(x[:n]), backend.array(np.full(n, 0.1, "f4"))) for n in (130, 50, 90)}
     with WRAPPED.grid() as grid:

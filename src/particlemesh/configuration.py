@@ -365,10 +365,10 @@ class Configuration:
         ]
         return f"; no scratch memory is needed to {' or '.join(names)}" if names else ""
 
-    def _again(self, key: Any, call: Callable[[], Any], result: Any) -> Any:
+    def _again(self, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any], result: Any) -> Any:
         """Make a call; from the third time for the same arrays on, play what the device got for it."""
-        # A tape would not prepare again.
-        return call() if key is None or self._captured else self._tapes.again(self, key, call, result)
+        # Without out= there are other arrays each time, and a tape would not prepare again.
+        return call() if result is None or self._captured else self._tapes.again(self, what, arrays, call, result)
 
     def _open(self) -> None:
         if self._closed:

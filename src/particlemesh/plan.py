@@ -129,8 +129,11 @@ class Plan(Configuration):
             Of the kind, device and type of ``values``; not divided by any volume.
         """
         self._ready()
-        key = None if out is None else self.backend.signature((0, accumulate), values, out)
-        return self._again(key, lambda: self._spread(values, (self.count,), out, accumulate, gradient=False), out)
+
+        def call() -> Any:
+            return self._spread(values, (self.count,), out, accumulate, gradient=False)
+
+        return self._again(("spread", accumulate), (values, out), call, out)
 
     def spread_gradient(self, vectors: Any, *, out: Any = None, accumulate: bool = False) -> Any:
         """Spread vectors against the window's slope: the exact adjoint of :meth:`gradient`.
@@ -147,9 +150,11 @@ class Plan(Configuration):
         array (..., *mesh.field_shape)
         """
         self._ready()
-        core = (self.count, self.mesh.ndim)
-        key = None if out is None else self.backend.signature((1, accumulate), vectors, out)
-        return self._again(key, lambda: self._spread(vectors, core, out, accumulate, gradient=True), out)
+
+        def call() -> Any:
+            return self._spread(vectors, (self.count, self.mesh.ndim), out, accumulate, gradient=True)
+
+        return self._again(("spread_gradient", accumulate), (vectors, out), call, out)
 
     def _spread(self, values: Any, core: tuple[int, ...], out: Any, accumulate: bool, gradient: bool) -> Any:
         if accumulate and out is None:
@@ -186,8 +191,7 @@ class Plan(Configuration):
         array (..., N)
         """
         self._ready()
-        key = None if out is None else self.backend.signature(2, field, out)
-        return self._again(key, lambda: self._interpolate(field, True, False, out)[0], out)
+        return self._again("interpolate", (field, out), lambda: self._interpolate(field, True, False, out)[0], out)
 
     def gradient(self, field: Any, *, out: Any = None) -> Any:
         """Interpolate a field's gradient at the particles, per user length unit.
@@ -202,8 +206,7 @@ class Plan(Configuration):
         array (..., N, d)
         """
         self._ready()
-        key = None if out is None else self.backend.signature(3, field, out)
-        return self._again(key, lambda: self._interpolate(field, False, True, out)[1], out)
+        return self._again("gradient", (field, out), lambda: self._interpolate(field, False, True, out)[1], out)
 
     def value_and_gradient(self, field: Any, *, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
         """Interpolate value and gradient in one pass; see :meth:`interpolate` and :meth:`gradient`."""
@@ -215,8 +218,8 @@ class Plan(Configuration):
             raise ValueError(f"out has {len(outs)} arrays; value and gradient need two.")
         outs = tuple(outs)
         operands.check_apart(*outs)
-        key = None if out is None else self.backend.signature(4, field, *outs)
-        return self._again(key, lambda: self._interpolate(field, True, True, outs), outs)
+        result = None if out is None else outs
+        return self._again("both", (field, *outs), lambda: self._interpolate(field, True, True, outs), result)
 
     def _interpolate(self, field: Any, value: bool, gradient: bool, out: Any) -> tuple[Any, Any]:
         backend, upload, mesh = self.backend, self._named is not None, self.mesh

@@ -70,7 +70,7 @@ class Backend(Protocol):
         ...
 
     def signature(self, what: Any, *arrays: Any) -> Any:
-        """Return what tells one call from another where calls can be taped and played again, else None."""
+        """Return what tells one call from another where calls can be taped and played again (``Taping``), else None."""
         ...
 
     def untaped(self) -> None:

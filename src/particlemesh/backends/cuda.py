@@ -9,8 +9,7 @@ import functools
 import os
 import statistics
 import struct
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from particlemesh import arrays as kinds
 from particlemesh.backends import nvrtc, source
 from particlemesh.backends.base import LONG, UNKNOWN, batch_of, gapless
+from particlemesh.backends.tapes import Tape, Taping
 
 
 @functools.cache
@@ -48,22 +48,18 @@ class ParameterBlock:
         self.pointer = ctypes.addressof(self._list)
 
 
-class Tape:
-    """What one call submitted, to be submitted again for the same arrays at the price of the driver alone."""
+class CudaTape(Tape):
+    """Launches with their packed parameters, and what is cleared; by addresses."""
 
-    def __init__(self) -> None:
-        self.launches: list[tuple[Any, ...]] = []
-        self.complete = True  # False once something was submitted that is not on the tape
-
-    def play(self, stream: int) -> None:
-        cuda = _cupy().cuda
+    def play(self, stream: Any, *arrays: Any) -> None:
+        cuda, at = _cupy().cuda, stream.ptr
         launch, clear = cuda.driver.launchKernel, cuda.runtime.memsetAsync
         for entry in self.launches:
             if len(entry) == 2:
-                clear(entry[0], 0, entry[1], stream)
+                clear(entry[0], 0, entry[1], at)
             else:
                 function, groups, size, local_bytes, block = entry
-                launch(function, groups, 1, 1, size, 1, 1, local_bytes, stream, 0, block.pointer)
+                launch(function, groups, 1, 1, size, 1, 1, local_bytes, at, 0, block.pointer)
 
 
 class CudaKernel:
@@ -159,13 +155,14 @@ def _captured(stream: Any, work: Callable[[], Any]) -> Any:
         raise
 
 
-class CudaBackend:
+class CudaBackend(Taping):
     """One CUDA device."""
 
     name = "cuda"
     group_size = 128
 
     def __init__(self, device: int) -> None:
+        super().__init__(CudaTape)
         cupy = _cupy()
         self.ordinal = device
         self._get_device = cupy.cuda.runtime.getDevice
@@ -176,7 +173,6 @@ class CudaBackend:
         self.compute = properties["major"] * 10 + properties["minor"]
         self.units = properties["multiProcessorCount"]
         self._programs: dict[Any, Any] = {}
-        self._tapes = threading.local()  # a tape belongs to one call of one thread
 
     def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
         """Return what tells one call from another, or None if such calls are not taped."""
@@ -186,25 +182,6 @@ class CudaBackend:
                 return None
             key += array.data.ptr, array.shape, array.strides, array.dtype.char
         return tuple(key)
-
-    @property
-    def tape(self) -> Tape | None:
-        """The tape that records what is submitted, if one does."""
-        return getattr(self._tapes, "tape", None)
-
-    @contextlib.contextmanager
-    def taping(self) -> Iterator[Tape]:
-        """Record what is submitted."""
-        tape = self._tapes.tape = Tape()
-        try:
-            yield tape
-        finally:
-            self._tapes.tape = None
-
-    def untaped(self) -> None:
-        """Say that something was submitted which is on no tape."""
-        if self.tape is not None:
-            self.tape.complete = False
 
     def facts(self) -> dict[str, int]:
         return facts_of(self.compute)

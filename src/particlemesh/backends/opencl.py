@@ -17,6 +17,7 @@ import numpy as np
 
 from particlemesh.backends import pocl, source
 from particlemesh.backends.base import CompilationError, Record, gapless, seconds_by_host
+from particlemesh.backends.tapes import Tape, Taping
 
 PTX_PROBE = '__kernel void probe(__global float* p) { asm volatile("red.global.add.f32 [%0], %1;" :: "l"(p), "f"(1.0f) : "memory"); }'  # noqa: E501  # one line of C
 
@@ -36,6 +37,14 @@ LAUNCHING = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY")
 ALLOCATING = (*LAUNCHING, "OUT_OF_RESOURCES", "INVALID_BUFFER_SIZE")
 
 
+Command = Callable[[list[Any], tuple[int, ...]], None]  # takes arguments, and over how much it goes
+
+
+@functools.cache
+def _local_memory(size: int) -> Any:
+    return _cl().LocalMemory(size)
+
+
 class OpenClKernel:
     """A compiled kernel with arguments of its own: kernel objects are not shared between plans."""
 
@@ -46,27 +55,55 @@ class OpenClKernel:
         self._known: list[Any] = []  # the arguments as they are set
 
     def __call__(self, items: int, *arguments: Any, local_bytes: int = 0) -> None:
-        kernel, group = self._kernel, self._owner.group_size
-        known = self._known or [self] * len(arguments)
-        for n, argument in enumerate(arguments):
-            value = argument if isinstance(argument, (int, bytes)) else argument.base_data
+        values = [a if isinstance(a, (int, bytes)) else a.base_data for a in arguments]
+        if local_bytes:
+            values.append(_local_memory(local_bytes))
+        groups = min(-(-items // self._owner.group_size), self._owner.most_groups)
+        self._owner.submit(self._launch, values, (groups * self._owner.group_size,))
+
+    def _launch(self, values: list[Any], items: tuple[int, ...]) -> None:
+        kernel, known = self._kernel, self._known
+        if len(known) != len(values):
+            known[:] = [self] * len(values)
+        for n, value in enumerate(values):
             if value is not known[n]:  # setting an argument costs a microsecond
                 kernel.set_arg(n, np.int64(value) if isinstance(value, int) else value)
                 known[n] = value
-        self._known = known
-        if local_bytes:
-            kernel.set_arg(len(arguments), _cl().LocalMemory(local_bytes))
-        groups = min(-(-items // group), self._owner.most_groups)
-        event = with_memory(LAUNCHING, self._enqueue, self._owner.queue, kernel, (groups * group,), (group,))
-        self._owner.submitted(event)
+        enqueue, owner = self._enqueue, self._owner
+        owner.submitted(with_memory(LAUNCHING, enqueue, owner.queue, kernel, items, (owner.group_size,)))
 
 
-class OpenClBackend:
+class OpenClTape(Tape):
+    """Commands with what they are given; buffers of the caller's arrays by their place among these."""
+
+    def __init__(self, *arrays: Any) -> None:
+        super().__init__(*arrays)
+        self._places = {a.base_data.int_ptr: place for place, a in enumerate(arrays)}
+
+    def record(self, command: Command, values: list[Any], size: tuple[int, ...]) -> None:
+        buffer, theirs = _cl().MemoryObjectHolder, []
+        for n, value in enumerate(values):
+            place = self._places.get(value.int_ptr) if isinstance(value, buffer) else None
+            if place is not None:
+                theirs.append((n, place))
+                values[n] = None
+        self.launches.append((command, values, theirs, size))
+
+    def play(self, stream: Any, *arrays: Any) -> None:
+        for command, values, theirs, size in self.launches:
+            filled = values.copy()
+            for n, place in theirs:
+                filled[n] = arrays[place].base_data
+            command(filled, size)
+
+
+class OpenClBackend(Taping):
     """One OpenCL context and device. Work goes to the queue of the arrays at hand."""
 
     name = "opencl"
 
     def __init__(self, context: Any, device: Any, *, portable: bool = False) -> None:
+        super().__init__(OpenClTape)
         cl = _cl()
         self.context = context
         self._device = device
@@ -124,7 +161,7 @@ class OpenClBackend:
             queue = self._default  # ours keeps the order; events tie it to theirs
         self._local.queue, self._local.event = queue, None
         # Others may still be writing to the arrays on queues of their own, and will wait for us in turn.
-        events = [e for a in arrays for e in getattr(a, "events", None) or ()]
+        events = [e for a in arrays for e in getattr(a, "events", None) or () if e.command_queue != queue]
         waiting = [e for e in events if e.command_execution_status != cl.command_execution_status.COMPLETE]
         if waiting:
             cl.enqueue_barrier(queue, wait_for=waiting)
@@ -159,11 +196,21 @@ class OpenClBackend:
             if event is not None and hasattr(array, "add_event"):
                 array.events = [event]  # what it waited for before has been waited for
 
-    def untaped(self) -> None:
-        """Calls are not taped."""
+    def submit(self, command: Command, values: list[Any], size: tuple[int, ...]) -> None:
+        """Submit a command, and have it on the tape that records."""
+        command(values, size)
+        if self.tape is not None:
+            self.tape.record(command, values, size)
 
-    def signature(self, what: Any, *arrays: Any) -> None:
-        """Calls are not taped."""
+    def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
+        """Return what tells one call from another, or None if such calls are not taped."""
+        key, native, holder = [what], _cl().array.Array, _cl().MemoryObjectHolder
+        for array in arrays:
+            if array.__class__ is not native or array.queue is None or not isinstance(array.base_data, holder):
+                return None
+            buffer, queue = array.base_data.int_ptr, array.queue.int_ptr
+            key += buffer, array.offset, array.shape, array.strides, array.dtype.str, queue
+        return tuple(key)
 
     def kernel(self, file: str, name: str, defines: dict[str, Any], texts: source.Texts | None = None) -> OpenClKernel:
         key = (file, tuple(defines.items()), tuple((texts or {}).items()))
@@ -228,14 +275,17 @@ class OpenClBackend:
     def clear(self, array: Any) -> None:
         if gapless(array):
             if array.nbytes:
-                fill, zero = _cl().enqueue_fill_buffer, np.uint32(0)
-                event = with_memory(LAUNCHING, fill, self.queue, array.base_data, zero, array.offset, array.nbytes)
-                self.submitted(event)
+                self.submit(self._fill, [array.base_data], (array.offset, array.nbytes))
         else:
             self._strided(array, array)
 
+    def _fill(self, values: list[Any], piece: tuple[int, ...]) -> None:
+        fill, zero = _cl().enqueue_fill_buffer, np.uint32(0)
+        self.submitted(with_memory(LAUNCHING, fill, self.queue, *values, zero, *piece))
+
     def copy(self, target: Any, source_array: Any) -> None:
         self._strided(target, source_array)
+        self.untaped()  # a copy is of an array that will not come again
 
     def upload(self, array: np.ndarray) -> Any:
         return with_memory(ALLOCATING, _cl().array.to_device, self.queue, np.ascontiguousarray(array))

@@ -206,10 +206,11 @@ class Construction:
         self._open()
         if check or self.backend is None or not (radii is None or np.isscalar(radii)):
             return self._build(positions, radii, check=check)
-        key = self.backend.signature(radii, positions)
-        if key is None:
-            return self._build(positions, radii, check=False)
-        self._built = self._tapes.again(self, key, lambda: self._build(positions, radii, check=False)._built)
+
+        def call() -> Any:
+            return self._build(positions, radii, check=False)._built
+
+        self._built = self._tapes.again(self, radii, (positions,), call)
         return self
 
     def build_keys(self, keys: Any, n: int, *, check: bool = True) -> Self:

@@ -147,8 +147,8 @@ class UniformGrid(Contents):
             return self._answer(lambda queries: queries.pairs(self._cutoff(radius), *arguments), radius)
         # Nobody waits: the same question about the same memory can be asked again as it was.
         built, question = self._built_for_queries(), (self._reach(radius), *arguments)
-        key = self.backend.signature(("pairs", *question, built.number))
-        pairs = self._tapes.again(self, key, lambda: self._answer(lambda queries: queries.pairs(*question)))
+        what = ("pairs", *question, built.number)
+        pairs = self._tapes.again(self, what, (), lambda: self._answer(lambda queries: queries.pairs(*question)))
         built.queries.asked_again(*question)
         return pairs
 
