@@ -219,7 +219,7 @@ def words(found: Rows, source: str) -> str:
         for name in ("ratio", "without"):
             mean, least = means.get((direction, name), (math.nan,) * 2)[:2]
             for what, value in ((name, mean), (f"{name}_least", least)):
-                told = f"({MISSING})" if math.isnan(value) else figure(value, RATIO)
+                told = f"({MISSING})" if math.isnan(value) else f"{value:.2f}"
                 lines.append(f".. |{direction}_{what}| replace:: {told}")
     return "\n".join([*lines, ""])
 
