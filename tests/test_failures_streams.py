@@ -130,6 +130,20 @@ def test_row_36_new_positions_while_the_old_are_in_use(backend):
     np.testing.assert_allclose(backend.host(field), FIELDS[0], atol=1e-12)
 
 
+def test_row_36_room_is_reserved_while_positions_are_on_their_way(backend):
+    stream = backend.stream()
+    plan = pm.Plan(MESH, "bspline3", dtype="float64", backend=backend.name)
+    q = here(backend, Q[0], stream)
+    with backend.on(stream):
+        plan.set_positions(here(backend, X + 0.5, stream))
+        plan.set_positions(backend.late(X, stream), check=False)
+    plan.reserve(1000)  # moves them, on another stream
+    field = spread(backend, plan, q, stream)
+    wait(backend, stream)
+    backend.wait()
+    np.testing.assert_allclose(backend.host(field), FIELDS[0], atol=1e-12)
+
+
 @pytest.mark.backends("cuda")
 def test_row_26_arrays_of_a_device_that_is_not_the_current_one(backend):
     cupy = backend.cupy

@@ -199,3 +199,43 @@ def test_grids_that_answer_no_queries_say_why(backend):
             (RuntimeError, ValueError), match="it has keys, not positions|these particles have no radii"
         ):
             call(keyed)
+
+
+@pytest.mark.backends("cuda", "opencl")
+def test_arrays_of_two_libraries_in_turn_without_waiting(backend):
+    # What is played on the device must not answer for arrays that came from the host, nor as if they had.
+    box, rng = WRAPPED.domain, np.random.default_rng(8)
+    x = backend.array(np.zeros((90, box.ndim)))
+    with pm.UniformGrid(box, shape=WRAPPED.cells, backend=backend.name, dtype="float64") as grid:
+        grid.reserve(90)
+        for turn in range(10):
+            host = rng.random((90, box.ndim)) @ box.matrix + box.origin
+            backend.library.copy(x, backend.array(host))
+            native = turn not in (4, 8)
+            grid.build(x if native else host, check=False)
+            for _ in range(0 if turn < 4 else 5):  # builds are played by then
+                pairs = grid.pairs(0.3, half=False, capacity=90 * 89, check=False)
+                assert type(pairs.start) is (type(x) if native else np.ndarray)
+                start = backend.host(pairs.start) if native else pairs.start
+                assert start[-1] == len(all_pairs(box, host, 0.3).i)
+                if not native:
+                    pairs.start[:] = -7  # the caller's own
+
+
+@pytest.mark.backends("cuda", "opencl")
+def test_a_search_whose_place_went_to_another_is_not_played(backend):
+    with WRAPPED.grid() as grid:
+        put(backend, grid, WRAPPED.positions)
+
+        def ask(radius, capacity):
+            return grid.pairs(radius, capacity=capacity, check=False)
+
+        for _ in range(4):
+            ask(0.05, 4000)
+        for n in range(63):
+            ask(0.05 + 1e-4 * (n + 1), 4000)
+        grid.check()
+        ask(0.3, 10)
+        ask(0.05, 4000)
+        with pytest.raises(OverflowError, match="pairs and room for 10"):
+            grid.check()

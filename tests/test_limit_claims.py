@@ -114,7 +114,7 @@ def test_cases_won_by_matrices_are_named_with_their_building():
 
 def test_words_of_the_peer_come_from_the_file():
     said = claims.words(peers(True), "a.csv")
-    assert "|peer_cases| replace:: 48\n" in said and "|spread_without_least| replace:: 4\n" in said
+    assert "|peer_cases| replace:: 48\n" in said and "|spread_without_least| replace:: 4.00\n" in said
     assert claims.words([], "a.csv").count("(not measured)") == 8
 
 

@@ -101,21 +101,117 @@ def test_new_positions_forget_what_was_played(backend, plan):
             np.testing.assert_allclose(backend.host(out), wanted, atol=1e-12)
 
 
-def test_the_memory_of_arrays_is_not_kept(backend, plan):
-    def memory(array):
-        return array.base_data if backend.name == "opencl" else array.data.mem
+def held_by(array):
+    """The object whose life is that of an array's memory."""
+    return array.base_data if hasattr(array, "base_data") else array.data.mem
 
+
+def assert_free(held):
+    assert [sys.getrefcount(memory) for memory in held] == [3] * len(held)  # the list, the loop, the function
+
+
+@pytest.mark.parametrize("layout", ["planar", "strided"])
+def test_the_memory_of_arrays_is_not_kept(backend, plan, layout):
+    arrays = [(backend.array(q), backend.array(np.zeros(MESH.shape), layout)) for q in Q]
+    for q, out in arrays:
+        for _ in range(TURNS):
+            plan.spread(q, out=out)
+    backend.wait()
+    held = [held_by(array) for pair in arrays for array in pair]
+    del arrays, q, out
+    assert_free(held)
+
+
+def test_the_memory_of_positions_is_not_kept(backend):
+    arrays = [backend.array(X.astype("f4")) for _ in range(5)]
+    with pm.UniformGrid((1.0, 1.0, 1.0), shape=(4, 4, 4)) as grid:
+        for x in arrays:
+            for _ in range(TURNS):
+                grid.build(x, check=False)
+        last = backend.array(X.astype("f4"))
+        for _ in range(2):  # what is not played may be held until the next
+            grid.build(last, check=False)
+        backend.wait()
+        held = [held_by(x) for x in arrays]
+        del arrays, x
+        assert_free(held)
+
+
+def test_another_type_of_the_same_memory_is_another_call(backend, plan):
     q, out = backend.array(Q[0]), backend.array(np.zeros(MESH.shape))
-    others = backend.array(Q[1]), backend.array(np.zeros(MESH.shape))
     for _ in range(TURNS):
         plan.spread(q, out=out)
-    for _ in range(TURNS):  # a kernel may hold what it got last
-        plan.spread(others[0], out=others[1])
-    backend.wait()
-    held = [memory(q), memory(out)]
-    before = [sys.getrefcount(m) for m in held]
-    del q, out
-    assert [sys.getrefcount(m) for m in held] == [n - 1 for n in before]  # the array's own
+    plan.spread(q.view(np.int64), out=out)
+    wanted = oracle.spread(MESH, pm.bspline(3), X, Q[0].view(np.int64).astype(float))
+    np.testing.assert_allclose(backend.host(out), wanted, atol=1e-12 * np.abs(wanted).max())
+
+
+@pytest.mark.direction("spread")
+def test_the_third_call_is_played_by_every_method(backend, law, monkeypatch):
+    q, out = backend.array(Q[0]), backend.array(np.zeros(MESH.shape))
+    with law.plan(MESH, "bspline3", dtype="float64", backend=backend.name) as plan:
+        plan.set_positions(backend.array(X))
+        for turn in range(4):
+            with monkeypatch.context() as patch:
+                if turn > 1:
+                    patch.setattr(pm.Plan, "_spread", refuse)
+                plan.spread(q, out=out)
+            np.testing.assert_allclose(backend.host(out), FIELDS[0], atol=1e-12)
+
+
+def test_calls_that_fail_are_no_calls(backend, plan, monkeypatch):
+    # What the first good call prepares must not be on the tape; and no tape goes on after an error.
+    q, out, whole = backend.array(Q[0]), backend.array(np.zeros(MESH.shape)), pm.Plan._spread
+
+    def fail(*given, **more):
+        whole(*given, **more)
+        raise MemoryError("made up by a test")
+
+    def failing():
+        with monkeypatch.context() as patch, pytest.raises(MemoryError, match="made up"):
+            patch.setattr(pm.Plan, "_spread", fail)
+            plan.spread(q, out=out)
+        assert backend.library.tape is None
+
+    failing()
+    plan.spread(q, out=out)
+    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="worked out"):
+        patch.setattr(pm.Plan, "_spread", refuse)
+        plan.spread(q, out=out)
+    failing()
+    for _ in range(TURNS):
+        plan.spread(q, out=out)
+        np.testing.assert_allclose(backend.host(out), FIELDS[0], atol=1e-12)
+
+
+def test_a_tape_within_a_tape_spoils_the_outer_one(backend):
+    library = backend.library
+    with library.taping() as outer:
+        with library.taping() as inner:
+            assert library.tape is inner
+        assert library.tape is outer
+    assert inner.complete and not outer.complete and library.tape is None
+
+
+@pytest.mark.parametrize("method", ["walk_fixed", "fixed_point"])
+def test_played_calls_on_two_streams_share_scratch_in_turn(backend, method):
+    streams = backend.stream(), backend.stream()
+    plan = plan_on(backend, streams[0], method)
+    given = [here(backend, Q[k], stream) for k, stream in enumerate(streams)]
+    outs = [here(backend, np.zeros(MESH.shape), stream) for stream in streams]
+    for turn in range(TURNS):
+        for k, stream in enumerate(streams):
+            if k == 0 and turn == TURNS - 1:
+                late = backend.late(Q[0], stream)  # the stream is busy for a while
+            with backend.on(stream):
+                plan.spread(given[k], out=outs[k])
+    wait(backend, streams[1])
+    first = streams[0] if backend.name == "cuda" else outs[0].events[0]
+    assert first.done if backend.name == "cuda" else first.command_execution_status == 0  # CL_COMPLETE
+    wait(backend, streams[0])
+    for k in (0, 1):
+        np.testing.assert_allclose(backend.host(outs[k]), FIELDS[k], atol=1e-12)
+    del late
 
 
 def test_what_is_played_waits_and_is_waited_for(backend):
@@ -143,25 +239,31 @@ def test_what_is_played_goes_to_the_queue_of_its_arrays(backend, monkeypatch):
     queues = backend.stream(), backend.stream()
     plan = plan_on(backend, queues[0])
     q, out = here(backend, Q[0], queues[0]), here(backend, np.zeros(MESH.shape), queues[0])
-    went = []
-    for _ in range(TURNS):
+    for turn in range(TURNS):
         for queue in queues:
-            result = plan.spread(q.with_queue(queue), out=out.with_queue(queue))
-            went.append(result.events[0].command_queue)
+            with monkeypatch.context() as patch:
+                if turn > 1:
+                    patch.setattr(pm.Plan, "_spread", refuse)
+                result = plan.spread(q.with_queue(queue), out=out.with_queue(queue))
+            assert result.events[0].command_queue == queue
             np.testing.assert_allclose(backend.host(result), FIELDS[0], atol=1e-12)
-    assert went == [*queues] * TURNS
 
 
-def test_memory_that_moves_is_not_played(backend, plan):
-    # More components want more scratch memory, whose old place a tape would know.
-    small, wide = (np.random.default_rng(7).normal(size=(k, 200)) for k in (1, 9))
-    for method in ("walk_fixed", "domain_copies"):
-        with pm.Plan(MESH, "bspline3", method=method) as plan:
-            plan.set_positions(backend.array(X))
-            for _ in range(2):
-                for host in (small, wide):
-                    q, out = backend.array(host), backend.array(np.zeros((len(host), *MESH.shape)))
-                    for _ in range(TURNS):
-                        plan.spread(q, out=out)
-                    wanted = oracle.spread(MESH, pm.bspline(3), X, host)
-                    np.testing.assert_allclose(backend.host(out), wanted, atol=1e-11)
+@pytest.mark.parametrize("move", ["more components", "reserve"])
+def test_memory_that_moves_is_not_played(backend, monkeypatch, move):
+    values = np.random.default_rng(7).normal(size=(4, 200))
+    q, out = backend.array(Q[0]), backend.array(np.zeros(MESH.shape))
+    with pm.Plan(MESH, "bspline3", method="walk_fixed", dtype="float64", backend=backend.name) as plan:
+        plan.set_positions(backend.array(X))
+        for _ in range(TURNS):
+            plan.spread(q, out=out)
+        if move == "reserve":
+            plan.reserve(1000)
+        else:  # they want more scratch memory, which gets another place
+            plan.spread(backend.array(values))
+        with monkeypatch.context() as patch, pytest.raises(AssertionError, match="worked out"):
+            patch.setattr(pm.Plan, "_spread", refuse)
+            plan.spread(q, out=out)
+        for _ in range(TURNS):
+            plan.spread(q, out=out)
+            np.testing.assert_allclose(backend.host(out), FIELDS[0], atol=1e-12)

@@ -176,6 +176,7 @@ class Configuration:
             raise ValueError("reserve needs to know where and in which type: give Plan backend= and dtype=.")
         self._choice.check_reserve(self.count)
         with self.backend.scope():
+            self.token = self.backend.follow(self.token)
             if self.capacity < count:
                 kind = self._particle_kind(self.backend)
                 room = kind(self.backend, self.dtype, count)
@@ -367,7 +368,7 @@ class Configuration:
 
     def _again(self, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any], result: Any) -> Any:
         """Make a call; from the third time for the same arrays on, play what the device got for it."""
-        # Without out= there are other arrays each time, and a tape would not prepare again.
+        # Without out= results are other arrays each time. What a graph has captured makes calls prepare anew.
         return call() if result is None or self._captured else self._tapes.again(self, what, arrays, call, result)
 
     def _open(self) -> None:

@@ -133,7 +133,7 @@ class Plan(Configuration):
         def call() -> Any:
             return self._spread(values, (self.count,), out, accumulate, gradient=False)
 
-        return self._again(("spread", accumulate), (values, out), call, out)
+        return self._again(("spread", bool(accumulate)), (values, out), call, out)
 
     def spread_gradient(self, vectors: Any, *, out: Any = None, accumulate: bool = False) -> Any:
         """Spread vectors against the window's slope: the exact adjoint of :meth:`gradient`.
@@ -154,7 +154,7 @@ class Plan(Configuration):
         def call() -> Any:
             return self._spread(vectors, (self.count, self.mesh.ndim), out, accumulate, gradient=True)
 
-        return self._again(("spread_gradient", accumulate), (vectors, out), call, out)
+        return self._again(("spread_gradient", bool(accumulate)), (vectors, out), call, out)
 
     def _spread(self, values: Any, core: tuple[int, ...], out: Any, accumulate: bool, gradient: bool) -> Any:
         if accumulate and out is None:

@@ -232,6 +232,7 @@ class CudaBackend(Taping):
         return _cupy().asarray(array)
 
     def download(self, array: Any) -> np.ndarray:
+        self.untaped()
         return _cupy().asnumpy(array)
 
     def free_bytes(self) -> int:

@@ -10,7 +10,7 @@ import os
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,8 @@ LAUNCHING = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY")
 ALLOCATING = (*LAUNCHING, "OUT_OF_RESOURCES", "INVALID_BUFFER_SIZE")
 
 
-Command = Callable[[list[Any], tuple[int, ...]], None]  # takes arguments, and over how much it goes
+# Takes arguments, a size of its own meaning, and which of the arguments belong to the caller.
+Command = Callable[[list[Any], tuple[int, ...], Collection[int]], None]
 
 
 @functools.cache
@@ -61,7 +62,7 @@ class OpenClKernel:
         groups = min(-(-items // self._owner.group_size), self._owner.most_groups)
         self._owner.submit(self._launch, values, (groups * self._owner.group_size,))
 
-    def _launch(self, values: list[Any], items: tuple[int, ...]) -> None:
+    def _launch(self, values: list[Any], items: tuple[int, ...], borrowed: Collection[int]) -> None:
         kernel, known = self._kernel, self._known
         if len(known) != len(values):
             known[:] = [self] * len(values)
@@ -69,6 +70,8 @@ class OpenClKernel:
             if value is not known[n]:  # setting an argument costs a microsecond
                 kernel.set_arg(n, np.int64(value) if isinstance(value, int) else value)
                 known[n] = value
+        for n in borrowed:  # their memory shall not be kept
+            known[n] = self
         enqueue, owner = self._enqueue, self._owner
         owner.submitted(with_memory(LAUNCHING, enqueue, owner.queue, kernel, items, (owner.group_size,)))
 
@@ -80,21 +83,20 @@ class OpenClTape(Tape):
         super().__init__(*arrays)
         self._places = {a.base_data.int_ptr: place for place, a in enumerate(arrays)}
 
-    def record(self, command: Command, values: list[Any], size: tuple[int, ...]) -> None:
-        buffer, theirs = _cl().MemoryObjectHolder, []
-        for n, value in enumerate(values):
-            place = self._places.get(value.int_ptr) if isinstance(value, buffer) else None
-            if place is not None:
-                theirs.append((n, place))
-                values[n] = None
-        self.launches.append((command, values, theirs, size))
+    def record(self, command: Command, values: list[Any], size: tuple[int, ...]) -> Collection[int]:
+        """Put a command on the tape; return which of its arguments belong to the caller."""
+        pointers = {n: v.int_ptr for n, v in enumerate(values) if isinstance(v, _cl().MemoryObjectHolder)}
+        borrowed = {n: self._places[p] for n, p in pointers.items() if p in self._places}
+        own = [None if n in borrowed else value for n, value in enumerate(values)]
+        self.launches.append((command, own, borrowed, size))
+        return borrowed
 
     def play(self, stream: Any, *arrays: Any) -> None:
-        for command, values, theirs, size in self.launches:
-            filled = values.copy()
-            for n, place in theirs:
-                filled[n] = arrays[place].base_data
-            command(filled, size)
+        for command, own, borrowed, size in self.launches:
+            values = own.copy()
+            for n, place in borrowed.items():
+                values[n] = arrays[place].base_data
+            command(values, size, borrowed)
 
 
 class OpenClBackend(Taping):
@@ -198,9 +200,8 @@ class OpenClBackend(Taping):
 
     def submit(self, command: Command, values: list[Any], size: tuple[int, ...]) -> None:
         """Submit a command, and have it on the tape that records."""
-        command(values, size)
-        if self.tape is not None:
-            self.tape.record(command, values, size)
+        tape = self.tape
+        command(values, size, () if tape is None else tape.record(command, values, size))
 
     def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
         """Return what tells one call from another, or None if such calls are not taped."""
@@ -279,18 +280,19 @@ class OpenClBackend(Taping):
         else:
             self._strided(array, array)
 
-    def _fill(self, values: list[Any], piece: tuple[int, ...]) -> None:
+    def _fill(self, values: list[Any], piece: tuple[int, ...], borrowed: Collection[int]) -> None:
         fill, zero = _cl().enqueue_fill_buffer, np.uint32(0)
         self.submitted(with_memory(LAUNCHING, fill, self.queue, *values, zero, *piece))
 
     def copy(self, target: Any, source_array: Any) -> None:
         self._strided(target, source_array)
-        self.untaped()  # a copy is of an array that will not come again
+        self.untaped()  # its memory may be a temporary, which a tape would keep
 
     def upload(self, array: np.ndarray) -> Any:
         return with_memory(ALLOCATING, _cl().array.to_device, self.queue, np.ascontiguousarray(array))
 
     def download(self, array: Any) -> np.ndarray:
+        self.untaped()
         if array.size and not (array.flags.c_contiguous or array.flags.f_contiguous):
             dense = self.empty(array.shape, array.dtype)
             self.copy(dense, array)

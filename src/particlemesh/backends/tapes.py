@@ -40,12 +40,14 @@ class Taping:
 
     @contextlib.contextmanager
     def taping(self, *arrays: Any) -> Iterator[Tape]:
-        """Record what is submitted for a call with ``arrays``."""
-        tape = self._recording.tape = self._kind(*arrays)
+        """Record what is submitted for a call with ``arrays``; a call around it is then not on one tape."""
+        self.untaped()
+        before, tape = self.tape, self._kind(*arrays)
+        self._recording.tape = tape
         try:
             yield tape
         finally:
-            self._recording.tape = None
+            self._recording.tape = before
 
     def untaped(self) -> None:
         """Say that something was submitted which is on no tape."""
@@ -84,8 +86,9 @@ class Tapes:
         if key not in self._by_key:  # most arrays come once; a tape is made for those that come again
             if len(self._by_key) > MOST_TAPES:
                 self._by_key.clear()
-            self._by_key[key] = None
-            return call()
+            returned = call()
+            self._by_key[key] = None  # not before: only what has prepared once will not do so again
+            return returned
         with backend.taping(*arrays) as tape:
             returned = call()
         if tape.complete and key in self._by_key:

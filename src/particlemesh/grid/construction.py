@@ -208,9 +208,10 @@ class Construction:
             return self._build(positions, radii, check=check)
 
         def call() -> Any:
-            return self._build(positions, radii, check=False)._built
+            self._build(positions, radii, check=False)
+            return self._built, self._kind, self._place
 
-        self._built = self._tapes.again(self, radii, (positions,), call)
+        self._built, self._kind, self._place = self._tapes.again(self, radii, (positions,), call)
         return self
 
     def build_keys(self, keys: Any, n: int, *, check: bool = True) -> Self:

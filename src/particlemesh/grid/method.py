@@ -64,9 +64,13 @@ class Room:
             held = self._held[name] = allocate(self.backend, room, dtype, f"{name} of a grid")
         return held
 
+    def forget_tapes(self) -> None:
+        """Say that this memory is used otherwise from now on."""
+        self._tapes.clear()
+
     def _forget(self, name: str) -> None:
         if self._held.pop(name, None) is not None:
-            self._tapes.clear()  # they hold the old memory's address
+            self.forget_tapes()  # they hold the old memory's address
 
     def constant(self, name: str, count: int, value: float, dtype: np.dtype) -> Any:
         """Return ``count`` times the same number; it is sent to the device only when it changes."""

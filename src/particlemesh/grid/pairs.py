@@ -12,6 +12,7 @@ from particlemesh.backends.base import Backend, Kernel, Record, allocate
 from particlemesh.binning.scan import Allocate
 from particlemesh.geometry import Coordinates
 from particlemesh.grid.cloud import Cloud, kernel_radius
+from particlemesh.grid.method import Room
 from particlemesh.grid.pair_lists import PairLists
 from particlemesh.grid.results import Pairs
 
@@ -107,6 +108,8 @@ class Unread:
                 if gone is None:
                     raise RuntimeError(f"{_QUESTIONS} different searches with check=False are unread: call check().")
                 place = self._places.pop(gone)
+                if isinstance(self._searcher.room, Room):  # that search would be played into another's place
+                    self._searcher.room.forget_tapes()
                 self._known.pop(gone, None)
                 self._read.discard(gone)
                 self._raised.discard(gone)

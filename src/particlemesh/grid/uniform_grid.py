@@ -148,7 +148,8 @@ class UniformGrid(Contents):
         # Nobody waits: the same question about the same memory can be asked again as it was.
         built, question = self._built_for_queries(), (self._reach(radius), *arguments)
         what = ("pairs", *question, built.number)
-        pairs = self._tapes.again(self, what, (), lambda: self._answer(lambda queries: queries.pairs(*question)))
+        with self._stream():
+            pairs = self._tapes.again(self, what, (), lambda: self._answer(lambda queries: queries.pairs(*question)))
         built.queries.asked_again(*question)
         return pairs
 
