@@ -193,10 +193,10 @@ def test_a_tape_within_a_tape_spoils_the_outer_one(backend):
     assert inner.complete and not outer.complete and library.tape is None
 
 
-@pytest.mark.parametrize("method", ["walk_fixed", "fixed_point"])
-def test_played_calls_on_two_streams_share_scratch_in_turn(backend, method):
+@pytest.mark.direction("spread")
+def test_played_calls_on_two_streams_share_a_plan_in_turn(backend, law):
     streams = backend.stream(), backend.stream()
-    plan = plan_on(backend, streams[0], method)
+    plan = plan_on(backend, streams[0], law.method.name)
     given = [here(backend, Q[k], stream) for k, stream in enumerate(streams)]
     outs = [here(backend, np.zeros(MESH.shape), stream) for stream in streams]
     for turn in range(TURNS):
