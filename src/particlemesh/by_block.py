@@ -165,9 +165,8 @@ class Walking(ByBlock):
         """Return how long a walk takes: what all warps do, or, where they are few, what is waited for the slowest."""
         products = found.levels * found.tiles * problem.components
         chunk = min(walks.chunk_of(problem, found, min(problem.components, MOST), spreads=spreads), problem.count)
-        left = (
-            cls.passed(problem, found)[0] + problem.count / max(chunk, 1) * 64 * products
-        )  # at its end the whole window
+        ends = problem.count / max(chunk, 1) * 64 * products  # there the whole window leaves
+        left = cls.passed(problem, found)[0] + ends
         busy = problem.count * pace.each * (1 + pace.product * products) + left * problem.dtype.itemsize / pace.rate
         moves = cls.most_moves(problem, found, chunk)
         move = pace.move * (1 + pace.far * problem.beyond_cache)
