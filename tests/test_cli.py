@@ -4,6 +4,7 @@
 import dataclasses
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -55,6 +56,21 @@ def test_info_tests_every_method_and_fits():
     assert all(len(line) <= cli.WIDTH for line in rows)
     note = next(n for n, line in enumerate(lines) if line.startswith("error:"))
     assert lines[note + 2] == ""  # two lines, none of which was broken
+
+
+def test_what_is_checked_is_as_much_as_was_announced():
+    backend = backends.current("cpu")
+    assert survey.checks(backend) == len([*survey.adjointness(backend), *survey.grids(backend)])
+
+
+@pytest.mark.parametrize(("platform", "more"), [("OpenCL 3.0 PoCL 3.0", ["-cl-opt-disable"]), ("OpenCL 3.0 CUDA", [])])
+def test_only_emulated_kernels_are_not_optimised_and_only_there(monkeypatch, platform, more):
+    options = ["-cl-std=CL1.2"]
+    monkeypatch.setattr(backends.module("opencl"), "OPTIONS", options)
+    with pytest.raises(ZeroDivisionError), survey.unoptimised(SimpleNamespace(name="opencl", platform=platform)):
+        assert options == ["-cl-std=CL1.2", *more]
+        raise ZeroDivisionError
+    assert options == ["-cl-std=CL1.2"]
 
 
 def test_info_tells_of_a_method_that_is_not_adjoint(monkeypatch, cpu_only):

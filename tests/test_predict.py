@@ -12,6 +12,7 @@ from particlemesh.method import Problem
 from particlemesh.spread.walk import Walk
 from particlemesh.spread.walk_fixed import WalkFixed
 from particlemesh.timings import predict
+from particlemesh.timings.tables import Row
 
 FACTS = {"HAS_VECTOR_ATOMIC": 1, "HAS_FP64": 1, "HAS_WARP": 1, "HAS_MMA": 1}
 GPU = SimpleNamespace(
@@ -81,3 +82,14 @@ def test_options_of_a_method_do_not_change_what_includes_it(chosen):
     times = predict.Timings(GPU, (), "")
     asked = problem(support=4, options={"walk": chosen})
     assert times.predict("spread", WalkFixed, asked) == times.predict("spread", WalkFixed, problem(support=4))
+
+
+def test_what_a_method_declines_was_not_measured():
+    row = Row("spread", "walk", 64, 4, "float32", 1, 10**5, 1.0, 0, 1.0, 1e-5, 2e-5)
+    spoilt = row._replace(support=9)
+    asked = predict.problem_of(row._replace(nodes=50), GPU)
+    assert Walk.declines(predict.problem_of(spoilt, GPU))
+    with_it, without = (
+        predict.Timings(GPU, rows, "").predict("spread", Walk, asked) for rows in ((row, spoilt), (row,))
+    )
+    assert with_it == without != Walk.cost(asked)

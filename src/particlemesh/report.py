@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import platform
 import zipfile
 from importlib.util import find_spec
@@ -55,11 +56,13 @@ def info(console: Console) -> bool:
         backend = backends.current(name)
         console.print(f"{name}: {escape(describe(backend))}", soft_wrap=True)
         label = name
-        for direction, method, error, wrong in (*survey.adjointness(backend), *survey.grids(backend)):
-            passed = passed and wrong is None
-            result = OK if wrong is None else f"{FAILED} {escape(wrong)}"
-            table.add_row(label, method, direction, _number(error), result)
-            label = ""
+        with _bar(console) as bar:
+            checks = itertools.chain(survey.adjointness(backend), survey.grids(backend))
+            for direction, method, error, wrong in bar.track(checks, survey.checks(backend), description=name):
+                passed = passed and wrong is None
+                result = OK if wrong is None else f"{FAILED} {escape(wrong)}"
+                table.add_row(label, method, direction, _number(error), result)
+                label = ""
         table.add_section()
     console.print()
     console.print(table)
@@ -131,8 +134,7 @@ def tune(console: Console, name: str | None, quick: bool) -> None:
     backend = _device(name)
     seconds = tune.QUICK if quick else tune.SECONDS
     console.print(f"{backend.name}: {escape(describe(backend))}; at most {seconds:.0f} s", soft_wrap=True)
-    columns = TextColumn("{task.description:<34}"), BarColumn(28), MofNCompleteColumn()
-    with Progress(*columns, console=console, transient=True) as bar:
+    with _bar(console) as bar:
         task = bar.add_task("starting", total=tune.PROBLEMS)
 
         def progress(what: str, done: int, total: int) -> None:
@@ -232,9 +234,7 @@ def demo(
     console.print(f"{len(charges):,} charges in {edges} nm on {nodes} x {nodes} x {nodes} nodes")
     draws = find_spec("matplotlib") is not None
     total = survey.steps(windows) + (len(physics.WINDOWS) + 1 if draws else 0)
-    with Progress(
-        TextColumn("{task.description:<34}"), BarColumn(28), MofNCompleteColumn(), console=console, transient=True
-    ) as bar:
+    with _bar(console) as bar:
         task = bar.add_task("starting", total=total)
 
         def progress(what: str) -> None:
@@ -319,6 +319,12 @@ def _picture(particles: dict[str, np.ndarray], errors: dict[str, list[tuple[int,
     out.parent.mkdir(parents=True, exist_ok=True)
     title = f"{len(particles['charges']):,} charges, spread onto a mesh and read back as their potential"
     density_and_error(out, density, extent, errors, title, "e/nm³")
+
+
+def _bar(console: Console) -> Progress:
+    """Return the bar of a long command, which leaves nothing behind."""
+    columns = TextColumn("{task.description:<34}"), BarColumn(28), MofNCompleteColumn()
+    return Progress(*columns, console=console, transient=True)
 
 
 # ---- cells ------------------------------------------------------------------------------------------------

@@ -106,21 +106,27 @@ class Timings:
     def _correction(self, direction: str, method: type[Method]) -> Interpolation | None:
         key = direction, method.name
         if key not in self._corrections:
-            rows = self._rows(direction, method)
-            places = np.array([place(problem_of(row, self._backend)) for row in rows])
-            self._corrections[key] = Interpolation(places, self.ratios(direction, method)) if rows else None
+            measured = self._measured(direction, method)
+            places = np.array([place(problem) for _, problem in measured])
+            self._corrections[key] = Interpolation(places, _ratios(method, measured)) if measured else None
         return self._corrections[key]
 
     def ratios(self, direction: str, method: type[Method]) -> np.ndarray:
         """Return the logarithms of measured over modelled times (n, 2), of ``prepare`` and ``apply``."""
-        rows = self._rows(direction, method)
-        modelled = np.array([method.cost(problem_of(row, self._backend)) for row in rows]).reshape(-1, 2)
-        measured = np.array([(row.prepare, row.apply) for row in rows]).reshape(-1, 2)
-        ratios: np.ndarray = np.log((measured + NOTHING) / (modelled + NOTHING))
-        return ratios
+        return _ratios(method, self._measured(direction, method))
 
-    def _rows(self, direction: str, method: type[Method]) -> list[Row]:
-        return [row for row in self.rows if (row.direction, row.method) == (direction, method.name)]
+    def _measured(self, direction: str, method: type[Method]) -> list[tuple[Row, Problem]]:
+        """Return what was measured of a method; what it declines never was, whoever wrote that into a table."""
+        rows = (row for row in self.rows if (row.direction, row.method) == (direction, method.name))
+        its = ((row, problem_of(row, self._backend)) for row in rows)
+        return [(row, problem) for row, problem in its if method.declines(problem) is None]
+
+
+def _ratios(method: type[Method], measured: list[tuple[Row, Problem]]) -> np.ndarray:
+    modelled = np.array([method.cost(problem) for _, problem in measured]).reshape(-1, 2)
+    took = np.array([(row.prepare, row.apply) for row, _ in measured]).reshape(-1, 2)
+    ratios: np.ndarray = np.log((took + NOTHING) / (modelled + NOTHING))
+    return ratios
 
 
 @functools.cache
