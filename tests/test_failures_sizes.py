@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Failure modes 13-24: sizes. Row 18 is in test_edges.py; ranks (15, 21) and capacities (22) have no code yet."""
+"""Failure modes 13-24: sizes. Row 18 is in test_edges.py, 22 in test_grid_errors.py; ranks (15, 21) have no code."""
 
 import importlib.resources
 import re
