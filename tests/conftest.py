@@ -9,7 +9,7 @@ import pytest
 
 from cases import rows
 from devices import Device, laws
-from particlemesh import backends
+from particlemesh import backends, survey
 from particlemesh.grid import METHODS as BUILDERS
 
 hypothesis.settings.register_profile(
@@ -34,9 +34,9 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "direction(name): the methods that a test with `law` is for")
     config.addinivalue_line("markers", "opencl: uses OpenCL without the `backend` fixture")
     # Compiling is most of what tests do, and PoCL does it twice as fast without optimising.
-    slow = reason("opencl") is None and "PoCL" in getattr(backends.current("opencl"), "platform", "")
+    slow = reason("opencl") is None and survey.emulated(backends.current("opencl"))
     if slow and not config.getoption("--optimised"):
-        backends.module("opencl").OPTIONS.append("-cl-opt-disable")
+        backends.module("opencl").OPTIONS.append(survey.UNOPTIMISED)
     config.thins = slow and not config.getoption("--thorough")
 
 

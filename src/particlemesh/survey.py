@@ -31,6 +31,7 @@ OPTION = {"spread": "method", "interpolate": "interpolation"}  # the plan's name
 # sum of a crowd are not there for the smallest term (2e-13 for 23,558 charges). In single precision the positions
 # are rounded too, which a window of high order sees.
 TOLERANCES = {"float64": 1e-11, "float32": 1e-4}
+UNOPTIMISED = "-cl-opt-disable"  # an option of PoCL's compiler
 # Long enough that the clock's grain and one interruption do not show, short enough to be waited for.
 SECONDS_TIMED = 0.1
 
@@ -79,11 +80,11 @@ def unoptimised(backend: Any) -> Iterator[None]:
     keeps the kernels it has.
     """
     options = backends.module(backend.name).OPTIONS if emulated(backend) else []
-    options.append("-cl-opt-disable")
+    options.append(UNOPTIMISED)
     try:
         yield
     finally:
-        options.remove("-cl-opt-disable")
+        options.remove(UNOPTIMISED)
 
 
 def real_type(backend: Any) -> np.dtype:
