@@ -26,7 +26,7 @@ from measure import device_name, facts, write
 from particlemesh import backends
 from particlemesh.choosing import candidates, choice, predict
 from particlemesh.choosing.choice import METHODS
-from particlemesh.choosing.tune import Case, plan_of
+from particlemesh.command.tune import Case, plan_of
 from particlemesh.command import survey
 
 SEED = 60  # not that of any table: those have Halton's sequence

@@ -1,66 +1,93 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a plan's method takes on its particles, timed on the device."""
+"""What a method takes on the particles of a workspace, timed on the device."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from particlemesh.arrays import View, view
 from particlemesh.backends.base import Backend, allocate
+from particlemesh.backends.tapes import Tapes
 from particlemesh.methods.contract import Method
 from particlemesh.operands import COMPLEX
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.particles.workspace import Workspace
 
 
-def once(plan: Plan, direction: str) -> None:
-    """Let the plan's method make ready and run once, so that its kernels are compiled."""
-    _call(plan, direction)()
-    plan.backend.synchronize()
+class Trial:
+    """One method at work, as a plan has it, over the same particles; its memory, values and field are its own."""
+
+    def __init__(self, workspace: Workspace, direction: str, method: type[Method]) -> None:
+        self.backend = workspace.backend
+        self.token: Any = None
+        self._workspace, self._method, self._spreads = workspace.apart(), method(), direction == "spread"
+        self._tapes = Tapes()
+        self._values, self._field = (
+            _numbers(workspace, shape) for shape in ((workspace.count,), workspace.mesh.field_shape)
+        )
+        views = _view(self._values, 1, 1), _view(self._field, workspace.mesh.ndim, 3)
+        self._views = views if self._spreads else views[::-1]
+        self._is_prepared = False
+
+    def prepare(self) -> None:
+        # Orders that methods share are made anew, since this one alone would have to make them.
+        self._workspace.orders.clear()
+        with self.backend.scope():
+            self.token = self.backend.follow(self.token)
+            self._method.prepare(self._workspace)
+        self._is_prepared = True
+
+    def apply(self) -> None:
+        """Apply the method; a spread clears the mesh before. Repeated calls are played from a tape, as a plan's are."""
+        if not self._is_prepared:
+            self.prepare()
+        self._tapes.again(self, "trial", (self._values, self._field), self._call, self._field)
+
+    def _call(self) -> None:
+        with self.backend.scope(self._values, self._field):
+            self.token = self.backend.follow(self.token)
+            if self._spreads:
+                self.backend.clear(self._field)
+            if self._workspace.count:
+                self._method.apply(self._workspace, *self._views)
+            self.backend.mark(self._values, self._field)
+
+    @property
+    def prepares(self) -> bool:
+        """Whether the method has anything to prepare."""
+        return type(self._method).prepare is not Method.prepare
 
 
-def _call(plan: Plan, direction: str) -> Callable[[], Any]:
-    """Return a call of the plan's method with values and a field of its own."""
-    values, field = _numbers(plan, (plan.count,)), _numbers(plan, plan.mesh.field_shape)
-    if direction == "spread":
-        return functools.partial(plan.spread, values, out=field)
-    return functools.partial(plan.interpolate, field, out=values)
+def once(workspace: Workspace, direction: str, method: type[Method]) -> None:
+    """Let a method prepare and run once, so that its kernels are compiled; waits."""
+    Trial(workspace, direction, method).apply()
+    workspace.backend.synchronize()
 
 
-def seconds(plan: Plan, direction: str) -> tuple[float, float]:
-    """Return the seconds of ``prepare`` and of one ``apply``, the clearing of the mesh included; waits.
-
-    Values and field are the trial's own. The plan is of no use to others meanwhile.
-    """
-    backend, method, apply = plan.backend, plan._method(direction), _call(plan, direction)
-
-    def prepare() -> None:
-        # Orders that methods share are made anew, since this one alone would have to make them. The plan is not asked:
-        # what it captures it takes for what a replay will bring.
-        plan.shared.clear()
-        with backend.scope():
-            plan.token = backend.follow(plan.token)
-            method.prepare(plan)
-
-    apply()  # compiles, takes its memory
-    prepared = 0.0
-    if type(method).prepare is not Method.prepare:
-        prepared = backend.seconds(prepare)
-    return prepared, backend.seconds(apply)
+def seconds(workspace: Workspace, direction: str, method: type[Method]) -> tuple[float, float]:
+    """Return the seconds of ``prepare`` and of one ``apply``, the clearing of the mesh included; waits."""
+    trial = Trial(workspace, direction, method)
+    trial.apply()  # compiles, takes its memory
+    measure: Callable[[Callable[[], None]], float] = workspace.backend.seconds
+    return measure(trial.prepare) if trial.prepares else 0.0, measure(trial.apply)
 
 
-def _numbers(plan: Plan, shape: tuple[int, ...]) -> Any:
+def _view(array: Any, core: int, axes: int) -> View:
+    seen = view(array, core, axes)
+    assert seen is not None  # dense arrays always have a view
+    return seen
+
+
+def _numbers(workspace: Workspace, shape: tuple[int, ...]) -> Any:
     """Return complex numbers where two reals a particle are planned for, else so many real ones."""
-    backend, reals = plan.backend, plan.components
+    backend, reals = workspace.backend, workspace.components
     parts = 2 if reals % 2 == 0 else 1
-    dtype = COMPLEX[plan.dtype] if parts == 2 else plan.dtype
+    dtype = COMPLEX[workspace.dtype] if parts == 2 else workspace.dtype
     batch = (reals // parts,) if reals > parts else ()
     array = allocate(backend, batch + shape, dtype, "the numbers of a trial")
-    _fill(backend, array.reshape(-1).view(plan.dtype))
+    _fill(backend, array.reshape(-1).view(workspace.dtype))
     return array
 
 

@@ -130,7 +130,7 @@ def _device(name: str | None) -> Any:
 
 def tune(console: Console, name: str | None, quick: bool) -> None:
     """Measure a device, keep its times for this user, and print what they say."""
-    from particlemesh.choosing import tune
+    from particlemesh.command import tune
 
     backend = _device(name)
     seconds = tune.QUICK if quick else tune.SECONDS

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from particlemesh.backends.cpu import PARTICLES_PER_THREAD, available_threads
 from particlemesh.methods.contract import Method, Problem
 from particlemesh.orders.cpu.rows import Rows, rows_of
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.particles.workspace import Workspace
 
 
 def cold(problem: Problem) -> float:
@@ -44,8 +42,8 @@ class TileMethod(Method):
         cleared = cls.clears * problem.nodes * problem.components * problem.dtype.itemsize * 1e-10
         return 0.0, 10e-6 + (problem.count * each + a_node * nodes) / used + cleared
 
-    def rows(self, plan: Plan, parts: int) -> Rows:
+    def rows(self, workspace: Workspace, parts: int) -> Rows:
         """Return the window's rows for numbers of ``parts`` reals."""
         if parts not in self._rows:
-            self._rows[parts] = rows_of(plan.window.table, plan.axes, parts, plan.dtype)
+            self._rows[parts] = rows_of(workspace.window.table, workspace.axes, parts, workspace.dtype)
         return self._rows[parts]

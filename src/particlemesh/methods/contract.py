@@ -8,48 +8,22 @@ the folder's ``METHODS`` tuple and its citation. Everything that lists methods (
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from particlemesh.mesh import Mesh
-from particlemesh.window import Window
-
-if TYPE_CHECKING:
-    from particlemesh.backends.base import Backend
-    from particlemesh.plan import Plan
+from particlemesh.particles.workspace import Sizes, Workspace
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What a method is asked about before anything is allocated."""
+class Problem(Sizes):
+    """What a method is asked about: sizes, and how the particles lie as far as that is known."""
 
-    mesh: Mesh
-    window: Window
-    dtype: np.dtype  # real type of the values
-    components: int  # reals per particle
-    applications: int
-    count: int
-    deterministic: bool
-    backend: Backend
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, as given to the plan
-    sorted: bool = False  # particles are by block already, or by tile
     filled: float = 1.0  # of the box, by particles: clusters fill little of it
     in_order: bool = False  # neighbours in memory are neighbours in space
     occupied: float = 1.0  # of the layers of cells across an axis: particles of a lattice lie in some of them
-
-    @property
-    def nodes(self) -> int:
-        """Nodes of the field."""
-        return math.prod(self.mesh.field_shape)
-
-    @property
-    def stencil(self) -> int:
-        """Nodes that a particle reaches."""
-        return int(self.window.support**self.mesh.ndim)
 
     @property
     def beyond_cache(self) -> float:
@@ -93,7 +67,7 @@ class Method:
 
     An instance belongs to one plan. ``prepare`` runs once per particle configuration and may keep what
     it builds on ``self``; ``apply`` runs once per set of values and must not synchronise. Scratch
-    memory comes from ``plan.scratch(name, shape, dtype)``, which keeps it for the next call.
+    memory comes from ``workspace.scratch(name, shape, dtype)``, which keeps it for the next call.
     """
 
     name: ClassVar[str]
@@ -101,15 +75,15 @@ class Method:
     backends: ClassVar[frozenset[str]]
     deterministic: ClassVar[bool] = False  # same call, same bits
     order_independent: ClassVar[bool] = False  # any permutation of the particles, same bits
-    reads_stencils: ClassVar[bool] = True  # `plan.particles.node` and `fraction` on GPUs, not only orders by block
+    reads_stencils: ClassVar[bool] = True  # `particles.node` and `fraction` on GPUs, not only orders by block
     stores_weights: ClassVar[bool] = False  # of every particle: dear to prepare, for many applications
     options: ClassVar[Mapping[str, Option]] = {}
     includes: ClassVar[type[Method] | None] = None  # another method, all of whose work this one does, and more
 
     @classmethod
-    def option(cls, asked: Problem | Plan, name: str) -> Any:
+    def option(cls, sizes: Sizes, name: str) -> Any:
         """Return what was chosen for one of the method's options."""
-        return asked.options.get(cls.name, {}).get(name, cls.options[name].default)
+        return sizes.options.get(cls.name, {}).get(name, cls.options[name].default)
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:
@@ -138,14 +112,14 @@ class Method:
         """Return whether unchecked values that were not finite came since the last configuration."""
         return False
 
-    def reserve(self, plan: Plan) -> None:
-        """Allocate what ``prepare`` and ``apply`` will take for ``plan.capacity`` particles."""
+    def reserve(self, workspace: Workspace) -> None:
+        """Allocate what ``prepare`` and ``apply`` will take for ``workspace.capacity`` particles."""
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, workspace: Workspace) -> None:
         """Do what depends on the positions only."""
 
-    def apply(self, plan: Plan, *arrays: Any, **kind: Any) -> None:
-        """Spread: ``apply(plan, values, field)`` adds to the field. Interpolate: ``apply(plan, field, values)``.
+    def apply(self, workspace: Workspace, *arrays: Any, **kind: Any) -> None:
+        """Spread: ``apply(workspace, values, field)`` adds to the field. Interpolate: ``(workspace, field, values)``.
 
         Both arrays are views (``arrays.View``): ``values`` of shape (channels, particles, parts), ``field``
         (channels, nx, ny, nz, parts), both real; parts is 2 for complex numbers. Spreading takes

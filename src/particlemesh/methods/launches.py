@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from particlemesh.arrays import Layout, View
 from particlemesh.backends.base import Kernel, Record
 from particlemesh.methods.contract import Method
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.particles.workspace import Workspace
 
 MOST = 4  # reals of one particle in one launch: more would not fit a thread's registers
 
@@ -97,15 +95,15 @@ class KernelMethod(Method):
     def __init__(self) -> None:
         self._launches: dict[Any, list[Any]] = {}
 
-    def launches(self, plan: Plan, kind: int, field: View, *values: View | None) -> list[Any]:
+    def launches(self, workspace: Workspace, kind: int, field: View, *values: View | None) -> list[Any]:
         """Return what :meth:`build` made for arrays of these layouts, remembered for the next call."""
         layouts = tuple(None if v is None else v.layout for v in values)
         found = self._launches.get((kind, field.layout, layouts))
         if found is None:
-            found = self._launches[kind, field.layout, layouts] = self.build(plan, kind, field.layout, *layouts)
+            found = self._launches[kind, field.layout, layouts] = self.build(workspace, kind, field.layout, *layouts)
         return found
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         """Return the launches (a kernel and its records) for every group of channels.
 
         ``kind`` is 1 where spreading is the gradient's adjoint.
@@ -113,16 +111,16 @@ class KernelMethod(Method):
         raise NotImplementedError
 
 
-def defines(plan: Plan, group: Group, width: int, **more: int) -> dict[str, int]:
+def defines(workspace: Workspace, group: Group, width: int, **more: int) -> dict[str, int]:
     """Return the compile key of a kernel: support, degree, real type, components, reals per instruction."""
-    supports = {f"SUPPORT_{name}": axis.support for name, axis in zip("XYZ", plan.axes, strict=True)}
+    supports = {f"SUPPORT_{name}": axis.support for name, axis in zip("XYZ", workspace.axes, strict=True)}
     return {
-        "REAL_IS_DOUBLE": int(plan.dtype.itemsize == 8),
-        "SUPPORT": plan.window.support, **supports, "SUPPORT_AXES": plan.mesh.ndim,
-        "DEGREE": plan.window.degree, **group.defines(), "VECTOR": width, **more,
+        "REAL_IS_DOUBLE": int(workspace.dtype.itemsize == 8),
+        "SUPPORT": workspace.window.support, **supports, "SUPPORT_AXES": workspace.mesh.ndim,
+        "DEGREE": workspace.window.degree, **group.defines(), "VECTOR": width, **more,
     }  # fmt: skip
 
 
-def kernel(plan: Plan, file: str, name: str, group: Group, width: int, **more: int) -> Kernel:
+def kernel(workspace: Workspace, file: str, name: str, group: Group, width: int, **more: int) -> Kernel:
     """Compile a kernel for a plan and a group of channels."""
-    return plan.backend.kernel(file, name, defines(plan, group, width, **more))
+    return workspace.backend.kernel(file, name, defines(workspace, group, width, **more))

@@ -13,18 +13,15 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh.backends.base import UNKNOWN, Record, kept
-from particlemesh.particles.stencil import Axis, axes_of
+from particlemesh.particles.stencil import Axis
+from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.sorting import radix
 from particlemesh.sorting.scan import Allocate, allocate_counts, scan
-
-if TYPE_CHECKING:
-    from particlemesh.methods.contract import Problem
-    from particlemesh.plan import Plan
 
 _FILE = "orders/block_order.c"
 # From so many particles on they are dealt to buckets first: where records are small, or particles are sorted as well,
@@ -152,59 +149,59 @@ def declines(
     return "nearly 2**32 blocks or more" if blocks.total > MOST_BLOCKS else None
 
 
-def order_bytes(problem: Problem, cells: tuple[int, int, int], *, stable: bool = False) -> int:
+def order_bytes(sizes: Sizes, cells: tuple[int, int, int], *, stable: bool = False) -> int:
     """Return the bytes that the order takes."""
-    if problem.sorted:
+    if sizes.sorted:
         return 0  # the particles are in it
-    total = blocks_of(axes_of(problem.mesh, problem.window), cells).total
-    rounds = 1 + (not stable and _shift(problem.count, total, problem.dtype.itemsize) is not None)
-    each = rounds * 4 * problem.dtype.itemsize + (4 + 4 + 16 if stable else 0)  # keys, order and pairs of the sort
-    return problem.count * each + 8 * (total + 1)
+    total = blocks_of(sizes.axes, cells).total
+    rounds = 1 + (not stable and _shift(sizes.count, total, sizes.dtype.itemsize) is not None)
+    each = rounds * 4 * sizes.dtype.itemsize + (4 + 4 + 16 if stable else 0)  # keys, order and pairs of the sort
+    return sizes.count * each + 8 * (total + 1)
 
 
-def seconds(problem: Problem, cells: tuple[int, int, int], *, stable: bool = False) -> float:
+def seconds(sizes: Sizes, cells: tuple[int, int, int], *, stable: bool = False) -> float:
     """Return the predicted seconds of ordering."""
-    if problem.sorted:
+    if sizes.sorted:
         return 0.0
-    total = blocks_of(axes_of(problem.mesh, problem.window), cells).total
+    total = blocks_of(sizes.axes, cells).total
     # H200 (benchmarks/results/limit-peer-nvidia-h200.csv): what comes after locating
-    each = 1.5e-10 if stable else 3.6e-11 if problem.dtype.itemsize == 4 else 6e-11
-    return 6e-6 + problem.count * each + total * 1e-11
+    each = 1.5e-10 if stable else 3.6e-11 if sizes.dtype.itemsize == 4 else 6e-11
+    return 6e-6 + sizes.count * each + total * 1e-11
 
 
-def block_order(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False) -> BlockOrder:
-    """Return the particles of ``plan`` by block; within a block, if ``stable``, in the caller's order."""
+def block_order(workspace: Workspace, cells: tuple[int, int, int], *, stable: bool = False) -> BlockOrder:
+    """Return the particles of ``workspace`` by block; within a block, if ``stable``, in the caller's order."""
     key = ("blocks", cells, stable)
-    sorted_by = plan.particles.by_block
+    sorted_by = workspace.particles.by_block
     if sorted_by is not None and sorted_by.blocks.cells == cells:
         return sorted_by
-    found = plan.shared.get(key)
+    found = workspace.orders.get(key)
     if found is None:
-        found = plan.shared[key] = _order(plan, cells, stable)
-        plan.counted_ahead = cells
+        found = workspace.orders[key] = _order(workspace, cells, stable)
+        workspace.memory.block_cells = cells
     return found
 
 
-def sort(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False) -> BlockOrder:
+def sort(workspace: Workspace, cells: tuple[int, int, int], *, stable: bool = False) -> BlockOrder:
     """Return the order of particles that are to be kept in it: their records have places for indices."""
-    plan.counted_ahead = cells
-    return _order(plan, cells, stable, sorting=True)
+    workspace.memory.block_cells = cells
+    return _order(workspace, cells, stable, sorting=True)
 
 
-def reserve(plan: Plan, cells: tuple[int, int, int], *, stable: bool = False) -> None:
+def reserve(workspace: Workspace, cells: tuple[int, int, int], *, stable: bool = False) -> None:
     """Allocate for the plan's capacity, so that ordering will not."""
-    if plan.particles.cells == cells:
+    if workspace.particles.cells == cells:
         return  # they will be in this order
-    if plan.particles.cells is not None:
-        plan.particles.make_stencils()  # sorted by other blocks, they are sorted again, by their stencils
-    _memory(plan, blocks_of(plan.axes, cells), max(plan.capacity, 1), stable)
-    plan.counted_ahead = cells
+    if workspace.particles.cells is not None:
+        workspace.particles.make_stencils()  # sorted by other blocks, they are sorted again, by their stencils
+    _memory(workspace, blocks_of(workspace.axes, cells), max(workspace.capacity, 1), stable)
+    workspace.memory.block_cells = cells
 
 
-def reserve_to_sort(plan: Plan, cells: tuple[int, int, int], count: int, *, stable: bool = False) -> None:
+def reserve_to_sort(workspace: Workspace, cells: tuple[int, int, int], count: int, *, stable: bool = False) -> None:
     """Allocate so that sorting ``count`` particles will not."""
-    _memory(plan, blocks_of(plan.axes, cells), max(count, 1), stable, sorting=True)
-    plan.counted_ahead = cells
+    _memory(workspace, blocks_of(workspace.axes, cells), max(count, 1), stable, sorting=True)
+    workspace.memory.block_cells = cells
 
 
 class Counting(NamedTuple):
@@ -215,25 +212,23 @@ class Counting(NamedTuple):
     defines: dict[str, int]
 
 
-_COUNTED = "counted blocks"
-
-
-def counting(plan: Plan, count: int) -> Counting | None:
-    """Return what to count on the way, if an order is expected; what was counted before is gone then."""
-    plan.shared.pop(_COUNTED, None)
-    if plan.counted_ahead is None or count == 0 or plan.backend.capturing() == UNKNOWN:
+def counting(workspace: Workspace) -> Counting | None:
+    """Return what to count while particles are located, if an order is expected. It ends what was counted before."""
+    memory = workspace.memory
+    memory.counted = None
+    if memory.block_cells is None or workspace.count == 0 or workspace.backend.capturing() == UNKNOWN:
         return None
-    blocks = blocks_of(plan.axes, plan.counted_ahead)
-    work = _work(plan, blocks)
-    plan.backend.clear(work)
+    blocks = blocks_of(workspace.axes, memory.block_cells)
+    work = _work(workspace, blocks)
+    workspace.backend.clear(work)
     return Counting(blocks, work, _cells(blocks))
 
 
-def counted(plan: Plan, done: Counting | None) -> None:
-    """Note what was counted of the particles that are now the plan's."""
+def counted(workspace: Workspace, done: Counting | None) -> None:
+    """Note that the particles of ``workspace`` are counted."""
     if done is not None:
         # An order uses the counts up. One in another graph would not find them when that is replayed a second time.
-        plan.shared[_COUNTED] = done.blocks.cells, plan.backend.capturing()
+        workspace.memory.counted = done.blocks.cells, workspace.backend.capturing()
 
 
 def _cells(blocks: Blocks) -> dict[str, int]:
@@ -267,27 +262,27 @@ def _name(blocks: Blocks) -> str:
     return "blocks.{}x{}x{}".format(*blocks.cells)
 
 
-def _work(plan: Plan, blocks: Blocks) -> Any:
+def _work(workspace: Workspace, blocks: Blocks) -> Any:
     def allocate(what: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        return plan.scratch(f"{_name(blocks)}.{what}", shape, dtype)
+        return workspace.scratch(f"{_name(blocks)}.{what}", shape, dtype)
 
-    return allocate_counts(plan.backend, blocks.total, _U32, allocate, "work", WORK_COUNTS // 2)
+    return allocate_counts(workspace.backend, blocks.total, _U32, allocate, "work", WORK_COUNTS // 2)
 
 
-def _memory(plan: Plan, blocks: Blocks, count: int, stable: bool, *, sorting: bool = False) -> _Memory:
+def _memory(workspace: Workspace, blocks: Blocks, count: int, stable: bool, *, sorting: bool = False) -> _Memory:
     def allocate(what: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        return plan.scratch(f"{_name(blocks)}.{'stable.' if stable else ''}{what}", shape, dtype)
+        return workspace.scratch(f"{_name(blocks)}.{'stable.' if stable else ''}{what}", shape, dtype)
 
-    work, start = _work(plan, blocks), allocate("start", (blocks.total + 1,), _U32)
-    room = (count * plan.dtype.itemsize,)  # four reals' worth of words
+    work, start = _work(workspace, blocks), allocate("start", (blocks.total + 1,), _U32)
+    room = (count * workspace.dtype.itemsize,)  # four reals' worth of words
     records = allocate("records", room, _U32)
     if not stable:
-        dealt = _shift(count, blocks.total, plan.dtype.itemsize, sorting) is not None
-        halfway = plan.scratch("blocks.halfway", room, _U32) if dealt else None
+        dealt = _shift(count, blocks.total, workspace.dtype.itemsize, sorting) is not None
+        halfway = workspace.scratch("blocks.halfway", room, _U32) if dealt else None
         order = allocate("order", (count,), _U32) if sorting else None
         return _Memory(work, start, records, halfway, None, order, allocate)
     keys, order = allocate("keys", (count,), _U32), allocate("order", (count,), _U32)
-    radix.reserve(plan.backend, count, _bits(blocks), allocate, order)
+    radix.reserve(workspace.backend, count, _bits(blocks), allocate, order)
     return _Memory(work, start, records, None, keys, order, allocate)
 
 
@@ -295,25 +290,25 @@ def _bits(blocks: Blocks) -> int:
     return max(1, blocks.total.bit_length())
 
 
-def _order(plan: Plan, cells: tuple[int, int, int], stable: bool, *, sorting: bool = False) -> BlockOrder:
-    backend, count = kept(plan.backend, plan.kernels), plan.count
-    blocks = blocks_of(plan.axes, cells)
-    memory = _memory(plan, blocks, max(count, 1), stable, sorting=sorting)
+def _order(workspace: Workspace, cells: tuple[int, int, int], stable: bool, *, sorting: bool = False) -> BlockOrder:
+    backend, count = kept(workspace.backend, workspace.memory.kernels), workspace.count
+    blocks = blocks_of(workspace.axes, cells)
+    memory = _memory(workspace, blocks, max(count, 1), stable, sorting=sorting)
     records = memory.records, memory.order if sorting else memory.records  # nobody writes the second of two
-    packed, *particles = plan.particles.located()
-    defines = {"REAL_IS_DOUBLE": int(plan.dtype.itemsize == 8), "PACKED": int(packed), **_cells(blocks)}
-    rows = plan.particles.rows
-    shift = None if stable else _shift(count, blocks.total, plan.dtype.itemsize, sorting)
+    packed, *particles = workspace.particles.located()
+    defines = {"REAL_IS_DOUBLE": int(workspace.dtype.itemsize == 8), "PACKED": int(packed), **_cells(blocks)}
+    rows = workspace.particles.rows
+    shift = None if stable else _shift(count, blocks.total, workspace.dtype.itemsize, sorting)
     bins = 256
     if shift is not None:
         bins = max(bins, 2**shift, 2 ** (-(-blocks.total >> shift) - 1).bit_length())
-    defines |= {"EACH": EACH[plan.dtype.itemsize], "BINS": bins, "SORTING": int(sorting)}
+    defines |= {"EACH": EACH[workspace.dtype.itemsize], "BINS": bins, "SORTING": int(sorting)}
 
     def run(name: str, items: int, *arguments: Any) -> None:
         backend.kernel(_FILE, name, defines)(items, *arguments, blocks.record)
 
-    if plan.shared.get(_COUNTED) == (cells, plan.backend.capturing()):
-        del plan.shared[_COUNTED]  # the order changes the counts
+    if workspace.memory.counted == (cells, workspace.backend.capturing()):
+        workspace.memory.counted = None  # the order changes the counts
     else:
         backend.clear(memory.work)
         if count:
@@ -326,7 +321,7 @@ def _order(plan: Plan, cells: tuple[int, int, int], stable: bool, *, sorting: bo
     elif count and shift is None:
         run("place_in_blocks", count, *particles, memory.start, memory.work, *records, count, rows, 0)
     elif count and shift is not None:
-        buckets, each = -(-blocks.total >> shift), EACH[plan.dtype.itemsize]
+        buckets, each = -(-blocks.total >> shift), EACH[workspace.dtype.itemsize]
         few = -(-count // each)
         most = round(256 * SORTED_UP_TO)
         run("open_buckets", buckets + 1, memory.start, memory.work, buckets, shift, blocks.total, most)

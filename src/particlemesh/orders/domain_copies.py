@@ -13,18 +13,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from particlemesh.backends.base import Record
 from particlemesh.orders import node_order
 from particlemesh.orders.node_order import NodeOrder
-from particlemesh.particles.stencil import axes_of
-
-if TYPE_CHECKING:
-    from particlemesh.methods.contract import Problem
-    from particlemesh.plan import Plan
+from particlemesh.particles.workspace import Sizes, Workspace
 
 # Of the paper: 32 banks of local memory along the fastest axis, 512 cells.
 SHAPES = {1: (512,), 2: (16, 32), 3: (4, 4, 32)}
@@ -98,10 +94,10 @@ def fullest(mean: float, cells: int) -> int:
     return math.ceil(high)
 
 
-def blocks_of(asked: Plan | Problem, count: int, shape: tuple[int, ...] | None, copies: int | None) -> Blocks:
+def blocks_of(sizes: Sizes, count: int, shape: tuple[int, ...] | None, copies: int | None) -> Blocks:
     """Return the blocks of a mesh, and how many copies ``count`` particles get."""
-    axes, group = axes_of(asked.mesh, asked.window), asked.backend.group_size
-    wanted = (1,) * (3 - asked.mesh.ndim) + (shape or SHAPES[asked.mesh.ndim])
+    axes, group = sizes.axes, sizes.backend.group_size
+    wanted = (1,) * (3 - sizes.mesh.ndim) + (shape or SHAPES[sizes.mesh.ndim])
     cells = tuple(min(w, axis.extent) for w, axis in zip(wanted, axes, strict=True))
     blocks = tuple(-(-axis.extent // c) for c, axis in zip(cells, axes, strict=True))
     chunks = -(-math.prod(cells) // group)
@@ -136,37 +132,37 @@ class DomainCopies:
     position: Any
 
 
-def memory_bytes(problem: Problem, blocks: Blocks) -> int:
+def memory_bytes(sizes: Sizes, blocks: Blocks) -> int:
     """Return the bytes that the order and the positions take."""
-    positions = problem.mesh.ndim * blocks.copies * blocks.places * problem.dtype.itemsize
-    return node_order.order_bytes(problem) + positions + 4 * blocks.count * blocks.chunks
+    positions = sizes.mesh.ndim * blocks.copies * blocks.places * sizes.dtype.itemsize
+    return node_order.order_bytes(sizes) + positions + 4 * blocks.count * blocks.chunks
 
 
-def reserve(plan: Plan, blocks: Blocks, *, stable: bool) -> None:
+def reserve(workspace: Workspace, blocks: Blocks, *, stable: bool) -> None:
     """Allocate for ``blocks``, so that placing particles will not."""
-    node_order.reserve(plan, stable=stable)
-    _memory(plan, blocks)
+    node_order.reserve(workspace, stable=stable)
+    _memory(workspace, blocks)
 
 
-def domain_copies(plan: Plan, blocks: Blocks, *, stable: bool) -> DomainCopies:
-    """Return the particles of ``plan`` in domain copies; if not ``stable``, which copy is whose may change."""
-    found = plan.shared.get("domain copies")
+def domain_copies(workspace: Workspace, blocks: Blocks, *, stable: bool) -> DomainCopies:
+    """Return the particles of ``workspace`` in domain copies; if not ``stable``, which copy is whose may change."""
+    found = workspace.orders.get("domain copies")
     if found is None:
-        order = node_order.node_order(plan, stable=stable)
-        fullest, position = _memory(plan, blocks)
-        place = plan.backend.kernel(
-            "orders/domain_copies.c", "copies_place", {"REAL_IS_DOUBLE": int(plan.dtype.itemsize == 8)}
+        order = node_order.node_order(workspace, stable=stable)
+        fullest, position = _memory(workspace, blocks)
+        place = workspace.backend.kernel(
+            "orders/domain_copies.c", "copies_place", {"REAL_IS_DOUBLE": int(workspace.dtype.itemsize == 8)}
         )
         place(
-            blocks.places, order.start, order.fraction, fullest, position, order.rows, plan.mesh.ndim, order.lattice,
-            blocks.record,
+            blocks.places, order.start, order.fraction, fullest, position, order.rows, workspace.mesh.ndim,
+            order.lattice, blocks.record,
         )  # fmt: skip
-        found = plan.shared["domain copies"] = DomainCopies(blocks, order, fullest, position)
+        found = workspace.orders["domain copies"] = DomainCopies(blocks, order, fullest, position)
     return found
 
 
-def _memory(plan: Plan, blocks: Blocks) -> tuple[Any, Any]:
+def _memory(workspace: Workspace, blocks: Blocks) -> tuple[Any, Any]:
     return (
-        plan.scratch("copies.fullest", (blocks.count * blocks.chunks,), np.dtype(np.uint32)),
-        plan.scratch("copies.position", (plan.mesh.ndim * blocks.copies * blocks.places,), plan.dtype),
+        workspace.scratch("copies.fullest", (blocks.count * blocks.chunks,), np.dtype(np.uint32)),
+        workspace.scratch("copies.position", (workspace.mesh.ndim * blocks.copies * blocks.places,), workspace.dtype),
     )

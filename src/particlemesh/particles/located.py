@@ -8,7 +8,7 @@ order of tiles from the start: every method wants that, and positions are then r
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from particlemesh.arrays.geometry import Coordinates, frame_record, geometry_rec
 from particlemesh.backends.base import Backend, Record, allocate, kept
 from particlemesh.mesh import Mesh
 from particlemesh.orders.block_order import NO_BLOCKS, Counting, base_of
+from particlemesh.orders.cpu.placing import Counted
+from particlemesh.orders.cpu.tiles import TileOrdering
 from particlemesh.particles.stencil import MISSING, Axis
-
-if TYPE_CHECKING:
-    from particlemesh.orders.cpu.placing import Counted
-    from particlemesh.orders.cpu.tiles import TileOrdering
-    from particlemesh.plan import Plan
+from particlemesh.particles.workspace import Workspace
 
 _LINE = 64  # bytes
 
@@ -162,7 +160,7 @@ class Particles:
             x.count, *x.arguments(), *places, self.status, work, x.count, self.rows, x.record(), *records, blocks
         )  # fmt: skip
 
-    def place(self, plan: Plan) -> None:
+    def place(self, workspace: Workspace) -> None:
         """Nothing is left to do: nobody else uses this memory."""
 
     def read_status(self, backend: Backend) -> Status:
@@ -241,7 +239,7 @@ class TiledParticles:
         found = self._counted.found
         self._status = Status(x.count, found.not_finite, found.outside, found.first)
 
-    def place(self, plan: Plan) -> None:
+    def place(self, workspace: Workspace) -> None:
         """Write the particles that were located."""
         from particlemesh.orders.cpu.placing import place_positions
 

@@ -3,25 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.particles.workspace import Workspace
 
 
-def lost_fraction(plan: Plan) -> np.ndarray:
+def lost_fraction(workspace: Workspace) -> np.ndarray:
     """Return for each particle the sum of its weights at nodes that the field does not have."""
-    particles, count = plan.particles, plan.count
-    node = plan.backend.download(particles.node)[:, :count]
-    fraction = plan.backend.download(particles.fraction)[:, :count].astype(np.float64)
+    particles, count = workspace.particles, workspace.count
+    node = workspace.backend.download(particles.node)[:, :count]
+    fraction = workspace.backend.download(particles.fraction)[:, :count].astype(np.float64)
     whole = np.ones(count)
     inside = np.ones(count)
-    for a, axis in enumerate(plan.axes):
+    for a, axis in enumerate(workspace.axes):
         if axis.support == 1 and axis.size == 1 and axis.scale == 0:
             continue  # a missing axis
-        weights = plan.window.weights(fraction[a])
+        weights = workspace.window.weights(fraction[a])
         at = node[a][:, None].astype(np.int64) + np.arange(axis.support)
         exists = np.ones_like(at, bool) if axis.wraps else (at >= 0) & (at < axis.size)
         whole *= weights.sum(-1)

@@ -7,8 +7,9 @@ all that is kept of a particle. On the CPU it is the order of tiles, which parti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,32 +18,13 @@ from particlemesh.backends.base import Backend, Kernel, allocate, kept
 from particlemesh.orders import block_order
 from particlemesh.orders.block_order import BlockOrder
 from particlemesh.particles.located import Particles, Status, TiledParticles, packable, status_of
-from particlemesh.walk import patch
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.particles.workspace import Sizes, Workspace
 
 _FILE = "particles/sorted.c"
 _INDEX = np.dtype(np.int32)
-MOST = 2**31  # particles: their indices are int32
-# Cells of a block where no method walks; the second where there would be too many of the first.
-_CELLS = ((4, 4, 8), block_order.MOST_CELLS)
 _AT_ONCE = 2**17  # particles that are looked at at once for those without weight, of which there are seldom any
 
-
-def cells_of(plan: Plan, count: int) -> tuple[int, int, int]:
-    """Return the cells of the blocks by which ``count`` particles are sorted: those of methods that walk."""
-    if count >= MOST:
-        raise ValueError(f"{count:,} particles are too many for order='sorted', {MOST - 1:,} at most: use 'caller'.")
-    problem = replace(plan.problem(), count=count)
-    options = {name: plan.options.get("walk", {}).get(name, option.default) for name, option in patch.OPTIONS.items()}
-    if patch.declines(problem, options, stable=plan.deterministic) is None:
-        return patch.walk_of(problem, options, count).cells
-    for cells in _CELLS:
-        reason = block_order.declines(plan.axes, cells, count, stable=plan.deterministic)
-        if reason is None:
-            return cells
-    raise ValueError(f"order='sorted' is not to be had on this mesh ({reason}): use order='caller'.")
+CellsFor = Callable[[Sizes, int], tuple[int, int, int]]  # the cells of the blocks by which so many particles are sorted
 
 
 def kind_on(backend: Backend) -> type[SortedParticles | SortedTiledParticles]:
@@ -157,13 +139,13 @@ class SortedParticles:
         defines = {"REAL_IS_DOUBLE": int(self.dtype.itemsize == 8), "PACKED": int(packed)}
         return kept(self._backend, self._room.kernels).kernel(_FILE, name, defines)
 
-    def reserve(self, plan: Plan, *, stencils: bool) -> None:
+    def reserve(self, workspace: Workspace, cells_for: CellsFor, *, stencils: bool) -> None:
         """Allocate for all that methods will ask for; the cells of blocks stay what they are now."""
-        self._room.located.make_room(packed=packable(plan.axes, self.dtype))
+        self._room.located.make_room(packed=packable(workspace.axes, self.dtype))
         if stencils:
             self.make_stencils()
         self.cells = None
-        self.cells = self._hold(plan, max(self.rows, 1))
+        self.cells = self._hold(workspace, cells_for, max(self.rows, 1))
 
     def take_over(self, backend: Backend, other: SortedParticles) -> None:
         """Have the particles of ``other``, where they are: they move with the next positions."""
@@ -177,29 +159,21 @@ class SortedParticles:
         self._room.located.locate(*arguments, **{**options, "packed": True})
         self.count = self._room.located.count
 
-    def hold(self, plan: Plan) -> None:
-        """Allocate what sorting takes; the plan may have other particles still, or none."""
-        before = plan.backend, plan.dtype
-        plan.backend, plan.dtype = self._backend, self.dtype
-        try:
-            self._held = self._hold(plan, self.count)
-        finally:
-            plan.backend, plan.dtype = before
+    def hold(self, workspace: Workspace, cells_for: CellsFor) -> None:
+        """Allocate what sorting takes."""
+        self._held = self._hold(workspace, cells_for, self.count)
 
-    def _hold(self, plan: Plan, count: int) -> tuple[int, int, int]:
-        cells = self.cells or cells_of(plan, count)
-        block_order.reserve_to_sort(plan, cells, self.rows, stable=plan.deterministic)
+    def _hold(self, workspace: Workspace, cells_for: CellsFor, count: int) -> tuple[int, int, int]:
+        cells = self.cells or cells_for(workspace, count)
+        block_order.reserve_to_sort(workspace, cells, self.rows, stable=workspace.deterministic)
         return cells
 
-    def place(self, plan: Plan) -> None:
+    def place(self, workspace: Workspace) -> None:
         """Sort the particles that were located."""
-        room, backend, stable = self._room, self._backend, plan.deterministic
+        room, backend, stable = self._room, self._backend, workspace.deterministic
         assert self._held is not None
-        plan.particles = room.located
-        try:
-            found = block_order.sort(plan, self._held, stable=stable)
-        finally:
-            plan.particles = None
+        located = workspace.over(room.located, self.count)
+        found = block_order.sort(located, self._held, stable=stable)
         if self.count:
             packed, node, _ = room.located.located()
             backend.clear(room.left)
@@ -243,10 +217,10 @@ class SortedTiledParticles(TiledParticles):
         """Which of the particles that were given is at each place."""
         return self._order[: self.count]
 
-    def hold(self, plan: Plan) -> None:
+    def hold(self, workspace: Workspace, cells_for: CellsFor) -> None:
         """Nothing is left to allocate."""
 
-    def reserve(self, plan: Plan, *, stencils: bool) -> None:
+    def reserve(self, workspace: Workspace, cells_for: CellsFor, *, stencils: bool) -> None:
         """Nothing is left to allocate."""
 
     def take_over(self, backend: Backend, other: TiledParticles) -> None:
@@ -255,8 +229,8 @@ class SortedTiledParticles(TiledParticles):
         backend.copy(self._order[: self.count], other.order)
         self._at_their_places()
 
-    def place(self, plan: Plan) -> None:
-        super().place(plan)
+    def place(self, workspace: Workspace) -> None:
+        super().place(workspace)
         self._at_their_places()
 
     def _at_their_places(self) -> None:

@@ -7,19 +7,16 @@ Both directions take the same for the same particles, so that they share one ord
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from particlemesh.arrays import Layout
-from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.contract import Option
 from particlemesh.methods.launches import Group, defines, vector
 from particlemesh.orders import block_order
-from particlemesh.particles.stencil import axes_of
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.particles.workspace import Sizes, Workspace
 
 SUPPORTS = range(2, 9)
 OPTIONS = {
@@ -68,10 +65,10 @@ class Walk:
         return {"LEVELS": self.levels, "Z_TILES": self.tiles, "MATRIX": int(self.matrix), "WITH_MMA": int(self.matrix)}
 
 
-def walk_of(asked: Plan | Problem, options: dict[str, Any], count: int) -> Walk:
+def walk_of(sizes: Sizes, options: dict[str, Any], count: int) -> Walk:
     """Return the walk for ``count`` particles; ``options`` are those of :data:`OPTIONS` by name."""
-    axes, single = axes_of(asked.mesh, asked.window), asked.dtype.itemsize == 4
-    matrix = options["form"] == "matrix" if options["form"] else bool(asked.backend.facts()["HAS_MMA"])
+    axes, single = sizes.axes, sizes.dtype.itemsize == 4
+    matrix = options["form"] == "matrix" if options["form"] else bool(sizes.backend.facts()["HAS_MMA"])
     step = 2 if single and matrix else 1  # levels of a matrix instruction
     x, y, z = (axis.support for axis in axes)
     levels = options["levels"] or _levels(x, step)
@@ -110,25 +107,43 @@ def _levels(support: int, step: int) -> int:
     return -(-support // step) * step
 
 
-def cells_of(asked: Plan | Problem, count: int) -> tuple[int, int, int]:
+def cells_of(sizes: Sizes, count: int) -> tuple[int, int, int]:
     """Return the cells of blocks for methods that only want neighbours together: those of a walk, if there is one."""
-    if asked.window.support not in SUPPORTS:
+    if sizes.window.support not in SUPPORTS:
         return 4, 4, 8
-    return walk_of(asked, dict.fromkeys(OPTIONS), count).cells
+    return walk_of(sizes, dict.fromkeys(OPTIONS), count).cells
 
 
-def declines(problem: Problem, options: dict[str, Any], *, stable: bool = False) -> str | None:
-    """Return why there is no walk for ``problem``, or None."""
-    if problem.window.support not in SUPPORTS:
+# Cells of a block where no method walks; the second where there would be too many of the first.
+_CELLS = ((4, 4, 8), block_order.MOST_CELLS)
+
+
+def cells_to_sort_by(sizes: Sizes, count: int) -> tuple[int, int, int]:
+    """Return the cells of the blocks by which ``count`` particles are sorted for good: those of methods that walk."""
+    if count >= 2**31:  # indices of particles are int32
+        raise ValueError(f"{count:,} particles are too many for order='sorted', {2**31 - 1:,} at most: use 'caller'.")
+    options = {name: sizes.options.get("walk", {}).get(name, option.default) for name, option in OPTIONS.items()}
+    if declines(replace(sizes, count=count), options, stable=sizes.deterministic) is None:
+        return walk_of(sizes, options, count).cells
+    for cells in _CELLS:
+        reason = block_order.declines(sizes.axes, cells, count, stable=sizes.deterministic)
+        if reason is None:
+            return cells
+    raise ValueError(f"order='sorted' cannot serve this mesh ({reason}): use order='caller'.")
+
+
+def declines(sizes: Sizes, options: dict[str, Any], *, stable: bool = False) -> str | None:
+    """Return why there is no walk for these sizes, or None."""
+    if sizes.window.support not in SUPPORTS:
         return f"supports of {SUPPORTS[0]} to {SUPPORTS[-1]} nodes"
-    walk = walk_of(problem, options, problem.count)
-    axes = axes_of(problem.mesh, problem.window)
+    walk = walk_of(sizes, options, sizes.count)
+    axes = sizes.axes
     x = axes[0].support
     if walk.levels < x:
         return f"{walk.levels} levels are less than the window's {x} nodes"
-    if walk.matrix and problem.dtype.itemsize == 4 and walk.levels % 2:
+    if walk.matrix and sizes.dtype.itemsize == 4 and walk.levels % 2:
         return f"matrix instructions take an even number of levels, not {walk.levels}"
-    reason = block_order.declines(axes, walk.cells, problem.count, stable=stable)
+    reason = block_order.declines(axes, walk.cells, sizes.count, stable=stable)
     if reason is None:
         along_x, *lines = block_order.blocks_of(axes, walk.cells).counts
         moves = -(-walk.levels // walk.cells[0])
@@ -137,23 +152,23 @@ def declines(problem: Problem, options: dict[str, Any], *, stable: bool = False)
     return reason
 
 
-def chunk_of(asked: Plan | Problem, walk: Walk, reals: int, *, spreads: bool) -> int:
+def chunk_of(sizes: Sizes, walk: Walk, reals: int, *, spreads: bool) -> int:
     """Return the particles of a warp: all warps that run at once get as many, in a few rounds.
 
     At the end of a chunk the whole window leaves, so few long chunks write less; a window is read in less time, and
     short chunks spread the work more evenly. Of a field beyond the cache what is alive in one round should fit it.
     """
-    at_once = asked.backend.units * _WARPS * resident(walk, reals)
-    field = math.prod(asked.mesh.field_shape) * reals * asked.dtype.itemsize
+    at_once = sizes.backend.units * _WARPS * resident(walk, reals)
+    field = math.prod(sizes.mesh.field_shape) * reals * sizes.dtype.itemsize
     # H200; benchmarks/results/limit-thresholds-nvidia-h200.csv has half and twice of what comes out
     least, most, alive = (32, 512 if walk.single else 640, 16e6) if spreads else (64, 512, 5e6)
     far = field > _CACHED
     if far:
         least, most = 32, 384
-    rounds = max(1, round(asked.count / at_once / most)) if spreads else max(5, asked.count / at_once / most)
+    rounds = max(1, round(sizes.count / at_once / most)) if spreads else max(5, sizes.count / at_once / most)
     if far:
         rounds = max(rounds, field / alive)
-    return max(least, -(-asked.count // (int(at_once * rounds) * 32)) * 32)
+    return max(least, -(-sizes.count // (int(at_once * rounds) * 32)) * 32)
 
 
 def resident(walk: Walk, reals: int) -> int:
@@ -179,17 +194,17 @@ def batch_of(size: int, rows: int, *, indexed: bool) -> tuple[int, int]:
 
 
 def walk_defines(
-    plan: Plan, walk: Walk, group: Group, width: int, rows: int, field: Layout, gradient: int, *, indexed: bool = False,
-    **more: int,
+    workspace: Workspace, walk: Walk, group: Group, width: int, rows: int, field: Layout, gradient: int, *,
+    indexed: bool = False, **more: int,
 ) -> dict[str, int]:  # fmt: skip
     """Return the compile key of a kernel with ``rows`` rows of eight a particle: see :func:`batch_of`."""
-    table = np.asarray(plan.window.table)
+    table = np.asarray(workspace.window.table)
     # Of a symmetric window, weights at z from one side are those at -z from the other.
     signs = (-1.0) ** np.arange(table.shape[1])
     wide = sum((n - 1) * abs(s) for n, s in zip(field.shape, field.strides, strict=True)) >= 2**31
-    batch, warps = batch_of(plan.dtype.itemsize, rows, indexed=indexed)
+    batch, warps = batch_of(workspace.dtype.itemsize, rows, indexed=indexed)
     return defines(
-        plan, group, width, GRADIENT=gradient, LANES_ALL=1, LANES_ROW=1, BATCH=batch,
-        WARPS=min(warps, plan.backend.group_size // 32), SYMMETRIC=int(np.array_equal(table[::-1], table * signs)),
+        workspace, group, width, GRADIENT=gradient, LANES_ALL=1, LANES_ROW=1, BATCH=batch,
+        WARPS=min(warps, workspace.backend.group_size // 32), SYMMETRIC=int(np.array_equal(table[::-1], table * signs)),
         FIELD_IS_WIDE=int(wide), **walk.defines(), **more,
     )  # fmt: skip

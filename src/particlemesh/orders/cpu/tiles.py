@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,8 @@ from particlemesh import checks
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import acquire, give_way
 from particlemesh.particles.locate import SKIP
-
-if TYPE_CHECKING:
-    from particlemesh.particles.stencil import Axis
-    from particlemesh.plan import Plan
+from particlemesh.particles.stencil import Axis
+from particlemesh.particles.workspace import Workspace
 
 CHUNK = 4096  # particles of a task at most, so that one crowded tile is shared among threads
 _ALIGN = 8
@@ -206,9 +204,9 @@ def list_tasks(tiling, start, tile, begin, end, ready):
     return tasks
 
 
-def ordering_of(plan: Plan) -> TileOrdering:
+def ordering_of(workspace: Workspace) -> TileOrdering:
     """Return the plan's particles in the order of tiles: on the CPU they have no other."""
-    return plan.particles.ordering
+    return workspace.particles.ordering
 
 
 @compiled

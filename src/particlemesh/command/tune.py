@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh.backends.cpu import available_threads
-from particlemesh.choosing import candidates, choice, predict, tables
+from particlemesh.choosing import candidates, predict, tables, trial
 from particlemesh.choosing.candidates import Candidate
 from particlemesh.choosing.choice import METHODS
 from particlemesh.choosing.tables import Row, Table
@@ -131,9 +131,10 @@ def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
     """Time the methods of a problem."""
 
     def timed(plan: Plan, direction: str, method: type[Method]) -> Row:
-        problem = plan.problem()
-        seen = case.seen(problem)
-        return Row(direction, method.name, *seen, *choice.time(plan, direction, method))
+        assert plan.workspace is not None
+        return Row(
+            direction, method.name, *case.seen(plan.problem()), *trial.seconds(plan.workspace, direction, method)
+        )
 
     return _each(backend, case, stop, timed)
 
@@ -145,9 +146,13 @@ def _compile(backend: Any, those: list[Case], stop: float, progress: Callable[[s
     """
     at_once = min(available_threads(), AT_ONCE)
 
+    def compiled(plan: Plan, direction: str, method: type[Method]) -> None:
+        assert plan.workspace is not None
+        trial.once(plan.workspace, direction, method)
+
     def compile_one(case: Case) -> None:
         with backend.scope():  # threads begin with the first device
-            _each(backend, case, stop, choice.compile_for, at_once)
+            _each(backend, case, stop, compiled, at_once)
 
     with ThreadPoolExecutor(at_once) as threads:
         for done, _ in enumerate(threads.map(compile_one, those), 1):
@@ -170,8 +175,8 @@ def _each(
     if not any(chosen.values()):
         return done
     with contextlib.suppress(MemoryError), plan_of(backend, case, applications=10**6) as plan:
-        for direction, candidates in chosen.items():
-            for candidate in candidates:
+        for direction, able in chosen.items():
+            for candidate in able:
                 if time.perf_counter() > stop:
                     return done
                 with contextlib.suppress(MemoryError):

@@ -1,73 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Methods that take particles as records, sorted by block: what those of both directions have in common."""
+"""Methods that walk: their blocks of particles, and the model of their times."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from particlemesh.methods.contract import Option, Problem
-from particlemesh.methods.launches import MOST, KernelMethod
+from particlemesh.methods.launches import MOST
 from particlemesh.orders import block_order
-from particlemesh.particles.stencil import axes_of
+from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.walk import patch
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
-
-
-class ByBlock(KernelMethod):
-    """A method over the order by blocks (``orders/block_order.py``); ``cells`` says how large blocks are."""
-
-    reads_stencils = False
-    stable: ClassVar[bool] = False  # particles of a block are in the caller's order
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._reserved = 0  # particles that there is memory for
-
-    @classmethod
-    def cells(cls, asked: Plan | Problem, count: int) -> tuple[int, int, int]:
-        """Return the cells of a block for ``count`` particles."""
-        return patch.cells_of(asked, count)
-
-    @classmethod
-    def declines(cls, problem: Problem) -> str | None:
-        axes = axes_of(problem.mesh, problem.window)
-        return block_order.declines(axes, cls.cells(problem, problem.count), problem.count, stable=cls.stable)
-
-    @classmethod
-    def scratch_bytes(cls, problem: Problem) -> int:
-        return block_order.order_bytes(problem, cls.cells(problem, problem.count), stable=cls.stable)
-
-    @classmethod
-    def ordering(cls, problem: Problem) -> float:
-        """Return the predicted seconds of ``prepare``."""
-        return block_order.seconds(problem, cls.cells(problem, problem.count), stable=cls.stable)
-
-    def expected(self, plan: Plan) -> int:
-        """Return for how many particles blocks are chosen: reserved memory is for one kind, which serves any number."""
-        return self._reserved or plan.count
-
-    def reserve(self, plan: Plan) -> None:
-        self._reserved = max(plan.capacity, 1)
-        block_order.reserve(plan, self.taken(plan, plan.particles.cells), stable=self.stable)
-
-    def prepare(self, plan: Plan) -> None:
-        self.order(plan)
-
-    def taken(self, plan: Plan, sorted_by: tuple[int, int, int] | None) -> tuple[int, int, int]:
-        """Return the cells of the blocks that this plan's particles are taken by, which may be sorted already.
-
-        Any blocks have neighbours together.
-        """
-        return sorted_by or self.cells(plan, self.expected(plan))
-
-    def order(self, plan: Plan) -> block_order.BlockOrder:
-        """Return the plan's particles by block, sorted if they are not yet."""
-        found = plan.particles.by_block
-        cells = self.taken(plan, None if found is None else found.blocks.cells)
-        return block_order.block_order(plan, cells, stable=self.stable)
+from particlemesh.walk.by_block import ByBlock
 
 
 class Pace(NamedTuple):
@@ -92,13 +36,13 @@ class Walking(ByBlock):
         self._latest: tuple[int, patch.Walk] | None = None
 
     @classmethod
-    def found(cls, asked: Plan | Problem, count: int) -> patch.Walk:
+    def found(cls, sizes: Sizes, count: int) -> patch.Walk:
         """Return the walk for ``count`` particles."""
-        return patch.walk_of(asked, {name: cls.option(asked, name) for name in patch.OPTIONS}, count)
+        return patch.walk_of(sizes, {name: cls.option(sizes, name) for name in patch.OPTIONS}, count)
 
     @classmethod
-    def cells(cls, asked: Plan | Problem, count: int) -> tuple[int, int, int]:
-        return cls.found(asked, count).cells
+    def cells(cls, sizes: Sizes, count: int) -> tuple[int, int, int]:
+        return cls.found(sizes, count).cells
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:
@@ -119,7 +63,7 @@ class Walking(ByBlock):
 
         Both of particles that lie anywhere in the part of the box, and in the layers of it, that they fill.
         """
-        axes = axes_of(problem.mesh, problem.window)
+        axes = problem.axes
         blocks_along = block_order.blocks_of(axes, found.cells).counts
         along_x, *line = (
             axis.extent / count for axis, count in zip(axes, blocks_along, strict=True)
@@ -142,7 +86,7 @@ class Walking(ByBlock):
 
         Where blocks do not divide the box the last ones along y and z are thin, and have fewer particles for each move.
         """
-        axes = axes_of(problem.mesh, problem.window)
+        axes = problem.axes
         extents = [axis.extent for axis in axes]
         cells = list(map(min, found.cells, extents))
         last = block_order.blocks_of(axes, found.cells).last
@@ -172,12 +116,12 @@ class Walking(ByBlock):
         move = pace.move * (1 + pace.far * problem.beyond_cache)
         return pace.start + math.hypot(busy, (chunk / 8 + moves) * products * pace.step + moves * move)
 
-    def walk(self, plan: Plan) -> patch.Walk:
+    def walk(self, workspace: Workspace) -> patch.Walk:
         """Return the walk for the plan's particles."""
-        count = self.expected(plan)
+        count = self.expected(workspace)
         if self._latest is None or self._latest[0] != count:
-            self._latest = count, self.found(plan, count)
+            self._latest = count, self.found(workspace, count)
         return self._latest[1]
 
-    def taken(self, plan: Plan, sorted_by: tuple[int, int, int] | None) -> tuple[int, int, int]:
-        return self.walk(plan).cells  # no others fit its window
+    def taken(self, workspace: Workspace, sorted_by: tuple[int, int, int] | None) -> tuple[int, int, int]:
+        return self.walk(workspace).cells  # no others fit its window
