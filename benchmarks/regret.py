@@ -3,7 +3,7 @@
 
 Sixty problems, drawn at random but always the same: particles, nodes along an axis (odd ones, too), nodes of a window,
 precision, real or complex, where the particles lie, how often values are spread or interpolated. Every method that
-might be the best is timed (``choice.time``); the regret of a choice is its total time over the least, less one:
+might be the best is timed (``trial.seconds``); the regret of a choice is its total time over the least, less one:
 that of ``auto`` with what is known of the device (``particlemesh tune`` on a new one), and that of the methods' own
 models alone, as if no device had been measured (``untuned``). Both are judged by the same times. Writes
 ``results/regret-DEVICE.csv``, whose column ``seconds`` adds up to what measuring took.
@@ -24,10 +24,10 @@ import numpy as np
 from guo.cases import positions
 from measure import device_name, facts, write
 from particlemesh import backends
-from particlemesh.choosing import candidates, choice, predict
+from particlemesh.choosing import candidates, predict, trial
 from particlemesh.choosing.choice import METHODS
-from particlemesh.command.tune import Case, plan_of
 from particlemesh.command import survey
+from particlemesh.command.tune import Case, plan_of
 
 SEED = 60  # not that of any table: those have Halton's sequence
 CLOUDS = ("uniform", "uniform", "clustered", "lattice")  # anywhere; in 1 % of the volume; in order, evenly
@@ -72,7 +72,7 @@ def measure(backend: Any, problem: Problem) -> list[dict[str, Any]]:
             times: dict[Any, tuple[float, float]] = {}
             for method in hopeful(methods, asked, costs) | set(chosen.values()):
                 try:
-                    times[method] = choice.time(plan, direction, method)
+                    times[method] = trial.seconds(plan.workspace, direction, method)
                 except MemoryError as error:
                     print(f"  {method.name}: {error}")
             totals = {m: prepare + problem.applications * apply for m, (prepare, apply) in times.items()}

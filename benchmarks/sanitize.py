@@ -19,10 +19,10 @@ from particlemesh import backends, sorting
 from particlemesh.grid import METHODS as BUILDERS
 from particlemesh.interpolate import METHODS as INTERPOLATE
 from particlemesh.interpolate import ordered
-from particlemesh.walk.walking import Walking
 from particlemesh.orders import block_order
 from particlemesh.sorting import radix, scan
 from particlemesh.spread import METHODS as SPREAD
+from particlemesh.walk.walking import Walking
 from variants import INTERPOLATING, SPREADING
 
 

@@ -58,7 +58,7 @@ for stable in (False, True):
     print("order by blocks,", "stable" if stable else "through buckets", flush=True)
     with pm.Plan(mesh, "bspline4", dtype=np.float32, backend="opencl") as plan:
         plan.set_positions(x)
-        found = block_order.block_order(plan, (3, 3, 4), stable=stable)
+        found = block_order.block_order(plan.workspace, (3, 3, 4), stable=stable)
         start = library.download(found.start).astype(np.int64)
         index = library.download(found.records).reshape(-1, 4)[:500, 3]
         by_block = [index[a:b] for a, b in zip(start[:-1], start[1:])]

@@ -225,7 +225,7 @@ def test_blocks_where_no_method_walks(backend):
         mesh = pm.Mesh((nodes, 1, 2), (1.0, 2.0, 3.0))
         with sorted_plan(backend, mesh, "bspline10") as plan:
             if cells is None:
-                with pytest.raises(ValueError, match=r"order='sorted' is not .* along x\): use order='caller'"):
+                with pytest.raises(ValueError, match=r"order='sorted' cannot serve .* along x\): use order='caller'"):
                     plan.set_positions(backend.array(x))
                 assert plan.count == 0
                 continue

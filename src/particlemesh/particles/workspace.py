@@ -72,24 +72,24 @@ class Memory:
         self.block_cells: tuple[int, int, int] | None = None  # of the blocks that the next set_positions counts
         self.counted: Any = None  # which blocks were counted, for the particles of now
         self._backend, self._changed, self._advice = backend, changed, advice
-        self._arrays: dict[str, Any] = {}
+        self.arrays: dict[str, Any] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return the array of this name, type and shape, newly allocated if need be; the first axis may be longer."""
-        held = self._arrays.get(name)
+        held = self.arrays.get(name)
         fits = held is not None and held.dtype == dtype and (
             held.shape[1:] == shape[1:] and held.shape[0] >= shape[0] if shape else held.shape == shape
         )  # fmt: skip
         if fits:
             return held
-        self._arrays.pop(name, None)
+        self.arrays.pop(name, None)
         self._changed()
-        held = self._arrays[name] = allocate(self._backend, shape, dtype, f"scratch ({name})", self._advice())
+        held = self.arrays[name] = allocate(self._backend, shape, dtype, f"scratch ({name})", self._advice())
         return held
 
     @property
     def nbytes(self) -> int:
-        return sum(int(array.nbytes) for array in self._arrays.values())
+        return sum(int(array.nbytes) for array in self.arrays.values())
 
 
 @dataclass(frozen=True, eq=False)
