@@ -6,9 +6,9 @@ import itertools
 import numpy as np
 
 import particlemesh as pm
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.binning import device
 from particlemesh.binning.keys import Cells
-from particlemesh.geometry import Coordinates
 from particlemesh.grid.cloud import Cloud
 from particlemesh.grid.pairs import Extents, Searcher
 

@@ -10,7 +10,7 @@ import oracle
 import particlemesh as pm
 from blocks import cut
 from particlemesh import walks as windows
-from particlemesh.arrays import Layout
+from particlemesh.arrays.views import Layout
 from particlemesh.binning import block_order
 from particlemesh.fused import SINGLE
 from particlemesh.spread.walk import Walk

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from particlemesh import select
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Backend
-from particlemesh.geometry import Coordinates
 from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
 from particlemesh.method import Method
 from particlemesh.spread import METHODS as SPREAD_METHODS

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Backend, Record, allocate, kept
 from particlemesh.binning.block_order import NO_BLOCKS, Counting, base_of
-from particlemesh.geometry import Coordinates, frame_record, geometry_record
+from particlemesh.geometry import frame_record, geometry_record
 from particlemesh.mesh import Mesh
 from particlemesh.stencil import MISSING, Axis
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from particlemesh import walks
-from particlemesh.arrays import Kind
+from particlemesh.arrays.kinds import Kind
 from particlemesh.backends.base import Backend, Kernel, allocate, kept
 from particlemesh.binning import block_order
 from particlemesh.binning.block_order import BlockOrder

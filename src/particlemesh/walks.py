@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from particlemesh.arrays import Layout
+from particlemesh.arrays.views import Layout
 from particlemesh.binning import block_order
 from particlemesh.fused import Group, defines, vector
 from particlemesh.method import Option, Problem

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Record
 from particlemesh.box import Box
-from particlemesh.geometry import Coordinates, frame_record, geometry_record
+from particlemesh.geometry import frame_record, geometry_record
 
 STATUS_WORDS = 8
 NOT_FINITE, OUTSIDE, FIRST, BAD_RADIUS, FULLEST, FOLDED = range(6)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.binning.keys import FIRST, NOT_FINITE, OUTSIDE
-from particlemesh.geometry import Coordinates
 from particlemesh.grid import nearest, stream, tight
 from particlemesh.grid.cloud import Cloud
 from particlemesh.grid.method import Room

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Record, allocate
 from particlemesh.binning.keys import STATUS_WORDS
-from particlemesh.geometry import Coordinates
 from particlemesh.grid.cloud import Cloud, kernel_radius
 
 MOST = 128  # a list lives in a work-item's own memory

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Backend, Kernel, Record, allocate
 from particlemesh.binning.scan import Allocate
-from particlemesh.geometry import Coordinates
 from particlemesh.grid.cloud import Cloud, kernel_radius
 from particlemesh.grid.method import Room
 from particlemesh.grid.pair_lists import PairLists

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.fused import MOST, field_record, groups, values_record
 from particlemesh.method import Problem
 from particlemesh.spread.domain_copies import InBlocks

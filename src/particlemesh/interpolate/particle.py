@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.fused import KernelMethod, field_record, groups, kernel, values_record, vector
 from particlemesh.method import Problem
 

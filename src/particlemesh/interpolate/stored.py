@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.cpu import PARTICLES_PER_THREAD, available_threads
 from particlemesh.binning import tile_order
 from particlemesh.fused import MOST, SINGLE, KernelMethod, field_record, groups, kernel, values_record, vector

@@ -17,7 +17,7 @@ from particlemesh.binning.tiles import box_of, ordering_of
 SPARE = 32  # numbers that a vector may read past the last weight
 
 if TYPE_CHECKING:
-    from particlemesh.arrays import View
+    from particlemesh.arrays.views import View
     from particlemesh.plan import Plan
 
 

@@ -27,7 +27,7 @@ from particlemesh.binning.tiles import TileOrdering, box_of, box_pitch, ordering
 from particlemesh.tiled import TileMethod
 
 if TYPE_CHECKING:
-    from particlemesh.arrays import View
+    from particlemesh.arrays.views import View
     from particlemesh.plan import Plan
 
 _AHEAD = 16  # particles between asking for a result's place and writing it

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from particlemesh import walks
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.by_block import Pace, Walking
 from particlemesh.fused import field_record, groups, values_record
 from particlemesh.interpolate import lost

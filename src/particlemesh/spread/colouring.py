@@ -28,7 +28,7 @@ from particlemesh.binning.tiles import CHUNK, TileOrdering, await_turn, box_of, 
 from particlemesh.tiled import TileMethod
 
 if TYPE_CHECKING:
-    from particlemesh.arrays import View
+    from particlemesh.arrays.views import View
     from particlemesh.plan import Plan
 
 _AHEAD = 16  # particles between asking for a value and using it

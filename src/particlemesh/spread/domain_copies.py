@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.binning import domain_copies, node_order
 from particlemesh.binning.domain_copies import Blocks, fullest
 from particlemesh.fused import MOST, Group, KernelMethod, field_record, groups, kernel, values_record

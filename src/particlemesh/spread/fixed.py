@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel, Record
 from particlemesh.fused import MOST, NO_LANES, SINGLE, Group, field_record, kernel, values_record
 from particlemesh.stencil import Axis

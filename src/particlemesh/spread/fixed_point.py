@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.fused import MOST, SINGLE, Group, KernelMethod, groups, kernel
 from particlemesh.method import Problem
 from particlemesh.spread import fixed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.binning import node_order
 from particlemesh.fused import MOST, SINGLE, KernelMethod, field_record, groups, kernel, values_record
 from particlemesh.method import Problem

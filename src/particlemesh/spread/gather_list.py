@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.binning import node_order
 from particlemesh.fused import MOST, KernelMethod, field_record, groups, kernel, values_record
 from particlemesh.method import Problem

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.binning import node_order
 from particlemesh.binning.scan import allocate_control, allocate_counts, scan
 from particlemesh.fused import (

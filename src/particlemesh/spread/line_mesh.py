@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.binning import node_order
 from particlemesh.binning.scan import allocate_counts, scan
 from particlemesh.fused import SINGLE, Group, KernelMethod, defines, field_record, groups, values_record

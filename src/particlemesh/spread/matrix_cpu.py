@@ -20,7 +20,7 @@ from particlemesh.binning.tiles import ordering_of
 from particlemesh.spread.matrix_entries import Entries, count_entries, fill_entries, place_entries
 
 if TYPE_CHECKING:
-    from particlemesh.arrays import View
+    from particlemesh.arrays.views import View
     from particlemesh.plan import Plan
 
 _SHARES = 16  # ranges of rows for each thread, of about as many entries each

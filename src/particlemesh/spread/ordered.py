@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.by_block import ByBlock
 from particlemesh.fused import field_record, groups, kernel, values_record, vector
 from particlemesh.method import Problem

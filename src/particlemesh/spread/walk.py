@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from particlemesh import walks
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel, Record
 from particlemesh.by_block import Pace, Walking
 from particlemesh.fused import Group, field_record, groups, values_record

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.fused import MOST, groups
 from particlemesh.method import Problem
 from particlemesh.spread import fixed

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.box import Box
-from particlemesh.geometry import Coordinates
 from particlemesh.mesh import Mesh
 
 SAMPLE = 1024  # particles that are looked at

@@ -27,9 +27,9 @@ PACKAGE = Path(__file__).parents[1]
 SHIPPED = Path(__file__).parent
 FACTS = ("format", "backend", "device", "sources", "measured")  # of the first lines
 # What methods are made of, and what times them: folders, and modules beside them with their kernels.
-FOLDERS = ("backends", "binning", "interpolate", "spread")
+FOLDERS = ("arrays", "backends", "binning", "interpolate", "spread")
 MODULES = (
-    "arrays", "box", "by_block", "checks", "fused", "geometry", "locate", "method", "operands", "particles",
+    "box", "by_block", "checks", "fused", "geometry", "locate", "method", "particles",
     "sorted_particles", "stencil", "tiled", "walks", "timings/arrangement", "timings/trial",
 )  # fmt: skip
 

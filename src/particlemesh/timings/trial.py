@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend, allocate
 from particlemesh.method import Method
-from particlemesh.operands import COMPLEX
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
