@@ -9,8 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from particlemesh import backends, checks, operands
-from particlemesh.arrays import Kind
+from particlemesh import backends, checks
+from particlemesh.arrays.kinds import Kind
+from particlemesh.arrays.positions import coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.backends.tapes import Tapes
 from particlemesh.choosing import candidates
@@ -240,7 +241,7 @@ class Configuration:
             wrong. The plan keeps its former positions.
         """
         self._open()
-        kind, backend, x = operands.coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
+        kind, backend, x = coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
         if self._reserved and not check and x.count > self.capacity:
             raise ValueError(
                 f"{x.count} particles, but room is reserved for {self.capacity}: reserve({x.count}) first."

@@ -6,8 +6,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from particlemesh.arrays.operands import adopt, real_dtype
 from particlemesh.mesh import Mesh
-from particlemesh.operands import adopt, real_dtype
 from particlemesh.plan import Plan
 from particlemesh.window import DEFAULT, Window
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import checks, operands
+from particlemesh import checks
+from particlemesh.arrays import operands
+from particlemesh.arrays.operands import COMPLEX
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import METHODS
 from particlemesh.configuration import Configuration
@@ -285,7 +287,7 @@ class Plan(Configuration):
             raise ValueError("the plan does not know its arrays yet: set positions, or give backend= and dtype=.")
         checks.one_of(layout, "layout", ("planar", "interleaved"))
         wanted = np.dtype(self.dtype if dtype is None else dtype)
-        checks.one_of(wanted, "dtype", (self.dtype, operands.COMPLEX[self.dtype]))
+        checks.one_of(wanted, "dtype", (self.dtype, COMPLEX[self.dtype]))
         sizes = tuple(checks.integer(n, "batch", 0, 2**62) for n in batch)
         kind = self._kind
         host = kind is not None and kind.home == "cpu"
