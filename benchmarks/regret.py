@@ -23,10 +23,11 @@ import numpy as np
 
 from guo.cases import positions
 from measure import device_name, facts, write
-from particlemesh import backends, choice, select, survey
-from particlemesh.choice import METHODS
-from particlemesh.timings import predict
-from particlemesh.tune import Case, plan_of
+from particlemesh import backends
+from particlemesh.choosing import candidates, choice, predict
+from particlemesh.choosing.choice import METHODS
+from particlemesh.command import survey
+from particlemesh.command.tune import Case, plan_of
 
 SEED = 60  # not that of any table: those have Halton's sequence
 CLOUDS = ("uniform", "uniform", "clustered", "lattice")  # anywhere; in 1 % of the volume; in order, evenly
@@ -66,8 +67,8 @@ def measure(backend: Any, problem: Problem) -> list[dict[str, Any]]:
     with plan_of(backend, case, x, problem.applications) as plan:
         asked = plan.problem()
         for direction, methods in METHODS.items():
-            costs = {"auto": functools.partial(tuned, direction), "untuned": select.modelled}
-            chosen = {kind: select.choose(methods, asked, "auto", cost) for kind, cost in costs.items()}
+            costs = {"auto": functools.partial(tuned, direction), "untuned": candidates.modelled}
+            chosen = {kind: candidates.choose(methods, asked, "auto", cost) for kind, cost in costs.items()}
             times: dict[Any, tuple[float, float]] = {}
             for method in hopeful(methods, asked, costs) | set(chosen.values()):
                 try:
@@ -95,7 +96,7 @@ def hopeful(methods: tuple[Any, ...], problem: Any, costs: dict[str, Any]) -> se
     """Return the methods that either kind of prediction does not rule out."""
     found = set()
     for cost in costs.values():
-        able = [c for c in (select.ask(m, problem, cost) for m in methods) if c.reason is None]
+        able = [c for c in (candidates.ask(m, problem, cost) for m in methods) if c.reason is None]
         least = min(c.total(problem.applications) for c in able)
         free = problem.backend.free_bytes()
         found |= {

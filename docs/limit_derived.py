@@ -24,7 +24,7 @@ from pictures import BLUE, HERE, INK, ORANGE, QUIET, STYLE, bspline
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
 sys.path.insert(0, str(HERE.parent / "src"))
 import particlemesh as pm
-from particlemesh import walks as walk
+from particlemesh.walk import patch as walk
 
 RED = "#B2182B"
 DOTTED = (0, (1, 1.5))

@@ -12,7 +12,7 @@ import particlemesh as pm
 from devices import METHODS
 from particlemesh.grid import METHODS as BUILDERS
 from particlemesh.grid.method import Builder
-from particlemesh.method import Method
+from particlemesh.methods.contract import Method
 
 ROOT = Path(pm.__file__).parent
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))

@@ -6,7 +6,7 @@ import pytest
 
 import particlemesh as pm
 from blocks import cut, staged_from
-from particlemesh.binning import block_order
+from particlemesh.orders import block_order
 
 pytestmark = pytest.mark.backends("cuda", "opencl")  # processors have the order of tiles
 SKIP = -(2**31)
@@ -23,7 +23,7 @@ MESHES = {
     "line": pm.Mesh((70,), (1.0,)),
 }
 UNPACK = """
-#include "binning/blocks.h"
+#include "orders/blocks.h"
 
 KERNEL unpack(GLOBAL const u32* records, GLOBAL real* fraction, GLOBAL int* place, const i64 count)
 {

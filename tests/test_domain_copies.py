@@ -12,8 +12,8 @@ import oracle
 import particlemesh as pm
 from devices import METHODS
 from particlemesh.backends import opencl
-from particlemesh.binning import node_order
-from particlemesh.binning.domain_copies import blocks_of, fullest
+from particlemesh.orders import node_order
+from particlemesh.orders.domain_copies import blocks_of, fullest
 from particlemesh.spread import domain_copies
 from ptx import ATOMIC, kernels_of, ptx
 from test_nvrtc import without_nvrtc

@@ -7,7 +7,7 @@ import pytest
 import oracle
 import particlemesh as pm
 import ptx
-from particlemesh.binning import node_order
+from particlemesh.orders import node_order
 from particlemesh.spread import line_mesh
 
 MESHES = {
@@ -87,7 +87,7 @@ def test_nothing_is_added_atomically(backend, monkeypatch):
 
 
 def test_more_particles_than_32_bits_is_declined(backend):
-    from particlemesh.method import Problem
+    from particlemesh.methods.contract import Problem
 
     huge = Problem(MESHES["odd"], pm.bspline(4), np.dtype("float32"), 1, 1, 2**31, False, backend.library)
     assert line_mesh.LineMesh.declines(huge) == "2**31 particles or more"

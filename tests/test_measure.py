@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh import choice, configuration
+from particlemesh import configuration
 from particlemesh.backends import cuda
 from particlemesh.backends.cpu import CpuBackend
-from particlemesh.choice import METHODS
+from particlemesh.choosing import choice
+from particlemesh.choosing.choice import METHODS
 from particlemesh.spread.colouring import Colouring
 
 MESH = pm.Mesh((16, 15, 14), (1.0, 1.0, 1.0))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.binning import node_order
-from particlemesh.fused import Group, defines
+from particlemesh.methods.launches import Group, defines
+from particlemesh.orders import node_order
 
 BOX = pm.Box((1.0, 2.0, 3.0), periodic=(True, False, True))
 MESHES = {

@@ -7,8 +7,8 @@ import pytest
 import oracle
 import particlemesh as pm
 from particlemesh.backends import source
-from particlemesh.binning import tile_order
 from particlemesh.interpolate import stored as interpolate_stored
+from particlemesh.orders import tile_order
 
 MESH = pm.Mesh((6, 5, 7), (1.0, 2.0, 3.0), origin=(0.5, 0.0, -1.0))
 WINDOW = pm.bspline(4)

@@ -9,11 +9,11 @@ import pytest
 import oracle
 import particlemesh as pm
 from blocks import cut
-from particlemesh import walks as windows
 from particlemesh.arrays import Layout
-from particlemesh.binning import block_order
-from particlemesh.fused import SINGLE
+from particlemesh.methods.launches import SINGLE
+from particlemesh.orders import block_order
 from particlemesh.spread.walk import Walk
+from particlemesh.walk import patch as windows
 from test_covering import check_spread
 from walk_cases import CASES, close, plan_of, positions, trial_of
 

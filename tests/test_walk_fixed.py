@@ -12,11 +12,11 @@ import ptx
 from blocks import cut
 from cases import Row
 from devices import Device, Law
-from particlemesh.binning import block_order
-from particlemesh.fused import Group
+from particlemesh.methods.launches import Group
+from particlemesh.orders import block_order
+from particlemesh.particles.stencil import axes_of
 from particlemesh.spread import fixed
 from particlemesh.spread.walk_fixed import WalkFixed, reached_from
-from particlemesh.stencil import axes_of
 from test_covering import Trial
 from test_nvrtc import without_nvrtc
 from test_walk import draw, oracles, wanted_of

@@ -7,9 +7,9 @@ import pytest
 import oracle
 import particlemesh as pm
 from blocks import cut
-from particlemesh import walks as windows
-from particlemesh.binning import block_order
 from particlemesh.interpolate.walk import Walk
+from particlemesh.orders import block_order
+from particlemesh.walk import patch as windows
 from test_covering import check_interpolate
 from walk_cases import CASES, close, plan_of, positions, trial_of
 

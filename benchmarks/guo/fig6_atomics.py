@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from guo.bench import Bench, Job
 from guo.cases import cases
-from particlemesh.fused import field_record, groups, kernel, values_record, vector
+from particlemesh.methods.launches import field_record, groups, kernel, values_record, vector
 from particlemesh.spread.particle import LANES, Particle
 
 FIGURE = "fig6"

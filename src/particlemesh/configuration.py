@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from particlemesh import backends, checks, operands, select, sorted_particles
+from particlemesh import backends, checks, operands
 from particlemesh.arrays import Kind
 from particlemesh.backends.base import Backend, Record, allocate
 from particlemesh.backends.tapes import Tapes
-from particlemesh.binning import block_order
-from particlemesh.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
+from particlemesh.choosing import candidates
+from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
 from particlemesh.mesh import Mesh
-from particlemesh.method import Method, Problem
-from particlemesh.particles import Particles, Status, TiledParticles, packable
-from particlemesh.stencil import axes_of
+from particlemesh.methods.contract import Method, Problem
+from particlemesh.orders import block_order
+from particlemesh.particles import sorted as sorted_particles
+from particlemesh.particles.located import Particles, Status, TiledParticles, packable
+from particlemesh.particles.stencil import axes_of
 from particlemesh.window import Window, window_of
 
 MANY = 100_000  # particles
@@ -59,7 +61,7 @@ class Configuration:
         self._choice = Choice({"spread": method, "interpolate": interpolation})
         for what, name in self._choice.wanted.items():
             checks.method_name(name, METHODS[what], KEYWORDS[what], BY_ITSELF)
-        self.options = select.options_of(options, METHODS.values())
+        self.options = candidates.options_of(options, METHODS.values())
         self._sorted = checks.one_of(order, "order", ("caller", "sorted")) == "sorted"
         self._order: Any = None  # of sorted particles, in the user's kind
         self._named = backend
@@ -361,7 +363,7 @@ class Configuration:
         names = [
             f"{what} by {c.method.name!r}"
             for what, methods in METHODS.items()
-            for c in (select.ask(m, problem) for m in methods)
+            for c in (candidates.ask(m, problem) for m in methods)
             if c.reason is None and c.bytes == 0
         ]
         return f"; no scratch memory is needed to {' or '.join(names)}" if names else ""

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks, operands
-from particlemesh.choice import METHODS
+from particlemesh.choosing.candidates import MethodNotSuitable
+from particlemesh.choosing.choice import METHODS
 from particlemesh.configuration import Configuration
-from particlemesh.lost import lost_fraction
-from particlemesh.method import Method
-from particlemesh.select import MethodNotSuitable
+from particlemesh.methods.contract import Method
+from particlemesh.particles.lost import lost_fraction
 
 
 class Plan(Configuration):

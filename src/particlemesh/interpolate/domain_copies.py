@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from particlemesh.arrays import Layout, View
-from particlemesh.fused import MOST, field_record, groups, values_record
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import MOST, field_record, groups, values_record
 from particlemesh.spread.domain_copies import InBlocks
 
 if TYPE_CHECKING:

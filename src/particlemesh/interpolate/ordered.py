@@ -6,10 +6,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from particlemesh.by_block import ByBlock
 from particlemesh.interpolate import lost
 from particlemesh.interpolate.particle import LANES, Particle, reading
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.walk.by_block import ByBlock
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
@@ -28,7 +28,7 @@ class Ordered(ByBlock, Particle):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        # H200 (timings/cuda-nvidia-h200.csv)
+        # H200 (choosing/cuda-nvidia-h200.csv)
         return cls.ordering(problem), 3e-6 + reading(problem, 3.5e-12, 1.1e-13, 2.5e12, shared=True)
 
     def lanes(self, plan: Plan, reals: int) -> dict[str, int]:

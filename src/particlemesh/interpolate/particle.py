@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from particlemesh.arrays import Layout, View
-from particlemesh.fused import KernelMethod, field_record, groups, kernel, values_record, vector
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import KernelMethod, field_record, groups, kernel, values_record, vector
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
@@ -42,7 +42,7 @@ class Particle(KernelMethod):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        # H200 (timings/cuda-nvidia-h200.csv)
+        # H200 (choosing/cuda-nvidia-h200.csv)
         return 0.0, 1.5e-6 + reading(problem, 7.3e-12, 1e-13, 3.3e12, shared=problem.in_order)
 
     def lanes(self, plan: Plan, reals: int) -> dict[str, int]:

@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from particlemesh.arrays import Layout, View
 from particlemesh.backends.cpu import PARTICLES_PER_THREAD, available_threads
-from particlemesh.binning import tile_order
-from particlemesh.fused import MOST, SINGLE, KernelMethod, field_record, groups, kernel, values_record, vector
 from particlemesh.interpolate import stored_cpu
-from particlemesh.method import Option, Problem
-from particlemesh.tiled import cold
+from particlemesh.methods.by_tile import cold
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import (
+    MOST,
+    SINGLE,
+    KernelMethod,
+    field_record,
+    groups,
+    kernel,
+    values_record,
+    vector,
+)
+from particlemesh.orders import tile_order
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan

@@ -10,9 +10,9 @@ import numpy as np
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import fetch_add, fma, keep, load, splat, sums
-from particlemesh.binning.rows import rows_of
-from particlemesh.binning.stencils import corner_of, factors_at, place_of, slopes_of
-from particlemesh.binning.tiles import box_of, ordering_of
+from particlemesh.orders.cpu.rows import rows_of
+from particlemesh.orders.cpu.stencils import corner_of, factors_at, place_of, slopes_of
+from particlemesh.orders.cpu.tiles import box_of, ordering_of
 
 SPARE = 32  # numbers that a vector may read past the last weight
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from particlemesh import walks
 from particlemesh.arrays import Layout, View
-from particlemesh.by_block import Pace, Walking
-from particlemesh.fused import field_record, groups, values_record
 from particlemesh.interpolate import lost
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import field_record, groups, values_record
+from particlemesh.walk import patch
+from particlemesh.walk.by_block import Pace, Walking
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 
-# By the bytes of a real: H200 (timings/cuda-nvidia-h200.csv)
+# By the bytes of a real: H200 (choosing/cuda-nvidia-h200.csv)
 PACE = {
     4: Pace(5.4e-6, 2.2e-11, 0.11, 2.1e12, 2.2e-8, 1.1e-6, 1.6),
     8: Pace(6.8e-6, 2.2e-11, 0.21, 2.1e12, 5.6e-8, 3.9e-7, 0.0),
@@ -50,8 +50,8 @@ class Walk(Walking):
         value, gradient = (int(v is not None) for v in values)
         rows = (1 + gradient) * (2 + found.tiles)
         for group in groups(field):
-            width = walks.width_of(found, group, field, adds=False)
-            facts = walks.walk_defines(
+            width = patch.width_of(found, group, field, adds=False)
+            facts = patch.walk_defines(
                 plan, found, group, width, rows, field, gradient, indexed=True, VALUE=value, **lost.FACTS[kind % 4]
             )
             run = plan.backend.kernel("interpolate/walk.c", "interpolate_walk", facts)
@@ -70,7 +70,7 @@ class Walk(Walking):
         for run, reals, value_layout, gradient_layout, field_layout in self.launches(
             plan, kind + 4 * found.tiles, field, values, gradient
         ):
-            chunk = self.option(plan, "chunk") or walks.chunk_of(plan, found, reals, spreads=False)
+            chunk = self.option(plan, "chunk") or patch.chunk_of(plan, found, reals, spreads=False)
             warps = -(-plan.count // chunk)
             run(
                 32 * warps, order.records, order.start, located, located, field.array, first, last, chunk,

@@ -22,10 +22,10 @@ from particlemesh.backends.simd import (
     splat,
     store,
 )
-from particlemesh.binning.boxes import add_box
-from particlemesh.binning.rows import SPARSE, Rows
-from particlemesh.binning.tiles import CHUNK, TileOrdering, await_turn, box_of, box_pitch, ordering_of
-from particlemesh.tiled import TileMethod
+from particlemesh.methods.by_tile import TileMethod
+from particlemesh.orders.cpu.boxes import add_box
+from particlemesh.orders.cpu.rows import SPARSE, Rows
+from particlemesh.orders.cpu.tiles import CHUNK, TileOrdering, await_turn, box_of, box_pitch, ordering_of
 
 if TYPE_CHECKING:
     from particlemesh.arrays import View

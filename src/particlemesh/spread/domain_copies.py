@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from particlemesh.arrays import Layout, View
-from particlemesh.binning import domain_copies, node_order
-from particlemesh.binning.domain_copies import Blocks, fullest
-from particlemesh.fused import MOST, Group, KernelMethod, field_record, groups, kernel, values_record
-from particlemesh.method import Option, Problem
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import MOST, Group, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.orders import domain_copies, node_order
+from particlemesh.orders.domain_copies import Blocks, fullest
 from particlemesh.spread.particle import LANES
 
 if TYPE_CHECKING:

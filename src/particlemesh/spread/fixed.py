@@ -10,8 +10,8 @@ import numpy as np
 
 from particlemesh.arrays import Layout, View
 from particlemesh.backends.base import Kernel, Record
-from particlemesh.fused import MOST, NO_LANES, SINGLE, Group, field_record, kernel, values_record
-from particlemesh.stencil import Axis
+from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Group, field_record, kernel, values_record
+from particlemesh.particles.stencil import Axis
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from particlemesh.arrays import Layout, View
-from particlemesh.fused import MOST, SINGLE, Group, KernelMethod, groups, kernel
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import MOST, SINGLE, Group, KernelMethod, groups, kernel
 from particlemesh.spread import fixed
 from particlemesh.spread.particle import LANES
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from particlemesh.arrays import Layout, View
-from particlemesh.binning import node_order
-from particlemesh.fused import MOST, SINGLE, KernelMethod, field_record, groups, kernel, values_record
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import MOST, SINGLE, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.orders import node_order
 from particlemesh.spread import particle
 from particlemesh.spread.particle import LANES, Particle
 

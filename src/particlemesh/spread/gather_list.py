@@ -7,9 +7,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from particlemesh.arrays import Layout, View
-from particlemesh.binning import node_order
-from particlemesh.fused import MOST, KernelMethod, field_record, groups, kernel, values_record
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import MOST, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.orders import node_order
 from particlemesh.spread.particle import LANES
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from particlemesh.arrays import Layout, View
-from particlemesh.binning.scan import allocate_counts, scan
-from particlemesh.fused import NO_LANES, SINGLE, KernelMethod, field_record, groups, kernel, values_record
-from particlemesh.method import Option, Problem
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import NO_LANES, SINGLE, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.sorting.scan import allocate_counts, scan
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from particlemesh.arrays import Layout, View
-from particlemesh.binning import node_order
-from particlemesh.binning.scan import allocate_control, allocate_counts, scan
-from particlemesh.fused import (
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import (
     MOST,
     NO_LANES,
     SINGLE,
@@ -22,8 +21,9 @@ from particlemesh.fused import (
     placed_step,
     values_record,
 )
-from particlemesh.method import Option, Problem
-from particlemesh.stencil import axes_of
+from particlemesh.orders import node_order
+from particlemesh.particles.stencil import axes_of
+from particlemesh.sorting.scan import allocate_control, allocate_counts, scan
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from particlemesh.arrays import Layout, View
-from particlemesh.binning import node_order
-from particlemesh.binning.scan import allocate_counts, scan
-from particlemesh.fused import SINGLE, Group, KernelMethod, defines, field_record, groups, values_record
-from particlemesh.method import Option, Problem
-from particlemesh.stencil import axes_of
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import SINGLE, Group, KernelMethod, defines, field_record, groups, values_record
+from particlemesh.orders import node_order
+from particlemesh.particles.stencil import axes_of
+from particlemesh.sorting.scan import allocate_counts, scan
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan

@@ -15,8 +15,8 @@ import numpy as np
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import fetch_add, prefetch
-from particlemesh.binning.cpu import index_type
-from particlemesh.binning.tiles import ordering_of
+from particlemesh.orders.cpu.tiles import ordering_of
+from particlemesh.sorting.cpu import index_type
 from particlemesh.spread.matrix_entries import Entries, count_entries, fill_entries, place_entries
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import numpy as np
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
-from particlemesh.binning.cpu import index_type
-from particlemesh.binning.rows import rows_of
-from particlemesh.binning.stencils import corner_of, factors_at, place_of, slopes_of
-from particlemesh.binning.tiles import box_of, ordering_of
+from particlemesh.orders.cpu.rows import rows_of
+from particlemesh.orders.cpu.stencils import corner_of, factors_at, place_of, slopes_of
+from particlemesh.orders.cpu.tiles import box_of, ordering_of
+from particlemesh.sorting.cpu import index_type
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from particlemesh.arrays import Layout, View
-from particlemesh.by_block import ByBlock
-from particlemesh.fused import field_record, groups, kernel, values_record, vector
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import field_record, groups, kernel, values_record, vector
 from particlemesh.spread.particle import LANES, Particle
+from particlemesh.walk.by_block import ByBlock
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan

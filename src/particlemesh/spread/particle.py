@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from particlemesh.arrays import Layout, View
-from particlemesh.fused import KernelMethod, field_record, groups, kernel, values_record, vector
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import KernelMethod, field_record, groups, kernel, values_record, vector
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from particlemesh.arrays import Layout, View
-from particlemesh.binning import node_order
-from particlemesh.binning.scan import allocate_counts, scan
-from particlemesh.fused import (
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import (
     MOST,
     NO_LANES,
     SINGLE,
@@ -23,7 +22,8 @@ from particlemesh.fused import (
     placed_step,
     values_record,
 )
-from particlemesh.method import Option, Problem
+from particlemesh.orders import node_order
+from particlemesh.sorting.scan import allocate_counts, scan
 
 if TYPE_CHECKING:
     from particlemesh.backends.base import Kernel

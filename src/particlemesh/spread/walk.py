@@ -6,18 +6,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from particlemesh import walks
 from particlemesh.arrays import Layout, View
 from particlemesh.backends.base import Kernel, Record
-from particlemesh.by_block import Pace, Walking
-from particlemesh.fused import Group, field_record, groups, values_record
-from particlemesh.method import Option, Problem
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import Group, field_record, groups, values_record
+from particlemesh.walk import patch
+from particlemesh.walk.by_block import Pace, Walking
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 
-# By the bytes of a real: H200 (timings/cuda-nvidia-h200.csv)
+# By the bytes of a real: H200 (choosing/cuda-nvidia-h200.csv)
 PACE = {
     4: Pace(6.7e-6, 1.4e-11, 0.11, 1.5e12, 2.2e-8, 3.6e-7, 2.0),
     8: Pace(5.3e-6, 1.4e-11, 0.24, 1.2e12, 5.7e-8, 1.0e-7, 1.1),
@@ -44,7 +44,7 @@ class Walk(Walking):
     name = "walk"
     cite = "particlemesh2026"
     options: ClassVar[dict[str, Option]] = {
-        **walks.OPTIONS,
+        **patch.OPTIONS,
         "fragments": Option(
             True, (True, False), "float32: add up each matrix product outside of it, against its drift"
         ),
@@ -60,7 +60,7 @@ class Walk(Walking):
     def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         built = []
         for group in groups(field):
-            width = walks.width_of(self.walk(plan), group, field, adds=True)
+            width = patch.width_of(self.walk(plan), group, field, adds=True)
             run = self._kernel(plan, "spread/walk.c", group, width, field, kind & 1)
             built.append((run, values_record(group, values[0]), field_record(group, field, plan.axes)))
         return built
@@ -71,9 +71,9 @@ class Walk(Walking):
         if found.few and not self.option(plan, "form"):
             found = replace(found, matrix=False)
         fragments = int(found.matrix and plan.dtype.itemsize == 4 and self.option(plan, "fragments"))
-        facts = walks.walk_defines(plan, found, group, width, rows, field, gradient, FRAGMENTS=fragments)
+        facts = patch.walk_defines(plan, found, group, width, rows, field, gradient, FRAGMENTS=fragments)
         if not gradient:
-            facts["RESIDENT_GROUPS"] = walks.resident(found, reals)
+            facts["RESIDENT_GROUPS"] = patch.resident(found, reals)
         items = -(-plan.backend.group_size // facts["WARPS"])
         return _Run(plan.backend.kernel(file, "spread_walk", facts), items, reals)
 
@@ -85,7 +85,7 @@ class Walk(Walking):
     def _run(self, plan: Plan, run: _Run, values: View, to: tuple[Any, ...], *records: Record) -> None:
         """Walk: the arrays and numbers ``to`` say where sums go."""
         order = self.order(plan)
-        chunk = self.option(plan, "chunk") or walks.chunk_of(plan, self.walk(plan), run.reals, spreads=True)
+        chunk = self.option(plan, "chunk") or patch.chunk_of(plan, self.walk(plan), run.reals, spreads=True)
         warps = -(-plan.count // chunk)
         run.kernel(
             run.items * warps, order.records, order.start, values.array, *to, chunk, warps, order.blocks.record,

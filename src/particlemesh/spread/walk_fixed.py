@@ -7,11 +7,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from particlemesh.arrays import Layout, View
-from particlemesh.fused import MOST, groups
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import MOST, groups
+from particlemesh.particles.stencil import Axis, axes_of
 from particlemesh.spread import fixed
 from particlemesh.spread.walk import Walk
-from particlemesh.stencil import Axis, axes_of
 
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
