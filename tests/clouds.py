@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 
 from particlemesh import Box, operands
-from particlemesh.grid.cloud import Cloud
+from particlemesh.grid.queries.cloud import Cloud
 from particlemesh.sorting import counting as binning
 from particlemesh.sorting.keys import Cells
 

@@ -7,7 +7,7 @@ from particlemesh.functions import gradient as gradient
 from particlemesh.functions import interpolate as interpolate
 from particlemesh.functions import spread as spread
 from particlemesh.grid.neighbour_list import neighbour_list as neighbour_list
-from particlemesh.grid.pair_function import PairFunction as PairFunction
+from particlemesh.grid.queries.pair_function import PairFunction as PairFunction
 from particlemesh.grid.results import Pairs as Pairs
 from particlemesh.grid.uniform_grid import UniformGrid as UniformGrid
 from particlemesh.mesh import Mesh as Mesh
