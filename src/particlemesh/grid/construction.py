@@ -11,10 +11,10 @@ import numpy as np
 
 from particlemesh import backends
 from particlemesh import checks as common
-from particlemesh.arrays import NOTHING, operands
+from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, kind_of
 from particlemesh.arrays.positions import coordinates
-from particlemesh.backends.base import Backend
+from particlemesh.backends.base import NOTHING, Backend
 from particlemesh.backends.tapes import Tapes
 from particlemesh.box import Box
 from particlemesh.choosing import candidates
