@@ -12,6 +12,7 @@ import numpy as np
 from particlemesh import backends, checks, operands
 from particlemesh.arrays import Kind
 from particlemesh.backends.base import Backend, Record, allocate
+from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
 from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
@@ -56,7 +57,7 @@ class Configuration:
         self.dtype: Any = None if dtype is None else checks.real_type(dtype)
         self.components = checks.integer(components, "components", 1, 2**31)
         self.applications = checks.integer(applications, "applications", 1, 2**63)
-        self.threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
+        self.threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
         self.deterministic = checks.flag(deterministic, "deterministic")
         self._choice = Choice({"spread": method, "interpolate": interpolation})
         for what, name in self._choice.wanted.items():
@@ -65,6 +66,9 @@ class Configuration:
         self._sorted = checks.one_of(order, "order", ("caller", "sorted")) == "sorted"
         self._order: Any = None  # of sorted particles, in the user's kind
         self._named = backend
+        if backend is not None:
+            for what, name in self._choice.wanted.items():
+                candidates.check_backend(METHODS[what], name, KEYWORDS[what], backend)
         self.backend: Any = None if backend is None else backends.current(backend)
         self.axes = axes_of(mesh, self.window)
         self._shape = mesh.field_shape
@@ -86,6 +90,8 @@ class Configuration:
         self.counted_ahead: tuple[int, int, int] | None = None  # cells of the blocks that set_positions counts
         if self.dtype is not None:
             self._bind(self.dtype)
+
+    __init__.__qualname__ = "Plan"  # Python's errors about arguments name what the caller wrote
 
     # ---- lifetime -------------------------------------------------------------------------------------
 

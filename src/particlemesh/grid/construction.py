@@ -14,6 +14,7 @@ from particlemesh import backends, operands
 from particlemesh import checks as common
 from particlemesh.arrays import NOTHING, Kind, kind_of
 from particlemesh.backends.base import Backend
+from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
 from particlemesh.choosing import candidates
 from particlemesh.grid import METHODS, checks
@@ -59,9 +60,11 @@ class Construction:
         if named:
             named[0](**self._options)  # an option that is not allowed is an error now
         self.deterministic, self.queries = bool(deterministic), bool(queries)
-        self.threads = None if threads is None else common.integer(threads, "threads", 1, 4096)
+        self.threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
         self.dtype: Any = None if dtype is None else common.real_type(dtype)
         self._named = backend
+        if backend is not None:
+            candidates.check_backend(METHODS, method, "method", backend)
         self.backend: Any = None if backend is None else backends.current(backend)
         self._kind: Kind | None = None
         self._place: Any = None

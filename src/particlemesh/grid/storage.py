@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from particlemesh.backends.base import As
 from particlemesh.grid.method import I32, U32, Job
 from particlemesh.sorting.scan import allocate_counts, scan
 
@@ -126,13 +127,13 @@ def ordered(job: Job, storage: Storage) -> SortedCells:
     links = {"LINKS": 4 if packed else 1}
     if isinstance(storage, Slots):
         kernel = job.kernel("grid/convert.c", "slot_lengths", **links)
-        kernel(bins, job.status, lengths, bins, storage.capacity)
+        kernel(bins, job.status, As(lengths, U32), bins, storage.capacity)
         scan(backend, lengths, start, bins)
         kernel = job.kernel("grid/convert.c", "slot_order", **links)
         kernel(bins, storage.slots, start, order, bins, storage.cell_stride, storage.slot_stride)
     else:
         chain = storage.nodes if isinstance(storage, PackedLists) else storage.next
-        job.kernel("grid/convert.c", "list_lengths", **links)(bins, job.status, chain, lengths, bins)
+        job.kernel("grid/convert.c", "list_lengths", **links)(bins, job.status, chain, As(lengths, U32), bins)
         scan(backend, lengths, start, bins)
         job.kernel("grid/convert.c", "list_order", **links)(bins, job.status, chain, start, order, bins)
     return SortedCells(start, order)
@@ -149,7 +150,7 @@ def with_records(job: Job, found: SortedCells) -> SortedCells:
     if items.count:
         gather = job.kernel("grid/convert.c", "gather", LINKS=1)
         gather(
-            items.count, *items.arrays, job.status, found.start, found.order, records, turns, items.count, items.bins,
-            *items.records,
+            items.count, *items.arrays, job.status, found.start, As(found.order, I32), records, turns, items.count,
+            items.bins, *items.records,
         )  # fmt: skip
     return found._replace(records=records)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from particlemesh.backends.base import Unread
+
 if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
@@ -12,12 +14,14 @@ if TYPE_CHECKING:
 FACTS = ({"PACKED": 0, "LOST_LAST": 0}, {"PACKED": 1, "LOST_LAST": 0}, {"PACKED": 0, "LOST_LAST": 1})
 
 
-def lost_among(plan: Plan) -> tuple[int, Any, Any]:
+def lost_among(plan: Plan) -> tuple[int, Any, Any, Any]:
     """Return which of ``FACTS`` hold, and what the kernel reads as ``located`` or ``node``, and as ``fraction``.
 
     Sorted particles are not asked for stencils, which they would have to spell out in memory that nobody has reserved.
     """
     if (found := plan.particles.by_block) is not None:
-        return 2, found.start, found.start  # neither is read
-    packed, node, fraction = plan.particles.located()
-    return int(packed), node, fraction
+        return 2, *(Unread(found.start),) * 3
+    packed, located, fraction = plan.particles.located()
+    if packed:
+        return 1, located, Unread(located), Unread(located)
+    return 0, Unread(located), located, fraction

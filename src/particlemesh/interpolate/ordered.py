@@ -45,6 +45,6 @@ class Ordered(ByBlock, Particle):
 
     def particles(self, plan: Plan) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         order = self.order(plan)
-        _, node, fraction = lost.lost_among(plan)
+        _, *stencils = lost.lost_among(plan)
         # Only those without weight are looked for among them, in whatever form they are.
-        return (order.records, order.start, node, node, fraction), (order.blocks.record,)
+        return (order.records, order.start, *stencils), (order.blocks.record,)

@@ -66,14 +66,14 @@ class Walk(Walking):
         order = self.order(plan)
         outputs = [v.array for v in (values, gradient) if v is not None]
         first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
-        kind, located, _ = lost.lost_among(plan)
+        kind, located, node, _ = lost.lost_among(plan)
         for run, reals, value_layout, gradient_layout, field_layout in self.launches(
             plan, kind + 4 * found.tiles, field, values, gradient
         ):
             chunk = self.option(plan, "chunk") or patch.chunk_of(plan, found, reals, spreads=False)
             warps = -(-plan.count // chunk)
             run(
-                32 * warps, order.records, order.start, located, located, field.array, first, last, chunk,
+                32 * warps, order.records, order.start, located, node, field.array, first, last, chunk,
                 warps, plan.count, plan.particles.rows, order.blocks.record, value_layout, gradient_layout,
                 field_layout, plan.window_record, plan.jacobian_record,
             )  # fmt: skip

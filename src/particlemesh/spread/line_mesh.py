@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from particlemesh.arrays import Layout, View
+from particlemesh.backends.base import As
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import SINGLE, Group, KernelMethod, defines, field_record, groups, values_record
 from particlemesh.orders import node_order
@@ -112,7 +113,7 @@ class LineMesh(KernelMethod):
         _, cells = _sizes(plan, plan.count)
         plan.backend.clear(counts)
         count = self._kernel(plan, _BUILD, "line_counts", SINGLE, 0, LANES_CELL=self._fill_lanes(plan))
-        count(cells, found.start, counts, cells, found.lattice)
+        count(cells, found.start, As(counts, start.dtype), cells, found.lattice)
         scan(plan.backend, counts, start, cells)
         self._fill(plan, 0, place, weight, weight)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from particlemesh.arrays import Layout, View
+from particlemesh.backends.base import Unread
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import KernelMethod, field_record, groups, kernel, values_record, vector
 
@@ -48,7 +49,7 @@ class Particle(KernelMethod):
         return launches(plan, kind, field, values[0])
 
     def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        particles, count, no_list = plan.particles, plan.count, plan.particles.node
+        particles, count, no_list = plan.particles, plan.count, Unread(plan.particles.node)
         for run, value_layout, field_layout in self.launches(plan, int(gradient), field, values):
             run(
                 LANES["LANES_ALL"] * count, particles.node, particles.fraction, values.array, field.array,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from particlemesh.arrays import Layout, View
+from particlemesh.backends.base import As
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import (
     MOST,
@@ -179,13 +180,14 @@ class SingleMesh(KernelMethod):
             return
         nodes, matrix = _nodes(plan), self._matrix
         plan.backend.clear(counts)
+        counted = As(counts, matrix.start.dtype)  # with the books of their scan
         if self._sorted(plan):
             found = node_order.node_order(plan)
-            self._kernel(plan, "single_lengths")(nodes, found.start, counts, nodes, found.lattice)
+            self._kernel(plan, "single_lengths")(nodes, found.start, counted, nodes, found.lattice)
         else:
             particles, lattice = plan.particles, node_order.lattice_record(plan)
             self._kernel(plan, "single_count")(
-                matrix.entries, particles.node, counts, plan.count, particles.rows, lattice
+                matrix.entries, particles.node, counted, plan.count, particles.rows, lattice
             )
         scan(plan.backend, counts, matrix.start, nodes)
         self._fill(plan, counts, matrix.weight, slopes=False)
@@ -224,8 +226,9 @@ class SingleMesh(KernelMethod):
         if not self._sorted(plan):
             particles = plan.particles
             backend.clear(counts)
+            counted = As(counts, matrix.start.dtype)
             self._kernel(plan, "single_collect", planes)(
-                matrix.entries, particles.node, particles.fraction, matrix.start, counts, matrix.column,
+                matrix.entries, particles.node, particles.fraction, matrix.start, counted, matrix.column,
                 matrix.weight, target, plan.count, particles.rows, matrix.entries, node_order.lattice_record(plan),
                 plan.window_record, plan.jacobian_record,
             )  # fmt: skip
