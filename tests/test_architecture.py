@@ -25,7 +25,7 @@ RANKS = [
         ["box.py", "mesh.py", "window.py", "shape_function.py", "polynomials.py", "checks.py", "window_checks.py"],
     ),
     ("backends", ["backends/", "arrays.py", "stencil.py"]),
-    ("binning", ["binning/", "locate.py", "geometry.py", "lost.py"]),
+    ("binning", ["binning/", "locate.py", "node_map.py", "geometry.py", "lost.py"]),
     ("contract", ["method.py", "particles.py", "operands.py", "select.py", "timings/"]),
     ("shared", ["fused.py", "walks.py", "by_block.py", "tiled.py"]),
     ("sorting", ["sorted_particles.py"]),

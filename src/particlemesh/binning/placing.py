@@ -22,6 +22,7 @@ from particlemesh.binning.tiles import CHUNK, LOCAL_BITS, TileOrdering, Tiling, 
 from particlemesh.locate import BLOCK, SKIP, Frame, Located, block_room, frame_of, locate_block, located, note_bad
 
 if TYPE_CHECKING:
+    from particlemesh.box import Box
     from particlemesh.stencil import Axis
 
 _SHARES = 2  # ranges of particles for each thread, so that one that came late has less left to do
@@ -75,8 +76,8 @@ def _count_tiles(address, stride, count, frame, tiling, histogram, status, count
         for block in range(begin, end, BLOCK):
             length = min(BLOCK, end - block)
             if locate_block(address, stride, frame, block, length, room):
-                note_bad(block, length, room[3], status[row])
-            _tiles_of(tiling, room[2], length, last, key, local)
+                note_bad(block, length, room[2], status[row])
+            _tiles_of(tiling, room[0], length, last, key, local)
             for k in range(length):
                 counts[key[k]] += 1
 
@@ -100,7 +101,7 @@ def _place_in_tiles(address, stride, count, frame, tiling, place, records, order
         for block in range(begin, end, BLOCK):
             length = min(BLOCK, end - block)
             locate_block(address, stride, frame, block, length, room)
-            _tiles_of(tiling, room[2], length, last, key, local)
+            _tiles_of(tiling, room[0], length, last, key, local)
             # Places are far apart in memory: asked for a block ahead, writing them takes half the time.
             for k in range(length):
                 at = places[key[k]]
@@ -121,11 +122,8 @@ def _place_in_tiles(address, stride, count, frame, tiling, place, records, order
 
 def count_positions(
     columns: Sequence[np.ndarray],
-    axes: Sequence[Axis],
-    origin: np.ndarray,
-    inverse: np.ndarray,
-    periodic: Sequence[bool],
-    lengths: np.ndarray | None,
+    axes: tuple[Axis, Axis, Axis],
+    box: Box,
     threads: int | None = None,
     *,
     bits: Sequence[int] | None = None,
@@ -136,7 +134,7 @@ def count_positions(
     ----------
     columns : d arrays of shape (N,), float32 or float64
         Positions, of any stride.
-    axes, origin, inverse, periodic, lengths
+    axes, box
         As for `particlemesh.locate.frame_of`.
     threads
         The most threads to use; by default as many as suit N.
@@ -146,7 +144,7 @@ def count_positions(
     count = len(columns[0])
     real = columns[0].dtype.newbyteorder("=")
     columns = tuple(x if x.dtype.isnative else x.astype(real) for x in columns)
-    frame = frame_of(axes, origin, inverse, periodic, lengths, real)
+    frame = frame_of(axes, box, real)
     tiling = tiling_of(axes, bits)
     bins = math.prod(tiling.tiles) + 1
     threads = threads_for(threads, count)
