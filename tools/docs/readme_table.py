@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the table of methods and builders into README.md: tools/readme_table.py. A test tells if it is stale."""
+"""Write the table of methods and builders into README.md: ``make readme``. A test fails when the table is stale."""
 
 import inspect
 import re
@@ -10,13 +10,13 @@ from particlemesh.choice import METHODS
 from particlemesh.grid import METHODS as BUILDERS
 from particlemesh.survey import same_bits
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+README = Path(__file__).resolve().parents[2] / "README.md"
 MARKED = re.compile(r"(<!-- methods: .*? -->\n).*?(<!-- /methods -->)", re.DOTALL)
 PURPOSES = {"spread": "spreading", "interpolate": "interpolating", "grid": "grids"}
 
 
 def table() -> str:
-    lines = ["| for | method | runs on | same bits | what it does |", "|---|---|---|---|---|"]
+    lines = ["| for | method | runs on | reproducible | what it does |", "|---|---|---|---|---|"]
     for purpose, methods in {**METHODS, "grid": BUILDERS}.items():
         for method in methods:
             summary = inspect.getdoc(method).partition("\n\n")[0].replace("\n", " ")

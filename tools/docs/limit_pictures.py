@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draw how close spreading and interpolation come to the limit, from the CSV files of benchmarks, beside this file.
+"""Draw how close spreading and interpolation come to the limit, from the CSV files of benchmarks, into docs/pictures.
 
-``python docs/limit_pictures.py`` writes limit_density.svg, limit_roofline.svg and limit_peer.svg. Needs matplotlib
-only; measures nothing. Run it again when ``benchmarks/results`` has new figures, and commit what it writes.
+``python tools/docs/limit_pictures.py`` writes limit_density.svg, limit_roofline.svg and limit_peer.svg. Needs
+matplotlib only; measures nothing. Run it again when ``benchmarks/results`` has new figures, and commit what it writes.
 """
 
 import argparse
@@ -17,13 +17,13 @@ from grid_pictures import PINK, PLOT, SKY, save
 from guo_pictures import DASHED, LOOKS, figure_of, logarithmic, name_ends
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter
-from pictures import BLUE, HERE, INK, ORANGE, QUIET, STYLE
+from pictures import BLUE, INK, ORANGE, PICTURES, QUIET, ROOT, STYLE
 
-sys.path.insert(0, str(HERE.parent / "benchmarks"))
+sys.path.insert(0, str(ROOT / "benchmarks"))
 from guo.times import size
 from limit.device import Ceilings
 
-RESULTS = HERE.parent / "benchmarks" / "results"
+RESULTS = ROOT / "benchmarks" / "results"
 PEER = "cuFINUFFT"
 RED = "#B2182B"
 COLOURS = {**LOOKS, "walk": RED, "walk_fixed": "#E58A93", "ordered": ORANGE, "stored": "#7A5195", "tiles": PINK,
@@ -211,7 +211,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=PICTURES)
     parser.add_argument("--kind", default="svg", help="png to look at them")
     asked = parser.parse_args()
     found = {part: read(asked.results, part, asked.device) for part in ("density", "roofline", "peer")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draw the pictures of these pages: ``python docs/pictures.py`` writes nodes.svg and windows.svg beside it.
+"""Draw the pictures of conventions: ``python tools/docs/pictures.py`` writes docs/pictures/nodes.svg and windows.svg.
 
 Needs matplotlib only. Run it again after a change of conventions and commit what it writes.
 """
@@ -12,7 +12,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 INK, QUIET, BLUE, ORANGE = "#2b2b2b", "#8a8a8a", "#0072B2", "#D55E00"
-HERE = Path(__file__).parent
+ROOT = Path(__file__).resolve().parents[2]
+PICTURES, PAGES = ROOT / "docs" / "pictures", ROOT / "docs" / "performance"
 STYLE = {
     "font.family": "DejaVu Sans",
     "mathtext.fontset": "dejavusans",
@@ -33,7 +34,7 @@ def canvas(width, height, left, right, bottom, top):
 
 
 def save(figure, name):
-    figure.savefig(HERE / name, metadata={"Date": None})
+    figure.savefig(PICTURES / name, metadata={"Date": None})
 
 
 def axis_of_nodes(axes, y, count, offset, spacing, name, formula, *, image=False, ghosts=0):

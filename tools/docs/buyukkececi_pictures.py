@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draw the figures of Büyükkeçeci et al. (2013) from the CSV files of ``benchmarks/buyukkececi``, beside this file.
+"""Draw the figures of Büyükkeçeci et al. (2013) from benchmarks' CSV files, into docs/pictures.
 
-``python docs/buyukkececi_pictures.py`` writes buyukkececi_convergence.svg, _noise.svg, _times.svg and _breakdown.svg.
-Needs matplotlib only; measures nothing. Run it again when ``benchmarks/results`` has new figures, and commit what it
-writes.
+``python tools/docs/buyukkececi_pictures.py`` writes buyukkececi_convergence.svg, _noise.svg, _times.svg and
+_breakdown.svg. Needs matplotlib only; measures nothing. Run it again when ``benchmarks/results`` has new figures, and
+commit what it writes.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib
 from grid_pictures import GREEN, PLOT, RESULTS, SKY, YELLOW, Rows, figure_of, save
 from matplotlib.ticker import FuncFormatter, NullLocator
-from pictures import BLUE, HERE, INK, ORANGE, QUIET, STYLE
+from pictures import BLUE, INK, ORANGE, PICTURES, QUIET, STYLE
 
 WINDOWS = {"cic": "linear", "m4prime": "M'₄"}
 DIRECTIONS = {"spread": "particle → mesh", "interpolate": "mesh → particle"}
@@ -205,7 +205,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=PICTURES)
     parser.add_argument("--kind", default="svg", help="png to look at them")
     asked = parser.parse_args()
     names = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What these pages derive from the library: the tables of methods and builders, and the list of papers."""
+"""What the pages in docs derive from the library: the tables of methods and builders, and the list of papers."""
 
 import importlib
 import inspect
@@ -10,7 +10,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from particlemesh import survey
 
-BIBLIOGRAPHY = Path(__file__).resolve().parents[1] / "src" / "particlemesh" / "reference.bib"
+BIBLIOGRAPHY = Path(__file__).resolve().parents[2] / "src" / "particlemesh" / "reference.bib"
 
 
 class Methods(SphinxDirective):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the page *How spreading reaches the limit* derives: tables and pictures that follow from the algorithm alone.
 
-``python docs/limit_derived.py`` writes, beside this file, limit_written.svg, limit_drift.svg, limit_blocks.inc and
-limit_counted.inc, and limit_words.inc with what ``benchmarks/results`` says of walks in the abstract and of what limits
-them (of the peer ``benchmarks/limit/claims.py`` writes). Measures nothing. Run it again after a change of walks or with
+``python tools/docs/limit_derived.py`` writes limit_written.svg and limit_drift.svg into docs/pictures, and into
+docs/performance limit_blocks.inc, limit_counted.inc and limit_words.inc, which has the figures of
+``benchmarks/results`` that the text of the pages quotes. Measures nothing. Run it again after a change of walks or with
 new results, and commit what it writes.
 """
 
@@ -19,17 +19,17 @@ from grid_pictures import PLOT, save
 from guo_pictures import DASHED, figure_of, logarithmic
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter
-from pictures import BLUE, HERE, INK, ORANGE, QUIET, STYLE, bspline
+from pictures import BLUE, INK, ORANGE, PAGES, PICTURES, QUIET, ROOT, STYLE, bspline
 
-sys.path.insert(0, str(HERE.parent / "benchmarks"))
-sys.path.insert(0, str(HERE.parent / "src"))
+sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "src"))
 import particlemesh as pm
 from particlemesh import walks as walk
 
 RED = "#B2182B"
 DOTTED = (0, (1, 1.5))
 BY = "\u00d7"
-RESULTS = HERE.parent / "benchmarks" / "results"
+RESULTS = ROOT / "benchmarks" / "results"
 SUPPORTS = tuple(walk.SUPPORTS)
 CHUNK = 512  # particles of a warp in the picture: what walks take on a large GPU
 WIDTHS = {1: 1.5, 2: 2.8}  # of lines, by tiles
@@ -47,7 +47,7 @@ def walk_of(support, tiles, *, double=False, matrix=True):
 
 def restructured(head, widths, rows):
     """Return a table for the page."""
-    lines = [".. Written by docs/limit_derived.py.", "", ".. list-table::", "   :header-rows: 1",
+    lines = [".. Written by tools/docs/limit_derived.py.", "", ".. list-table::", "   :header-rows: 1",
              f"   :widths: {widths}", ""]  # fmt: skip
     for row in [head, *rows]:
         lines += [f"   {'*' if i == 0 else ' '} - {cell}".rstrip() for i, cell in enumerate(row)]
@@ -269,7 +269,7 @@ def words(results, device):
 
     rows = claims.read(results, "rows", device)
     told = {row.key: told for row, told in zip(claims.ROWS, claims.promised(rows), strict=True)}
-    lines = [".. Written by docs/limit_derived.py from benchmarks/results/limit-*.csv.", ""]
+    lines = [".. Written by tools/docs/limit_derived.py from benchmarks/results/limit-*.csv.", ""]
     for name, key in (("spread_rate", "spread"), ("spread_real_rate", "spread-real"), ("spread_f64_rate", "spread-f64"),
                       ("interpolate_rate", "interpolate")):  # fmt: skip
         value = told[key].walk
@@ -302,7 +302,7 @@ def fullest(counters, name):
     return f"{most}, {units[most]:.0f} %"
 
 
-def placeholders(folder):
+def placeholders(folder, pages):
     """Write a word in the place of pictures and a table that there are no figures for yet."""
     for name in NAMES:
         if not (folder / f"{name}.svg").exists():
@@ -310,7 +310,7 @@ def placeholders(folder):
             axes.axis("off")
             axes.text(0.5, 0.5, "not measured yet", ha="center", color=QUIET, fontsize=12)
             save(figure, f"{name}.svg", folder)
-    counters = folder / "limit_counters.inc"
+    counters = pages / "limit_counters.inc"
     if not counters.exists():
         counters.write_text("Not counted yet: ``benchmarks/limit/counters.py`` writes this table.\n", encoding="utf-8")
 
@@ -319,15 +319,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=PICTURES, help="where the pictures go")
+    parser.add_argument("--pages", type=Path, default=PAGES, help="where the tables go")
     parser.add_argument("--kind", default="svg", help="png to look at them")
     asked = parser.parse_args()
     for name, text in (("blocks", blocks()), ("counted", counted()), ("words", words(asked.results, asked.device))):
-        (asked.out / f"limit_{name}.inc").write_text(text, encoding="utf-8")
+        (asked.pages / f"limit_{name}.inc").write_text(text, encoding="utf-8")
     with matplotlib.rc_context({**STYLE, **PLOT}):
         densities(asked.out, asked.kind)
         drifts(asked.out, asked.kind)
-        placeholders(asked.out)
+        placeholders(asked.out, asked.pages)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draw the figures of uniform grids from the CSV files of benchmarks, beside this file.
+"""Draw the figures of uniform grids from the CSV files of benchmarks, into docs/pictures.
 
-``python docs/grid_pictures.py`` writes grid_build.svg, grid_clouds.svg, grid_paper.svg and grid_pairs.svg. Needs
+``python tools/docs/grid_pictures.py`` writes grid_build.svg, grid_clouds.svg, grid_paper.svg and grid_pairs.svg. Needs
 matplotlib only; measures nothing. Run it again when ``benchmarks/results`` has new figures, and commit what it writes.
 """
 
@@ -14,9 +14,9 @@ import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from pictures import BLUE, HERE, INK, ORANGE, QUIET, STYLE
+from pictures import BLUE, INK, ORANGE, PICTURES, QUIET, ROOT, STYLE
 
-RESULTS = HERE.parent / "benchmarks" / "results"
+RESULTS = ROOT / "benchmarks" / "results"
 GREEN, PINK, SKY, YELLOW = "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
 # One colour for each kind of builder; dashes are its second form.
 LOOKS = {
@@ -233,7 +233,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=PICTURES)
     parser.add_argument("--kind", default="svg", help="png to look at them")
     asked = parser.parse_args()
     with matplotlib.rc_context({**STYLE, **PLOT}):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draw how a walk works, for the page *How spreading reaches the limit*, beside this file.
+"""Draw how a walk works, for the page *How spreading reaches the limit*, into docs/pictures.
 
-``python docs/limit_sketches.py`` writes limit_window.svg, limit_walk.svg, limit_product.svg and limit_order.svg. Needs
-matplotlib only. Run it again after a change of walks or of their order, and commit what it writes.
+``python tools/docs/limit_sketches.py`` writes limit_window.svg, limit_walk.svg, limit_product.svg and limit_order.svg.
+Needs matplotlib only. Run it again after a change of walks or of their order, and commit what it writes.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import matplotlib
 import numpy as np
 from grid_pictures import save
 from matplotlib.patches import FancyArrowPatch, Rectangle
-from pictures import BLUE, HERE, INK, ORANGE, QUIET, STYLE, bspline, canvas
+from pictures import BLUE, INK, ORANGE, PICTURES, QUIET, STYLE, bspline, canvas
 
 SUPPORT = 6  # nodes of the window function in all sketches
 PALE, PAPER = "#dcebf5", "#f4f4f4"
@@ -241,7 +241,7 @@ def order(folder, kind):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=PICTURES)
     parser.add_argument("--kind", default="svg", help="png to look at them")
     asked = parser.parse_args()
     with matplotlib.rc_context(STYLE):

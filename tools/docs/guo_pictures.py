@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draw the figures of Guo et al. (2015) from the CSV files of benchmarks, beside this file.
+"""Draw the figures of Guo et al. (2015) from the CSV files of benchmarks, into docs/pictures.
 
-``python docs/guo_pictures.py`` writes guo_choices.svg, guo_atomics.svg, guo_spreading.svg, guo_construction.svg,
+``python tools/docs/guo_pictures.py`` writes guo_choices.svg, guo_atomics.svg, guo_spreading.svg, guo_construction.svg,
 guo_totals.svg and guo_best.svg. Needs matplotlib only; measures nothing. Run it again when ``benchmarks/results`` has
 new figures, and commit what it writes.
 """
@@ -18,12 +18,12 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
-from pictures import BLUE, HERE, INK, ORANGE, QUIET, STYLE
+from pictures import BLUE, INK, ORANGE, PICTURES, QUIET, ROOT, STYLE
 
-sys.path.insert(0, str(HERE.parent / "benchmarks"))
+sys.path.insert(0, str(ROOT / "benchmarks"))
 from guo.times import Times, heuristic, number, size
 
-RESULTS = HERE.parent / "benchmarks" / "results"
+RESULTS = ROOT / "benchmarks" / "results"
 # One colour for each method everywhere; dashes are a second form of it.
 LOOKS = {
     "particle": BLUE,
@@ -270,7 +270,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=PICTURES)
     parser.add_argument("--kind", default="svg", help="png to look at them")
     asked = parser.parse_args()
     times = Times.read(asked.results, asked.device)
