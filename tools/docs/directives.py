@@ -19,7 +19,7 @@ class Methods(SphinxDirective):
     required_arguments = 1
 
     def run(self):
-        rows = [("method", "what it does", "runs on", "same bits", "paper")]
+        rows = [("method", "algorithm", "backends", "reproducible", "paper")]
         for method in importlib.import_module(f"particlemesh.{self.arguments[0]}").METHODS:
             summary = inspect.getdoc(method).partition("\n\n")[0].replace("\n", " ")
             cite = f"[{method.cite}]_" if method.cite else ""
@@ -32,7 +32,7 @@ class Methods(SphinxDirective):
 
 
 class Options(SphinxDirective):
-    """``.. options:: spread interpolate``: what the methods in these folders leave to choose."""
+    """``.. options:: spread interpolate``: the options of the methods in these folders."""
 
     required_arguments = 1
     optional_arguments = 1
@@ -44,7 +44,7 @@ class Options(SphinxDirective):
                 for name, option in method.options.items():
                     rows[method.name, name] = (f"``{method.name}``", f"``{name}``", option.told(), option.words)
         lines = [".. list-table::", "   :header-rows: 1", "   :widths: 16 16 30 38", ""]
-        for row in [("method", "option", "one may give", "what it is"), *rows.values()]:
+        for row in [("method", "option", "allowed values", "meaning"), *rows.values()]:
             lines += [f"   {'*' if i == 0 else ' '} - {cell}".rstrip() for i, cell in enumerate(row)]
         return self.parse_text_to_nodes("\n".join(lines))
 

@@ -16,7 +16,7 @@ PURPOSES = {"spread": "spreading", "interpolate": "interpolating", "grid": "grid
 
 
 def table() -> str:
-    lines = ["| for | method | runs on | reproducible | what it does |", "|---|---|---|---|---|"]
+    lines = ["| for | method | backends | reproducible | algorithm |", "|---|---|---|---|---|"]
     for purpose, methods in {**METHODS, "grid": BUILDERS}.items():
         for method in methods:
             summary = inspect.getdoc(method).partition("\n\n")[0].replace("\n", " ")
