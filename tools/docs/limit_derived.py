@@ -76,7 +76,7 @@ def blocks():
         row.append(f"{walk._CROWDED / math.prod(walk_of(support, 1).cells):.2f}")
         row += [_cells(walk_of(support, tiles, double=True)) for tiles in (1, 2)]
         rows.append(tuple(row))
-    head = ("p", "levels", "block, T = 1", "nodes written a cell", "block, T = 2", "nodes written a cell",
+    head = ("p", "levels", "block, T = 1", "nodes written per cell", "block, T = 2", "nodes written per cell",
             "T = 1 from a density of", "block, T = 1, float64", "block, T = 2, float64")  # fmt: skip
     return restructured(head, "6 8 13 12 13 12 12 12 12", rows)
 
@@ -107,8 +107,8 @@ def counted():
             total = sum(parts)
             rows.append((str(support), str(reals), str(tiles), *map(str, parts), str(total), f"{total / STEP:.1f}",
                          f"{total / STEP / reals:.1f}", str(single), str(-(-total // single))))  # fmt: skip
-    head = ("p", "reals", "T", "A", "B", "reads", "products", "sums", "in all", "a particle", "a particle and real",
-            "multiply form, a particle", "cheaper from")  # fmt: skip
+    head = ("p", "reals", "T", "A", "B", "reads", "products", "sums", "total", "per particle",
+            "per particle and real", "multiply form, per particle", "step cheaper from")  # fmt: skip
     return restructured(head, "5 6 5 6 6 7 9 6 7 9 11 12 9", rows)
 
 
