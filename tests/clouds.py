@@ -6,9 +6,9 @@ import itertools
 import numpy as np
 
 from particlemesh import Box, operands
-from particlemesh.binning import device as binning
-from particlemesh.binning.keys import Cells
 from particlemesh.grid.cloud import Cloud
+from particlemesh.sorting import counting as binning
+from particlemesh.sorting.keys import Cells
 
 TRICLINIC = [[4.0, 0.0, 0.0], [1.0, 3.5, 0.0], [-0.5, 0.75, 3.0]]
 BOXES = {

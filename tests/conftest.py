@@ -9,7 +9,8 @@ import pytest
 
 from cases import rows
 from devices import Device, laws
-from particlemesh import backends, survey
+from particlemesh import backends
+from particlemesh.command import survey
 from particlemesh.grid import METHODS as BUILDERS
 
 hypothesis.settings.register_profile(

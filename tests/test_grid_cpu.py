@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from particlemesh import Box
-from particlemesh.binning.cpu import counting_sort
 from particlemesh.grid.cpu import builders
 from particlemesh.grid.cpu.cells import cells_of, level_shape, locate
+from particlemesh.sorting.cpu import counting_sort
 
 SKEW = [[1.0, 0.2, -0.1], [0.3, 1.1, 0.2], [-0.2, 0.1, 0.9]]
 BOXES = {

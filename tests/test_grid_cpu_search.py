@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from particlemesh import Box
-from particlemesh.binning.cpu import counting_sort
 from particlemesh.grid.cpu.cells import cells_of, locate
 from particlemesh.grid.cpu.cloud import cloud_of
 from particlemesh.grid.cpu.search import count, neighbours, overlaps, pairs
+from particlemesh.sorting.cpu import counting_sort
 from test_grid_cpu import BOXES, columns, points, same
 
 

@@ -17,7 +17,7 @@ sys.path += [str(ROOT / "benchmarks"), str(ROOT / "tools" / "docs")]
 from limit import claims, counters, peer, rows  # noqa: E402
 from limit.bench import Measured  # noqa: E402
 from limit.cases import Case  # noqa: E402
-from particlemesh.choice import METHODS  # noqa: E402
+from particlemesh.choosing.choice import METHODS  # noqa: E402
 from test_limit_benchmarks import DEVICE, NCU, peers  # noqa: E402
 
 # ---- counters ---------------------------------------------------------------------------------------------

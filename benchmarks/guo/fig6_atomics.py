@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from guo.bench import Bench, Job
 from guo.cases import cases
-from particlemesh.fused import field_record, groups, kernel, values_record, vector
+from particlemesh.methods.launches import field_record, groups, kernel, values_record, vector
 from particlemesh.spread.particle import LANES, Particle
 
 FIGURE = "fig6"
@@ -33,7 +33,7 @@ class PlainAdds(Particle):
             width = vector(group, field, plan.dtype.itemsize, most)
             more = dict(GRADIENT=kind, STORES=self.stores, **LANES)
             run = kernel(plan, FILE, "spread_particle", group, width, **more)
-            built.append((run, values_record(group, values[0]), field_record(group, field, plan.axes)))
+            built.append((run, values_record(group, values[0]), field_record(group, field, plan.workspace.axes)))
         return built
 
 

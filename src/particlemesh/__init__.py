@@ -2,17 +2,17 @@
 """Move values between particles and a regular mesh, and find which particles are near each other, on GPUs and CPUs."""
 
 from particlemesh.box import Box as Box
+from particlemesh.choosing.candidates import MethodNotSuitable as MethodNotSuitable
+from particlemesh.functions import gradient as gradient
+from particlemesh.functions import interpolate as interpolate
+from particlemesh.functions import spread as spread
 from particlemesh.grid.neighbour_list import neighbour_list as neighbour_list
 from particlemesh.grid.pair_function import PairFunction as PairFunction
 from particlemesh.grid.results import Pairs as Pairs
 from particlemesh.grid.uniform_grid import UniformGrid as UniformGrid
 from particlemesh.mesh import Mesh as Mesh
-from particlemesh.once import gradient as gradient
-from particlemesh.once import interpolate as interpolate
-from particlemesh.once import spread as spread
-from particlemesh.particles import Status as Status
+from particlemesh.particles.located import Status as Status
 from particlemesh.plan import Plan as Plan
-from particlemesh.select import MethodNotSuitable as MethodNotSuitable
 from particlemesh.window import Window as Window
 from particlemesh.window import bspline as bspline
 from particlemesh.window import fitted as fitted

@@ -11,8 +11,8 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays import KINDS, NUMPY, REALS, Kind, View, kind_of, view
+from particlemesh.arrays.geometry import Coordinates
 from particlemesh.backends.base import Backend, allocate
-from particlemesh.geometry import Coordinates
 
 # The complex type of each precision.
 COMPLEX: dict[Any, Any] = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks, operands
-from particlemesh.choice import METHODS
+from particlemesh.choosing.candidates import MethodNotSuitable
+from particlemesh.choosing.choice import METHODS
 from particlemesh.configuration import Configuration
-from particlemesh.lost import lost_fraction
-from particlemesh.method import Method
-from particlemesh.select import MethodNotSuitable
+from particlemesh.methods.contract import Method
+from particlemesh.particles.lost import lost_fraction
 
 
 class Plan(Configuration):
@@ -172,7 +172,7 @@ class Plan(Configuration):
             if not accumulate:
                 backend.clear(result.native)
             if self.count and came.view.layout.channels:
-                method.apply(self, came.view, result.view, gradient=gradient)
+                method.apply(self._working(), came.view, result.view, gradient=gradient)
             backend.mark(came.native, result.native)
             return result.finish()
 
@@ -241,7 +241,7 @@ class Plan(Configuration):
             self._prepare("interpolate", method)
             if self.count and came.view.layout.channels:
                 method.apply(
-                    self, came.view, None if values is None else values.view,
+                    self._working(), came.view, None if values is None else values.view,
                     gradient=None if slopes is None else slopes.view,
                 )  # fmt: skip
             backend.mark(came.native, *(r.native for r in (values, slopes) if r is not None))
@@ -264,9 +264,9 @@ class Plan(Configuration):
         came = operands.take(values, (self.count,), 1, self.dtype, self.backend, "values", upload=upload)
         with came.kind.scope(values), self.backend.scope(came.native):
             if self._captured:
-                self._forget_positions()
+                self._working().forget()
             host = self.backend.download(came.native)
-            return host @ lost_fraction(self)
+            return host @ lost_fraction(self._working())
 
     def empty_field(self, *batch: int, layout: str = "planar", dtype: Any = None) -> Any:
         """Return an uninitialised field of shape ``(*batch, *mesh.field_shape)``.
@@ -320,7 +320,7 @@ class Plan(Configuration):
             for what in METHODS:
                 with contextlib.suppress(MethodNotSuitable):  # the table says why
                     chosen[what] = type(self._method(what))
-            told = self._choice.told(self, chosen)
+            told = self._choice.told(self._working(), chosen)
         if self._sorted:
             told += f"\norder: {self.particles}, of which set_positions takes care"
         return told

@@ -11,20 +11,8 @@ import numpy as np
 
 from particlemesh import operands
 from particlemesh.arrays import Kind, kind_of
+from particlemesh.arrays.geometry import Coordinates
 from particlemesh.backends.base import Backend
-from particlemesh.binning import device
-from particlemesh.binning.keys import (
-    BAD_RADIUS,
-    FIRST,
-    FULLEST,
-    NOT_FINITE,
-    OUTSIDE,
-    STATUS_WORDS,
-    Cells,
-    Keys,
-    array_keys,
-)
-from particlemesh.geometry import Coordinates
 from particlemesh.grid import checks, tight
 from particlemesh.grid.cloud import Cloud
 from particlemesh.grid.device_queries import DeviceQueries
@@ -38,6 +26,18 @@ from particlemesh.grid.storage import (
     TightLists,
     ordered,
     with_records,
+)
+from particlemesh.sorting import counting
+from particlemesh.sorting.keys import (
+    BAD_RADIUS,
+    FIRST,
+    FULLEST,
+    NOT_FINITE,
+    OUTSIDE,
+    STATUS_WORDS,
+    Cells,
+    Keys,
+    array_keys,
 )
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ class Build:
             return with_records(job, ordered(job, self.storage))
         # The lists hold a particle several times; queries other than for overlaps want it once, by its centre.
         assert job.cells is not None
-        again, start, rank = device.count_items(job.backend, job.items, job.room)
+        again, start, rank = counting.count_items(job.backend, job.items, job.room)
         records = job.room("records", (self.count, 4), job.cells.dtype)
         turns = job.room("turns", (self.count,), U64)
-        device.place_items(job.backend, job.items, again, start, rank, records=records, turns=turns)
+        counting.place_items(job.backend, job.items, again, start, rank, records=records, turns=turns)
         return SortedCells(start, None, records=records)
 
     def check_queries(self) -> None:

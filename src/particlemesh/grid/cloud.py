@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.arrays.geometry import open_bounds
 from particlemesh.backends.base import Backend, Record
-from particlemesh.binning.keys import Cells
 from particlemesh.box import Box
-from particlemesh.geometry import open_bounds
+from particlemesh.sorting.keys import Cells
 
 MOST_IMAGES = 2**20  # of a particle within reach
 MOST_CELLS_AWAY = 2**29  # two of them, and the box between, are fewer than 2**31
@@ -35,7 +35,7 @@ class Cloud:
     turns : (count,) uint64
         Turns that folding took off, in the caller's order; only valid where the status says that there are any.
     status : (8,) uint64
-        See binning/cells.h.
+        See sorting/cells.h.
     extents : (count,) or (count, 3), or None
         Radii or half edges in the caller's order, missing axes first.
     extent_axes : int

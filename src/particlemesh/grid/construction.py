@@ -10,16 +10,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from particlemesh import backends, operands, select
+from particlemesh import backends, operands
 from particlemesh import checks as common
 from particlemesh.arrays import NOTHING, Kind, kind_of
 from particlemesh.backends.base import Backend
 from particlemesh.backends.tapes import Tapes
-from particlemesh.binning.keys import Cells, cells_in
+from particlemesh.choosing import candidates
 from particlemesh.grid import METHODS, checks
 from particlemesh.grid.build import build_arrays
 from particlemesh.grid.method import Builder, Problem, Room
 from particlemesh.grid.pairs import Searcher
+from particlemesh.sorting.keys import Cells, cells_in
 
 _METHODS: Any = METHODS  # as `select` sees them
 
@@ -325,7 +326,7 @@ class Construction:
         near = before is not None and before.count / 2 <= problem.count <= before.count * 2
         if known is not None and alike and (near or reserved):
             return known
-        chosen: Any = select.choose(_METHODS, problem, self._wanted)  # type: ignore[arg-type]  # asked the same way
+        chosen: Any = candidates.choose(_METHODS, problem, self._wanted)  # type: ignore[arg-type]  # asked the same way
         self._builder = known if type(known) is chosen else chosen(**self._options)
         self._problem = problem
         return self._builder  # type: ignore[return-value]  # just made

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from particlemesh import select
+from particlemesh.choosing import candidates
 from particlemesh.grid import METHODS, checks
 from particlemesh.grid.construction import Construction
 from particlemesh.grid.storage import Storage
@@ -101,5 +101,5 @@ class Contents(Construction):
         """
         built = self._ready()
         chosen: Any = type(built.method)
-        asked = [select.ask(builder, built.problem) for builder in _METHODS]
-        return select.table("grid", asked, built.problem, chosen, ("build", "for queries"))
+        asked = [candidates.ask(builder, built.problem) for builder in _METHODS]
+        return candidates.table("grid", asked, built.problem, chosen, ("build", "for queries"))

@@ -3,7 +3,7 @@
 // LINKS: where a list's links are: 1 an array, 4 the last of four reals a particle. work: the status, then counts
 // or heads of the cells.
 
-#include "binning/cells.h"
+#include "sorting/cells.h"
 
 #if LINKS == 4
 DEVICE u32 link_of(GLOBAL const real* nodes, u32 i) { return (u32)INDEX_OF_REAL(nodes[4 * (i64)i + 3]); }

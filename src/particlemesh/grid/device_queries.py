@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.binning.keys import FIRST, NOT_FINITE, OUTSIDE
-from particlemesh.geometry import Coordinates
+from particlemesh.arrays.geometry import Coordinates
 from particlemesh.grid import nearest, stream, tight
 from particlemesh.grid.cloud import Cloud
 from particlemesh.grid.method import Room
@@ -16,6 +15,7 @@ from particlemesh.grid.pair_function import PairFunction
 from particlemesh.grid.pairs import Extents, Searcher
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.storage import Storage, TightLists
+from particlemesh.sorting.keys import FIRST, NOT_FINITE, OUTSIDE
 
 
 class DeviceQueries:

@@ -2,8 +2,8 @@
 // Fixed room in every cell: one atomic gives each particle its slot [barbieri2013, section 1; green2008].
 // work: the status, then a count for each cell.
 
-#include "binning/cells.h"
-#include "binning/runs.h"
+#include "sorting/cells.h"
+#include "sorting/runs.h"
 
 KERNEL fixed(ITEMS, GLOBAL u64* RESTRICT work, GLOBAL u32* RESTRICT slots, const i64 count, const i64 bins,
              const i64 capacity, const i64 cell_stride, const i64 slot_stride ITEM_RECORDS)

@@ -2,7 +2,7 @@
 // A linked list of particles for each cell, one atomic exchange a particle [barbieri2013, section 2].
 // work: the status, then the head of each cell's list. Heads and links hold a particle's index + 1; 0 ends a list.
 
-#include "binning/cells.h"
+#include "sorting/cells.h"
 
 KERNEL linked_list_loose(ITEMS, GLOBAL u64* RESTRICT work, GLOBAL u32* RESTRICT next, const i64 count,
                          const i64 bins ITEM_RECORDS)

@@ -3,7 +3,7 @@
 // section 2]. work: the status, then the head of each cell's list. Heads and links hold a particle's index + 1; 0
 // ends a list.
 
-#include "binning/cells.h"
+#include "sorting/cells.h"
 
 KERNEL linked_list_packed(ITEMS, GLOBAL u64* RESTRICT work, GLOBAL real* RESTRICT nodes, const i64 count,
                           const i64 bins ITEM_RECORDS)

@@ -15,7 +15,7 @@ import numpy as np
 
 from particlemesh.backends.base import Backend, Kernel, allocate
 from particlemesh.backends.tapes import Tapes
-from particlemesh.binning.keys import STATUS_WORDS, Cells, Keys
+from particlemesh.sorting.keys import STATUS_WORDS, Cells, Keys
 
 if TYPE_CHECKING:
     from particlemesh.grid.cpu.cells import Cells as CpuCells
@@ -102,7 +102,7 @@ class Job:
     checked: bool = False  # bad items are an error: nobody will look at what becomes of them
     searcher: Any = None  # of queries
     scratch: Any = None  # their memory
-    status: Any = None  # the words of binning/cells.h come first in it
+    status: Any = None  # the words of sorting/cells.h come first in it
 
     def kernel(self, file: str, name: str, **defines: Any) -> Kernel:
         """Return a kernel over the items."""

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from particlemesh.arrays.geometry import Coordinates
 from particlemesh.backends.base import Record, allocate
-from particlemesh.binning.keys import STATUS_WORDS
-from particlemesh.geometry import Coordinates
 from particlemesh.grid.cloud import Cloud, kernel_radius
+from particlemesh.sorting.keys import STATUS_WORDS
 
 MOST = 128  # a list lives in a work-item's own memory
 
@@ -26,7 +26,7 @@ class Nearest(NamedTuple):
     distances : (rows, k)
         How far they are, in the positions' type; infinity where there are no more.
     status : (8,) uint64 or None
-        What is wrong with the points that were given (binning/cells.h); their rows are empty.
+        What is wrong with the points that were given (sorting/cells.h); their rows are empty.
     """
 
     indices: Any

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from particlemesh import backends, operands
+from particlemesh.arrays.geometry import Coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.box import Box
-from particlemesh.geometry import Coordinates
 from particlemesh.grid import checks
 from particlemesh.grid.uniform_grid import UniformGrid
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from particlemesh.backends.base import allocate
-from particlemesh.binning.scan import allocate_counts, scan
 from particlemesh.grid.results import Pairs
+from particlemesh.sorting.scan import allocate_counts, scan
 
 if TYPE_CHECKING:
     from particlemesh.grid.pairs import Question, Searcher

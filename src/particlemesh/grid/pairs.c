@@ -7,7 +7,7 @@
 // named by their indices, not their slots; ROWS_BY_INDEX: so are rows. SWAP: the smaller index comes first.
 // WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR: what is written.
 
-#include "binning/look_back.h"
+#include "sorting/look_back.h"
 #include "grid/within.h"
 #include "grid/pair_output.h"
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.arrays.geometry import Coordinates
 from particlemesh.backends.base import Backend, Kernel, Record, allocate
-from particlemesh.binning.scan import Allocate
-from particlemesh.geometry import Coordinates
 from particlemesh.grid.cloud import Cloud, kernel_radius
 from particlemesh.grid.method import Room
 from particlemesh.grid.pair_lists import PairLists
 from particlemesh.grid.results import Pairs
+from particlemesh.sorting.scan import Allocate
 
 _WORDS = 8  # of what a search notes (grid/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from particlemesh.binning import device
-from particlemesh.binning.settle import settle_items
 from particlemesh.grid.method import I32, U64, Builder, CpuJob, Job, Problem
 from particlemesh.grid.storage import SortedCells
+from particlemesh.sorting import counting
+from particlemesh.sorting.settle import settle_items
 
 
 class Scan(Builder):
@@ -32,25 +32,25 @@ class Scan(Builder):
 
     def build(self, job: Job) -> SortedCells:
         backend, items, room = job.backend, job.items, job.room
-        status, start, rank = device.count_items(backend, items, room)
+        status, start, rank = counting.count_items(backend, items, room)
         job.status = status
         count = items.count
         if job.queries and job.cells is not None:
             records, turns = room("records", (count, 4), job.cells.dtype), room("turns", (count,), U64)
             loose = room("loose_records", (count, 4), job.cells.dtype) if job.deterministic else records
-            device.place_items(backend, items, status, start, rank, records=loose, turns=turns)
+            counting.place_items(backend, items, status, start, rank, records=loose, turns=turns)
             if job.deterministic:
                 settle_items(backend, items, loose, status, start, rank, room, records=records)
             return SortedCells(start, None, records=records)
         order = room("order", (count,), I32)
         loose = room("loose_order", (count,), I32) if job.deterministic else order
-        device.place_items(backend, items, status, start, rank, order=loose)
+        counting.place_items(backend, items, status, start, rank, order=loose)
         if job.deterministic:
             settle_items(backend, items, loose, status, start, rank, room, order=order)
         return SortedCells(start, order)
 
     def build_cpu(self, job: CpuJob) -> SortedCells:
-        from particlemesh.binning.cpu import counting_sort
+        from particlemesh.sorting.cpu import counting_sort
 
         found = counting_sort(job.keys, job.bins, job.threads)
         return SortedCells(found.start, found.order[: found.start[-1]])

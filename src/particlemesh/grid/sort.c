@@ -3,7 +3,7 @@
 // green2008]. Keys are numbers of cells, or places along a Morton curve (CURVE_IS_MORTON). Items without a cell get a
 // key that the caller gives; where that is the last cell's, which saves a bit, they are taken out again afterwards.
 
-#include "binning/cells.h"
+#include "sorting/cells.h"
 
 #if CURVE_IS_MORTON
 // Bits of the cell along each axis, taken in turns, the last axis lowest; axes with few cells drop out early.

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.binning import radix
 from particlemesh.grid.method import U32, Builder, CpuJob, Job, Problem
 from particlemesh.grid.storage import SortedCells
+from particlemesh.sorting import radix
 
 MOST_BITS, MOST_BITS_AN_AXIS = 31, 20  # of a place along a Morton curve
 

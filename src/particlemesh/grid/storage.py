@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from particlemesh.binning.scan import allocate_counts, scan
 from particlemesh.grid.method import I32, U32, Job
+from particlemesh.sorting.scan import allocate_counts, scan
 
 
 class SortedCells(NamedTuple):

@@ -9,9 +9,9 @@ import numpy as np
 
 from particlemesh.backends import base
 from particlemesh.backends.base import Backend, Record
-from particlemesh.binning.scan import Allocate
 from particlemesh.grid.cloud import Cloud, kernel_radius
 from particlemesh.grid.pair_function import PairFunction
+from particlemesh.sorting.scan import Allocate
 
 
 def stream(cloud: Cloud, radius: float, function: PairFunction, values: Any = None, *, allocate: Allocate) -> Any:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.base import Backend, allocate
-from particlemesh.binning.keys import Cells
-from particlemesh.binning.scan import Allocate, allocate_counts, scan
 from particlemesh.grid.cloud import reach_record
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.storage import TightLists
+from particlemesh.sorting.keys import Cells
+from particlemesh.sorting.scan import Allocate, allocate_counts, scan
 
 MOST = 2**29 - 1  # particles: an entry is one of eight, and is counted from 1 in 32 bits
 _WIDE, _WIDEST = 6, 7  # words of the status, as in linked_list_tight.c
@@ -48,7 +48,7 @@ def overlaps(
     lists
         What the builder left, its arrays native.
     status : (8,) uint64
-        Of the build (binning/cells.h).
+        Of the build (sorting/cells.h).
     extents : (count, 3), optional
         Half edges of boxes in the caller's order, missing axes first.
     extent_axes : int

@@ -4,7 +4,7 @@
 // A kernel defines STRIP, a statement for particles `from` to `to` (excluded) of one strip of cells along the last
 // axis whose vectors get `shift` added, and includes grid/strips.h where the walk shall be.
 
-#include "binning/cells.h"
+#include "sorting/cells.h"
 
 typedef struct {
     coordinate per[3];    // fractions of the box that a distance of one spans, across the faces of each axis

@@ -9,9 +9,8 @@ import numpy as np
 
 from particlemesh import operands
 from particlemesh.arrays import Kind
+from particlemesh.arrays.geometry import Coordinates
 from particlemesh.backends import cpu
-from particlemesh.binning.cpu import counting_sort
-from particlemesh.geometry import Coordinates
 from particlemesh.grid import checks
 from particlemesh.grid.cpu.builders import FixedCells, order_of_lists, order_of_slots
 from particlemesh.grid.cpu.cells import cells_of, locate
@@ -19,6 +18,7 @@ from particlemesh.grid.cpu.cloud import cloud_of
 from particlemesh.grid.cpu.queries import CpuQueries
 from particlemesh.grid.method import Builder, CpuJob, Problem
 from particlemesh.grid.storage import LinkedLists, PackedLists, Slots, SortedCells, Storage, TightLists
+from particlemesh.sorting.cpu import counting_sort
 
 if TYPE_CHECKING:
     from particlemesh.grid.construction import Construction

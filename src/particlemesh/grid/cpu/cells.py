@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from particlemesh.arrays.geometry import open_bounds
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, peek
 from particlemesh.box import Box
-from particlemesh.geometry import open_bounds
 from particlemesh.grid.cpu.lanes import fuse
 
 MOST_TURNS = 2**20  # of a particle around a periodic axis: beyond, its position tells nothing about its place

@@ -10,8 +10,8 @@ import numpy as np
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
-from particlemesh.binning.cpu import histogram_rows, scan, share_of
 from particlemesh.grid.cpu.slots import SHARE, shares_for
+from particlemesh.sorting.cpu import histogram_rows, scan, share_of
 
 
 class Lists(NamedTuple):

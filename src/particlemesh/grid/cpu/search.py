@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from particlemesh.backends.cpu import threads_for
-from particlemesh.binning.cpu import counting_sort
 from particlemesh.grid.cpu.cells import Found, locate
 from particlemesh.grid.cpu.cloud import CpuCloud, sorted_points, sorted_sizes
 from particlemesh.grid.cpu.lanes import PAD
 from particlemesh.grid.cpu.listing import Listed, listed_of, rows_for
 from particlemesh.grid.cpu.rows import Query, count_rows, fill_rows, images_of
 from particlemesh.grid.cpu.walk import Walk, walk_of
+from particlemesh.sorting.cpu import counting_sort
 
 
 def names_of(cloud: CpuCloud, order: str) -> np.ndarray:

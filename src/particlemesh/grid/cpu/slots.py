@@ -10,7 +10,7 @@ import numpy as np
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
-from particlemesh.binning.cpu import histogram_rows, scan, share_of
+from particlemesh.sorting.cpu import histogram_rows, scan, share_of
 
 SHARE = 1 << 14  # cells or particles at a time where one does not depend on another
 
