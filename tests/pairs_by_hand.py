@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.arrays.geometry import Coordinates
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.grid.cloud import Cloud
 from particlemesh.grid.pairs import Extents, Searcher
 from particlemesh.sorting import counting

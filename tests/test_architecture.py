@@ -155,8 +155,7 @@ def test_files_are_short_and_licensed(path):
 
 
 def public():
-    found = {name: getattr(pm, name) for name in vars(pm) if not name.startswith("_")}
-    return {n: v for n, v in found.items() if not inspect.ismodule(v)}
+    return {name: getattr(pm, name) for name in pm.__all__}
 
 
 @pytest.mark.parametrize("name", public())

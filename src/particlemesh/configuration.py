@@ -9,8 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from particlemesh import backends, checks, operands
-from particlemesh.arrays import Kind
+from particlemesh import backends, checks
+from particlemesh.arrays.kinds import Kind
+from particlemesh.arrays.positions import coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.backends.tapes import Tapes
 from particlemesh.choosing import candidates
@@ -22,7 +23,7 @@ from particlemesh.particles import sorted as sorted_particles
 from particlemesh.particles.located import Particles, Status, TiledParticles, packable
 from particlemesh.particles.workspace import Memory, Workspace
 from particlemesh.walk.patch import cells_to_sort_by
-from particlemesh.window import Window, window_of
+from particlemesh.window import DEFAULT, Window, window_of
 
 MANY = 100_000  # particles
 
@@ -33,7 +34,7 @@ class Configuration:
     def __init__(
         self,
         mesh: Mesh,
-        window: Window | str,
+        window: Window | str = DEFAULT,
         *,
         dtype: Any = None,
         components: int = 1,
@@ -129,6 +130,16 @@ class Configuration:
         self._methods.clear()
         self._tapes.clear()
 
+    def __repr__(self) -> str:
+        nodes = " x ".join(map(str, self._shape))
+        where = "any backend" if self.backend is None else self.backend.name
+        dtype = "float32 or float64" if self.dtype is None else self.dtype.name
+        state = "closed" if self._closed else f"{self.count:,} particles" if self.particles else "no particles"
+        names = {KEYWORDS[what]: name for what, name in self._choice.wanted.items()}
+        names |= {KEYWORDS[what]: method.name for what, method in self._methods.items()}
+        chosen = ", ".join(f"{keyword} {name!r}" for keyword, name in names.items())
+        return f"<Plan: {nodes} nodes, {self.window.name}, {dtype} on {where}, {state}; {chosen}>"
+
     @property
     def nbytes(self) -> int:
         """Bytes of memory the plan holds."""
@@ -204,7 +215,7 @@ class Configuration:
                 method.reserve(workspace)
             self._reserved = True
 
-    def set_positions(self, positions: Any, *, check: bool = True) -> None:
+    def set_positions(self, positions: Any, *, check: bool = True) -> Self:
         """Take a particle configuration: everything that depends on positions only.
 
         Parameters
@@ -218,6 +229,11 @@ class Configuration:
             capture it. A replay does not tell the plan: from then on each call that is not captured prepares anew.
             What a graph prepares is there for graphs captured after it: replay them in that order.
 
+        Returns
+        -------
+        Plan
+            The plan itself.
+
         Raises
         ------
         ValueError
@@ -225,7 +241,7 @@ class Configuration:
             wrong. The plan keeps its former positions.
         """
         self._open()
-        kind, backend, x = operands.coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
+        kind, backend, x = coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
         if self._reserved and not check and x.count > self.capacity:
             raise ValueError(
                 f"{x.count} particles, but room is reserved for {self.capacity}: reserve({x.count}) first."
@@ -266,6 +282,7 @@ class Configuration:
             self._order = sorted_particles.shown(room, kind, backend) if self._sorted else None
             if room is not before and isinstance(before, Particles):
                 self._spare = before
+        return self
 
     def _particle_kind(self, backend: Backend) -> Any:
         if self._sorted:

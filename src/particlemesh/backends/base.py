@@ -19,6 +19,8 @@ import numpy as np
 
 from particlemesh.backends.source import Texts
 
+NOTHING: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # where there is no stream to enter
+
 
 class Record(bytes):
     """A C struct, packed; ``alignment`` is that of its widest member."""

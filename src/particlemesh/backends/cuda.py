@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import arrays as kinds
 from particlemesh.backends import nvrtc, source
-from particlemesh.backends.base import LONG, UNKNOWN, batch_of, gapless
+from particlemesh.backends.base import LONG, NOTHING, UNKNOWN, batch_of, gapless
 from particlemesh.backends.tapes import Tape, Taping
 
 
@@ -24,7 +23,6 @@ from particlemesh.backends.tapes import Tape, Taping
 def _cupy() -> Any:
     import cupy
 
-    kinds.CUPY_ARRAY = cupy.ndarray
     return cupy
 
 
@@ -167,6 +165,7 @@ class CudaBackend(Taping):
         self.ordinal = device
         self._get_device = cupy.cuda.runtime.getDevice
         self._get_stream = cupy.cuda.get_current_stream
+        self._array = cupy.ndarray
         with cupy.cuda.Device(device):
             properties = cupy.cuda.runtime.getDeviceProperties(device)
         self.device = properties["name"].decode()
@@ -176,7 +175,7 @@ class CudaBackend(Taping):
 
     def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
         """Return what tells one call from another, or None if such calls are not taped."""
-        key, native = [what], kinds.CUPY_ARRAY
+        key, native = [what], self._array
         for array in arrays:
             if array.__class__ is not native:
                 return None
@@ -188,7 +187,7 @@ class CudaBackend(Taping):
 
     def scope(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
         if self._get_device() == self.ordinal:
-            return kinds.NOTHING
+            return NOTHING
         return _cupy().cuda.Device(self.ordinal)
 
     def follow(self, token: Any) -> Any:

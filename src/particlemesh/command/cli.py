@@ -33,6 +33,23 @@ def _console() -> Any:
     return Console(width=WIDTH, highlight=False)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        import particlemesh as pm
+
+        typer.echo(pm.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Move values between particles and a regular mesh, and find neighbours, on GPUs and CPUs."""
+
+
 @app.command()
 def info() -> None:
     """Tell what works on this machine, and test it."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from particlemesh import operands
-from particlemesh.arrays import Kind, kind_of
-from particlemesh.arrays.geometry import Coordinates
+from particlemesh.arrays import operands
+from particlemesh.arrays.kinds import Kind, kind_of
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.grid import checks, tight
 from particlemesh.grid.cloud import Cloud

@@ -10,10 +10,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from particlemesh import backends, operands
+from particlemesh import backends
 from particlemesh import checks as common
-from particlemesh.arrays import NOTHING, Kind, kind_of
-from particlemesh.backends.base import Backend
+from particlemesh.arrays import operands
+from particlemesh.arrays.kinds import Kind, kind_of
+from particlemesh.arrays.positions import coordinates
+from particlemesh.backends.base import NOTHING, Backend
 from particlemesh.backends.tapes import Tapes
 from particlemesh.choosing import candidates
 from particlemesh.grid import METHODS, checks
@@ -255,9 +257,7 @@ class Construction:
         return self._run(kind, backend, array, None, None, n, check)
 
     def _build(self, positions: Any, radii: Any, *, check: bool) -> Self:
-        kind, backend, x = operands.coordinates(
-            positions, self.box.ndim, self.backend, upload=self.uploads, least=self.dtype
-        )
+        kind, backend, x = coordinates(positions, self.box.ndim, self.backend, upload=self.uploads, least=self.dtype)
         if self.dtype is not None and x.dtype != self.dtype:
             raise TypeError(
                 f"positions have dtype {x.dtype}, more than this grid's {self.dtype.name} holds: use "

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.geometry import Coordinates
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.grid import nearest, stream, tight
 from particlemesh.grid.cloud import Cloud
 from particlemesh.grid.method import Room

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays.geometry import Coordinates
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Record, allocate
 from particlemesh.grid.cloud import Cloud, kernel_radius
 from particlemesh.sorting.keys import STATUS_WORDS

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.geometry import Coordinates
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Backend, Kernel, Record, allocate
 from particlemesh.grid.cloud import Cloud, kernel_radius
 from particlemesh.grid.method import Room

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from particlemesh import checks as common
-from particlemesh import operands
-from particlemesh.arrays import kind_of
+from particlemesh.arrays import operands
+from particlemesh.arrays.kinds import kind_of
+from particlemesh.arrays.positions import coordinates
 from particlemesh.grid import checks, nearest
 from particlemesh.grid.cloud import few_images
 from particlemesh.grid.contents import Contents
@@ -347,7 +348,7 @@ class UniformGrid(Contents):
 
     def _points(self, points: Any) -> Any:
         dtype = self._built.problem.dtype
-        _, _, x = operands.coordinates(points, self.box.ndim, self.backend, upload=self.uploads, least=dtype)
+        _, _, x = coordinates(points, self.box.ndim, self.backend, upload=self.uploads, least=dtype)
         if x.dtype != dtype:
             raise TypeError(f"points have dtype {x.dtype}, more than the {dtype} of the particles: convert them.")
         return x

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import KernelMethod, field_record, groups, kernel, values_record, vector
 from particlemesh.particles.workspace import Workspace

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.cpu import PARTICLES_PER_THREAD, available_threads
 from particlemesh.interpolate import stored_cpu
 from particlemesh.methods.by_tile import cold

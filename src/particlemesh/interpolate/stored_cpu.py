@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from particlemesh.arrays import View
+from particlemesh.arrays.views import View
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import fetch_add, fma, keep, load, splat, sums

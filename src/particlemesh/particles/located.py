@@ -12,7 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays.geometry import Coordinates, frame_record, geometry_record
+from particlemesh.arrays.geometry import frame_record, geometry_record
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Backend, Record, allocate, kept
 from particlemesh.mesh import Mesh
 from particlemesh.orders.block_order import NO_BLOCKS, Counting, base_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays import Kind
+from particlemesh.arrays.kinds import Kind
 from particlemesh.backends.base import Backend, Kernel, allocate, kept
 from particlemesh.orders import block_order
 from particlemesh.orders.block_order import BlockOrder

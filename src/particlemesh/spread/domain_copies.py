@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import MOST, Group, KernelMethod, field_record, groups, kernel, values_record
 from particlemesh.orders import domain_copies, node_order

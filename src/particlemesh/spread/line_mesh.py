@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import SINGLE, Group, KernelMethod, defines, field_record, groups, values_record
 from particlemesh.orders import node_order

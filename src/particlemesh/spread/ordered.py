@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import field_record, groups, kernel, values_record, vector
 from particlemesh.particles.workspace import Workspace

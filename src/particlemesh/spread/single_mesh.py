@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import (

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from particlemesh import operands
-from particlemesh.arrays import Kind
-from particlemesh.arrays.geometry import Coordinates
+from particlemesh.arrays import operands
+from particlemesh.arrays.kinds import Kind
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends import cpu
 from particlemesh.grid import checks
 from particlemesh.grid.cpu.builders import FixedCells, order_of_lists, order_of_slots

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.geometry import Coordinates
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.grid.cpu import search
 from particlemesh.grid.cpu.cells import Cells, Found
 from particlemesh.grid.cpu.cloud import CpuCloud

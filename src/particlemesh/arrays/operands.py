@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.arrays import KINDS, NUMPY, REALS, Kind, View, kind_of, view
-from particlemesh.arrays.geometry import Coordinates
+from particlemesh.arrays.kinds import KINDS, NUMPY, Kind, kind_of
+from particlemesh.arrays.memory import overlap
+from particlemesh.arrays.views import REALS, View, view
 from particlemesh.backends.base import Backend, allocate
 
 # The complex type of each precision.
@@ -74,7 +75,7 @@ def to_backend(
     )
 
 
-def _converted(native: Any, dtype: np.dtype, what: str) -> Any:
+def converted(native: Any, dtype: np.dtype, what: str) -> Any:
     """Return ``native`` as ``dtype``; devices do not know all types."""
     try:
         return native.astype(dtype)
@@ -95,7 +96,7 @@ def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
             f"{what} has dtype {came}, more than this plan's {dtype.name} holds: "
             f"use Plan(..., dtype='float64') or convert it yourself."
         )
-    promoted = _converted(native, wanted, what)
+    promoted = converted(native, wanted, what)
     exact = came.kind not in "iu" or came.itemsize <= 2 or wanted.itemsize == 8  # as NumPy promotes
     # On a device the numbers cannot be looked at without waiting for it.
     if not exact and (not isinstance(native, np.ndarray) or (promoted.astype(came) != native).any()):
@@ -138,7 +139,7 @@ def give(
     """Return where to write a result of ``shape``: into ``out``, or into a new array of the input's kind."""
     inner = like.native.dtype  # of the plan's precision
     came = like.kind.dtype(like.user)
-    dtype = came.newbyteorder("=") if came.char in REALS else inner  # of the input's
+    dtype = inner if came is inner or came.char not in REALS else came.newbyteorder("=")  # of the input's
     if out is None:
         native = allocate(backend, shape, inner, "the result")
         wrap, home = like.kind.wrap, like.kind.home == backend.name
@@ -148,13 +149,8 @@ def give(
             return wrap(result) if home else wrap(backend.download(result))
 
         return _result(native, core, axes, hand_over)
-    kind = _checked_out(out, like, shape, dtype)
-    target = kind.native(out)
+    kind, target = _target(out, like, shape, dtype, backend, upload)
     if kind.home == backend.name:
-        if not kind.on(out, backend):
-            to_backend(kind, out, backend, "out", upload=False)  # raises
-        if _overlap(target, like.native):
-            raise ValueError("out shares memory with the input; give an array of its own.")
         seen = view(target, core, axes)
         if seen is not None and seen.layout.overlaps:
             raise ValueError("out has elements that share memory (a broadcast array?); give one of its own.")
@@ -170,8 +166,6 @@ def give(
 
         backend.untaped()
         return _result(native, core, axes, finish)
-    if kind.home != "cpu" or not upload:
-        to_backend(kind, out, backend, "out", upload=False)  # raises
     if accumulate:
         native = backend.upload(np.ascontiguousarray(target, inner))
     else:
@@ -190,8 +184,10 @@ def _result(native: Any, core: int, axes: int, finish: Callable[[], Any]) -> Res
     return Result(native, seen, finish)
 
 
-def _checked_out(out: Any, like: Operand, shape: tuple[int, ...], dtype: np.dtype) -> Kind:
-    """Check kind, shape, type and memory of an output."""
+def _target(
+    out: Any, like: Operand, shape: tuple[int, ...], dtype: np.dtype, backend: Backend, upload: bool
+) -> tuple[Kind, Any]:
+    """Return the kind of an output and the native array over its memory, both checked."""
     kind = kind_of(out)
     if kind is None:
         raise TypeError(f"out is of type {type(out).__name__}; give an array of the kind of the input.")
@@ -199,56 +195,12 @@ def _checked_out(out: Any, like: Operand, shape: tuple[int, ...], dtype: np.dtyp
         raise ValueError(f"out has shape {tuple(out.shape)}; this call writes {shape}.")
     if out.dtype is not dtype and kind.dtype(out) != dtype:
         raise TypeError(f"out has dtype {kind.dtype(out)}; this call writes {dtype}: nothing is cast silently.")
-    if kind.home == "cpu":
-        host = kind.native(out)
-        if not host.flags.writeable:
-            raise ValueError("out is read-only; give a writeable array.")
-        if kind.module == "numpy" and host is not out:
-            raise TypeError("out has foreign byte order or is misaligned; give a native array.")
-        if like.kind.home == "cpu" and _overlap(host, like.kind.native(like.user)):
-            raise ValueError("out shares memory with the input; give an array of its own.")
-    return kind
-
-
-class _Memory:
-    """Where an array lies, without the array: NumPy compares the addresses and never looks behind them."""
-
-    def __init__(self, native: Any) -> None:
-        start = _start(native)
-        self.__array_interface__ = {
-            "version": 3, "data": (start, True), "shape": tuple(native.shape), "strides": tuple(native.strides),
-            "typestr": np.dtype(native.dtype).str,
-        }  # fmt: skip
-
-
-def _start(native: Any) -> int:
-    if isinstance(native, np.ndarray):
-        return int(native.ctypes.data)
-    if hasattr(native, "base_data"):  # PyOpenCL: offsets within a buffer, buffers told apart by their handles
-        return int(native.base_data.int_ptr) + int(native.offset) if native.size else 0
-    return int(native.data.ptr)
-
-
-def _span(native: Any) -> tuple[int, int]:
-    """Return the first address and the one past the last."""
-    start = _start(native)
-    steps = [(n - 1) * s for n, s in zip(native.shape, native.strides, strict=True)]
-    return start + sum(s for s in steps if s < 0), start + sum(s for s in steps if s > 0) + native.dtype.itemsize
-
-
-def _overlap(a: Any, b: Any) -> bool:
-    """Return whether two native arrays of one backend share memory."""
-    if hasattr(a, "base_data") != hasattr(b, "base_data") or 0 in a.shape or 0 in b.shape:
-        return False
-    if hasattr(a, "base_data") and a.base_data.int_ptr != b.base_data.int_ptr:
-        return False
-    (low_a, high_a), (low_b, high_b) = _span(a), _span(b)
-    if high_a <= low_b or high_b <= low_a:
-        return False
-    try:
-        return bool(np.shares_memory(np.asarray(_Memory(a)), np.asarray(_Memory(b)), max_work=10**6))  # type: ignore[arg-type]  # any limit is allowed
-    except np.exceptions.TooHardError:
-        return True
+    if not (kind.on(out, backend) if kind.home == backend.name else kind.home == "cpu" and upload):
+        to_backend(kind, out, backend, "out", upload=False)  # raises
+    target = kind.target(out)
+    if like.kind.home == kind.home and overlap(target, like.kind.native(like.user)):
+        raise ValueError("out shares memory with the input; give an array of its own.")
+    return kind, target
 
 
 def check_apart(*outs: Any) -> None:
@@ -256,7 +208,7 @@ def check_apart(*outs: Any) -> None:
     kinds = [kind_of(a) for a in outs]
     if len(outs) == 2 and kinds[0] is not None and kinds[1] is not None and kinds[0].home == kinds[1].home:
         first, second = (k.native(a) for k, a in zip(kinds, outs, strict=True) if k is not None)
-        if _overlap(first, second):
+        if overlap(first, second):
             raise ValueError("the two arrays of out share memory; give each its own.")
 
 
@@ -270,68 +222,3 @@ def real_dtype(array: Any, kind: Kind) -> np.dtype:
     if dtype == np.float16:
         return np.dtype(np.float32)
     raise TypeError(f"dtype {dtype} is not supported; use float32, float64, complex64 or complex128.")
-
-
-def coordinates(
-    positions: Any, ndim: int, backend: Backend | None, *, upload: bool, least: np.dtype | None = None
-) -> tuple[Any, ...]:
-    """Check positions: ``(N, d)``, a tuple of d arrays, or ``(N,)`` in 1-D; make them of type ``least`` or wider.
-
-    Returns the kind, the backend, and the :class:`Coordinates`.
-    """
-    by_axis = isinstance(positions, tuple) and len(positions) == ndim
-    if by_axis and all(kind_of(x) is not None and x.ndim == 1 for x in positions):
-        pairs = [adopt(x, "positions") for x in positions]
-        if len({tuple(a.shape) for _, a in pairs}) > 1:
-            shapes = ", ".join(str(tuple(a.shape)) for _, a in pairs)
-            raise ValueError(f"positions are arrays of shapes {shapes}; one length is needed.")
-        if len({k.name for k, _ in pairs}) > 1:
-            raise TypeError(f"positions are of several kinds: {', '.join(k.name for k, _ in pairs)}; use one.")
-    else:
-        kind, array = adopt(positions, "positions")
-        if kind is NUMPY and array.size == 0 and array.ndim == 1:
-            array = array.reshape(0, ndim)  # an empty sequence has no particles
-        shape = tuple(array.shape)
-        if ndim == 1 and len(shape) == 1:
-            pairs = [(kind, array)]
-        elif len(shape) == 2 and shape[1] == ndim:
-            pairs = [(kind, array)] * ndim
-        else:
-            also = " or (n,)" if ndim == 1 else ""
-            raise ValueError(
-                f"positions has shape {shape}; there are {ndim} axes, so (n, {ndim}){also} "
-                f"or a tuple of {ndim} arrays (n,) is needed."
-            )
-    kind = pairs[0][0]
-    types = [real_dtype(a, k) for k, a in pairs]
-    wide = max(types if least is None else [*types, least], key=lambda t: t.itemsize)
-    for k, a in pairs:
-        if k.dtype(a).kind == "c":
-            raise TypeError(f"positions have dtype {k.dtype(a)}; real numbers are needed.")
-    if backend is None:
-        backend = kind.backend(pairs[0][1])
-    cache: dict[int, Any] = {}
-    natives = []
-    for k, a in pairs:
-        if id(a) not in cache:
-            native = to_backend(
-                k, a, backend, "positions", upload=upload, promoted=lambda host: host.astype(wide, copy=False)
-            )
-            if native.dtype != wide:
-                native = _converted(native, wide, "positions")
-                backend.untaped()  # the copy will not be made again
-            if any(s % wide.itemsize for s in native.strides):
-                dense = backend.empty(native.shape, wide)
-                backend.copy(dense, native)
-                native = dense
-            cache[id(a)] = native
-        natives.append(cache[id(a)])
-    count = int(natives[0].shape[0])
-    step = wide.itemsize
-    columns = [0] * ndim if natives[0].ndim == 1 else [a * (natives[a].strides[1] // step) for a in range(ndim)]
-    if backend.name == "cpu":  # a column of its own; other backends take an offset
-        natives = [x if x.ndim == 1 else x[:, a] for a, x in enumerate(natives)]
-        columns = [0] * ndim
-    offsets = tuple(getattr(x, "offset", 0) // step + c for x, c in zip(natives, columns, strict=True))
-    strides = tuple(x.strides[0] // step for x in natives)
-    return kind, backend, Coordinates(tuple(natives), offsets, strides, wide, count)
