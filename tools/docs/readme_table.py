@@ -19,7 +19,7 @@ def table() -> str:
     lines = ["| for | method | backends | reproducible | algorithm |", "|---|---|---|---|---|"]
     for purpose, methods in {**METHODS, "grid": BUILDERS}.items():
         for method in methods:
-            summary = inspect.getdoc(method).partition("\n\n")[0].replace("\n", " ")
+            summary = inspect.getdoc(method).partition("\n\n")[0].replace("\n", " ").replace("``", "`")
             where = ", ".join(sorted(method.backends))
             lines.append(f"| {PURPOSES[purpose]} | `{method.name}` | {where} | {same_bits(method)} | {summary} |")
     return "\n".join(lines) + "\n"
@@ -27,7 +27,7 @@ def table() -> str:
 
 def renewed(text: str) -> str:
     """Return the README with today's table."""
-    return MARKED.sub(lambda found: found[1] + table() + found[2], text)
+    return MARKED.sub(lambda marks: marks[1] + table() + marks[2], text)
 
 
 if __name__ == "__main__":
