@@ -7,7 +7,7 @@ import numpy as np
 
 from particlemesh import Box
 from particlemesh.arrays.positions import coordinates as coordinates_of
-from particlemesh.grid.cloud import Cloud
+from particlemesh.grid.queries.cloud import Cloud
 from particlemesh.sorting import counting as binning
 from particlemesh.sorting.keys import Cells
 

@@ -7,8 +7,8 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.arrays.positions import Coordinates
-from particlemesh.grid.cloud import Cloud
-from particlemesh.grid.pairs import Extents, Searcher
+from particlemesh.grid.queries.cloud import Cloud
+from particlemesh.grid.queries.pairs import Extents, Searcher
 from particlemesh.sorting import counting
 from particlemesh.sorting.keys import Cells
 

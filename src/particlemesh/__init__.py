@@ -5,7 +5,7 @@ from particlemesh.box import Box
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.functions import gradient, interpolate, spread
 from particlemesh.grid.neighbour_list import neighbour_list
-from particlemesh.grid.pair_function import PairFunction
+from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.uniform_grid import UniformGrid
 from particlemesh.mesh import Mesh

@@ -149,7 +149,7 @@ def bibliography() -> dict[str, str]:
 def _uses() -> dict[str, list[tuple[str, str]]]:
     """Return bibliography keys, each with the names that cite it and why."""
     from particlemesh.choosing.choice import METHODS
-    from particlemesh.grid import METHODS as BUILDERS
+    from particlemesh.grid.builders import METHODS as BUILDERS
     from particlemesh.window import WINDOWS as NAMED
 
     uses: dict[str, list[tuple[str, str]]] = {}
