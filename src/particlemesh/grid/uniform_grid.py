@@ -48,7 +48,7 @@ class UniformGrid(Contents):
     threads : int, optional
         Most threads on the CPU.
     **options
-        Options of the method; :doc:`/grid_builders` lists them.
+        Options of the method; :doc:`/guide/grid_builders` lists them.
 
     Attributes
     ----------
