@@ -13,6 +13,7 @@ from particlemesh import backends, checks
 from particlemesh.arrays.kinds import Kind
 from particlemesh.arrays.positions import coordinates
 from particlemesh.backends.base import Backend
+from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
 from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
@@ -55,7 +56,7 @@ class Configuration:
         self._dtype: Any = None if dtype is None else checks.real_type(dtype)
         self.components = checks.integer(components, "components", 1, 2**31)
         self.applications = checks.integer(applications, "applications", 1, 2**63)
-        self.threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
+        self.threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
         self.deterministic = checks.flag(deterministic, "deterministic")
         self._choice = Choice({"spread": method, "interpolate": interpolation})
         for what, name in self._choice.wanted.items():
@@ -64,6 +65,9 @@ class Configuration:
         self._sorted = checks.one_of(order, "order", ("caller", "sorted")) == "sorted"
         self._order: Any = None  # of sorted particles, in the user's kind
         self._named = backend
+        if backend is not None:
+            for what, name in self._choice.wanted.items():
+                candidates.check_backend(METHODS[what], name, KEYWORDS[what], backend)
         self._device: Any = None if backend is None else backends.current(backend)
         self._shape = mesh.field_shape
         self._kind: Kind | None = None
@@ -81,6 +85,8 @@ class Configuration:
         self.workspace: Workspace | None = None
         if self._device is not None and self._dtype is not None:
             self.workspace = self._bare(self._device, self._dtype)
+
+    __init__.__qualname__ = "Plan"  # Python's errors about arguments name what the caller wrote
 
     def _bare(self, backend: Backend, dtype: np.dtype) -> Workspace:
         """Return a workspace without particles."""

@@ -46,7 +46,8 @@ class Plan(Configuration):
     deterministic : bool
         Only methods that give the same bits for the same call.
     threads : int, optional
-        Most threads on the CPU; by default what suits the number of particles.
+        Most threads on the CPU, from 1 to 4096; by default what suits the number of particles. The plan never uses
+        more threads than this process may use cores.
     options : dict of dicts, optional
         What a method leaves to choose, by its name: ``{"single_mesh": {"threads_per_row": 8}}``; the
         documentation's table of methods lists them.

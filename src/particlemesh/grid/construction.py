@@ -15,6 +15,7 @@ from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, kind_of
 from particlemesh.arrays.positions import coordinates
 from particlemesh.backends.base import NOTHING, Backend
+from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
 from particlemesh.box import Box
 from particlemesh.choosing import candidates
@@ -54,7 +55,7 @@ class Construction:
         domain = checks.box_of(box, periodic)
         cells = checks.cells_along(domain, cell_size, shape)
         levels = common.integer(levels, "levels", 1, 16)
-        threads = None if threads is None else common.integer(threads, "threads", 1, 4096)
+        threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
         self._sizes = Sizes(domain, cells, levels, bool(deterministic), bool(queries), threads, options)
         checks.few_enough(self.cells, "cells")
         common.method_name(method, METHODS, "method")
@@ -65,6 +66,8 @@ class Construction:
                 builder(**options)  # an option that is not allowed is an error now
         self.dtype: Any = None if dtype is None else common.real_type(dtype)
         self._named = backend
+        if backend is not None:
+            candidates.check_backend(METHODS, method, "method", backend)
         self.backend: Any = None if backend is None else backends.current(backend)
         self._kind: Kind | None = None
         self._place: Any = None

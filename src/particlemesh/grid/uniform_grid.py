@@ -46,7 +46,8 @@ class UniformGrid(Contents):
     backend : {"cpu", "cuda", "opencl"}, optional
         By default where the arrays are. If named, host arrays are copied there and back.
     threads : int, optional
-        Most threads on the CPU.
+        Most threads on the CPU, from 1 to 4096; by default what suits the number of particles. The grid never uses
+        more threads than this process may use cores.
     **options
         Options of the method; :doc:`/guide/grid_builders` lists them.
 

@@ -45,6 +45,6 @@ class Ordered(ByBlock, Particle):
 
     def particles(self, workspace: Workspace) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         order = self.order(workspace)
-        _, node, fraction = lost.lost_among(workspace)
+        _, *stencils = lost.lost_among(workspace)
         # Only those without weight are looked for among them, in whatever form they are.
-        return (order.records, order.start, node, node, fraction), (order.blocks.record,)
+        return (order.records, order.start, *stencils), (order.blocks.record,)

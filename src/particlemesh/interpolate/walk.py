@@ -65,14 +65,14 @@ class Walk(Walking):
         order = self.order(workspace)
         outputs = [v.array for v in (values, gradient) if v is not None]
         first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
-        kind, located, _ = lost.lost_among(workspace)
+        kind, located, node, _ = lost.lost_among(workspace)
         for run, reals, value_layout, gradient_layout, field_layout in self.launches(
             workspace, kind + 4 * found.tiles, field, values, gradient
         ):
             chunk = self.option(workspace, "chunk") or patch.chunk_of(workspace, found, reals, spreads=False)
             warps = -(-workspace.count // chunk)
             run(
-                32 * warps, order.records, order.start, located, located, field.array, first, last, chunk,
+                32 * warps, order.records, order.start, located, node, field.array, first, last, chunk,
                 warps, workspace.count, workspace.particles.rows, order.blocks.record, value_layout, gradient_layout,
                 field_layout, workspace.window_record, workspace.jacobian_record,
             )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from particlemesh.arrays.views import Layout, View
+from particlemesh.backends.base import As
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import NO_LANES, SINGLE, KernelMethod, field_record, groups, kernel, values_record
 from particlemesh.particles.workspace import Workspace
@@ -136,7 +137,7 @@ class GroupMesh(KernelMethod):
             backend.clear(counts)
             if count:
                 run = kernel(workspace, _FILE, "group_count", SINGLE, 1, **known, TEAM=32)
-                run(items, particles.node, counts, count, particles.rows, nodes)
+                run(items, particles.node, As(counts, ends.dtype), count, particles.rows, nodes)
             scan(backend, counts, ends, bins)
             if count:
                 run = kernel(workspace, _FILE, "group_collect", SINGLE, 1, **known, TEAM=32)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from particlemesh.arrays.views import Layout, View
+from particlemesh.backends.base import As
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import SINGLE, Group, KernelMethod, defines, field_record, groups, values_record
 from particlemesh.orders import node_order
@@ -109,7 +110,7 @@ class LineMesh(KernelMethod):
         _, cells = _sizes(workspace, workspace.count)
         workspace.backend.clear(counts)
         count = self._kernel(workspace, _BUILD, "line_counts", SINGLE, 0, LANES_CELL=self._fill_lanes(workspace))
-        count(cells, found.start, counts, cells, found.lattice)
+        count(cells, found.start, As(counts, start.dtype), cells, found.lattice)
         scan(workspace.backend, counts, start, cells)
         self._fill(workspace, 0, place, weight, weight)
 

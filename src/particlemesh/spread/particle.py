@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from particlemesh.arrays.views import Layout, View
+from particlemesh.backends.base import Unread
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import KernelMethod, field_record, groups, kernel, values_record, vector
 from particlemesh.particles.workspace import Workspace
@@ -46,7 +47,7 @@ class Particle(KernelMethod):
         return launches(workspace, kind, field, values[0])
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        particles, count, no_list = workspace.particles, workspace.count, workspace.particles.node
+        particles, count, no_list = workspace.particles, workspace.count, Unread(workspace.particles.node)
         for run, value_layout, field_layout in self.launches(workspace, int(gradient), field, values):
             run(
                 LANES["LANES_ALL"] * count, particles.node, particles.fraction, values.array, field.array,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.backends.base import Kernel
+from particlemesh.backends.base import As, Kernel
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import (
     MOST,
@@ -179,13 +179,14 @@ class SingleMesh(KernelMethod):
             return
         nodes, matrix = _nodes(workspace), self._matrix
         workspace.backend.clear(counts)
+        counted = As(counts, matrix.start.dtype)  # with the books of their scan
         if self._sorted(workspace):
             found = node_order.node_order(workspace)
-            self._kernel(workspace, "single_lengths")(nodes, found.start, counts, nodes, found.lattice)
+            self._kernel(workspace, "single_lengths")(nodes, found.start, counted, nodes, found.lattice)
         else:
             particles, lattice = workspace.particles, node_order.lattice_record(workspace)
             self._kernel(workspace, "single_count")(
-                matrix.entries, particles.node, counts, workspace.count, particles.rows, lattice
+                matrix.entries, particles.node, counted, workspace.count, particles.rows, lattice
             )
         scan(workspace.backend, counts, matrix.start, nodes)
         self._fill(workspace, counts, matrix.weight, slopes=False)
@@ -224,10 +225,11 @@ class SingleMesh(KernelMethod):
         if not self._sorted(workspace):
             particles = workspace.particles
             backend.clear(counts)
+            counted = As(counts, matrix.start.dtype)
             self._kernel(workspace, "single_collect", planes)(
-                matrix.entries, particles.node, particles.fraction, matrix.start, counts, matrix.column, matrix.weight,
-                target, workspace.count, particles.rows, matrix.entries, node_order.lattice_record(workspace),
-                workspace.window_record, workspace.jacobian_record,
+                matrix.entries, particles.node, particles.fraction, matrix.start, counted, matrix.column,
+                matrix.weight, target, workspace.count, particles.rows, matrix.entries,
+                node_order.lattice_record(workspace), workspace.window_record, workspace.jacobian_record,
             )  # fmt: skip
             return
         found, length = node_order.node_order(workspace), workspace.axes[2].size

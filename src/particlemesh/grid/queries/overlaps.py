@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.backends.base import Backend, allocate
+from particlemesh.backends.base import Backend, Unread, allocate
 from particlemesh.grid.queries.cloud import reach_record
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.storage import TightLists
@@ -83,7 +83,7 @@ def overlaps_of_lists(
         place = allocate_scratch("overlap_place", (count + 1,), _U64)
         backend.clear(counts)
         run = backend.kernel("grid/queries/overlaps.c", "overlaps", {**defines, "LISTS": 0, **dict.fromkeys(wants, 0)})
-        run(count, *inputs, counts, *(status,) * 5, count, *geometry)
+        run(count, *inputs, counts, *(Unread(status),) * 5, count, *geometry)
         scan(backend, counts, place, count)
         total = int(backend.download(place[count : count + 1])[0])
     rows = {"i": (total,), "j": (total,), "shift": (total, axes), "distance": (total,), "vector": (total, axes)}
@@ -94,7 +94,7 @@ def overlaps_of_lists(
             made[field] = allocate(backend, rows[field], kind, "overlaps")
     if total:
         run = backend.kernel("grid/queries/overlaps.c", "overlaps", {**defines, "LISTS": 1, **wants})
-        run(count, *inputs, place, *(made.get(field, status) for field in rows), count, *geometry)
+        run(count, *inputs, place, *(made.get(field, Unread(status)) for field in rows), count, *geometry)
     return Pairs(**made)
 
 

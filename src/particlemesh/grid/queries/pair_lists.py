@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.backends.base import allocate
+from particlemesh.backends.base import Unread, allocate
 from particlemesh.grid.queries.search import Question, Search
 from particlemesh.grid.results import Pairs
 from particlemesh.sorting.scan import allocate_counts, scan
@@ -87,7 +87,7 @@ class PairLists:
             width = max(self.searcher.verdict(self.asked.words)[1], 1)
         if not self.rows:
             return self._nothing((0, width)), None
-        asked, none = self.asked, self.asked.words
+        asked, none = self.asked, Unread(self.asked.words)
         counts = self._room("count", (self.rows,), _I32)
         arrays = self._arrays((self.rows, width))
         if self.rows_by_index:  # rows of particles that were left out
@@ -134,7 +134,7 @@ class PairLists:
         arrays = self._arrays((capacity,)) if arrays is None else arrays
         # Rows spread about their mean as counts of independent particles do: nearly all shall fit.
         collected = self._collected(mean + 4.2 * math.sqrt(mean), mean)
-        self._launch(place, start, self.asked.words, arrays, capacity, 0, *collected)
+        self._launch(place, start, Unread(self.asked.words), arrays, capacity, 0, *collected)
         return arrays
 
     def _collected(self, wanted: float, mean: float = 0) -> tuple[int, int]:
@@ -162,7 +162,7 @@ class PairLists:
         self, place: int, start: Any, counts: Any, arrays: dict[str, Any], capacity: int, width: int, cap: int,
         span: int,
     ) -> None:  # fmt: skip
-        asked, none = self.asked, self.asked.words
+        asked, none = self.asked, Unread(self.asked.words)
         kernel = self.searcher.program(
             "grid/queries/pairs.c", "list_pairs", asked.cloud, self._defines(place, cap, span)
         )
