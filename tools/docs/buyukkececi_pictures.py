@@ -6,13 +6,10 @@ _breakdown.svg. Needs matplotlib only; measures nothing. Run it again when ``ben
 commit what it writes.
 """
 
-import argparse
-from pathlib import Path
-
 import matplotlib
-from grid_pictures import GREEN, PLOT, RESULTS, SKY, YELLOW, Rows, figure_of, save
+from grid_pictures import GREEN, PLOT, SKY, YELLOW, Rows, figure_of, save
 from matplotlib.ticker import FuncFormatter, NullLocator
-from pictures import BLUE, INK, ORANGE, PICTURES, QUIET, STYLE
+from pictures import BLUE, INK, ORANGE, QUIET, STYLE, command_line
 
 WINDOWS = {"cic": "linear", "m4prime": "M'₄"}
 DIRECTIONS = {"spread": "particle → mesh", "interpolate": "mesh → particle"}
@@ -51,12 +48,12 @@ def convergence(files, folder, kind):
             for dims, colour in ((2, BLUE), (3, ORANGE)):
                 for dtype, fill in (("float64", colour), ("float32", "white")):
                     for norm, dashes in (("l2", (0, (4, 2))), ("linf", (0, (1, 1.5)))):
-                        asked = dict(what=what, window=window, ndim=dims, dtype=dtype, width=SHOWN)
-                        points = rows.line("nodes", norm, backend="cpu", **asked)
+                        case = dict(what=what, window=window, ndim=dims, dtype=dtype, width=SHOWN)
+                        points = rows.line("nodes", norm, backend="cpu", **case)
                         if points:
                             axes.plot(*zip(*points, strict=True), linestyle=dashes, marker="s", color=colour,
                                       markerfacecolor=fill, markersize=5.5, linewidth=1.1)  # fmt: skip
-                        points = rows.line("nodes", norm, backend=device, **asked) if device else []
+                        points = rows.line("nodes", norm, backend=device, **case) if device else []
                         if points:
                             axes.plot(*zip(*points, strict=True), "x", color=INK, markersize=5)
             theirs = rows.line("nodes", "l2", what=what, window=window, ndim=2, dtype="float32", width=15.0,
@@ -96,11 +93,11 @@ def noise(files, folder, kind):
     figure, (left, right) = figure_of(2, height=4.0)
     for window, colour in (("cic", BLUE), ("m4prime", ORANGE)):
         for dims, fill in ((2, colour), (3, "white")):
-            asked = dict(window=window, ndim=dims, dtype="float64", backend="cpu")
+            case = dict(window=window, ndim=dims, dtype="float64", backend="cpu")
             label = f"{WINDOWS[window]}, {dims}-D"
-            lattice = rows.line("nodes", "l2", what="remesh", width=15.0, **asked)
-            random = rows.line("nodes", "l2", what="scatter", **asked)
-            expected = rows.line("nodes", "expected", what="scatter", **asked)
+            lattice = rows.line("nodes", "l2", what="remesh", width=15.0, **case)
+            random = rows.line("nodes", "l2", what="scatter", **case)
+            expected = rows.line("nodes", "expected", what="scatter", **case)
             if random:
                 left.plot(*zip(*random, strict=True), "o", color=colour, markerfacecolor=fill, label=label)
                 left.plot(*zip(*expected, strict=True), color=colour, linewidth=1, linestyle=(0, (3, 2)))
@@ -130,9 +127,9 @@ def times(files, folder, kind):
     figure, panels = grid_of(2, 4, 12.4, 6.6)
     for line, direction in zip(panels, DIRECTIONS, strict=True):
         for axes, (dims, window) in zip(line, [(d, w) for d in (2, 3) for w in WINDOWS], strict=True):
-            asked = dict(direction=direction, ndim=dims, window=window, dtype="float32", order="nodes")
-            here = [r for r in rows.pick(**asked) if r["backend"] != "cpu"]
-            there = [r for r in rows.pick(**asked) if r["backend"] == "cpu"]
+            case = dict(direction=direction, ndim=dims, window=window, dtype="float32", order="nodes")
+            here = [r for r in rows.pick(**case) if r["backend"] != "cpu"]
+            there = [r for r in rows.pick(**case) if r["backend"] == "cpu"]
             for method in dict.fromkeys(r["method"] for r in here):
                 if method not in ("particle", "domain_copies"):
                     curve(axes, [r for r in here if r["method"] == method], "#c2c2c2", label="other methods",
@@ -181,10 +178,10 @@ def breakdown(files, folder, kind):
         shown = [c for c in cases if c[0] == direction]
         names = []
         for place, (way, dims, window, dtype) in enumerate(reversed(shown)):
-            asked = dict(direction=way, ndim=dims, window=window, dtype=dtype, method="domain_copies")
-            left, whole = 0.0, sum(float(r["seconds"]) for r in rows.pick(**asked))
+            case = dict(direction=way, ndim=dims, window=window, dtype=dtype, method="domain_copies")
+            left, whole = 0.0, sum(float(r["seconds"]) for r in rows.pick(**case))
             for stage, colour in STAGES.items():
-                for row in rows.pick(stage=stage, **asked):
+                for row in rows.pick(stage=stage, **case):
                     axes.barh(place, 100 * float(row["seconds"]) / whole, left=left, color=colour, height=0.7)
                     left += 100 * float(row["seconds"]) / whole
             if whole:
@@ -202,21 +199,16 @@ def breakdown(files, folder, kind):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--out", type=Path, default=PICTURES)
-    parser.add_argument("--kind", default="svg", help="png to look at them")
-    asked = parser.parse_args()
+    args = command_line(__doc__).parse_args()
     names = {
-        what: asked.results / f"buyukkececi-{what}-{asked.device}.csv" for what in ("convergence", "times", "breakdown")
+        what: args.results / f"buyukkececi-{what}-{args.device}.csv" for what in ("convergence", "times", "breakdown")
     }
     files = {what: Rows(path) for what, path in names.items() if path.exists()}
     with matplotlib.rc_context({**STYLE, **PLOT}):
         for draw, what in ((convergence, "convergence"), (noise, "convergence"), (times, "times"),
                            (breakdown, "breakdown")):  # fmt: skip
             if what in files:
-                draw(files, asked.out, asked.kind)
+                draw(files, args.out, args.kind)
 
 
 if __name__ == "__main__":

@@ -5,18 +5,15 @@
 matplotlib only; measures nothing. Run it again when ``benchmarks/results`` has new figures, and commit what it writes.
 """
 
-import argparse
 import csv
 import math
-from pathlib import Path
 
 import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from pictures import BLUE, INK, ORANGE, PICTURES, QUIET, ROOT, STYLE
+from pictures import BLUE, INK, ORANGE, QUIET, STYLE, command_line
 
-RESULTS = ROOT / "benchmarks" / "results"
 GREEN, PINK, SKY, YELLOW = "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
 # One colour for each kind of builder; dashes are its second form.
 LOOKS = {
@@ -110,10 +107,10 @@ def build(rows, folder, kind):
         for builder, (name, colour, dashes, marker) in LOOKS.items():
             group = "peer" if builder.startswith("CUB") else "size"
             storage = "sorted" if group == "peer" else "ids"
-            wanted = dict(group=group, builder=builder, storage=storage, cells=cells, source="measured")
+            columns = dict(group=group, builder=builder, storage=storage, cells=cells, source="measured")
             if group == "size":
-                wanted["stable"] = 0
-            points = rows.line("N", "rate", 1e-9, **wanted)
+                columns["stable"] = 0
+            points = rows.line("N", "rate", 1e-9, **columns)
             if points:
                 axes.plot(*zip(*points, strict=True), linestyle=dashes, color=colour, marker=marker, label=name,
                           markerfacecolor="white" if dashes != "-" else colour)  # fmt: skip
@@ -193,15 +190,15 @@ def pairs(rows, folder, kind):
         ("full list, caller's order", dict(list="full", order="input"), YELLOW, "s"),
         ("counts only", dict(list="count"), GREEN, "D"),
     )
-    for name, wanted, colour, marker in shapes:
+    for name, columns, colour, marker in shapes:
         for group, dashes in (("size", "-"), ("periodic", (0, (3, 2)))):
-            points = rows.line("N", "particles_per_s", 1e-9, group=group, **wanted)
+            points = rows.line("N", "particles_per_s", 1e-9, group=group, **columns)
             if points:
                 axes = left.plot(*zip(*points, strict=True), color=colour, marker=marker, linestyle=dashes,
                                  markerfacecolor=colour if group == "size" else "white")[0]  # fmt: skip
                 axes.set_label(name if group == "size" else None)
-        more = rows.line("neighbours", "pairs_per_s", 1e-9, group="neighbours", N=2**20, **wanted)
-        more += rows.line("neighbours", "pairs_per_s", 1e-9, group="size", N=2**20, **wanted)
+        more = rows.line("neighbours", "pairs_per_s", 1e-9, group="neighbours", N=2**20, **columns)
+        more += rows.line("neighbours", "pairs_per_s", 1e-9, group="size", N=2**20, **columns)
         if more and "caller" not in name:
             right.plot(*zip(*sorted(more), strict=True), color=colour, marker=marker)
     for row in rows.pick(group="published"):
@@ -230,17 +227,12 @@ def pairs(rows, folder, kind):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--out", type=Path, default=PICTURES)
-    parser.add_argument("--kind", default="svg", help="png to look at them")
-    asked = parser.parse_args()
+    args = command_line(__doc__).parse_args()
     with matplotlib.rc_context({**STYLE, **PLOT}):
-        rows = Rows(asked.results / f"grid-build-{asked.device}.csv")
+        rows = Rows(args.results / f"grid-build-{args.device}.csv")
         for draw in (build, clouds, paper):
-            draw(rows, asked.out, asked.kind)
-        pairs(Rows(asked.results / f"grid-pairs-{asked.device}.csv"), asked.out, asked.kind)
+            draw(rows, args.out, args.kind)
+        pairs(Rows(args.results / f"grid-pairs-{args.device}.csv"), args.out, args.kind)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,9 @@ guo_totals.svg and guo_best.svg. Needs matplotlib only; measures nothing. Run it
 new figures, and commit what it writes.
 """
 
-import argparse
 import itertools
 import math
 import sys
-from pathlib import Path
 
 import matplotlib
 from grid_pictures import GREEN, PINK, PLOT, SKY, YELLOW, save
@@ -18,12 +16,11 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
-from pictures import BLUE, INK, ORANGE, PICTURES, QUIET, ROOT, STYLE
+from pictures import BLUE, INK, ORANGE, QUIET, ROOT, STYLE, command_line
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from guo.times import Times, heuristic, number, size
 
-RESULTS = ROOT / "benchmarks" / "results"
 # One colour for each method everywhere; dashes are a second form of it.
 LOOKS = {
     "particle": BLUE,
@@ -71,10 +68,10 @@ def ratios(axes, ticks):
     axes.axhline(1, color=QUIET, linewidth=1)
 
 
-def points_of(times, column, **wanted):
+def points_of(times, column, **columns):
     """Return (N, seconds) in the order of N, without what was not measured."""
-    found = [(int(r["N"]), number(r, column)) for r in times.pick(**wanted)]
-    return sorted((n, s) for n, s in found if s > 0)
+    points = [(int(r["N"]), number(r, column)) for r in times.pick(**columns)]
+    return sorted((n, s) for n, s in points if s > 0)
 
 
 def draw(axes, points, colour, dashes="-", label=None):
@@ -184,10 +181,10 @@ def spreading(times, folder, kind):
     ):
         ends = []
         for method in times.methods(number_of):
-            wanted = dict(figure=number_of, method=method)
+            columns = dict(figure=number_of, method=method)
             colour = LOOKS.get(method, QUIET)
-            ends += draw(axes, points_of(times, column, options="", **wanted), colour, label=method)
-            paper = points_of(times, column, options="construction=paper", **wanted)
+            ends += draw(axes, points_of(times, column, options="", **columns), colour, label=method)
+            paper = points_of(times, column, options="construction=paper", **columns)
             ends += draw(axes, paper, colour, DASHED, f"{method}, paper's way")
         logarithmic(axes, "particles", "seconds")
         meshes = {int(r["K"]) for r in times.pick(figure=number_of)}
@@ -201,10 +198,10 @@ def construction(times, folder, kind):
     figure, (panels,) = figure_of(1, 2, 9.2, 4.2, sharey=True)
     for axes, method in zip(panels, ("single_mesh", "group_mesh"), strict=True):
         for nodes in sorted({int(r["K"]) for r in times.pick(figure="long_construction")}):
-            wanted = dict(figure="long_construction", method=method, K=nodes)
-            paper = points_of(times, "prepare_s", options="construction=paper", **wanted)
-            own = points_of(times, "prepare_s", options="", **wanted)
-            draw(axes, own, BY_MESH.get(nodes, INK), DASHED if paper else "-")
+            columns = dict(figure="long_construction", method=method, K=nodes)
+            paper = points_of(times, "prepare_s", options="construction=paper", **columns)
+            default = points_of(times, "prepare_s", options="", **columns)
+            draw(axes, default, BY_MESH.get(nodes, INK), DASHED if paper else "-")
             draw(axes, paper, BY_MESH.get(nodes, INK))
             if axes.lines:
                 axes.lines[-1].set_label(f"K = {nodes}")
@@ -227,8 +224,8 @@ def totals(times, folder, kind):
             column = f"total_{applications}_s"
             base = dict(points_of(times, column, figure="long_totals", method="particle", K=nodes))
             for method in times.methods("long_totals"):
-                own = points_of(times, column, figure="long_totals", method=method, options="", K=nodes)
-                points = [(n, s / base[n]) for n, s in own if n in base]
+                default = points_of(times, column, figure="long_totals", method=method, options="", K=nodes)
+                points = [(n, s / base[n]) for n, s in default if n in base]
                 if points and method != "particle":
                     draw(axes, points, LOOKS.get(method, QUIET))
                     handles[method] = axes.lines[-1]
@@ -246,9 +243,9 @@ def best(times, folder, kind):
     figure, (panels,) = figure_of(1, len(TIMES), 10.4, 2.7, sharey=True)
     seen = {}
     for axes, applications in zip(panels, TIMES, strict=True):
-        found = times.totals(applications)
-        meshes, sizes = sorted({k for k, _ in found}), sorted({n for _, n in found})
-        for (nodes, count), by in found.items():
+        fastest = times.totals(applications)
+        meshes, sizes = sorted({k for k, _ in fastest}), sorted({n for _, n in fastest})
+        for (nodes, count), by in fastest.items():
             method = min(by, key=lambda name: by[name])
             x, y = sizes.index(count), meshes.index(nodes)
             tile = Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, color=LOOKS.get(method, QUIET), linewidth=0)
@@ -267,16 +264,11 @@ def best(times, folder, kind):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--out", type=Path, default=PICTURES)
-    parser.add_argument("--kind", default="svg", help="png to look at them")
-    asked = parser.parse_args()
-    times = Times.read(asked.results, asked.device)
+    args = command_line(__doc__).parse_args()
+    times = Times.read(args.results, args.device)
     with matplotlib.rc_context({**STYLE, **PLOT}):
         for picture in (choices, atomics, spreading, construction, totals, best):
-            picture(times, asked.out, asked.kind)
+            picture(times, args.out, args.kind)
 
 
 if __name__ == "__main__":

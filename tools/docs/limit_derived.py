@@ -7,7 +7,6 @@ docs/performance limit_blocks.inc, limit_counted.inc and limit_words.inc, which 
 new results, and commit what it writes.
 """
 
-import argparse
 import math
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from grid_pictures import PLOT, save
 from guo_pictures import DASHED, figure_of, logarithmic
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter
-from pictures import BLUE, INK, ORANGE, PAGES, PICTURES, QUIET, ROOT, STYLE, bspline
+from pictures import BLUE, INK, ORANGE, PAGES, QUIET, ROOT, STYLE, bspline, command_line
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 sys.path.insert(0, str(ROOT / "src"))
@@ -29,7 +28,6 @@ from particlemesh.walk import patch
 RED = "#B2182B"
 DOTTED = (0, (1, 1.5))
 BY = "\u00d7"
-RESULTS = ROOT / "benchmarks" / "results"
 SUPPORTS = tuple(patch.SUPPORTS)
 CHUNK = 512  # particles of a warp in the picture: what walks take on a large GPU
 WIDTHS = {1: 1.5, 2: 2.8}  # of lines, by tiles
@@ -57,12 +55,12 @@ def restructured(head, widths, rows):
 # ---- nodes that are written, instructions -------------------------------------------------------------------
 
 
-def written(found, density, chunk=math.inf):
+def written(walk, density, chunk=math.inf):
     """Return the nodes that are added to memory, a cell of the mesh."""
-    x, y, z = found.cells
-    moves = -(-found.levels // x)
+    x, y, z = walk.cells
+    moves = -(-walk.levels // x)
     reached = -np.expm1(-density * x * y * z * moves)
-    return 64 * found.tiles * (reached / (y * z) + moves * x * density / chunk)
+    return 64 * walk.tiles * (reached / (y * z) + moves * x * density / chunk)
 
 
 def blocks():
@@ -71,8 +69,8 @@ def blocks():
     for support in SUPPORTS:
         row = [str(support), str(walk_of(support, 2).levels)]
         for tiles in (1, 2):
-            found = walk_of(support, tiles)
-            row += [_cells(found), f"{64 * tiles / (found.cells[1] * found.cells[2]):.2f}"]
+            walk = walk_of(support, tiles)
+            row += [_cells(walk), f"{64 * tiles / (walk.cells[1] * walk.cells[2]):.2f}"]
         row.append(f"{patch._CROWDED / math.prod(walk_of(support, 1).cells):.2f}")
         row += [_cells(walk_of(support, tiles, double=True)) for tiles in (1, 2)]
         rows.append(tuple(row))
@@ -81,8 +79,8 @@ def blocks():
     return restructured(head, "6 8 13 12 13 12 12 12 12", rows)
 
 
-def _cells(found):
-    return f" {BY} ".join(map(str, found.cells))
+def _cells(walk):
+    return f" {BY} ".join(map(str, walk.cells))
 
 
 def step(levels, reals, tiles):
@@ -120,22 +118,22 @@ def expected_steps(mean):
     return float((np.exp(logs) * np.ceil(n / STEP)).sum())
 
 
-def staging(found, support, reals):
+def staging(walk, support, reals):
     """Return the instructions of a lane to lay out the rows of one particle: weights, moves, values, writes."""
-    _, y, z = found.cells
-    moves = 8 * math.ceil(math.log2(y)) + 8 * found.tiles * math.ceil(math.log2(z))
-    return 3 * (support**2 / 2 + 1) + moves + 8 * reals * found.tiles + 2 * (2 + reals * found.tiles)
+    _, y, z = walk.cells
+    moves = 8 * math.ceil(math.log2(y)) + 8 * walk.tiles * math.ceil(math.log2(z))
+    return 3 * (support**2 / 2 + 1) + moves + 8 * reals * walk.tiles + 2 * (2 + reals * walk.tiles)
 
 
-def instructions(found, support, reals, density):
+def instructions(walk, support, reals, density):
     """Return warp instructions a particle: rows, steps, and what leaves and moves up once a block."""
-    x, y, z = found.cells
-    each, mean = reals * found.tiles, density * x * y * z
-    adds = 1 if found.pairs and reals <= 2 else 2  # of a lane's two nodes
-    leaving = -math.expm1(-mean * -(-found.levels // x)) * (2 * each * found.levels + x * found.tiles * adds)
-    work = sum(step(found.levels, reals, found.tiles)) * expected_steps(mean) if found.matrix else (
-        multiply(found.levels, reals, found.tiles) * mean)  # fmt: skip
-    return staging(found, support, reals) / 32 + (work + leaving) / mean
+    x, y, z = walk.cells
+    each, mean = reals * walk.tiles, density * x * y * z
+    adds = 1 if walk.pairs and reals <= 2 else 2  # of a lane's two nodes
+    leaving = -math.expm1(-mean * -(-walk.levels // x)) * (2 * each * walk.levels + x * walk.tiles * adds)
+    work = sum(step(walk.levels, reals, walk.tiles)) * expected_steps(mean) if walk.matrix else (
+        multiply(walk.levels, reals, walk.tiles) * mean)  # fmt: skip
+    return staging(walk, support, reals) / 32 + (work + leaving) / mean
 
 
 def densities(folder, kind):
@@ -145,10 +143,10 @@ def densities(folder, kind):
     for support, (left, right) in zip((6, 4), panels, strict=True):
         left.plot(x, support**3 * x, color=QUIET, linestyle=DASHED)
         for tiles, colour in ((1, BLUE), (2, ORANGE)):
-            found, wide = walk_of(support, tiles), {"color": colour, "linewidth": WIDTHS[tiles]}
-            left.plot(x, written(found, x), **wide)
-            left.plot(x, written(found, x, CHUNK), color=colour, linestyle=DOTTED)
-            right.plot(x, [instructions(found, support, 1, d) for d in x], **wide)
+            walk, wide = walk_of(support, tiles), {"color": colour, "linewidth": WIDTHS[tiles]}
+            left.plot(x, written(walk, x), **wide)
+            left.plot(x, written(walk, x, CHUNK), color=colour, linestyle=DOTTED)
+            right.plot(x, [instructions(walk, support, 1, d) for d in x], **wide)
         plain = walk_of(support, 1, matrix=False)
         right.plot(x, [instructions(plain, support, 1, d) for d in x], color=RED, linestyle=DASHED)
         narrow = walk_of(support, 1).cells
@@ -178,7 +176,7 @@ def densities(folder, kind):
 
 # ---- rounding -----------------------------------------------------------------------------------------------
 
-EXTRA = 2  # digits that the adder of the matrix unit has beyond those of float32
+EXTRA = 2  # bits that the adder of the tensor core has beyond those of float32
 NOTHING = -(10**4)  # exponent of zero
 
 
@@ -212,13 +210,13 @@ def matrix_unit(c, a, b):
 def drift(steps=200, nodes=1500, support=6):
     """Return by form of arithmetic the relative error of nodes after each step of eight particles."""
     rng = np.random.default_rng(1)
-    zero, wanted = np.zeros(nodes, np.float32), np.zeros(nodes)
+    zero, exact = np.zeros(nodes, np.float32), np.zeros(nodes)
     sums = {name: zero.copy() for name in ("one", "inside", "outside", "plain")}
     errors = {name: [] for name in sums}
     for _ in range(steps):
         x, y, z = bspline(support, rng.uniform(-support / 2, support / 2, (3, nodes, STEP))).astype(np.float32)
         q = rng.standard_normal((nodes, STEP)).astype(np.float32)
-        wanted += (x.astype(float) * y * z * q).sum(axis=1)
+        exact += (x.astype(float) * y * z * q).sum(axis=1)
         a, b = x * y, z * q
         (a_high, b_high), (a_low, b_low) = (upper(a), upper(b)), (a - upper(a), b - upper(b))
 
@@ -233,8 +231,8 @@ def drift(steps=200, nodes=1500, support=6):
         for k in range(STEP):  # rounded once, as a fused multiply-add is
             added = x[:, k].astype(float) * (y[:, k] * b[:, k])
             sums["plain"] = (sums["plain"] + added).astype(np.float32)
-        for name, found in sums.items():
-            errors[name].append(float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted)))
+        for name, total in sums.items():
+            errors[name].append(float(np.linalg.norm(total - exact) / np.linalg.norm(exact)))
     return errors
 
 
@@ -268,15 +266,15 @@ def words(results, device):
     from limit import claims
 
     rows = claims.read(results, "rows", device)
-    told = {row.key: told for row, told in zip(claims.ROWS, claims.promised(rows), strict=True)}
+    by_key = {row.key: line for row, line in zip(claims.ROWS, claims.promised(rows), strict=True)}
     lines = [".. Written by tools/docs/limit_derived.py from benchmarks/results/limit-*.csv.", ""]
     for name, key in (("spread_rate", "spread"), ("spread_real_rate", "spread-real"), ("spread_f64_rate", "spread-f64"),
                       ("interpolate_rate", "interpolate")):  # fmt: skip
-        value = told[key].walk
+        value = by_key[key].walk
         lines.append(f".. |{name}| replace:: {MISSING if math.isnan(value) else f'{value:.3g} {BY} 10⁹'}")
     lines.append(f".. |crowded| replace:: {patch._CROWDED}")
     lines.append(f".. |few| replace:: {patch._FEW}")
-    value = told["error-spread"].walk
+    value = by_key["error-spread"].walk
     shown = MISSING if math.isnan(value) else claims.figure(value, claims.ERROR)
     lines.append(f".. |spread_error| replace:: {shown}")
     counters = claims.read(results, "counters", device)
@@ -316,19 +314,15 @@ def placeholders(folder, pages):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--out", type=Path, default=PICTURES, help="where the pictures go")
+    parser = command_line(__doc__)
     parser.add_argument("--pages", type=Path, default=PAGES, help="where the tables go")
-    parser.add_argument("--kind", default="svg", help="png to look at them")
-    asked = parser.parse_args()
-    for name, text in (("blocks", blocks()), ("counted", counted()), ("words", words(asked.results, asked.device))):
-        (asked.pages / f"limit_{name}.inc").write_text(text, encoding="utf-8")
+    args = parser.parse_args()
+    for name, text in (("blocks", blocks()), ("counted", counted()), ("words", words(args.results, args.device))):
+        (args.pages / f"limit_{name}.inc").write_text(text, encoding="utf-8")
     with matplotlib.rc_context({**STYLE, **PLOT}):
-        densities(asked.out, asked.kind)
-        drifts(asked.out, asked.kind)
-        placeholders(asked.out, asked.pages)
+        densities(args.out, args.kind)
+        drifts(args.out, args.kind)
+        placeholders(args.out, args.pages)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,9 @@
 matplotlib only; measures nothing. Run it again when ``benchmarks/results`` has new figures, and commit what it writes.
 """
 
-import argparse
 import csv
 import math
 import sys
-from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -17,13 +15,12 @@ from grid_pictures import PINK, PLOT, SKY, save
 from guo_pictures import DASHED, LOOKS, figure_of, logarithmic, name_ends
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter
-from pictures import BLUE, INK, ORANGE, PICTURES, QUIET, ROOT, STYLE
+from pictures import BLUE, INK, ORANGE, QUIET, ROOT, STYLE, command_line
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from guo.times import size
 from limit.device import Ceilings
 
-RESULTS = ROOT / "benchmarks" / "results"
 PEER = "cuFINUFFT"
 RED = "#B2182B"
 COLOURS = {**LOOKS, "walk": RED, "walk_fixed": "#E58A93", "ordered": ORANGE, "stored": "#7A5195", "tiles": PINK,
@@ -64,11 +61,11 @@ def density(rows, folder, kind):
         named = []
         for support, axes in zip(supports, row, strict=False):
             ends = []
-            those = [r for r in rows if r["direction"] == direction and r["p"] == support]
+            chosen = [r for r in rows if r["direction"] == direction and r["p"] == support]
             for method, options in dict.fromkeys(
-                (r["method"], "" if r["method"] == PEER else r["options"]) for r in those
+                (r["method"], "" if r["method"] == PEER else r["options"]) for r in chosen
             ):
-                mine = [r for r in those if r["method"] == method and (method == PEER or r["options"] == options)]
+                mine = [r for r in chosen if r["method"] == method and (method == PEER or r["options"] == options)]
                 points = sorted((number(r, "density"), number(r, "rate")) for r in mine)
                 points = [p for p in points if p[1] > 0]
                 ends += line(axes, points, method, options)
@@ -110,12 +107,12 @@ def roofline(rows, ceilings, folder, kind):
     figure, (panels,) = figure_of(1, len(DIRECTIONS), 10.4, 6.0, sharey=True)
     counts = sorted({int(r["N"]) for r in rows})[-2:]
     for direction, axes in zip(DIRECTIONS, panels, strict=True):
-        those = [r for r in rows if r["direction"] == direction and int(r["N"]) in counts]
-        those = [r for r in those if number(r, "gflops") > 0]
-        x = [number(r, "intensity") for r in those] or [1.0]
+        chosen = [r for r in rows if r["direction"] == direction and int(r["N"]) in counts]
+        chosen = [r for r in chosen if number(r, "gflops") > 0]
+        x = [number(r, "intensity") for r in chosen] or [1.0]
         left, right = min(x) / 2.2, max(x) * 2.2
         roofs(axes, ceilings, left, right, direction)
-        for row in those:
+        for row in chosen:
             colour = colour_of(row["method"])
             at, shape = (number(row, "intensity"), number(row, "gflops") / 1e3), SHAPES[row["dtype"], row["values"]]
             axes.plot(*at, shape, color=colour, markerfacecolor=colour if row["p"] == "6" else "white",
@@ -208,23 +205,18 @@ def against_peer(rows, folder, kind):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--out", type=Path, default=PICTURES)
-    parser.add_argument("--kind", default="svg", help="png to look at them")
-    asked = parser.parse_args()
-    found = {part: read(asked.results, part, asked.device) for part in ("density", "roofline", "peer")}
+    args = command_line(__doc__).parse_args()
+    files = {part: read(args.results, part, args.device) for part in ("density", "roofline", "peer")}
     with matplotlib.rc_context({**STYLE, **PLOT}):
-        if found["density"]:
-            density(found["density"], asked.out, asked.kind)
-        if found["roofline"]:
-            roofline(found["roofline"], Ceilings.read(asked.results, asked.device), asked.out, asked.kind)
-        if found["peer"]:
-            against_peer(found["peer"], asked.out, asked.kind)
-    missing = [part for part, rows in found.items() if not rows]
+        if files["density"]:
+            density(files["density"], args.out, args.kind)
+        if files["roofline"]:
+            roofline(files["roofline"], Ceilings.read(args.results, args.device), args.out, args.kind)
+        if files["peer"]:
+            against_peer(files["peer"], args.out, args.kind)
+    missing = [part for part, rows in files.items() if not rows]
     if missing:
-        raise SystemExit(f"No files limit-*-{asked.device}.csv in {asked.results} for {', '.join(missing)}.")
+        raise SystemExit(f"No files limit-*-{args.device}.csv in {args.results} for {', '.join(missing)}.")
 
 
 if __name__ == "__main__":

@@ -5,14 +5,11 @@
 Needs matplotlib only. Run it again after a change of walks or of their order, and commit what it writes.
 """
 
-import argparse
-from pathlib import Path
-
 import matplotlib
 import numpy as np
 from grid_pictures import save
 from matplotlib.patches import FancyArrowPatch, Rectangle
-from pictures import BLUE, INK, ORANGE, PICTURES, QUIET, STYLE, bspline, canvas
+from pictures import BLUE, INK, ORANGE, QUIET, STYLE, bspline, canvas, command_line
 
 SUPPORT = 6  # nodes of the window function in all sketches
 PALE, PAPER = "#dcebf5", "#f4f4f4"
@@ -21,7 +18,7 @@ BY = "\u00d7"
 
 
 def text(axes, x, y, words, **how):
-    """Write words; centred unless told otherwise."""
+    """Write words, centred by default."""
     axes.text(x, y, words, **{"ha": "center", "va": "center", "fontsize": SMALL, **how})
 
 
@@ -240,13 +237,10 @@ def order(folder, kind):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=PICTURES)
-    parser.add_argument("--kind", default="svg", help="png to look at them")
-    asked = parser.parse_args()
+    args = command_line(__doc__).parse_args()
     with matplotlib.rc_context(STYLE):
         for picture in (window, walk, product, order):
-            picture(asked.out, asked.kind)
+            picture(args.out, args.kind)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 Needs matplotlib only. Run it again after a change of conventions and commit what it writes.
 """
 
+import argparse
 from pathlib import Path
 
 import matplotlib
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 
 INK, QUIET, BLUE, ORANGE = "#2b2b2b", "#8a8a8a", "#0072B2", "#D55E00"
 ROOT = Path(__file__).resolve().parents[2]
-PICTURES, PAGES = ROOT / "docs" / "pictures", ROOT / "docs" / "performance"
+PICTURES, PAGES, RESULTS = ROOT / "docs" / "pictures", ROOT / "docs" / "performance", ROOT / "benchmarks" / "results"
 STYLE = {
     "font.family": "DejaVu Sans",
     "mathtext.fontset": "dejavusans",
@@ -21,6 +22,16 @@ STYLE = {
     "text.color": INK,
     "svg.hashsalt": "particlemesh",  # the same bytes every time
 }
+
+
+def command_line(description):
+    """Return the command line of a script that draws pictures."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=PICTURES, help="where the pictures go")
+    parser.add_argument("--kind", default="svg", help="png to look at them")
+    return parser
 
 
 def canvas(width, height, left, right, bottom, top):
