@@ -32,7 +32,7 @@ class PlainAdds(Particle):
         for group in groups(field):
             width = vector(group, field, plan.dtype.itemsize, most)
             more = dict(GRADIENT=kind, STORES=self.stores, **LANES)
-            run = kernel(plan, FILE, "spread_particle", group, width, **more)
+            run = kernel(plan.workspace, FILE, "spread_particle", group, width, **more)
             built.append((run, values_record(group, values[0]), field_record(group, field, plan.workspace.axes)))
         return built
 
