@@ -49,7 +49,7 @@ class UniformGrid(Contents):
         Most threads on the CPU, from 1 to 4096; by default what suits the number of particles. The grid never uses
         more threads than this process may use cores.
     **options
-        Options of the method; :doc:`/grid_builders` lists them.
+        Options of the method; :doc:`/guide/grid_builders` lists them.
 
     Attributes
     ----------
