@@ -18,7 +18,7 @@ _METHODS: Any = METHODS  # as `select` sees them
 class Contents(Construction):
     """A grid and what is told of it: see :class:`particlemesh.UniformGrid`.
 
-    Arrays of a GPU are views of the grid's memory: the next builds write there.
+    Arrays of a GPU are views of the grid's memory: the next builds write there, and nobody else should.
     """
 
     @property
@@ -52,7 +52,11 @@ class Contents(Construction):
 
     @property
     def storage(self) -> Storage:
-        """What the builder left, arrays included, as one of the types in ``particlemesh.grid.storage``."""
+        """What the builder left, arrays included, as one of the types in ``particlemesh.grid.storage``.
+
+        NumPy arrays are read-only, and tensors of the CPU are copies. Never write to arrays of a GPU: kernels use
+        their numbers unchecked as indices.
+        """
         storage = self._told(lambda built: built.public_storage())
         return type(storage)(*map(self._out, storage))
 
