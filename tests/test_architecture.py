@@ -142,7 +142,7 @@ def test_a_builder_is_named_in_its_own_files_only():
         text = path.read_text(encoding="utf-8")
         for builder in BUILDERS:
             if not (own and path.stem == builder.name):
-                assert not re.search(rf"""(``|"|'){builder.name}\1""", text), f"{path.name} names {builder.name!r}"
+                assert not re.search(rf"""(["'`]){builder.name}\1""", text), f"{path.name} names {builder.name!r}"
         for storage in ("SortedCells", "Slots", "LinkedLists", "PackedLists", "TightLists"):
             assert not re.search(rf"isinstance\([^()]*\b{storage}\b", text), f"{path.name} asks whether it is {storage}"
 
