@@ -18,7 +18,6 @@ from particlemesh.grid.builders.builder import Builder
 from particlemesh.methods.contract import Method
 
 ROOT = Path(pm.__file__).parent
-Builder = BUILDERS[0].__mro__[-2]  # the contract, wherever it lies: the last base before `object`
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 KERNELS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.[ch]"))
 

@@ -79,8 +79,8 @@ def test_a_method_of_which_nothing_is_known_is_last(name, shape, count):
             assert candidates.choose((Naive, *methods), asked, "auto", cost) is not Naive
             assert candidates.choose((Naive,), asked, "auto", cost) is Naive
             assert candidates.choose((Naive, *methods), asked, "naive", cost) is Naive
-    candidates = [candidates.ask(m, asked, cost) for m in (Naive, *methods)]
-    told = candidates.table("interpolate", candidates, asked, None).splitlines()[1]
+    answers = [candidates.ask(m, asked, cost) for m in (Naive, *methods)]
+    told = candidates.table("interpolate", answers, asked, None).splitlines()[1]
     assert told.startswith("  naive") and "neither a model nor measurements" in told and len(told) <= 100
 
 

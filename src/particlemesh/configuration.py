@@ -21,7 +21,7 @@ from particlemesh.mesh import Mesh
 from particlemesh.methods.contract import Method, Problem
 from particlemesh.orders import block_order
 from particlemesh.particles import sorted as sorted_particles
-from particlemesh.particles.located import Particles, Status, TiledParticles, packable
+from particlemesh.particles.located import Particles, TiledParticles, packable
 from particlemesh.particles.workspace import Memory, Workspace
 from particlemesh.walk.patch import cells_to_sort_by
 from particlemesh.window import DEFAULT, Window, window_of
@@ -315,30 +315,6 @@ class Configuration:
         known += [m for what, name in self._choice.wanted.items() for m in METHODS[what] if m.name == name]
         # Of methods still to be chosen, those that are fastest for many particles read orders.
         return all(not m.reads_stencils for m in known) if known else count >= MANY
-
-    @property
-    def status(self) -> Status:
-        """What the last :meth:`set_positions` found; waits for the device."""
-        self._ready()
-        with self.backend.scope():
-            status = self.particles.read_status(self.backend)
-        # A method that is not prepared has seen no values of these particles, and may remember some of others.
-        bad = any(m.non_finite_values() for what, m in self._methods.items() if what in self._prepared)
-        return status._replace(non_finite_values=bad)
-
-    def check(self) -> None:
-        """Raise for what unchecked calls have recorded.
-
-        Raises
-        ------
-        ValueError
-            If positions were not finite or off an open axis, or values were not finite where it matters.
-        """
-        status = self.status
-        if status.not_finite or status.outside:
-            raise checks.bad_positions(status, None, self.mesh, taken=True)
-        if status.non_finite_values:
-            raise ValueError("values were not all finite; the field is NaN everywhere.")
 
     # ---- methods --------------------------------------------------------------------------------------
 
