@@ -6,6 +6,7 @@ from particlemesh.choosing.candidates import MethodNotSuitable as MethodNotSuita
 from particlemesh.functions import gradient as gradient
 from particlemesh.functions import interpolate as interpolate
 from particlemesh.functions import spread as spread
+from particlemesh.grid.neighbour_list import neighbor_list as neighbor_list
 from particlemesh.grid.neighbour_list import neighbour_list as neighbour_list
 from particlemesh.grid.pair_function import PairFunction as PairFunction
 from particlemesh.grid.results import Pairs as Pairs

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from dataclasses import replace
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
@@ -14,7 +15,9 @@ from particlemesh import backends, operands
 from particlemesh import checks as common
 from particlemesh.arrays import NOTHING, Kind, kind_of
 from particlemesh.backends.base import Backend
+from particlemesh.backends.memory import check_room
 from particlemesh.backends.tapes import Tapes
+from particlemesh.busy import alone
 from particlemesh.choosing import candidates
 from particlemesh.grid import METHODS, checks
 from particlemesh.grid.build import build_arrays
@@ -23,6 +26,7 @@ from particlemesh.grid.pairs import Searcher
 from particlemesh.sorting.keys import Cells, cells_in
 
 _METHODS: Any = METHODS  # as `select` sees them
+_SMALL = 10**6  # particles and cells that memory is not in doubt for
 
 
 class Construction:
@@ -75,6 +79,7 @@ class Construction:
         self.token: Any = None  # the stream that last worked for this grid
         self._capacity = 0
         self._closed = False
+        self.busy = threading.RLock()
 
     # ---- lifetime -------------------------------------------------------------------------------------
 
@@ -98,6 +103,7 @@ class Construction:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    @alone
     def close(self) -> None:
         """Release the grid's memory; using it afterwards is a RuntimeError. May be called twice."""
         self._closed = True
@@ -124,6 +130,7 @@ class Construction:
 
     # ---- building -------------------------------------------------------------------------------------
 
+    @alone
     def reserve(self, count: int, *, radii: int = 0) -> None:
         """Allocate for up to ``count`` particles, so that builds with ``check=False`` allocate nothing.
 
@@ -174,6 +181,7 @@ class Construction:
             finally:
                 self._built, self._kind = before, kind
 
+    @alone
     def build(self, positions: Any, radii: Any = None, *, check: bool = True) -> Self:
         """Put particles into cells; what the grid held before is gone.
 
@@ -206,15 +214,17 @@ class Construction:
         """
         self._open()
         if check or self.backend is None or not (radii is None or np.isscalar(radii)):
-            return self._build(positions, radii, check=check)
+            self._build(positions, radii, check=check)
+            return self._forget_searches()
 
         def call() -> Any:
             self._build(positions, radii, check=False)
             return self._built, self._kind, self._place
 
         self._built, self._kind, self._place = self._tapes.again(self, radii, (positions,), call)
-        return self
+        return self._forget_searches()
 
+    @alone
     def build_keys(self, keys: Any, n: int, *, check: bool = True) -> Self:
         """Put items into ``n`` buckets by a number each, as in a hash table: no positions, no queries.
 
@@ -252,7 +262,14 @@ class Construction:
                 f"keys have dtype {kind.dtype(array)} and shape {tuple(array.shape)}; integers (N,) are needed."
             )
         backend = self.backend or kind.backend(array)
-        return self._run(kind, backend, array, None, None, n, check)
+        self._run(kind, backend, array, None, None, n, check)
+        return self._forget_searches()
+
+    def _forget_searches(self) -> Self:
+        """Say that what unchecked searches found wrong was about particles that are gone."""
+        if self._searcher is not None:
+            self._searcher.unread.forget()
+        return self
 
     def _build(self, positions: Any, radii: Any, *, check: bool) -> Self:
         kind, backend, x = operands.coordinates(
@@ -317,6 +334,15 @@ class Construction:
             backend, cells, 0 if keyed else self.box.ndim, count, np.dtype(np.float32) if dtype is None else dtype,
             self.queries and not keyed, self.deterministic, extents, self.levels, self.shape, self._options,
         )  # fmt: skip
+
+    def check_memory(self, problem: Problem) -> None:
+        """Raise a MemoryError if no builder that can serve has the memory on the CPU."""
+        if problem.count + problem.cells < _SMALL:
+            return
+        serving = [m for m in METHODS if self._wanted in ("auto", m.name) and m.declines(problem) is None]
+        if serving:
+            wanted = min(m.scratch_bytes(problem) for m in serving)
+            check_room(wanted, f"a grid of {problem.cells:,} cells and {problem.count:,} particles")
 
     def builder(self, problem: Problem) -> Builder:
         """Return the builder that serves ``problem``: the one before, if nothing has changed by much."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from particlemesh.busy import alone
 from particlemesh.choosing import candidates
 from particlemesh.grid import METHODS, checks
 from particlemesh.grid.construction import Construction
@@ -25,6 +26,7 @@ class Contents(Construction):
         """Particles that came, those left out included."""
         return 0 if self._built is None else self._built.count
 
+    @alone
     def _told(self, tell: Callable[[Any], Any]) -> Any:
         """Ask the build, after the stream or queue that it was made on, and return the answer as the user's kind."""
         built = self._ready()
@@ -37,6 +39,7 @@ class Contents(Construction):
         """What the last build found wrong; waits for the device."""
         return self._told(lambda built: built.status())
 
+    @alone
     def check(self) -> None:
         """Raise what the last build and unchecked queries found wrong; waits for the device.
 
@@ -89,6 +92,7 @@ class Contents(Construction):
             array = array.with_queue(self.backend.queue)
         return self._kind.wrap(array)
 
+    @alone
     def explain(self) -> str:
         """Return each builder's estimate, or why it declines; the chosen one is starred.
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from particlemesh.grid.method import I32, U64, Builder, CpuJob, Job, Problem
+from particlemesh.grid.method import I32, U64, Builder, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
 from particlemesh.grid.storage import SortedCells
 from particlemesh.sorting import counting
 from particlemesh.sorting.settle import settle_items
@@ -20,6 +20,9 @@ class Scan(Builder):
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
+        if not problem.gpu:
+            work = histogram_bytes(problem, problem.count, problem.cells)
+            return cpu_bytes(problem, 8 * problem.count + 8 * problem.cells + work, 0, 0)
         records = 4 * problem.dtype.itemsize + 8 if problem.queries and problem.ndim else 4
         return problem.count * (4 + records) + 8 * problem.cells
 

@@ -52,7 +52,8 @@ class CpuBuild:
         """Bytes of memory held."""
         job, order = self.job, self._sorted
         held = [job.keys, job.folded, self.turns, self.extents, *self.storage, *(order or ())]
-        return sum({id(a): a.nbytes for a in held if isinstance(a, np.ndarray)}.values())
+        held += [] if self.queries is None else self.queries.cloud
+        return sum({a.ctypes.data: a.nbytes for a in held if isinstance(a, np.ndarray)}.values())
 
     def check_queries(self) -> None:
         """Searches wait and have raised what was wrong."""
@@ -113,22 +114,24 @@ def build_arrays(
     backend: Any = cpu.current()
     folded = turns = extents = cells = None
     extent_axes = 0
+    if radii is not None and x is not None:
+        extents, extent_axes = _extents(radii, x.count, grid.box.ndim, dtype)
+    bins = buckets if x is None else grid.cells
+    count = int(given.shape[0]) if x is None else x.count
+    problem = grid.problem(count, backend, dtype, extent_axes, x is None, bins)
+    grid.check_memory(problem)
+    builder = grid.builder(problem)
     if x is None:
         keys = _keys(kind, given)
         outside = np.flatnonzero(keys >= buckets)
         status = checks.GridStatus(len(keys), 0, len(outside), 0, int(outside[0]) if len(outside) else -1)
         keys, bins = np.where((keys >= 0) & (keys < buckets), keys, -1).astype(np.int32), buckets
     else:
-        if radii is not None:
-            extents, extent_axes = _extents(radii, x.count, grid.box.ndim, dtype)
         cells = cells_of(grid.box, grid.shape, grid.levels, dtype)
         keys, folded, turns, found = locate(x.arrays, extents, cells, grid.threads)
         status = checks.GridStatus(x.count, found.not_finite, found.outside, found.bad_radius, found.first)
-        bins = cells.total
     if check and status.bad:
         raise checks.bad_particles(status, given, radii, None if x is None else grid.box)
-    problem = grid.problem(len(keys), backend, dtype, extent_axes, x is None, bins)
-    builder = grid.builder(problem)
     if builder.name == "linked_list_tight":
         wide = np.flatnonzero(_too_wide(grid, extents, len(keys)) & (keys >= 0))
         if len(wide):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from particlemesh.backends.memory import empty
 from particlemesh.grid.cpu.cells import Cells
 from particlemesh.grid.cpu.rows import Rows, no_rows
 
@@ -30,7 +31,10 @@ def rows_for(quantities: str, cells: Cells, total: int, *, blank: bool = False) 
 
     def room(letter: str, shape: tuple[int, ...], dtype: DTypeLike, void: int) -> np.ndarray:
         size = (total if letter in quantities else 0, *shape)
-        return np.full(size, void, dtype) if blank else np.empty(size, dtype)
+        made = empty(size, dtype, f"{total:,} pairs")
+        if blank:
+            made.fill(void)
+        return made
 
     return no_rows(real, axes)._replace(
         i=room("i", (), np.int32, -1),

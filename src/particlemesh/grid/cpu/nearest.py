@@ -17,7 +17,7 @@ from particlemesh.backends.simd import fetch_add
 from particlemesh.grid.cpu.cells import Found
 from particlemesh.grid.cpu.cloud import CpuCloud
 from particlemesh.grid.cpu.lanes import PAD, unowned, width_for
-from particlemesh.grid.cpu.rows import SHARE, Query, images_of, room_of, rooms_for, search_run, squared
+from particlemesh.grid.cpu.rows import SHARE, Query, images_of, room_of, rooms_for, search_run, squared, stop_of
 from particlemesh.grid.cpu.search import names_of, point_query
 from particlemesh.grid.cpu.walk import DONE, UNIFORM, Walk, begin_walk, gather, group_of, walk_of
 
@@ -174,8 +174,9 @@ def nearest(
     indices, distances = np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf, real)
     shares = -(-(query.points.shape[1] - PAD) // SHARE)
     used = max(1, min(threads_for(threads, rows), shares))
+    counter = np.zeros(2, np.int64)
     run(
-        _nearest_rows, used, query, walk, _guess(cloud, walk, k), distances, indices, rooms_for(used, real),
-        np.zeros(2, np.int64), width_for(real.itemsize),
+        _nearest_rows, used, query, walk, _guess(cloud, walk, k), distances, indices, rooms_for(used, real), counter,
+        width_for(real.itemsize), stop=stop_of(query, walk, counter),
     )  # fmt: skip
     return indices, distances, found

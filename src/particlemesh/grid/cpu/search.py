@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from particlemesh.backends.cpu import threads_for
+from particlemesh.backends.memory import check_room
 from particlemesh.grid.cpu.cells import Found, locate
 from particlemesh.grid.cpu.cloud import CpuCloud, sorted_points, sorted_sizes
 from particlemesh.grid.cpu.lanes import PAD
 from particlemesh.grid.cpu.listing import Listed, listed_of, rows_for
 from particlemesh.grid.cpu.rows import Query, count_rows, fill_rows, images_of
-from particlemesh.grid.cpu.walk import Walk, walk_of
+from particlemesh.grid.cpu.walk import UNIFORM, Walk, walk_of
+from particlemesh.grid.limits import MOST_COUNTED, bytes_per_pair, least_images, too_many
 from particlemesh.sorting.cpu import counting_sort
 
 
@@ -40,6 +42,12 @@ def _sized(cloud: CpuCloud, radius: ArrayLike) -> tuple[CpuCloud, float | None]:
     return cloud._replace(sizes=sorted_sizes(radius, cloud.order, cloud.came, cloud.cells)), None
 
 
+def _least_pairs(cloud: CpuCloud, walk: Walk, rows: int, query: Query) -> int:
+    """Return how many pairs so many rows have at least."""
+    images = least_images(float(walk.radius), walk.rows, walk.periodic.tolist())
+    return rows * images * (len(cloud.order) - query.own) // (1 + query.half)
+
+
 def _own_query(cloud: CpuCloud, walk: Walk, *, half: bool) -> Query:
     return Query(cloud.points, walk.sizes, walk.numbers, 1, int(half), *images_of(walk, half=half))
 
@@ -59,11 +67,17 @@ def _list(
     width: int | None = None,
 ) -> Listed:
     """Count, make room and write."""
-    counts = np.zeros(rows, np.int32)
+    counts = np.zeros(rows, np.int64)
+    if walk.kind == UNIFORM:
+        check_room(_least_pairs(cloud, walk, rows, query) * bytes_per_pair(quantities, 3 - cloud.cells.missing,
+                   cloud.cells.dtype.itemsize), f"pairs within {float(walk.radius):g} (a lower bound)")  # fmt: skip
     count_rows(query, walk, counts, threads)
     start = np.zeros(rows + 1, np.int64)
     if form == "dense":
         needed = int(counts.max(initial=0))
+        if needed > MOST_COUNTED:
+            raise too_many(needed)
+        counts = counts.astype(np.int32)
         if width is not None and width < needed:
             raise OverflowError(f"a row has {needed:,} pairs and room for {width:,}: give width={needed} or more.")
         width = needed if width is None else int(width)
@@ -137,9 +151,14 @@ def count(cloud: CpuCloud, radius: ArrayLike, *, order: str = "input", threads: 
     threads = threads_for(threads, len(cloud.order))
     cloud, uniform = _sized(cloud, radius)
     walk = walk_of(cloud, names_of(cloud, order), uniform)
-    counts = np.zeros(len(cloud.order) if order == "grid" else cloud.came, np.int32)
-    count_rows(_own_query(cloud, walk, half=False), walk, counts, threads)
-    return counts
+    counts = np.zeros(len(cloud.order) if order == "grid" else cloud.came, np.int64)
+    query = _own_query(cloud, walk, half=False)
+    if walk.kind == UNIFORM and (least := _least_pairs(cloud, walk, 1, query)) > MOST_COUNTED:
+        raise too_many(least, at_least=True)
+    count_rows(query, walk, counts, threads)
+    if (longest := int(counts.max(initial=0))) > MOST_COUNTED:
+        raise too_many(longest)
+    return counts.astype(np.int32)
 
 
 def point_query(
