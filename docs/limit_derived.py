@@ -41,8 +41,8 @@ def walk_of(support, tiles, *, double=False, matrix=True):
     """Return the walk for a window of `support` nodes: its levels and cells."""
     asked = SimpleNamespace(mesh=pm.Mesh((64,) * 3, (1.0,) * 3), window=pm.bspline(support),
                             dtype=np.dtype(np.float64 if double else np.float32))  # fmt: skip
-    options = {"form": "matrix" if matrix else "multiply", "window": 8 * tiles, "levels": None, "chunk": None}
-    return patch.walk_of(asked, options, 1)
+    options = {"form": "matrix" if matrix else "multiply", "patch": 8 * tiles, "levels": None, "chunk": None}
+    return patch.patch_of(asked, options, 1)
 
 
 def restructured(head, widths, rows):

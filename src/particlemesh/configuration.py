@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -21,10 +23,11 @@ from particlemesh.orders import block_order
 from particlemesh.particles import sorted as sorted_particles
 from particlemesh.particles.located import Particles, Status, TiledParticles, packable
 from particlemesh.particles.workspace import Memory, Workspace
-from particlemesh.walk.patch import cells_to_sort_by
+from particlemesh.walk.by_block import cells_to_sort_by
 from particlemesh.window import Window, window_of
 
 MANY = 100_000  # particles
+_CELLS_FOR = functools.partial(cells_to_sort_by, tuple(itertools.chain(*METHODS.values())))
 
 
 class Configuration:
@@ -199,7 +202,7 @@ class Configuration:
                 if isinstance(held, Particles):
                     held.make_room(packed=self._packs(count) and packable(workspace.axes, workspace.dtype))
             if self._sorted:
-                workspace.particles.reserve(workspace, cells_to_sort_by, stencils=not self._packs(count))
+                workspace.particles.reserve(workspace, _CELLS_FOR, stencils=not self._packs(count))
             for method in methods:
                 method.reserve(workspace)
             self._reserved = True
@@ -249,7 +252,7 @@ class Configuration:
             elif anew:
                 self._choice.look_away()
             if self._sorted:
-                room.hold(workspace, cells_to_sort_by)
+                room.hold(workspace, _CELLS_FOR)
             # Nothing can fail from here on: the new configuration takes the old one's place.
             self._kind, self.token = kind, token
             if anew:

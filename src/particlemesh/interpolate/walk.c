@@ -175,11 +175,11 @@ DEVICE void take(PRIVATE real* sums, PRIVATE const real* nodes, LOCAL const real
 #endif
 
 #include "interpolate/results.h"
-#include "interpolate/lost.h"
+#include "interpolate/weightless.h"
 
 KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
                         GLOBAL const u32* RESTRICT located, // read if PACKED
-                        GLOBAL const int* RESTRICT node,    // (3, rows), read if not, nor LOST_LAST
+                        GLOBAL const int* RESTRICT node,    // (3, rows), read if not, nor WEIGHTLESS_LAST
                         GLOBAL const real* RESTRICT field,
                         GLOBAL real* RESTRICT values,   // written if VALUE
                         GLOBAL real* RESTRICT gradient, // written if GRADIENT, per user length
@@ -309,5 +309,5 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         }
     }
     if (count < particles)
-        clear_lost(located, node, values, gradient, count, particles, rows, &value_layout, &gradient_layout);
+        clear_weightless(located, node, values, gradient, count, particles, rows, &value_layout, &gradient_layout);
 }

@@ -10,8 +10,10 @@ already: a plan that has asked for an order is likely to ask again, and ``set_po
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -37,6 +39,10 @@ MOST_BLOCKS_ALONG_X = 2**14  # the same
 MOST_BLOCKS = 2**32 - 2**8
 MOST_LINES = 2**31 - 2**6  # of blocks along x: kernels count them in 32 bits
 _U32 = np.dtype(np.uint32)
+
+
+Cells = tuple[int, int, int]  # of a block, along three axes
+Kinds = dict[Cells, int]  # the blocks that particles may be taken by, and the most particles for each
 
 
 @dataclass(frozen=True)
@@ -188,20 +194,31 @@ def sort(workspace: Workspace, cells: tuple[int, int, int], *, stable: bool = Fa
     return _order(workspace, cells, stable, sorting=True)
 
 
-def reserve(workspace: Workspace, cells: tuple[int, int, int], *, stable: bool = False) -> None:
-    """Allocate for the plan's capacity, so that ordering will not."""
-    if workspace.particles.cells == cells:
+def kinds_of(cells_for: Callable[[int], Cells], capacity: int) -> Kinds:
+    """Return the blocks of up to ``capacity`` particles: ``cells_for`` has one answer for few, and one for many."""
+    few, many = cells_for(0), cells_for(capacity)
+    if few == many:
+        return {many: capacity}
+    most = bisect.bisect_left(range(capacity), True, key=lambda count: cells_for(count) != few) - 1
+    return {many: capacity, few: most}
+
+
+def reserve(workspace: Workspace, kinds: Kinds, *, stable: bool = False) -> None:
+    """Allocate, so that ordering by these blocks will not."""
+    if workspace.particles.kinds == kinds:
         return  # they will be in this order
-    if workspace.particles.cells is not None:
+    if workspace.particles.kinds is not None:
         workspace.particles.make_stencils()  # sorted by other blocks, they are sorted again, by their stencils
-    _memory(workspace, blocks_of(workspace.axes, cells), max(workspace.capacity, 1), stable)
-    workspace.memory.block_cells = cells
+    for cells, count in kinds.items():
+        _memory(workspace, blocks_of(workspace.axes, cells), max(count, 1), stable)
+    workspace.memory.block_cells = next(iter(kinds))
 
 
-def reserve_to_sort(workspace: Workspace, cells: tuple[int, int, int], count: int, *, stable: bool = False) -> None:
-    """Allocate so that sorting ``count`` particles will not."""
-    _memory(workspace, blocks_of(workspace.axes, cells), max(count, 1), stable, sorting=True)
-    workspace.memory.block_cells = cells
+def reserve_to_sort(workspace: Workspace, kinds: Kinds, *, stable: bool = False) -> None:
+    """Allocate, so that sorting particles by these blocks will not."""
+    for cells, count in kinds.items():
+        _memory(workspace, blocks_of(workspace.axes, cells), max(count, 1), stable, sorting=True)
+    workspace.memory.block_cells = next(iter(kinds))
 
 
 class Counting(NamedTuple):

@@ -112,7 +112,7 @@ def blocks_of(sizes: Sizes, count: int, shape: tuple[int, ...] | None, copies: i
 
 
 @dataclass(frozen=True)
-class DomainCopies:
+class Copies:
     """Particles in domain copies.
 
     Attributes
@@ -144,10 +144,10 @@ def reserve(workspace: Workspace, blocks: Blocks, *, stable: bool) -> None:
     _memory(workspace, blocks)
 
 
-def domain_copies(workspace: Workspace, blocks: Blocks, *, stable: bool) -> DomainCopies:
+def domain_copies(workspace: Workspace, blocks: Blocks, *, stable: bool) -> Copies:
     """Return the particles of ``workspace`` in domain copies; if not ``stable``, which copy is whose may change."""
-    found = workspace.orders.get("domain copies")
-    if found is None:
+    copies: Copies | None = workspace.orders.get("domain copies")
+    if copies is None:
         order = node_order.node_order(workspace, stable=stable)
         fullest, position = _memory(workspace, blocks)
         place = workspace.backend.kernel(
@@ -157,8 +157,8 @@ def domain_copies(workspace: Workspace, blocks: Blocks, *, stable: bool) -> Doma
             blocks.places, order.start, order.fraction, fullest, position, order.rows, workspace.mesh.ndim,
             order.lattice, blocks.record,
         )  # fmt: skip
-        found = workspace.orders["domain copies"] = DomainCopies(blocks, order, fullest, position)
-    return found
+        copies = workspace.orders["domain copies"] = Copies(blocks, order, fullest, position)
+    return copies
 
 
 def _memory(workspace: Workspace, blocks: Blocks) -> tuple[Any, Any]:

@@ -56,7 +56,7 @@ class Particles:
     """
 
     by_block: ClassVar[None] = None  # they are not sorted
-    cells: ClassVar[None] = None  # and will not be
+    kinds: ClassVar[None] = None  # and will not be
 
     def __init__(self, backend: Backend, dtype: np.dtype, rows: int) -> None:
         self.rows = rows

@@ -7,6 +7,7 @@ all that is kept of a particle. On the CPU it is the order of tiles, which parti
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from particlemesh.arrays import Kind
 from particlemesh.backends.base import Backend, Kernel, allocate, kept
 from particlemesh.orders import block_order
-from particlemesh.orders.block_order import BlockOrder
+from particlemesh.orders.block_order import BlockOrder, Cells, Kinds, kinds_of
 from particlemesh.particles.located import Particles, Status, TiledParticles, packable, status_of
 from particlemesh.particles.workspace import Sizes, Workspace
 
@@ -24,7 +25,7 @@ _FILE = "particles/sorted.c"
 _INDEX = np.dtype(np.int32)
 _AT_ONCE = 2**17  # particles that are looked at at once for those without weight, of which there are seldom any
 
-CellsFor = Callable[[Sizes, int], tuple[int, int, int]]  # the cells of the blocks by which so many particles are sorted
+CellsFor = Callable[[Sizes, int], Cells]  # the cells of the blocks by which so many particles are sorted
 
 
 def kind_on(backend: Backend) -> type[SortedParticles | SortedTiledParticles]:
@@ -73,9 +74,9 @@ class SortedParticles:
         self.by_block: BlockOrder | None = None  # what block_order() gives for these cells, for nothing
         self._backend = backend
         self._room: _Room = before._room if before is not None and before.rows >= rows else _Room(backend, dtype, rows)
-        # Of blocks: fixed once memory is reserved for them; then what there is memory for.
-        self.cells: tuple[int, int, int] | None = None if before is None else before.cells
-        self._held: tuple[int, int, int] | None = None
+        # Blocks for which memory is reserved, and those by which these particles are sorted.
+        self.kinds: Kinds | None = None if before is None else before.kinds
+        self._cells: Cells | None = None
         self._status = self._room.located.status
         self._is_spelt_out = False
         self._kept = 0  # bytes of smaller rooms that are still in use
@@ -140,16 +141,16 @@ class SortedParticles:
         return kept(self._backend, self._room.kernels).kernel(_FILE, name, defines)
 
     def reserve(self, workspace: Workspace, cells_for: CellsFor, *, stencils: bool) -> None:
-        """Allocate for all that methods will ask for; the cells of blocks stay what they are now."""
+        """Allocate for up to ``rows`` particles what sorting and methods take."""
         self._room.located.make_room(packed=packable(workspace.axes, self.dtype))
         if stencils:
             self.make_stencils()
-        self.cells = None
-        self.cells = self._hold(workspace, cells_for, max(self.rows, 1))
+        self.kinds = kinds_of(functools.partial(cells_for, workspace), max(self.rows, 1))
+        block_order.reserve_to_sort(workspace, self.kinds, stable=workspace.deterministic)
 
     def take_over(self, backend: Backend, other: SortedParticles) -> None:
         """Have the particles of ``other``, where they are: they move with the next positions."""
-        self.count, self.by_block, self.cells = other.count, other.by_block, other.cells
+        self.count, self.by_block, self.kinds = other.count, other.by_block, other.kinds
         self._status, self._kept = other._status, other._kept
         if (found := other.by_block) is not None:
             self._kept += int(found.order.nbytes + found.records.nbytes + found.start.nbytes)
@@ -161,19 +162,15 @@ class SortedParticles:
 
     def hold(self, workspace: Workspace, cells_for: CellsFor) -> None:
         """Allocate what sorting takes."""
-        self._held = self._hold(workspace, cells_for, self.count)
-
-    def _hold(self, workspace: Workspace, cells_for: CellsFor, count: int) -> tuple[int, int, int]:
-        cells = self.cells or cells_for(workspace, count)
-        block_order.reserve_to_sort(workspace, cells, self.rows, stable=workspace.deterministic)
-        return cells
+        self._cells = cells_for(workspace, self.count)
+        block_order.reserve_to_sort(workspace, {self._cells: self.count}, stable=workspace.deterministic)
 
     def place(self, workspace: Workspace) -> None:
         """Sort the particles that were located."""
         room, backend, stable = self._room, self._backend, workspace.deterministic
-        assert self._held is not None
+        assert self._cells is not None
         located = workspace.over(room.located, self.count)
-        found = block_order.sort(located, self._held, stable=stable)
+        found = block_order.sort(located, self._cells, stable=stable)
         if self.count:
             packed, node, _ = room.located.located()
             backend.clear(room.left)
