@@ -16,7 +16,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh import backends, sorting
-from particlemesh.grid import METHODS as BUILDERS
+from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.interpolate import METHODS as INTERPOLATE
 from particlemesh.interpolate import ordered
 from particlemesh.orders import block_order

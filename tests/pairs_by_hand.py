@@ -6,9 +6,9 @@ import itertools
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.arrays.geometry import Coordinates
-from particlemesh.grid.cloud import Cloud
-from particlemesh.grid.pairs import Extents, Searcher
+from particlemesh.arrays.positions import Coordinates
+from particlemesh.grid.queries.cloud import Cloud
+from particlemesh.grid.queries.pairs import Extents, Searcher
 from particlemesh.sorting import counting
 from particlemesh.sorting.keys import Cells
 

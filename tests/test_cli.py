@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from particlemesh import backends
 from particlemesh.command import cli, demo, report, survey
 from particlemesh.configuration import METHODS
-from particlemesh.grid import METHODS as BUILDERS
+from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.window import WINDOWS
 
 run = CliRunner().invoke

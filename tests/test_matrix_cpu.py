@@ -6,7 +6,7 @@ import pytest
 
 import particlemesh as pm
 from cases import case_of, matrices
-from particlemesh import operands
+from particlemesh.arrays import operands
 from particlemesh.backends import cpu
 from particlemesh.spread.cpu import matrix as matrix_cpu
 from test_covering import ROWS

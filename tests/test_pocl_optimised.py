@@ -27,14 +27,14 @@ SOURCE = Path(__file__).parents[1] / "src"
 CHILD = """
 import numpy as np
 import particlemesh as pm
-from particlemesh import backends, binning
+from particlemesh import backends, sorting
 from particlemesh.sorting import block_order
 
 library, rng = backends.current("opencl"), np.random.default_rng(1)
 
 print("radix sort", flush=True)
 keys = rng.integers(-3, 60, 5000).astype(np.int32)
-_, order, _ = binning.counting_sort(library, library.upload(keys), 60, stable=True)  # as many bits as blocks below
+_, order, _ = sorting.counting_sort(library, library.upload(keys), 60, stable=True)  # as many bits as blocks below
 wanted = np.argsort(keys, kind="stable")[(keys < 0).sum():]
 assert np.array_equal(library.download(order)[:len(wanted)], wanted)
 

@@ -9,7 +9,7 @@ import pytest
 import oracle
 import particlemesh as pm
 from blocks import cut
-from particlemesh.arrays import Layout
+from particlemesh.arrays.views import Layout
 from particlemesh.methods.launches import SINGLE
 from particlemesh.orders import block_order
 from particlemesh.spread.walk import Walk

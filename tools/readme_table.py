@@ -8,7 +8,7 @@ from pathlib import Path
 
 from particlemesh.choosing.choice import METHODS
 from particlemesh.command.survey import same_bits
-from particlemesh.grid import METHODS as BUILDERS
+from particlemesh.grid.builders import METHODS as BUILDERS
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 MARKED = re.compile(r"(<!-- methods: .*? -->\n).*?(<!-- /methods -->)", re.DOTALL)

@@ -11,9 +11,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from particlemesh import backends, checks, operands
-from particlemesh.arrays import Kind
+from particlemesh import backends, checks
+from particlemesh.arrays.kinds import Kind
+from particlemesh.arrays.positions import coordinates
 from particlemesh.backends.base import Backend
+from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
 from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
@@ -24,7 +26,7 @@ from particlemesh.particles import sorted as sorted_particles
 from particlemesh.particles.located import Particles, Status, TiledParticles, packable
 from particlemesh.particles.workspace import Memory, Workspace
 from particlemesh.walk.by_block import cells_to_sort_by
-from particlemesh.window import Window, window_of
+from particlemesh.window import DEFAULT, Window, window_of
 
 MANY = 100_000  # particles
 _CELLS_FOR = functools.partial(cells_to_sort_by, tuple(itertools.chain(*METHODS.values())))
@@ -36,7 +38,7 @@ class Configuration:
     def __init__(
         self,
         mesh: Mesh,
-        window: Window | str,
+        window: Window | str = DEFAULT,
         *,
         dtype: Any = None,
         components: int = 1,
@@ -57,7 +59,7 @@ class Configuration:
         self._dtype: Any = None if dtype is None else checks.real_type(dtype)
         self.components = checks.integer(components, "components", 1, 2**31)
         self.applications = checks.integer(applications, "applications", 1, 2**63)
-        self.threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
+        self.threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
         self.deterministic = checks.flag(deterministic, "deterministic")
         self._choice = Choice({"spread": method, "interpolate": interpolation})
         for what, name in self._choice.wanted.items():
@@ -66,6 +68,9 @@ class Configuration:
         self._sorted = checks.one_of(order, "order", ("caller", "sorted")) == "sorted"
         self._order: Any = None  # of sorted particles, in the user's kind
         self._named = backend
+        if backend is not None:
+            for what, name in self._choice.wanted.items():
+                candidates.check_backend(METHODS[what], name, KEYWORDS[what], backend)
         self._device: Any = None if backend is None else backends.current(backend)
         self._shape = mesh.field_shape
         self._kind: Kind | None = None
@@ -83,6 +88,8 @@ class Configuration:
         self.workspace: Workspace | None = None
         if self._device is not None and self._dtype is not None:
             self.workspace = self._bare(self._device, self._dtype)
+
+    __init__.__qualname__ = "Plan"  # Python's errors about arguments name what the caller wrote
 
     def _bare(self, backend: Backend, dtype: np.dtype) -> Workspace:
         """Return a workspace without particles."""
@@ -131,6 +138,16 @@ class Configuration:
         self.workspace = self._spare = self._order = None
         self._methods.clear()
         self._tapes.clear()
+
+    def __repr__(self) -> str:
+        nodes = " x ".join(map(str, self._shape))
+        where = "any backend" if self.backend is None else self.backend.name
+        dtype = "float32 or float64" if self.dtype is None else self.dtype.name
+        state = "closed" if self._closed else f"{self.count:,} particles" if self.particles else "no particles"
+        names = {KEYWORDS[what]: name for what, name in self._choice.wanted.items()}
+        names |= {KEYWORDS[what]: method.name for what, method in self._methods.items()}
+        chosen = ", ".join(f"{keyword} {name!r}" for keyword, name in names.items())
+        return f"<Plan: {nodes} nodes, {self.window.name}, {dtype} on {where}, {state}; {chosen}>"
 
     @property
     def nbytes(self) -> int:
@@ -207,7 +224,7 @@ class Configuration:
                 method.reserve(workspace)
             self._reserved = True
 
-    def set_positions(self, positions: Any, *, check: bool = True) -> None:
+    def set_positions(self, positions: Any, *, check: bool = True) -> Self:
         """Take a particle configuration: everything that depends on positions only.
 
         Parameters
@@ -221,6 +238,11 @@ class Configuration:
             capture it. A replay does not tell the plan: from then on each call that is not captured prepares anew.
             What a graph prepares is there for graphs captured after it: replay them in that order.
 
+        Returns
+        -------
+        Plan
+            The plan itself.
+
         Raises
         ------
         ValueError
@@ -228,7 +250,7 @@ class Configuration:
             wrong. The plan keeps its former positions.
         """
         self._open()
-        kind, backend, x = operands.coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
+        kind, backend, x = coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
         if self._reserved and not check and x.count > self.capacity:
             raise ValueError(
                 f"{x.count} particles, but room is reserved for {self.capacity}: reserve({x.count}) first."
@@ -269,6 +291,7 @@ class Configuration:
             self._order = sorted_particles.shown(room, kind, backend) if self._sorted else None
             if room is not before and isinstance(before, Particles):
                 self._spare = before
+        return self
 
     def _particle_kind(self, backend: Backend) -> Any:
         if self._sorted:

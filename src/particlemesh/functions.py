@@ -6,10 +6,10 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from particlemesh.arrays.operands import adopt, real_dtype
 from particlemesh.mesh import Mesh
-from particlemesh.operands import adopt, real_dtype
 from particlemesh.plan import Plan
-from particlemesh.window import Window
+from particlemesh.window import DEFAULT, Window
 
 _OPTIONS = set(inspect.signature(Plan).parameters) - {"mesh", "window", "order"}  # values come in the caller's
 
@@ -28,7 +28,7 @@ def _plan(positions: Any, values: Any, what: str, mesh: Mesh, window: Window | s
 
 
 def spread(
-    positions: Any, values: Any, mesh: Mesh, *, window: Window | str = "bspline4", out: Any = None, **options: Any
+    positions: Any, values: Any, mesh: Mesh, *, window: Window | str = DEFAULT, out: Any = None, **options: Any
 ) -> Any:
     """Spread values onto a mesh: ``field[m] = sum_p W(x_m - x_p) values[p]``.
 
@@ -66,7 +66,7 @@ def spread(
 
 
 def interpolate(
-    field: Any, positions: Any, mesh: Mesh, *, window: Window | str = "bspline4", out: Any = None, **options: Any
+    field: Any, positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, out: Any = None, **options: Any
 ) -> Any:
     """Interpolate a field at particles: ``values[p] = sum_m W(x_m - x_p) field[m]``.
 
@@ -100,7 +100,7 @@ def interpolate(
 
 
 def gradient(
-    field: Any, positions: Any, mesh: Mesh, *, window: Window | str = "bspline4", out: Any = None, **options: Any
+    field: Any, positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, out: Any = None, **options: Any
 ) -> Any:
     """Interpolate a field's gradient at particles, per user length unit.
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import checks, operands
+from particlemesh import checks
+from particlemesh.arrays import operands
+from particlemesh.arrays.operands import COMPLEX
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import METHODS
 from particlemesh.configuration import Configuration
@@ -29,7 +31,7 @@ class Plan(Configuration):
     mesh : Mesh
         Where the nodes are.
     window : Window or str
-        The window, or its name (``"bspline6"``, ``"cic"``, ``"m4prime"``, ...).
+        The window, or its name (``"bspline6"``, ``"cic"``, ``"m4prime"``, ...); ``"bspline4"`` by default.
     dtype : {"float32", "float64"}, optional
         Real type of the values. By default that of the positions when they first come.
     components : int
@@ -44,7 +46,8 @@ class Plan(Configuration):
     deterministic : bool
         Only methods that give the same bits for the same call.
     threads : int, optional
-        Most threads on the CPU; by default what suits the number of particles.
+        Most threads on the CPU, from 1 to 4096; by default what suits the number of particles. The plan never uses
+        more threads than this process may use cores.
     options : dict of dicts, optional
         What a method leaves to choose, by its name: ``{"single_mesh": {"threads_per_row": 8}}``; the
         documentation's table of methods lists them.
@@ -65,17 +68,17 @@ class Plan(Configuration):
     --------
     >>> import numpy as np, particlemesh as pm
     >>> mesh = pm.Mesh(shape=(8, 8, 8), box=(1.0, 1.0, 1.0))
-    >>> plan = pm.Plan(mesh, window="bspline4")
-    >>> plan.set_positions(np.array([[0.5, 0.5, 0.5], [0.1, 0.9, 0.3]]))
+    >>> plan = pm.Plan(mesh, window="bspline4").set_positions([[0.5, 0.5, 0.5], [0.1, 0.9, 0.3]])
     >>> field = plan.spread(np.array([1.0, -3.0]))
     >>> float(round(field.sum(), 12))
     -2.0
+    >>> plan  # doctest: +ELLIPSIS
+    <Plan: 8 x 8 x 8 nodes, bspline4, float64 on cpu, 2 particles; method ..., interpolation 'auto'>
 
     Values in the plan's order:
 
-    >>> plan = pm.Plan(mesh, window="bspline4", order="sorted")
     >>> positions, charges = np.random.default_rng(1).random((100, 3)), np.arange(100.0)
-    >>> plan.set_positions(positions)
+    >>> plan = pm.Plan(mesh, window="bspline4", order="sorted").set_positions(positions)
     >>> positions, charges = positions[plan.order], charges[plan.order]
     >>> field = plan.spread(charges)
     >>> bool(np.allclose(field, pm.spread(positions, charges, mesh)))
@@ -285,7 +288,7 @@ class Plan(Configuration):
             raise ValueError("the plan does not know its arrays yet: set positions, or give backend= and dtype=.")
         checks.one_of(layout, "layout", ("planar", "interleaved"))
         wanted = np.dtype(self.dtype if dtype is None else dtype)
-        checks.one_of(wanted, "dtype", (self.dtype, operands.COMPLEX[self.dtype]))
+        checks.one_of(wanted, "dtype", (self.dtype, COMPLEX[self.dtype]))
         sizes = tuple(checks.integer(n, "batch", 0, 2**62) for n in batch)
         kind = self._kind
         host = kind is not None and kind.home == "cpu"
@@ -310,7 +313,7 @@ class Plan(Configuration):
         --------
         >>> import numpy as np, particlemesh as pm
         >>> plan = pm.Plan(pm.Mesh((8, 8), (1.0, 1.0)), "cic")
-        >>> plan.set_positions(np.random.default_rng(1).random((100, 2)))
+        >>> plan = plan.set_positions(np.random.default_rng(1).random((100, 2)))
         >>> print(plan.explain())  # doctest: +ELLIPSIS
         spread ...
         """

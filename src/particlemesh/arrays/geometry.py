@@ -3,33 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from particlemesh.backends.base import Record
 from particlemesh.box import Box
-
-
-@dataclass
-class Coordinates:
-    """Positions along each axis of a box: native 1-D arrays of one type, any stride."""
-
-    arrays: tuple[Any, ...]
-    offsets: tuple[int, ...]  # of the first coordinate, in coordinates, from the kernel's pointer
-    strides: tuple[int, ...]
-    dtype: np.dtype
-    count: int
-
-    def arguments(self) -> tuple[Any, ...]:
-        """Return the kernels' x0, x1, x2."""
-        return (self.arrays[0],) * (3 - len(self.arrays)) + self.arrays
-
-    def record(self) -> Record:
-        """Return ``Strides``."""
-        pad = (0,) * (3 - len(self.arrays))
-        return Record("=6q", *pad, *self.offsets, *pad, *self.strides)
 
 
 def open_bounds(

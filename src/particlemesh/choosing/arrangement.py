@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays.geometry import Coordinates
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.box import Box
 from particlemesh.mesh import Mesh

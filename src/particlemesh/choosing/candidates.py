@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh import backends
 from particlemesh.methods.contract import Method, Option, Problem
 
 # Seconds of `prepare` and of one `apply` of a method on a problem.
@@ -45,7 +46,7 @@ def modelled(method: type[Method], problem: Problem) -> tuple[float, float]:
 def ask(method: type[Method], problem: Problem, cost: Cost = modelled) -> Candidate:
     """Return what ``method`` says of ``problem``: its reason to decline, or its estimates."""
     if problem.backend.name not in method.backends:
-        return Candidate(method, f"runs on {', '.join(sorted(method.backends))}")
+        return Candidate(method, f"runs on {_listed(method)}")
     if problem.deterministic and not method.deterministic:
         return Candidate(method, "not deterministic")
     reason = method.declines(problem)
@@ -56,6 +57,28 @@ def ask(method: type[Method], problem: Problem, cost: Cost = modelled) -> Candid
     if wanted > free:
         return Candidate(method, f"needs {wanted:,} bytes, {free:,} are free", bytes=wanted)
     return Candidate(method, None, *cost(method, problem), wanted)
+
+
+def check_backend(methods: Sequence[Any], wanted: str, keyword: str, backend: str) -> None:
+    """Refuse a method by name that never runs on the backend that is named with it; others are not looked at.
+
+    Raises
+    ------
+    MethodNotSuitable
+        With the methods that run there.
+    """
+    backends.module(backend)  # is there one of that name
+    for method in methods:
+        if method.name == wanted and backend not in method.backends:
+            able = ", ".join(m.name for m in methods if backend in m.backends)
+            raise MethodNotSuitable(
+                f"{keyword} {wanted!r} runs on {_listed(method)}, not on backend {backend!r}; "
+                f"choose 'auto' or one of {able}."
+            )
+
+
+def _listed(method: Any) -> str:
+    return ", ".join(sorted(method.backends))
 
 
 def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str, cost: Cost = modelled) -> type[Method]:

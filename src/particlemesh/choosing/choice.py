@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import fields, replace
 
-from particlemesh.arrays.geometry import Coordinates
+from particlemesh.arrays.positions import Coordinates
 from particlemesh.choosing import arrangement, candidates, trial
 from particlemesh.choosing.predict import known
 from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS

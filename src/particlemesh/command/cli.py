@@ -33,6 +33,23 @@ def _console() -> Any:
     return Console(width=WIDTH, highlight=False)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        import particlemesh as pm
+
+        typer.echo(pm.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Move values between particles and a regular mesh, and find neighbours, on GPUs and CPUs."""
+
+
 @app.command()
 def info() -> None:
     """Tell what works on this machine, and test it."""
@@ -132,7 +149,7 @@ def bibliography() -> dict[str, str]:
 def _uses() -> dict[str, list[tuple[str, str]]]:
     """Return bibliography keys, each with the names that cite it and why."""
     from particlemesh.choosing.choice import METHODS
-    from particlemesh.grid import METHODS as BUILDERS
+    from particlemesh.grid.builders import METHODS as BUILDERS
     from particlemesh.window import WINDOWS as NAMED
 
     uses: dict[str, list[tuple[str, str]]] = {}

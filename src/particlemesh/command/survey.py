@@ -18,9 +18,9 @@ import numpy as np
 from particlemesh import backends
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import METHODS
-from particlemesh.grid import METHODS as BUILDERS
-from particlemesh.grid.method import Builder
-from particlemesh.grid.method import Problem as Build
+from particlemesh.grid.builders import METHODS as BUILDERS
+from particlemesh.grid.builders.builder import Builder
+from particlemesh.grid.builders.job import Problem as Build
 from particlemesh.grid.uniform_grid import UniformGrid
 from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan

@@ -39,7 +39,7 @@ class Ordered(ByBlock, Particle):
         return {"LANES_ALL": lanes, "LANES_ROW": 1} if crowded else LANES
 
     def form(self, workspace: Workspace) -> Form:
-        unplaced, _, _ = weightless.weightless(workspace)
+        unplaced, *_ = weightless.weightless(workspace)
         return Form(variant=(unplaced, self.lanes(workspace, 1)["LANES_ALL"]))
 
     def facts(self, workspace: Workspace) -> dict[str, int]:
@@ -47,6 +47,5 @@ class Ordered(ByBlock, Particle):
 
     def particles(self, workspace: Workspace) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         order = self.order(workspace)
-        _, node, fraction = weightless.weightless(workspace)
-        # The kernel reads stencils for the particles without weight only.
-        return (order.records, order.start, node, node, fraction), (order.blocks.record,)
+        _, *stencils = weightless.weightless(workspace)  # read for the particles without weight only
+        return (order.records, order.start, *stencils), (order.blocks.record,)

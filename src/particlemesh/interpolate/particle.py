@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import VALUES, Form, Group, KernelMethod, kernel, reading_width, targets, written
 from particlemesh.particles.workspace import Workspace

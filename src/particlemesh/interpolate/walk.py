@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.interpolate import weightless
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import Form, Group, targets, written
@@ -47,7 +47,7 @@ class Walk(Walking):
         self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
     ) -> tuple[Any, ...]:
         patch, results = self.patch(workspace), written(*values)
-        unplaced, _, _ = weightless.weightless(workspace)
+        unplaced, *_ = weightless.weightless(workspace)
         rows = (1 + results["GRADIENT"]) * (2 + patch.tiles)
         width = patches.width_of(patch, group, field, adds=False)
         facts = patches.patch_defines(
@@ -60,13 +60,13 @@ class Walk(Walking):
         self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
     ) -> None:
         patch, order = self.patch(workspace), self.order(workspace)
-        unplaced, located, _ = weightless.weightless(workspace)
+        unplaced, located, node, _ = weightless.weightless(workspace)
         form = Form(variant=(unplaced, patch.tiles))
         for run, reals, *layouts in self.launches(workspace, form, field, values, gradient):
             chunk = self.option(workspace, "chunk") or patches.chunk_of(workspace, patch, reals, spreads=False)
             warps = -(-workspace.count // chunk)
             run(
-                32 * warps, order.records, order.start, located, located, field.array, *targets(values, gradient),
+                32 * warps, order.records, order.start, located, node, field.array, *targets(values, gradient),
                 chunk, warps, workspace.count, workspace.particles.rows, order.blocks.record, *layouts,
                 workspace.window_record, workspace.jacobian_record,
             )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel, Record
 from particlemesh.methods.contract import Method
 from particlemesh.particles.workspace import Workspace

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.base import UNKNOWN, Record, kept
+from particlemesh.backends.base import UNKNOWN, As, Record, Unread, kept
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.sorting import radix
@@ -312,7 +312,9 @@ def _order(workspace: Workspace, cells: tuple[int, int, int], stable: bool, *, s
     blocks = blocks_of(workspace.axes, cells)
     memory = _memory(workspace, blocks, max(count, 1), stable, sorting=sorting)
     records = memory.records, memory.order if sorting else memory.records  # nobody writes the second of two
-    packed, *particles = workspace.particles.located()
+    work = As(memory.work, _U32)  # counts with the books of their scan
+    packed, node, fraction = workspace.particles.located()
+    particles = (As(node, np.int32), Unread(fraction)) if packed else (node, fraction)
     defines = {"REAL_IS_DOUBLE": int(workspace.dtype.itemsize == 8), "PACKED": int(packed), **_cells(blocks)}
     rows = workspace.particles.rows
     shift = None if stable else _shift(count, blocks.total, workspace.dtype.itemsize, sorting)
@@ -329,22 +331,22 @@ def _order(workspace: Workspace, cells: tuple[int, int, int], stable: bool, *, s
     else:
         backend.clear(memory.work)
         if count:
-            run("count_blocks", count, *particles, memory.work, count, rows)
+            run("count_blocks", count, *particles, work, count, rows)
     scan(backend, memory.work, memory.start, blocks.total, skip=WORK_COUNTS // 2)
     if count and stable:
         run("block_keys", count, *particles, memory.keys, count, rows, blocks.total)
         radix.sort(backend, memory.keys, count, _bits(blocks), memory.allocate, into=memory.order)
         run("records_in_order", count, *particles, memory.start, memory.order, memory.records, rows, blocks.total)
     elif count and shift is None:
-        run("place_in_blocks", count, *particles, memory.start, memory.work, *records, count, rows, 0)
+        run("place_in_blocks", count, *particles, memory.start, work, *records, count, rows, 0)
     elif count and shift is not None:
         buckets, each = -(-blocks.total >> shift), EACH[workspace.dtype.itemsize]
         few = -(-count // each)
         most = round(256 * SORTED_UP_TO)
-        run("open_buckets", buckets + 1, memory.start, memory.work, buckets, shift, blocks.total, most)
-        run("place_in_blocks", few, *particles, memory.start, memory.work, *records, count, rows, 1)
-        run("into_buckets", few, *particles, memory.work, memory.halfway, count, rows, shift)
+        run("open_buckets", buckets + 1, memory.start, work, buckets, shift, blocks.total, most)
+        run("place_in_blocks", few, *particles, memory.start, work, *records, count, rows, 1)
+        run("into_buckets", few, *particles, work, memory.halfway, count, rows, shift)
         tiles = count // (backend.group_size * each) + buckets
         items = tiles * backend.group_size
-        run("into_blocks", items, memory.halfway, memory.start, memory.work, *records, buckets, shift)
+        run("into_blocks", items, memory.halfway, memory.start, work, *records, buckets, shift)
     return BlockOrder(memory.records, memory.start, blocks, memory.order)

@@ -12,8 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays.geometry import Coordinates, frame_record, geometry_record
-from particlemesh.backends.base import Backend, Record, allocate, kept
+from particlemesh.arrays.geometry import frame_record, geometry_record
+from particlemesh.arrays.positions import Coordinates
+from particlemesh.backends.base import As, Backend, Record, Unread, allocate, kept
 from particlemesh.mesh import Mesh
 from particlemesh.orders.block_order import NO_BLOCKS, Counting, base_of
 from particlemesh.orders.cpu.placing import Counted
@@ -145,9 +146,11 @@ class Particles:
         if x.count == 0:
             return
         defines = self._defines(x.dtype, packed=packed) | {"COUNTING": int(counting is not None)}
-        work, blocks = self.status, NO_BLOCKS
+        work: As = Unread(self.status)
+        blocks = NO_BLOCKS
         if counting is not None:
-            work, blocks, defines = counting.work, counting.blocks.record, defines | counting.defines
+            work, blocks = As(counting.work, np.uint32), counting.blocks.record
+            defines |= counting.defines
         kernel = self._backend.kernel("particles/locate.c", "locate", defines)
         records = self._records.get(x.dtype.char)
         if records is None:
@@ -155,7 +158,8 @@ class Particles:
             nodes = Record(f"=6{x.dtype.char}", *scales, *shifts)
             geometry, frame = geometry_record(mesh.box, x.dtype), frame_record(mesh.box)
             records = self._records[x.dtype.char] = geometry, frame, nodes, axes_record(axes)
-        places = (self.status, self.status, self._packed) if packed else (self._node, self._fraction, self.status)
+        no_place = Unread(self.status)
+        places = (no_place, no_place, self._packed) if packed else (self._node, self._fraction, no_place)
         kernel(
             x.count, *x.arguments(), *places, self.status, work, x.count, self.rows, x.record(), *records, blocks
         )  # fmt: skip

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays import Kind
-from particlemesh.backends.base import Backend, Kernel, allocate, kept
+from particlemesh.arrays.kinds import Kind
+from particlemesh.backends.base import As, Backend, Kernel, allocate, kept
 from particlemesh.orders import block_order
 from particlemesh.orders.block_order import BlockOrder, Cells, Kinds, kinds_of
 from particlemesh.particles.located import Particles, Status, TiledParticles, packable, status_of
@@ -175,8 +175,8 @@ class SortedParticles:
             packed, node, _ = room.located.located()
             backend.clear(room.left)
             self._kernel("come_last", packed=packed)(
-                min(self.count, _AT_ONCE), found.start, node, found.order, room.located.status, room.status, room.left,
-                self.count, room.rows, found.blocks.total, int(stable),
+                min(self.count, _AT_ONCE), found.start, As(node, np.int32), found.order, room.located.status,
+                room.status, room.left, self.count, room.rows, found.blocks.total, int(stable),
             )  # fmt: skip
         else:
             backend.clear(room.status)

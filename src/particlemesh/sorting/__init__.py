@@ -60,8 +60,8 @@ def counting_sort(
     Examples
     --------
     >>> import numpy as np
-    >>> from particlemesh import backends, binning
-    >>> binning.counting_sort(backends.current("cpu"), np.array([2, 0, 2, 1], np.int32), 3).order
+    >>> from particlemesh import backends, sorting
+    >>> sorting.counting_sort(backends.current("cpu"), np.array([2, 0, 2, 1], np.int32), 3).order
     array([1, 3, 0, 2], dtype=int32)
     """
     if backend.name == "cpu":

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel, Record
 from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Group, field_record, kernel
 from particlemesh.particles.stencil import Axis

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
+from particlemesh.backends.base import As
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import NO_LANES, SINGLE, Form, Group, field_record, kernel
 from particlemesh.methods.stored_matrix import StoredMatrix
@@ -105,7 +106,7 @@ class GroupMesh(StoredMatrix):
         items = -(-count // 32) * backend.group_size  # a group has 32 particles
         backend.clear(counts)
         kernel(workspace, _FILE, "group_count", SINGLE, 1, **facts, TEAM=32)(
-            items, particles.node, counts, count, particles.rows, nodes
+            items, particles.node, As(counts, ends.dtype), count, particles.rows, nodes
         )
         scan(backend, counts, ends, groups)
         kernel(workspace, _FILE, "group_collect", SINGLE, 1, **facts, TEAM=32)(

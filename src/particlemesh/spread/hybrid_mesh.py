@@ -8,7 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
+from particlemesh.backends.base import As
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Form, Group, kernel
 from particlemesh.methods.stored_matrix import StoredMatrix, place_kernel
@@ -155,7 +156,7 @@ class HybridMesh(StoredMatrix):
         run("hybrid_lengths", nodes, order.start, matrix.lengths, nodes, order.lattice)
         if forced is None:
             backend.clear(histogram)
-            run("hybrid_histogram", min(nodes, 2**17), matrix.lengths, histogram, nodes)
+            run("hybrid_histogram", min(nodes, 2**17), matrix.lengths, As(histogram, np.uint32), nodes)
             scan(backend, histogram, shorter, LONGEST + 1)
         run("hybrid_width", LONGEST + 1, shorter, matrix.width, nodes, LEAST_ROWS, -1 if forced is None else forced)
         run("hybrid_excess", nodes, matrix.lengths, matrix.width, excess, nodes)

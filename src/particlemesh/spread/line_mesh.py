@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
-from particlemesh.backends.base import Kernel
+from particlemesh.arrays.views import Layout, View
+from particlemesh.backends.base import As, Kernel
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Form, Group, kernel
 from particlemesh.methods.stored_matrix import StoredMatrix
@@ -114,7 +114,7 @@ class LineMesh(StoredMatrix):
         order = node_order.node_order(workspace)
         workspace.backend.clear(counts)
         _, count = self._build(workspace, "line_counts", slopes=False)
-        count(cells, order.start, counts, cells, order.lattice)
+        count(cells, order.start, As(counts, start.dtype), cells, order.lattice)
         scan(workspace.backend, counts, start, cells)
 
     def fill(self, workspace: Workspace, slopes: bool) -> None:

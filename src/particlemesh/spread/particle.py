@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from particlemesh.arrays import Layout, View
-from particlemesh.backends.base import Kernel
+from particlemesh.arrays.views import Layout, View
+from particlemesh.backends.base import Kernel, Unread
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import LANES, Form, Group, KernelMethod, adding_width, kernel
 from particlemesh.particles.workspace import Workspace
@@ -42,7 +42,7 @@ class Particle(KernelMethod):
         return (adding(workspace, form, group, field),)
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        particles, count, no_list = workspace.particles, workspace.count, workspace.particles.node
+        particles, count, no_list = workspace.particles, workspace.count, Unread(workspace.particles.node)
         for run, *layouts in self.launches(workspace, Form(gradient), field, values):
             run(
                 LANES["LANES_ALL"] * count, particles.node, particles.fraction, values.array, field.array,

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays import Layout, View
-from particlemesh.backends.base import Kernel
+from particlemesh.arrays.views import Layout, View
+from particlemesh.backends.base import As, Kernel
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Form, Group, kernel
 from particlemesh.methods.stored_matrix import StoredMatrix, place_kernel, placed_step
@@ -161,13 +161,14 @@ class SingleMesh(StoredMatrix):
         """Find where each row's entries begin."""
         rows, nodes = self._rows(workspace), workspace.nodes
         workspace.backend.clear(rows.counts)
+        counts = As(rows.counts, rows.start.dtype)  # with the books of their scan
         if self._sorted(workspace):
             order = node_order.node_order(workspace)
-            self._kernel(workspace, "single_lengths")(nodes, order.start, rows.counts, nodes, order.lattice)
+            self._kernel(workspace, "single_lengths")(nodes, order.start, counts, nodes, order.lattice)
         else:
             particles, lattice = workspace.particles, node_order.lattice_record(workspace)
             self._kernel(workspace, "single_count")(
-                rows.entries, particles.node, rows.counts, workspace.count, particles.rows, lattice
+                rows.entries, particles.node, counts, workspace.count, particles.rows, lattice
             )
         scan(workspace.backend, rows.counts, rows.start, nodes)
         sums = (self._sum(workspace, reals, reals) for reals in range(1, MOST + 1))
@@ -181,9 +182,9 @@ class SingleMesh(StoredMatrix):
             particles = workspace.particles
             backend.clear(rows.counts)
             self._kernel(workspace, "single_collect", planes)(
-                rows.entries, particles.node, particles.fraction, rows.start, rows.counts, rows.column, rows.weight,
-                target, workspace.count, particles.rows, rows.entries, node_order.lattice_record(workspace),
-                workspace.window_record, workspace.jacobian_record,
+                rows.entries, particles.node, particles.fraction, rows.start, As(rows.counts, rows.start.dtype),
+                rows.column, rows.weight, target, workspace.count, particles.rows, rows.entries,
+                node_order.lattice_record(workspace), workspace.window_record, workspace.jacobian_record,
             )  # fmt: skip
             return
         order, length = node_order.node_order(workspace), workspace.axes[2].size

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from particlemesh.arrays import Layout, View
+from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import MOST, Form, Group
 from particlemesh.particles.stencil import Axis

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Windows: how a particle reaches the nodes around it, as a table of polynomials."""
 
+from particlemesh.window.window import DEFAULT as DEFAULT
 from particlemesh.window.window import WINDOWS as WINDOWS
 from particlemesh.window.window import Window as Window
 from particlemesh.window.window import bspline as bspline

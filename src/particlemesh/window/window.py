@@ -240,15 +240,17 @@ def _interpolated(columns: Shape, degree: int) -> NDArray[np.float64]:
 def kaiser_bessel(support: int, beta: float | None = None) -> Window:
     """Return a fitted Kaiser-Bessel window, ``I0(beta sqrt(1 - (2x/p)**2)) / I0(beta)``, of height 1.
 
-    A window for non-uniform Fourier transforms; Barnett et al. [barnett2019]_ compare it with its like.
+    A window for non-uniform Fourier transforms [barnett2019]_: it is compensated in Fourier space. It does not sum to
+    one over the nodes, so that it is not for PIC or for PME without compensation; B-splines are.
 
     Parameters
     ----------
     support : int
         Nodes p that a particle reaches, 2 to 16.
     beta : float, optional
-        Shape, positive. By default ``3 pi p / 4``: the main lobe of the transform, which ends at ``2 beta / p``,
-        then ends where the first aliases begin on a mesh of twice the needed nodes.
+        Shape, positive. For a mesh of ``sigma`` times the needed nodes along each axis use
+        ``pi p (1 - 1 / (2 sigma))``: the main lobe of the transform then ends where the first aliases begin. The
+        default is ``3 pi p / 4``, for ``sigma = 2``.
 
     Raises
     ------
@@ -257,9 +259,15 @@ def kaiser_bessel(support: int, beta: float | None = None) -> Window:
 
     Examples
     --------
+    >>> import math
     >>> window = kaiser_bessel(6)
     >>> window.support, float(window(0.0).round(9)), window.value_error < 1e-9
     (6, 1.0, True)
+
+    With 1.5 times the needed nodes along each axis:
+
+    >>> kaiser_bessel(6, beta=math.pi * 6 * (1 - 1 / (2 * 1.5))).support
+    6
     """
     support = checks.integer(support, "support", 2, MAX_SUPPORT)
     shape = 0.75 * math.pi * support if beta is None else checks.positive(beta, "beta")
@@ -278,6 +286,8 @@ def kaiser_bessel(support: int, beta: float | None = None) -> Window:
 @lru_cache
 def peskin4() -> Window:
     """Return Peskin's 4-point window of the immersed boundary method [peskin2002]_, fitted.
+
+    Spread forces of a boundary to a fluid's mesh with it, and interpolate velocities back.
 
     Its sum, its zero first moment and its equal sums over even and odd nodes hold to rounding; the sum of its
     squares, which is 3/8, and its values hold to the fit's errors.
@@ -305,6 +315,7 @@ def peskin4() -> Window:
     return fitted(function, 4, 2e-6, derivative=derivative, name="peskin4", cite="peskin2002")
 
 
+DEFAULT = "bspline4"  # of Plan, and of single uses
 WINDOWS: dict[str, Callable[[], Window]] = {
     "ngp": partial(bspline, 1),
     "cic": partial(bspline, 2),
