@@ -98,7 +98,7 @@ class Workspace(Sizes):
 
     Attributes
     ----------
-    particles : Located, TiledParticles or one of their sorted forms
+    particles : DeviceParticles, HostParticles or one of their sorted forms
         None before the first configuration.
     memory : Memory
         Kept from one configuration to the next.
