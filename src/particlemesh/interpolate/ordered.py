@@ -40,7 +40,7 @@ class Ordered(ByBlock, Particle):
 
     def form(self, workspace: Workspace) -> Form:
         unplaced, *_ = weightless.weightless(workspace)
-        return Form(variant=(unplaced, self.lanes(workspace, 1)["LANES_ALL"]))
+        return Form(variant=unplaced)
 
     def facts(self, workspace: Workspace) -> dict[str, int]:
         return weightless.FACTS[weightless.weightless(workspace)[0]]

@@ -47,12 +47,11 @@ class Walk(Walking):
         self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
     ) -> tuple[Any, ...]:
         patch, results = self.patch(workspace), written(*values)
-        unplaced, *_ = weightless.weightless(workspace)
         rows = (1 + results["GRADIENT"]) * (2 + patch.tiles)
         width = patches.width_of(patch, group, field, adds=False)
         facts = patches.patch_defines(
             workspace, patch, group, width, rows, field, results["GRADIENT"], indexed=True, VALUE=results["VALUE"],
-            **weightless.FACTS[unplaced],
+            **weightless.FACTS[form.variant],
         )  # fmt: skip
         return workspace.backend.kernel("interpolate/walk.c", "interpolate_walk", facts), group.reals
 
@@ -61,8 +60,7 @@ class Walk(Walking):
     ) -> None:
         patch, order = self.patch(workspace), self.order(workspace)
         unplaced, located, node, _ = weightless.weightless(workspace)
-        form = Form(variant=(unplaced, patch.tiles))
-        for run, reals, *layouts in self.launches(workspace, form, field, values, gradient):
+        for run, reals, *layouts in self.launches(workspace, Form(variant=unplaced), field, values, gradient):
             chunk = self.option(workspace, "chunk") or patches.chunk_of(workspace, patch, reals, spreads=False)
             warps = -(-workspace.count // chunk)
             run(

@@ -50,7 +50,7 @@ class Form(NamedTuple):
     wide : bool
         Whether kernels count in 64 bits.
     variant : hashable
-        What else the method compiles for.
+        What else the method compiles for, beside what follows from the number of particles.
     """
 
     gradient: bool = False
@@ -122,7 +122,7 @@ class KernelMethod(Method):
     def launches(self, workspace: Workspace, form: Form, field: View, *values: View | None) -> list[tuple[Any, ...]]:
         """Return for each group of channels what :meth:`compile` made, then the records of values and field.
 
-        The launches are kept for the next call with arrays of these layouts.
+        The launches are kept for the next call with arrays of these layouts, and so with as many particles.
         """
         layouts = tuple(None if v is None else v.layout for v in values)
         key = form, field.layout, layouts

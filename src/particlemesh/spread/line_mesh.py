@@ -144,7 +144,7 @@ class LineMesh(StoredMatrix):
             tile //= 2
         facts = {
             **NO_LANES, "GRADIENT": int(form.gradient), "COUNT_IS_64": int(form.wide), "RECORD": _record(quantities),
-            "TILE": tile, "LANES_CELL": form.variant,
+            "TILE": tile, "LANES_CELL": self.lanes(workspace),
         }  # fmt: skip
         runs = (kernel(workspace, _APPLY, name, group, 1, **facts) for name in ("line_records", "line_spread"))
         return quantities, -(-workspace.axes[2].size // tile), *runs
@@ -155,7 +155,7 @@ class LineMesh(StoredMatrix):
         slopes = self._slopes(workspace) if gradient else (weight, weight)
         self.filled(workspace, slopes=gradient)
         lines = workspace.axes[0].size * workspace.axes[1].size
-        form = Form(gradient, self.wide(workspace), self.lanes(workspace))
+        form = Form(gradient, self.wide(workspace))
         for quantities, tiles, bring, spread, value_layout, layout in self.launches(workspace, form, field, values):
             records = self._records(workspace, quantities)
             bring(

@@ -93,10 +93,6 @@ class SingleMesh(StoredMatrix):
         ),
     }  # fmt: skip
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._sums: tuple[Any, ...] = ()  # how rows are added up, by the reals of a launch
-
     @classmethod
     def _sorted(cls, sizes: Sizes) -> bool:
         return bool(cls.option(sizes, "construction") == "sorted")
@@ -171,8 +167,6 @@ class SingleMesh(StoredMatrix):
                 rows.entries, particles.node, counts, workspace.count, particles.rows, lattice
             )
         scan(workspace.backend, rows.counts, rows.start, nodes)
-        sums = (self._sum(workspace, reals, reals) for reals in range(1, MOST + 1))
-        self._sums = tuple((how.lanes, *how.facts.values()) for how in sums)
 
     def fill(self, workspace: Workspace, slopes: bool) -> None:
         """Write columns and weights; of sorted particles slopes alone, if these are asked for."""
@@ -240,7 +234,7 @@ class SingleMesh(StoredMatrix):
         if gradient:
             weight = self._slopes(workspace)
             self.filled(workspace, slopes=True)
-        form = Form(gradient, self.wide(workspace), self._sums)
+        form = Form(gradient, self.wide(workspace))
         for quantities, items, bits, run, place, value_layout, layout in self.launches(workspace, form, field, values):
             brought = values.array
             if self._sorted(workspace):

@@ -75,10 +75,6 @@ class Walk(Walking):
         items = -(-workspace.backend.group_size // facts["WARPS"])
         return _Walk(workspace.backend.kernel(file, "spread_walk", facts), items, reals)
 
-    def _form(self, workspace: Workspace, gradient: bool) -> Form:
-        patch = self.patch(workspace)
-        return Form(gradient, variant=(patch.tiles, patch.few))
-
     def _launch(self, workspace: Workspace, walk: _Walk, values: View, to: tuple[Any, ...], *records: Record) -> None:
         """Walk over the particles; the arrays and numbers ``to`` say where sums go."""
         order = self.order(workspace)
@@ -92,5 +88,5 @@ class Walk(Walking):
         )  # fmt: skip
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        for walk, *layouts in self.launches(workspace, self._form(workspace, gradient), field, values):
+        for walk, *layouts in self.launches(workspace, Form(gradient), field, values):
             self._launch(workspace, walk, values, (field.array,), *layouts)

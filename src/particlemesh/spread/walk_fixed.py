@@ -82,9 +82,7 @@ class WalkFixed(Walk):
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         order = self.order(workspace)
-        for target, walk, value_layout, layout in self.launches(
-            workspace, self._form(workspace, gradient), field, values
-        ):
+        for target, walk, value_layout, layout in self.launches(workspace, Form(gradient), field, values):
             sums, most, largest = self._sums.begin(workspace, target)
             target.find(
                 min(workspace.count, fixed.MANY), order.records, order.start, values.array, largest, workspace.count,
