@@ -17,9 +17,9 @@ LANES = {"LANES_ALL": 4, "LANES_ROW": 2}
 def reading(problem: Problem, row: float, byte: float, far: float, *, shared: bool = False) -> float:
     """Return the seconds in which all stencils are read.
 
-    Each row of a stencil takes ``row``, each of its bytes ``byte``; what is past the second-level cache comes in
-    ``far`` bytes a second, and a sector of 32 bytes more than was wanted; all of it once at most where particles find
-    it ``shared`` with their neighbours. The first stencil is waited for.
+    Each row of a stencil takes ``row`` seconds, each of its bytes ``byte``. Memory beyond the second-level cache is
+    read at ``far`` bytes per second, with 32 bytes more per row than the row has. If neighbours have ``shared`` rows,
+    it is read once at most. The latency of the first stencil is added.
     """
     size = problem.components * problem.dtype.itemsize
     rows, width = problem.stencil / problem.window.support, problem.window.support * size

@@ -14,7 +14,7 @@ from particlemesh.orders import domain_copies, node_order
 from particlemesh.orders.domain_copies import Blocks, Copies, fullest
 from particlemesh.particles.workspace import Sizes, Workspace
 
-# Local memory that every GPU gives a group without being asked twice.
+# Local memory that every GPU gives a group by default.
 _MOST_LOCAL = 48 * 1024
 
 
@@ -56,9 +56,9 @@ class ByCopy(KernelMethod):
 
     @classmethod
     def steps(cls, problem: Problem) -> float:
-        """Return the predicted additions to nodes or from them, those for dummies included.
+        """Return the predicted additions to nodes or from them, dummies included.
 
-        With fewer than 512 blocks part of a large GPU would be idle, as if there were more to do.
+        With fewer than 512 blocks part of a large GPU is idle, which counts as more additions.
         """
         blocks = cls.blocks(problem, problem.count)
         mean = problem.count / node_order.cells(problem)
@@ -86,7 +86,7 @@ class ByCopy(KernelMethod):
         self.extended(workspace, blocks, min(workspace.components, MOST))
 
     def carried(self, workspace: Workspace, blocks: Blocks, segments: int) -> Any:
-        """Return memory for what particles bring or get, in copies."""
+        """Return memory for the values of particles, in copies."""
         return workspace.scratch("copies.carried", (segments * blocks.copies * blocks.places,), workspace.dtype)
 
     def extended(self, workspace: Workspace, blocks: Blocks, reals: int) -> Any:

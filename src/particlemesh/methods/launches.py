@@ -33,7 +33,7 @@ class Group:
 
 
 SINGLE = Group(1, 1, 0)
-# What the functions that kernels share ask for, where a kernel calls none of those.
+# Facts that shared kernel functions need; the values do not matter to kernels that call none of them.
 NO_LANES = {"LANES_ALL": 1, "LANES_ROW": 1, "GRADIENT": 0}
 # Lanes of a particle, and of one row of its stencil, that spread together
 # (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv).

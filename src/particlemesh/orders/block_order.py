@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The particles of a plan by blocks of cells, as records, on CUDA and OpenCL: made once a configuration.
 
-All stencils that begin in a block reach into one window of the mesh (``orders/blocks.h``). A record has what a kernel
+All stencils that begin in a block reach into one patch of the mesh (``orders/blocks.h``). A record has what a kernel
 needs of a particle in 16 bytes (float64: 32), so that particles are read in one go, one behind the other.
 
 Particles are counted by block, the counts are summed, and every particle goes to its place. The counting may be done
-already: a plan that has asked for an order is likely to ask again, and ``set_positions`` has every particle in hand.
+already: a plan that has had an order is likely to need it again, and ``set_positions`` reads every particle.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Blocks:
     counts : (3,) ints
         Blocks along each axis.
     wide : (3,) ints
-        Of these, how many have so many nodes; those behind them are narrow, so that the last one is not alone in that.
+        How many of these are wide. The blocks after them are narrow, so that the last one is not the only thin one.
     narrow : (3,) ints
         Nodes of a narrow block.
     last : (3,) ints
@@ -176,20 +176,20 @@ def seconds(sizes: Sizes, cells: tuple[int, int, int], *, stable: bool = False) 
 
 
 def block_order(workspace: Workspace, cells: tuple[int, int, int], *, stable: bool = False) -> BlockOrder:
-    """Return the particles of ``workspace`` by block; within a block, if ``stable``, in the caller's order."""
+    """Return the particles of ``workspace`` by block; if ``stable``, in the caller's order within a block."""
     key = ("blocks", cells, stable)
     sorted_by = workspace.particles.by_block
     if sorted_by is not None and sorted_by.blocks.cells == cells:
         return sorted_by
-    found = workspace.orders.get(key)
-    if found is None:
-        found = workspace.orders[key] = _order(workspace, cells, stable)
+    order: BlockOrder | None = workspace.orders.get(key)
+    if order is None:
+        order = workspace.orders[key] = _order(workspace, cells, stable)
         workspace.memory.block_cells = cells
-    return found
+    return order
 
 
 def sort(workspace: Workspace, cells: tuple[int, int, int], *, stable: bool = False) -> BlockOrder:
-    """Return the order of particles that are to be kept in it: their records have places for indices."""
+    """Return the order of particles that a plan keeps sorted: their records have places instead of indices."""
     workspace.memory.block_cells = cells
     return _order(workspace, cells, stable, sorting=True)
 
@@ -222,7 +222,7 @@ def reserve_to_sort(workspace: Workspace, kinds: Kinds, *, stable: bool = False)
 
 
 class Counting(NamedTuple):
-    """What ``set_positions`` counts on the way."""
+    """What ``set_positions`` counts while it locates particles."""
 
     blocks: Blocks
     work: Any
@@ -230,7 +230,7 @@ class Counting(NamedTuple):
 
 
 def counting(workspace: Workspace) -> Counting | None:
-    """Return what to count while particles are located, if an order is expected. It ends what was counted before."""
+    """Return what to count while particles are located, if an order is expected; former counts are dropped."""
     memory = workspace.memory
     memory.counted = None
     if memory.block_cells is None or workspace.count == 0 or workspace.backend.capturing() == UNKNOWN:
@@ -244,7 +244,7 @@ def counting(workspace: Workspace) -> Counting | None:
 def counted(workspace: Workspace, done: Counting | None) -> None:
     """Note that the particles of ``workspace`` are counted."""
     if done is not None:
-        # An order uses the counts up. One in another graph would not find them when that is replayed a second time.
+        # An order overwrites the counts, so a graph that is replayed needs counts that were made in it.
         workspace.memory.counted = done.blocks.cells, workspace.backend.capturing()
 
 

@@ -37,8 +37,7 @@ class Status(NamedTuple):
     first_bad : int
         Index of the first such particle, -1 if there is none.
     non_finite_values : bool
-        Whether values that were not all finite have come, seen by methods that must know (``fixed_point``,
-        ``walk_fixed``).
+        Whether any value was not finite, as far as the method sees it: methods that sum in integers do.
     """
 
     count: int  # type: ignore[assignment]  # a tuple's method of that name is not missed

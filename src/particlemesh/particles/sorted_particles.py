@@ -2,7 +2,7 @@
 """The particles of a plan with ``order="sorted"``: its caller keeps values in the plan's order.
 
 On GPUs the order is that of blocks, as the methods that walk have it (``orders/block_order.py``): their records are
-all that is kept of a particle. On the CPU it is the order of tiles, which particles have there anyway.
+all that is kept of a particle. On the CPU it is the order of tiles, which all particles have there.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SortedDeviceParticles:
         self.by_block: BlockOrder | None = None  # block_order() returns it without ordering again
         self._backend = backend
         self._room: _Room = before._room if before is not None and before.rows >= rows else _Room(backend, dtype, rows)
-        # Blocks for which memory is reserved, and those by which these particles are sorted.
+        # Blocks for which memory is reserved, and the cells of blocks by which these particles are sorted.
         self.kinds: Kinds | None = None if before is None else before.kinds
         self._cells: Cells | None = None
         self._status = self._room.located.status

@@ -61,7 +61,7 @@ class Sums:
         run(min(count, MANY), numbers, most, count)
 
     def non_finite_values(self) -> bool:
-        """Return whether values that were not finite came since the last configuration."""
+        """Return whether any value since the last configuration was not finite."""
         workspace = self._workspace
         return workspace is not None and bool(workspace.backend.download(self._bounds(workspace)[2])[0])
 
@@ -91,7 +91,7 @@ class Sums:
         )  # fmt: skip
 
     def begin(self, workspace: Workspace, target: Target) -> tuple[Any, Any, Any]:
-        """Return the integers and what bounds them: the most stencils, and the largest values, still to be found."""
+        """Return the cleared integers and what bounds them: the most stencils, and room for the largest values."""
         sums, (most, largest, _) = self._integers(workspace, target.layout), self._bounds(workspace)
         workspace.backend.clear(sums)
         workspace.backend.clear(largest)

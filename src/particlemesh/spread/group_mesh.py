@@ -97,7 +97,7 @@ class GroupMesh(StoredMatrix):
         )
 
     def fill(self, workspace: Workspace, slopes: bool) -> None:
-        """Build the matrix of weights, or that of slopes: each has entries of its own, in an order of its own."""
+        """Build the matrix of weights, or that of slopes. Their entries are in different orders."""
         counts, ends, entries, weights, plane = self._entries(workspace, slopes=slopes)
         particles, count, groups = workspace.particles, workspace.count, self._groups(workspace)
         facts, backend = self._facts(workspace, self._form(workspace, slopes)), workspace.backend

@@ -62,8 +62,8 @@ def lanes_of_stream(entries: int, nodes: int, chunk: int, group: int) -> int:
 def rows_of_group(entries: int, nodes: int, rows: int, bytes_of_entry: int) -> int:
     """Return how many neighbouring rows, of ``rows`` along the last axis, a group fills together, at most 32.
 
-    Their entries should fit into its local memory. Where not even a few rows do, many particles share a cell and
-    their entries lie together anyway.
+    Their entries should fit into its local memory. If not even a few rows do, many particles share a cell, so that
+    their entries lie together without this.
     """
     most = 32
     while most > 2 and most * entries * bytes_of_entry > 0.95 * _STAGED * nodes:
@@ -169,7 +169,7 @@ class SingleMesh(StoredMatrix):
         scan(workspace.backend, rows.counts, rows.start, nodes)
 
     def fill(self, workspace: Workspace, slopes: bool) -> None:
-        """Write columns and weights; of sorted particles slopes alone, if these are asked for."""
+        """Write columns and weights. With ``slopes``, write slopes; of sorted particles these alone."""
         rows, backend, nodes = self._rows(workspace), workspace.backend, workspace.nodes
         target, planes = (self._slopes(workspace), workspace.mesh.ndim) if slopes else (rows.weight, 0)
         if not self._sorted(workspace):
@@ -198,8 +198,8 @@ class SingleMesh(StoredMatrix):
         """Return how rows of the present particles are added up, by a launch for ``reals`` of a node.
 
         The defaults were the fastest on an H200: streams for rows of up to 64 entries, and on meshes too small for a
-        warp to have 32 rows; else a warp per row. Streams have 8 entries in flight. Else 2 are in flight where a lane
-        has hardly more, and 4 where rows are long or registers are scarce.
+        warp to have 32 rows; else a warp per row. Streams have 8 entries in flight. Else 2 are in flight if a lane
+        has few more, and 4 if rows are long or registers are scarce.
         """
         entries, nodes = self.entries(workspace, workspace.count), workspace.nodes
         reduction, lanes = (self.option(workspace, name) for name in ("reduction", "threads_per_row"))

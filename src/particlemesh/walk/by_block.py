@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Methods that take particles as records, sorted by block: what those of both directions have in common."""
+"""Methods that take particles as records, sorted by block: what both directions have in common."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ByBlock(KernelMethod):
         self.order(workspace)
 
     def taken(self, workspace: Workspace) -> Cells:
-        """Return the cells of the blocks by which particles are taken: those by which they are sorted, if they are."""
+        """Return the cells of the blocks by which particles are taken: if they are sorted, of the blocks of that."""
         sorted_by = workspace.particles.by_block
         return self.cells(workspace, workspace.count) if sorted_by is None else sorted_by.blocks.cells
 
@@ -83,9 +83,9 @@ def cells_to_sort_by(methods: Iterable[type[Method]], sizes: Sizes, count: int) 
     """
     if count >= 2**31:  # indices of particles are int32
         raise ValueError(f"{count:,} particles are too many for order='sorted', {2**31 - 1:,} at most: use 'caller'.")
-    asked = replace(sizes, count=count)
+    sizes = replace(sizes, count=count)
     for method in (m for m in methods if issubclass(m, ByBlock) and m.sorts):
-        if method.refusal(asked, stable=sizes.deterministic) is None:
+        if method.refusal(sizes, stable=sizes.deterministic) is None:
             return method.cells(sizes, count)
     for cells in _CELLS:
         reason = block_order.declines(sizes.axes, cells, count, stable=sizes.deterministic)

@@ -66,7 +66,7 @@ class Patch:
 
 
 def patch_of(sizes: Sizes, options: dict[str, Any], count: int) -> Patch:
-    """Return the patch for ``count`` particles; ``options`` are those of :data:`OPTIONS` by name."""
+    """Return the patch for ``count`` particles; ``options`` are values of :data:`OPTIONS` by name."""
     axes, single = sizes.axes, sizes.dtype.itemsize == 4
     matrix = options["form"] == "matrix" if options["form"] else bool(sizes.backend.facts()["HAS_MMA"])
     step = 2 if single and matrix else 1  # levels of a matrix instruction
@@ -108,7 +108,7 @@ def _levels(support: int, step: int) -> int:
 
 
 def cells_of(sizes: Sizes, count: int) -> tuple[int, int, int]:
-    """Return the cells of blocks for methods that want neighbours together: those of a walk, if one can serve."""
+    """Return the cells of blocks for methods that want neighbours together: the blocks of a walk, if one can serve."""
     if sizes.window.support not in SUPPORTS:
         return 4, 4, 8
     return patch_of(sizes, dict.fromkeys(OPTIONS), count).cells
@@ -182,7 +182,7 @@ def patch_defines(
 ) -> dict[str, int]:  # fmt: skip
     """Return the compile key of a kernel with ``rows`` rows of eight a particle: see :func:`batch_of`."""
     table = np.asarray(workspace.window.table)
-    # Of a symmetric window, weights at z from one side are those at -z from the other.
+    # The weights of a symmetric window function at z from one side are its weights at -z from the other.
     signs = (-1.0) ** np.arange(table.shape[1])
     wide = sum((n - 1) * abs(s) for n, s in zip(field.shape, field.strides, strict=True)) >= 2**31
     batch, warps = batch_of(workspace.dtype.itemsize, rows, indexed=indexed)
