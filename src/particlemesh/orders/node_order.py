@@ -87,7 +87,7 @@ def _name(stable: bool) -> str:
 
 
 def reserve(workspace: Workspace, *, stable: bool = True) -> None:
-    """Allocate for the plan's capacity, so that ordering will not."""
+    """Allocate for the workspace's capacity, so that ordering will not."""
     count, allocate = max(workspace.capacity, 1), _allocate(workspace, stable)
     whole = np.dtype(np.int32)
     order = allocate("order", (count,), whole)

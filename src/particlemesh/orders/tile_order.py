@@ -24,7 +24,7 @@ def tile_order(workspace: Workspace) -> Order:
 
 
 def reserve(workspace: Workspace) -> None:
-    """Allocate for the plan's capacity, so that ordering will not."""
+    """Allocate for the workspace's capacity, so that ordering will not."""
     _, tiles = _tiles(workspace)
     counting.reserve(workspace.backend, workspace.capacity, math.prod(tiles) + 1, _allocate(workspace))
     workspace.scratch("tiles.keys", (max(workspace.capacity, 1),), np.dtype(np.int32))

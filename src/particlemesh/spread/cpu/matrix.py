@@ -135,7 +135,7 @@ def _add_ell_coo(cuts, start, ell, row, planes, pitch, column, weight, values, f
 class Matrix(HostMatrix):
     """The spreading matrix of one configuration, by rows.
 
-    Its memory is the plan's scratch, which the next matrix of that kind takes over.
+    Its memory is the workspace's scratch, which the next matrix of that kind takes over.
     """
 
     memory: ClassVar[str] = "matrix.rows"  # name in the scratch
