@@ -172,7 +172,7 @@ def test_kernels_of_a_plan_are_made_with_the_value(backend, monkeypatch):
 
 @pytest.mark.backends("cuda", "opencl")
 def test_order_and_window_of_a_plan_are_those_of_the_value(backend):
-    here, constant = bench(backend.name), NAMES["walks._CROWDED"]
+    here, constant = bench(backend.name), NAMES["patch._CROWDED"]
     case = replace(constant.jobs[0].case, count=1400, nodes=16, support=4)  # 8.5 particles in a narrow block
     tiles, errors = [], []
     for value in constant.values:

@@ -38,6 +38,8 @@ def shown(particles: SortedDeviceParticles | SortedHostParticles, kind: Kind, ba
     if kind.home != backend.name:
         return None
     order = particles.order
+    if isinstance(order, np.ndarray):  # a slice of its own, so that the plan can still write
+        order.setflags(write=False)
     if hasattr(order, "with_queue"):  # PyOpenCL's, which another queue may have written last
         order = order.with_queue(backend.queue)  # type: ignore[attr-defined]  # only this backend has one
     backend.mark(order)
