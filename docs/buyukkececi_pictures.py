@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draw the figures of Büyükkeçeci et al. (2013) from the CSV files of ``benchmarks/buyukkececi``, beside this file.
+"""Draw the figures of Büyükkeçeci et al. (2013) from the CSV files of benchmarks, beside this file.
 
 ``python docs/buyukkececi_pictures.py`` writes buyukkececi_convergence.svg, _noise.svg, _times.svg and _breakdown.svg.
 Needs matplotlib only; measures nothing. Run it again when ``benchmarks/results`` has new figures, and commit what it

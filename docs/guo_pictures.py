@@ -21,7 +21,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 from pictures import BLUE, HERE, INK, ORANGE, QUIET, STYLE
 
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
-from guo.times import Times, heuristic, number, size
+from papers.guo.times import Times, heuristic, number, size
 
 RESULTS = HERE.parent / "benchmarks" / "results"
 # One colour for each method everywhere; dashes are a second form of it.

@@ -20,8 +20,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter
 from pictures import BLUE, HERE, INK, ORANGE, QUIET, STYLE
 
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
-from guo.times import size
-from limit.device import Ceilings
+from core.device import Ceilings
+from harness.tables import size
 
 RESULTS = HERE.parent / "benchmarks" / "results"
 PEER = "cuFINUFFT"
