@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sphinx.util.docutils import SphinxDirective
 
-from particlemesh import survey
+from particlemesh.command import survey
 
 BIBLIOGRAPHY = Path(__file__).resolve().parents[1] / "src" / "particlemesh" / "reference.bib"
 

@@ -24,13 +24,13 @@ from pictures import BLUE, HERE, INK, ORANGE, QUIET, STYLE, bspline
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
 sys.path.insert(0, str(HERE.parent / "src"))
 import particlemesh as pm
-from particlemesh import walks as walk
+from particlemesh.walk import patch
 
 RED = "#B2182B"
 DOTTED = (0, (1, 1.5))
 BY = "\u00d7"
 RESULTS = HERE.parent / "benchmarks" / "results"
-SUPPORTS = tuple(walk.SUPPORTS)
+SUPPORTS = tuple(patch.SUPPORTS)
 CHUNK = 512  # particles of a warp in the picture: what walks take on a large GPU
 WIDTHS = {1: 1.5, 2: 2.8}  # of lines, by tiles
 STEP = 8  # particles of a matrix instruction
@@ -42,7 +42,7 @@ def walk_of(support, tiles, *, double=False, matrix=True):
     asked = SimpleNamespace(mesh=pm.Mesh((64,) * 3, (1.0,) * 3), window=pm.bspline(support),
                             dtype=np.dtype(np.float64 if double else np.float32))  # fmt: skip
     options = {"form": "matrix" if matrix else "multiply", "window": 8 * tiles, "levels": None, "chunk": None}
-    return walk.walk_of(asked, options, 1)
+    return patch.walk_of(asked, options, 1)
 
 
 def restructured(head, widths, rows):
@@ -73,7 +73,7 @@ def blocks():
         for tiles in (1, 2):
             found = walk_of(support, tiles)
             row += [_cells(found), f"{64 * tiles / (found.cells[1] * found.cells[2]):.2f}"]
-        row.append(f"{walk._CROWDED / math.prod(walk_of(support, 1).cells):.2f}")
+        row.append(f"{patch._CROWDED / math.prod(walk_of(support, 1).cells):.2f}")
         row += [_cells(walk_of(support, tiles, double=True)) for tiles in (1, 2)]
         rows.append(tuple(row))
     head = ("p", "levels", "block, T = 1", "nodes written a cell", "block, T = 2", "nodes written a cell",
@@ -154,7 +154,7 @@ def densities(folder, kind):
         narrow = walk_of(support, 1).cells
         for axes in (left, right):
             logarithmic(axes, "particles a cell" if support == 4 else None, None)
-            axes.axvline(walk._CROWDED / math.prod(narrow), color=INK, linewidth=0.9)
+            axes.axvline(patch._CROWDED / math.prod(narrow), color=INK, linewidth=0.9)
             axes.xaxis.set_major_locator(FixedLocator([0.01, 0.1, 1, 10]))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
             axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
@@ -275,8 +275,8 @@ def words(results, device):
                       ("interpolate_rate", "interpolate")):  # fmt: skip
         value = told[key].walk
         lines.append(f".. |{name}| replace:: {MISSING if math.isnan(value) else f'{value:.3g} {BY} 10⁹'}")
-    lines.append(f".. |crowded| replace:: {walk._CROWDED}")
-    lines.append(f".. |few| replace:: {walk._FEW}")
+    lines.append(f".. |crowded| replace:: {patch._CROWDED}")
+    lines.append(f".. |few| replace:: {patch._FEW}")
     value = told["error-spread"].walk
     shown = MISSING if math.isnan(value) else report.figure(value, report.ERROR)
     lines.append(f".. |spread_error| replace:: {shown}")

@@ -5,10 +5,11 @@ import itertools
 
 import numpy as np
 
-from particlemesh import Box, operands
-from particlemesh.binning import device as binning
-from particlemesh.binning.keys import Cells
-from particlemesh.grid.cloud import Cloud
+from particlemesh import Box
+from particlemesh.arrays.positions import coordinates as coordinates_of
+from particlemesh.grid.queries.cloud import Cloud
+from particlemesh.sorting import counting as binning
+from particlemesh.sorting.keys import Cells
 
 TRICLINIC = [[4.0, 0.0, 0.0], [1.0, 3.5, 0.0], [-0.5, 0.75, 3.0]]
 BOXES = {
@@ -38,7 +39,7 @@ def cells_of(box, shape, dtype, levels=1):
 
 def coordinates(device, x, box):
     """Positions on a device as kernels take them."""
-    return operands.coordinates(device.array(x), box.ndim, device.library, upload=False)[2]
+    return coordinates_of(device.array(x), box.ndim, device.library, upload=False)[2]
 
 
 def allocator(library):

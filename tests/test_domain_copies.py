@@ -12,8 +12,8 @@ import oracle
 import particlemesh as pm
 from devices import METHODS
 from particlemesh.backends import opencl
-from particlemesh.binning import node_order
-from particlemesh.binning.domain_copies import blocks_of, fullest
+from particlemesh.orders import node_order
+from particlemesh.orders.domain_copies import blocks_of, fullest
 from particlemesh.spread import domain_copies
 from ptx import ATOMIC, kernels_of, ptx
 from test_nvrtc import without_nvrtc
@@ -108,16 +108,16 @@ def test_each_particle_lies_once_in_its_cell_and_the_rest_are_dummies(backend, m
         plan.reserve(90)
         plan.set_positions(x, check=False)
         plan.spread(np.ones(90))
-        shared = plan.shared["domain copies"]
+        shared = plan.workspace.orders["domain copies"]
         plan.interpolate(np.ones(mesh.field_shape))
-        assert plan.shared["domain copies"] is shared  # both directions have the same
+        assert plan.workspace.orders["domain copies"] is shared  # both directions have the same
         b = shared.blocks
         order, start = (library.download(a) for a in (shared.order.order, shared.order.start))
         size = mesh.ndim * b.copies * b.places
         place = library.download(shared.position)[:size].reshape(mesh.ndim, b.copies, b.count, b.chunks * b.group)
         most = library.download(shared.fullest).reshape(b.count, b.chunks)
         fraction = library.download(plan.particles.fraction)[3 - mesh.ndim :]
-        extent, axes = [axis.extent for axis in plan.axes], range(3)
+        extent, axes = [axis.extent for axis in plan.workspace.axes], range(3)
     assert start[math.prod(extent)] == 89
     seen, full = 0, np.zeros((b.count, b.chunks), int)
     inside = list(itertools.product(*(range(n) for n in b.cells)))  # z fastest, as blocks
@@ -147,7 +147,7 @@ def test_extended_blocks_add_up_to_the_field(backend, mesh):
         plan.set_positions(x)
         field = plan.spread(q)
         blocks, first = plan._method("spread").extended_blocks(plan)
-        wraps = [axis.wraps for axis in plan.axes][3 - mesh.ndim :]
+        wraps = [axis.wraps for axis in plan.workspace.axes][3 - mesh.ndim :]
         read = plan.interpolate(field)
         copied, _ = plan._method("interpolate").extended_blocks(plan)
         np.testing.assert_allclose(read, oracle.interpolate(mesh, pm.bspline(4), x, field), atol=1e-12)
@@ -186,7 +186,7 @@ def test_memory_is_what_was_told(backend, mesh, dtype):
         plan.set_positions(cloud(mesh, 300))
         plan.spread(np.ones((2, 300), dtype))
         plan.interpolate(np.ones((2, *mesh.field_shape), dtype))
-        held = sum(array.nbytes for name, array in plan._scratch.items() if name.startswith("copies."))
+        held = sum(array.nbytes for name, array in plan.workspace.memory.arrays.items() if name.startswith("copies."))
         for method in (plan._method("spread"), plan._method("interpolate")):
             assert held == method.scratch_bytes(plan.problem()) - node_order.order_bytes(plan.problem())
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.binning.placing import count_positions, place_positions
-from particlemesh.locate import NOT_FINITE, OUTSIDE, SKIP
-from particlemesh.stencil import MISSING, Axis
+from particlemesh.orders.cpu.placing import count_positions, place_positions
+from particlemesh.particles.locate import NOT_FINITE, OUTSIDE, SKIP
+from particlemesh.particles.stencil import MISSING, Axis
 
 
 def axes_for(sizes, wraps, support):

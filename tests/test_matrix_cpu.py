@@ -6,7 +6,7 @@ import pytest
 
 import particlemesh as pm
 from cases import case_of, matrices
-from particlemesh import operands
+from particlemesh.arrays import operands
 from particlemesh.backends import cpu
 from particlemesh.spread import matrix_cpu
 from test_covering import ROWS
@@ -41,7 +41,7 @@ def views(plan, values, core):
 def product(matrix, plan, values, gradient=False):
     core = (plan.count, plan.mesh.ndim) if gradient else (plan.count,)
     came, field, view = views(plan, values, core)
-    matrix.apply(plan, came, view, gradient)
+    matrix.apply(plan.workspace, came, view, gradient)
     return field
 
 

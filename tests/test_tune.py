@@ -10,11 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 import particlemesh as pm
-from particlemesh import backends, choice, cli, report, survey, tune
-from particlemesh.choice import METHODS
-from particlemesh.select import Candidate
+from particlemesh import backends
+from particlemesh.choosing import choice, predict, tables
+from particlemesh.choosing.candidates import Candidate
+from particlemesh.choosing.choice import METHODS
+from particlemesh.command import cli, report, survey, tune
 from particlemesh.spread.colouring import Colouring
-from particlemesh.timings import predict, tables
 
 CPU = backends.current("cpu")
 

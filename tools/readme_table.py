@@ -6,9 +6,9 @@ import inspect
 import re
 from pathlib import Path
 
-from particlemesh.choice import METHODS
-from particlemesh.grid import METHODS as BUILDERS
-from particlemesh.survey import same_bits
+from particlemesh.choosing.choice import METHODS
+from particlemesh.command.survey import same_bits
+from particlemesh.grid.builders import METHODS as BUILDERS
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 MARKED = re.compile(r"(<!-- methods: .*? -->\n).*?(<!-- /methods -->)", re.DOTALL)

@@ -3,7 +3,7 @@
 
 Sixty problems, drawn at random with a fixed seed: particles, nodes along an axis (also odd), nodes of a window,
 precision, real or complex, the cloud, the number of applications. Every method that might be the best is timed
-(``choice.time``). The regret of a choice is its total time over the least, less one. There are two choices: ``auto``
+(``trial.seconds``). The regret of a choice is its total time over the least, less one. There are two choices: ``auto``
 with the device's table of times (``particlemesh tune`` on a new device), and ``untuned`` by the methods' own models
 alone. Both are judged by the same times. Writes ``results/regret-DEVICE.csv``; its column ``seconds`` adds up to the
 time of measuring.
@@ -28,10 +28,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, 
 from harness import runs
 from harness.clouds import positions
 from harness.place import Place
-from particlemesh import choice, select
-from particlemesh.choice import METHODS
-from particlemesh.timings import predict
-from particlemesh.tune import Case, plan_of
+from particlemesh.choosing import candidates, predict, trial
+from particlemesh.choosing.choice import METHODS
+from particlemesh.command.tune import Case, plan_of
 
 SEED = 60  # tables of times have Halton's sequence instead
 CLOUDS = ("uniform", "uniform", "clustered", "lattice")  # drawn with equal chances
@@ -69,12 +68,12 @@ def measure(backend: Any, problem: Problem) -> list[dict[str, Any]]:
     with plan_of(backend, case, x, problem.applications) as plan:
         asked = plan.problem()
         for direction, methods in METHODS.items():
-            costs = {"auto": functools.partial(tuned, direction), "untuned": select.modelled}
-            chosen = {kind: select.choose(methods, asked, "auto", cost) for kind, cost in costs.items()}
+            costs = {"auto": functools.partial(tuned, direction), "untuned": candidates.modelled}
+            chosen = {kind: candidates.choose(methods, asked, "auto", cost) for kind, cost in costs.items()}
             times: dict[Any, tuple[float, float]] = {}
             for method in hopeful(methods, asked, costs) | set(chosen.values()):
                 try:
-                    times[method] = choice.time(plan, direction, method)
+                    times[method] = trial.seconds(plan.workspace, direction, method)
                 except MemoryError as error:
                     print(f"  {method.name}: {error}")
             totals = {m: prepare + problem.applications * apply for m, (prepare, apply) in times.items()}
@@ -98,7 +97,7 @@ def hopeful(methods: tuple[Any, ...], problem: Any, costs: dict[str, Any]) -> se
     """Return the methods that one of the predictions does not rule out."""
     methods_left = set()
     for cost in costs.values():
-        able = [c for c in (select.ask(m, problem, cost) for m in methods) if c.reason is None]
+        able = [c for c in (candidates.ask(m, problem, cost) for m in methods) if c.reason is None]
         least = min(c.total(problem.applications) for c in able)
         free = problem.backend.free_bytes()
         methods_left |= {

@@ -32,7 +32,7 @@ from harness.clock import NO_TIME, Call
 from harness.clouds import keys, positions
 from harness.place import Place
 from harness.tables import short, show
-from particlemesh.grid import METHODS
+from particlemesh.grid.builders import METHODS
 
 # Methods with an option that changes the build have a builder for each value; all others have one.
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {

@@ -30,7 +30,7 @@ from harness.clouds import positions, side
 from harness.inside import available_threads
 from harness.place import Place
 from harness.tables import short
-from particlemesh.grid import METHODS
+from particlemesh.grid.builders import METHODS
 
 NEIGHBOURS = 26
 COLUMNS = ("group", "what", "storage", "stable", "cloud", "periodic", "N", "pairs", "threads",

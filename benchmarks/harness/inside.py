@@ -11,12 +11,13 @@ from unittest import mock
 
 import numpy as np
 
-from particlemesh import backends, select
+from particlemesh import backends
 from particlemesh.backends.cpu import available_threads
-from particlemesh.choice import METHODS
+from particlemesh.choosing import candidates
+from particlemesh.choosing.choice import METHODS
+from particlemesh.choosing.predict import known
 from particlemesh.configuration import Configuration
-from particlemesh.method import Method
-from particlemesh.timings.predict import known
+from particlemesh.methods.contract import Method
 from particlemesh.window import window_of
 
 __all__ = [
@@ -51,16 +52,16 @@ def method_of(plan: Any, direction: str) -> Any:
     return plan._method(direction)
 
 
-def ask(plan: Any, method: Any) -> select.Candidate:
+def ask(plan: Any, method: Any) -> candidates.Candidate:
     """Return what a method says of a plan's problem: its reason to decline, or its estimates."""
-    return select.ask(method, plan.problem())
+    return candidates.ask(method, plan.problem())
 
 
 def automatic(plan: Any, direction: str) -> str:
     """Return the name of the automatic choice for a plan's problem."""
     predicted = functools.partial(known(plan.backend).predict, direction)
     methods = tuple(m for m in METHODS[direction] if plan.backend.name in m.backends)
-    return select.choose(methods, plan.problem(), "auto", predicted).name
+    return candidates.choose(methods, plan.problem(), "auto", predicted).name
 
 
 def prepares(method: Any) -> bool:
@@ -85,10 +86,10 @@ def prepare_again(plan: Any, direction: str) -> None:
 
     Orders that methods share are made anew, since a single method has to make them; memory of the plan is kept.
     """
-    plan.shared.clear()
+    plan.workspace.orders.clear()
     with plan.backend.scope():
         plan.token = plan.backend.follow(plan.token)
-        plan._method(direction).prepare(plan)
+        plan._method(direction).prepare(plan.workspace)
     plan._prepared.add(direction)
 
 
@@ -100,7 +101,7 @@ def order_of(plan: Any) -> np.ndarray:
 
 def fullest_slots(plan: Any, direction: str) -> float:
     """Return how many slots of cells ``domain_copies`` works on, dummy particles included."""
-    copies = method_of(plan, direction)._copies(plan)
+    copies = method_of(plan, direction)._copies(plan.workspace)
     fullest = plan.backend.download(copies.fullest).ravel()[: copies.blocks.count * copies.blocks.chunks]
     return float(fullest.sum(dtype=np.int64)) * copies.blocks.group
 

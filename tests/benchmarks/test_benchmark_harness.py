@@ -250,9 +250,9 @@ def test_counters_are_in_si_units_and_per_particle(tmp_path):
 def test_regret_is_the_time_over_that_of_the_best_method(monkeypatch):
     seconds = {"colouring": 3e-3, "group_mesh": 1e-3}
     monkeypatch.setattr(regret, "hopeful", lambda methods, *_: {m for m in methods if m.name in seconds})
-    monkeypatch.setattr(regret.choice, "time", lambda plan, what, m: (0.0, seconds.get(m.name, 2e-3)))
+    monkeypatch.setattr(regret.trial, "seconds", lambda workspace, what, m: (0.0, seconds.get(m.name, 2e-3)))
     monkeypatch.setattr(
-        regret.select, "choose", lambda methods, *_: next(m for m in methods if m.name in ("colouring", "tiles"))
+        regret.candidates, "choose", lambda methods, *_: next(m for m in methods if m.name in ("colouring", "tiles"))
     )
     problem = regret.Problem(regret.Case(9, 4, "float32", 1, 500, 1.0), "uniform", 10)
     rows = regret.measure(Place("cpu").backend, problem)

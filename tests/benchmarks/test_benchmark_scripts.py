@@ -132,7 +132,7 @@ def test_a_method_that_declines_has_a_row_with_its_reason(monkeypatch):
 @pytest.mark.backends("cuda", "opencl")
 def test_kernels_of_a_plan_take_the_value_of_a_constant(backend):
     here = bench(backend.name)
-    constant = next(c for c in thresholds.CONSTANTS if c.name == "walks._CROWDED")
+    constant = next(c for c in thresholds.CONSTANTS if c.name == "patch._CROWDED")
     case = replace(constant.jobs[0].case, count=1400, nodes=16, support=4)  # 8.5 particles per narrow block
     tiles = []
     for value in constant.values:

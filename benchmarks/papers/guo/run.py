@@ -227,7 +227,7 @@ class Guo:
         """Return the automatic choice."""
         key = (case, applications)
         if key not in self._automatic:
-            with self.bench.plan(Job(case, "particle"), applications=applications) as (plan, _):
+            with self.bench.plan(Job(case, "auto"), applications=applications) as (plan, _):
                 self._automatic[key] = inside.automatic(plan, "spread")
         return self._automatic[key]
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import backends, operands
+from particlemesh import backends
+from particlemesh.arrays import operands
+from particlemesh.arrays.positions import Coordinates, coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.box import Box
-from particlemesh.geometry import Coordinates
 from particlemesh.grid import checks
 from particlemesh.grid.uniform_grid import UniformGrid
 
@@ -95,7 +96,7 @@ def neighbour_list(
     if not quantities:
         raise ValueError("quantities is ''; give at least one letter of 'ijdDS'.")
     domain = checks.box_of(box, periodic)
-    kind, home, x = operands.coordinates(positions, domain.ndim, None, upload=False)
+    kind, home, x = coordinates(positions, domain.ndim, None, upload=False)
     reach = _reach(radius, x.count)
     if x.count and not all(domain.periodic):
         first = positions[0] if isinstance(positions, tuple) else positions

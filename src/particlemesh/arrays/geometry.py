@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A box as kernels see it (backends/coordinates.h): three axes, missing ones first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from particlemesh.backends.base import Record
+from particlemesh.box import Box
+
+
+def open_bounds(
+    origin: np.ndarray, inverse: np.ndarray, lengths: np.ndarray | None, orthorhombic: bool, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what positions on open axes are tested against: coordinates, or fractions of a triclinic box.
+
+    Coordinates are exact, fractions are rounded: those of the faces get as much slack as rounding may take.
+    """
+    if orthorhombic and lengths is not None:
+        return origin, origin + lengths
+    reach = np.abs(np.linalg.inv(inverse)).sum(1) + 2 * np.abs(origin)  # of |x| + |origin|, by coordinate
+    slack = 4 * np.finfo(dtype).eps * (np.abs(inverse) @ reach)
+    return -slack, 1 + slack
+
+
+def geometry_record(box: Box, dtype: np.dtype) -> Record:
+    """Return ``Geometry`` in the coordinates' type."""
+    missing = 3 - box.ndim
+    origin, lower, upper = np.zeros(3), np.zeros(3), np.zeros(3)
+    inverse, rows = np.zeros((3, 3)), np.zeros((3, 3))
+    origin[missing:] = box.origin
+    inverse[missing:, missing:] = box.inverse
+    rows[missing:, missing:] = box.matrix
+    lower[missing:], upper[missing:] = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, dtype)
+    return Record(f"=27{dtype.char}", *origin, *inverse.ravel(), *rows.ravel(), *lower, *upper)
+
+
+def frame_record(box: Box) -> Record:
+    """Return ``Frame``."""
+    missing = 3 - box.ndim
+    return Record("=5i", *[0] * missing, *(int(p) for p in box.periodic), int(box.orthorhombic), missing)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Array kinds: whatever comes in goes out again, same kind, same device.
+
+Each kind is an adapter of a few lines between the user's array and the native array of a backend
+(NumPy, CuPy, PyOpenCL).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any, ClassVar
+
+import numpy as np
+
+from particlemesh import backends
+from particlemesh.backends.base import NOTHING
+
+
+class Kind:
+    """One kind of user arrays."""
+
+    name: ClassVar[str]
+    home: ClassVar[str]  # backend whose native arrays these are, without a copy
+    module: ClassVar[str]  # an array can only be of this kind when it is loaded
+
+    def owns(self, array: Any) -> bool:
+        raise NotImplementedError
+
+    def native(self, array: Any) -> Any:
+        """Return the native array that shares the user's memory."""
+        return array
+
+    def target(self, out: Any) -> Any:
+        """Return the native array that shares the memory of an output, which must be writeable as it is."""
+        return self.native(out)
+
+    def wrap(self, native: Any) -> Any:
+        """Return the user's kind of array over a native array's memory."""
+        return native
+
+    def dtype(self, array: Any) -> np.dtype:
+        return np.dtype(array.dtype)
+
+    def backend(self, array: Any) -> Any:
+        """Return the backend object the array lives on."""
+        return backends.current(self.home)
+
+    def on(self, array: Any, backend: Any) -> bool:
+        """Return whether the array lives on ``backend``."""
+        return self.backend(array) is backend
+
+    def scope(self, array: Any) -> contextlib.AbstractContextManager[Any]:
+        """Enter the stream the array's library works on, where it is not the backend's own."""
+        return NOTHING
+
+
+class NumPyKind(Kind):
+    name, home, module = "NumPy", "cpu", "numpy"
+
+    def on(self, array: Any, backend: Any) -> bool:
+        return bool(backend.name == "cpu")
+
+    def owns(self, array: Any) -> bool:
+        return isinstance(array, np.ndarray)
+
+    def native(self, array: Any) -> Any:
+        if isinstance(array, np.ma.MaskedArray):
+            raise TypeError("masked arrays are not taken: the mask would be lost. Index the array, or fill in zeros.")
+        # Foreign byte order and misalignment would have to be known everywhere: a copy ends them here.
+        if not (array.dtype.isnative and array.flags.aligned):
+            return array.astype(array.dtype.newbyteorder("="))
+        return array
+
+    def target(self, out: Any) -> Any:
+        native = self.native(out)
+        if not native.flags.writeable:
+            raise ValueError("out is read-only; give a writeable array.")
+        if native is not out:
+            raise TypeError("out has foreign byte order or is misaligned; give a native array.")
+        return native
+
+
+class CuPyKind(Kind):
+    name, home, module = "CuPy", "cuda", "cupy"
+
+    def owns(self, array: Any) -> bool:
+        return isinstance(array, sys.modules["cupy"].ndarray)
+
+    def backend(self, array: Any) -> Any:
+        from particlemesh.backends import cuda
+
+        return cuda.backend(array.device.id)
+
+    def on(self, array: Any, backend: Any) -> bool:
+        return backend.name == "cuda" and array.data.device_id == backend.ordinal
+
+
+class OpenClKind(Kind):
+    name, home, module = "PyOpenCL", "opencl", "pyopencl.array"
+
+    def owns(self, array: Any) -> bool:
+        return isinstance(array, sys.modules["pyopencl.array"].Array)
+
+    def backend(self, array: Any) -> Any:
+        from particlemesh.backends import opencl
+
+        if array.queue is None:
+            raise ValueError("this PyOpenCL array has no queue; give it one with array.with_queue(queue).")
+        return opencl.backend(array.queue.context, array.queue.device)
+
+    def on(self, array: Any, backend: Any) -> bool:
+        return backend.name == "opencl" and array.queue is not None and backend.serves(array.queue)
+
+
+_NUMBERS = {np.dtype(char).name for char in "?bhilqBHILQefdFD"}
+
+
+class _Torch(Kind):
+    module = "torch"
+
+    def _refuse_grad(self, array: Any) -> None:
+        if array.requires_grad:
+            raise TypeError(
+                "this tensor requires grad, and particlemesh has no autograd yet: gradients would be lost. "
+                "Pass tensor.detach() and use Plan.gradient and its adjoints."
+            )
+
+    def dtype(self, array: Any) -> np.dtype:
+        name = str(array.dtype).removeprefix("torch.")
+        if name in _NUMBERS:  # NumPy may have learnt more types from others, and could not hold them
+            return np.dtype(name)
+        raise TypeError(f"dtype {name} is not supported; use float32, float64, complex64 or complex128.")
+
+
+class TorchCpuKind(_Torch):
+    name, home = "PyTorch (CPU)", "cpu"
+
+    def owns(self, array: Any) -> bool:
+        torch = sys.modules["torch"]
+        return isinstance(array, torch.Tensor) and array.device.type == "cpu"
+
+    def native(self, array: Any) -> Any:
+        self._refuse_grad(array)
+        self.dtype(array)
+        return array.resolve_conj().resolve_neg().numpy()
+
+    def wrap(self, native: Any) -> Any:
+        return sys.modules["torch"].from_numpy(native)
+
+
+class _ForeignStream:
+    """A stream of another library, by the protocol that CuPy takes streams with."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+class TorchCudaKind(_Torch):
+    name, home = "PyTorch (CUDA)", "cuda"
+
+    def owns(self, array: Any) -> bool:
+        torch = sys.modules["torch"]
+        return isinstance(array, torch.Tensor) and array.device.type == "cuda"
+
+    def native(self, array: Any) -> Any:
+        import cupy
+
+        self._refuse_grad(array)
+        self.dtype(array)
+        return cupy.asarray(array.resolve_conj().resolve_neg())
+
+    def wrap(self, native: Any) -> Any:
+        return sys.modules["torch"].from_dlpack(native)
+
+    def backend(self, array: Any) -> Any:
+        from particlemesh.backends import cuda
+
+        return cuda.backend(array.device.index)
+
+    def scope(self, array: Any) -> contextlib.AbstractContextManager[Any]:
+        import cupy
+
+        stream = sys.modules["torch"].cuda.current_stream(array.device)
+        if hasattr(cupy.cuda.Stream, "from_external"):
+            return cupy.cuda.Stream.from_external(_ForeignStream(stream.cuda_stream))
+        return cupy.cuda.ExternalStream(stream.cuda_stream, array.device.index)
+
+
+KINDS: tuple[Kind, ...] = (NumPyKind(), CuPyKind(), OpenClKind(), TorchCpuKind(), TorchCudaKind())
+NUMPY = KINDS[0]
+_by_type: dict[type, Kind] = {}
+
+
+def kind_of(array: Any) -> Kind | None:
+    """Return the kind of ``array``, or None if it is of no kind we know."""
+    kind = _by_type.get(type(array))  # a torch tensor's type does not tell its device
+    if kind is not None:
+        return kind
+    for kind in KINDS:
+        if kind.module in sys.modules and kind.owns(array):
+            if kind.module != "torch":
+                _by_type[type(array)] = kind
+            return kind
+    return None

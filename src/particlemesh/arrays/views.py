@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How methods see an array: reals, with one stride for every axis."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+REALS = {"f": 4, "d": 8, "F": 4, "D": 8}  # bytes of a real, by dtype character
+# The complex type of each precision.
+COMPLEX: dict[Any, Any] = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
+
+
+class Layout:
+    """Where the reals of an array lie: shape, strides in reals, parts of a number last.
+
+    Layouts are made once for each set of numbers and compared by identity, so that what was worked out
+    for a layout is found again at the price of a dictionary's look-up.
+    """
+
+    __slots__ = ("alignment", "offset", "overlaps", "shape", "strides")
+
+    def __init__(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], alignment: int) -> None:
+        self.offset = offset  # of the first real, from the start of the kernel's pointer
+        self.shape = shape
+        self.strides = strides
+        self.alignment = alignment  # of the first real's address, in bytes, up to 16
+        self.overlaps = _overlaps(shape, strides)
+
+    @property
+    def parts(self) -> int:
+        return self.shape[-1]
+
+    @property
+    def channels(self) -> int:
+        return self.shape[0]
+
+
+def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Return whether elements may share memory: every axis must step over all that the smaller ones span."""
+    span = 1
+    for stride, size in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1):
+        if stride < span:
+            return True
+        span = stride * (size - 1) + span
+    return False
+
+
+@dataclass(slots=True)
+class View:
+    """An array as methods see it: (channels, ..., parts) of reals."""
+
+    array: Any  # native; keeps the memory alive
+    layout: Layout
+
+    def numpy(self) -> np.ndarray:
+        """Return the strided NumPy array (native arrays of the CPU only)."""
+        real = self.array.real
+        strides = tuple(s * real.dtype.itemsize for s in self.layout.strides)
+        return np.lib.stride_tricks.as_strided(real, self.layout.shape, strides, writeable=real.flags.writeable)
+
+
+def view(array: Any, core: int, axes: int) -> View | None:
+    """Return a view whose last ``core`` axes are kept and whose batch axes are one; None if they cannot be.
+
+    They cannot where the batch axes have no common stride, or a stride is no whole number of reals.
+    ``axes`` is how many axes the core shall have: missing ones come first, one element thick.
+    """
+    offset = address = 0  # in bytes; methods of the CPU ask for neither
+    if not isinstance(array, np.ndarray):
+        # PyOpenCL's arrays have an offset into a buffer that starts aligned; CuPy's point at their first element.
+        offset = getattr(array, "offset", 0)
+        address = offset if hasattr(array, "base_data") else array.data.ptr
+    layout = _layout(array.shape, array.strides, array.dtype.char, core, axes, offset, address & 15)
+    return None if layout is None else View(array, layout)
+
+
+@functools.lru_cache(maxsize=4096)
+def _layout(
+    shape: tuple[int, ...], strides: tuple[int, ...], char: str, core: int, axes: int, offset: int, low_bits: int
+) -> Layout | None:
+    bytes_of_real, parts = REALS[char], 2 if char in "FD" else 1
+    batch = len(shape) - core
+    channels, step = 1, 0
+    empty = 0 in shape[:batch]  # whatever its strides
+    for size, stride in zip(reversed(shape[:batch]), reversed(strides[:batch]), strict=True):
+        if size == 1 or empty:
+            continue
+        if channels == 1:
+            channels, step = size, stride
+        elif stride == step * channels:
+            channels *= size
+        else:
+            return None
+    if empty:
+        channels = 0
+    missing = axes - core
+    strides = (step, *(0,) * missing, *strides[batch:])
+    if any(s % bytes_of_real for s in strides):
+        return None
+    shape = (channels, *(1,) * missing, *shape[batch:], parts)
+    alignment = low_bits & -low_bits or 16
+    return Layout(offset // bytes_of_real, shape, (*(s // bytes_of_real for s in strides), 1), alignment)
