@@ -24,28 +24,24 @@ from core.device import Ceilings
 from harness import runs
 from harness.bench import WALK, Bench
 from harness.cases import DIRECTIONS, Case, Job
-from harness.clouds import REALS
 from harness.inside import available_threads
 
 PARTS: tuple[ModuleType, ...] = (rows, peer, density, roofline, thresholds)
+KINDS = ("real", "complex", "4")  # of values in rows
 NAMES = ["ceilings", *(part.FIGURE for part in PARTS)]
 
 
 def compile_for(bench: Bench, part: int, parts: int, only: list[str]) -> None:
     """Run methods once on small problems; kernels stay compiled on disk."""
-    jobs: list[Job] = []
-    if {*only} - {"ceilings", thresholds.FIGURE}:
-        kinds = itertools.product(DIRECTIONS, (4, 6), ("float32", "float64"), (k for k in REALS if k not in "38"))
-        cases = [Case(d, 1000, 32, p, t, v) for d, p, t, v in kinds if (p, t) == (6, "float32") or v == "complex"]
-        jobs += [job for case in cases for job in [*density.forms(bench, case), *_windows(bench, case)]]
+    if not {*only} - {"ceilings", thresholds.FIGURE}:
+        return
+    kinds = itertools.product(DIRECTIONS, (4, 6), ("float32", "float64"), KINDS)
+    cases = [Case(d, 1000, 32, p, t, v) for d, p, t, v in kinds if (p, t) == (6, "float32") or v == "complex"]
+    jobs = [job for case in cases for job in [*density.forms(bench, case), *_windows(bench, case)]]
     for job in itertools.islice(jobs, part, None, parts):
         with bench.place.attempt(str(job)), bench.setup(job) as made:
             made.call()
             bench.place.wait()
-    tries = thresholds.tries(bench) if thresholds.FIGURE in only else []
-    for scan, value in itertools.islice(tries, part, None, parts):
-        with bench.place.attempt(f"{scan}, {value}"):
-            thresholds.once(bench, scan, value)
     if bench.place.failed:
         raise SystemExit("\n".join(bench.place.failed))
 

@@ -213,19 +213,6 @@ def measured(bench: Bench, scan: Scan) -> Measured:
         return times
 
 
-def tries(bench: Bench) -> list[tuple[Scan, Any]]:
-    """Return all that compiles kernels; as many particles per cell need the same kernels, so few are enough."""
-    scans = [scan.smaller(4) if scan.job.case.count > MILLION else scan for scan in jobs(bench)]
-    return [(scan, value) for scan in scans for value in scan.constant.values]
-
-
-def once(bench: Bench, scan: Scan, value: Any) -> None:
-    """Make one call with a value."""
-    with in_effect(scan.constant, value), bench.setup(scan.job) as made:
-        made.call()
-        bench.place.wait()
-
-
 # ---- what the rows say -----------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ of a whole build in a captured graph, reset included (on other backends: of a ca
 to back. Repeated inputs below about 50 MB stay in the second-level cache, as they do in a simulation's loop. ``ids`` is
 the builder's own storage (``queries=False``), ``records`` that of queries. The tight list gets particles as wide as a
 cell: 8 entries each. ``insert`` is the build less the clearing at its beginning, timed alone; ``stable`` is
-``deterministic=True``. Peers: CUB's and torch's sorts of given keys with their indices; published figures are marked.
+``deterministic=True``. Peer: CUB's sort of given keys with their indices; published figures are marked.
 
     python benchmarks/grid/build.py [--backend cuda] [--small] [--only GROUP ...] [--out DIR]
 """
@@ -26,7 +26,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, when this file runs
 
 import particlemesh as pm
-from grid.peers import Cub, published, torch_graph_seconds, torch_missing, torch_sorts
+from grid.peers import Cub, published
 from harness import runs
 from harness.clock import NO_TIME, Call
 from harness.clouds import keys, positions
@@ -174,24 +174,19 @@ def columns(case: Case, graph: float, plain: float, insert: float = NO_TIME, nby
 
 
 def peers(builds: Builds, run: runs.Run) -> Iterator[dict[str, Any]]:
-    """Yield the rows of sorts by CUB and torch of the same keys; CUDA only."""
+    """Yield the rows of CUB's sort of the same keys; CUDA only."""
     import cupy
 
     cub = Cub(cupy.cuda.Device().compute_capability)
-    absent = cub.missing()
-    for missing in filter(None, (absent, torch_missing())):
-        run.say(missing)
-    for power in (10, 14, 17, 20, 22, 24):
-        for cells in (64,) if power < 20 else (64, 128):
-            key = cupy.asarray(keys(positions("uniform", 2**power), cells).astype(np.int32))
-            case = Case("peer", "", "", storage="sorted", cells=cells, power=power, stable=True)
-            for width in () if absent else (3 * int(math.log2(cells)), 32):
-                call = cub.sorter(key.view(np.uint32), width)
-                yield columns(replace(case, builder=f"CUB {width} bits"), builds.graph(call), builds.plain(call))
-            for name, call in torch_sorts(key).items() if cells == 64 and not torch_missing() else ():
-                plain = builds.plain(call)
-                graph = torch_graph_seconds(call, max(2, int(min(20, 1e-3 / plain))))
-                yield columns(replace(case, builder=name, stable=False), graph, plain)
+    if absent := cub.missing():
+        run.say(absent)
+        return
+    for power, cells in itertools.product((10, 14, 17, 20, 22, 24), (64, 128)):
+        key = cupy.asarray(keys(positions("uniform", 2**power), cells).astype(np.uint32))
+        for width in (3 * int(math.log2(cells)), 32) if cells == 64 or power >= 20 else ():
+            call = cub.sorter(key, width)
+            case = Case("peer", f"CUB {width} bits", "", storage="sorted", cells=cells, power=power, stable=True)
+            yield columns(case, builds.graph(call), builds.plain(call))
 
 
 def figures_of_others() -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from harness.clock import NO_TIME
 from harness.tables import PEERS, read
 
 
@@ -69,52 +67,6 @@ class Cub:
         sort(None)
         room = cupy.empty(max(size.value, 1), np.uint8)
         return lambda: sort(room.data.ptr)
-
-
-def torch_missing() -> str | None:
-    """Return why there is no torch on this GPU, or None."""
-    if not importlib.util.find_spec("torch"):
-        return "torch is not measured: it is not installed."
-    import torch
-
-    return None if torch.cuda.is_available() else "torch is not measured: it finds no GPU."
-
-
-def torch_sorts(keys: Any) -> dict[str, Callable[[], Any]]:
-    """Return torch's sorts of keys (N,) int32 of CuPy, with their indices."""
-    import torch
-
-    ours = torch.as_tensor(keys, device="cuda")
-    return {"torch.sort": lambda: torch.sort(ours), "torch.argsort": lambda: torch.argsort(ours)}
-
-
-def torch_graph_seconds(call: Callable[[], Any], batch: int, repeats: int = 5) -> float:
-    """Return the GPU's seconds of a call of torch: a captured graph of ``batch`` calls, replayed."""
-    import torch
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):  # torch requires a run before the capture, on another stream
-        call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            for _ in range(batch):
-                call()
-    except RuntimeError as error:
-        print(f"  not captured: {str(error).splitlines()[0][:80]}", flush=True)
-        return NO_TIME
-    graph.replay()
-    times = []
-    for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / 1e3 / batch)
-    return float(np.median(times))
 
 
 def vesin_list(x: Any, box: Any, periodic: bool, cutoff: float, full: bool, threads: int = 0) -> Callable[[], Any]:

@@ -143,6 +143,21 @@ def test_kernels_of_a_plan_take_the_value_of_a_constant(backend):
     assert tiles == [1, 2, 2]
 
 
+@pytest.mark.backends("cuda")
+def test_parts_that_need_a_gpu_run_there(backend, monkeypatch, tmp_path):
+    for script, *only in (
+        ("core.run", "--only", "ceilings", "rows"), ("core.gpu",), ("papers.guo.run", "--only", "fig6", "cusparse"),
+        ("papers.buyukkececi.run", "--only", "times", "breakdown"), ("grid.build", "--only", "size"),
+        ("grid.pairs", "--only", "size"),
+    ):  # fmt: skip
+        run(script, monkeypatch, "--backend", "cuda", "--out", tmp_path, *only)
+    written = {file.name.rpartition("-nvidia")[0]: tables.read(file) for file in tmp_path.iterdir()}
+    known = {row["name"]: float(row["value"]) for row in written["limit-ceilings"]}
+    assert known["tensor_f32"] > known["fma_f32"] > 0 and 0 < known["launch"] < known["gather"] < 1e-3
+    assert any(row["method"].startswith("cuSPARSE, CSR") for row in written["guo-cusparse"])
+    assert all(float(row["graph_s"]) > 0 for row in written["grid-build"])
+
+
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
 def test_kernels_of_the_ceilings_compile_for_cuda():
     binary = nvrtc.compiled(ceilings.SOURCE.read_text(), ceilings.SOURCE.name, 90)

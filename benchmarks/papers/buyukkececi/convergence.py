@@ -52,7 +52,6 @@ from harness.inside import method_of, window_of
 from harness.place import Place
 from papers.buyukkececi.cases import (
     DTYPES,
-    ORDERS,
     SEED,
     THEIR_WIDTH,
     WINDOWS,
@@ -241,16 +240,3 @@ def finish(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for point in points:
             point[f"slope_{norm}"] = slope
     return rows
-
-
-def report(rows: list[dict[str, Any]]) -> list[str]:
-    """Return a line for each series."""
-    lines = {}
-    for row in rows:
-        if row["what"] in FITTED:
-            order = 0 if row["what"] == "scatter" else ORDERS[row["window"]]
-            lines[tuple(row[name] for name in SERIES)] = (
-                f"{row['what']:12s}{row['ndim']}-D {WINDOWS[row['window']]:7s}{row['dtype']:8s} w = {row['width']:<6g}"
-                f"{row['backend']:7s} slopes {row['slope_l2']}, {row['slope_linf']} (order {order})"
-            )
-    return list(lines.values())

@@ -81,7 +81,6 @@ def main() -> None:
             rows["tables"] = tables.rows(rows["times"], rows.get("breakdown", []))
         for part, measured in rows.items():
             run.write(device.file("buyukkececi", part), measured)
-    print(*convergence.report(rows.get("convergence", [])), sep="\n")
     run.finish(cpu.failed if cpu is not device else ())
 
 

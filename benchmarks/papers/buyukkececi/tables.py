@@ -32,15 +32,13 @@ mesh, which has a node per particle, one real that is read (interpolation) or re
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from core.device import Ceilings
 from harness.inside import window_of
 from harness.tables import short
 from papers.buyukkececi.cases import DIRECTIONS, TABLE_NODES, WINDOWS
 
-# Operations/s without tensor cores, and bytes/s: NVIDIA's data sheet of the H200 (SXM).
-PEAKS = {"h200": {"float32": 67e12, "float64": 34e12, "bytes": 4.8e12}}
 # Tables 2 (C2050) and 3 (HD 6970), single and double precision: speedup without and with transfers; GFLOP/s and its
 # fraction of peak, single precision only.
 PAPER: dict[tuple[str, str, int], tuple[Any, ...]] = {
@@ -70,11 +68,9 @@ def least_bytes(direction: str, ndim: int, dtype: str) -> int:
 
 
 def peaks(device: str) -> dict[str, float]:
-    """Return the peaks of a device, NaN if unknown."""
-    for name, known in PEAKS.items():
-        if name in device.lower():
-            return known
-    return dict.fromkeys(("float32", "float64", "bytes"), math.nan)
+    """Return the peaks of a device without tensor cores, NaN if unknown."""
+    known = Ceilings.of([], device)
+    return {"float32": known.fma_f32, "float64": known.fma_f64, "bytes": known.memory}
 
 
 def rows(times: list[dict[str, Any]], breakdown: list[dict[str, Any]]) -> list[dict[str, Any]]:
