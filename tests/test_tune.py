@@ -2,24 +2,19 @@
 """``particlemesh tune``: which problems it measures, what it writes and says; and the benchmark that judges it."""
 
 import re
-import sys
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-
 import particlemesh as pm
-import regret
 from particlemesh import backends
-from particlemesh.choosing import choice, predict, tables, tune
+from particlemesh.choosing import choice, predict, tables
 from particlemesh.choosing.candidates import Candidate
 from particlemesh.choosing.choice import METHODS
-from particlemesh.command import cli, report, survey
+from particlemesh.command import cli, report, survey, tune
 from particlemesh.spread.colouring import Colouring
 
 CPU = backends.current("cpu")
@@ -288,79 +283,6 @@ def test_opencl_can_be_tuned(small):
     table = tune.measure(backends.current("opencl"))
     assert {row.direction for row in table.rows} == {"spread", "interpolate"}
     assert table.backend == "opencl"
-
-
-# ---- regret -----------------------------------------------------------------------------------------------
-
-
-def test_regret_is_of_the_same_problems_every_time():
-    problems = regret.problems(60, 1e7)
-    assert problems == regret.problems(60, 1e7) and problems[:10] == regret.problems(10, 1e7)
-    cases = [p.case for p in problems]
-    assert not set(cases) & set(tune.cases())
-    assert {c.support for c in cases} == set(range(2, 9)) and {c.nodes % 2 for c in cases} == {0, 1}
-    assert {c.dtype for c in cases} == {"float32", "float64"} and {c.components for c in cases} == {1, 2}
-    assert {p.cloud for p in problems} == set(regret.CLOUDS)
-    assert min(c.particles for c in cases) < 3000 and max(c.particles for c in cases) > 3e6
-    assert min(p.applications for p in problems) == 1 and max(p.applications for p in problems) > 500
-
-
-def test_regret_is_that_of_the_choices(monkeypatch):
-    class Rival(Colouring):
-        name = "rival"
-        cost = classmethod(lambda cls, problem: (0.0, 0.5 * Colouring.cost(problem)[1]))
-
-    monkeypatch.setitem(METHODS, "spread", (Colouring, Rival))
-    seconds = {"colouring": (0.0, 1e-3), "rival": (0.0, 3e-3), "tiles": (0.0, 1e-3), "stored": (1e-3, 2e-3)}
-    monkeypatch.setattr(choice, "time", lambda plan, what, method: seconds[method.name])
-    problem = regret.Problem(tune.Case(9, 4, "float32", 1, 500, 1.0), "uniform", 10)
-    spread, interpolate = regret.measure(CPU, problem)
-    assert (spread["best"], spread["auto"], spread["untuned"]) == ("colouring", "rival", "rival")
-    assert spread["auto_regret"] == pytest.approx(2.0) and spread["best_s"] == pytest.approx(1e-2)
-    assert (interpolate["best"], interpolate["auto"], interpolate["auto_regret"]) == ("tiles", "tiles", 0.0)
-    said = regret.summary([spread, interpolate], "auto")
-    assert "mean regret 100.0 %, worst 3.00 times the best: spread 500 uniform, 9^3" in said
-
-
-def test_seconds_of_regret_add_up_to_what_measuring_took(monkeypatch):
-    clock = [0.0]  # seconds that trials took
-
-    def time_of(plan, what, method):
-        clock[0] += {"spread": 2.0, "interpolate": 0.5}[what]
-        return 0.0, 1e-3
-
-    monkeypatch.setattr(choice, "time", time_of)
-    monkeypatch.setattr(regret, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    rows = regret.measure(CPU, regret.Problem(tune.Case(9, 4, "float32", 1, 500, 1.0), "uniform", 10))
-    trials = {row["direction"]: len(row["times"].split()) for row in rows}
-    assert {row["direction"]: row["seconds"] for row in rows} == {
-        "spread": 2.0 * trials["spread"], "interpolate": 0.5 * trials["interpolate"]
-    }  # fmt: skip
-    assert sum(row["seconds"] for row in rows) == clock[0] > 0
-
-
-@pytest.mark.parametrize("without", [("rival",), ("rival", "colouring", "tiles", "stored")])
-def test_regret_is_not_known_where_the_choice_found_no_memory(monkeypatch, without):
-    class Rival(Colouring):
-        name = "rival"
-        cost = classmethod(lambda cls, problem: (0.0, 0.5 * Colouring.cost(problem)[1]))
-
-    def time_of(plan, what, method):
-        if method.name in without:
-            raise MemoryError("too large")
-        return 0.0, 1e-3
-
-    monkeypatch.setitem(METHODS, "spread", (Colouring, Rival))
-    monkeypatch.setattr(choice, "time", time_of)
-    found = regret.measure(CPU, regret.Problem(tune.Case(9, 4, "float32", 1, 500, 1.0), "uniform", 10))
-    if len(without) > 1:
-        assert not found and "no rows" in regret.summary(found, "auto")
-        return
-    spread, _ = found
-    assert (spread["best"], spread["auto"]) == ("colouring", "rival") and np.isnan(spread["auto_regret"])
-    assert "mean regret   0.0 %" in regret.summary(found, "auto")
-    assert regret.summary(found, "auto").endswith("1 of 2 not judged: no memory")
-    assert regret.summary([spread], "auto").endswith(" 1 of 1 not judged: no memory")
 
 
 def test_a_folder_in_the_files_place_is_found_before_anything_is_measured(tmp_path, monkeypatch):
