@@ -205,8 +205,9 @@ class Configuration:
         Parameters
         ----------
         positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
-            Positions in the user's length unit; any strides; never modified. Periodic axes fold any finite
-            number; an open axis takes ``[origin, origin + length]``, both ends included.
+            Positions in the user's length unit; any strides; never modified. A list is taken as the array that NumPy
+            makes of it, points (N, d); a tuple always has one array or list for each axis. Periodic axes fold any
+            finite number; an open axis takes ``[origin, origin + length]``, both ends included.
         check : bool
             If False, never synchronise and, after :meth:`reserve`, never allocate: particles that are not
             finite or off an open axis get zero weight and are recorded in :attr:`status`. A CUDA graph can then
@@ -218,16 +219,18 @@ class Configuration:
         ValueError
             If a position is not finite or outside an open axis (the first one is named), or the shape is
             wrong. The plan keeps its former positions.
+        TypeError
+            If positions are no real numbers of a type that the library computes with.
         """
         self._open()
+        checks.flag(check, "check")
         kind, backend, x = coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
         if self._reserved and not check and x.count > self.capacity:
             raise ValueError(
                 f"{x.count} particles, but room is reserved for {self.capacity}: reserve({x.count}) first."
             )
-        first = positions[0] if isinstance(positions, tuple) else positions
         dtype = x.dtype if self.dtype is None else self.dtype
-        with kind.scope(first), backend.scope(*x.arrays):
+        with kind.scope(x.user), backend.scope(*x.arrays):
             token = backend.follow(self.token)
             room = self._room(backend, dtype, x.count, check)
             counting = block_order.counting(cast("Plan", self), x.count)

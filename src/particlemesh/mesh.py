@@ -168,7 +168,7 @@ class Mesh:
         array([0.25, 0.75, 1.25, 1.75])
         """
         axis = checks.integer(axis, "axis", -self.ndim, self.ndim - 1) % self.ndim
-        lower, upper = self.ghosts[axis] if ghosts else (0, 0)
+        lower, upper = self.ghosts[axis] if checks.flag(ghosts, "ghosts") else (0, 0)
         # The quotient first: it is 1 at the last node of an open axis, which is on the face exactly.
         fraction = (np.arange(-lower, self.shape[axis] + upper) + self.offset[axis]) / self.intervals[axis]
         distance = fraction * self.box.lengths[axis]
@@ -208,6 +208,7 @@ class Mesh:
 
     def _modes(self, real: bool) -> list[NDArray[np.float64]]:
         """Whole mode numbers of each axis, each along its own axis of d."""
+        checks.flag(real, "real")
         checks.all_periodic(self.periodic)
         modes = []
         for axis, nodes in enumerate(self.shape):
@@ -377,6 +378,7 @@ class Mesh:
 
 def _field(field: Any, shape: tuple[int, ...]) -> Any:
     """Return an array of these last axes that `_zeros_like` knows, of a sequence a NumPy array."""
+    checks.unmasked(field)
     if not hasattr(field, "shape"):
         field = checks.number_array(field, "field")
     elif not isinstance(field, np.ndarray) and not hasattr(field, "new_zeros"):

@@ -90,8 +90,9 @@ class Plan(Configuration):
 
         An integer array (N,) of the kind and device of the positions: ``values[plan.order]`` are in the order in which
         :meth:`spread` takes values and :meth:`interpolate` gives them. Particles without weight come last. The array
-        is the plan's memory, and the next :meth:`set_positions` writes to it; only where positions came from the host
-        to a GPU is it a copy, for which the device is waited for.
+        is the plan's memory, and the next :meth:`set_positions` writes to it. NumPy arrays are read-only; never write
+        to those of a GPU: kernels use their numbers unchecked as indices. Tensors of the CPU are copies. So is the
+        array where positions came from the host to a GPU, and for that the device is waited for.
 
         Raises
         ------
@@ -131,6 +132,7 @@ class Plan(Configuration):
             Of the kind, device and type of ``values``; not divided by any volume.
         """
         self._ready()
+        checks.flag(accumulate, "accumulate")
 
         def call() -> Any:
             return self._spread(values, (self.count,), out, accumulate, gradient=False)
@@ -152,6 +154,7 @@ class Plan(Configuration):
         array (..., *mesh.field_shape)
         """
         self._ready()
+        checks.flag(accumulate, "accumulate")
 
         def call() -> Any:
             return self._spread(vectors, (self.count, self.mesh.ndim), out, accumulate, gradient=True)

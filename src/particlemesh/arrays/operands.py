@@ -37,12 +37,12 @@ class Result:
 
 
 def adopt(array: Any, what: str) -> tuple[Kind, Any]:
-    """Return the kind of an array; sequences and scalars become NumPy arrays."""
+    """Return the kind of an array; sequences and numbers become NumPy arrays."""
     kind = kind_of(array)
     if kind is not None:
         return kind, array
     if isinstance(array, (list, tuple, int, float, complex, np.generic)):
-        return NUMPY, np.asarray(array)
+        return NUMPY, checks.number_array(array, what)
     names = ", ".join(k.name for k in KINDS)
     raise TypeError(f"{what} is of type {type(array).__name__}; arrays of these kinds are taken: {names}.")
 
@@ -83,8 +83,7 @@ def converted(native: Any, dtype: np.dtype, what: str) -> Any:
 def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
     """Return ``native`` in the plan's precision, real or complex; refuse what would lose digits."""
     came = np.dtype(native.dtype)
-    if came.kind not in "biufc":
-        raise TypeError(f"{what} has dtype {came}; numbers are needed.")
+    checks.number_type(came, what)
     wanted = COMPLEX[dtype] if came.kind == "c" else dtype
     if came == wanted:
         return native
@@ -209,13 +208,10 @@ def check_apart(*outs: Any) -> None:
             raise ValueError("the two arrays of out share memory; give each its own.")
 
 
-def real_dtype(array: Any, kind: Kind) -> np.dtype:
+def real_dtype(array: Any, kind: Kind, what: str) -> np.dtype:
     """Return the real type that holds an array's numbers: float32 or float64."""
     dtype = kind.dtype(array)
+    checks.number_type(dtype, what)
     if dtype.char in REALS:
         return np.dtype(f"f{REALS[dtype.char]}")
-    if dtype.kind in "biu":
-        return np.dtype(np.float64 if dtype.itemsize > 2 else np.float32)
-    if dtype == np.float16:
-        return np.dtype(np.float32)
-    raise TypeError(f"dtype {dtype} is not supported; use float32, float64, complex64 or complex128.")
+    return np.dtype(np.float64 if dtype.itemsize > 2 else np.float32)  # of integers, as NumPy promotes them

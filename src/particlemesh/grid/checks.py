@@ -102,7 +102,9 @@ def options_of(name: str, methods: tuple[Any, ...], given: dict[str, Any]) -> di
 
 def radius(value: Any) -> float:
     """Return one radius for all."""
-    if isinstance(value, (bool, np.bool_, str, bytes)):
+    checks.unmasked(value)
+    numeric = getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"  # of a NumPy or CuPy array without axes
+    if isinstance(value, (bool, str, bytes)) or not numeric:
         raise TypeError(f"radius is {value!r}; a number is needed.")
     try:
         number = float(value)
@@ -113,10 +115,16 @@ def radius(value: Any) -> float:
     return number
 
 
-def narrow_enough(came: np.dtype, dtype: np.dtype, *, listed: bool, what: str = "radii") -> None:
-    """Check that numbers lose nothing in the type of the positions; those of a list have no type of their own."""
+def real_numbers(came: np.dtype, what: str) -> None:
+    """Check that an array has real numbers of a type that is taken."""
     if came.kind not in "iuf":
         raise TypeError(f"{what}: dtype is {came}; real numbers are needed.")
+    checks.number_type(came, what)
+
+
+def narrow_enough(came: np.dtype, dtype: np.dtype, *, listed: bool, what: str = "radii") -> None:
+    """Check that numbers lose nothing in the type of the positions; those of a list have no type of their own."""
+    real_numbers(came, what)
     if came.kind == "f" and came.itemsize > dtype.itemsize and not listed:
         raise TypeError(f"{what}: dtype is {came}, that of the positions {dtype}: convert one of them yourself.")
 

@@ -59,7 +59,8 @@ class Construction:
         self._options = checks.options_of(method, METHODS, options)
         if named:
             named[0](**self._options)  # an option that is not allowed is an error now
-        self.deterministic, self.queries = bool(deterministic), bool(queries)
+        self.deterministic = common.flag(deterministic, "deterministic")
+        self.queries = common.flag(queries, "queries")
         self.threads = None if threads is None else common.integer(threads, "threads", 1, 4096)
         self.dtype: Any = None if dtype is None else common.real_type(dtype)
         self._named = backend
@@ -181,8 +182,9 @@ class Construction:
         Parameters
         ----------
         positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
-            Positions in the user's length unit; any strides; never modified. Periodic axes fold what is at most
-            2**20 boxes away; an open axis takes ``[origin, origin + length]``, both ends included.
+            Positions in the user's length unit; any strides; never modified. A list is taken as the array that NumPy
+            makes of it, points (N, d); a tuple always has one array or list for each axis. Periodic axes fold what is
+            at most 2**20 boxes away; an open axis takes ``[origin, origin + length]``, both ends included.
         radii : None, number, array (N,) or (N, d)
             Radii of spheres, or half the edges of boxes along the Cartesian axes. They choose the level, and are
             what :meth:`overlaps` compares.
@@ -206,6 +208,7 @@ class Construction:
             If the builder asked for cannot serve; the message says why.
         """
         self._open()
+        common.flag(check, "check")
         if check or self.backend is None or not (radii is None or np.isscalar(radii)):
             return self._build(positions, radii, check=check)
 
@@ -246,6 +249,7 @@ class Construction:
         (array([0, 1, 1, 1, 3], dtype=int32), array([1, 0, 2], dtype=int32))
         """
         self._open()
+        common.flag(check, "check")
         n = common.integer(n, "n", 1, checks.MOST)
         kind, array = operands.adopt(keys, "keys")
         if kind.dtype(array).kind not in "iu" or len(array.shape) != 1:
@@ -265,7 +269,7 @@ class Construction:
         return self._run(kind, backend, positions, x, radii, 0, check)
 
     def _run(self, kind: Kind, backend: Backend, given: Any, x: Any, radii: Any, buckets: int, check: bool) -> Self:
-        first = given[0] if isinstance(given, tuple) else given
+        first = given if x is None else x.user
         count = int(first.shape[0]) if x is None else x.count
         checks.few_enough(count, "particles")
         if self._capacity and not check and count > self._capacity:

@@ -51,7 +51,11 @@ class Contents(Construction):
 
     @property
     def storage(self) -> Storage:
-        """What the builder left, arrays included, as one of the types in ``particlemesh.grid.storage``."""
+        """What the builder left, arrays included, as one of the types in ``particlemesh.grid.storage``.
+
+        NumPy arrays are read-only, and tensors of the CPU are copies. Never write to arrays of a GPU: kernels use
+        their numbers unchecked as indices.
+        """
         kind = type(self._ready().storage)
         fields = self._told(lambda built: built.public_storage())
         return kind(*map(self._out, fields))

@@ -33,7 +33,7 @@ class Fixed(Builder):
         super().__init__(**options)
         given = self.chosen["capacity"]
         self.capacity = 0 if given is None else checks.integer(given, "capacity", 1, 2**31 - 1)
-        self.grows = given is None or bool(self.chosen["grow"])
+        self.grows = checks.flag(self.chosen["grow"], "grow") or given is None
         checks.one_of(self.chosen["layout"], "layout", ("column", "row"))
 
     @classmethod

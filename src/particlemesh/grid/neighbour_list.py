@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import backends
+from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.positions import Coordinates, coordinates
 from particlemesh.backends.base import Backend
@@ -93,14 +94,14 @@ def neighbour_list(
     0
     """
     checks.letters(quantities)
+    common.flag(half, "half")
     if not quantities:
         raise ValueError("quantities is ''; give at least one letter of 'ijdDS'.")
     domain = checks.box_of(box, periodic)
     kind, home, x = coordinates(positions, domain.ndim, None, upload=False)
     reach = _reach(radius, x.count)
     if x.count and not all(domain.periodic):
-        first = positions[0] if isinstance(positions, tuple) else positions
-        with kind.scope(first), home.scope(*x.arrays):
+        with kind.scope(x.user), home.scope(*x.arrays):
             domain = _fitted(domain, _on_host(x, home), x.dtype, reach)
     place = home if backend is None else backends.current(backend)
     cells = _cells(domain, reach, x.count, thin=place.name != "cpu")
@@ -115,6 +116,7 @@ def _reach(radius: Any, count: int) -> float:
     if np.isscalar(radius) or not getattr(radius, "shape", True):
         return checks.radius(radius)
     kind, array = operands.adopt(radius, "radius")
+    checks.real_numbers(kind.dtype(array), "radius")
     native = kind.native(array)
     checks.one_each(tuple(native.shape), count)
     if not count:

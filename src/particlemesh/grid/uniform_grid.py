@@ -143,7 +143,8 @@ class UniformGrid(Contents):
             width = common.integer(width, "width", 0, 2**31 - 1)
         if capacity is not None:
             capacity = common.integer(capacity, "capacity", 0, 2**62)
-        arguments = (bool(half), order, format, quantities, width, capacity, bool(check))
+        half, check = common.flag(half, "half"), common.flag(check, "check")
+        arguments = (half, order, format, quantities, width, capacity, check)
         if check or not isinstance(radius, (int, float)):
             return self._answer(lambda queries: queries.pairs(self._cutoff(radius), *arguments), radius)
         # Nobody waits: the same question about the same memory can be asked again as it was.
@@ -177,7 +178,8 @@ class UniformGrid(Contents):
         array([1, 0, 1], dtype=int32)
         """
         common.one_of(order, "order", ("input", "grid"))
-        return self._answer(lambda queries: queries.count(self._cutoff(radius), order, bool(check)), radius)
+        check = common.flag(check, "check")
+        return self._answer(lambda queries: queries.count(self._cutoff(radius), order, check), radius)
 
     def neighbours(self, points: Any, radius: float, *, quantities: str = "j") -> Pairs:
         """Return the particles within a distance of each of some points.
