@@ -168,11 +168,12 @@ def trailing_shape(came: Sequence[int], wanted: tuple[int, ...], what: str) -> N
         )
 
 
-def unmasked(value: Any) -> None:
-    """Check that an array, or a sequence of rows, has no masks."""
+def unmasked(value: Any) -> Any:
+    """Return `value`, an array or a sequence of rows, if it has no masks."""
     rows = value if isinstance(value, list | tuple) and value and not isinstance(value[0], int | float) else ()
     if isinstance(value, np.ma.MaskedArray) or any(isinstance(row, np.ma.MaskedArray) for row in rows):
         raise TypeError("masked arrays are not taken: the mask would be lost. Index the array, or fill in zeros.")
+    return value
 
 
 def number_array(value: Any, what: str) -> NDArray[Any]:
@@ -187,6 +188,7 @@ def number_array(value: Any, what: str) -> NDArray[Any]:
             f"{what} is a {type(value).__name__} that makes no array of numbers; give an array, or numbers in rows of "
             "one length."
         )
+    number_type(array.dtype, what)
     return array
 
 

@@ -208,11 +208,10 @@ class Mesh:
 
     def _modes(self, real: bool) -> list[NDArray[np.float64]]:
         """Whole mode numbers of each axis, each along its own axis of d."""
-        checks.flag(real, "real")
         checks.all_periodic(self.periodic)
         modes = []
         for axis, nodes in enumerate(self.shape):
-            half = real and axis == self.ndim - 1
+            half = checks.flag(real, "real") and axis == self.ndim - 1
             n = np.arange(nodes // 2 + 1) if half else (np.arange(nodes) + nodes // 2) % nodes - nodes // 2
             modes.append(n.astype(np.float64).reshape([-1 if a == axis else 1 for a in range(self.ndim)]))
         return modes
@@ -378,8 +377,7 @@ class Mesh:
 
 def _field(field: Any, shape: tuple[int, ...]) -> Any:
     """Return an array of these last axes that `_zeros_like` knows, of a sequence a NumPy array."""
-    checks.unmasked(field)
-    if not hasattr(field, "shape"):
+    if not hasattr(checks.unmasked(field), "shape"):
         field = checks.number_array(field, "field")
     elif not isinstance(field, np.ndarray) and not hasattr(field, "new_zeros"):
         checks.allocating(_namespace(field), field, "field")

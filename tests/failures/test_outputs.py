@@ -132,6 +132,26 @@ def test_elements_of_sub_buffers_are_compared_one_by_one():
     assert not memory.overlap(low, region(queue, other, 0, (2 * STEP,)))
 
 
+@pytest.mark.opencl
+def test_shared_virtual_memory_is_refused_as_output():
+    import pyopencl as cl
+    from pyopencl.array import empty, to_device
+    from pyopencl.tools import SVMAllocator
+
+    queue = device()
+    if not queue.device.svm_capabilities:
+        pytest.skip("this device has no shared virtual memory")
+    shared = SVMAllocator(queue.context, flags=cl.svm_mem_flags.READ_WRITE, queue=queue)
+    values, field = (empty(queue, shape, np.float64, allocator=shared) for shape in (Q.shape, MESH.shape))
+    x, q, slopes = (to_device(queue, host) for host in (X, Q, SLOPES))
+    with pm.Plan(MESH, WINDOW) as plan:
+        plan.set_positions(x)
+        with pytest.raises(TypeError, match="out lies in shared virtual memory, which is only read here: give an"):
+            plan.spread(q, out=field)
+        with pytest.raises(TypeError, match="out lies in shared virtual memory"):
+            plan.value_and_gradient(to_device(queue, FIELD), out=(values, slopes))
+
+
 def test_arrays_of_the_host_are_compared_element_by_element():
     store = np.zeros((50, 4))
     assert memory.overlap(store[:30], store[29:])

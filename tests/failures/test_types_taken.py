@@ -98,6 +98,11 @@ def test_masks_are_never_dropped(what):
             call(given)
 
 
+def test_masks_of_keys_are_never_dropped():
+    with pytest.raises(TypeError, match="the mask would be lost"):
+        grid().build_keys(np.ma.array([1, 2, 3], mask=[True, False, False]), 4)
+
+
 @pytest.mark.parametrize("where", [{"box": (1.0, 2.0)}, {"offset": (0.5, 0.5)}, {"origin": (0.1, 0.2)}])
 def test_masks_of_boxes_and_meshes_are_never_dropped(where):
     ((name, numbers),) = where.items()

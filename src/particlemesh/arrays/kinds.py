@@ -102,6 +102,11 @@ class OpenClKind(Kind):
     def owns(self, array: Any) -> bool:
         return isinstance(array, sys.modules["pyopencl.array"].Array)
 
+    def target(self, out: Any) -> Any:
+        if hasattr(out.base_data, "svm_ptr"):
+            raise TypeError("out lies in shared virtual memory, which is only read here: give an array in a buffer.")
+        return out
+
     def backend(self, array: Any) -> Any:
         from particlemesh.backends import opencl
 

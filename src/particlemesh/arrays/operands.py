@@ -203,7 +203,7 @@ def check_apart(*outs: Any) -> None:
     """Refuse two outputs that share memory."""
     kinds = [kind_of(a) for a in outs]
     if len(outs) == 2 and kinds[0] is not None and kinds[1] is not None and kinds[0].home == kinds[1].home:
-        first, second = (k.native(a) for k, a in zip(kinds, outs, strict=True) if k is not None)
+        first, second = (k.target(a) for k, a in zip(kinds, outs, strict=True) if k is not None)
         if overlap(first, second):
             raise ValueError("the two arrays of out share memory; give each its own.")
 

@@ -17,7 +17,7 @@ _METHODS: Any = METHODS  # as `select` sees them
 class Contents(Construction):
     """A grid and what is told of it: see :class:`particlemesh.UniformGrid`.
 
-    Arrays of a GPU are views of the grid's memory: the next builds write there.
+    Arrays of a GPU are views of the grid's memory: the next builds write there, and nobody else should.
     """
 
     @property
