@@ -152,6 +152,30 @@ def test_shared_virtual_memory_is_refused_as_output():
             plan.value_and_gradient(to_device(queue, FIELD), out=(values, slopes))
 
 
+@pytest.mark.opencl
+@pytest.mark.parametrize("named", [None, "opencl"])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_an_output_whose_elements_share_memory_is_refused(named, accumulate):
+    if named is not None:
+        device()
+    store, strided = np.zeros(4000), np.lib.stride_tricks.as_strided
+    steps = {
+        "broadcast": (0, 280, 56, 8), "all in one": (0, 0, 0, 0), "planes within planes": (8, 280, 56, 8),
+        "batch without a common stride": (24, 8, 280, 56, 8),
+    }  # fmt: skip
+    with pm.Plan(MESH, WINDOW, backend=named) as plan:
+        plan.set_positions(X)
+        for name, strides in steps.items():
+            batch = (2, 3)[: len(strides) - 3]
+            out = strided(store, (*batch, *MESH.shape), strides)
+            values = np.broadcast_to(Q, (*batch, 40))
+            with pytest.raises(ValueError, match="out has elements that share memory"):
+                plan.spread(values, out=out, accumulate=accumulate)
+            assert not store.any(), name
+        apart = strided(store, (2, 3, *MESH.shape), (3 * 8 * 210, 8, 24 * 35, 24 * 7, 24))  # in every other order
+        np.testing.assert_allclose(plan.spread(np.broadcast_to(Q, (2, 3, 40)), out=apart)[1, 2], FIELD, atol=1e-13)
+
+
 def test_arrays_of_the_host_are_compared_element_by_element():
     store = np.zeros((50, 4))
     assert memory.overlap(store[:30], store[29:])

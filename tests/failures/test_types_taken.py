@@ -130,6 +130,18 @@ def test_integers_are_promoted(dtype):
     np.testing.assert_array_equal(field, pm.spread(x.astype(float), q.astype(float), MESH))
 
 
+@pytest.mark.parametrize("dtype", ["i4", "u4", "i8", "u8"])
+def test_integers_that_a_plan_does_not_hold_are_refused(dtype):
+    largest = np.iinfo(dtype).max
+    with pm.Plan(MESH, "cic", dtype="float32") as made:
+        made.set_positions(X)
+        for whole in (2**24, 2**30, largest // 2 + 1):
+            assert made.spread(np.full(40, whole, dtype)).dtype == np.float32
+        for whole in (2**24 + 1, largest // 2, largest - 1):
+            with pytest.raises(TypeError, match=f"values has dtype {np.dtype(dtype)}, and float32 does not hold all"):
+                made.spread(np.full(40, whole, dtype))
+
+
 @pytest.mark.opencl
 @pytest.mark.parametrize("kind", ["pyopencl", "cupy", "torch-cpu"])
 def test_half_precision_of_a_device_is_refused(kind):

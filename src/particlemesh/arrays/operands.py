@@ -12,7 +12,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays.kinds import KINDS, NUMPY, Kind, kind_of
 from particlemesh.arrays.memory import overlap
-from particlemesh.arrays.views import COMPLEX, REALS, View, view
+from particlemesh.arrays.views import COMPLEX, REALS, View, overlaps_itself, view
 from particlemesh.backends.base import Backend, allocate
 
 
@@ -95,11 +95,12 @@ def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
     promoted = converted(native, wanted, what)
     exact = came.kind not in "iu" or came.itemsize <= 2 or wanted.itemsize == 8  # as NumPy promotes
     # On a device the numbers cannot be looked at without waiting for it.
-    if not exact and (not isinstance(native, np.ndarray) or (promoted.astype(came) != native).any()):
-        raise TypeError(
-            f"{what} has dtype {came}, and {dtype.name} does not hold all such integers: "
-            f"use Plan(..., dtype='float64') or convert it yourself."
-        )
+    with np.errstate(invalid="ignore"):  # what rounds to a number past the largest integer
+        if not exact and (not isinstance(native, np.ndarray) or (promoted.astype(came) != native).any()):
+            raise TypeError(
+                f"{what} has dtype {came}, and {dtype.name} does not hold all such integers: "
+                f"use Plan(..., dtype='float64') or convert it yourself."
+            )
     return promoted
 
 
@@ -146,10 +147,10 @@ def give(
 
         return _result(native, core, axes, hand_over)
     kind, target = _target(out, like, shape, dtype, backend, upload)
+    seen = view(target, core, axes)
+    if overlaps_itself(target) if seen is None else seen.layout.overlaps:
+        raise ValueError("out has elements that share memory (a broadcast array?); give one of its own.")
     if kind.home == backend.name:
-        seen = view(target, core, axes)
-        if seen is not None and seen.layout.overlaps:
-            raise ValueError("out has elements that share memory (a broadcast array?); give one of its own.")
         if seen is not None and inner == dtype:
             return Result(target, seen, lambda: out)
         native = allocate(backend, shape, inner, "a dense copy of out")

@@ -49,6 +49,11 @@ def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return False
 
 
+def overlaps_itself(array: Any) -> bool:
+    """Return whether elements of a native array may share memory, also where it has no view."""
+    return _overlaps((*array.shape, array.dtype.itemsize), (*array.strides, 1))  # in bytes
+
+
 @dataclass(slots=True)
 class View:
     """An array as methods see it: (channels, ..., parts) of reals."""
