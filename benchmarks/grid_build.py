@@ -30,7 +30,7 @@ from grid_cases import CLOUDS, cloud, keys
 from grid_clock import NO_TIME, Clock, giga, micro, short
 from grid_peers import Cub, published, torch_graph_seconds, torch_missing, torch_sorts
 from measure import write
-from particlemesh.grid import METHODS
+from particlemesh.grid.builders import METHODS
 
 # Methods with an option that changes what is done have a builder for each; all others have one.
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {

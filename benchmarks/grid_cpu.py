@@ -28,7 +28,7 @@ from grid_clock import short
 from grid_peers import vesin_list
 from measure import write
 from particlemesh.backends.cpu import available_threads
-from particlemesh.grid import METHODS
+from particlemesh.grid.builders import METHODS
 
 NEIGHBOURS = 26
 COLUMNS = ("group", "what", "storage", "stable", "cloud", "periodic", "N", "pairs", "threads",

@@ -77,10 +77,10 @@ def prepare_again(plan: Any, direction: str = "spread") -> None:
     does it. Orders that methods share are made anew, since a single method would have to make them; memory that the
     plan holds is kept. Nothing is waited for.
     """
-    plan.shared.clear()
+    plan.workspace.orders.clear()
     with plan.backend.scope():
         plan.token = plan.backend.follow(plan.token)
-        plan._method(direction).prepare(plan)
+        plan._method(direction).prepare(plan.workspace)
     plan._prepared.add(direction)
 
 

@@ -3,7 +3,7 @@
 
 Sixty problems, drawn at random but always the same: particles, nodes along an axis (odd ones, too), nodes of a window,
 precision, real or complex, where the particles lie, how often values are spread or interpolated. Every method that
-might be the best is timed (``choice.time``); the regret of a choice is its total time over the least, less one:
+might be the best is timed (``trial.seconds``); the regret of a choice is its total time over the least, less one:
 that of ``auto`` with what is known of the device (``particlemesh tune`` on a new one), and that of the methods' own
 models alone, as if no device had been measured (``untuned``). Both are judged by the same times. Writes
 ``results/regret-DEVICE.csv``, whose column ``seconds`` adds up to what measuring took.
@@ -23,10 +23,11 @@ import numpy as np
 
 from guo.cases import positions
 from measure import device_name, facts, write
-from particlemesh import backends, choice, select, survey
-from particlemesh.choice import METHODS
-from particlemesh.timings import predict
-from particlemesh.tune import Case, plan_of
+from particlemesh import backends
+from particlemesh.choosing import candidates, predict, trial
+from particlemesh.choosing.choice import METHODS
+from particlemesh.command import survey
+from particlemesh.command.tune import Case, plan_of
 
 SEED = 60  # not that of any table: those have Halton's sequence
 CLOUDS = ("uniform", "uniform", "clustered", "lattice")  # anywhere; in 1 % of the volume; in order, evenly
@@ -66,12 +67,12 @@ def measure(backend: Any, problem: Problem) -> list[dict[str, Any]]:
     with plan_of(backend, case, x, problem.applications) as plan:
         asked = plan.problem()
         for direction, methods in METHODS.items():
-            costs = {"auto": functools.partial(tuned, direction), "untuned": select.modelled}
-            chosen = {kind: select.choose(methods, asked, "auto", cost) for kind, cost in costs.items()}
+            costs = {"auto": functools.partial(tuned, direction), "untuned": candidates.modelled}
+            chosen = {kind: candidates.choose(methods, asked, "auto", cost) for kind, cost in costs.items()}
             times: dict[Any, tuple[float, float]] = {}
             for method in hopeful(methods, asked, costs) | set(chosen.values()):
                 try:
-                    times[method] = choice.time(plan, direction, method)
+                    times[method] = trial.seconds(plan.workspace, direction, method)
                 except MemoryError as error:
                     print(f"  {method.name}: {error}")
             totals = {m: prepare + problem.applications * apply for m, (prepare, apply) in times.items()}
@@ -95,7 +96,7 @@ def hopeful(methods: tuple[Any, ...], problem: Any, costs: dict[str, Any]) -> se
     """Return the methods that either kind of prediction does not rule out."""
     found = set()
     for cost in costs.values():
-        able = [c for c in (select.ask(m, problem, cost) for m in methods) if c.reason is None]
+        able = [c for c in (candidates.ask(m, problem, cost) for m in methods) if c.reason is None]
         least = min(c.total(problem.applications) for c in able)
         free = problem.backend.free_bytes()
         found |= {

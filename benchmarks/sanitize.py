@@ -15,13 +15,14 @@ import cupy
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import backends, binning
-from particlemesh.binning import block_order, radix, scan
-from particlemesh.by_block import Walking
-from particlemesh.grid import METHODS as BUILDERS
+from particlemesh import backends, sorting
+from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.interpolate import METHODS as INTERPOLATE
 from particlemesh.interpolate import ordered
+from particlemesh.orders import block_order
+from particlemesh.sorting import radix, scan
 from particlemesh.spread import METHODS as SPREAD
+from particlemesh.walk.walking import Walking
 from variants import INTERPOLATING, SPREADING
 
 
@@ -157,7 +158,7 @@ def spreads(rng: np.random.Generator) -> int:
     for count, bins, stable in itertools.product((0, 1, 5000), (1, 7, 300_000), (False, True)):
         for kind in (np.int32, np.int64):
             keys = cupy.asarray(rng.integers(-1, bins, count).astype(kind))
-            binning.counting_sort(backend, keys, bins, stable=stable)
+            sorting.counting_sort(backend, keys, bins, stable=stable)
             calls += 1
     for count, bits in itertools.product((1, 2559, 2560, 2561, 30_000), (1, 9, 18, 32)):
         keys = cupy.asarray(rng.integers(0, 2**bits, count).astype(np.uint32))

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from particlemesh.binning import block_order
+from particlemesh.orders import block_order
 
 
 def cut(blocks, node):

@@ -7,9 +7,9 @@ import numpy as np
 
 from particlemesh import Box
 from particlemesh.arrays.positions import coordinates as coordinates_of
-from particlemesh.binning import device as binning
-from particlemesh.binning.keys import Cells
-from particlemesh.grid.cloud import Cloud
+from particlemesh.grid.queries.cloud import Cloud
+from particlemesh.sorting import counting as binning
+from particlemesh.sorting.keys import Cells
 
 TRICLINIC = [[4.0, 0.0, 0.0], [1.0, 3.5, 0.0], [-0.5, 0.75, 3.0]]
 BOXES = {

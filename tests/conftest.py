@@ -9,8 +9,9 @@ import pytest
 
 from cases import rows
 from devices import Device, laws
-from particlemesh import backends, survey
-from particlemesh.grid import METHODS as BUILDERS
+from particlemesh import backends
+from particlemesh.command import survey
+from particlemesh.grid.builders import METHODS as BUILDERS
 
 hypothesis.settings.register_profile(
     "particlemesh", derandomize=True, database=None, deadline=None, max_examples=15, print_blob=False,

@@ -11,7 +11,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import backends
 from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
 from particlemesh.spread import METHODS as SPREAD_METHODS
 from particlemesh.window import window_of
 

@@ -7,10 +7,10 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.arrays.positions import Coordinates
-from particlemesh.binning import device
-from particlemesh.binning.keys import Cells
-from particlemesh.grid.cloud import Cloud
-from particlemesh.grid.pairs import Extents, Searcher
+from particlemesh.grid.queries.cloud import Cloud
+from particlemesh.grid.queries.pairs import Extents, Searcher
+from particlemesh.sorting import counting
+from particlemesh.sorting.keys import Cells
 
 BOXES = {
     "1-D": (pm.Box(2.0), (8,)),
@@ -45,10 +45,10 @@ def cloud_of(backend, box, shape, x, extents=None, levels=1):
             extents = np.concatenate([np.zeros((len(x), 3 - box.ndim), x.dtype), extents], 1)
         given = backend.array(extents if len(x) else np.zeros((1, 3), x.dtype))
     items = cells.keys(columns(backend, x), given, axes)
-    status, start, rank = device.count_items(library, items, lambda name, shape, dtype: library.empty(shape, dtype))
+    status, start, rank = counting.count_items(library, items, lambda name, shape, dtype: library.empty(shape, dtype))
     records = library.empty((max(len(x), 1), 4), x.dtype)
     turns = library.empty((max(len(x), 1),), np.uint64)
-    device.place_items(library, items, status, start, rank, records=records, turns=turns)
+    counting.place_items(library, items, status, start, rank, records=records, turns=turns)
     cloud = Cloud(library, cells, len(x), records, start, None, turns, status, given, axes)
     return cloud, None if given is None else Extents(given, axes)
 

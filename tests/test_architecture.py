@@ -2,6 +2,7 @@
 """What keeps the tree readable: who imports whom, one method one place, sizes, docstrings, the kernel dialect."""
 
 import ast
+import importlib
 import inspect
 import re
 from pathlib import Path
@@ -10,9 +11,9 @@ import pytest
 
 import particlemesh as pm
 from devices import METHODS
-from particlemesh.grid import METHODS as BUILDERS
-from particlemesh.grid.method import Builder
-from particlemesh.method import Method
+from particlemesh.grid.builders import METHODS as BUILDERS
+from particlemesh.grid.builders.builder import Builder
+from particlemesh.methods.contract import Method
 
 ROOT = Path(pm.__file__).parent
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
@@ -20,21 +21,18 @@ KERNELS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.[ch
 
 # Imports go from a higher rank to a lower or equal one; equal ranks know each other only within one group.
 RANKS = [
-    (
-        "values",
-        ["box.py", "mesh.py", "window.py", "shape_function.py", "polynomials.py", "checks.py", "window_checks.py"],
-    ),
-    ("backends", ["backends/", "stencil.py"]),
-    ("arrays", ["arrays/"]),
-    ("binning", ["binning/", "locate.py", "geometry.py", "lost.py"]),
-    ("contract", ["method.py", "particles.py", "select.py", "timings/"]),
-    ("shared", ["fused.py", "walks.py", "by_block.py", "tiled.py"]),
-    ("sorting", ["sorted_particles.py"]),
-    ("methods", ["spread/", "interpolate/", "grid/"]),
-    ("plan", ["choice.py", "configuration.py", "plan.py", "once.py", "__init__.py"]),
+    ("values", ["box.py", "mesh.py", "window/", "checks.py"]),
+    ("backends", ["backends/"]),
+    ("arrays", ["arrays/", "operands.py"]),
+    ("sorting", ["sorting/"]),
+    ("particles", ["orders/", "particles/"]),
+    ("methods", ["methods/", "walk/", "choosing/candidates.py", "choosing/arrangement.py"]),
+    ("directions", ["spread/", "interpolate/", "grid/"]),
+    ("choosing", ["choosing/"]),
+    ("plan", ["configuration.py", "plan.py", "functions.py", "__init__.py"]),
     ("distributed", ["distributed/"]),
-    ("apps", ["apps/", "demo.py", "figures.py", "survey.py", "tune.py", "caches.py", "report.py", "cli.py", "data/"]),
-    ("command", ["__main__.py"]),
+    ("apps", ["apps/", "data/"]),
+    ("command", ["command/", "__main__.py"]),
 ]
 
 
@@ -84,7 +82,7 @@ def test_imports_run_one_way(module):
         assert rank(there) <= here, f"{module} ({RANKS[here][0]}) imports {there} ({RANKS[rank(there)][0]})"
 
 
-@pytest.mark.parametrize("module", ["box.py", "mesh.py", "window.py"])
+@pytest.mark.parametrize("module", ["box.py", "mesh.py", "window/window.py"])
 def test_box_mesh_and_window_stand_on_their_own(module):
     assert {RANKS[rank(file_of(name))][0] for name in imported(module)} <= {"values"}
 
@@ -110,23 +108,43 @@ def test_every_method_is_in_the_tuple_and_has_its_kernel_beside_it(direction):
             assert method.deterministic
 
 
+def builders_in(path):
+    """The classes of a file that are builders, whatever their bases are called."""
+    module = importlib.import_module(f"particlemesh.grid.builders.{path.stem}")
+    classes = [c for c in vars(module).values() if inspect.isclass(c) and c.__module__ == module.__name__]
+    return [c for c in classes if issubclass(c, Builder) and c is not Builder]
+
+
 def test_every_builder_is_in_the_tuple_and_has_its_kernel_beside_it():
-    by_stem = {b.__module__.split(".")[-1]: b for b in BUILDERS}
-    assert len(by_stem) == len(BUILDERS)
-    for path in (ROOT / "grid").glob("*.py"):
-        classes = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.ClassDef)]
-        if any("name" in ast.dump(s) for c in classes for s in c.body if isinstance(s, ast.Assign)):
-            assert path.stem in by_stem, f"{path.name} defines a builder that METHODS does not have"
-    for stem, builder in by_stem.items():
-        assert issubclass(builder, Builder)
+    folder = ROOT / "grid" / "builders"
+    assert len({b.name for b in BUILDERS}) == len(BUILDERS)
+    for path in folder.glob("*.py"):
+        for builder in builders_in(path):
+            assert builder in BUILDERS, f"{path.name} defines {builder.__name__}, which METHODS does not have"
+    for builder in BUILDERS:
+        stem = builder.__module__.split(".")[-1]
+        assert builders_in(folder / f"{stem}.py") == [builder]
         assert stem == builder.name
         assert builder.backends
         assert builder.backends <= {"cpu", "cuda", "opencl"}
-        # `scan` is the library's counting sort, whose kernels lie in binning/.
-        own = bool(builder.backends - {"cpu"}) and stem != "scan"
-        assert (ROOT / "grid" / f"{stem}.c").exists() == own, stem
+        assert (folder / f"{stem}.c").exists() == builder.kernels, stem
         assert inspect.getdoc(builder).splitlines()[0].endswith("."), stem
         assert builder.cite in keys()
+
+
+def test_a_builder_is_named_in_its_own_files_only():
+    """Other files of the grid learn facts from attributes: no builder's name, no type of a storage is asked for."""
+    grid = ROOT / "grid"
+    for path in sorted(grid.rglob("*.[pch]*")):
+        own = path.parent == grid / "builders"
+        if path.suffix not in {".py", ".c", ".h"} or (own and path.name == "__init__.py"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        for builder in BUILDERS:
+            if not (own and path.stem == builder.name):
+                assert not re.search(rf"""(``|"|'){builder.name}\1""", text), f"{path.name} names {builder.name!r}"
+        for storage in ("SortedCells", "Slots", "LinkedLists", "PackedLists", "TightLists"):
+            assert not re.search(rf"isinstance\([^()]*\b{storage}\b", text), f"{path.name} asks whether it is {storage}"
 
 
 def keys():
@@ -158,8 +176,7 @@ def test_files_are_short_and_licensed(path):
 
 
 def public():
-    found = {name: getattr(pm, name) for name in vars(pm) if not name.startswith("_")}
-    return {n: v for n, v in found.items() if not inspect.ismodule(v)}
+    return {name: getattr(pm, name) for name in pm.__all__}
 
 
 @pytest.mark.parametrize("name", public())

@@ -4,13 +4,13 @@
 import numpy as np
 import pytest
 
-from particlemesh import binning
-from particlemesh.binning import radix, scan
+from particlemesh import sorting
+from particlemesh.sorting import radix, scan
 
 
 def check(backend, keys, bins, stable, threads=None):
     given = backend.array(keys)
-    start, order, rank = binning.counting_sort(backend.library, given, bins, stable=stable, threads=threads)
+    start, order, rank = sorting.counting_sort(backend.library, given, bins, stable=stable, threads=threads)
     start, order, rank = (backend.host(a).astype(np.int64) for a in (start, order, rank))
     taken = keys[keys >= 0]
     counts = np.bincount(taken, minlength=bins)[:bins]
@@ -77,7 +77,7 @@ def test_memory_comes_from_the_caller(backend):
         return backend.library.empty(shape, dtype)
 
     keys = backend.array(np.array([2, 0, 1, 0], np.int32))
-    found = binning.counting_sort(backend.library, keys, 3, allocate=allocate)
+    found = sorting.counting_sort(backend.library, keys, 3, allocate=allocate)
     assert backend.host(found.start).tolist() == [0, 2, 3, 4]
     if backend.name != "cpu":
         assert {"work", "start", "order", "rank"} <= set(names)

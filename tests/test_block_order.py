@@ -6,7 +6,7 @@ import pytest
 
 import particlemesh as pm
 from blocks import cut, staged_from
-from particlemesh.binning import block_order
+from particlemesh.orders import block_order
 
 pytestmark = pytest.mark.backends("cuda", "opencl")  # processors have the order of tiles
 SKIP = -(2**31)
@@ -23,7 +23,7 @@ MESHES = {
     "line": pm.Mesh((70,), (1.0,)),
 }
 UNPACK = """
-#include "binning/blocks.h"
+#include "orders/blocks.h"
 
 KERNEL unpack(GLOBAL const u32* records, GLOBAL real* fraction, GLOBAL int* place, const i64 count)
 {
@@ -75,9 +75,9 @@ def plan_of(backend, mesh, window, x, real, **options):
 
 def check(plan, cells, unpack, *, stable=False):
     """Compare an order with NumPy's of the plan's nodes."""
-    count, blocks = plan.count, block_order.blocks_of(plan.axes, cells)
-    found = block_order.block_order(plan, cells, stable=stable)
-    assert found is block_order.block_order(plan, cells, stable=stable)
+    count, blocks = plan.count, block_order.blocks_of(plan.workspace.axes, cells)
+    found = block_order.block_order(plan.workspace, cells, stable=stable)
+    assert found is block_order.block_order(plan.workspace, cells, stable=stable)
     node = plan.backend.download(plan.particles.node)[:, :count].astype(np.int64)
     exact = plan.backend.download(plan.particles.fraction)[:, :count].T
     good = node[2] != SKIP
@@ -110,7 +110,7 @@ def test_records_are_those_of_the_plan(backend, unpack, mesh, real, stable):
 
 def nearly_sorted(plan, x, cells):
     """Return positions in the order of blocks, each then moved by up to 0.1 cells."""
-    blocks = block_order.blocks_of(plan.axes, cells)
+    blocks = block_order.blocks_of(plan.workspace.axes, cells)
     node = plan.backend.download(plan.particles.node)[:, : plan.count]
     bx, by, bz = cut(blocks, node)[0]
     order = np.argsort((by * blocks.counts[2] + bz) * blocks.counts[0] + bx)
@@ -148,7 +148,7 @@ def test_many_buckets_of_many_blocks(backend, unpack, monkeypatch, real):
 
 
 def was_nearly_sorted(plan, cells):
-    work = plan.backend.download(plan._scratch["blocks.{}x{}x{}.work".format(*cells)]).view(np.uint32)
+    work = plan.backend.download(plan.workspace.memory.arrays["blocks.{}x{}x{}.work".format(*cells)]).view(np.uint32)
     return bool(work[2])
 
 
@@ -178,9 +178,9 @@ def test_packed_particles_are_the_same(backend, unpack, monkeypatch, mesh, real,
         monkeypatch.setattr(pm.Plan, "_packs", lambda self, count, packed=packed: packed)
         with plan_of(backend, mesh, "bspline6", x, real) as plan:
             assert plan.particles.located()[0] == packed
-            order = block_order.block_order(plan, (3, 3, 2), stable=stable)  # before anybody asks for nodes
+            order = block_order.block_order(plan.workspace, (3, 3, 2), stable=stable)  # before anybody asks for nodes
             check(plan, (3, 3, 2), unpack, stable=stable)
-            assert order is block_order.block_order(plan, (3, 3, 2), stable=stable)
+            assert order is block_order.block_order(plan.workspace, (3, 3, 2), stable=stable)
             located[packed] = [
                 plan.backend.download(a)[:, :700] for a in (plan.particles.node, plan.particles.fraction)
             ]
@@ -196,7 +196,7 @@ def test_positions_are_counted_on_the_way(backend, unpack, monkeypatch, packed):
     with plan_of(backend, mesh, "bspline6", positions(mesh, 100), "float32") as plan:
 
         def counted():
-            found = plan.shared.get(block_order._COUNTED)
+            found = plan.workspace.memory.counted
             return found and found[0]
 
         assert counted() is None  # nobody has asked yet
@@ -211,7 +211,7 @@ def test_positions_are_counted_on_the_way(backend, unpack, monkeypatch, packed):
             plan.set_positions(backend.array(positions(mesh, 80, 2).astype(np.float32)), check=check_them)
             assert counted() == cells
             check(plan, (2, 3, 4), unpack)  # of these nothing was counted
-            plan.counted_ahead = cells
+            plan.workspace.memory.block_cells = cells
             assert counted() == cells
             check(plan, cells, unpack)
             assert counted() is None  # used up
@@ -305,7 +305,7 @@ def test_new_positions_make_a_new_order_in_the_same_memory(backend, unpack):
     with pm.Plan(mesh, "bspline6", backend=backend.name, dtype="float32") as plan:
         plan.reserve(300)
         for stable in (False, True):
-            block_order.reserve(plan, (3, 3, 2), stable=stable)
+            block_order.reserve(plan.workspace, (3, 3, 2), stable=stable)
         held = plan.nbytes
         for seed, count in enumerate((300, 0, 200)):
             plan.set_positions(backend.array(positions(mesh, count, seed).astype(np.float32)), check=False)
@@ -334,11 +334,11 @@ def test_a_captured_order_replays_with_other_positions(backend, unpack, monkeypa
     mesh, cells, x = MESHES["prime"], (1, 3, 2), cupy.zeros((5000, 3), real)
     plan = pm.Plan(mesh, "bspline6", dtype=real, backend="cuda", method="particle", interpolation="particle")
     plan.reserve(5000)
-    block_order.reserve(plan, cells)
+    block_order.reserve(plan.workspace, cells)
 
     def step():
         plan.set_positions(x, check=False)
-        return block_order.block_order(plan, cells)
+        return block_order.block_order(plan.workspace, cells)
 
     step()  # compiles
     stream = cupy.cuda.Stream(non_blocking=True)

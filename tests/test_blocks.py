@@ -6,8 +6,8 @@ import itertools
 import pytest
 
 import particlemesh as pm
-from particlemesh.binning import block_order
-from particlemesh.stencil import axes_of
+from particlemesh.orders import block_order
+from particlemesh.particles.stencil import axes_of
 from particlemesh.window import window_of
 
 

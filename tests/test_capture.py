@@ -82,9 +82,9 @@ def test_calls_after_a_replay_see_its_positions(backend, monkeypatch, spread, in
             plan.set_positions(backend.array(positions[0]), check=False)
         for n in range(3):
             if n > 0:  # a replay: the device gets the same work, with other positions, and the plan stays as it is
-                before = plan.particles, dict(vars(plan.particles)), set(plan._prepared), dict(plan.shared)
+                before = plan.workspace, dict(vars(plan.particles)), set(plan._prepared)
                 plan.set_positions(backend.array(positions[n]), check=False)
-                plan.particles, state, plan._prepared, plan.shared = before
+                plan.workspace, state, plan._prepared = before
                 vars(plan.particles).update(state)
             for _ in range(3):  # no tape is played
                 plan.spread(q, out=out)
@@ -211,7 +211,7 @@ def test_positions_in_one_graph_and_values_in_another(backend, monkeypatch, spre
 def test_a_captured_ordering_replays_with_other_keys(backend, stable):
     import cupy
 
-    from particlemesh import binning
+    from particlemesh import sorting
 
     rng, held, count, bins = np.random.default_rng(40), {}, 30_000, 5000
 
@@ -222,11 +222,11 @@ def test_a_captured_ordering_replays_with_other_keys(backend, stable):
 
     keys = cupy.zeros(count, np.int32)
     stream = cupy.cuda.Stream(non_blocking=True)
-    binning.counting_sort(backend.library, keys, bins, stable=stable, allocate=allocate)  # compiles and allocates
+    sorting.counting_sort(backend.library, keys, bins, stable=stable, allocate=allocate)  # compiles and allocates
     cupy.cuda.Device().synchronize()
     with stream:
         stream.begin_capture()
-        start, order, rank = binning.counting_sort(backend.library, keys, bins, stable=stable, allocate=allocate)
+        start, order, rank = sorting.counting_sort(backend.library, keys, bins, stable=stable, allocate=allocate)
         graph = stream.end_capture()
     for _ in range(3):
         drawn = rng.integers(0, bins, count).astype(np.int32)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from particlemesh import backends, cli, demo, report, survey
+from particlemesh import backends
+from particlemesh.command import cli, demo, report, survey
 from particlemesh.configuration import METHODS
-from particlemesh.grid import METHODS as BUILDERS
+from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.window import WINDOWS
 
 run = CliRunner().invoke
@@ -36,7 +37,7 @@ def small(tmp_path):
 
 def test_help_loads_no_gpu_library():
     code = (
-        "import sys; from particlemesh.cli import app\n"
+        "import sys; from particlemesh.command.cli import app\n"
         "try: app(['--help'])\n"
         "except SystemExit: sys.exit(bool({'cupy', 'pyopencl', 'matplotlib'} & set(sys.modules)))"
     )

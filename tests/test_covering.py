@@ -11,7 +11,7 @@ import oracle
 import particlemesh as pm
 from cases import FILE, case_of, matrices, mesh_of, rows
 from devices import laws
-from particlemesh.stencil import axes_of
+from particlemesh.particles.stencil import axes_of
 from particlemesh.window import window_of
 
 ROWS = rows()

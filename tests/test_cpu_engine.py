@@ -14,14 +14,14 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.backends import cpu
-from particlemesh.binning import placing, tiles
-from particlemesh.binning.cpu import counting_sort, scan
-from particlemesh.binning.rows import rows_of
-from particlemesh.binning.tiles import CHUNK
 from particlemesh.interpolate.tiles import read_tiles
-from particlemesh.locate import SKIP
+from particlemesh.orders.cpu import placing, tiles
+from particlemesh.orders.cpu.rows import rows_of
+from particlemesh.orders.cpu.tiles import CHUNK
+from particlemesh.particles.locate import SKIP
+from particlemesh.particles.stencil import MISSING, Axis, axes_of
+from particlemesh.sorting.cpu import counting_sort, scan
 from particlemesh.spread.colouring import spread_tiles
-from particlemesh.stencil import MISSING, Axis, axes_of
 
 SHAPES = [
     ((13, 9, 21), (True, True, True)),
@@ -59,7 +59,7 @@ def tile_ordering(axes, node, fraction, threads):
         moved.append(dataclasses.replace(axis, scale=2048, shift=shift))
         u = n + reach + f.astype(np.float64) + (0 if axis.support % 2 else 0.5)
         columns.append(np.where(n == SKIP, np.nan, (u + shift) / 2048))
-    counted = placing.count_positions(columns, moved, np.zeros(3), np.eye(3), [True] * 3, None, threads)
+    counted = placing.count_positions(columns, tuple(moved), pm.Box((1.0, 1.0, 1.0)), threads)
     count = node.shape[1]
     order = np.empty(count, placing.index_type(count))
     ordering = placing.place_positions(counted, np.empty(4 * count, fraction.dtype), order)
@@ -190,8 +190,8 @@ def test_more_particles_than_32_bits_count(monkeypatch):
     values = np.random.default_rng(0).standard_normal((500, 1))
     results = []
     for index in (np.int32, np.int64):
-        monkeypatch.setattr("particlemesh.binning.cpu.index_type", lambda count, index=index: index)
-        monkeypatch.setattr("particlemesh.binning.placing.index_type", lambda count, index=index: index)
+        monkeypatch.setattr("particlemesh.sorting.cpu.index_type", lambda count, index=index: index)
+        monkeypatch.setattr("particlemesh.orders.cpu.placing.index_type", lambda count, index=index: index)
         ordering = tile_ordering(axes, node, fraction, 3)
         assert ordering.order.dtype == index
         field, read = np.zeros((33, 40, 70, 1)), np.empty_like(values)
@@ -345,7 +345,7 @@ def test_scan_by_blocks():
 
 _SCRIPT = """
 import numpy as np
-from particlemesh.binning.cpu import counting_sort, _count_keys
+from particlemesh.sorting.cpu import counting_sort, _count_keys
 print(counting_sort(np.arange(5000, dtype=np.int32) % 3, 3, 1).start.tolist(), len(_count_keys.stats.cache_hits))
 """
 

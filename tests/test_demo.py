@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from particlemesh import demo
+from particlemesh.command import demo
 
 
 def few_charges(count=40, seed=1):
@@ -48,7 +48,7 @@ def test_density_slab_holds_the_charge_of_its_slab():
 def test_the_picture_is_a_png_and_leaves_pyplot_alone(tmp_path):
     matplotlib = pytest.importorskip("matplotlib")
     before = matplotlib.rcParams["font.size"]
-    from particlemesh.figures import density_and_error
+    from particlemesh.command.figures import density_and_error
 
     density = np.sin(np.linspace(0, 6, 20))[:, None] * np.cos(np.linspace(0, 6, 24))
     errors = {"a": [(16, 1e-2), (32, 1e-3)], "b": [(16, 1e-2), (32, 1.1e-3)], "exact": [(16, 0.0)]}

@@ -7,7 +7,7 @@ import pytest
 import oracle
 import particlemesh as pm
 from particlemesh import checks
-from particlemesh.particles import Status
+from particlemesh.particles.located import Status
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -124,9 +124,9 @@ def test_row_55_spawned_children_compute():
 
 SORT = """
 import numpy as np
-from particlemesh import backends, binning
+from particlemesh import backends, sorting
 keys = np.random.default_rng(1).integers(0, 50, 5000).astype(np.int32)
-found = binning.counting_sort(backends.current("cpu"), keys, 50)
+found = sorting.counting_sort(backends.current("cpu"), keys, 50)
 assert np.array_equal(found.order, np.argsort(keys, kind="stable"))
 """
 

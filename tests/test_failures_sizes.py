@@ -12,7 +12,7 @@ import oracle
 import particlemesh as pm
 from devices import METHODS
 from particlemesh.backends import base
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
 
 SOURCE = Path(str(importlib.resources.files("particlemesh")))
 
@@ -216,7 +216,7 @@ def test_row_20_prime_sizes_and_a_second_execution(backend, law, nodes):
 
 @pytest.mark.parametrize("direction", METHODS)
 def test_row_23_memory_that_is_not_there_declines_the_method(direction):
-    from particlemesh.select import choose
+    from particlemesh.choosing.candidates import choose
 
     for method in METHODS[direction]:
         for backend in method.backends:

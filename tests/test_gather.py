@@ -33,7 +33,7 @@ def near(came, wanted):
 
 def listed(plan, device):
     """How many particles have no cell of their own."""
-    return int(device.host(plan.scratch("gather.listed", (1,), np.uint32))[0])
+    return int(device.host(plan.workspace.scratch("gather.listed", (1,), np.uint32))[0])
 
 
 @pytest.mark.backends("opencl", "cuda")

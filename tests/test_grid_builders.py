@@ -9,7 +9,7 @@ import pytest
 
 import particlemesh as pm
 from grid_cases import BOXES, CASES, Case, check_cells, level_shape, levels_of, rounding, touched, walk
-from particlemesh.grid import METHODS
+from particlemesh.grid.builders import METHODS
 
 COUNTS = [0, 1, 31, 32, 33, 128, 129]
 

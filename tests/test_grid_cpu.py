@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from particlemesh import Box
-from particlemesh.binning.cpu import counting_sort
-from particlemesh.grid.cpu import builders
-from particlemesh.grid.cpu.cells import cells_of, level_shape, locate
+from particlemesh.grid.cpu.builders import lists, slots, sorting, tight
+from particlemesh.grid.cpu.locate import cells_of, level_shape, locate
+from particlemesh.sorting.cpu import counting_sort
 
 SKEW = [[1.0, 0.2, -0.1], [0.3, 1.1, 0.2], [-0.2, 0.1, 0.9]]
 BOXES = {
@@ -157,56 +157,64 @@ def in_order(keys, cells):
     return np.concatenate([[0], np.cumsum(np.bincount(keys[keys >= 0], minlength=cells))]), order
 
 
+def arrays_of(pairs):
+    """The fields of a list of pairs."""
+    return tuple(getattr(pairs, name) for name in type(pairs).__slots__)
+
+
+def same_order(cells, start, order):
+    np.testing.assert_array_equal(cells.start, start)
+    np.testing.assert_array_equal(cells.order, order)
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(("count", "cells", "kind"), KEYS)
 def test_storages_hold_every_particle_once(count, cells, kind, threads):
     keys = some_keys(count, cells, kind)
     start, order = in_order(keys, cells)
     most = int(np.diff(start).max())
-    for layout in ("row", "column"):
-        grid = builders.fixed(keys, cells, most, layout, threads)
-        assert grid.fullest == (int(np.diff(start).argmax()), most)
+    for strides in ((most, 1), (1, cells)):
+        grid, fullest = slots.slots_of(keys, cells, most, strides, threads)
+        assert fullest == (int(np.diff(start).argmax()), most)
         np.testing.assert_array_equal(grid.counts, np.diff(start))
-        for found, expected in zip(builders.order_of_slots(grid, layout, threads), (start, order), strict=True):
-            np.testing.assert_array_equal(found, expected)
-        few = builders.fixed(keys, cells, 1, layout, threads)
-        assert few.fullest == grid.fullest
+        same_order(slots.order_of_slots(grid, threads), start, order)
+        few, needed = slots.slots_of(keys, cells, 1, (1, cells) if strides[0] == 1 else (1, 1), threads)
+        assert needed == fullest
         np.testing.assert_array_equal(few.counts, grid.counts)
         first = order[start[:-1][np.diff(start) > 0]]
-        np.testing.assert_array_equal(builders.order_of_slots(few, layout, threads)[1], first)
-    lists = builders.linked_list(keys, cells, threads)
-    for found, expected in zip(builders.order_of_lists(*lists, threads), (start, order), strict=True):
-        np.testing.assert_array_equal(found, expected)
-    assert np.all(lists.next[keys < 0] == 0)
+        np.testing.assert_array_equal(slots.order_of_slots(few, threads).order, first)
+    loose = lists.linked_lists(keys, cells, threads)
+    same_order(lists.order_of_lists(*loose, threads), start, order)
+    assert np.all(loose.next[keys < 0] == 0)
     for dtype, bits in ((np.float32, np.int32), (np.float64, np.int64)):
         folded = np.random.default_rng(0).random((count, 3)).astype(dtype)
-        packed = builders.linked_list_packed(keys, folded, cells, threads)
-        np.testing.assert_array_equal(packed.head, lists.head)
-        np.testing.assert_array_equal(packed.records[:, :3], folded)
-        np.testing.assert_array_equal(packed.records.view(bits)[:, 3], lists.next)
+        packed = lists.packed_lists(keys, folded, cells, threads)
+        np.testing.assert_array_equal(packed.heads, loose.heads)
+        np.testing.assert_array_equal(packed.nodes[:, :3], folded)
+        np.testing.assert_array_equal(packed.nodes.view(bits)[:, 3], loose.next)
 
 
 @pytest.mark.parametrize(("count", "cells", "kind"), KEYS)
 def test_sorted_along_a_line_and_along_a_curve(count, cells, kind):
     keys = some_keys(count, cells, kind)
     start, order = in_order(keys, cells)
-    result = builders.sort(keys, (1, 1, cells), cells)
+    result = sorting.along_curve(keys, (1, 1, cells), cells)
     np.testing.assert_array_equal(result.start, start)
     np.testing.assert_array_equal(result.order, order)
-    assert result.end is None
+    assert result.ends is None
     np.testing.assert_array_equal(counting_sort(keys, cells).order[: start[-1]], order)
     shape = (1, 1, cells) if cells != 64 else (4, 2, 8)
-    result = builders.sort(keys, shape, cells, "morton")
+    result = sorting.along_curve(keys, shape, cells, "morton")
     for cell in range(0, cells, max(1, cells // 50)):
         np.testing.assert_array_equal(
-            result.order[result.start[cell] : result.end[cell]], order[start[cell] : start[cell + 1]]
+            result.order[result.start[cell] : result.ends[cell]], order[start[cell] : start[cell + 1]]
         )
 
 
 def test_a_morton_curve_takes_turns_between_axes():
     shape = (4, 4, 4)
     keys = np.arange(64, dtype=np.int32)
-    order = builders.sort(keys, shape, 64, "morton").order
+    order = sorting.along_curve(keys, shape, 64, "morton").order
     corners = np.array(np.unravel_index(order, shape)).T
     np.testing.assert_array_equal(corners[:8], np.array(np.unravel_index(np.arange(8), (2, 2, 2))).T)
     assert np.all(np.ptp(corners.reshape(8, 8, 3), axis=1) == 1)
@@ -222,13 +230,13 @@ def test_a_tight_list_holds_a_particle_in_every_cell_that_it_touches(name, dtype
     keys[::50] = -1
     thickness = 1 / np.linalg.norm(box.inverse, axis=1) / shape
     radii = (np.random.default_rng(1).random(500) * thickness.min() / 2).astype(dtype)
-    lists = builders.linked_list_tight(keys, folded, radii, cells)
+    entries = tight.tight_lists(keys, folded, radii, cells)
     found = set()
     for cell in range(cells.total):
-        entry = lists.head[cell]
+        entry = entries.heads[cell]
         while entry:
             found.add((cell, entry - 1 >> box.ndim, entry - 1 & (1 << box.ndim) - 1))
-            entry = lists.next[entry - 1]
+            entry = entries.next[entry - 1]
     s = (folded[:, 3 - box.ndim :].astype(float) - box.origin) @ box.inverse.T
     reach = radii[:, None] * np.linalg.norm(box.inverse, axis=1)
     low, high = np.floor((s - reach) * shape).astype(int), np.floor((s + reach) * shape).astype(int)
@@ -244,4 +252,4 @@ def test_a_tight_list_holds_a_particle_in_every_cell_that_it_touches(name, dtype
             if None not in corner:
                 expected.add((int(np.ravel_multi_index(corner, shape)), int(i), mask))
     assert found == expected
-    assert same(lists, builders.linked_list_tight(keys, folded, radii, cells, 3))
+    assert same(entries, tight.tight_lists(keys, folded, radii, cells, 3))

@@ -6,13 +6,13 @@ import pytest
 from numba import njit
 
 from particlemesh import Box
-from particlemesh.grid.cpu.builders import linked_list_tight
-from particlemesh.grid.cpu.cells import cells_of, locate
-from particlemesh.grid.cpu.nearest import nearest
-from particlemesh.grid.cpu.search import overlaps
-from particlemesh.grid.cpu.stream import stream
-from particlemesh.grid.cpu.touching import overlaps_of_lists
-from test_grid_cpu import BOXES, columns, points, same
+from particlemesh.grid.cpu.builders.tight import tight_lists
+from particlemesh.grid.cpu.locate import cells_of, locate
+from particlemesh.grid.cpu.queries.nearest import nearest
+from particlemesh.grid.cpu.queries.overlaps import overlaps_of_lists
+from particlemesh.grid.cpu.queries.pairs import overlaps
+from particlemesh.grid.cpu.queries.sums import sums
+from test_grid_cpu import BOXES, arrays_of, columns, points, same
 from test_grid_cpu_search import as_set, brute, built, is_half, listed
 
 
@@ -119,9 +119,9 @@ def test_sums_over_neighbours(name, dtype):
             expected[i] += (*products, *(vector * values[i, 1]), i == j)
             degree[i] += 1
         for threads in (1, 3):
-            sums = stream(cloud, radius, spring, 6, values, parameters, threads=threads)
-            np.testing.assert_allclose(sums, expected, rtol=1e-3, atol=1e-3)
-        np.testing.assert_array_equal(stream(cloud, radius, one, 1), degree)
+            totals = sums(cloud, radius, spring, 6, values, parameters, threads=threads)
+            np.testing.assert_allclose(totals, expected, rtol=1e-3, atol=1e-3)
+        np.testing.assert_array_equal(sums(cloud, radius, one, 1), degree)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -137,7 +137,7 @@ def test_overlaps_from_tight_lists(kind, name, dtype):
         rng = np.random.default_rng(27)
         half = rng.random(90) if kind != "boxes" else rng.random((90, box.ndim)) / np.sqrt(box.ndim)
         half = (0.5 * float(cells.edge) * half).astype(dtype)
-        lists = linked_list_tight(keys, folded, half, cells)
+        lists = tight_lists(keys, folded, half, cells)
         cloud, _, _ = built(x, box, shape[: box.ndim], half)
         if kind == "cubes" and not box.orthorhombic:
             with pytest.raises(ValueError, match="miss the corners"):
@@ -165,13 +165,12 @@ def test_touching_spheres_as_wide_as_a_cell(dtype):
         keys, folded, turns, _ = locate(columns(x), None, cells)
         half = np.full(len(x), 0.5 * step, dtype)
         cloud, folded, turns = built(x, box, (n, n, n), half)
-        lists = linked_list_tight(keys, np.pad(folded, ((0, 0), (3 - folded.shape[1], 0))), half, cells)
+        lists = tight_lists(keys, np.pad(folded, ((0, 0), (3 - folded.shape[1], 0))), half, cells)
         expected = brute(folded, folded, box, turns, turns, half[:, None] + half, own=True)
         loose = overlaps(cloud, quantities="ijS")
         if step == 1.0:
             assert listed(loose) == {e for e in as_set(expected) if is_half(e)}
         tight = overlaps_of_lists(lists, folded, turns, half, cells, quantities="ijS")
         assert listed(tight) == listed(loose)
-        assert same(
-            tuple(tight), tuple(overlaps_of_lists(lists, folded, turns, half, cells, quantities="ijS", threads=3))
-        )
+        again = overlaps_of_lists(lists, folded, turns, half, cells, quantities="ijS", threads=3)
+        assert same(arrays_of(tight), arrays_of(again))

@@ -12,7 +12,7 @@ import pytest
 import particlemesh as pm
 from devices import Device
 from grid_cases import Case, check_cells, walk
-from particlemesh.grid import METHODS
+from particlemesh.grid.builders import METHODS
 from test_failures_memory import Scarce
 from test_grid_builders import check_grid, check_order, own_radii, put, stored, told
 

@@ -7,7 +7,7 @@ import pytest
 from clouds import BOXES, brute, cloud_of, coordinates, positions
 from particlemesh import Box
 from particlemesh.backends import cuda
-from particlemesh.grid.nearest import nearest
+from particlemesh.grid.queries.nearest import nearest
 from test_nvrtc import without_nvrtc
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
@@ -182,4 +182,4 @@ def test_compiles_for_cuda(k, double, compute, points, scattered):
         "REAL_IS_DOUBLE": double, "COORDINATE_IS_DOUBLE": double, "KEYS_ARE_POSITIONS": 1,
         "CELLS_ARE_SCATTERED": scattered, "EXTENTS": 0, "K": k, "POINTS": points,
     }  # fmt: skip
-    assert b"nearest" in cuda.compile_only("grid/nearest.c", defines, compute)
+    assert b"nearest" in cuda.compile_only("grid/queries/nearest.c", defines, compute)

@@ -20,7 +20,7 @@ from pairs_by_hand import (
     uniform,
 )  # fmt: skip
 from particlemesh.backends import cuda, opencl
-from particlemesh.grid.pairs import Extents, Searcher
+from particlemesh.grid.queries.pairs import Extents, Searcher
 from test_nvrtc import without_nvrtc
 
 pytestmark = pytest.mark.backends("cuda", "opencl")

@@ -113,7 +113,7 @@ def test_rows_13_and_14_room_is_counted_with_64_bits(backend, monkeypatch):
 
 @pytest.mark.backends("cuda", "opencl")
 def test_rows_13_and_14_pairs_beyond_32_bits_are_told_as_they_are(backend):
-    from particlemesh.grid.pairs import Searcher
+    from particlemesh.grid.queries.pairs import Searcher
 
     words = np.zeros(8, np.uint64)
     words[[4, 5]] = 2**40 + 7, 2**33  # pairs, and those of the longest row

@@ -10,8 +10,8 @@ from clouds import BOXES, allocator, brute, cloud_of, positions
 from particlemesh import Box
 from particlemesh.backends import cuda
 from particlemesh.backends.base import CompilationError
-from particlemesh.grid.pair_function import PairFunction
-from particlemesh.grid.stream import stream
+from particlemesh.grid.queries.pair_function import PairFunction
+from particlemesh.grid.queries.sums import sums
 from test_nvrtc import without_nvrtc
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
@@ -57,7 +57,7 @@ def expected(x, box, radius, values, p):
 def found(backend, x, box, shape, radius, function, values=None, order="planar", **options):
     cloud = cloud_of(backend, x, box, shape, **options)
     given = None if values is None else backend.array(values, order)
-    result = stream(cloud, radius, function, given, allocate=allocator(backend.library))
+    result = sums(cloud, radius, function, given, allocate=allocator(backend.library))
     assert result.dtype == x.dtype
     return backend.host(result)
 
@@ -137,7 +137,7 @@ def test_the_same_bits_for_the_same_order(backend):
     box = BOXES["triclinic"]
     cloud = cloud_of(backend, positions(box, 200, np.float32), box, (4, 3, 5))
     function = PairFunction("sum[0] += exp(-r2) * cos(d[0]) / pow(1 + r2, (real)1.5);", None, 1)
-    runs = [backend.host(stream(cloud, 1.5, function, allocate=allocator(backend.library))) for _ in range(3)]
+    runs = [backend.host(sums(cloud, 1.5, function, allocate=allocator(backend.library))) for _ in range(3)]
     assert runs[0].any()
     np.testing.assert_array_equal(runs[0], runs[1])
     np.testing.assert_array_equal(runs[0], runs[2])
@@ -149,7 +149,7 @@ def test_new_parameters_are_used(backend):
     cloud = cloud_of(backend, x, box, (3, 2, 3))
     sums = [
         backend.host(
-            stream(cloud, 1.5, PairFunction("sum[0] += p[0];", None, 1, 0, [w]), allocate=allocator(backend.library))
+            sums(cloud, 1.5, PairFunction("sum[0] += p[0];", None, 1, 0, [w]), allocate=allocator(backend.library))
         )
         for w in (1.0, 3.0)
     ]
@@ -223,9 +223,9 @@ def test_compiles_for_cuda(double, compute, scattered):
         "CELLS_ARE_SCATTERED": scattered, "EXTENTS": 0, "RESULTS": 5, "VALUES": 2,
     }  # fmt: skip
     texts = {"pair function": EVERYTHING + "sum[1] += exp(-r2) * cos(d[0]) / pow(1 + r2, (real)1.5);"}
-    cubin = cuda.compile_only("grid/stream.c", defines, compute, texts)
+    cubin = cuda.compile_only("grid/queries/sums.c", defines, compute, texts)
     assert b"stream" in cubin and b"gather_values" in cubin
     none = {**defines, "VALUES": 0, "RESULTS": 1}
-    assert b"stream" in cuda.compile_only("grid/stream.c", none, compute, {"pair function": "sum[0] += r2;"})
+    assert b"stream" in cuda.compile_only("grid/queries/sums.c", none, compute, {"pair function": "sum[0] += r2;"})
     with pytest.raises(CompilationError, match=r"pair function\(2\)"):
-        cuda.compile_only("grid/stream.c", none, compute, {"pair function": "\nsum[0] += nothing;"})
+        cuda.compile_only("grid/queries/sums.c", none, compute, {"pair function": "\nsum[0] += nothing;"})

@@ -7,9 +7,9 @@ import pytest
 from clouds import BOXES, allocator, brute, cells_of, coordinates, positions, turns_of
 from particlemesh import Box
 from particlemesh.backends import cuda
-from particlemesh.grid.cloud import reach_record
+from particlemesh.grid.queries.cloud import reach_record
+from particlemesh.grid.queries.overlaps import overlaps_of_lists, too_wide
 from particlemesh.grid.storage import TightLists
-from particlemesh.grid.tight import overlaps, too_wide
 from test_nvrtc import without_nvrtc
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
@@ -33,7 +33,7 @@ class Built:
         bounds = self.library.empty((max(self.count, 1), 4), x.dtype)
         turns = self.library.empty((max(self.count, 1),), np.uint64)
         if self.count:
-            run = self.library.kernel("grid/linked_list_tight.c", "linked_list_tight", items.defines)
+            run = self.library.kernel("grid/builders/linked_list_tight.c", "linked_list_tight", items.defines)
             run(
                 self.count, *items.arrays, self.status, heads, following, bounds, turns, self.count, *items.records,
                 reach_record(self.cells),
@@ -41,7 +41,7 @@ class Built:
         self.lists = TightLists(heads, following, 8, BIT[-box.ndim :], bounds, turns)
 
     def overlaps(self, quantities="ijdDS", shape=None):
-        pairs = overlaps(
+        pairs = overlaps_of_lists(
             self.library, self.cells, self.count, self.lists, self.status, self.extents if self.axes == 3 else None,
             self.axes, shape=shape, quantities=quantities, allocate_scratch=allocator(self.library),
         )  # fmt: skip
@@ -374,8 +374,8 @@ def test_what_lists_cannot_tell_is_refused(backend):
 def test_compiles_for_cuda(double, compute, boxes, edges, extents):
     defines = {"REAL_IS_DOUBLE": double, "COORDINATE_IS_DOUBLE": double, "KEYS_ARE_POSITIONS": 1}
     build = {**defines, "KEY_IS_64": 0, "EXTENTS": extents, "COUNT_IS_64": 0}
-    assert b"linked_list_tight" in cuda.compile_only("grid/linked_list_tight.c", build, compute)
+    assert b"linked_list_tight" in cuda.compile_only("grid/builders/linked_list_tight.c", build, compute)
     for lists in (0, 1):
         wants = dict.fromkeys(("WANT_I", "WANT_J", "WANT_SHIFT", "WANT_DISTANCE", "WANT_VECTOR"), lists)
         search = {**defines, "EXTENTS": 0, "BOXES": boxes, "HALF_EDGES": edges, "LISTS": lists, **wants}
-        assert b"overlaps" in cuda.compile_only("grid/tight.c", search, compute)
+        assert b"overlaps" in cuda.compile_only("grid/queries/overlaps.c", search, compute)

@@ -47,7 +47,7 @@ def test_wide_entries_and_counts(backend, monkeypatch):
             plan.set_positions(backend.array(x))
             close(backend.host(plan.spread(backend.array(Q))), oracle.spread(MESH, WINDOW, x, Q))
         close(backend.host(plan.spread_gradient(backend.array(V))), oracle.spread_gradient(MESH, WINDOW, X[::-1], V))
-        entries = [array for name, array in plan._scratch.items() if "entries" in name]
+        entries = [array for name, array in plan.workspace.memory.arrays.items() if "entries" in name]
         assert {array.dtype for array in entries} == {np.dtype(np.uint64)}
 
 

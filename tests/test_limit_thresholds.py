@@ -20,11 +20,11 @@ import particlemesh as pm  # noqa: E402
 from limit import thresholds  # noqa: E402
 from limit.bench import Bench  # noqa: E402
 from limit.thresholds import CONSTANTS, Scan  # noqa: E402
-from particlemesh import walks  # noqa: E402
-from particlemesh.binning import block_order  # noqa: E402
 from particlemesh.interpolate import ordered, particle  # noqa: E402
+from particlemesh.orders import block_order  # noqa: E402
+from particlemesh.particles.stencil import axes_of  # noqa: E402
 from particlemesh.spread.particle import LANES as SPREAD_LANES  # noqa: E402
-from particlemesh.stencil import axes_of  # noqa: E402
+from particlemesh.walk import patch  # noqa: E402
 from test_limit_benchmarks import bench  # noqa: E402
 
 NAMES = {constant.name: constant for constant in CONSTANTS}
@@ -48,12 +48,12 @@ def plan_of(case):
 def decided(job):
     """All that constants decide of a job."""
     case, plan = job.case, plan_of(job.case)
-    walk = walks.walk_of(plan, dict.fromkeys(walks.OPTIONS), case.count)
-    chunk = walks.chunk_of(plan, walk, case.reals, spreads=case.direction == "spread")
+    walk = patch.walk_of(plan, dict.fromkeys(patch.OPTIONS), case.count)
+    chunk = patch.chunk_of(plan, walk, case.reals, spreads=case.direction == "spread")
     total, sorting = block_order.blocks_of(plan.axes, walk.cells).total, case.order == "sorted"
     shift = block_order._shift(case.count, total, case.size, sorting)
     lanes = ordered.Ordered().lanes(plan, case.reals), particle.LANES, SPREAD_LANES
-    walked = job.method == "walk", (walk, chunk, walks.resident(walk, case.reals), shift)
+    walked = job.method == "walk", (walk, chunk, patch.resident(walk, case.reals), shift)
     return str(walked if walked[0] else lanes)
 
 
@@ -79,11 +79,11 @@ def test_what_takes_the_place_of_functions_is_the_same_with_the_shipped_numbers(
         (24, 128, 256), (4, 6), ("float32", "float64"), (1, 10**4, 2**16 - 1, 2**16, 2**19, 2**19 + 1, 10**7)
     ):
         plan = plan_of(thresholds.Case("spread", count, nodes, support, dtype))
-        walk = walks.walk_of(plan, dict.fromkeys(walks.OPTIONS), count)
+        walk = patch.walk_of(plan, dict.fromkeys(patch.OPTIONS), count)
         for spreads in (True, False):
-            shipped = walks.chunk_of(plan, walk, 2, spreads=spreads)
+            shipped = patch.chunk_of(plan, walk, 2, spreads=spreads)
             assert thresholds.chunks(1)(plan, walk, 2, spreads=spreads) == shipped
-        assert thresholds.groups(0)(walk, 2) == walks.resident(walk, 2)
+        assert thresholds.groups(0)(walk, 2) == patch.resident(walk, 2)
 
 
 # ---- measuring --------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_kernels_of_a_plan_are_made_with_the_value(backend, monkeypatch):
 
 @pytest.mark.backends("cuda", "opencl")
 def test_order_and_window_of_a_plan_are_those_of_the_value(backend):
-    here, constant = bench(backend.name), NAMES["walks._CROWDED"]
+    here, constant = bench(backend.name), NAMES["patch._CROWDED"]
     case = replace(constant.jobs[0].case, count=1400, nodes=16, support=4)  # 8.5 particles in a narrow block
     tiles, errors = [], []
     for value in constant.values:

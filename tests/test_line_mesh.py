@@ -7,7 +7,7 @@ import pytest
 import oracle
 import particlemesh as pm
 import ptx
-from particlemesh.binning import node_order
+from particlemesh.orders import node_order
 from particlemesh.spread import line_mesh
 
 MESHES = {
@@ -36,7 +36,7 @@ def test_entries_in_32_and_64_bits_give_the_oracle(backend, mesh, wide, monkeypa
     mesh = MESHES[mesh]
     plan, x, q, v = problem(backend, mesh)
     field = backend.host(plan.spread(backend.array(q)))
-    assert plan._scratch["lines.start"].dtype == (np.uint64 if wide else np.uint32)
+    assert plan.workspace.memory.arrays["lines.start"].dtype == (np.uint64 if wide else np.uint32)
     np.testing.assert_allclose(field, oracle.spread(mesh, pm.bspline(4), x, q), atol=1e-12)
     field = backend.host(plan.spread_gradient(backend.array(v)))
     np.testing.assert_allclose(field, oracle.spread_gradient(mesh, pm.bspline(4), x, v), atol=1e-11)
@@ -54,8 +54,9 @@ def test_entries_are_products_of_the_weights_across_the_line(backend):
     mesh = MESHES["odd"]
     plan, x, q, _ = problem(backend, mesh)
     plan.spread(backend.array(q))
-    start, place, weight = (plan.backend.download(plan._scratch[f"lines.{n}"]) for n in ("start", "place", "weight"))
-    order = plan.backend.download(node_order.node_order(plan).order)
+    held = plan.workspace.memory.arrays
+    start, place, weight = (plan.backend.download(held[f"lines.{n}"]) for n in ("start", "place", "weight"))
+    order = plan.backend.download(node_order.node_order(plan.workspace).order)
     nx, ny, nz = mesh.shape
     assert start[nx * ny * nz] == len(q) * 16
     dense = np.zeros((nx, ny, len(q)))
@@ -87,7 +88,7 @@ def test_nothing_is_added_atomically(backend, monkeypatch):
 
 
 def test_more_particles_than_32_bits_is_declined(backend):
-    from particlemesh.method import Problem
+    from particlemesh.methods.contract import Problem
 
     huge = Problem(MESHES["odd"], pm.bspline(4), np.dtype("float32"), 1, 1, 2**31, False, backend.library)
     assert line_mesh.LineMesh.declines(huge) == "2**31 particles or more"

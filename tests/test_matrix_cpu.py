@@ -41,7 +41,7 @@ def views(plan, values, core):
 def product(matrix, plan, values, gradient=False):
     core = (plan.count, plan.mesh.ndim) if gradient else (plan.count,)
     came, field, view = views(plan, values, core)
-    matrix.apply(plan, came, view, gradient)
+    matrix.apply(plan.workspace, came, view, gradient)
     return field
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh import choice, configuration
+from particlemesh import configuration
 from particlemesh.backends import cuda
 from particlemesh.backends.cpu import CpuBackend
-from particlemesh.choice import METHODS
+from particlemesh.choosing import trial
+from particlemesh.choosing.choice import METHODS
 from particlemesh.spread.colouring import Colouring
 
 MESH = pm.Mesh((16, 15, 14), (1.0, 1.0, 1.0))
@@ -46,8 +47,8 @@ def two(monkeypatch):
 @pytest.fixture
 def timed(monkeypatch):
     """The methods that were timed, and for how many particles."""
-    asked, plain = [], choice.time
-    monkeypatch.setattr(choice, "time", lambda p, w, m: (asked.append((w, m.name, p.count)), plain(p, w, m))[1])
+    asked, plain = [], trial.seconds
+    monkeypatch.setattr(trial, "seconds", lambda p, w, m: (asked.append((w, m.name, p.count)), plain(p, w, m))[1])
     return asked
 
 
@@ -105,7 +106,7 @@ def test_both_directions_are_measured_apart(backend, timed):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_trial_serves_every_kind_of_values(components, dtype):
     plan = plan_of(X.astype(dtype), dtype=dtype, components=components, interpolation="measure")
-    prepare, apply = choice.time(plan, "spread", Colouring)
+    prepare, apply = trial.seconds(plan.workspace, "spread", Colouring)
     assert prepare == 0.0 and 0 < apply < 1
     assert "measured" in plan.explain()
 
@@ -123,7 +124,7 @@ def test_a_trial_leaves_everything_as_it_was(backend):
     alone = plan_of(x, method=plan._method("spread").name, interpolation=plan._method("interpolate").name)
     alone.spread(q, out=alone.empty_field())
     alone.interpolate(field, out=values)
-    assert set(plan._scratch) == set(alone._scratch)
+    assert set(plan.workspace.memory.arrays) == set(alone.workspace.memory.arrays)
 
 
 @pytest.mark.parametrize("order", ["caller", "sorted"])
@@ -136,7 +137,7 @@ def test_stencils_are_spelt_out_for_trials_only(backend, order, monkeypatch):
         m for m in METHODS["spread"] if m.name in ("particle", "walk", "colouring") and backend.name in m.backends
     ]
     for method in methods:
-        prepare, apply = choice.time(plan, "spread", method)
+        prepare, apply = trial.seconds(plan.workspace, "spread", method)
         assert apply > 0 and prepare >= 0
     if order == "caller":
         assert plan.particles.nbytes == held
@@ -307,8 +308,8 @@ def test_a_launch_that_finds_no_memory_is_the_next_methods_turn(backend, monkeyp
         finally:
             enqueue.clear()
 
-    time_before = choice.time
-    monkeypatch.setattr(choice, "time", time_of)
+    time_before = trial.seconds
+    monkeypatch.setattr(trial, "seconds", time_of)
     monkeypatch.setattr(opencl, "with_memory", command)
     monkeypatch.setitem(METHODS, "spread", (Particle, FixedPoint))
     plan = plan_of(backend.array(X.astype(np.float32)))

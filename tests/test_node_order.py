@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.binning import node_order
-from particlemesh.fused import Group, defines
+from particlemesh.methods.launches import Group, defines
+from particlemesh.orders import node_order
 
 BOX = pm.Box((1.0, 2.0, 3.0), periodic=(True, False, True))
 MESHES = {
@@ -62,9 +62,9 @@ def test_the_walk_meets_every_contribution_once(backend, mesh, support, tmp_path
         pytest.skip("processors have the order of tiles")
     mesh = MESHES[mesh]
     plan, x = plan_of(backend, mesh, support)
-    count, found = len(x), node_order.node_order(plan)
+    count, found = len(x), node_order.node_order(plan.workspace)
     order, rank = (plan.backend.download(a)[:count] for a in (found.order, found.rank))
-    start = plan.backend.download(found.start)[: node_order.cells(plan) + 1]
+    start = plan.backend.download(found.start)[: node_order.cells(plan.workspace) + 1]
     assert start[-1] == count - 1
     assert sorted(order) == list(range(count))
     assert rank[2] == -1
@@ -77,12 +77,12 @@ def test_the_walk_meets_every_contribution_once(backend, mesh, support, tmp_path
     placed = plan.backend.download(found.fraction)[: 3 * found.rows].reshape(3, -1)
     np.testing.assert_array_equal(placed[:, : count - 1], fraction[:, order[:-1]])
 
-    sizes, supports = [a.size for a in plan.axes], [a.support for a in plan.axes]
+    sizes, supports = [a.size for a in plan.workspace.axes], [a.support for a in plan.workspace.axes]
     nodes, stencil = int(np.prod(sizes)), int(np.prod(supports))
     met = plan.backend.upload(np.zeros(nodes * count * stencil, np.uint32))
     file = tmp_path / "walk.c"
     file.write_text(WALK)
-    facts = defines(plan, Group(1, 1, 0), 1, GRADIENT=0, LANES_ALL=1, LANES_ROW=1)
+    facts = defines(plan.workspace, Group(1, 1, 0), 1, GRADIENT=0, LANES_ALL=1, LANES_ROW=1)
     walk = plan.backend.kernel(str(file), "walk", facts)
     walk(nodes, found.start, met, nodes, count, found.lattice)
     met = plan.backend.download(met).reshape(nodes, count, *supports)
@@ -92,8 +92,8 @@ def test_the_walk_meets_every_contribution_once(backend, mesh, support, tmp_path
             continue
         for k in np.ndindex(*supports):
             at = [int(f) + j for f, j in zip(node[:, order[p]], k, strict=True)]
-            at = [n % a.size if a.wraps else n for n, a in zip(at, plan.axes, strict=True)]
-            if all(0 <= n < a.size for n, a in zip(at, plan.axes, strict=True)):
+            at = [n % a.size if a.wraps else n for n, a in zip(at, plan.workspace.axes, strict=True)]
+            if all(0 <= n < a.size for n, a in zip(at, plan.workspace.axes, strict=True)):
                 wanted[(np.ravel_multi_index(at, sizes), p, *k)] += 1
     np.testing.assert_array_equal(met, wanted)
 
@@ -102,7 +102,7 @@ def test_particles_of_a_cell_keep_their_order(backend):
     if backend.name == "cpu":
         pytest.skip("processors have the order of tiles")
     plan, _ = plan_of(backend, MESHES["small"], 4, count=200)
-    found = node_order.node_order(plan)
+    found = node_order.node_order(plan.workspace)
     order, start = plan.backend.download(found.order), plan.backend.download(found.start)
     for begin, end in itertools.pairwise(start):
         assert (np.diff(order[begin:end]) > 0).all()

@@ -4,11 +4,11 @@
 import numpy as np
 import pytest
 
-from particlemesh import Mesh, Plan, backends, binning
+from particlemesh import Mesh, Plan, backends, sorting
 from particlemesh.backends import cuda, opencl, source
 from particlemesh.backends.base import CompilationError
-from particlemesh.binning import radix, scan
 from particlemesh.configuration import METHODS
+from particlemesh.sorting import radix, scan
 
 
 def without_nvrtc():
@@ -65,7 +65,7 @@ def run_everything(real):
     backend = backends.current("opencl")
     for stable in (False, True):
         keys = backend.upload(rng.integers(0, 9, 100).astype(np.int32))
-        binning.counting_sort(backend, keys, 9, stable=stable)
+        sorting.counting_sort(backend, keys, 9, stable=stable)
     for bits in (18, 32):
         radix.sort(backend, backend.upload(np.ones(100, np.uint32)), 100, bits, lambda _, *of: backend.empty(*of))
     control = scan.allocate_control(backend, 9, lambda _, *of: backend.empty(*of))

@@ -40,7 +40,7 @@ def test_who_asks_for_groups_gets_a_bound_and_requires_no_size(groups, monkeypat
     monkeypatch.setattr(library, "_bounds", 1)
     monkeypatch.setattr(cl, "Program", Program)
     bounded = {"RESIDENT_GROUPS": groups} if groups else {}
-    library.kernel("binning/scan.c", "scan_counts", {"REAL_IS_DOUBLE": 0, "COUNT_IS_64": 1, **bounded})
+    library.kernel("sorting/scan.c", "scan_counts", {"REAL_IS_DOUBLE": 0, "COUNT_IS_64": 1, **bounded})
     [program] = library._programs.values()
     required = {
         kernel.get_work_group_info(cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE, library.queue.device)[0]

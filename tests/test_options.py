@@ -8,7 +8,7 @@ import pytest
 
 import particlemesh as pm
 from devices import METHODS, laws
-from particlemesh.method import Option
+from particlemesh.methods.contract import Option
 
 MESH = pm.Mesh((8, 8), (1.0, 1.0))
 

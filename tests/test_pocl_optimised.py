@@ -16,24 +16,25 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh import backends, select, tune
+from particlemesh import backends
 from particlemesh.backends import opencl
-from particlemesh.choice import METHODS
-from particlemesh.method import Problem
-from particlemesh.timings.predict import Timings
+from particlemesh.choosing import candidates, tune
+from particlemesh.choosing.choice import METHODS
+from particlemesh.choosing.predict import Timings
+from particlemesh.methods.contract import Problem
 
 SOURCE = Path(__file__).parents[1] / "src"
 CHILD = """
 import numpy as np
 import particlemesh as pm
-from particlemesh import backends, binning
-from particlemesh.binning import block_order
+from particlemesh import backends, sorting
+from particlemesh.sorting import block_order
 
 library, rng = backends.current("opencl"), np.random.default_rng(1)
 
 print("radix sort", flush=True)
 keys = rng.integers(-3, 60, 5000).astype(np.int32)
-_, order, _ = binning.counting_sort(library, library.upload(keys), 60, stable=True)  # as many bits as blocks below
+_, order, _ = sorting.counting_sort(library, library.upload(keys), 60, stable=True)  # as many bits as blocks below
 wanted = np.argsort(keys, kind="stable")[(keys < 0).sum():]
 assert np.array_equal(library.download(order)[:len(wanted)], wanted)
 
@@ -57,7 +58,7 @@ for stable in (False, True):
     print("order by blocks,", "stable" if stable else "through buckets", flush=True)
     with pm.Plan(mesh, "bspline4", dtype=np.float32, backend="opencl") as plan:
         plan.set_positions(x)
-        found = block_order.block_order(plan, (3, 3, 4), stable=stable)
+        found = block_order.block_order(plan.workspace, (3, 3, 4), stable=stable)
         start = library.download(found.start).astype(np.int64)
         index = library.download(found.records).reshape(-1, 4)[:500, 3]
         by_block = [index[a:b] for a, b in zip(start[:-1], start[1:])]
@@ -107,14 +108,14 @@ def test_nothing_chooses_or_tries_a_walk_by_itself(direction, monkeypatch):
     cost = functools.partial(Timings(backends.current("opencl"), (), "").predict, direction)
     seen = set()
     for problem in problems():
-        asked = {m.name: select.ask(m, problem, cost) for m in METHODS[direction]}
+        asked = {m.name: candidates.ask(m, problem, cost) for m in METHODS[direction]}
         able = {name: c for name, c in asked.items() if c.reason is None}
         walks = {name for name in able if name.startswith("walk")}
         seen |= walks
         for applications in tune.APPLICATIONS:
             total = {name: c.total(applications) for name, c in able.items()}
             least = min(total.values())
-            assert all(total[name] > max(select.FAR, tune.FAR) * least for name in walks), (problem, total)
+            assert all(total[name] > max(candidates.FAR, tune.FAR) * least for name in walks), (problem, total)
     assert seen == {m.name for m in METHODS[direction] if m.name.startswith("walk")}
 
 

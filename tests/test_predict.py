@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.choice import METHODS
-from particlemesh.method import Problem
+from particlemesh.choosing import predict
+from particlemesh.choosing.choice import METHODS
+from particlemesh.choosing.tables import Row
+from particlemesh.methods.contract import Problem
 from particlemesh.spread.walk import Walk
 from particlemesh.spread.walk_fixed import WalkFixed
-from particlemesh.timings import predict
-from particlemesh.timings.tables import Row
 
 FACTS = {"HAS_VECTOR_ATOMIC": 1, "HAS_FP64": 1, "HAS_WARP": 1, "HAS_MMA": 1}
 GPU = SimpleNamespace(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh import select
-from particlemesh.method import Method, Problem
-from particlemesh.select import Candidate, MethodNotSuitable
+from particlemesh.choosing import candidates
+from particlemesh.choosing.candidates import Candidate, MethodNotSuitable
+from particlemesh.methods.contract import Method, Problem
 
 BACKEND = SimpleNamespace(name="cpu", free_bytes=lambda: 1000)
 PROBLEM = Problem(pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0)), pm.bspline(4), np.dtype("float32"), 1, 10, 500, False, BACKEND)
@@ -47,30 +47,30 @@ class Clock:
 def test_auto_takes_the_least_total():
     once, often = method("once", 0.0, 1.0), method("often", 5.0, 0.1)
     for applications, best in ((1, once), (5, once), (6, often), (1000, often)):
-        assert select.choose((often, once), replace(PROBLEM, applications=applications), "auto") is best
+        assert candidates.choose((often, once), replace(PROBLEM, applications=applications), "auto") is best
 
 
 def test_auto_goes_by_the_prediction_it_is_given():
     first, second = method("first", 0.0, 1.0), method("second", 0.0, 2.0)
     swapped = lambda asked, problem: (0.0, {"first": 2.0, "second": 1.0}[asked.name])  # noqa: E731
-    assert select.choose((first, second), PROBLEM, "auto") is first
-    assert select.choose((first, second), PROBLEM, "auto", swapped) is second
-    assert select.choose((first, second), PROBLEM, "first", swapped) is first
+    assert candidates.choose((first, second), PROBLEM, "auto") is first
+    assert candidates.choose((first, second), PROBLEM, "auto", swapped) is second
+    assert candidates.choose((first, second), PROBLEM, "first", swapped) is first
 
 
 def test_auto_leaves_memory_for_others_unless_nobody_can():
     greedy, frugal = method("greedy", 0.0, 1.0, scratch=400), method("frugal", 0.0, 2.0, scratch=300)
-    assert select.choose((greedy, frugal), PROBLEM, "auto") is frugal
-    assert select.choose((greedy,), PROBLEM, "auto") is greedy
-    assert select.choose((greedy, frugal), PROBLEM, "greedy") is greedy
+    assert candidates.choose((greedy, frugal), PROBLEM, "auto") is frugal
+    assert candidates.choose((greedy,), PROBLEM, "auto") is greedy
+    assert candidates.choose((greedy, frugal), PROBLEM, "greedy") is greedy
     with pytest.raises(MethodNotSuitable, match="huge: needs 1,001 bytes, 1,000 are free"):
-        select.choose((method("huge", 0.0, 0.0, scratch=1001),), PROBLEM, "auto")
+        candidates.choose((method("huge", 0.0, 0.0, scratch=1001),), PROBLEM, "auto")
 
 
 def test_measuring_takes_the_faster_whatever_was_predicted():
     first, second = method("first", 0.0, 1.0), method("second", 0.0, 2.0)
     clock = Clock(first=(0.0, 3.0), second=(4.0, 1.0))
-    chosen, learned = select.measure((second, first), PROBLEM, clock)
+    chosen, learned = candidates.measure((second, first), PROBLEM, clock)
     assert chosen is second
     assert clock.asked == ["first", "second"]  # the best prediction first
     assert learned == [Candidate(second, None, 4.0, 1.0, 0, True), Candidate(first, None, 0.0, 3.0, 0, True)]
@@ -79,14 +79,14 @@ def test_measuring_takes_the_faster_whatever_was_predicted():
 @pytest.mark.parametrize(("apply", "wins"), [(0.96, False), (0.951, False), (0.949, True), (0.5, True)])
 def test_a_newcomer_must_win_by_5_percent(apply, wins):
     first, second = method("first", 0.0, 1.0), method("second", 0.0, 1.5)
-    chosen, _ = select.measure((first, second), PROBLEM, Clock(first=(0.0, 1.0), second=(0.0, apply)))
+    chosen, _ = candidates.measure((first, second), PROBLEM, Clock(first=(0.0, 1.0), second=(0.0, apply)))
     assert chosen is (second if wins else first)
 
 
 def test_who_is_predicted_5_times_slower_is_not_run():
     best, near, far = method("best", 0.0, 1.0), method("near", 40.0, 1.0), method("far", 40.1, 1.0)
     clock = Clock(best=(0.0, 1.0), near=(0.0, 2.0))
-    chosen, learned = select.measure((far, near, best), PROBLEM, clock)
+    chosen, learned = candidates.measure((far, near, best), PROBLEM, clock)
     assert chosen is best
     assert clock.asked == ["best", "near"]
     assert [c.measured for c in learned] == [False, True, True]
@@ -100,7 +100,7 @@ def test_measuring_respects_memory_declines_and_determinism():
         method("unable", 0.0, 0.1, reason="no", same_bits=True), method("racing", 0.0, 0.1),
     )  # fmt: skip
     clock = Clock(bits=(0.0, 1.0))
-    chosen, learned = select.measure((*others, bits), replace(PROBLEM, deterministic=True), clock)
+    chosen, learned = candidates.measure((*others, bits), replace(PROBLEM, deterministic=True), clock)
     assert chosen is bits
     assert clock.asked == ["bits"]
     assert [c.reason for c in learned[1:]] == ["needs 2,000 bytes, 1,000 are free", "no", "not deterministic", None]
@@ -110,17 +110,17 @@ def test_measuring_respects_memory_declines_and_determinism():
 def test_without_memory_for_a_trial_the_next_best_is_tried():
     first, second = method("first", 0.0, 1.0), method("second", 0.0, 2.0)
     clock = Clock(first=MemoryError("9 bytes are not to be had"), second=(0.0, 2.0))
-    chosen, learned = select.measure((first, second), PROBLEM, clock)
+    chosen, learned = candidates.measure((first, second), PROBLEM, clock)
     assert chosen is second
     assert learned[0].reason == "no memory to try it: 9 bytes are not to be had"
     with pytest.raises(MethodNotSuitable, match="first: no memory to try it"):
-        select.measure((first,), PROBLEM, clock)
+        candidates.measure((first,), PROBLEM, clock)
 
 
 def test_who_was_too_large_to_try_does_not_hide_who_was_not_tried():
     # What was out of reach of the best prediction is all that is left.
     first, second = method("first", 0.0, 1.0), method("second", 0.0, 20.0)
-    chosen, learned = select.measure((first, second), PROBLEM, Clock(first=MemoryError("none")))
+    chosen, learned = candidates.measure((first, second), PROBLEM, Clock(first=MemoryError("none")))
     assert chosen is second
     assert not learned[1].measured
 
@@ -131,7 +131,7 @@ def test_the_table_tells_all_and_fits_a_terminal():
         Candidate(method("slow", 0, 0), None, 0.0, 2.0, 0),
         Candidate(method("unable", 0, 0), "this cannot be done, and " + 20 * "so on " + "until the end"),
     ]
-    text = select.table("spread", asked, PROBLEM, asked[0].method)
+    text = candidates.table("spread", asked, PROBLEM, asked[0].method)
     assert text.splitlines()[0].split() == [
         "spread",
         "prepare",
@@ -148,7 +148,7 @@ def test_the_table_tells_all_and_fits_a_terminal():
     assert "  slow " in text and "20 s" in text and "predicted" in text
     assert "declined: this cannot be done" in text and "so on until the end" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 100
-    assert "total  " in select.table("spread", asked, replace(PROBLEM, applications=1), None)
+    assert "total  " in candidates.table("spread", asked, replace(PROBLEM, applications=1), None)
 
 
 def test_a_named_method_that_declines_is_told_of_and_explained():
@@ -182,5 +182,7 @@ def test_positions_as_far_away_as_numbers_go():
 
 def test_columns_are_as_wide_as_what_they_tell():
     problem = replace(PROBLEM, applications=10**12)
-    head, row = select.table("spread", [select.ask(method("one", 1.0, 1.0), problem)], problem, None).splitlines()
+    head, row = candidates.table(
+        "spread", [candidates.ask(method("one", 1.0, 1.0), problem)], problem, None
+    ).splitlines()
     assert head.index("memory") + len("memory") == row.index(" MiB") + len(" MiB")

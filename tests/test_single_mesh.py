@@ -62,7 +62,7 @@ def test_the_stored_matrix_is_the_operator(backend, name, construction):
         column, weight, slope = column[: start[-1]], weight[: start[-1]], slope.reshape(mesh.ndim, -1)[:, : start[-1]]
         row = np.repeat(np.arange(lengths.size), lengths.ravel())
         if construction == "sorted":  # columns are places
-            column = backend.host(plan.shared["nodes"].order)[column]
+            column = backend.host(plan.workspace.orders["nodes"].order)[column]
         dense = np.zeros_like(weights)
         np.add.at(dense, (column, row), weight)
         close(dense, weights)

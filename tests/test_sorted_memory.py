@@ -6,9 +6,9 @@ import pytest
 
 import particlemesh as pm
 from blocks import staged_from
-from particlemesh import sorted_particles
 from particlemesh.backends import cuda
-from particlemesh.binning import block_order
+from particlemesh.orders import block_order
+from particlemesh.walk import patch
 from test_failures_memory import Scarce
 from test_nvrtc import without_nvrtc
 from test_sorted import MESH, WINDOW, close, drawn, order_of, plain_interpolate, plain_spread, sorted_plan
@@ -225,7 +225,7 @@ def test_blocks_where_no_method_walks(backend):
         mesh = pm.Mesh((nodes, 1, 2), (1.0, 2.0, 3.0))
         with sorted_plan(backend, mesh, "bspline10") as plan:
             if cells is None:
-                with pytest.raises(ValueError, match=r"order='sorted' is not .* along x\): use order='caller'"):
+                with pytest.raises(ValueError, match=r"order='sorted' cannot serve .* along x\): use order='caller'"):
                     plan.set_positions(backend.array(x))
                 assert plan.count == 0
                 continue
@@ -236,7 +236,7 @@ def test_blocks_where_no_method_walks(backend):
         sorted_plan(backend) as plan,
         pytest.raises(ValueError, match="2,147,483,648 particles are too many for order='sorted'"),
     ):
-        sorted_particles.cells_of(plan, 2**31)
+        patch.cells_to_sort_by(plan.workspace, 2**31)
 
 
 @pytest.mark.backends("opencl")
@@ -267,9 +267,9 @@ def test_kernels_compile_for_cuda(backend, monkeypatch, way, real):
     with sorted_plan(backend, mesh, dtype=real, deterministic=way == "stable") as plan:
         plan.set_positions(backend.array(drawn(100, 0, mesh)[0].astype(real)))
         assert plan.particles.node.shape == (3, 100)
-    asked = [(file, *more) for file, *more in asked if file in ("sorted_particles.c", "binning/block_order.c")]
+    asked = [(file, *more) for file, *more in asked if file in ("particles/sorted.c", "orders/block_order.c")]
     sources = {(file, tuple(defines.items())) for file, _, defines in asked}
-    assert {file for file, _ in sources} == {"sorted_particles.c", "binning/block_order.c"}
+    assert {file for file, _ in sources} == {"particles/sorted.c", "orders/block_order.c"}
     for file, defines in sources:
         cubin = cuda.compile_only(file, dict(defines), 90)
         assert all(name.encode() in cubin for other, name, given in asked if (other, given) == (file, dict(defines)))

@@ -7,8 +7,8 @@ import pytest
 import oracle
 import particlemesh as pm
 from particlemesh.backends import source
-from particlemesh.binning import tile_order
 from particlemesh.interpolate import stored as interpolate_stored
+from particlemesh.orders import tile_order
 
 MESH = pm.Mesh((6, 5, 7), (1.0, 2.0, 3.0), origin=(0.5, 0.0, -1.0))
 WINDOW = pm.bspline(4)
@@ -27,14 +27,14 @@ def stencils(plan, backend):
     if backend.name == "cpu":
         order, fraction = plan.particles.ordering.order, plan.particles.fraction
     else:
-        order = plan.backend.download(tile_order.tile_order(plan).order)[: plan.count]
+        order = plan.backend.download(tile_order.tile_order(plan.workspace).order)[: plan.count]
         fraction = plan.backend.download(plan.particles.fraction)[:, : plan.count]
     z = fraction.T[order]
     return order, WINDOW.weights(z), WINDOW.derivative_weights(z)
 
 
 def held(plan, name):
-    return np.asarray(plan.backend.download(plan._scratch[f"stored.{name}"]))
+    return np.asarray(plan.backend.download(plan.workspace.memory.arrays[f"stored.{name}"]))
 
 
 def test_what_is_stored(backend):
@@ -42,7 +42,7 @@ def test_what_is_stored(backend):
     with plan_of(backend) as plan:
         plan.set_positions(positions(rng))
         plan.interpolate(rng.normal(size=MESH.shape))
-        assert "stored.slopes" not in plan._scratch, "slopes are stored when they are first wanted"
+        assert "stored.slopes" not in plan.workspace.memory.arrays, "slopes are stored when they are first wanted"
         _, w, s = stencils(plan, backend)
         wanted = np.einsum("ni,nj,nk->nijk", w[:, 0], w[:, 1], w[:, 2])
         np.testing.assert_allclose(held(plan, "weights")[: wanted.size].reshape(wanted.shape), wanted, atol=1e-14)
@@ -101,11 +101,11 @@ def test_memory_is_reserved(backend):
             if call == plan.value_and_gradient:
                 plan.set_positions(positions(rng, 10), check=False)
                 call(rng.normal(size=MESH.shape))
-            before = {name: id(array) for name, array in plan._scratch.items()}
+            before = {name: id(array) for name, array in plan.workspace.memory.arrays.items()}
             for count in (50, 20, 0):
                 plan.set_positions(positions(rng, count), check=False)
                 call(rng.normal(size=MESH.shape))
-            assert {name: id(array) for name, array in plan._scratch.items()} == before
+            assert {name: id(array) for name, array in plan.workspace.memory.arrays.items()} == before
 
 
 @pytest.mark.backends("opencl", "cuda")

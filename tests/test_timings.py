@@ -15,10 +15,10 @@ import particlemesh as pm
 from devices import METHODS
 from particlemesh import backends
 from particlemesh.backends import nvrtc
-from particlemesh.caches import caches
-from particlemesh.method import Method, Problem
-from particlemesh.timings import predict, tables
-from particlemesh.timings.tables import Row, Table
+from particlemesh.choosing import predict, tables
+from particlemesh.choosing.tables import Row, Table
+from particlemesh.command.caches import caches
+from particlemesh.methods.contract import Method, Problem
 
 CPU = backends.current("cpu")
 
@@ -204,10 +204,10 @@ def test_the_fingerprint_is_of_all_that_methods_are_made_of():
     names = {path.relative_to(tables.PACKAGE).as_posix() for path in hashed}
     assert {
         "walks.py",
-        "locate.c",
+        "particles/locate.c",
         "spread/walk.c",
         "interpolate/walk.py",
-        "binning/walk.h",
+        "walk/walk.h",
         "backends/cuda.h",
     } <= names
     of_methods = [p for name in ("spread", "interpolate", "binning") for p in (tables.PACKAGE / name).glob("*.py")]

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from particlemesh import backends
-from particlemesh.timings import tables
+from particlemesh.choosing import tables
 from test_failures_processes import child, finish
 from test_timings import rows, table
 
@@ -49,7 +49,7 @@ WRITE = """
 import os, time
 from pathlib import Path
 from particlemesh import backends
-from particlemesh.timings import predict, tables
+from particlemesh.choosing import predict, tables
 cpu, number, meeting = backends.current("cpu"), int(os.environ["NUMBER"]), Path(os.environ["MEETING"])
 device, sources = tables.device_of(cpu), tables.sources()
 

@@ -15,11 +15,12 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 import particlemesh as pm
 import regret
-from particlemesh import backends, choice, cli, report, survey, tune
-from particlemesh.choice import METHODS
-from particlemesh.select import Candidate
+from particlemesh import backends
+from particlemesh.choosing import choice, predict, tables, tune
+from particlemesh.choosing.candidates import Candidate
+from particlemesh.choosing.choice import METHODS
+from particlemesh.command import cli, report, survey
 from particlemesh.spread.colouring import Colouring
-from particlemesh.timings import predict, tables
 
 CPU = backends.current("cpu")
 

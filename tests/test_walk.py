@@ -9,11 +9,11 @@ import pytest
 import oracle
 import particlemesh as pm
 from blocks import cut
-from particlemesh import walks as windows
 from particlemesh.arrays.views import Layout
-from particlemesh.binning import block_order
-from particlemesh.fused import SINGLE
+from particlemesh.methods.launches import SINGLE
+from particlemesh.orders import block_order
 from particlemesh.spread.walk import Walk
+from particlemesh.walk import patch as windows
 from test_covering import check_spread
 from walk_cases import CASES, close, plan_of, positions, trial_of
 
@@ -123,7 +123,8 @@ def test_walks_that_stay_step_and_jump(backend, form):
         x, q = x.astype(np.float32), rng.normal(size=len(x)).astype(np.float32)
         for chunk in (32, 100, 10_000):
             plan = walks(backend, mesh, "bspline4", "float32", x, form=form, window=8, levels=6, chunk=chunk)
-            assert block_order.blocks_of(plan.axes, plan._method("spread").walk(plan).cells).counts[0] > 20
+            cells = plan._method("spread").walk(plan.workspace).cells
+            assert block_order.blocks_of(plan.workspace.axes, cells).counts[0] > 20
             came = backend.host(plan.spread(backend.array(q)))
             close(came, wanted_of(mesh, x, q), "float32", max(1.0, np.sqrt(len(q)))), name
 
@@ -191,13 +192,13 @@ def test_memory_reserved_for_many_serves_few(backend):
     plan = pm.Plan(mesh, "bspline4", method="walk", dtype="float32", backend=backend.name)
     plan.reserve(4000)
     method = plan._method("spread")
-    made = method.walk(plan)
-    assert made != method.found(plan, 3)  # few would have had another window
+    made = method.walk(plan.workspace)
+    assert made != method.found(plan.workspace, 3)  # few would have had another window
     for count in (2000, 3, 0, 65):
         plan.set_positions(backend.array(x[:count]), check=False)
         came = backend.host(plan.spread(backend.array(q[:count])))
         close(came, wanted_of(mesh, x[:count], q[:count]), "float32", 10)
-        assert method.walk(plan) == made
+        assert method.walk(plan.workspace) == made
 
 
 # ---- what is not finite ----------------------------------------------------------------------------------------------
@@ -227,9 +228,9 @@ def test_a_value_that_is_not_finite_stays_within_its_block(backend, form, bad):
     q[100] = bad
     plan = walks(backend, mesh, "bspline4", "float32", x, form=form, levels=4)
     came = backend.host(plan.spread(backend.array(q)))
-    made = plan._method("spread").walk(plan)
+    made = plan._method("spread").walk(plan.workspace)
     first = np.array([10, 8, 9])  # of the stencil
-    low = first - cut(block_order.blocks_of(plan.axes, made.cells), first)[1]
+    low = first - cut(block_order.blocks_of(plan.workspace.axes, made.cells), first)[1]
     block = tuple(slice(a, a + n) for a, n in zip(low, (made.levels, 8, 8 * made.tiles), strict=True))
     own = tuple(slice(a, a + 4) for a in first)
     assert not np.isfinite(came[own]).any()
@@ -271,5 +272,5 @@ def any_plan(backend):
 def test_offsets_have_64_bits_where_the_field_needs_them(backend, strides, wide):
     plan = any_plan(backend)
     layout = Layout(0, (1, 4, 5, 6, 1), strides, 16)
-    made = plan._method("spread").walk(plan)
-    assert windows.walk_defines(plan, made, SINGLE, 1, 3, layout, 0)["FIELD_IS_WIDE"] == wide
+    made = plan._method("spread").walk(plan.workspace)
+    assert windows.walk_defines(plan.workspace, made, SINGLE, 1, 3, layout, 0)["FIELD_IS_WIDE"] == wide

@@ -12,11 +12,11 @@ import ptx
 from blocks import cut
 from cases import Row
 from devices import Device, Law
-from particlemesh.binning import block_order
-from particlemesh.fused import Group
+from particlemesh.methods.launches import Group
+from particlemesh.orders import block_order
+from particlemesh.particles.stencil import axes_of
 from particlemesh.spread import fixed
 from particlemesh.spread.walk_fixed import WalkFixed, reached_from
-from particlemesh.stencil import axes_of
 from test_covering import Trial
 from test_nvrtc import without_nvrtc
 from test_walk import draw, oracles, wanted_of
@@ -116,7 +116,7 @@ def test_many_blocks_at_one_node_do_not_overflow(backend):
     mesh, window = pm.Mesh((7, 8, 8), (7.0, 8.0, 8.0)), pm.window.kaiser_bessel(7)
     x = np.repeat(np.stack(np.meshgrid(*map(np.arange, mesh.shape), indexing="ij"), -1).reshape(-1, 3), 7, axis=0)
     plan = fixed_plan(backend, mesh, window, "float64", x, levels=7, window=8)
-    assert plan._method("spread").walk(plan).cells == (1, 2, 2)
+    assert plan._method("spread").walk(plan.workspace).cells == (1, 2, 2)
     total = 7 * 1.9999 * window.weights(0.0).sum() ** 3
     assert total > 2 ** (63 - (62 - 5 - 1))  # 28 particles of a block are 5 bits, a value one
     came = backend.host(plan.spread(backend.array(np.full(len(x), 1.9999))))
@@ -210,13 +210,13 @@ def test_few_particles_in_memory_reserved_for_many(backend):
     x, q = draw(MESH, 129, "float32", 17)
     plan = pm.Plan(MESH, "bspline4", method="walk_fixed", backend=backend.name, dtype="float32")
     plan.reserve(4000)
-    held = dict(plan._scratch)
+    held = dict(plan.workspace.memory.arrays)
     for count in (129, 33, 32, 31, 1, 0, 65):
         plan.set_positions(backend.array(x[:count]), check=False)
         came = backend.host(plan.spread(backend.array(q[:count])))
         np.testing.assert_allclose(came, wanted_of(MESH, x[:count], q[:count]), atol=1e-5)
-    assert all(plan._scratch[name] is array for name, array in held.items())
-    assert plan._scratch.keys() == held.keys()
+    assert all(plan.workspace.memory.arrays[name] is array for name, array in held.items())
+    assert plan.workspace.memory.arrays.keys() == held.keys()
 
 
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")

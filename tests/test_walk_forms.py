@@ -12,12 +12,12 @@ import oracle
 import particlemesh as pm
 import ptx
 from devices import Device
-from particlemesh import walks
 from particlemesh.backends import cuda, opencl
-from particlemesh.binning import block_order
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.orders import block_order
+from particlemesh.particles.stencil import axes_of
 from particlemesh.spread.walk import Walk
-from particlemesh.stencil import axes_of
+from particlemesh.walk import patch
 from test_nvrtc import without_nvrtc
 
 MESHES = [pm.Mesh((9, 6, 8)[:d], (1.0, 1.5, 2.0)[:d]) for d in (1, 2, 3)]
@@ -216,10 +216,10 @@ def test_chunks_are_whole_batches_and_keep_far_fields_near(spreads, real):
         plan = SimpleNamespace(
             mesh=mesh, window=window, axes=axes_of(mesh, window), dtype=dtype, backend=chip, count=count
         )
-        walk = walks.walk_of(plan, dict.fromkeys(walks.OPTIONS), count)
-        chunk = walks.chunk_of(plan, walk, reals, spreads=spreads)
+        walk = patch.walk_of(plan, dict.fromkeys(patch.OPTIONS), count)
+        chunk = patch.chunk_of(plan, walk, reals, spreads=spreads)
         assert chunk % 32 == 0
         assert 32 <= chunk <= 1024
-        at_once, field = 132 * 4 * walks.resident(walk, reals), nodes**3 * reals * dtype.itemsize
+        at_once, field = 132 * 4 * patch.resident(walk, reals), nodes**3 * reals * dtype.itemsize
         alive = (chunk - 32) * at_once / max(count, 1) * field
-        assert chunk <= 64 or field <= walks._CACHED or alive <= (16e6 if spreads else 5e6)
+        assert chunk <= 64 or field <= patch._CACHED or alive <= (16e6 if spreads else 5e6)

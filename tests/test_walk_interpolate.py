@@ -7,9 +7,9 @@ import pytest
 import oracle
 import particlemesh as pm
 from blocks import cut
-from particlemesh import walks as windows
-from particlemesh.binning import block_order
 from particlemesh.interpolate.walk import Walk
+from particlemesh.orders import block_order
+from particlemesh.walk import patch as windows
 from test_covering import check_interpolate
 from walk_cases import CASES, close, plan_of, positions, trial_of
 
@@ -136,7 +136,8 @@ def test_walks_that_stay_step_and_jump(backend, form):
         came = []
         for chunk in (32, 100, 10_000):
             plan = walks(backend, mesh, "bspline4", "float32", x, form=form, window=8, levels=6, chunk=chunk)
-            assert block_order.blocks_of(plan.axes, plan._method("interpolate").walk(plan).cells).counts[0] > 20
+            cells = plan._method("interpolate").walk(plan.workspace).cells
+            assert block_order.blocks_of(plan.workspace.axes, cells).counts[0] > 20
             came.append(backend.host(plan.interpolate(backend.array(f))))
             close(came[-1], wanted_of(mesh, x, f), "float32", 4)
             np.testing.assert_array_equal(came[-1], came[0], err_msg=name)  # a window is the same in any chunk
@@ -193,13 +194,13 @@ def test_memory_reserved_for_many_serves_few(backend):
     plan = pm.Plan(mesh, "bspline4", interpolation="walk", dtype="float32", backend=backend.name)
     plan.reserve(4000)
     method = plan._method("interpolate")
-    made = method.walk(plan)
-    assert made != method.found(plan, 3)  # few would have had another window
+    made = method.walk(plan.workspace)
+    assert made != method.found(plan.workspace, 3)  # few would have had another window
     for count in (2000, 3, 0, 65):
         plan.set_positions(backend.array(x[:count]), check=False)
         came = backend.host(plan.interpolate(backend.array(f)))
         close(came, wanted_of(mesh, x[:count], f), "float32", 4)
-        assert method.walk(plan) == made
+        assert method.walk(plan.workspace) == made
 
 
 @anywhere
@@ -209,11 +210,11 @@ def test_both_directions_share_one_order(backend):
     plan = pm.Plan(mesh, "bspline4", method="walk", interpolation="walk", dtype="float32", backend=backend.name)
     plan.set_positions(backend.array(x))
     field = plan.spread(backend.array(np.ones(500, np.float32)))
-    orders = {key: found for key, found in plan.shared.items() if isinstance(found, block_order.BlockOrder)}
+    orders = {key: found for key, found in plan.workspace.orders.items() if isinstance(found, block_order.BlockOrder)}
     assert len(orders) == 1
     values = backend.host(plan.interpolate(backend.array(f)))
-    assert {key: plan.shared[key] for key in orders} == orders
-    assert sum(isinstance(found, block_order.BlockOrder) for found in plan.shared.values()) == 1
+    assert {key: plan.workspace.orders[key] for key in orders} == orders
+    assert sum(isinstance(found, block_order.BlockOrder) for found in plan.workspace.orders.values()) == 1
     np.testing.assert_allclose((backend.host(field) * f).sum(), values.sum(), rtol=1e-4)
 
 
@@ -264,12 +265,12 @@ def test_a_node_that_is_not_finite_stays_within_windows(backend, form, bad):
     f[tuple(node)] = bad
     plan = walks(backend, mesh, "bspline4", "float32", x, form=form, levels=4)
     came = backend.host(plan.interpolate(backend.array(f)))
-    made = plan._method("interpolate").walk(plan)
+    made = plan._method("interpolate").walk(plan.workspace)
     first = np.floor(oracle.node_coordinates(mesh, x)).astype(int) - 1  # of the stencil
     cells = first % mesh.shape
     away = node - cells  # also of the first node of the block
     reached = ((away >= 0) & (away < 4)).all(1)
-    low = cells - cut(block_order.blocks_of(plan.axes, made.cells), cells.T)[1].T
+    low = cells - cut(block_order.blocks_of(plan.workspace.axes, made.cells), cells.T)[1].T
     from_block = (node - low) % mesh.shape  # the last windows have the first nodes, too
     in_window = ((from_block >= 0) & (from_block < (made.levels, 8, 8 * made.tiles))).all(1)
     assert 0 < reached.sum() < in_window.sum() < 200

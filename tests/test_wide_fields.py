@@ -6,7 +6,7 @@ import pytest
 
 import oracle
 import particlemesh as pm
-from particlemesh import walks as windows
+from particlemesh.walk import patch as windows
 
 WINDOW = pm.bspline(4)
 NEAR = pm.Mesh((16, 16, 16), (16.0, 16.0, 16.0))  # the nodes around the corner, as a mesh of their own

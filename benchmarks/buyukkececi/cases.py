@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.method import Problem
-from particlemesh.select import Candidate, ask
+from particlemesh.choosing.candidates import Candidate, ask
+from particlemesh.methods.contract import Problem
 from particlemesh.window import window_of
 
 WINDOWS = {"cic": "linear", "m4prime": "M'4"}  # and what the paper calls them

@@ -92,8 +92,8 @@ def _phases(case: Case, place: Place, method: str, x: Any, source: Any, out: Any
 
 def _automatic(case: Case, place: Place) -> str:
     """Return the name of the method that the library takes by itself."""
-    from particlemesh.select import choose
-    from particlemesh.timings.predict import known
+    from particlemesh.choosing.candidates import choose
+    from particlemesh.choosing.predict import known
 
     with case.plan("auto", place.name) as plan:
         plan.reserve(case.count)

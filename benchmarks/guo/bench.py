@@ -25,10 +25,10 @@ import particlemesh as pm
 from guo.cases import SEED, Case, positions, values
 from measure import Cuda, facts, prepare_again
 from particlemesh import backends
-from particlemesh.method import Method, Problem
-from particlemesh.select import choose
+from particlemesh.choosing.candidates import choose
+from particlemesh.choosing.predict import known
+from particlemesh.methods.contract import Method, Problem
 from particlemesh.spread import METHODS
-from particlemesh.timings.predict import known
 
 LONG = 0.5  # seconds: a call that takes longer is not repeated
 GRAPH = 5e-3  # seconds: shorter calls are captured

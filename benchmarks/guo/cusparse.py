@@ -19,7 +19,7 @@ import numpy as np
 from guo.bench import Bench, Job, Measured, arrays_agree
 from guo.cases import cases
 from guo.variants import forms
-from particlemesh.choice import METHODS
+from particlemesh.choosing.choice import METHODS
 
 FIGURE = "cusparse"
 MATRICES = [method.name for method in METHODS["spread"] if method.stores_weights]

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from guo.bench import Bench, Job
 from guo.cases import cases
-from particlemesh.fused import field_record, groups, kernel, values_record, vector
+from particlemesh.methods.launches import field_record, groups, kernel, values_record, vector
 from particlemesh.spread.particle import LANES, Particle
 
 FIGURE = "fig6"
@@ -32,8 +32,8 @@ class PlainAdds(Particle):
         for group in groups(field):
             width = vector(group, field, plan.dtype.itemsize, most)
             more = dict(GRADIENT=kind, STORES=self.stores, **LANES)
-            run = kernel(plan, FILE, "spread_particle", group, width, **more)
-            built.append((run, values_record(group, values[0]), field_record(group, field, plan.axes)))
+            run = kernel(plan.workspace, FILE, "spread_particle", group, width, **more)
+            built.append((run, values_record(group, values[0]), field_record(group, field, plan.workspace.axes)))
         return built
 
 

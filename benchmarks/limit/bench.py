@@ -28,7 +28,7 @@ from limit import cases
 from limit.cases import Case
 from limit.device import Ceilings
 from measure import Cuda
-from particlemesh import select
+from particlemesh.choosing import candidates
 from place import Place, short
 
 NO_TIME = math.nan
@@ -127,7 +127,7 @@ class Bench:
         """Return the automatic choice, and what each method says of a problem, by its name."""
         with self._plan(case, "auto") as (plan, _):
             problem = plan.problem()
-            said = {m.name: select.ask(m, problem) for m in self.place.methods(case.direction)}
+            said = {m.name: candidates.ask(m, problem) for m in self.place.methods(case.direction)}
             return plan._method(case.direction).name, said
 
     def rivals(self, case: Case, factor: float = 4.0, most: int = 4) -> tuple[str, list[str]]:

@@ -23,7 +23,7 @@ from typing import Any
 from limit.bench import WALK, Bench, Job
 from limit.bounds import bound
 from limit.cases import Case
-from particlemesh.choice import METHODS
+from particlemesh.choosing.choice import METHODS
 from place import short
 
 FIGURE = "peer"

@@ -16,7 +16,7 @@ import particlemesh as pm
 from limit import cases
 from limit.bench import WALK, Bench, Job, Measured
 from limit.cases import Case
-from particlemesh.method import Method
+from particlemesh.methods.contract import Method
 from place import short
 
 FIGURE = "rows"

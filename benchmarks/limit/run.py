@@ -3,7 +3,7 @@
 
 Writes ``benchmarks/results/limit-PART-DEVICE.csv`` (through OpenCL ``limit-opencl-PART-DEVICE.csv``: the GPU may have
 the other from CUDA). A method that declines leaves a row with its reason. ``--small`` takes a minute on two cores and
-shows that all of it works; its times mean nothing. Afterwards ``claims.py`` judges, ``docs/limit_pictures.py`` draws.
+shows that all of it works; its times mean nothing. Then ``claims.py`` judges; ``tools/docs/limit_pictures.py`` draws.
 
     python benchmarks/limit/run.py --backend cuda [--only rows peer] [--small] [--out DIR]
     python benchmarks/limit/run.py --backend opencl --only rows

@@ -22,16 +22,16 @@ import particlemesh as pm
 from limit.bench import WALK, Bench, Job, Measured
 from limit.cases import Case
 from limit.peer import geometric_mean
-from particlemesh import walks
-from particlemesh.binning import block_order
 from particlemesh.interpolate import ordered as reading_ordered
 from particlemesh.interpolate import particle as reading
+from particlemesh.orders import block_order
 from particlemesh.spread import particle as spreading
+from particlemesh.walk import patch
 from place import short
 
 FIGURE = "thresholds"
 APPLY, ORDER = "apply", "order"
-SHIPPED_CHUNK_OF, SHIPPED_RESIDENT = walks.chunk_of, walks.resident
+SHIPPED_CHUNK_OF, SHIPPED_RESIDENT = patch.chunk_of, patch.resident
 SMALLER = 16  # times fewer nodes along an axis in a small run: as many particles a cell, by which most is decided
 LEAST_NODES, LEAST = 8, 50
 
@@ -40,7 +40,7 @@ LEAST_NODES, LEAST = 8, 50
 
 
 def chunks(factor: float) -> Callable[..., int]:
-    """Return ``walks.chunk_of`` with its result multiplied, in whole batches."""
+    """Return ``patch.chunk_of`` with its result multiplied, in whole batches."""
 
     def chunk_of(*asked: Any, **more: Any) -> int:
         return max(32, round(factor * SHIPPED_CHUNK_OF(*asked, **more) / 32) * 32)
@@ -49,7 +49,7 @@ def chunks(factor: float) -> Callable[..., int]:
 
 
 def groups(more: int) -> Callable[..., int]:
-    """Return ``walks.resident`` with groups added."""
+    """Return ``patch.resident`` with groups added."""
     return lambda *asked: max(1, SHIPPED_RESIDENT(*asked) + more)
 
 
@@ -105,18 +105,18 @@ def _staged(size: int, sorting: bool, values: tuple[float, ...], *cases: tuple[A
 SPREAD, READ, DOUBLE = "spread", "interpolate", "float64"
 MILLION, NEVER = 10**6, 2**62
 CONSTANTS = (
-    Constant("walks._CACHED", walks, "_CACHED", walks._CACHED, (20e6, 40e6, 80e6), _jobs(
+    Constant("patch._CACHED", patch, "_CACHED", patch._CACHED, (20e6, 40e6, 80e6), _jobs(
         WALK, (SPREAD, 10 * MILLION, 160), (SPREAD, 10 * MILLION, 192), (READ, 10 * MILLION, 192))),
-    Constant("walks._CROWDED", walks, "_CROWDED", walks._CROWDED, (4.5, 9, 18), _jobs(
+    Constant("patch._CROWDED", patch, "_CROWDED", patch._CROWDED, (4.5, 9, 18), _jobs(
         WALK, (SPREAD, 1_500_000, 128), (SPREAD, 3 * MILLION, 128), (READ, 3 * MILLION, 128)), what=(APPLY, ORDER)),
-    Constant("walks._FEW", walks, "_FEW", walks._FEW, (1.5, 3, 6), _jobs(
+    Constant("patch._FEW", patch, "_FEW", patch._FEW, (1.5, 3, 6), _jobs(
         WALK, (SPREAD, 150_000, 128), (SPREAD, 300_000, 128), (SPREAD, 150_000, 128, 6, DOUBLE))),
-    Constant("walks.chunk_of", walks, "chunk_of", 1, (0.5, 1, 2), _jobs(
+    Constant("patch.chunk_of", patch, "chunk_of", 1, (0.5, 1, 2), _jobs(
         WALK, (SPREAD, 10 * MILLION, 128), (READ, 10 * MILLION, 128), (SPREAD, 10 * MILLION, 128, 6, DOUBLE),
         (READ, 100_000, 128)), chunks),
-    Constant("walks.chunk_of beyond the cache", walks, "chunk_of", 1, (0.5, 1, 2), _jobs(
+    Constant("walks.chunk_of beyond the cache", patch, "chunk_of", 1, (0.5, 1, 2), _jobs(
         WALK, (SPREAD, 10 * MILLION, 256), (READ, 10 * MILLION, 256)), chunks),
-    Constant("walks.resident", walks, "resident", 0, (-1, 0, 1), _jobs(
+    Constant("patch.resident", patch, "resident", 0, (-1, 0, 1), _jobs(
         WALK, (SPREAD, 10 * MILLION, 128), (SPREAD, 10 * MILLION, 128, 4), (SPREAD, MILLION, 128)), groups),
     Constant("spread.particle.LANES", spreading.LANES, "", tuple(spreading.LANES.values()),
              ((8, 8), (8, 4), (8, 2), (4, 4)), (

@@ -1,21 +1,37 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Move values between particles and a regular mesh, and find which particles are near each other, on GPUs and CPUs."""
 
-from particlemesh.box import Box as Box
-from particlemesh.grid.neighbour_list import neighbour_list as neighbour_list
-from particlemesh.grid.pair_function import PairFunction as PairFunction
-from particlemesh.grid.results import Pairs as Pairs
-from particlemesh.grid.uniform_grid import UniformGrid as UniformGrid
-from particlemesh.mesh import Mesh as Mesh
-from particlemesh.once import gradient as gradient
-from particlemesh.once import interpolate as interpolate
-from particlemesh.once import spread as spread
-from particlemesh.particles import Status as Status
-from particlemesh.plan import Plan as Plan
-from particlemesh.select import MethodNotSuitable as MethodNotSuitable
-from particlemesh.window import Window as Window
-from particlemesh.window import bspline as bspline
-from particlemesh.window import fitted as fitted
-from particlemesh.window import m4prime as m4prime
+from particlemesh.box import Box
+from particlemesh.choosing.candidates import MethodNotSuitable
+from particlemesh.functions import gradient, interpolate, spread
+from particlemesh.grid.neighbour_list import neighbour_list
+from particlemesh.grid.queries.pair_function import PairFunction
+from particlemesh.grid.results import Pairs
+from particlemesh.grid.uniform_grid import UniformGrid
+from particlemesh.mesh import Mesh
+from particlemesh.particles.located import Status
+from particlemesh.plan import Plan
+from particlemesh.window import Window, bspline, fitted, kaiser_bessel, m4prime, peskin4
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Box",
+    "Mesh",
+    "MethodNotSuitable",
+    "PairFunction",
+    "Pairs",
+    "Plan",
+    "Status",
+    "UniformGrid",
+    "Window",
+    "bspline",
+    "fitted",
+    "gradient",
+    "interpolate",
+    "kaiser_bessel",
+    "m4prime",
+    "neighbour_list",
+    "peskin4",
+    "spread",
+]

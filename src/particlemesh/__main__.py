@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``python -m particlemesh``: the same as the command ``particlemesh``."""
 
-from particlemesh.cli import app
+from particlemesh.command.cli import app
 
 app(prog_name="particlemesh")

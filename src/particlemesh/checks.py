@@ -270,7 +270,8 @@ def enough_ghosts(mesh: Any, support: int) -> None:
     """Check that a periodic axis with ghosts has as many as stencils of `support` nodes reach."""
     for axis, (lower, upper) in enumerate(mesh.ghosts):
         if mesh.periodic[axis] and (lower or upper):
-            offset, intervals = mesh.offset[axis], mesh.intervals[axis]
+            intervals = mesh.intervals[axis]
+            offset = math.fmod(mesh.offset[axis], intervals)  # as stencils take it
             # first = floor(u - support/2 + 1) for node coordinates u of -offset to intervals - offset
             need_low = -math.floor(-offset - support / 2 + 1)
             last = math.floor(np.nextafter(intervals, 0) - offset - support / 2 + 1) + support - 1

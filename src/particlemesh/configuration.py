@@ -5,27 +5,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 
-from particlemesh import backends, checks, select, sorted_particles
+from particlemesh import backends, checks
 from particlemesh.arrays.kinds import Kind
 from particlemesh.arrays.positions import coordinates
-from particlemesh.backends.base import Backend, Record, allocate
+from particlemesh.backends.base import Backend
+from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
-from particlemesh.binning import block_order
-from particlemesh.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
+from particlemesh.choosing import candidates
+from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
 from particlemesh.mesh import Mesh
-from particlemesh.method import Method, Problem
-from particlemesh.particles import Particles, Status, TiledParticles, packable
-from particlemesh.stencil import axes_of
-from particlemesh.window import Window, window_of
+from particlemesh.methods.contract import Method, Problem
+from particlemesh.orders import block_order
+from particlemesh.particles import sorted as sorted_particles
+from particlemesh.particles.located import Particles, Status, TiledParticles, packable
+from particlemesh.particles.workspace import Memory, Workspace
+from particlemesh.walk.patch import cells_to_sort_by
+from particlemesh.window import DEFAULT, Window, window_of
 
 MANY = 100_000  # particles
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
 
 
 class Configuration:
@@ -34,7 +35,7 @@ class Configuration:
     def __init__(
         self,
         mesh: Mesh,
-        window: Window | str,
+        window: Window | str = DEFAULT,
         *,
         dtype: Any = None,
         components: int = 1,
@@ -52,39 +53,62 @@ class Configuration:
         self.mesh = mesh
         self.window = window_of(window)
         checks.enough_ghosts(mesh, self.window.support)
-        self.dtype: Any = None if dtype is None else checks.real_type(dtype)
+        self._dtype: Any = None if dtype is None else checks.real_type(dtype)
         self.components = checks.integer(components, "components", 1, 2**31)
         self.applications = checks.integer(applications, "applications", 1, 2**63)
-        self.threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
+        self.threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
         self.deterministic = checks.flag(deterministic, "deterministic")
         self._choice = Choice({"spread": method, "interpolate": interpolation})
         for what, name in self._choice.wanted.items():
             checks.method_name(name, METHODS[what], KEYWORDS[what], BY_ITSELF)
-        self.options = select.options_of(options, METHODS.values())
+        self.options = candidates.options_of(options, METHODS.values())
         self._sorted = checks.one_of(order, "order", ("caller", "sorted")) == "sorted"
         self._order: Any = None  # of sorted particles, in the user's kind
         self._named = backend
-        self.backend: Any = None if backend is None else backends.current(backend)
-        self.axes = axes_of(mesh, self.window)
+        if backend is not None:
+            for what, name in self._choice.wanted.items():
+                candidates.check_backend(METHODS[what], name, KEYWORDS[what], backend)
+        self._device: Any = None if backend is None else backends.current(backend)
         self._shape = mesh.field_shape
         self._kind: Kind | None = None
-        self.particles: Any = None
         self._spare: Particles | None = None
         self._methods: dict[str, Method] = {}
         self._chosen_for = 0  # particles
         self._reserved = False  # methods stay, and with them what they have allocated
         self._prepared: set[str] = set()
-        self._scratch: dict[str, Any] = {}
         self._tapes = Tapes()
         self._captured = False  # set_positions or a preparation was: a replay changes what is there, and does not tell
         self._capturing = False  # the last call was captured
         self.token: Any = None  # the stream that last worked for this plan
         self._closed = False
-        self.shared: dict[Any, Any] = {}  # orderings, kept for one configuration
-        self.kernels: dict[Any, Any] = {}  # those that orderings keep (backends.base.kept)
-        self.counted_ahead: tuple[int, int, int] | None = None  # cells of the blocks that set_positions counts
-        if self.dtype is not None:
-            self._bind(self.dtype)
+        # What methods see; None until backend and type are known, without particles until these are.
+        self.workspace: Workspace | None = None
+        if self._device is not None and self._dtype is not None:
+            self.workspace = self._bare(self._device, self._dtype)
+
+    __init__.__qualname__ = "Plan"  # Python's errors about arguments name what the caller wrote
+
+    def _bare(self, backend: Backend, dtype: np.dtype) -> Workspace:
+        """Return a workspace without particles."""
+        return Workspace(
+            self.mesh, self.window, dtype, self.components, self.applications, 0, self.deterministic, backend,
+            self.options, self._sorted, threads=self.threads, memory=Memory(backend, self._tapes.clear, self._frugal),
+        )  # fmt: skip
+
+    @property
+    def backend(self) -> Any:
+        """Where the plan works; None until it is named or arrays have come."""
+        return self._device if self.workspace is None else self.workspace.backend
+
+    @property
+    def dtype(self) -> Any:
+        """Real type of the values; None until it is named or positions have come."""
+        return self._dtype if self.workspace is None else self.workspace.dtype
+
+    @property
+    def particles(self) -> Any:
+        """The located particles; None without positions."""
+        return None if self.workspace is None else self.workspace.particles
 
     # ---- lifetime -------------------------------------------------------------------------------------
 
@@ -108,41 +132,37 @@ class Configuration:
     def close(self) -> None:
         """Release the plan's memory; using it afterwards is a RuntimeError. May be called twice."""
         self._closed = True
-        self.particles = self._spare = self._order = None
+        self.workspace = self._spare = self._order = None
         self._methods.clear()
-        self._scratch.clear()
         self._tapes.clear()
-        self.shared.clear()
-        self.kernels.clear()
+
+    def __repr__(self) -> str:
+        nodes = " x ".join(map(str, self._shape))
+        where = "any backend" if self.backend is None else self.backend.name
+        dtype = "float32 or float64" if self.dtype is None else self.dtype.name
+        state = "closed" if self._closed else f"{self.count:,} particles" if self.particles else "no particles"
+        names = {KEYWORDS[what]: name for what, name in self._choice.wanted.items()}
+        names |= {KEYWORDS[what]: method.name for what, method in self._methods.items()}
+        chosen = ", ".join(f"{keyword} {name!r}" for keyword, name in names.items())
+        return f"<Plan: {nodes} nodes, {self.window.name}, {dtype} on {where}, {state}; {chosen}>"
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory the plan holds."""
-        held = [self.particles, self._spare, *self._scratch.values(), *self.shared.values()]
-        return sum(int(getattr(x, "nbytes", 0)) for x in held)  # orders lie in scratch memory
-
-    def _bind(self, dtype: np.dtype) -> None:
-        self.dtype = dtype
-        char = dtype.char
-        self.window_record = Record(f"={self.window.table.size}{char}", *self.window.table.ravel())
-        # d(node coordinate) / d(position); rows and columns of missing axes are zero.
-        slope = np.zeros((3, 3))
-        d = self.mesh.ndim
-        slope[3 - d :, 3 - d :] = np.array(self.mesh.intervals)[:, None] * self.mesh.box.inverse
-        self.jacobian_record = Record(f"=9{char}", *slope.ravel())
-        self.jacobian = np.ascontiguousarray(slope[:, 3 - d :].astype(dtype))
+        held = () if self.workspace is None else (self.particles, self._spare, self.workspace.memory)
+        return sum(int(x.nbytes) for x in held if x is not None)  # orders lie in scratch memory
 
     # ---- positions ------------------------------------------------------------------------------------
 
     @property
     def count(self) -> int:
         """Number of particles."""
-        return self.particles.count if self.particles is not None else 0
+        return 0 if self.workspace is None else self.workspace.count
 
     @property
     def capacity(self) -> int:
         """Particles that fit without allocation."""
-        return self.particles.rows if self.particles is not None else 0
+        return 0 if self.workspace is None else self.workspace.capacity
 
     def reserve(self, count: int) -> None:
         """Allocate for up to ``count`` particles, so that later calls allocate nothing.
@@ -173,33 +193,35 @@ class Configuration:
         """
         self._open()
         count = checks.integer(count, "count", 0, 2**62)
-        if self.backend is None or self.dtype is None:
+        workspace = self.workspace
+        if workspace is None:
             raise ValueError("reserve needs to know where and in which type: give Plan backend= and dtype=.")
         self._choice.check_reserve(self.count)
-        with self.backend.scope():
-            self.token = self.backend.follow(self.token)
-            if self.capacity < count:
-                kind = self._particle_kind(self.backend)
-                room = kind(self.backend, self.dtype, count)
-                self._spare = Particles(self.backend, self.dtype, count) if kind is Particles else None
-                if self.particles is not None:
-                    room.take_over(self.backend, self.particles)
-                self.particles = room
-                self._tapes.clear()  # they hold the old room's addresses
+        backend = workspace.backend
+        with backend.scope():
+            self.token = backend.follow(self.token)
+            if workspace.capacity < count:
+                kind = self._particle_kind(backend)
+                room = kind(backend, workspace.dtype, count)
+                self._spare = Particles(backend, workspace.dtype, count) if kind is Particles else None
+                if workspace.particles is not None:
+                    room.take_over(backend, workspace.particles)
                 # Methods get larger memory, too: what they had made of the positions does not move there.
+                self.workspace = workspace = workspace.over(room, room.count)
+                workspace.memory.counted = None
                 self._prepared.clear()
-                self.shared.clear()
+                self._tapes.clear()  # they hold the old room's addresses
             methods = [self._method(what) for what in METHODS]
-            for held in (self.particles, self._spare):
+            for held in (workspace.particles, self._spare):
                 if isinstance(held, Particles):
-                    held.make_room(packed=self._packs(count) and packable(self.axes, self.dtype))
+                    held.make_room(packed=self._packs(count) and packable(workspace.axes, workspace.dtype))
             if self._sorted:
-                self.particles.reserve(self, stencils=not self._packs(count))
+                workspace.particles.reserve(workspace, cells_to_sort_by, stencils=not self._packs(count))
             for method in methods:
-                method.reserve(cast("Plan", self))
+                method.reserve(workspace)
             self._reserved = True
 
-    def set_positions(self, positions: Any, *, check: bool = True) -> None:
+    def set_positions(self, positions: Any, *, check: bool = True) -> Self:
         """Take a particle configuration: everything that depends on positions only.
 
         Parameters
@@ -213,6 +235,11 @@ class Configuration:
             finite or off an open axis get zero weight and are recorded in :attr:`status`. A CUDA graph can then
             capture it. A replay does not tell the plan: from then on each call that is not captured prepares anew.
             What a graph prepares is there for graphs captured after it: replay them in that order.
+
+        Returns
+        -------
+        Plan
+            The plan itself.
 
         Raises
         ------
@@ -229,59 +256,58 @@ class Configuration:
             raise ValueError(
                 f"{x.count} particles, but room is reserved for {self.capacity}: reserve({x.count}) first."
             )
-        dtype = x.dtype if self.dtype is None else self.dtype
         with kind.scope(x.user), backend.scope(*x.arrays):
             token = backend.follow(self.token)
-            room = self._room(backend, dtype, x.count, check)
-            counting = block_order.counting(cast("Plan", self), x.count)
+            bare = self.workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
+            room = self._room(bare, x.count, check)
+            workspace = bare.over(room, x.count)
+            counting = block_order.counting(workspace)
             packed = self._packs(x.count)
-            room.locate(backend, self.mesh, self.axes, x, self.threads, packed=packed, counting=counting)
+            room.locate(backend, self.mesh, workspace.axes, x, self.threads, packed=packed, counting=counting)
             if check:
                 status = room.read_status(backend)
                 if status.not_finite or status.outside:
                     raise checks.bad_positions(status, positions, self.mesh)
             anew = not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2)
             if check and anew:
-                self._choice.look(cast("Plan", self), backend, x)
+                self._choice.look(workspace, x)
             elif anew:
                 self._choice.look_away()
             if self._sorted:
-                room.hold(self)
+                room.hold(workspace, cells_to_sort_by)
             # Nothing can fail from here on: the new configuration takes the old one's place.
-            if self.dtype is None:
-                self._bind(dtype)
-            self.backend, self._kind, self.token = backend, kind, token
+            self._kind, self.token = kind, token
             if anew:
                 self._methods.clear()  # another method may be faster for so many
-                self._chosen_for, self.counted_ahead = x.count, None
+                self._chosen_for, workspace.memory.block_cells = x.count, None
             self._capturing = not check and backend.capturing()
             self._captured = self._captured or self._capturing
             self._prepared.clear()
             self._tapes.clear()
-            self.shared.clear()
-            block_order.counted(cast("Plan", self), counting)
-            before, self.particles = self.particles, None  # its memory may be written to: no way back
-            room.place(cast("Plan", self))
-            self.particles = room
+            block_order.counted(workspace, counting)
+            before, self.workspace = bare.particles, bare.over(None, 0)  # its memory may be written to: no way back
+            room.place(workspace)
+            self.workspace = workspace
             self._order = sorted_particles.shown(room, kind, backend) if self._sorted else None
             if room is not before and isinstance(before, Particles):
                 self._spare = before
+        return self
 
     def _particle_kind(self, backend: Backend) -> Any:
         if self._sorted:
             return sorted_particles.kind_on(backend)
         return TiledParticles if backend.name == "cpu" else Particles
 
-    def _room(self, backend: Backend, dtype: np.dtype, count: int, check: bool) -> Any:
-        """Return where ``count`` particles can be located while those of now stay as they are."""
-        kind = self._particle_kind(backend)
+    def _room(self, before: Workspace, count: int, check: bool) -> Any:
+        """Return where ``count`` particles can be located while those of ``before`` stay as they are."""
+        backend, held, kind = before.backend, before.particles, self._particle_kind(before.backend)
         if kind is not Particles:
-            return kind(backend, dtype, count, self.particles)
-        if not check and self.particles is not None and self.capacity >= count:
-            return self.particles
+            return kind(backend, before.dtype, count, held)
+        if not check and held is not None and held.rows >= count:
+            return held
         if check and self._spare is not None and self._spare.rows >= count:
             return self._spare
-        return Particles(backend, dtype, max(count, self.capacity))
+        return Particles(backend, before.dtype, max(count, before.capacity))
 
     def _packs(self, count: int) -> bool:
         """Return whether particles are kept packed: where methods, as far as they are known, read orders only."""
@@ -318,54 +344,40 @@ class Configuration:
 
     def problem(self) -> Problem:
         """Return what methods are asked about."""
-        return Problem(
-            self.mesh, self.window, self.dtype, self.components, self.applications, self.count or self.capacity,
-            self.deterministic, self.backend, self.options, self._sorted, *self._choice.arrangement,
-        )  # fmt: skip
+        return self._choice.problem(self._working())
+
+    def _working(self) -> Workspace:
+        assert self.workspace is not None, "the plan knows its arrays by now"
+        return self.workspace
 
     def _method(self, what: str) -> Method:
         method = self._methods.get(what)
         if method is None:
-            method = self._methods[what] = self._choice.choose(cast("Plan", self), what)()
+            method = self._methods[what] = self._choice.choose(self._working(), what)()
         return method
 
     def _prepare(self, what: str, method: Method) -> None:
+        workspace = self._working()
         if self._captured or what not in self._prepared:
-            capturing = self.backend.capturing()
+            capturing = workspace.backend.capturing()
             # What was made before is of other positions, or in no graph; what a graph makes is there after a replay.
             if (self._captured or capturing) and not (capturing and self._capturing):
-                self._forget_positions()
+                workspace.forget()
                 self._prepared -= METHODS.keys() if capturing else {what}
-            self._captured, self._capturing = self._captured or capturing, capturing
+            self._captured, self._capturing = bool(self._captured or capturing), bool(capturing)
         if what not in self._prepared:
-            method.prepare(cast("Plan", self))
+            method.prepare(workspace)
             self._prepared.add(what)
-
-    def _forget_positions(self) -> None:
-        """Forget what was made of the positions, which may have changed in a replay."""
-        self.shared.clear()
-        self.particles.spell_out_again()
-
-    def scratch(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return memory for a method, kept under ``name`` for its next call; the first axis may be longer."""
-        held = self._scratch.get(name)
-        fits = held is not None and held.dtype == dtype and (
-            held.shape[1:] == shape[1:] and held.shape[0] >= shape[0] if shape else held.shape == shape
-        )  # fmt: skip
-        if fits:
-            return held
-        self._scratch.pop(name, None)
-        self._tapes.clear()  # they hold the old memory's addresses
-        held = self._scratch[name] = allocate(self.backend, shape, dtype, f"scratch ({name})", self._frugal())
-        return held
 
     def _frugal(self) -> str:
         """Return which methods need no memory of their own, for an error."""
+        if self.workspace is None:
+            return ""
         problem = self.problem()
         names = [
             f"{what} by {c.method.name!r}"
             for what, methods in METHODS.items()
-            for c in (select.ask(m, problem) for m in methods)
+            for c in (candidates.ask(m, problem) for m in methods)
             if c.reason is None and c.bytes == 0
         ]
         return f"; no scratch memory is needed to {' or '.join(names)}" if names else ""

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from particlemesh import checks, window_checks
+from particlemesh import checks
 from particlemesh.box import Box
-from particlemesh.window import Window, window_of
+from particlemesh.window import Window, admissible, window_of
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -257,7 +257,7 @@ class Mesh:
                 transform = window.fourier(2 * np.pi * modes / nodes)
             else:
                 transform = window.symbol(nodes)[modes.astype(np.int64) % nodes]
-            window_checks.no_zero(transform, window.name, axis)
+            admissible.no_zero(transform, window.name, axis)
             product = product / transform**power
         return product
 

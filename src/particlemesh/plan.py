@@ -11,11 +11,11 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.views import COMPLEX
-from particlemesh.choice import METHODS
+from particlemesh.choosing.candidates import MethodNotSuitable
+from particlemesh.choosing.choice import METHODS
 from particlemesh.configuration import Configuration
-from particlemesh.lost import lost_fraction
-from particlemesh.method import Method
-from particlemesh.select import MethodNotSuitable
+from particlemesh.methods.contract import Method
+from particlemesh.particles.lost import lost_fraction
 
 
 class Plan(Configuration):
@@ -31,7 +31,7 @@ class Plan(Configuration):
     mesh : Mesh
         Where the nodes are.
     window : Window or str
-        The window, or its name (``"bspline6"``, ``"cic"``, ``"m4prime"``, ...).
+        The window, or its name (``"bspline6"``, ``"cic"``, ``"m4prime"``, ...); ``"bspline4"`` by default.
     dtype : {"float32", "float64"}, optional
         Real type of the values. By default that of the positions when they first come.
     components : int
@@ -46,7 +46,8 @@ class Plan(Configuration):
     deterministic : bool
         Only methods that give the same bits for the same call.
     threads : int, optional
-        Most threads on the CPU; by default what suits the number of particles.
+        Most threads on the CPU, from 1 to 4096; by default what suits the number of particles. The plan never uses
+        more threads than this process may use cores.
     options : dict of dicts, optional
         What a method leaves to choose, by its name: ``{"single_mesh": {"threads_per_row": 8}}``; the
         documentation's table of methods lists them.
@@ -67,17 +68,17 @@ class Plan(Configuration):
     --------
     >>> import numpy as np, particlemesh as pm
     >>> mesh = pm.Mesh(shape=(8, 8, 8), box=(1.0, 1.0, 1.0))
-    >>> plan = pm.Plan(mesh, window="bspline4")
-    >>> plan.set_positions(np.array([[0.5, 0.5, 0.5], [0.1, 0.9, 0.3]]))
+    >>> plan = pm.Plan(mesh, window="bspline4").set_positions([[0.5, 0.5, 0.5], [0.1, 0.9, 0.3]])
     >>> field = plan.spread(np.array([1.0, -3.0]))
     >>> float(round(field.sum(), 12))
     -2.0
+    >>> plan  # doctest: +ELLIPSIS
+    <Plan: 8 x 8 x 8 nodes, bspline4, float64 on cpu, 2 particles; method ..., interpolation 'auto'>
 
     Values in the plan's order:
 
-    >>> plan = pm.Plan(mesh, window="bspline4", order="sorted")
     >>> positions, charges = np.random.default_rng(1).random((100, 3)), np.arange(100.0)
-    >>> plan.set_positions(positions)
+    >>> plan = pm.Plan(mesh, window="bspline4", order="sorted").set_positions(positions)
     >>> positions, charges = positions[plan.order], charges[plan.order]
     >>> field = plan.spread(charges)
     >>> bool(np.allclose(field, pm.spread(positions, charges, mesh)))
@@ -177,7 +178,7 @@ class Plan(Configuration):
             if not accumulate:
                 backend.clear(result.native)
             if self.count and came.view.layout.channels:
-                method.apply(self, came.view, result.view, gradient=gradient)
+                method.apply(self._working(), came.view, result.view, gradient=gradient)
             backend.mark(came.native, result.native)
             return result.finish()
 
@@ -246,7 +247,7 @@ class Plan(Configuration):
             self._prepare("interpolate", method)
             if self.count and came.view.layout.channels:
                 method.apply(
-                    self, came.view, None if values is None else values.view,
+                    self._working(), came.view, None if values is None else values.view,
                     gradient=None if slopes is None else slopes.view,
                 )  # fmt: skip
             backend.mark(came.native, *(r.native for r in (values, slopes) if r is not None))
@@ -269,9 +270,9 @@ class Plan(Configuration):
         came = operands.take(values, (self.count,), 1, self.dtype, self.backend, "values", upload=upload)
         with came.kind.scope(values), self.backend.scope(came.native):
             if self._captured:
-                self._forget_positions()
+                self._working().forget()
             host = self.backend.download(came.native)
-            return host @ lost_fraction(self)
+            return host @ lost_fraction(self._working())
 
     def empty_field(self, *batch: int, layout: str = "planar", dtype: Any = None) -> Any:
         """Return an uninitialised field of shape ``(*batch, *mesh.field_shape)``.
@@ -315,7 +316,7 @@ class Plan(Configuration):
         --------
         >>> import numpy as np, particlemesh as pm
         >>> plan = pm.Plan(pm.Mesh((8, 8), (1.0, 1.0)), "cic")
-        >>> plan.set_positions(np.random.default_rng(1).random((100, 2)))
+        >>> plan = plan.set_positions(np.random.default_rng(1).random((100, 2)))
         >>> print(plan.explain())  # doctest: +ELLIPSIS
         spread ...
         """
@@ -325,7 +326,7 @@ class Plan(Configuration):
             for what in METHODS:
                 with contextlib.suppress(MethodNotSuitable):  # the table says why
                     chosen[what] = type(self._method(what))
-            told = self._choice.told(self, chosen)
+            told = self._choice.told(self._working(), chosen)
         if self._sorted:
             told += f"\norder: {self.particles}, of which set_positions takes care"
         return told

@@ -135,6 +135,21 @@ def letters(quantities: Any) -> None:
         raise ValueError(f"quantities is {quantities!r}; give letters of 'ijdDS', each at most once.")
 
 
+def good_points(not_finite: int, outside: int, first: int) -> None:
+    """Check that all points of a query are where particles can be found."""
+    if not_finite or outside:
+        raise ValueError(
+            f"{not_finite} points are not finite and {outside} are 2**20 boxes away or more; the first is point "
+            f"{first}."
+        )
+
+
+def wide_enough(longest: int, width: int | None) -> None:
+    """Check that rows of a dense list hold the pairs of the longest one."""
+    if width is not None and longest > width:
+        raise OverflowError(f"a row has {longest:,} pairs and room for {width:,}: give width={longest} or more.")
+
+
 def one_each(shape: tuple[int, ...], count: int) -> None:
     """Check that there is one cutoff for each particle."""
     if shape != (count,):
@@ -197,10 +212,9 @@ def bad_particles(
                       f"Allowed are {allowed}. {then}")  # fmt: skip
 
 
-def overflow(status: GridStatus, capacity: int, *, taken: bool = False) -> OverflowError:
-    """Return the error for a cell without the room."""
+def overflow(status: GridStatus, capacity: int, remedy: str, *, taken: bool = False) -> OverflowError:
+    """Return the error for a cell that has more particles than places; ``remedy`` is what a user can do."""
     then = "some particles are in no cell" if taken else "the grid is as it was"
     return OverflowError(
-        f"cell {status.cell} has {status.fullest} particles and room for {capacity}: give capacity={status.fullest} or "
-        f"more, grow=True, or another method; {then}."
+        f"cell {status.cell} has {status.fullest} particles and room for {capacity}: {remedy}; {then}."
     )

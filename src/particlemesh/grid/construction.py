@@ -3,25 +3,32 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from particlemesh import backends, select
+from particlemesh import backends
 from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, kind_of
 from particlemesh.arrays.positions import coordinates
 from particlemesh.backends.base import NOTHING, Backend
+from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
-from particlemesh.binning.keys import Cells, cells_in
-from particlemesh.grid import METHODS, checks
-from particlemesh.grid.build import build_arrays
-from particlemesh.grid.method import Builder, Problem, Room
-from particlemesh.grid.pairs import Searcher
+from particlemesh.box import Box
+from particlemesh.choosing import candidates
+from particlemesh.grid import checks
+from particlemesh.grid.builders import METHODS
+from particlemesh.grid.builders.build import build_on_gpu
+from particlemesh.grid.builders.builder import Builder
+from particlemesh.grid.builders.built import Built
+from particlemesh.grid.builders.job import Problem
+from particlemesh.grid.cpu.build import build_on_cpu
+from particlemesh.grid.queries.pairs import Searcher
+from particlemesh.grid.room import Rooms
+from particlemesh.grid.sizes import Input, Sizes
 
 _METHODS: Any = METHODS  # as `select` sees them
 
@@ -45,47 +52,83 @@ class Construction:
         threads: int | None = None,
         **options: Any,
     ) -> None:
-        self.box = checks.box_of(box, periodic)
-        self.shape = checks.cells_along(self.box, cell_size, shape)
-        self.levels = common.integer(levels, "levels", 1, 16)
-        self.cells = cells_in(self.shape, self.levels)
+        domain = checks.box_of(box, periodic)
+        cells = checks.cells_along(domain, cell_size, shape)
+        levels = common.integer(levels, "levels", 1, 16)
+        threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
+        self._sizes = Sizes(
+            domain, cells, levels, common.flag(deterministic, "deterministic"),
+            common.flag(queries, "queries"), threads, options,
+        )  # fmt: skip
         checks.few_enough(self.cells, "cells")
-        # What level 0 is for: no wider than its cells, across their faces.
-        thickness = 1 / np.linalg.norm(self.box.inverse, axis=1) / np.array(self.shape)
-        self._edge = float(thickness.min())
         common.method_name(method, METHODS, "method")
-        self._wanted = method
-        named = [m for m in METHODS if m.name == method]
-        self._options = checks.options_of(method, METHODS, options)
-        if named:
-            named[0](**self._options)  # an option that is not allowed is an error now
-        self.deterministic = common.flag(deterministic, "deterministic")
-        self.queries = common.flag(queries, "queries")
-        self.threads = None if threads is None else common.integer(threads, "threads", 1, 4096)
+        checks.options_of(method, METHODS, options)
+        self._method = method
+        for builder in METHODS:
+            if builder.name == method:
+                builder(**options)  # an option that is not allowed is an error now
         self.dtype: Any = None if dtype is None else common.real_type(dtype)
         self._named = backend
+        if backend is not None:
+            candidates.check_backend(METHODS, method, "method", backend)
         self.backend: Any = None if backend is None else backends.current(backend)
         self._kind: Kind | None = None
         self._place: Any = None
         self._builder: Builder | None = None
         self._problem: Problem | None = None  # that it was chosen for
-        self._built: Any = None  # of a GPU or of the CPU
-        self.scratch: Any = None  # memory of queries
-        self._searcher: Searcher | None = None
-        self._rooms: list[Room] = []  # of the current build, and of the next one that may fail
+        self._built: Built | None = None
+        self._rooms: Rooms | None = None  # on a GPU
+        self._searcher: Searcher | None = None  # for pairs, with what it has learned
         self._tapes = Tapes()
         self.token: Any = None  # the stream that last worked for this grid
         self._capacity = 0
         self._closed = False
+
+    # ---- sizes --------------------------------------------------------------------------------------------
+
+    @property
+    def box(self) -> Box:
+        """The domain."""
+        return self._sizes.box
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells along each axis; with several levels, of the first and finest."""
+        return self._sizes.shape
+
+    @property
+    def cells(self) -> int:
+        """Cells of all levels."""
+        return self._sizes.cells
+
+    @property
+    def levels(self) -> int:
+        """Levels of cells."""
+        return self._sizes.levels
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether particles of a cell are in the order of their indices."""
+        return self._sizes.deterministic
+
+    @property
+    def queries(self) -> bool:
+        """Whether a build ends with what queries need."""
+        return self._sizes.queries
+
+    @property
+    def threads(self) -> int | None:
+        """The most threads on the CPU."""
+        return self._sizes.threads
 
     # ---- lifetime -------------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A recipe, never handles: the copy starts without particles.
         options = dict(
-            shape=self.shape, levels=self.levels, method=self._wanted, deterministic=self.deterministic,
+            shape=self.shape, levels=self.levels, method=self._method, deterministic=self.deterministic,
             queries=self.queries, dtype=None if self.dtype is None else self.dtype.name, backend=self._named,
-            threads=self.threads, **self._options,
+            threads=self.threads, **self._sizes.options,
         )  # fmt: skip
         return _rebuild, (type(self), self.box, options)
 
@@ -103,15 +146,14 @@ class Construction:
     def close(self) -> None:
         """Release the grid's memory; using it afterwards is a RuntimeError. May be called twice."""
         self._closed = True
-        self._built = self._builder = self.scratch = self._searcher = None
-        self._rooms.clear()
+        self._built = self._builder = self._rooms = self._searcher = None
         self._tapes.clear()
 
     def _open(self) -> None:
         if self._closed:
             raise RuntimeError("this grid is closed; make a new one.")
 
-    def _ready(self) -> Any:
+    def _ready(self) -> Built:
         self._open()
         if self._built is None:
             raise RuntimeError("this grid has no particles yet: call build first.")
@@ -120,9 +162,7 @@ class Construction:
     @property
     def nbytes(self) -> int:
         """Bytes of memory the grid holds."""
-        built = 0 if self._built is None else self._built.nbytes
-        rooms = [*self._rooms, self.scratch] if self.scratch else self._rooms
-        return built + sum(room.nbytes for room in rooms)
+        return sum(held.nbytes for held in (self._built, self._rooms) if held is not None)
 
     # ---- building -------------------------------------------------------------------------------------
 
@@ -168,7 +208,7 @@ class Construction:
             sizes = None
             if radii:
                 sizes = self.backend.upload(np.zeros((count,) if radii == 1 else (count, radii), dtype))
-            self._rooms.clear()
+            self._rooms = None
             self._tapes.clear()
             before, kind = self._built, self._kind
             try:
@@ -203,7 +243,7 @@ class Construction:
             If a position is not finite or outside an open axis, or a radius is not a finite number of at least
             zero; the first one is named. The grid is as it was.
         OverflowError
-            If a cell of method ``fixed`` has not the room; the capacity that it takes is named.
+            If the method gives each cell a number of places and a cell needs more; the error names the number.
         particlemesh.MethodNotSuitable
             If the builder asked for cannot serve; the message says why.
         """
@@ -260,7 +300,7 @@ class Construction:
         return self._run(kind, backend, array, None, None, n, check)
 
     def _build(self, positions: Any, radii: Any, *, check: bool) -> Self:
-        kind, backend, x = coordinates(positions, self.box.ndim, self.backend, upload=self.uploads, least=self.dtype)
+        kind, backend, x = coordinates(positions, self.box.ndim, self.backend, upload=self._uploads, least=self.dtype)
         if self.dtype is not None and x.dtype != self.dtype:
             raise TypeError(
                 f"positions have dtype {x.dtype}, more than this grid's {self.dtype.name} holds: use "
@@ -281,47 +321,34 @@ class Construction:
         self._place = SimpleNamespace(device=getattr(first, "device", None))  # tells a library's stream
         with kind.scope(first), backend.scope(*arrays):
             token = backend.follow(self.token)
-            dtype = None if x is None else x.dtype
-            self._built = build_arrays(self, backend, kind, given, x, radii, buckets, dtype, check)
+            user_input = Input(kind, given, x, radii, buckets, self._uploads, check)
+            if backend.name == "cpu":
+                self._built = build_on_cpu(self._sizes, user_input, self._choose)
+            else:
+                rooms, searcher = self._memory(backend)
+                self._built = build_on_gpu(self._sizes, user_input, rooms, searcher, self._choose)
             self.backend, self._kind, self.token = backend, kind, token
             backend.mark(*arrays)
         return self
 
     @property
-    def uploads(self) -> bool:
+    def _uploads(self) -> bool:
         """Whether host arrays are copied to the backend, which the user named."""
         return self._named is not None
 
-    def rooms(self, backend: Backend) -> list[Room]:
-        """Return the memory of the current build and that of the next one, which may fail."""
-        if not self._rooms or self._rooms[0].backend is not backend:
-            self._rooms = [Room(backend, self._tapes), Room(backend, self._tapes)]
-            self.scratch, self._searcher = Room(backend, self._tapes), None
-        return self._rooms
-
-    def searcher(self, backend: Backend) -> Searcher:
-        """Return what searches for pairs, with what it has learned."""
-        if self._searcher is None or self._searcher.backend is not backend:
-            self._searcher = Searcher(backend, self.scratch)
-        return self._searcher
+    def _memory(self, backend: Backend) -> tuple[Rooms, Searcher]:
+        """Return the memory of builds and of queries on a GPU, and what searches for pairs in it."""
+        if self._rooms is None or self._searcher is None or self._rooms.backend is not backend:
+            self._rooms = Rooms(backend, self._tapes)
+            self._searcher = Searcher(backend, self._rooms.queries)
+        return self._rooms, self._searcher
 
     def _stream(self) -> Any:
         """Enter the stream that the library of the grid's arrays works on, where it is not the backend's own."""
         own = self._kind is not None and self.backend is not None and self._kind.home == self.backend.name
         return self._kind.scope(self._place) if own else NOTHING  # type: ignore[union-attr]  # it is one
 
-    def forget_tapes(self) -> None:
-        """Say that calls must not be played again: the grid's memory has changed places."""
-        self._tapes.clear()
-
-    def problem(self, count: int, backend: Backend, dtype: Any, extents: int, keyed: bool, cells: int) -> Problem:
-        """Return what builders are asked about."""
-        return Problem(
-            backend, cells, 0 if keyed else self.box.ndim, count, np.dtype(np.float32) if dtype is None else dtype,
-            self.queries and not keyed, self.deterministic, extents, self.levels, self.shape, self._options,
-        )  # fmt: skip
-
-    def builder(self, problem: Problem) -> Builder:
+    def _choose(self, problem: Problem) -> Builder:
         """Return the builder that serves ``problem``: the one before, if nothing has changed by much."""
         known, before = self._builder, self._problem
         alike = before is not None and replace(problem, count=before.count) == before
@@ -329,19 +356,10 @@ class Construction:
         near = before is not None and before.count / 2 <= problem.count <= before.count * 2
         if known is not None and alike and (near or reserved):
             return known
-        chosen: Any = select.choose(_METHODS, problem, self._wanted)  # type: ignore[arg-type]  # asked the same way
-        self._builder = known if type(known) is chosen else chosen(**self._options)
+        chosen: Any = candidates.choose(_METHODS, problem, self._method)  # type: ignore[arg-type]  # asked the same way
+        self._builder = known if type(known) is chosen else chosen(**self._sizes.options)
         self._problem = problem
         return self._builder  # type: ignore[return-value]  # just made
-
-    @functools.cached_property
-    def _cells(self) -> dict[np.dtype, Cells]:
-        types = (np.dtype(np.float32), np.dtype(np.float64))
-        return {t: Cells(self.box, self.shape, self.levels, self._edge, t) for t in types}
-
-    def geometry(self, dtype: np.dtype) -> Cells:
-        """Return the cells for positions of one type."""
-        return self._cells[dtype]
 
 
 def _rebuild(kind: type[Construction], box: Any, options: dict[str, Any]) -> Construction:

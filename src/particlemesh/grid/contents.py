@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from particlemesh import select
-from particlemesh.grid import METHODS, checks
+from particlemesh.choosing import candidates
+from particlemesh.grid import checks
+from particlemesh.grid.builders import METHODS
 from particlemesh.grid.construction import Construction
 from particlemesh.grid.storage import Storage
 
@@ -46,7 +47,7 @@ class Contents(Construction):
         if status.bad:
             raise checks.bad_particles(status, None, None, None if built.keyed else self.box, taken=True)
         if status.fullest:
-            raise checks.overflow(status, built.capacity, taken=True)
+            raise checks.overflow(status, built.capacity, built.method.remedy(status.fullest), taken=True)
         self._told(lambda built: built.check_queries())
 
     @property
@@ -56,9 +57,8 @@ class Contents(Construction):
         NumPy arrays are read-only, and tensors of the CPU are copies. Never write to arrays of a GPU: kernels use
         their numbers unchecked as indices.
         """
-        kind = type(self._ready().storage)
-        fields = self._told(lambda built: built.public_storage())
-        return kind(*map(self._out, fields))
+        storage = self._told(lambda built: built.public_storage())
+        return type(storage)(*map(self._out, storage))
 
     @property
     def cell_start(self) -> Any:
@@ -103,7 +103,6 @@ class Contents(Construction):
         >>> print(grid.explain())  # doctest: +ELLIPSIS
         grid ...
         """
-        built = self._ready()
-        chosen: Any = type(built.method)
-        asked = [select.ask(builder, built.problem) for builder in _METHODS]
-        return select.table("grid", asked, built.problem, chosen, ("build", "for queries"))
+        built: Any = self._ready()  # `select` is written for another Problem
+        asked = [candidates.ask(builder, built.problem) for builder in _METHODS]
+        return candidates.table("grid", asked, built.problem, type(built.method), ("build", "for queries"))

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What builders leave behind, for kernels of one's own to walk, and how it becomes an order of particles."""
+"""What builders leave, for kernels of your own to read."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from particlemesh.binning.scan import allocate_counts, scan
-from particlemesh.grid.method import I32, U32, Job
+import numpy as np
+
+from particlemesh.sorting.keys import STATUS_WORDS
 
 
 class SortedCells(NamedTuple):
@@ -29,6 +30,11 @@ class SortedCells(NamedTuple):
     ends: Any = None
     records: Any = None
 
+    def trimmed(self, count: int, bins: int) -> SortedCells:
+        """Return the part of the arrays of a GPU that is in use."""
+        lengths = (bins + 1, count, bins, count)
+        return SortedCells(*(a if a is None else a[:n] for a, n in zip(self, lengths, strict=True)))
+
 
 class Slots(NamedTuple):
     """Room for ``capacity`` particles in every cell.
@@ -48,6 +54,10 @@ class Slots(NamedTuple):
     cell_stride: int
     slot_stride: int
 
+    def trimmed(self, count: int, bins: int) -> Slots:
+        """Return the part of the arrays of a GPU that is in use."""
+        return self._replace(counts=_behind_status(self.counts, bins), slots=self.slots[: bins * self.capacity])
+
 
 class LinkedLists(NamedTuple):
     """A list of particles for each cell; 0 ends a list, other numbers are a particle's index + 1.
@@ -62,6 +72,10 @@ class LinkedLists(NamedTuple):
 
     heads: Any
     next: Any
+
+    def trimmed(self, count: int, bins: int) -> LinkedLists:
+        """Return the part of the arrays of a GPU that is in use."""
+        return LinkedLists(_behind_status(self.heads, bins), self.next[:count])
 
 
 class PackedLists(NamedTuple):
@@ -78,6 +92,10 @@ class PackedLists(NamedTuple):
 
     heads: Any
     nodes: Any
+
+    def trimmed(self, count: int, bins: int) -> PackedLists:
+        """Return the part of the arrays of a GPU that is in use."""
+        return PackedLists(_behind_status(self.heads, bins), self.nodes[:count])
 
 
 class TightLists(NamedTuple):
@@ -107,49 +125,17 @@ class TightLists(NamedTuple):
     bounds: Any = None
     turns: Any = None
 
+    def trimmed(self, count: int, bins: int) -> TightLists:
+        """Return the part of the arrays of a GPU that is in use."""
+        return self._replace(
+            heads=self.heads[:bins], next=self.next[: count * self.entries], bounds=self.bounds[:count],
+            turns=self.turns[:count],
+        )  # fmt: skip
+
+
+def _behind_status(work: Any, bins: int) -> Any:
+    """Return the words of 32 bits for each cell from an array that begins with the status of a build."""
+    return work.view(np.uint32)[2 * STATUS_WORDS : 2 * STATUS_WORDS + bins]
+
 
 Storage = SortedCells | Slots | LinkedLists | PackedLists | TightLists
-
-
-def ordered(job: Job, storage: Storage) -> SortedCells:
-    """Return particles in the order of cells, whatever they were stored in, on a GPU."""
-    backend, room, items = job.backend, job.room, job.items
-    if isinstance(storage, SortedCells):
-        return storage
-    if isinstance(storage, TightLists):
-        raise TypeError("tight lists hold particles more than once and are in no order.")
-    bins = items.bins
-    lengths = allocate_counts(backend, bins, U32, room, "lengths")
-    backend.clear(lengths)  # with it the books of the scan
-    start, order = room("start", (bins + 1,), U32), room("order", (items.count,), I32)
-    packed = isinstance(storage, PackedLists)
-    links = {"LINKS": 4 if packed else 1}
-    if isinstance(storage, Slots):
-        kernel = job.kernel("grid/convert.c", "slot_lengths", **links)
-        kernel(bins, job.status, lengths, bins, storage.capacity)
-        scan(backend, lengths, start, bins)
-        kernel = job.kernel("grid/convert.c", "slot_order", **links)
-        kernel(bins, storage.slots, start, order, bins, storage.cell_stride, storage.slot_stride)
-    else:
-        chain = storage.nodes if isinstance(storage, PackedLists) else storage.next
-        job.kernel("grid/convert.c", "list_lengths", **links)(bins, job.status, chain, lengths, bins)
-        scan(backend, lengths, start, bins)
-        job.kernel("grid/convert.c", "list_order", **links)(bins, job.status, chain, start, order, bins)
-    return SortedCells(start, order)
-
-
-def with_records(job: Job, found: SortedCells) -> SortedCells:
-    """Return the same with the particles' records, on a GPU."""
-    if found.records is not None:
-        return found
-    items, room = job.items, job.room
-    assert job.cells is not None
-    records = room("records", (items.count, 4), job.cells.dtype)
-    turns = room("turns", (items.count,), job.status.dtype)
-    if items.count:
-        gather = job.kernel("grid/convert.c", "gather", LINKS=1)
-        gather(
-            items.count, *items.arrays, job.status, found.start, found.order, records, turns, items.count, items.bins,
-            *items.records,
-        )  # fmt: skip
-    return found._replace(records=records)

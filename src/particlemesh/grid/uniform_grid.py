@@ -10,10 +10,11 @@ from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import kind_of
 from particlemesh.arrays.positions import coordinates
-from particlemesh.grid import checks, nearest
-from particlemesh.grid.cloud import few_images
+from particlemesh.grid import checks
 from particlemesh.grid.contents import Contents
-from particlemesh.grid.pair_function import PairFunction
+from particlemesh.grid.queries import nearest
+from particlemesh.grid.queries.cloud import few_images
+from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
 
 
@@ -45,9 +46,10 @@ class UniformGrid(Contents):
     backend : {"cpu", "cuda", "opencl"}, optional
         By default where the arrays are. If named, host arrays are copied there and back.
     threads : int, optional
-        Most threads on the CPU.
+        Most threads on the CPU, from 1 to 4096; by default what suits the number of particles. The grid never uses
+        more threads than this process may use cores.
     **options
-        Options of the method: ``capacity``, ``grow``, ``layout`` of ``fixed``; ``curve`` of ``sort``.
+        Options of the method; :doc:`/guide/grid_builders` lists them.
 
     Attributes
     ----------
@@ -260,8 +262,7 @@ class UniformGrid(Contents):
         -------
         Pairs
             In the format "coo" and the caller's numbering, ``i < j`` (or i is j, and the first shift that is not
-            zero is positive). ``linked_list_tight`` finds them in its lists, the others by a search around each
-            particle.
+            zero is positive).
 
         Raises
         ------
@@ -349,8 +350,8 @@ class UniformGrid(Contents):
         return number
 
     def _points(self, points: Any) -> Any:
-        dtype = self._built.problem.dtype
-        _, _, x = coordinates(points, self.box.ndim, self.backend, upload=self.uploads, least=dtype)
+        dtype = self._ready().problem.dtype
+        _, _, x = coordinates(points, self.box.ndim, self.backend, upload=self._uploads, least=dtype)
         if x.dtype != dtype:
             raise TypeError(f"points have dtype {x.dtype}, more than the {dtype} of the particles: convert them.")
         return x
@@ -359,9 +360,9 @@ class UniformGrid(Contents):
         """Return one of the user's arrays on the grid's backend, in the type of the positions."""
         if array is None:
             return None
-        dtype = self._built.problem.dtype
+        dtype = self._ready().problem.dtype
         kind, given = operands.adopt(array, what)
-        native = operands.to_backend(kind, given, self.backend, what, upload=self.uploads)
+        native = operands.to_backend(kind, given, self.backend, what, upload=self._uploads)
         checks.narrow_enough(native.dtype, dtype, listed=given is not array, what=what)
         return native if native.dtype == dtype else native.astype(dtype)
 
@@ -369,8 +370,9 @@ class UniformGrid(Contents):
         if not isinstance(radius, (list, tuple)) and not getattr(radius, "shape", ()):
             return self._reach(radius)
         native = self._native(radius, "radius")
-        checks.one_each(tuple(native.shape), self._built.count)
-        dense = self.backend.empty((max(self._built.count, 1),), native.dtype)
-        if self._built.count:
-            self.backend.copy(dense[: self._built.count], native)
-        return dense if self.backend.name != "cpu" else dense[: self._built.count]
+        count = self._ready().count
+        checks.one_each(tuple(native.shape), count)
+        dense = self.backend.empty((max(count, 1),), native.dtype)
+        if count:
+            self.backend.copy(dense[:count], native)
+        return dense if self.backend.name != "cpu" else dense[:count]

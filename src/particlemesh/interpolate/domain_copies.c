@@ -2,7 +2,7 @@
 // A group per block of cells, a work-item per cell, as in spreading: each gathers for its particles from the nodes of
 // the extended block, without barriers. VALUE and GRADIENT say what is wanted; both come out of one pass.
 
-#include "binning/domain_copies.h"
+#include "orders/domain_copies.h"
 
 #define SLOPES (GRADIENT ? SUPPORT_AXES : 0)
 #define RESULTS (VALUE + SLOPES) // of a component

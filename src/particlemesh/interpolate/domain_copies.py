@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.fused import MOST, field_record, groups, values_record
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import MOST, field_record, groups, values_record
+from particlemesh.particles.workspace import Workspace
 from particlemesh.spread.domain_copies import InBlocks
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
 
 
 class DomainCopies(InBlocks):
@@ -28,40 +26,42 @@ class DomainCopies(InBlocks):
         moved = (problem.nodes * 5e-11 + problem.count * 3e-11) * problem.components
         return cls.preparation(problem), 2e-5 + moved + reads
 
-    def segments(self, plan: Plan) -> int:
-        return min(plan.components, MOST) * (1 + plan.mesh.ndim)
+    def segments(self, workspace: Workspace) -> int:
+        return min(workspace.components, MOST) * (1 + workspace.mesh.ndim)
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         names = ("copies_extend", "copies_interpolate", "copies_collect")
         wanted = {"VALUE": int(values[0] is not None), "GRADIENT": int(values[1] is not None)}
         return [
             (
-                *self.compiled(plan, "interpolate/domain_copies.c", names, group, **wanted),
-                *(values_record(group, v) for v in values), field_record(group, field, plan.axes),
+                *self.compiled(workspace, "interpolate/domain_copies.c", names, group, **wanted),
+                *(values_record(group, v) for v in values), field_record(group, field, workspace.axes),
             )
             for group in groups(field)
         ]  # fmt: skip
 
-    def apply(self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any) -> None:
-        found, particles, count = self._copies(plan), plan.particles, plan.count
+    def apply(
+        self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
+    ) -> None:
+        found, particles, count = self._copies(workspace), workspace.particles, workspace.count
         blocks, order = found.blocks, found.order
         lattice, record = order.lattice, blocks.record
         outputs = [v.array for v in (values, gradient) if v is not None]
         first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
-        results = (values is not None) + plan.mesh.ndim * (gradient is not None)
+        results = (values is not None) + workspace.mesh.ndim * (gradient is not None)
         for reals, local, (extend, interpolate, collect), value_layout, gradient_layout, layout in self.launches(
-            plan, 0, field, values, gradient
+            workspace, 0, field, values, gradient
         ):
-            result = self.carried(plan, blocks, reals * results)
-            extended = self.extended(plan, blocks, reals)
+            result = self.carried(workspace, blocks, reals * results)
+            extended = self.extended(workspace, blocks, reals)
             extend(blocks.count * blocks.group, field.array, extended, lattice, record, layout)
             interpolate(
                 blocks.count * blocks.group, found.position, extended, result, found.fullest, order.start,
                 order.order, order.fraction, first, last, order.rows, lattice, record, value_layout,
-                gradient_layout, plan.window_record, plan.jacobian_record, local_bytes=local,
+                gradient_layout, workspace.window_record, workspace.jacobian_record, local_bytes=local,
             )  # fmt: skip
             collect(
                 count, particles.node, order.start, order.rank, result, first, last, count, particles.rows, lattice,
                 record, value_layout, gradient_layout,
             )  # fmt: skip
-            self._last, plan.shared["extended mesh"] = (extended, reals), self
+            self._last, workspace.orders["extended mesh"] = (extended, reals), self

@@ -2,7 +2,7 @@
 // Where results go, and what particles without weight get. RESULTS for each particle: of every of REALS reals the value
 // (if VALUE), and a slope for every axis (if GRADIENT).
 
-#include "binning/packed.h"
+#include "particles/packed.h"
 
 #ifndef LOST_LAST
 #define LOST_LAST 0

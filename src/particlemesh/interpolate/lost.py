@@ -3,21 +3,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.backends.base import Unread
+from particlemesh.particles.workspace import Workspace
 
 # What lost.h must know: particles are to be looked at, as they are or packed; or those without weight come last.
 FACTS = ({"PACKED": 0, "LOST_LAST": 0}, {"PACKED": 1, "LOST_LAST": 0}, {"PACKED": 0, "LOST_LAST": 1})
 
 
-def lost_among(plan: Plan) -> tuple[int, Any, Any]:
+def lost_among(workspace: Workspace) -> tuple[int, Any, Any, Any]:
     """Return which of ``FACTS`` hold, and what the kernel reads as ``located`` or ``node``, and as ``fraction``.
 
     Sorted particles are not asked for stencils, which they would have to spell out in memory that nobody has reserved.
     """
-    if (found := plan.particles.by_block) is not None:
-        return 2, found.start, found.start  # neither is read
-    packed, node, fraction = plan.particles.located()
-    return int(packed), node, fraction
+    if (found := workspace.particles.by_block) is not None:
+        return 2, *(Unread(found.start),) * 3
+    packed, located, fraction = workspace.particles.located()
+    if packed:
+        return 1, located, Unread(located), Unread(located)
+    return 0, Unread(located), located, fraction

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from particlemesh.by_block import ByBlock
 from particlemesh.interpolate import lost
 from particlemesh.interpolate.particle import LANES, Particle, reading
-from particlemesh.method import Problem
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.methods.contract import Problem
+from particlemesh.particles.workspace import Workspace
+from particlemesh.walk.by_block import ByBlock
 
 # Many neighbours find each other's rows in the cache: they are read faster by a lane or two each than by several. Lanes
 # of a particle, from how many particles on, with so many nodes for each at most: where registers of a lane hold its
@@ -28,23 +26,25 @@ class Ordered(ByBlock, Particle):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        # H200 (timings/cuda-nvidia-h200.csv)
+        # H200 (choosing/cuda-nvidia-h200.csv)
         return cls.ordering(problem), 3e-6 + reading(problem, 3.5e-12, 1.1e-13, 2.5e12, shared=True)
 
-    def lanes(self, plan: Plan, reals: int) -> dict[str, int]:
-        narrow = plan.window.support <= 5 and plan.dtype.itemsize == 4
+    def lanes(self, workspace: Workspace, reals: int) -> dict[str, int]:
+        narrow = workspace.window.support <= 5 and workspace.dtype.itemsize == 4
         lanes, particles, nodes = NARROW if narrow else WIDE
-        crowded = plan.count >= particles and plan.count * nodes >= math.prod(axis.size for axis in plan.axes)
+        crowded = workspace.count >= particles and workspace.count * nodes >= math.prod(
+            axis.size for axis in workspace.axes
+        )
         return {"LANES_ALL": lanes, "LANES_ROW": 1} if crowded else LANES
 
-    def kind(self, plan: Plan) -> int:
-        return lost.lost_among(plan)[0] + 4 * self.lanes(plan, 1)["LANES_ALL"]
+    def kind(self, workspace: Workspace) -> int:
+        return lost.lost_among(workspace)[0] + 4 * self.lanes(workspace, 1)["LANES_ALL"]
 
-    def facts(self, plan: Plan) -> dict[str, int]:
-        return lost.FACTS[lost.lost_among(plan)[0]]
+    def facts(self, workspace: Workspace) -> dict[str, int]:
+        return lost.FACTS[lost.lost_among(workspace)[0]]
 
-    def particles(self, plan: Plan) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        order = self.order(plan)
-        _, node, fraction = lost.lost_among(plan)
+    def particles(self, workspace: Workspace) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        order = self.order(workspace)
+        _, *stencils = lost.lost_among(workspace)
         # Only those without weight are looked for among them, in whatever form they are.
-        return (order.records, order.start, node, node, fraction), (order.blocks.record,)
+        return (order.records, order.start, *stencils), (order.blocks.record,)

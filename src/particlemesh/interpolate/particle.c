@@ -5,7 +5,7 @@
 #ifdef ORDERED // ordered.c: particles in the order by blocks
 #define REALS (CHANNELS * PARTS)
 #define RESULTS ((VALUE + GRADIENT * SUPPORT_AXES) * REALS)
-#include "binning/ordered.h"
+#include "orders/ordered.h"
 #include "interpolate/lost.h"
 #define PARTICLES                                                            \
     GLOBAL const u32 *RESTRICT records, GLOBAL const u32 *RESTRICT start,    \

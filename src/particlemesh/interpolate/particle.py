@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.fused import KernelMethod, field_record, groups, kernel, values_record, vector
-from particlemesh.method import Problem
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import KernelMethod, field_record, groups, kernel, values_record, vector
+from particlemesh.particles.workspace import Workspace
 
 # Lanes of a particle, and of one row of its stencil (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
 LANES = {"LANES_ALL": 4, "LANES_ROW": 2}
@@ -42,44 +40,49 @@ class Particle(KernelMethod):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        # H200 (timings/cuda-nvidia-h200.csv)
+        # H200 (choosing/cuda-nvidia-h200.csv)
         return 0.0, 1.5e-6 + reading(problem, 7.3e-12, 1e-13, 3.3e12, shared=problem.in_order)
 
-    def lanes(self, plan: Plan, reals: int) -> dict[str, int]:
+    def lanes(self, workspace: Workspace, reals: int) -> dict[str, int]:
         """Return how many lanes a particle has, and a row of its stencil."""
         return LANES
 
-    def kind(self, plan: Plan) -> int:
+    def kind(self, workspace: Workspace) -> int:
         """Return what tells kernels for the same arrays from each other."""
         return 0
 
-    def facts(self, plan: Plan) -> dict[str, int]:
+    def facts(self, workspace: Workspace) -> dict[str, int]:
         """Return what the kernel must know beside."""
         return {}
 
-    def particles(self, plan: Plan) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def particles(self, workspace: Workspace) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return what the kernel reads of the particles, and the records behind all others."""
-        return (plan.particles.node, plan.particles.fraction), ()
+        return (workspace.particles.node, workspace.particles.fraction), ()
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         built = []
         wanted = {"VALUE": int(values[0] is not None), "GRADIENT": int(values[1] is not None)}
         for group in groups(field):
-            width = vector(group, field, plan.dtype.itemsize, 4 if plan.dtype.itemsize == 4 else 2)
-            lanes = self.lanes(plan, group.parts * group.channels)
-            run = kernel(plan, self.file, "interpolate_particle", group, width, **wanted, **lanes, **self.facts(plan))
-            records = (*(values_record(group, v) for v in values), field_record(group, field, plan.axes))
+            width = vector(group, field, workspace.dtype.itemsize, 4 if workspace.dtype.itemsize == 4 else 2)
+            lanes = self.lanes(workspace, group.parts * group.channels)
+            run = kernel(
+                workspace, self.file, "interpolate_particle", group, width, **wanted, **lanes, **self.facts(workspace)
+            )
+            records = (*(values_record(group, v) for v in values), field_record(group, field, workspace.axes))
             built.append((run, lanes["LANES_ALL"], *records))
         return built
 
-    def apply(self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any) -> None:
+    def apply(
+        self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
+    ) -> None:
         outputs = [v.array for v in (values, gradient) if v is not None]
         first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
-        particles, more = self.particles(plan)
+        particles, more = self.particles(workspace)
         for run, lanes, value_layout, gradient_layout, field_layout in self.launches(
-            plan, self.kind(plan), field, values, gradient
+            workspace, self.kind(workspace), field, values, gradient
         ):
             run(
-                lanes * plan.count, *particles, field.array, first, last, plan.count, plan.particles.rows,
-                value_layout, gradient_layout, field_layout, plan.window_record, plan.jacobian_record, *more,
+                lanes * workspace.count, *particles, field.array, first, last, workspace.count,
+                workspace.particles.rows, value_layout, gradient_layout, field_layout, workspace.window_record,
+                workspace.jacobian_record, *more,
             )  # fmt: skip

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The window of the field in a warp's registers, for interpolation by a walk: read level by level (binning/walk.h).
+// The window of the field in a warp's registers, for interpolation by a walk: read level by level (walk/walk.h).
 
 // The lane's nodes of a level: two a tile. Levels lie in a ring, node x of the field at x modulo LEVELS (counted from the
 // first block): registers that matrix instructions read then stay where they are while the walk goes on.

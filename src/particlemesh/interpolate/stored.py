@@ -5,18 +5,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.cpu import PARTICLES_PER_THREAD, available_threads
-from particlemesh.binning import tile_order
-from particlemesh.fused import MOST, SINGLE, KernelMethod, field_record, groups, kernel, values_record, vector
 from particlemesh.interpolate import stored_cpu
-from particlemesh.method import Option, Problem
-from particlemesh.tiled import cold
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.methods.by_tile import cold
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import (
+    MOST,
+    SINGLE,
+    KernelMethod,
+    field_record,
+    groups,
+    kernel,
+    values_record,
+    vector,
+)
+from particlemesh.orders import tile_order
+from particlemesh.particles.workspace import Workspace
 
 _LANES = {"LANES_ALL": 1, "LANES_ROW": 1}  # what shared functions ask for; none of them is called
 _NODES = 4  # of a stencil for each lane, by default: enough loads at once, and neighbouring lanes read whole rows
@@ -25,8 +32,8 @@ _ROUNDS = 8  # particles that lanes take one after the other, if there are enoug
 _RESIDENT = 2**18  # threads that an H200 runs at once, about
 
 
-def _entries(asked: Problem | Plan) -> int:
-    return int(asked.window.support**asked.mesh.ndim)
+def _entries(sizes: Problem | Workspace) -> int:
+    return int(sizes.window.support**sizes.mesh.ndim)
 
 
 class Stored(KernelMethod):
@@ -75,77 +82,83 @@ class Stored(KernelMethod):
         super().__init__()
         self._sloped = False  # whether slopes are stored for the configuration
 
-    def reserve(self, plan: Plan) -> None:
-        if plan.backend.name != "cpu":
-            tile_order.reserve(plan)
-            self._places(plan, plan.capacity)
-        self._weights(plan, plan.capacity, 0)  # slopes only if they are wanted: they are d times as large
+    def reserve(self, workspace: Workspace) -> None:
+        if workspace.backend.name != "cpu":
+            tile_order.reserve(workspace)
+            self._places(workspace, workspace.capacity)
+        self._weights(workspace, workspace.capacity, 0)  # slopes only if they are wanted: they are d times as large
 
     @staticmethod
-    def _places(plan: Plan, count: int) -> Any:
-        return plan.scratch("stored.places", (4 * max(count, 1),), plan.dtype)
+    def _places(workspace: Workspace, count: int) -> Any:
+        return workspace.scratch("stored.places", (4 * max(count, 1),), workspace.dtype)
 
     @staticmethod
-    def _weights(plan: Plan, count: int, slopes: int) -> Any:
+    def _weights(workspace: Workspace, count: int, slopes: int) -> Any:
         name, planes = ("stored.slopes", slopes) if slopes else ("stored.weights", 1)
-        return plan.scratch(name, (max(count, plan.capacity) * planes * _entries(plan) + stored_cpu.SPARE,), plan.dtype)
+        return workspace.scratch(
+            name, (max(count, workspace.capacity) * planes * _entries(workspace) + stored_cpu.SPARE,), workspace.dtype
+        )
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, workspace: Workspace) -> None:
         self._sloped = False
-        self._store(plan, 0)
+        self._store(workspace, 0)
 
-    def _store(self, plan: Plan, slopes: int) -> None:
+    def _store(self, workspace: Workspace, slopes: int) -> None:
         """Write weights, or ``slopes`` of them an entry."""
-        weights = self._weights(plan, plan.count, slopes)
-        if plan.backend.name == "cpu":
-            stored_cpu.store(plan, weights, slopes=bool(slopes))
-        elif plan.count:
-            particles, count = plan.particles, plan.count
-            order = tile_order.tile_order(plan).order
+        weights = self._weights(workspace, workspace.count, slopes)
+        if workspace.backend.name == "cpu":
+            stored_cpu.store(workspace, weights, slopes=bool(slopes))
+        elif workspace.count:
+            particles, count = workspace.particles, workspace.count
+            order = tile_order.tile_order(workspace).order
             run = kernel(
-                plan, "interpolate/stored_build.c", "store_weights", SINGLE, 1, GRADIENT=0, SLOPES=slopes, **_LANES
+                workspace, "interpolate/stored_build.c", "store_weights", SINGLE, 1, GRADIENT=0, SLOPES=slopes, **_LANES
             )  # fmt: skip
             run(
-                4 * count, particles.node, particles.fraction, order, self._places(plan, count), weights, count,
-                particles.rows, plan.window_record, plan.jacobian_record,
+                4 * count, particles.node, particles.fraction, order, self._places(workspace, count), weights, count,
+                particles.rows, workspace.window_record, workspace.jacobian_record,
             )  # fmt: skip
 
-    def lanes(self, plan: Plan) -> int:
+    def lanes(self, workspace: Workspace) -> int:
         """Return how many lanes share a particle: a power of two."""
-        lanes, chosen = 1, self.option(plan, "lanes")
-        while lanes < _MOST_LANES and lanes * _NODES < _entries(plan):
+        lanes, chosen = 1, self.option(workspace, "lanes")
+        while lanes < _MOST_LANES and lanes * _NODES < _entries(workspace):
             lanes *= 2
         return int(chosen or lanes)
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         built = []
         wanted = {"VALUE": int(values[0] is not None), "GRADIENT": int(values[1] is not None)}
         for group in groups(field):
             # A node's reals in one go; neighbouring nodes are other lanes'.
-            width = min(group.parts, vector(group, field, plan.dtype.itemsize, 4 if plan.dtype.itemsize == 4 else 2))
+            width = min(
+                group.parts, vector(group, field, workspace.dtype.itemsize, 4 if workspace.dtype.itemsize == 4 else 2)
+            )
             run = kernel(
-                plan, "interpolate/stored.c", "interpolate_stored", group, width, **wanted, **_LANES,
-                TEAM=self.lanes(plan),
+                workspace, "interpolate/stored.c", "interpolate_stored", group, width, **wanted, **_LANES,
+                TEAM=self.lanes(workspace),
             )  # fmt: skip
-            built.append((run, *(values_record(group, v) for v in values), field_record(group, field, plan.axes)))
+            built.append((run, *(values_record(group, v) for v in values), field_record(group, field, workspace.axes)))
         return built
 
-    def apply(self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any) -> None:
-        count, ndim = plan.count, plan.mesh.ndim
+    def apply(
+        self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
+    ) -> None:
+        count, ndim = workspace.count, workspace.mesh.ndim
         if gradient is not None and not self._sloped:
-            self._store(plan, ndim)
+            self._store(workspace, ndim)
             self._sloped = True
-        weights = self._weights(plan, count, 0)
-        slopes = weights if gradient is None else self._weights(plan, count, ndim)
-        if plan.backend.name == "cpu":
-            stored_cpu.read(plan, weights, slopes, field, values, gradient)
+        weights = self._weights(workspace, count, 0)
+        slopes = weights if gradient is None else self._weights(workspace, count, ndim)
+        if workspace.backend.name == "cpu":
+            stored_cpu.read(workspace, weights, slopes, field, values, gradient)
             return
         outputs = [v.array for v in (values, gradient) if v is not None]
         first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
-        lanes = self.lanes(plan)
+        lanes = self.lanes(workspace)
         rounds = max(1, min(_ROUNDS, count * lanes // _RESIDENT))
-        for run, value_layout, gradient_layout, field_layout in self.launches(plan, 0, field, values, gradient):
+        for run, value_layout, gradient_layout, field_layout in self.launches(workspace, 0, field, values, gradient):
             run(
-                lanes * math.ceil(count / rounds), self._places(plan, count), weights, slopes, field.array, first, last,
-                count, rounds, value_layout, gradient_layout, field_layout,
+                lanes * math.ceil(count / rounds), self._places(workspace, count), weights, slopes, field.array, first,
+                last, count, rounds, value_layout, gradient_layout, field_layout,
             )  # fmt: skip

@@ -3,22 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from particlemesh.arrays.views import View
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import fetch_add, fma, keep, load, splat, sums
-from particlemesh.binning.rows import rows_of
-from particlemesh.binning.stencils import corner_of, factors_at, place_of, slopes_of
-from particlemesh.binning.tiles import box_of, ordering_of
+from particlemesh.orders.cpu.rows import rows_of
+from particlemesh.orders.cpu.stencils import corner_of, factors_at, place_of, slopes_of
+from particlemesh.orders.cpu.tiles import box_of, ordering_of
+from particlemesh.particles.workspace import Workspace
 
 SPARE = 32  # numbers that a vector may read past the last weight
-
-if TYPE_CHECKING:
-    from particlemesh.arrays.views import View
-    from particlemesh.plan import Plan
 
 
 @compiled
@@ -100,33 +96,34 @@ def _read(
                     gradients[planes * order[k] + b] = _product(tiling, corner, field, slope, at, nodes, width)
 
 
-def store(plan: Plan, weight: np.ndarray, *, slopes: bool = False) -> None:
+def store(workspace: Workspace, weight: np.ndarray, *, slopes: bool = False) -> None:
     """Write the weights, or slopes, of the plan's particles in the order of tiles; ``SPARE`` more have room."""
-    ordering = ordering_of(plan)
-    table, terms, _, lanes = rows_of(plan.window.table, plan.axes, 1, plan.dtype)
+    ordering = ordering_of(workspace)
+    table, terms, _, lanes = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
     run(
-        _store, threads_for(plan.threads, plan.count), ordering.tiling.support, ordering.begin, ordering.end,
-        ordering.records, table, terms, len(lanes), plan.jacobian, slopes, weight, np.zeros(1, np.int64),
+        _store, threads_for(workspace.threads, workspace.count), ordering.tiling.support, ordering.begin, ordering.end,
+        ordering.records, table, terms, len(lanes), workspace.jacobian, slopes, weight, np.zeros(1, np.int64),
     )  # fmt: skip
 
 
 def read(
-    plan: Plan, weight: np.ndarray, slope: np.ndarray, field: View, values: View | None, gradient: View | None
+    workspace: Workspace, weight: np.ndarray, slope: np.ndarray, field: View, values: View | None, gradient: View | None
 ) -> None:  # fmt: skip
     """Interpolate values, gradients, or both."""
-    ordering, ndim = ordering_of(plan), plan.mesh.ndim
+    ordering, ndim = ordering_of(workspace), workspace.mesh.ndim
     without = ordering.order[ordering.kept :]
-    width = rows_of(plan.window.table, plan.axes, 1, plan.dtype).width
+    width = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype).width
     targets = [None if view is None else view.numpy() for view in (values, gradient)]
     results = [
-        np.empty(0 if t is None else plan.count * n, plan.dtype) for t, n in zip(targets, (1, ndim), strict=True)
+        np.empty(0 if t is None else workspace.count * n, workspace.dtype)
+        for t, n in zip(targets, (1, ndim), strict=True)
     ]
     source = field.numpy()
     for c, part in np.ndindex(source.shape[0], source.shape[-1]):
         run(
-            _read, threads_for(plan.threads, plan.count), ordering.tiling, ordering.tile, ordering.begin, ordering.end,
-            ordering.packed, ordering.order, weight, slope, ndim, plain(np.ascontiguousarray(source[c, ..., part])),
-            *results, width, np.zeros(1, np.int64),
+            _read, threads_for(workspace.threads, workspace.count), ordering.tiling, ordering.tile, ordering.begin,
+            ordering.end, ordering.packed, ordering.order, weight, slope, ndim,
+            plain(np.ascontiguousarray(source[c, ..., part])), *results, width, np.zeros(1, np.int64),
         )  # fmt: skip
         for target, result in zip(targets, results, strict=True):
             if target is not None:

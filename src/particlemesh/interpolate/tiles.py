@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from particlemesh.arrays.views import View
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import (
@@ -21,14 +22,11 @@ from particlemesh.backends.simd import (
     store,
     sums,
 )
-from particlemesh.binning.boxes import copy_box
-from particlemesh.binning.rows import SPARSE, Rows
-from particlemesh.binning.tiles import TileOrdering, box_of, box_pitch, ordering_of
-from particlemesh.tiled import TileMethod
-
-if TYPE_CHECKING:
-    from particlemesh.arrays.views import View
-    from particlemesh.plan import Plan
+from particlemesh.methods.by_tile import TileMethod
+from particlemesh.orders.cpu.boxes import copy_box
+from particlemesh.orders.cpu.rows import SPARSE, Rows
+from particlemesh.orders.cpu.tiles import TileOrdering, box_of, box_pitch, ordering_of
+from particlemesh.particles.workspace import Workspace
 
 _AHEAD = 16  # particles between asking for a result's place and writing it
 
@@ -208,16 +206,18 @@ class Tiles(TileMethod):
     cite = "liu2014"
     seconds = (5e-9, 0.5e-9, 1e-9)  # EPYC 9005, one thread (benchmarks/results/cpu-amd-epyc-2-threads.csv)
 
-    def apply(self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any) -> None:
-        ordering = ordering_of(plan)
-        rows = self.rows(plan, field.layout.parts)
-        jacobian = None if gradient is None else plan.jacobian
+    def apply(
+        self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
+    ) -> None:
+        ordering = ordering_of(workspace)
+        rows = self.rows(workspace, field.layout.parts)
+        jacobian = None if gradient is None else workspace.jacobian
         targets = [None if view is None else view.numpy() for view in (values, gradient)]
         for b, source in enumerate(field.numpy()):
             wanted = [None if target is None else target[b] for target in targets]
             whole = [None if w is None else w if w.flags.c_contiguous else np.empty(w.shape, w.dtype) for w in wanted]
             read_tiles(
-                ordering, rows, np.ascontiguousarray(source), whole[0], whole[1], jacobian, plan.threads,
+                ordering, rows, np.ascontiguousarray(source), whole[0], whole[1], jacobian, workspace.threads,
             )  # fmt: skip
             for target, result in zip(wanted, whole, strict=True):
                 if target is not None and result is not target:

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Interpolation by warps that walk along x with a window of the mesh in registers (binning/walk.h).
+// Interpolation by warps that walk along x with a window of the mesh in registers (walk/walk.h).
 //
 // What particles find in the window is a product of matrices, of the window's rows along z (levels and y by z) and the
 // weights along z (z by particle), that is then weighted across and added up. VALUE and GRADIENT say what is wanted;
 // both come out of one walk.
 
 #define ROWS_Z ((1 + GRADIENT) * Z_TILES)
-#include "binning/walk.h"
+#include "walk/walk.h"
 
 // Row along z of a tile: weights, or slopes.
 #define ROW_OF(slope, tile) (ROW_Z + (slope)*Z_TILES + (tile))

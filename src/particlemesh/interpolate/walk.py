@@ -3,20 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from particlemesh import walks
 from particlemesh.arrays.views import Layout, View
-from particlemesh.by_block import Pace, Walking
-from particlemesh.fused import field_record, groups, values_record
 from particlemesh.interpolate import lost
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import field_record, groups, values_record
+from particlemesh.particles.workspace import Workspace
+from particlemesh.walk import patch
+from particlemesh.walk.walking import Pace, Walking
 
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
-
-
-# By the bytes of a real: H200 (timings/cuda-nvidia-h200.csv)
+# By the bytes of a real: H200 (choosing/cuda-nvidia-h200.csv)
 PACE = {
     4: Pace(5.4e-6, 2.2e-11, 0.11, 2.1e12, 2.2e-8, 1.1e-6, 1.6),
     8: Pace(6.8e-6, 2.2e-11, 0.21, 2.1e12, 5.6e-8, 3.9e-7, 0.0),
@@ -45,35 +42,37 @@ class Walk(Walking):
         seconds = cls.seconds(problem, found, PACE[problem.dtype.itemsize], spreads=False)
         return cls.ordering(problem), cls.slowed(problem) * seconds
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        found, built = self.walk(plan), []
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+        found, built = self.walk(workspace), []
         value, gradient = (int(v is not None) for v in values)
         rows = (1 + gradient) * (2 + found.tiles)
         for group in groups(field):
-            width = walks.width_of(found, group, field, adds=False)
-            facts = walks.walk_defines(
-                plan, found, group, width, rows, field, gradient, indexed=True, VALUE=value, **lost.FACTS[kind % 4]
+            width = patch.width_of(found, group, field, adds=False)
+            facts = patch.walk_defines(
+                workspace, found, group, width, rows, field, gradient, indexed=True, VALUE=value, **lost.FACTS[kind % 4]
             )
-            run = plan.backend.kernel("interpolate/walk.c", "interpolate_walk", facts)
+            run = workspace.backend.kernel("interpolate/walk.c", "interpolate_walk", facts)
             reals = group.parts * group.channels
             built.append(
-                (run, reals, *(values_record(group, v) for v in values), field_record(group, field, plan.axes))
+                (run, reals, *(values_record(group, v) for v in values), field_record(group, field, workspace.axes))
             )
         return built
 
-    def apply(self, plan: Plan, field: View, values: View | None, gradient: View | None = None, **_: Any) -> None:
-        found = self.walk(plan)
-        order = self.order(plan)
+    def apply(
+        self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
+    ) -> None:
+        found = self.walk(workspace)
+        order = self.order(workspace)
         outputs = [v.array for v in (values, gradient) if v is not None]
         first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
-        kind, located, _ = lost.lost_among(plan)
+        kind, located, node, _ = lost.lost_among(workspace)
         for run, reals, value_layout, gradient_layout, field_layout in self.launches(
-            plan, kind + 4 * found.tiles, field, values, gradient
+            workspace, kind + 4 * found.tiles, field, values, gradient
         ):
-            chunk = self.option(plan, "chunk") or walks.chunk_of(plan, found, reals, spreads=False)
-            warps = -(-plan.count // chunk)
+            chunk = self.option(workspace, "chunk") or patch.chunk_of(workspace, found, reals, spreads=False)
+            warps = -(-workspace.count // chunk)
             run(
-                32 * warps, order.records, order.start, located, located, field.array, first, last, chunk,
-                warps, plan.count, plan.particles.rows, order.blocks.record, value_layout, gradient_layout,
-                field_layout, plan.window_record, plan.jacobian_record,
+                32 * warps, order.records, order.start, located, node, field.array, first, last, chunk,
+                warps, workspace.count, workspace.particles.rows, order.blocks.record, value_layout, gradient_layout,
+                field_layout, workspace.window_record, workspace.jacobian_record,
             )  # fmt: skip

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from particlemesh.arrays.views import View
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import (
@@ -22,14 +23,11 @@ from particlemesh.backends.simd import (
     splat,
     store,
 )
-from particlemesh.binning.boxes import add_box
-from particlemesh.binning.rows import SPARSE, Rows
-from particlemesh.binning.tiles import CHUNK, TileOrdering, await_turn, box_of, box_pitch, ordering_of
-from particlemesh.tiled import TileMethod
-
-if TYPE_CHECKING:
-    from particlemesh.arrays.views import View
-    from particlemesh.plan import Plan
+from particlemesh.methods.by_tile import TileMethod
+from particlemesh.orders.cpu.boxes import add_box
+from particlemesh.orders.cpu.rows import SPARSE, Rows
+from particlemesh.orders.cpu.tiles import CHUNK, TileOrdering, await_turn, box_of, box_pitch, ordering_of
+from particlemesh.particles.workspace import Workspace
 
 _AHEAD = 16  # particles between asking for a value and using it
 
@@ -189,12 +187,12 @@ class Colouring(TileMethod):
     clears = True
     seconds = (3e-9, 0.8e-9, 2e-9)  # EPYC 9005, one thread (benchmarks/results/cpu-amd-epyc-2-threads.csv)
 
-    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        ordering = ordering_of(plan)
-        rows = self.rows(plan, values.layout.parts)
-        jacobian = plan.jacobian if gradient else None
+    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        ordering = ordering_of(workspace)
+        rows = self.rows(workspace, values.layout.parts)
+        jacobian = workspace.jacobian if gradient else None
         for source, target in zip(values.numpy(), field.numpy(), strict=True):
             whole = target if target.flags.c_contiguous else np.zeros(target.shape, target.dtype)
-            spread_tiles(ordering, rows, np.ascontiguousarray(source), whole, jacobian, plan.threads)
+            spread_tiles(ordering, rows, np.ascontiguousarray(source), whole, jacobian, workspace.threads)
             if whole is not target:
                 target += whole

@@ -2,7 +2,7 @@
 // A group per block of cells, a work-item per cell. All work-items add to the nodes at the same offset from their
 // cells, meet at a barrier, and go on to the next offset: no two add to one node at a time, and nothing is atomic.
 
-#include "binning/domain_copies.h"
+#include "orders/domain_copies.h"
 #include "spread/values.h"
 
 // Where a quantity's main segment lies: vectors have one for each axis that there is.

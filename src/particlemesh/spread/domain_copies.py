@@ -4,19 +4,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.binning import domain_copies, node_order
-from particlemesh.binning.domain_copies import Blocks, fullest
-from particlemesh.fused import MOST, Group, KernelMethod, field_record, groups, kernel, values_record
-from particlemesh.method import Option, Problem
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import MOST, Group, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.orders import domain_copies, node_order
+from particlemesh.orders.domain_copies import Blocks, fullest
+from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.spread.particle import LANES
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
 
 # Local memory that every GPU gives a group without being asked twice.
 _MOST_LOCAL = 48 * 1024
@@ -38,9 +36,9 @@ class InBlocks(KernelMethod):
     deterministic = True
 
     @classmethod
-    def blocks(cls, asked: Plan | Problem, count: int) -> Blocks:
+    def blocks(cls, sizes: Sizes, count: int) -> Blocks:
         """Return how the mesh is cut into blocks, and how many copies ``count`` particles get."""
-        return domain_copies.blocks_of(asked, count, cls.option(asked, "block"), cls.option(asked, "copies"))
+        return domain_copies.blocks_of(sizes, count, cls.option(sizes, "block"), cls.option(sizes, "copies"))
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:
@@ -79,46 +77,48 @@ class InBlocks(KernelMethod):
         super().__init__()
         self._last: tuple[Any, int] | None = None
 
-    def segments(self, plan: Plan) -> int:
+    def segments(self, workspace: Workspace) -> int:
         """Return the most segments of the copies that a call takes."""
         raise NotImplementedError
 
-    def reserve(self, plan: Plan) -> None:
-        blocks = self.blocks(plan, plan.capacity)
-        domain_copies.reserve(plan, blocks, stable=self._stable(plan))
-        self.carried(plan, blocks, self.segments(plan))
-        self.extended(plan, blocks, min(plan.components, MOST))
+    def reserve(self, workspace: Workspace) -> None:
+        blocks = self.blocks(workspace, workspace.capacity)
+        domain_copies.reserve(workspace, blocks, stable=self._stable(workspace))
+        self.carried(workspace, blocks, self.segments(workspace))
+        self.extended(workspace, blocks, min(workspace.components, MOST))
 
-    def carried(self, plan: Plan, blocks: Blocks, segments: int) -> Any:
+    def carried(self, workspace: Workspace, blocks: Blocks, segments: int) -> Any:
         """Return memory for what particles bring or get, in copies."""
-        return plan.scratch("copies.carried", (segments * blocks.copies * blocks.places,), plan.dtype)
+        return workspace.scratch("copies.carried", (segments * blocks.copies * blocks.places,), workspace.dtype)
 
-    def extended(self, plan: Plan, blocks: Blocks, reals: int) -> Any:
+    def extended(self, workspace: Workspace, blocks: Blocks, reals: int) -> Any:
         """Return memory for the extended mesh."""
-        return plan.scratch("copies.extended", (reals * blocks.nodes,), plan.dtype)
+        return workspace.scratch("copies.extended", (reals * blocks.nodes,), workspace.dtype)
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, workspace: Workspace) -> None:
         """Put particles into domain copies."""
-        if plan.count:
-            self._copies(plan)
+        if workspace.count:
+            self._copies(workspace)
 
-    def _copies(self, plan: Plan) -> domain_copies.DomainCopies:
-        return domain_copies.domain_copies(plan, self.blocks(plan, plan.count), stable=self._stable(plan))
+    def _copies(self, workspace: Workspace) -> domain_copies.DomainCopies:
+        return domain_copies.domain_copies(
+            workspace, self.blocks(workspace, workspace.count), stable=self._stable(workspace)
+        )
 
-    def _stable(self, plan: Plan) -> bool:
-        return bool(self.option(plan, "ranks") == "stable")
+    def _stable(self, workspace: Workspace) -> bool:
+        return bool(self.option(workspace, "ranks") == "stable")
 
     def compiled(
-        self, plan: Plan, file: str, names: tuple[str, ...], group: Group, **wanted: int
+        self, workspace: Workspace, file: str, names: tuple[str, ...], group: Group, **wanted: int
     ) -> tuple[int, int, list[Any]]:
         """Return the reals of a group of channels, the bytes of local memory they take, and the kernels."""
         reals = group.parts * group.channels
-        local = reals * math.prod(self.blocks(plan, 0).room) * plan.dtype.itemsize
+        local = reals * math.prod(self.blocks(workspace, 0).room) * workspace.dtype.itemsize
         within = local <= _MOST_LOCAL
-        runs = [kernel(plan, file, n, group, 1, WITHIN=int(within), **wanted, **LANES) for n in names]
+        runs = [kernel(workspace, file, n, group, 1, WITHIN=int(within), **wanted, **LANES) for n in names]
         return reals, local if within else 0, runs
 
-    def extended_blocks(self, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+    def extended_blocks(self, workspace: Workspace) -> tuple[np.ndarray, np.ndarray]:
         """Return the extended mesh of the last call, of its last group of channels; waits for the device.
 
         Returns
@@ -129,12 +129,14 @@ class InBlocks(KernelMethod):
         first : (*blocks, d) int
             The first node of each; on an axis that wraps, nodes are to be taken modulo its size.
         """
-        if self._last is None or plan.shared.get("extended mesh") is not self:
+        if self._last is None or workspace.orders.get("extended mesh") is not self:
             raise RuntimeError("there is no extended mesh of this method: its last call was not the plan's last one.")
         array, reals = self._last
-        b, d = self.blocks(plan, plan.count), plan.mesh.ndim
-        host = plan.backend.download(array).ravel()[: reals * b.nodes].reshape(reals, *b.blocks, *b.room)
-        host = host[(..., *(slice(n) for n in b.extended))].reshape(reals, *b.blocks[3 - d :], *b.extended[3 - d :])
+        b, d = self.blocks(workspace, workspace.count), workspace.mesh.ndim
+        host = workspace.backend.download(array).ravel()[: reals * b.nodes].reshape(reals, *b.blocks, *b.room)
+        host = host[..., : b.extended[0], : b.extended[1], : b.extended[2]].reshape(
+            reals, *b.blocks[3 - d :], *b.extended[3 - d :]
+        )
         along = [low + n * np.arange(k) for low, n, k in zip(b.low, b.cells, b.blocks, strict=True)]
         return host, np.stack(np.meshgrid(*along[3 - d :], indexing="ij"), -1)
 
@@ -157,37 +159,37 @@ class DomainCopies(InBlocks):
         adds = cls.steps(problem) * (0.15e-12 / problem.components + 0.3e-12) * slow
         return cls.preparation(problem), 4e-5 + problem.nodes * problem.components * 6.5e-11 * slow + adds
 
-    def segments(self, plan: Plan) -> int:
-        return min(plan.components, MOST) * plan.mesh.ndim
+    def segments(self, workspace: Workspace) -> int:
+        return min(workspace.components, MOST) * workspace.mesh.ndim
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         names = ("copies_store", "copies_spread", "copies_stitch")
         return [
             (
-                *self.compiled(plan, "spread/domain_copies.c", names, group, GRADIENT=kind),
-                values_record(group, values[0]), field_record(group, field, plan.axes),
+                *self.compiled(workspace, "spread/domain_copies.c", names, group, GRADIENT=kind),
+                values_record(group, values[0]), field_record(group, field, workspace.axes),
             )
             for group in groups(field)
         ]  # fmt: skip
 
-    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        found = self._copies(plan)
+    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        found = self._copies(workspace)
         blocks, order = found.blocks, found.order
-        lattice, record, nodes = order.lattice, blocks.record, math.prod(a.size for a in plan.axes)
-        vectors = plan.mesh.ndim if gradient else 1
+        lattice, record, nodes = order.lattice, blocks.record, math.prod(a.size for a in workspace.axes)
+        vectors = workspace.mesh.ndim if gradient else 1
         for reals, local, (store, spread, stitch), value_layout, layout in self.launches(
-            plan, int(gradient), field, values
+            workspace, int(gradient), field, values
         ):
-            strength = self.carried(plan, blocks, reals * vectors)
-            extended = self.extended(plan, blocks, reals)
+            strength = self.carried(workspace, blocks, reals * vectors)
+            extended = self.extended(workspace, blocks, reals)
             store(
                 blocks.places, order.start, order.order, found.fullest, values.array, strength, lattice, record,
-                value_layout, plan.jacobian_record,
+                value_layout, workspace.jacobian_record,
             )  # fmt: skip
             spread(
                 blocks.count * blocks.group, found.position, strength, extended, found.fullest, order.start,
                 order.order, order.fraction, values.array, order.rows, lattice, record, value_layout,
-                plan.window_record, plan.jacobian_record, local_bytes=local,
+                workspace.window_record, workspace.jacobian_record, local_bytes=local,
             )  # fmt: skip
             stitch(nodes, extended, field.array, nodes, lattice, record, layout)
-            self._last, plan.shared["extended mesh"] = (extended, reals), self
+            self._last, workspace.orders["extended mesh"] = (extended, reals), self

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Before and after sums of 64-bit integers (fixed.h): what bounds them, and their way to the field.
 
-#include "binning/blocks.h"
+#include "orders/blocks.h"
 #include "spread/fixed.h"
 
 DEVICE void keep_largest(WARP_PARAMETER warp, GLOBAL u32* result, u32 mine)

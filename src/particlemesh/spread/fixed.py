@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel, Record
-from particlemesh.fused import MOST, NO_LANES, SINGLE, Group, field_record, kernel, values_record
-from particlemesh.stencil import Axis
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Group, field_record, kernel, values_record
+from particlemesh.particles.stencil import Axis
+from particlemesh.particles.workspace import Workspace
 
 _FILE = "spread/fixed.c"
 _MANY = 2**18  # work-items that search numbers for the largest
@@ -37,31 +35,31 @@ class Sums:
     """The integers of one method, scaled by powers of two for which the device finds what bounds the sums."""
 
     def __init__(self) -> None:
-        self._plan: Plan | None = None
+        self._plan: Workspace | None = None
 
     @staticmethod
-    def _bounds(plan: Plan) -> tuple[Any, Any, Any]:
+    def _bounds(workspace: Workspace) -> tuple[Any, Any, Any]:
         # the most stencils of a tile; bits of each component's largest value; whether one was not finite
         sizes = {"most": 1, "largest": MOST, "not_finite": 1}
         whole = np.dtype(np.uint32)
-        most, largest, not_finite = (plan.scratch(f"fixed.{name}", (size,), whole) for name, size in sizes.items())
+        most, largest, not_finite = (workspace.scratch(f"fixed.{name}", (size,), whole) for name, size in sizes.items())
         return most, largest, not_finite
 
-    def _integers(self, plan: Plan, layout: Layout) -> Any:
-        return plan.scratch("fixed.sums", (layout.channels * layout.strides[0],), np.dtype(np.uint64))
+    def _integers(self, workspace: Workspace, layout: Layout) -> Any:
+        return workspace.scratch("fixed.sums", (layout.channels * layout.strides[0],), np.dtype(np.uint64))
 
-    def reserve(self, plan: Plan, layout: Layout) -> None:
+    def reserve(self, workspace: Workspace, layout: Layout) -> None:
         """Allocate for integers of a layout."""
-        self._bounds(plan)
-        self._integers(plan, layout)
+        self._bounds(workspace)
+        self._integers(workspace, layout)
 
-    def prepare(self, plan: Plan, name: str, numbers: Any, count: int) -> None:
+    def prepare(self, workspace: Workspace, name: str, numbers: Any, count: int) -> None:
         """Find the most stencils of a tile, by a kernel of that name; forget that values were not finite."""
-        self._plan = plan
-        most, _, not_finite = self._bounds(plan)
+        self._plan = workspace
+        most, _, not_finite = self._bounds(workspace)
         for array in (most, not_finite):
-            plan.backend.clear(array)
-        run = kernel(plan, _FILE, name, SINGLE, 1, **NO_LANES, APART=0)
+            workspace.backend.clear(array)
+        run = kernel(workspace, _FILE, name, SINGLE, 1, **NO_LANES, APART=0)
         run(min(count, _MANY), numbers, most, count)
 
     def non_finite_values(self) -> bool:
@@ -69,8 +67,8 @@ class Sums:
         return self._plan is not None and bool(self._plan.backend.download(self._bounds(self._plan)[2])[0])
 
     def target(
-        self, plan: Plan, group: Group, layout: Layout, field: Layout, values: Layout | None, *, gradient: int,
-        tiles: int, find: str, apart: bool,
+        self, workspace: Workspace, group: Group, layout: Layout, field: Layout, values: Layout | None, *,
+        gradient: int, tiles: int, find: str, apart: bool,
     ) -> Target:  # fmt: skip
         """Return where a group of channels goes.
 
@@ -78,34 +76,35 @@ class Sums:
         ``layout`` is :func:`apart` or :func:`beside`.
         """
         z = np.linspace(-0.5, 0.5, 257)
-        weight = 1.01 * np.abs(plan.window.weights(z)).max()
-        slope = 1.01 * np.abs(plan.window.derivative_weights(z)).max()
-        d = plan.mesh.ndim
+        weight = 1.01 * np.abs(workspace.window.weights(z)).max()
+        slope = 1.01 * np.abs(workspace.window.derivative_weights(z)).max()
+        d = workspace.mesh.ndim
         steepest = d * slope * weight ** (d - 1) if gradient else weight**d
         # More than once where the mesh is smaller than the support.
-        turns = math.prod(-(-axis.support // axis.size) for axis in plan.axes)
+        turns = math.prod(-(-axis.support // axis.size) for axis in workspace.axes)
         headroom = max(0, math.ceil(math.log2(max(tiles * turns * steepest, 1))))
         names = (find, "fixed_finish")
         key = {**NO_LANES, "GRADIENT": gradient, "APART": int(apart)}
-        largest, finish = (kernel(plan, _FILE, name, group, 1, **key) for name in names)
+        largest, finish = (kernel(workspace, _FILE, name, group, 1, **key) for name in names)
         whole = Group(group.parts, group.channels, 0)
         return Target(
-            layout, field_record(whole, layout, plan.axes), headroom, values_record(group, values), largest, finish,
-            group.channels * plan.axes[0].size * plan.axes[1].size, field_record(group, field, plan.axes),
+            layout, field_record(whole, layout, workspace.axes), headroom, values_record(group, values), largest,
+            finish, group.channels * workspace.axes[0].size * workspace.axes[1].size,
+            field_record(group, field, workspace.axes),
         )  # fmt: skip
 
-    def begin(self, plan: Plan, target: Target) -> tuple[Any, Any, Any]:
+    def begin(self, workspace: Workspace, target: Target) -> tuple[Any, Any, Any]:
         """Return the integers and what bounds them: the most stencils, and the largest values, still to be found."""
-        sums, (most, largest, _) = self._integers(plan, target.layout), self._bounds(plan)
-        plan.backend.clear(sums)
-        plan.backend.clear(largest)
+        sums, (most, largest, _) = self._integers(workspace, target.layout), self._bounds(workspace)
+        workspace.backend.clear(sums)
+        workspace.backend.clear(largest)
         return sums, most, largest
 
-    def finish(self, plan: Plan, target: Target, field: View) -> None:
+    def finish(self, workspace: Workspace, target: Target, field: View) -> None:
         """Add the sums to the field."""
         target.finish(
-            32 * target.rows, self._integers(plan, target.layout), field.array, *self._bounds(plan), target.headroom,
-            target.record, target.field,
+            32 * target.rows, self._integers(workspace, target.layout), field.array, *self._bounds(workspace),
+            target.headroom, target.record, target.field,
         )  # fmt: skip
 
 

@@ -4,24 +4,22 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.fused import MOST, SINGLE, Group, KernelMethod, groups, kernel
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import MOST, SINGLE, Group, KernelMethod, groups, kernel
+from particlemesh.particles.workspace import Workspace
 from particlemesh.spread import fixed
 from particlemesh.spread.particle import LANES
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
 
 _FILE = "spread/fixed_point.c"
 
 
-def _tiles(plan: Plan) -> tuple[int, ...]:
-    return tuple(-(-axis.extent // axis.support) for axis in plan.axes)
+def _tiles(workspace: Workspace) -> tuple[int, ...]:
+    return tuple(-(-axis.extent // axis.support) for axis in workspace.axes)
 
 
 class FixedPoint(KernelMethod):
@@ -48,46 +46,49 @@ class FixedPoint(KernelMethod):
         super().__init__()
         self._sums = fixed.Sums()
 
-    def reserve(self, plan: Plan) -> None:
-        self._tile_counts(plan)
-        self._sums.reserve(plan, fixed.beside(plan.axes, Group(1, min(plan.components, MOST), 0)))
+    def reserve(self, workspace: Workspace) -> None:
+        self._tile_counts(workspace)
+        self._sums.reserve(workspace, fixed.beside(workspace.axes, Group(1, min(workspace.components, MOST), 0)))
 
-    def _tile_counts(self, plan: Plan) -> Any:
-        return plan.scratch("fixed.tiles", _tiles(plan), np.dtype(np.uint32))
+    def _tile_counts(self, workspace: Workspace) -> Any:
+        return workspace.scratch("fixed.tiles", _tiles(workspace), np.dtype(np.uint32))
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, workspace: Workspace) -> None:
         """Bound how many stencils meet at a node."""
-        tiles, particles = self._tile_counts(plan), plan.particles
-        plan.backend.clear(tiles)
-        if plan.count:
-            lows = [axis.low for axis in plan.axes]
-            crowd = kernel(plan, _FILE, "fixed_crowd", SINGLE, 1, GRADIENT=0, APART=0, **LANES)
-            crowd(plan.count, particles.node, tiles, plan.count, particles.rows, *lows, *_tiles(plan)[1:])
-        self._sums.prepare(plan, "fixed_most", tiles, math.prod(_tiles(plan)))
+        tiles, particles = self._tile_counts(workspace), workspace.particles
+        workspace.backend.clear(tiles)
+        if workspace.count:
+            lows = [axis.low for axis in workspace.axes]
+            crowd = kernel(workspace, _FILE, "fixed_crowd", SINGLE, 1, GRADIENT=0, APART=0, **LANES)
+            crowd(
+                workspace.count, particles.node, tiles, workspace.count, particles.rows, *lows, *_tiles(workspace)[1:]
+            )
+        self._sums.prepare(workspace, "fixed_most", tiles, math.prod(_tiles(workspace)))
 
     def non_finite_values(self) -> bool:
         return self._sums.non_finite_values()
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        tiles, built = 3**plan.mesh.ndim, []  # of an axis' tiles the last may be narrow
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+        tiles, built = 3**workspace.mesh.ndim, []  # of an axis' tiles the last may be narrow
         for group in groups(field):
             target = self._sums.target(
-                plan, group, fixed.beside(plan.axes, group), field, values[0], gradient=kind, tiles=tiles,
+                workspace, group, fixed.beside(workspace.axes, group), field, values[0], gradient=kind, tiles=tiles,
                 find="fixed_largest", apart=False,
             )  # fmt: skip
-            built.append((target, kernel(plan, _FILE, "fixed_spread", group, 1, GRADIENT=kind, APART=0, **LANES)))
+            built.append((target, kernel(workspace, _FILE, "fixed_spread", group, 1, GRADIENT=kind, APART=0, **LANES)))
         return built
 
-    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        particles, count = plan.particles, plan.count
+    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        particles, count = workspace.particles, workspace.count
         node, rows = particles.node, particles.rows
-        for target, add in self.launches(plan, int(gradient), field, values):
-            sums, most, largest = self._sums.begin(plan, target)
+        for target, add in self.launches(workspace, int(gradient), field, values):
+            sums, most, largest = self._sums.begin(workspace, target)
             target.find(
-                min(count, 2**18), node, values.array, largest, count, rows, target.values, plan.jacobian_record
+                min(count, 2**18), node, values.array, largest, count, rows, target.values, workspace.jacobian_record
             )  # fmt: skip
             add(
                 LANES["LANES_ALL"] * count, node, particles.fraction, values.array, sums, most, largest,
-                target.headroom, count, rows, target.values, target.record, plan.window_record, plan.jacobian_record,
+                target.headroom, count, rows, target.values, target.record, workspace.window_record,
+                workspace.jacobian_record,
             )  # fmt: skip
-            self._sums.finish(plan, target, field)
+            self._sums.finish(workspace, target, field)

@@ -4,26 +4,24 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.binning import node_order
-from particlemesh.fused import MOST, SINGLE, KernelMethod, field_record, groups, kernel, values_record
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import MOST, SINGLE, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.orders import node_order
+from particlemesh.particles.workspace import Workspace
 from particlemesh.spread import particle
 from particlemesh.spread.particle import LANES, Particle
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
 
 _FILE = "spread/gather.c"
 _MOST_LISTED = 2**16  # particles whose lanes are launched at once: how many are listed only the device knows
 
 
-def _cells(plan: Plan) -> int:
-    return math.prod(axis.extent for axis in plan.axes)
+def _cells(workspace: Workspace) -> int:
+    return math.prod(axis.extent for axis in workspace.axes)
 
 
 class Gather(KernelMethod):
@@ -52,63 +50,67 @@ class Gather(KernelMethod):
         taken = placed * problem.stencil * (3.2e-12 + 0.6e-12 * problem.components)
         return 7e-6 + cells * 6e-12 + problem.count * 4e-11, 2e-5 + slow * (looked + taken) + overflow
 
-    def reserve(self, plan: Plan) -> None:
-        self._placement(plan, max(plan.capacity, 1))
-        self._brought(plan, min(plan.components, MOST))
+    def reserve(self, workspace: Workspace) -> None:
+        self._placement(workspace, max(workspace.capacity, 1))
+        self._brought(workspace, min(workspace.components, MOST))
 
     @staticmethod
-    def _placement(plan: Plan, count: int) -> tuple[Any, Any, Any, Any]:
+    def _placement(workspace: Workspace, count: int) -> tuple[Any, Any, Any, Any]:
         # index + 1 by cell, fractions by cell, how many particles have none, which
-        cells, whole = _cells(plan), np.dtype(np.uint32)
+        cells, whole = _cells(workspace), np.dtype(np.uint32)
         return (
-            plan.scratch("gather.slots", (cells,), whole),
-            plan.scratch("gather.placed", (plan.mesh.ndim * cells,), plan.dtype),
-            plan.scratch("gather.listed", (1,), whole),
-            plan.scratch("gather.list", (count,), np.dtype(np.int32)),
+            workspace.scratch("gather.slots", (cells,), whole),
+            workspace.scratch("gather.placed", (workspace.mesh.ndim * cells,), workspace.dtype),
+            workspace.scratch("gather.listed", (1,), whole),
+            workspace.scratch("gather.list", (count,), np.dtype(np.int32)),
         )
 
     @staticmethod
-    def _brought(plan: Plan, quantities: int) -> Any:
-        return plan.scratch("gather.brought", (quantities * _cells(plan),), plan.dtype)
+    def _brought(workspace: Workspace, quantities: int) -> Any:
+        return workspace.scratch("gather.brought", (quantities * _cells(workspace),), workspace.dtype)
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, workspace: Workspace) -> None:
         """Give each cell one of its particles and list the others."""
-        particles, count, cells = plan.particles, plan.count, _cells(plan)
-        slots, placed, listed, rest = self._placement(plan, max(count, 1))
-        plan.backend.clear(slots)
-        plan.backend.clear(listed)
+        particles, count, cells = workspace.particles, workspace.count, _cells(workspace)
+        slots, placed, listed, rest = self._placement(workspace, max(count, 1))
+        workspace.backend.clear(slots)
+        workspace.backend.clear(listed)
         place, keep = (
-            kernel(plan, _FILE, n, SINGLE, 1, GRADIENT=0, **LANES) for n in ("gather_place", "gather_fractions")
+            kernel(workspace, _FILE, n, SINGLE, 1, GRADIENT=0, **LANES) for n in ("gather_place", "gather_fractions")
         )
         if count:
-            lattice = node_order.lattice_record(plan)
+            lattice = node_order.lattice_record(workspace)
             place(count, particles.node, slots, listed, rest, count, particles.rows, lattice)
         keep(cells, slots, particles.fraction, placed, cells, particles.rows)
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        lattice = node_order.lattice_record(plan)
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+        lattice = node_order.lattice_record(workspace)
         built = []
-        for group, adding in zip(groups(field), particle.launches(plan, kind, field, values[0], LISTED=1), strict=True):
+        for group, adding in zip(
+            groups(field), particle.launches(workspace, kind, field, values[0], LISTED=1), strict=True
+        ):
             quantities = group.parts * group.channels * (3 if kind else 1)
-            runs = [kernel(plan, _FILE, n, group, 1, GRADIENT=kind, **LANES) for n in ("gather_values", "gather_nodes")]
+            runs = [
+                kernel(workspace, _FILE, n, group, 1, GRADIENT=kind, **LANES) for n in ("gather_values", "gather_nodes")
+            ]
             built.append((
-                quantities, *runs, values_record(group, values[0]), lattice, field_record(group, field, plan.axes),
+                quantities, *runs, values_record(group, values[0]), lattice, field_record(group, field, workspace.axes),
                 adding[0],
             ))  # fmt: skip
         return built
 
-    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        particles, count, cells = plan.particles, plan.count, _cells(plan)
-        slots, placed, listed, rest = self._placement(plan, max(count, 1))
-        nodes = math.prod(a.size for a in plan.axes)
+    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        particles, count, cells = workspace.particles, workspace.count, _cells(workspace)
+        slots, placed, listed, rest = self._placement(workspace, max(count, 1))
+        nodes = math.prod(a.size for a in workspace.axes)
         for quantities, bring, gather, value_layout, lattice, layout, add in self.launches(
-            plan, int(gradient), field, values
+            workspace, int(gradient), field, values
         ):
-            brought = self._brought(plan, quantities)
-            bring(cells, slots, values.array, brought, cells, value_layout, plan.jacobian_record)
-            gather(nodes, placed, brought, field.array, cells, nodes, lattice, layout, plan.window_record)
+            brought = self._brought(workspace, quantities)
+            bring(cells, slots, values.array, brought, cells, value_layout, workspace.jacobian_record)
+            gather(nodes, placed, brought, field.array, cells, nodes, lattice, layout, workspace.window_record)
             add(
                 LANES["LANES_ALL"] * min(count, _MOST_LISTED), particles.node, particles.fraction, values.array,
-                field.array, rest, listed, count, particles.rows, value_layout, layout, plan.window_record,
-                plan.jacobian_record,
+                field.array, rest, listed, count, particles.rows, value_layout, layout, workspace.window_record,
+                workspace.jacobian_record,
             )  # fmt: skip

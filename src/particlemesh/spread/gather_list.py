@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.binning import node_order
-from particlemesh.fused import MOST, KernelMethod, field_record, groups, kernel, values_record
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import MOST, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.orders import node_order
+from particlemesh.particles.workspace import Workspace
 from particlemesh.spread.particle import LANES
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
 
 
 class GatherList(KernelMethod):
@@ -40,37 +38,37 @@ class GatherList(KernelMethod):
         taken = problem.count * problem.stencil * (3.0e-12 + 0.35e-12 * problem.components)
         return node_order.seconds(problem), 1e-5 + slow * (walked + taken)
 
-    def reserve(self, plan: Plan) -> None:
-        node_order.reserve(plan)
-        self._brought(plan, min(plan.components, MOST), max(plan.capacity, 1))
+    def reserve(self, workspace: Workspace) -> None:
+        node_order.reserve(workspace)
+        self._brought(workspace, min(workspace.components, MOST), max(workspace.capacity, 1))
 
     @staticmethod
-    def _brought(plan: Plan, quantities: int, rows: int) -> Any:
-        return plan.scratch("gather_list.brought", (quantities * rows,), plan.dtype)
+    def _brought(workspace: Workspace, quantities: int, rows: int) -> Any:
+        return workspace.scratch("gather_list.brought", (quantities * rows,), workspace.dtype)
 
-    def prepare(self, plan: Plan) -> None:
-        node_order.node_order(plan)
+    def prepare(self, workspace: Workspace) -> None:
+        node_order.node_order(workspace)
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
         built = []
         for group in groups(field):
             files = {"spread/permute.c": "permute_values", "spread/gather_list.c": "gather_runs"}
-            runs = [kernel(plan, file, name, group, 1, GRADIENT=kind, **LANES) for file, name in files.items()]
+            runs = [kernel(workspace, file, name, group, 1, GRADIENT=kind, **LANES) for file, name in files.items()]
             quantities = group.parts * group.channels * (3 if kind else 1)
             built.append((
-                quantities, *runs, values_record(group, values[0]), field_record(group, field, plan.axes),
+                quantities, *runs, values_record(group, values[0]), field_record(group, field, workspace.axes),
             ))  # fmt: skip
         return built
 
-    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        found, nodes = node_order.node_order(plan), math.prod(a.size for a in plan.axes)
-        for quantities, permute, gather, value_layout, layout in self.launches(plan, int(gradient), field, values):
-            brought = self._brought(plan, quantities, max(plan.capacity, 1))
+    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        found, nodes = node_order.node_order(workspace), math.prod(a.size for a in workspace.axes)
+        for quantities, permute, gather, value_layout, layout in self.launches(workspace, int(gradient), field, values):
+            brought = self._brought(workspace, quantities, max(workspace.capacity, 1))
             permute(
-                plan.count, found.order, values.array, brought, plan.count, found.rows, value_layout,
-                plan.jacobian_record,
+                workspace.count, found.order, values.array, brought, workspace.count, found.rows, value_layout,
+                workspace.jacobian_record,
             )  # fmt: skip
             gather(
                 nodes, found.start, found.node, found.fraction, brought, field.array, nodes, found.rows, found.lattice,
-                layout, plan.window_record,
+                layout, workspace.window_record,
             )  # fmt: skip

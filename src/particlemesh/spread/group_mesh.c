@@ -4,7 +4,7 @@
 // An entry is a particle and a node within its group in one word, and a weight (SLOPES weights, of the gradient's
 // adjoint, one plane each). WIDE_ENTRY for words of 64 bits, COUNT_IS_64 for 2^31 entries and more.
 
-#include "binning/runs.h"
+#include "sorting/runs.h"
 #include "spread/linear.h"
 
 #if WIDE_ENTRY

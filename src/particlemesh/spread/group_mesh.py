@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.binning.scan import allocate_counts, scan
-from particlemesh.fused import NO_LANES, SINGLE, KernelMethod, field_record, groups, kernel, values_record
-from particlemesh.method import Option, Problem
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.backends.base import As
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import NO_LANES, SINGLE, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.particles.workspace import Workspace
+from particlemesh.sorting.scan import allocate_counts, scan
 
 _FILE = "spread/group_mesh.c"
 
@@ -72,102 +71,104 @@ class GroupMesh(KernelMethod):
         self._host: Any = None
         self._known: dict[str, int] = {}  # what kernels were compiled for
 
-    def reserve(self, plan: Plan) -> None:
-        if plan.backend.name == "cpu":
+    def reserve(self, workspace: Workspace) -> None:
+        if workspace.backend.name == "cpu":
             from particlemesh.spread import matrix_entries
 
-            matrix_entries.reserve(plan, "matrix.groups", self._entries(plan), size=self.option(plan, "group_size"))
+            matrix_entries.reserve(
+                workspace, "matrix.groups", self._entries(workspace), size=self.option(workspace, "group_size")
+            )
         else:  # slopes only if they are wanted: they are three times as large
-            self._room(plan, 0)
+            self._room(workspace, 0)
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, workspace: Workspace) -> None:
         """Build the matrix of values; that of the gradient's adjoint is built when it is first wanted."""
-        if plan.backend.name == "cpu":
+        if workspace.backend.name == "cpu":
             from particlemesh.spread import matrix_cpu
 
-            self._host = matrix_cpu.by_groups(plan, self.option(plan, "group_size"))
+            self._host = matrix_cpu.by_groups(workspace, self.option(workspace, "group_size"))
             return
         self._built.clear()
-        known = self._defines(plan, 0)  # more particles may need wider words
+        known = self._defines(workspace, 0)  # more particles may need wider words
         if known != self._known:
             self._known = known
             self._launches.clear()
-        if plan.count:
-            self._matrix(plan, 0)
+        if workspace.count:
+            self._matrix(workspace, 0)
 
-    def _defines(self, plan: Plan, kind: int) -> dict[str, int]:
-        size = self.option(plan, "group_size")
-        bins = self._groups(plan)
+    def _defines(self, workspace: Workspace, kind: int) -> dict[str, int]:
+        size = self.option(workspace, "group_size")
+        bins = self._groups(workspace)
         return {
-            **NO_LANES, "SHIFT": size.bit_length() - 1, "SLOPES": kind * plan.mesh.ndim,
-            "WIDE_ENTRY": int(plan.capacity * size > _WIDE_ENTRY),
-            "COUNT_IS_64": int(self._entries(plan) >= _WIDE_COUNT), "KEY_IS_64": int(bins >= 2**31),
+            **NO_LANES, "SHIFT": size.bit_length() - 1, "SLOPES": kind * workspace.mesh.ndim,
+            "WIDE_ENTRY": int(workspace.capacity * size > _WIDE_ENTRY),
+            "COUNT_IS_64": int(self._entries(workspace) >= _WIDE_COUNT), "KEY_IS_64": int(bins >= 2**31),
         }  # fmt: skip
 
-    def _groups(self, plan: Plan) -> int:
-        return -(-math.prod(axis.size for axis in plan.axes) // self.option(plan, "group_size"))
+    def _groups(self, workspace: Workspace) -> int:
+        return -(-math.prod(axis.size for axis in workspace.axes) // self.option(workspace, "group_size"))
 
     @staticmethod
-    def _entries(plan: Plan) -> int:
-        return max(plan.capacity, 1) * math.prod(axis.support for axis in plan.axes)
+    def _entries(workspace: Workspace) -> int:
+        return max(workspace.capacity, 1) * math.prod(axis.support for axis in workspace.axes)
 
-    def _room(self, plan: Plan, kind: int) -> tuple[Any, Any, Any, Any, int]:
+    def _room(self, workspace: Workspace, kind: int) -> tuple[Any, Any, Any, Any, int]:
         """Return counts, where groups end, entries, their weights, and how far apart planes of weights are."""
-        known = self._defines(plan, kind)
+        known = self._defines(workspace, kind)
         counter, entry = (np.dtype(np.uint64 if known[n] else np.uint32) for n in ("COUNT_IS_64", "WIDE_ENTRY"))
-        bins, plane = self._groups(plan), -(-self._entries(plan) // 4) * 4  # entries are read by fours
+        bins, plane = self._groups(workspace), -(-self._entries(workspace) // 4) * 4  # entries are read by fours
 
         def allocate(name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-            return plan.scratch(f"group.{name}{kind}", shape, dtype)
+            return workspace.scratch(f"group.{name}{kind}", shape, dtype)
 
-        counts = allocate_counts(plan.backend, bins, counter, allocate)
+        counts = allocate_counts(workspace.backend, bins, counter, allocate)
         ends = allocate("ends", (bins + 1,), counter)
         entries = allocate("entries", (plane,), entry)
-        return counts, ends, entries, allocate("weights", (max(known["SLOPES"], 1) * plane,), plan.dtype), plane
+        return counts, ends, entries, allocate("weights", (max(known["SLOPES"], 1) * plane,), workspace.dtype), plane
 
-    def _matrix(self, plan: Plan, kind: int) -> tuple[Any, Any, Any, int]:
-        counts, ends, entries, weights, plane = self._room(plan, kind)
+    def _matrix(self, workspace: Workspace, kind: int) -> tuple[Any, Any, Any, int]:
+        counts, ends, entries, weights, plane = self._room(workspace, kind)
         if kind not in self._built:
-            particles, count, bins = plan.particles, plan.count, self._groups(plan)
-            known, backend = self._defines(plan, kind), plan.backend
-            layout = Layout(0, (1, *(a.size for a in plan.axes), 1), (0, 0, 0, 0, 0), 1)
-            nodes = field_record(SINGLE, layout, plan.axes)
+            particles, count, bins = workspace.particles, workspace.count, self._groups(workspace)
+            known, backend = self._defines(workspace, kind), workspace.backend
+            layout = Layout(0, (1, *(a.size for a in workspace.axes), 1), (0, 0, 0, 0, 0), 1)
+            nodes = field_record(SINGLE, layout, workspace.axes)
             items = -(-count // 32) * backend.group_size  # a group has 32 particles
             backend.clear(counts)
             if count:
-                run = kernel(plan, _FILE, "group_count", SINGLE, 1, **known, TEAM=32)
-                run(items, particles.node, counts, count, particles.rows, nodes)
+                run = kernel(workspace, _FILE, "group_count", SINGLE, 1, **known, TEAM=32)
+                run(items, particles.node, As(counts, ends.dtype), count, particles.rows, nodes)
             scan(backend, counts, ends, bins)
             if count:
-                run = kernel(plan, _FILE, "group_collect", SINGLE, 1, **known, TEAM=32)
+                run = kernel(workspace, _FILE, "group_collect", SINGLE, 1, **known, TEAM=32)
                 run(
                     items, particles.node, particles.fraction, ends, entries, weights, count, particles.rows, plane,
-                    bins, nodes, plan.window_record, plan.jacobian_record,
+                    bins, nodes, workspace.window_record, workspace.jacobian_record,
                 )  # fmt: skip
             self._built.add(kind)
         return ends, entries, weights, plane
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        team = min(32 * self.option(plan, "warps"), plan.backend.group_size)
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+        team = min(32 * self.option(workspace, "warps"), workspace.backend.group_size)
         return [
             (
                 team,
-                kernel(plan, _FILE, "group_apply", group, 1, **self._defines(plan, kind), TEAM=team),
+                kernel(workspace, _FILE, "group_apply", group, 1, **self._defines(workspace, kind), TEAM=team),
                 values_record(group, values[0]),
-                field_record(group, field, plan.axes),
+                field_record(group, field, workspace.axes),
             )
             for group in groups(field)
         ]
 
-    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         if self._host is not None:
-            self._host.apply(plan, values, field, gradient)
+            self._host.apply(workspace, values, field, gradient)
             return
-        if not plan.count:
+        if not workspace.count:
             return
-        ends, entries, weights, plane = self._matrix(plan, int(gradient))
-        bins, nodes = self._groups(plan), math.prod(axis.size for axis in plan.axes)
-        for team, run, value_layout, field_layout in self.launches(plan, int(gradient), field, values):
+        ends, entries, weights, plane = self._matrix(workspace, int(gradient))
+        bins, nodes = self._groups(workspace), math.prod(axis.size for axis in workspace.axes)
+        for team, run, value_layout, field_layout in self.launches(workspace, int(gradient), field, values):
             run(
                 bins * team, ends, entries, weights, values.array, field.array, bins, nodes, plane, value_layout,
                 field_layout,

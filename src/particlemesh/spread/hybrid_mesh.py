@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.binning import node_order
-from particlemesh.binning.scan import allocate_control, allocate_counts, scan
-from particlemesh.fused import (
+from particlemesh.backends.base import As
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import (
     MOST,
     NO_LANES,
     SINGLE,
@@ -22,11 +22,9 @@ from particlemesh.fused import (
     placed_step,
     values_record,
 )
-from particlemesh.method import Option, Problem
-from particlemesh.stencil import axes_of
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.orders import node_order
+from particlemesh.particles.workspace import Workspace
+from particlemesh.sorting.scan import allocate_control, allocate_counts, scan
 
 _BUILD, _APPLY, _PLACE = "spread/hybrid_mesh_build.c", "spread/hybrid_mesh.c", "spread/placed.c"
 
@@ -78,12 +76,12 @@ class HybridMesh(KernelMethod):
     def declines(cls, problem: Problem) -> str | None:
         if problem.backend.name == "cpu":
             return None
-        nodes = math.prod(axis.size for axis in axes_of(problem.mesh, problem.window))
+        nodes = math.prod(axis.size for axis in problem.axes)
         return "2**32 - 1 nodes or more" if nodes >= 2**32 - 1 else node_order.declines(problem)
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
-        axes, real = axes_of(problem.mesh, problem.window), problem.dtype.itemsize
+        axes, real = problem.axes, problem.dtype.itemsize
         nodes, entries = math.prod(a.size for a in axes), problem.count * math.prod(a.support for a in axes)
         width = _narrowed(cls.option(problem, "width"), problem.count, axes)
         ell = _ell_entries(entries, nodes, width)
@@ -113,154 +111,162 @@ class HybridMesh(KernelMethod):
         self._host: Any = None
         self._known: dict[str, int] = {}  # what kernels were compiled for
 
-    def reserve(self, plan: Plan) -> None:
-        if plan.backend.name == "cpu":
+    def reserve(self, workspace: Workspace) -> None:
+        if workspace.backend.name == "cpu":
             from particlemesh.spread import matrix_entries
 
-            nodes, entries = self._sizes(plan)
-            matrix_entries.reserve(plan, "matrix.ell_coo", entries + _ell_entries(entries, nodes, self._width(plan)))
+            nodes, entries = self._sizes(workspace)
+            matrix_entries.reserve(
+                workspace, "matrix.ell_coo", entries + _ell_entries(entries, nodes, self._width(workspace))
+            )
             return
-        node_order.reserve(plan)
-        self._histogram(plan)
-        self._excess(plan)
-        self._room(plan, 0)  # slopes only if they are wanted: they are three times as large
-        self._values(plan, min(plan.components, MOST), 0)
+        node_order.reserve(workspace)
+        self._histogram(workspace)
+        self._excess(workspace)
+        self._room(workspace, 0)  # slopes only if they are wanted: they are three times as large
+        self._values(workspace, min(workspace.components, MOST), 0)
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, workspace: Workspace) -> None:
         """Build the matrix of values; that of the gradient's adjoint is built when it is first wanted."""
-        if plan.backend.name == "cpu":
+        if workspace.backend.name == "cpu":
             from particlemesh.spread import matrix_cpu
 
-            self._host = matrix_cpu.ell_coo(plan, self._width(plan))
+            self._host = matrix_cpu.ell_coo(workspace, self._width(workspace))
             return
         self._built.clear()
-        known = self._defines(plan, 0)  # more particles may need wider counts
+        known = self._defines(workspace, 0)  # more particles may need wider counts
         if known != self._known:
             self._known = known
             self._launches.clear()
-        if plan.count:
-            self._divide(plan)
-            self._fill(plan, 0)
+        if workspace.count:
+            self._divide(workspace)
+            self._fill(workspace, 0)
 
     # ---- memory -------------------------------------------------------------------------------------------
 
-    def _width(self, plan: Plan) -> int | None:
-        return _narrowed(self.option(plan, "width"), max(plan.capacity, 1), plan.axes)
+    def _width(self, workspace: Workspace) -> int | None:
+        return _narrowed(self.option(workspace, "width"), max(workspace.capacity, 1), workspace.axes)
 
     @staticmethod
-    def _sizes(plan: Plan) -> tuple[int, int]:
+    def _sizes(workspace: Workspace) -> tuple[int, int]:
         """Return how many nodes there are, and the most entries."""
-        entries = max(plan.capacity, 1) * math.prod(axis.support for axis in plan.axes)
-        return math.prod(axis.size for axis in plan.axes), entries
+        entries = max(workspace.capacity, 1) * math.prod(axis.support for axis in workspace.axes)
+        return math.prod(axis.size for axis in workspace.axes), entries
 
-    def _defines(self, plan: Plan, kind: int) -> dict[str, int]:
-        wide = int(self._sizes(plan)[1] >= _WIDE_COUNT)
-        return {**NO_LANES, "SLOPES": kind * plan.mesh.ndim, "COUNT_IS_64": wide, "LONGEST": LONGEST}
+    def _defines(self, workspace: Workspace, kind: int) -> dict[str, int]:
+        wide = int(self._sizes(workspace)[1] >= _WIDE_COUNT)
+        return {**NO_LANES, "SLOPES": kind * workspace.mesh.ndim, "COUNT_IS_64": wide, "LONGEST": LONGEST}
 
-    def _counter(self, plan: Plan) -> np.dtype:
-        return np.dtype(np.uint64 if self._defines(plan, 0)["COUNT_IS_64"] else np.uint32)
+    def _counter(self, workspace: Workspace) -> np.dtype:
+        return np.dtype(np.uint64 if self._defines(workspace, 0)["COUNT_IS_64"] else np.uint32)
 
-    def _histogram(self, plan: Plan) -> tuple[Any, Any]:
+    def _histogram(self, workspace: Workspace) -> tuple[Any, Any]:
         """Return room for how many rows there are of each length, and for how many are shorter."""
         whole = np.dtype(np.uint32)
-        counts = allocate_counts(plan.backend, LONGEST + 1, whole, _allocate(plan), "histogram")
-        return counts, _allocate(plan)("shorter", (LONGEST + 2,), whole)
+        counts = allocate_counts(workspace.backend, LONGEST + 1, whole, _allocate(workspace), "histogram")
+        return counts, _allocate(workspace)("shorter", (LONGEST + 2,), whole)
 
-    def _excess(self, plan: Plan) -> tuple[Any, Any]:
+    def _excess(self, workspace: Workspace) -> tuple[Any, Any]:
         """Return room for how many entries of each row do not fit, and for the books of their sums."""
-        nodes, allocate = self._sizes(plan)[0], _allocate(plan)
-        return allocate("excess", (nodes,), self._counter(plan)), allocate_control(plan.backend, nodes, allocate)
+        nodes, allocate = self._sizes(workspace)[0], _allocate(workspace)
+        return allocate("excess", (nodes,), self._counter(workspace)), allocate_control(
+            workspace.backend, nodes, allocate
+        )
 
-    def _room(self, plan: Plan, kind: int) -> _Matrix:
-        nodes, entries = self._sizes(plan)
-        ell = max(_ell_entries(entries, nodes, self._width(plan)), 1)
-        whole, counter, allocate = np.dtype(np.uint32), self._counter(plan), _allocate(plan)
-        planes = plan.mesh.ndim if kind else 1
+    def _room(self, workspace: Workspace, kind: int) -> _Matrix:
+        nodes, entries = self._sizes(workspace)
+        ell = max(_ell_entries(entries, nodes, self._width(workspace)), 1)
+        whole, counter, allocate = np.dtype(np.uint32), self._counter(workspace), _allocate(workspace)
+        planes = workspace.mesh.ndim if kind else 1
         return _Matrix(
             lengths=allocate("lengths", (nodes,), counter),
             width=allocate("width", (1,), whole),
             start=allocate("start", (nodes + 1,), counter),
             ell_column=allocate("ell_column", (ell,), whole),
-            ell_weight=allocate(f"ell_weight{kind}", (planes * ell,), plan.dtype),
+            ell_weight=allocate(f"ell_weight{kind}", (planes * ell,), workspace.dtype),
             coo_row=allocate("coo_row", (entries,), whole),
             coo_column=allocate("coo_column", (entries,), whole),
-            coo_weight=allocate(f"coo_weight{kind}", (planes * entries,), plan.dtype),
+            coo_weight=allocate(f"coo_weight{kind}", (planes * entries,), workspace.dtype),
             ell_plane=ell,
             coo_plane=entries,
         )
 
-    def _values(self, plan: Plan, components: int, kind: int) -> tuple[Any, Any, Any]:
+    def _values(self, workspace: Workspace, components: int, kind: int) -> tuple[Any, Any, Any]:
         """Return room for values in node order, and for rows and sums that intervals carry over."""
-        quantities, allocate = components * (plan.mesh.ndim if kind else 1), _allocate(plan)
+        quantities, allocate = components * (workspace.mesh.ndim if kind else 1), _allocate(workspace)
         step = placed_step(quantities)
-        intervals = -(-self._sizes(plan)[1] // INTERVAL)
+        intervals = -(-self._sizes(workspace)[1] // INTERVAL)
         return (
-            allocate("values", (max(plan.capacity, 1) * step,), plan.dtype),
+            allocate("values", (max(workspace.capacity, 1) * step,), workspace.dtype),
             allocate("carry_rows", (intervals,), np.dtype(np.uint32)),
-            allocate("carries", (intervals * components,), plan.dtype),
+            allocate("carries", (intervals * components,), workspace.dtype),
         )
 
     # ---- the matrix ---------------------------------------------------------------------------------------
 
-    def _divide(self, plan: Plan) -> None:
+    def _divide(self, workspace: Workspace) -> None:
         """Find the length of every row, the width, and where each row's entries begin in the list."""
-        backend, (nodes, _), known = plan.backend, self._sizes(plan), self._defines(plan, 0)
-        found, matrix, forced = node_order.node_order(plan), self._room(plan, 0), self._width(plan)
-        histogram, shorter = self._histogram(plan)
-        excess, control = self._excess(plan)
+        backend, (nodes, _), known = workspace.backend, self._sizes(workspace), self._defines(workspace, 0)
+        found, matrix, forced = node_order.node_order(workspace), self._room(workspace, 0), self._width(workspace)
+        histogram, shorter = self._histogram(workspace)
+        excess, control = self._excess(workspace)
 
         def run(name: str, items: int, *arguments: Any) -> None:
-            kernel(plan, _BUILD, name, SINGLE, 1, **known)(items, *arguments)
+            kernel(workspace, _BUILD, name, SINGLE, 1, **known)(items, *arguments)
 
         run("hybrid_lengths", nodes, found.start, matrix.lengths, nodes, found.lattice)
         if forced is None:
             backend.clear(histogram)
-            run("hybrid_histogram", min(nodes, 2**17), matrix.lengths, histogram, nodes)
+            run("hybrid_histogram", min(nodes, 2**17), matrix.lengths, As(histogram, np.uint32), nodes)
             scan(backend, histogram, shorter, LONGEST + 1)
         run("hybrid_width", LONGEST + 1, shorter, matrix.width, nodes, LEAST_ROWS, -1 if forced is None else forced)
         run("hybrid_excess", nodes, matrix.lengths, matrix.width, excess, nodes)
         scan(backend, excess, matrix.start, nodes, control)
 
-    def _fill(self, plan: Plan, kind: int) -> _Matrix:
+    def _fill(self, workspace: Workspace, kind: int) -> _Matrix:
         """Return the matrix, with weights (``kind`` 0) or slopes filled in."""
-        matrix = self._room(plan, kind)
+        matrix = self._room(workspace, kind)
         if kind not in self._built:
-            nodes, known, found = self._sizes(plan)[0], self._defines(plan, kind), node_order.node_order(plan)
+            nodes, known, found = (
+                self._sizes(workspace)[0],
+                self._defines(workspace, kind),
+                node_order.node_order(workspace),
+            )
             for name in ("hybrid_fill", "hybrid_fill_long"):
-                kernel(plan, _BUILD, name, SINGLE, 1, **known)(
+                kernel(workspace, _BUILD, name, SINGLE, 1, **known)(
                     nodes, found.start, found.node, found.fraction, *matrix[:-2], nodes, found.rows, *matrix[-2:],
-                    found.lattice, plan.window_record, plan.jacobian_record,
+                    found.lattice, workspace.window_record, workspace.jacobian_record,
                 )  # fmt: skip
             self._built.add(kind)
         return matrix
 
     # ---- application --------------------------------------------------------------------------------------
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        known = {**self._defines(plan, kind), "INTERVAL": INTERVAL}
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+        known = {**self._defines(workspace, kind), "INTERVAL": INTERVAL}
         names = ("hybrid_ell", "hybrid_coo", "hybrid_carry")
         return [
             (
                 group.parts * group.channels,
-                kernel(plan, _PLACE, "place_values", group, 1, **known),
-                *(kernel(plan, _APPLY, name, group, 1, **known) for name in names),
+                kernel(workspace, _PLACE, "place_values", group, 1, **known),
+                *(kernel(workspace, _APPLY, name, group, 1, **known) for name in names),
                 values_record(group, values[0]),
-                field_record(group, field, plan.axes),
+                field_record(group, field, workspace.axes),
             )
             for group in groups(field)
         ]
 
-    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         if self._host is not None:
-            self._host.apply(plan, values, field, gradient)
+            self._host.apply(workspace, values, field, gradient)
             return
-        if not plan.count:
+        if not workspace.count:
             return
-        kind, (nodes, entries), count = int(gradient), self._sizes(plan), plan.count
-        m, order = self._fill(plan, kind), node_order.node_order(plan).order
+        kind, (nodes, entries), count = int(gradient), self._sizes(workspace), workspace.count
+        m, order = self._fill(workspace, kind), node_order.node_order(workspace).order
         warps = min(-(-entries // INTERVAL), _MOST_WARPS)
-        for components, place, ell, coo, carry, value_layout, layout in self.launches(plan, kind, field, values):
-            placed, carry_rows, carries = self._values(plan, components, kind)
+        for components, place, ell, coo, carry, value_layout, layout in self.launches(workspace, kind, field, values):
+            placed, carry_rows, carries = self._values(workspace, components, kind)
             place(count, order, values.array, placed, count, value_layout)
             ell(nodes, m.lengths, m.width, m.ell_column, m.ell_weight, placed, field.array, nodes, m.ell_plane, layout)
             coo(
@@ -276,5 +282,5 @@ def _narrowed(width: int | None, count: int, axes: Any) -> int | None:
     return None if width is None else min(width, count * turns)
 
 
-def _allocate(plan: Plan) -> Any:
-    return lambda name, shape, dtype: plan.scratch(f"hybrid.{name}", shape, dtype)
+def _allocate(workspace: Workspace) -> Any:
+    return lambda name, shape, dtype: workspace.scratch(f"hybrid.{name}", shape, dtype)

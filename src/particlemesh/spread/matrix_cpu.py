@@ -8,20 +8,18 @@ thread: nothing is added atomically, and the bits do not depend on the number of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from particlemesh.arrays.views import View
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import fetch_add, prefetch
-from particlemesh.binning.cpu import index_type
-from particlemesh.binning.tiles import ordering_of
+from particlemesh.orders.cpu.tiles import ordering_of
+from particlemesh.particles.workspace import Workspace
+from particlemesh.sorting.cpu import index_type
 from particlemesh.spread.matrix_entries import Entries, count_entries, fill_entries, place_entries
-
-if TYPE_CHECKING:
-    from particlemesh.arrays.views import View
-    from particlemesh.plan import Plan
 
 _SHARES = 16  # ranges of rows for each thread, of about as many entries each
 _AHEAD = 16  # particles between asking for a value and using it
@@ -137,9 +135,9 @@ class Matrix:
     Its memory is the plan's scratch, which the next matrix of that kind takes over.
     """
 
-    def __init__(self, plan: Plan, entries: Entries) -> None:
+    def __init__(self, workspace: Workspace, entries: Entries) -> None:
         self.entries = entries
-        self.weight = fill_entries(plan, entries)
+        self.weight = fill_entries(workspace, entries)
         self._slope: np.ndarray | None = None
 
     @property
@@ -148,39 +146,41 @@ class Matrix:
         slope = 0 if self._slope is None else self._slope.nbytes
         return self.entries.nbytes + self.weight.nbytes + slope
 
-    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False) -> None:
+    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False) -> None:
         """Add the matrix times values, or times vectors (channels, particles, axes, parts), to a field."""
-        if not ordering_of(plan).kept:
+        if not ordering_of(workspace).kept:
             return
-        weight = self.slope(plan) if gradient else self.weight
-        threads = threads_for(plan.threads, plan.count)
+        weight = self.slope(workspace) if gradient else self.weight
+        threads = threads_for(workspace.threads, workspace.count)
         target = field.numpy()
         whole = target if target.flags.c_contiguous else np.zeros(target.shape, target.dtype)
         nodes = whole.reshape(target.shape[0], -1, target.shape[-1])
         function, *extra = self._product()
         run(
             function, threads, self._cuts(threads), self.entries.start, *extra, *weight.shape, self.entries.column,
-            weight.reshape(-1), self._permuted(plan, values, threads), nodes, np.zeros(1, np.int64),
+            weight.reshape(-1), self._permuted(workspace, values, threads), nodes, np.zeros(1, np.int64),
         )  # fmt: skip
         if whole is not target:
             target += whole
 
-    def slope(self, plan: Plan) -> np.ndarray:
+    def slope(self, workspace: Workspace) -> np.ndarray:
         """Return the entries' slopes (d, entries) in user coordinates, made when they are first wanted."""
         if self._slope is None:
-            self._slope = fill_entries(plan, self.entries, slopes=True)
+            self._slope = fill_entries(workspace, self.entries, slopes=True)
         return self._slope
 
     def _product(self) -> tuple[Any, ...]:
         """Return the function that adds the product, and what it takes beside what all take."""
         return (_add_rows,)
 
-    def _permuted(self, plan: Plan, values: View, threads: int) -> np.ndarray:
+    def _permuted(self, workspace: Workspace, values: View, threads: int) -> np.ndarray:
         """Return values in the order of tiles: for each particle channel by channel, axes, parts."""
-        ordering = ordering_of(plan)
+        ordering = ordering_of(workspace)
         source = np.ascontiguousarray(np.moveaxis(values.numpy(), 1, 0))
         width = source[0].size
-        target = plan.scratch("matrix.values", (plan.capacity * width,), source.dtype)[: ordering.kept * width]
+        target = workspace.scratch("matrix.values", (workspace.capacity * width,), source.dtype)[
+            : ordering.kept * width
+        ]
         order = ordering.order[: ordering.kept]
         run(_permute, threads, plain(source), order, width, target, np.zeros(1, np.int64))
         return np.asarray(target)
@@ -205,8 +205,8 @@ class Groups(Matrix):
 class EllCoo(Matrix):
     """A rectangle of the first entries of every row (ELL), and a list of the others with their rows (COO)."""
 
-    def __init__(self, plan: Plan, entries: Entries) -> None:
-        super().__init__(plan, entries)
+    def __init__(self, workspace: Workspace, entries: Entries) -> None:
+        super().__init__(workspace, entries)
         self.row = np.repeat(np.arange(entries.rows, dtype=index_type(entries.rows)), np.diff(entries.start))
 
     @property
@@ -223,29 +223,31 @@ class EllCoo(Matrix):
         return _add_ell_coo, self.width, self.row
 
 
-def by_rows(plan: Plan) -> Matrix:
+def by_rows(workspace: Workspace) -> Matrix:
     """Return the matrix by rows (CSR): a row is a node, its entries are in the order of tiles."""
-    return Matrix(plan, place_entries(plan, "matrix.rows", count_entries(plan)))
+    return Matrix(workspace, place_entries(workspace, "matrix.rows", count_entries(workspace)))
 
 
-def by_groups(plan: Plan, group_size: int) -> Groups:
+def by_groups(workspace: Workspace, group_size: int) -> Groups:
     """Return the matrix by groups of ``group_size`` consecutive nodes, up to 65,536.
 
     Entries of a group are in the order of tiles, and carry their node.
     """
     if not 1 <= group_size <= MOST_NODES:
         raise ValueError(f"group_size is {group_size}; give 1 to {MOST_NODES:,} nodes.")
-    return Groups(plan, place_entries(plan, "matrix.groups", count_entries(plan, group_size), size=group_size))
+    return Groups(
+        workspace, place_entries(workspace, "matrix.groups", count_entries(workspace, group_size), size=group_size)
+    )
 
 
-def ell_coo(plan: Plan, width: int | None = None) -> EllCoo:
+def ell_coo(workspace: Workspace, width: int | None = None) -> EllCoo:
     """Return the matrix with the first ``width`` entries of every row in a rectangle, the others in a list.
 
     By default the width is that of :func:`usual_width`.
     """
-    counts = count_entries(plan)
+    counts = count_entries(workspace)
     wide = usual_width(counts) if width is None else width
-    return EllCoo(plan, place_entries(plan, "matrix.ell_coo", counts, width=wide))
+    return EllCoo(workspace, place_entries(workspace, "matrix.ell_coo", counts, width=wide))
 
 
 def usual_width(counts: np.ndarray) -> int:

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
-from particlemesh.binning.cpu import index_type
-from particlemesh.binning.rows import rows_of
-from particlemesh.binning.stencils import corner_of, factors_at, place_of, slopes_of
-from particlemesh.binning.tiles import box_of, ordering_of
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.orders.cpu.rows import rows_of
+from particlemesh.orders.cpu.stencils import corner_of, factors_at, place_of, slopes_of
+from particlemesh.orders.cpu.tiles import box_of, ordering_of
+from particlemesh.particles.workspace import Workspace
+from particlemesh.sorting.cpu import index_type
 
 _SHARES = 2  # of the rows for each thread; more would meet more stencils twice
 
@@ -182,57 +179,59 @@ def _fill(
                                 node[at] = row + pz - this * size
 
 
-def _build_cuts(plan: Plan, rows: int, threads: int) -> np.ndarray:
+def _build_cuts(workspace: Workspace, rows: int, threads: int) -> np.ndarray:
     shares = min(rows, _SHARES * threads if threads > 1 else 1)
     return np.linspace(0, rows, shares + 1).astype(np.int64)
 
 
-def count_entries(plan: Plan, size: int = 1) -> np.ndarray:
+def count_entries(workspace: Workspace, size: int = 1) -> np.ndarray:
     """Return how many entries each row has, of ``size`` nodes."""
-    ordering = ordering_of(plan)
+    ordering = ordering_of(workspace)
     rows = -(-math.prod(ordering.tiling.size) // size)
-    threads = threads_for(plan.threads, plan.count)
+    threads = threads_for(workspace.threads, workspace.count)
     counts = np.empty(rows, np.int64)
     run(
         _count, threads, ordering.tiling, ordering.ready, ordering.kept, ordering.packed, size,
-        _build_cuts(plan, rows, threads), counts, np.zeros(1, np.int64),
+        _build_cuts(workspace, rows, threads), counts, np.zeros(1, np.int64),
     )  # fmt: skip
     return counts
 
 
-def reserve(plan: Plan, name: str, entries: int, *, size: int = 0) -> None:
+def reserve(workspace: Workspace, name: str, entries: int, *, size: int = 0) -> None:
     """Allocate for a matrix of up to so many entries, and for values, so that building and applying will not."""
-    plan.scratch(f"{name}.column", (entries,), np.dtype(index_type(plan.capacity)))
-    plan.scratch(f"{name}.node", (entries if size else 0,), np.dtype(np.uint16))
-    plan.scratch(f"{name}.weight", (entries,), plan.dtype)
-    plan.scratch("matrix.values", (plan.capacity * plan.components,), plan.dtype)
+    workspace.scratch(f"{name}.column", (entries,), np.dtype(index_type(workspace.capacity)))
+    workspace.scratch(f"{name}.node", (entries if size else 0,), np.dtype(np.uint16))
+    workspace.scratch(f"{name}.weight", (entries,), workspace.dtype)
+    workspace.scratch("matrix.values", (workspace.capacity * workspace.components,), workspace.dtype)
 
 
-def place_entries(plan: Plan, name: str, counts: np.ndarray, *, size: int = 0, width: int = 0) -> Entries:
+def place_entries(workspace: Workspace, name: str, counts: np.ndarray, *, size: int = 0, width: int = 0) -> Entries:
     """Return room for so many entries in each row; of groups, if there is a ``size``, with the entries' nodes."""
     start = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(np.maximum(counts - width, 0), out=start[1:])
     total = len(counts) * width + int(start[-1])
-    column = plan.scratch(f"{name}.column", (total,), plan.particles.ordering.order.dtype)[:total]
+    column = workspace.scratch(f"{name}.column", (total,), workspace.particles.ordering.order.dtype)[:total]
     nodes = total if size else 0
-    node = plan.scratch(f"{name}.node", (nodes,), np.dtype(np.uint16))[:nodes]
+    node = workspace.scratch(f"{name}.node", (nodes,), np.dtype(np.uint16))[:nodes]
     column[: len(counts) * width] = -1
     return Entries(name, max(1, size), width, start, column, node)
 
 
-def fill_entries(plan: Plan, entries: Entries, *, slopes: bool = False) -> np.ndarray:
+def fill_entries(workspace: Workspace, entries: Entries, *, slopes: bool = False) -> np.ndarray:
     """Return the entries' weights (1, entries), or slopes (d, entries); with weights, write columns and nodes."""
-    ordering = ordering_of(plan)
-    threads = threads_for(plan.threads, plan.count)
-    table, terms, _, lanes = rows_of(plan.window.table, plan.axes, 1, plan.dtype)
-    planes, total = plan.mesh.ndim if slopes else 1, entries.total
+    ordering = ordering_of(workspace)
+    threads = threads_for(workspace.threads, workspace.count)
+    table, terms, _, lanes = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
+    planes, total = workspace.mesh.ndim if slopes else 1, entries.total
     name = f"{entries.name}.{'slope' if slopes else 'weight'}"
-    most = max(total, plan.capacity * math.prod(a.support for a in plan.axes) if slopes else 0)  # as large as it can be
-    weight = plan.scratch(name, (planes * most,), plan.dtype)[: planes * total].reshape(planes, total)
+    most = max(
+        total, workspace.capacity * math.prod(a.support for a in workspace.axes) if slopes else 0
+    )  # as large as it can be
+    weight = workspace.scratch(name, (planes * most,), workspace.dtype)[: planes * total].reshape(planes, total)
     run(
         _fill, threads, ordering.tiling, ordering.ready, ordering.kept, ordering.records, ordering.packed, table,
-        terms, len(lanes), plan.jacobian, slopes, entries.size, entries.width,
-        _build_cuts(plan, entries.rows, threads), entries.start, np.empty(entries.rows, np.int64), entries.column,
+        terms, len(lanes), workspace.jacobian, slopes, entries.size, entries.width,
+        _build_cuts(workspace, entries.rows, threads), entries.start, np.empty(entries.rows, np.int64), entries.column,
         entries.node, weight, np.zeros(1, np.int64),
     )  # fmt: skip
     return weight

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.by_block import ByBlock
-from particlemesh.fused import field_record, groups, kernel, values_record, vector
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import field_record, groups, kernel, values_record, vector
+from particlemesh.particles.workspace import Workspace
 from particlemesh.spread.particle import LANES, Particle
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
+from particlemesh.walk.by_block import ByBlock
 
 
 class Ordered(ByBlock, Particle):
@@ -32,19 +30,19 @@ class Ordered(ByBlock, Particle):
         # H200 (benchmarks/results/limit-peer-nvidia-h200.csv)
         return cls.ordering(problem), 1e-6 + cleared + (apply - cleared) * (1.2 + 0.1 * problem.beyond_cache)
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        most = 4 if plan.dtype.itemsize == 4 else 1
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+        most = 4 if workspace.dtype.itemsize == 4 else 1
         built = []
         for group in groups(field):
-            width = vector(group, field, plan.dtype.itemsize, most)
-            run = kernel(plan, "spread/ordered.c", "spread_ordered", group, width, GRADIENT=kind, **LANES)
-            built.append((run, values_record(group, values[0]), field_record(group, field, plan.axes)))
+            width = vector(group, field, workspace.dtype.itemsize, most)
+            run = kernel(workspace, "spread/ordered.c", "spread_ordered", group, width, GRADIENT=kind, **LANES)
+            built.append((run, values_record(group, values[0]), field_record(group, field, workspace.axes)))
         return built
 
-    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        order = self.order(plan)
-        for run, value_layout, field_layout in self.launches(plan, int(gradient), field, values):
+    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        order = self.order(workspace)
+        for run, value_layout, field_layout in self.launches(workspace, int(gradient), field, values):
             run(
-                LANES["LANES_ALL"] * plan.count, order.records, order.start, values.array, field.array, value_layout,
-                field_layout, plan.window_record, plan.jacobian_record, order.blocks.record,
+                LANES["LANES_ALL"] * workspace.count, order.records, order.start, values.array, field.array,
+                value_layout, field_layout, workspace.window_record, workspace.jacobian_record, order.blocks.record,
             )  # fmt: skip

@@ -11,7 +11,7 @@ typedef real Sink;
 #endif
 
 #ifdef ORDERED
-#include "binning/ordered.h"
+#include "orders/ordered.h"
 
 KERNEL spread_ordered(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
                       GLOBAL const real* RESTRICT values,

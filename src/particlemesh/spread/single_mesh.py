@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.binning import node_order
-from particlemesh.binning.scan import allocate_counts, scan
-from particlemesh.fused import (
+from particlemesh.backends.base import As, Kernel
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import (
     MOST,
     NO_LANES,
     SINGLE,
@@ -23,11 +23,9 @@ from particlemesh.fused import (
     placed_step,
     values_record,
 )
-from particlemesh.method import Option, Problem
-
-if TYPE_CHECKING:
-    from particlemesh.backends.base import Kernel
-    from particlemesh.plan import Plan
+from particlemesh.orders import node_order
+from particlemesh.particles.workspace import Sizes, Workspace
+from particlemesh.sorting.scan import allocate_counts, scan
 
 _APPLY, _BUILD, _PLACE = "spread/single_mesh.c", "spread/single_mesh_build.c", "spread/placed.c"
 
@@ -52,12 +50,12 @@ class _Matrix:
     slopes: Any = None  # (axes * entries,), an axis after the other
 
 
-def _entries(asked: Plan | Problem) -> int:
-    return int(asked.count) * asked.window.support**asked.mesh.ndim
+def _entries(sizes: Sizes) -> int:
+    return int(sizes.count) * sizes.window.support**sizes.mesh.ndim
 
 
-def _nodes(asked: Plan | Problem) -> int:
-    return math.prod(asked.mesh.field_shape)
+def _nodes(sizes: Sizes) -> int:
+    return math.prod(sizes.mesh.field_shape)
 
 
 def lanes_of_row(entries: int, nodes: int) -> int:
@@ -153,154 +151,160 @@ class SingleMesh(KernelMethod):
         self._matrix: _Matrix | None = None
         self._host: Any = None
 
-    def _sorted(self, plan: Plan) -> bool:
-        return bool(self.option(plan, "construction") == "sorted")
+    def _sorted(self, workspace: Workspace) -> bool:
+        return bool(self.option(workspace, "construction") == "sorted")
 
-    def reserve(self, plan: Plan) -> None:
-        if plan.backend.name == "cpu":
+    def reserve(self, workspace: Workspace) -> None:
+        if workspace.backend.name == "cpu":
             from particlemesh.spread import matrix_entries
 
-            matrix_entries.reserve(plan, "matrix.rows", plan.capacity * plan.window.support**plan.mesh.ndim)
+            matrix_entries.reserve(
+                workspace, "matrix.rows", workspace.capacity * workspace.window.support**workspace.mesh.ndim
+            )
             return
-        self._room(plan, plan.capacity)
-        if self._sorted(plan):
-            node_order.reserve(plan)
-            self._brought(plan, plan.capacity, min(plan.components, MOST))
+        self._room(workspace, workspace.capacity)
+        if self._sorted(workspace):
+            node_order.reserve(workspace)
+            self._brought(workspace, workspace.capacity, min(workspace.components, MOST))
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, workspace: Workspace) -> None:
         """Build the matrix; the slopes of the gradient's adjoint come when they are first wanted."""
-        if plan.backend.name == "cpu":
+        if workspace.backend.name == "cpu":
             from particlemesh.spread import matrix_cpu
 
-            self._host = matrix_cpu.by_rows(plan)
+            self._host = matrix_cpu.by_rows(workspace)
             return
-        counts, self._matrix = self._room(plan, plan.capacity)
-        if not plan.count:
+        counts, self._matrix = self._room(workspace, workspace.capacity)
+        if not workspace.count:
             return
-        nodes, matrix = _nodes(plan), self._matrix
-        plan.backend.clear(counts)
-        if self._sorted(plan):
-            found = node_order.node_order(plan)
-            self._kernel(plan, "single_lengths")(nodes, found.start, counts, nodes, found.lattice)
+        nodes, matrix = _nodes(workspace), self._matrix
+        workspace.backend.clear(counts)
+        counted = As(counts, matrix.start.dtype)  # with the books of their scan
+        if self._sorted(workspace):
+            found = node_order.node_order(workspace)
+            self._kernel(workspace, "single_lengths")(nodes, found.start, counted, nodes, found.lattice)
         else:
-            particles, lattice = plan.particles, node_order.lattice_record(plan)
-            self._kernel(plan, "single_count")(
-                matrix.entries, particles.node, counts, plan.count, particles.rows, lattice
+            particles, lattice = workspace.particles, node_order.lattice_record(workspace)
+            self._kernel(workspace, "single_count")(
+                matrix.entries, particles.node, counted, workspace.count, particles.rows, lattice
             )
-        scan(plan.backend, counts, matrix.start, nodes)
-        self._fill(plan, counts, matrix.weight, slopes=False)
+        scan(workspace.backend, counts, matrix.start, nodes)
+        self._fill(workspace, counts, matrix.weight, slopes=False)
 
-    def _room(self, plan: Plan, count: int) -> tuple[Any, _Matrix]:
+    def _room(self, workspace: Workspace, count: int) -> tuple[Any, _Matrix]:
         """Return counts of entries with the books of their scan, and room for the matrix of ``count`` particles."""
-        entries = count * plan.window.support**plan.mesh.ndim
-        counter = np.dtype(np.uint64 if self._wide(plan) else np.uint32)
+        entries = count * workspace.window.support**workspace.mesh.ndim
+        counter = np.dtype(np.uint64 if self._wide(workspace) else np.uint32)
 
         def allocate(name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-            return plan.scratch(f"single.{name}", shape, dtype)
+            return workspace.scratch(f"single.{name}", shape, dtype)
 
-        counts = allocate_counts(plan.backend, _nodes(plan), counter, allocate)
-        start = allocate("start", (_nodes(plan) + 1,), counter)
+        counts = allocate_counts(workspace.backend, _nodes(workspace), counter, allocate)
+        start = allocate("start", (_nodes(workspace) + 1,), counter)
         column = allocate("column", (max(entries, 1),), np.dtype(np.uint32))
-        return counts, _Matrix(entries, start, column, allocate("weight", (max(entries, 1),), plan.dtype))
+        return counts, _Matrix(entries, start, column, allocate("weight", (max(entries, 1),), workspace.dtype))
 
     @staticmethod
-    def _brought(plan: Plan, count: int, quantities: int) -> Any:
-        return plan.scratch("single.values", (max(count, 1) * placed_step(quantities),), plan.dtype)
+    def _brought(workspace: Workspace, count: int, quantities: int) -> Any:
+        return workspace.scratch("single.values", (max(count, 1) * placed_step(quantities),), workspace.dtype)
 
     @staticmethod
-    def _wide(plan: Plan) -> int:
+    def _wide(workspace: Workspace) -> int:
         """Return whether entries are counted in 64 bits: by the room, which is reserved for one type."""
-        return int(plan.capacity * plan.window.support**plan.mesh.ndim >= _NARROW)
+        return int(workspace.capacity * workspace.window.support**workspace.mesh.ndim >= _NARROW)
 
-    def _kernel(self, plan: Plan, name: str, slopes: int = 0) -> Kernel:
-        known = {**NO_LANES, "COUNT_IS_64": self._wide(plan), "SLOPES": slopes, "STAGED_BYTES": _STAGED}
-        return kernel(plan, _BUILD, name, SINGLE, 1, **known)
+    def _kernel(self, workspace: Workspace, name: str, slopes: int = 0) -> Kernel:
+        known = {**NO_LANES, "COUNT_IS_64": self._wide(workspace), "SLOPES": slopes, "STAGED_BYTES": _STAGED}
+        return kernel(workspace, _BUILD, name, SINGLE, 1, **known)
 
-    def _fill(self, plan: Plan, counts: Any, target: Any, slopes: bool) -> None:
+    def _fill(self, workspace: Workspace, counts: Any, target: Any, slopes: bool) -> None:
         """Write columns and weights; of sorted particles slopes alone, where these are asked for."""
-        matrix, backend, nodes = self._matrix, plan.backend, _nodes(plan)
+        matrix, backend, nodes = self._matrix, workspace.backend, _nodes(workspace)
         assert matrix is not None
-        planes = plan.mesh.ndim if slopes else 0
-        if not self._sorted(plan):
-            particles = plan.particles
+        planes = workspace.mesh.ndim if slopes else 0
+        if not self._sorted(workspace):
+            particles = workspace.particles
             backend.clear(counts)
-            self._kernel(plan, "single_collect", planes)(
-                matrix.entries, particles.node, particles.fraction, matrix.start, counts, matrix.column,
-                matrix.weight, target, plan.count, particles.rows, matrix.entries, node_order.lattice_record(plan),
-                plan.window_record, plan.jacobian_record,
+            counted = As(counts, matrix.start.dtype)
+            self._kernel(workspace, "single_collect", planes)(
+                matrix.entries, particles.node, particles.fraction, matrix.start, counted, matrix.column,
+                matrix.weight, target, workspace.count, particles.rows, matrix.entries,
+                node_order.lattice_record(workspace), workspace.window_record, workspace.jacobian_record,
             )  # fmt: skip
             return
-        found, length = node_order.node_order(plan), plan.axes[2].size
-        size = plan.dtype.itemsize * planes if slopes else 4 + plan.dtype.itemsize
-        block = rows_of_group(_entries(plan), nodes, length, size)
+        found, length = node_order.node_order(workspace), workspace.axes[2].size
+        size = workspace.dtype.itemsize * planes if slopes else 4 + workspace.dtype.itemsize
+        block = rows_of_group(_entries(workspace), nodes, length, size)
         along = -(-length // block)
         blocks = nodes // length * along
-        self._kernel(plan, "single_fill", planes)(
+        self._kernel(workspace, "single_fill", planes)(
             blocks * backend.group_size, found.start, found.node, found.fraction, matrix.start, matrix.column, target,
-            found.rows, matrix.entries, blocks, along, block, found.lattice, plan.window_record, plan.jacobian_record,
+            found.rows, matrix.entries, blocks, along, block, found.lattice, workspace.window_record,
+            workspace.jacobian_record,
         )  # fmt: skip
 
-    def _slopes(self, plan: Plan) -> Any:
+    def _slopes(self, workspace: Workspace) -> Any:
         matrix = self._matrix
         assert matrix is not None
         if matrix.slopes is None:
-            slopes = plan.scratch("single.slopes", (plan.mesh.ndim * matrix.entries,), plan.dtype)
-            counts, _ = self._room(plan, plan.capacity)
-            self._fill(plan, counts, slopes, slopes=True)
+            slopes = workspace.scratch("single.slopes", (workspace.mesh.ndim * matrix.entries,), workspace.dtype)
+            counts, _ = self._room(workspace, workspace.capacity)
+            self._fill(workspace, counts, slopes, slopes=True)
             matrix.slopes = slopes
         return matrix.slopes
 
-    def _ways(self, plan: Plan, chunk: int, quantities: int) -> tuple[str, int, dict[str, int]]:
+    def _ways(self, workspace: Workspace, chunk: int, quantities: int) -> tuple[str, int, dict[str, int]]:
         """Return how rows are added up, by how many lanes each, and what the kernel must know of it.
 
         The defaults were the fastest on an H200: streams for rows of up to 64 entries, and on meshes too small for a
         warp to have 32 rows; else a warp a row. In flight are 8 entries in streams, else 2 where a lane has hardly
         more, and 4 where rows are long or registers are to be spared.
         """
-        entries, nodes = _entries(plan), _nodes(plan)
-        reduction, lanes = (self.option(plan, name) for name in ("reduction", "threads_per_row"))
+        entries, nodes = _entries(workspace), _nodes(workspace)
+        reduction, lanes = (self.option(workspace, name) for name in ("reduction", "threads_per_row"))
         if reduction is None:
             short = entries < 64 * nodes or nodes < _FEW_NODES
             reduction, lanes = ("stream", lanes) if short else ("shuffle", lanes or 32)
         if reduction == "stream":
-            lanes = lanes or lanes_of_stream(entries, nodes, chunk, plan.backend.group_size)
+            lanes = lanes or lanes_of_stream(entries, nodes, chunk, workspace.backend.group_size)
             return reduction, lanes, {"CHUNK": chunk, "IN_FLIGHT": 8 if quantities <= 2 else 4}
         lanes = lanes or lanes_of_row(entries, nodes)
         flight = 2 if entries <= 2.5 * lanes * nodes else 4
         return reduction, lanes, {"REDUCE_LOCAL": int(reduction == "local"), "IN_FLIGHT": flight}
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        slopes = plan.mesh.ndim if kind & 1 else 0
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+        slopes = workspace.mesh.ndim if kind & 1 else 0
         known = {**NO_LANES, "SLOPES": slopes}
         built = []
         for group in groups(field):
             reals = group.parts * group.channels
-            quantities, chunk = reals * max(1, slopes), _CHUNK_BYTES // (reals * plan.dtype.itemsize)
-            reduction, lanes, way = self._ways(plan, chunk, quantities)
-            facts = {**known, **way, "COUNT_IS_64": kind >> 1, "PLACED": int(self._sorted(plan))}
+            quantities, chunk = reals * max(1, slopes), _CHUNK_BYTES // (reals * workspace.dtype.itemsize)
+            reduction, lanes, way = self._ways(workspace, chunk, quantities)
+            facts = {**known, **way, "COUNT_IS_64": kind >> 1, "PLACED": int(self._sorted(workspace))}
             name = "single_stream" if reduction == "stream" else "single_apply"
-            rows = plan.backend.group_size // (lanes if reduction == "stream" else 1)
+            rows = workspace.backend.group_size // (lanes if reduction == "stream" else 1)
             built.append((
-                quantities, -(-_nodes(plan) // rows) * plan.backend.group_size, lanes.bit_length() - 1,
-                kernel(plan, _APPLY, name, group, 1, **facts), kernel(plan, _PLACE, "place_values", group, 1, **known),
-                values_record(group, values[0]), field_record(group, field, plan.axes),
+                quantities, -(-_nodes(workspace) // rows) * workspace.backend.group_size, lanes.bit_length() - 1,
+                kernel(workspace, _APPLY, name, group, 1, **facts),
+                kernel(workspace, _PLACE, "place_values", group, 1, **known), values_record(group, values[0]),
+                field_record(group, field, workspace.axes),
             ))  # fmt: skip
         return built
 
-    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         if self._host is not None:
-            self._host.apply(plan, values, field, gradient)
+            self._host.apply(workspace, values, field, gradient)
             return
-        matrix, nodes = self._matrix, _nodes(plan)
+        matrix, nodes = self._matrix, _nodes(workspace)
         assert matrix is not None
-        weight = self._slopes(plan) if gradient else matrix.weight
-        kind = int(gradient) + 2 * self._wide(plan)
-        for quantities, items, bits, run, place, value_layout, layout in self.launches(plan, kind, field, values):
+        weight = self._slopes(workspace) if gradient else matrix.weight
+        kind = int(gradient) + 2 * self._wide(workspace)
+        for quantities, items, bits, run, place, value_layout, layout in self.launches(workspace, kind, field, values):
             brought = values.array
-            if self._sorted(plan):
-                brought = self._brought(plan, plan.capacity, quantities)
-                order = node_order.node_order(plan).order
-                place(plan.count, order, values.array, brought, plan.count, value_layout)
+            if self._sorted(workspace):
+                brought = self._brought(workspace, workspace.capacity, quantities)
+                order = node_order.node_order(workspace).order
+                place(workspace.count, order, values.array, brought, workspace.count, value_layout)
             run(
                 items, matrix.start, matrix.column, weight, brought, field.array, nodes, bits, matrix.entries,
                 value_layout, layout,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Spreading by warps that walk along x with a window of the mesh in registers (binning/walk.h).
+// Spreading by warps that walk along x with a window of the mesh in registers (walk/walk.h).
 //
 // What particles add to the window is a product of matrices: of the weights across (levels and y, by particle) and the
 // values times the weights along z (particle by z). Levels that the walk has passed leave by adds to memory.
 
 #define ROWS_Z (REALS * TERMS * Z_TILES)
-#include "binning/walk.h"
+#include "walk/walk.h"
 #include "spread/values.h"
 
 #ifndef DEPOSIT // walk_fixed.c, which is this file with other sums, says more

@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.fused import MOST, groups
-from particlemesh.method import Problem
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import MOST, groups
+from particlemesh.particles.stencil import Axis
+from particlemesh.particles.workspace import Workspace
 from particlemesh.spread import fixed
 from particlemesh.spread.walk import Walk
-from particlemesh.stencil import Axis, axes_of
-
-if TYPE_CHECKING:
-    from particlemesh.plan import Plan
 
 
 def reached_from(axis: Axis, cells: int, count: int) -> int:
@@ -44,7 +42,7 @@ class WalkFixed(Walk):
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
-        layout = fixed.apart(axes_of(problem.mesh, problem.window), min(problem.components, MOST))
+        layout = fixed.apart(problem.axes, min(problem.components, MOST))
         return super().scratch_bytes(problem) + 8 * layout.channels * layout.strides[0]
 
     @classmethod
@@ -57,37 +55,37 @@ class WalkFixed(Walk):
         passes = problem.nodes * (2 * 8 + 2 * size) + problem.count * size  # cleared, added to the field; the largest
         return prepare + 1e-5, apply + 1e-5 + passes * reals / 3e12  # H200: launches, bytes a second
 
-    def reserve(self, plan: Plan) -> None:
-        super().reserve(plan)
-        self._sums.reserve(plan, fixed.apart(plan.axes, min(plan.components, MOST)))
+    def reserve(self, workspace: Workspace) -> None:
+        super().reserve(workspace)
+        self._sums.reserve(workspace, fixed.apart(workspace.axes, min(workspace.components, MOST)))
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, workspace: Workspace) -> None:
         """Order the particles; the fullest block bounds how many stencils meet at a node."""
-        order = self.order(plan)
-        self._sums.prepare(plan, "fixed_fullest", order.start, order.blocks.total)
+        order = self.order(workspace)
+        self._sums.prepare(workspace, "fixed_fullest", order.start, order.blocks.total)
 
     def non_finite_values(self) -> bool:
         return self._sums.non_finite_values()
 
-    def build(self, plan: Plan, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        blocks, built = self.order(plan).blocks, []
-        tiles = math.prod(map(reached_from, plan.axes, blocks.narrow, blocks.counts))
+    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+        blocks, built = self.order(workspace).blocks, []
+        tiles = math.prod(map(reached_from, workspace.axes, blocks.narrow, blocks.counts))
         for group in groups(field):
-            layout = fixed.apart(plan.axes, group.parts * group.channels)
+            layout = fixed.apart(workspace.axes, group.parts * group.channels)
             target = self._sums.target(
-                plan, group, layout, field, values[0], gradient=kind & 1, tiles=tiles,
+                workspace, group, layout, field, values[0], gradient=kind & 1, tiles=tiles,
                 find="fixed_largest_recorded", apart=True,
             )  # fmt: skip
-            built.append((target, self._kernel(plan, "spread/walk_fixed.c", group, 1, layout, kind & 1)))
+            built.append((target, self._kernel(workspace, "spread/walk_fixed.c", group, 1, layout, kind & 1)))
         return built
 
-    def apply(self, plan: Plan, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        order = self.order(plan)
-        for target, run in self.launches(plan, self._again(plan, gradient), field, values):
-            sums, most, largest = self._sums.begin(plan, target)
+    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        order = self.order(workspace)
+        for target, run in self.launches(workspace, self._again(workspace, gradient), field, values):
+            sums, most, largest = self._sums.begin(workspace, target)
             target.find(
-                min(plan.count, 2**18), order.records, order.start, values.array, largest, plan.count,
-                order.blocks.total, target.values, plan.jacobian_record,
+                min(workspace.count, 2**18), order.records, order.start, values.array, largest, workspace.count,
+                order.blocks.total, target.values, workspace.jacobian_record,
             )  # fmt: skip
-            self._run(plan, run, values, (sums, most, largest, target.headroom), target.values, target.record)
-            self._sums.finish(plan, target, field)
+            self._run(workspace, run, values, (sums, most, largest, target.headroom), target.values, target.record)
+            self._sums.finish(workspace, target, field)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How a plan comes to its methods: what predicts their times, when they are timed, and what is told of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import fields, replace
+
+from particlemesh.arrays.positions import Coordinates
+from particlemesh.choosing import arrangement, candidates, trial
+from particlemesh.choosing.predict import known
+from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
+from particlemesh.methods.contract import Method, Problem
+from particlemesh.particles.workspace import Sizes, Workspace
+from particlemesh.spread import METHODS as SPREAD_METHODS
+
+METHODS: dict[str, tuple[type[Method], ...]] = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
+KEYWORDS = {"spread": "method", "interpolate": "interpolation"}  # of a plan
+BY_ITSELF = ("auto", "measure")  # instead of a method's name
+
+
+class Choice:
+    """What a plan's choices stand on; ``wanted`` are methods, or one of :data:`BY_ITSELF`, by direction."""
+
+    def __init__(self, wanted: dict[str, str]) -> None:
+        self.wanted = wanted
+        self.arrangement = arrangement.Arrangement()  # of particles, as far as it is known
+        self._measured: dict[str, list[candidates.Candidate]] = {}  # by direction
+
+    def look(self, workspace: Workspace, x: Coordinates) -> None:
+        """Find out how particles lie, where it is worth knowing for a choice; waits for the device."""
+        chooses = any(name in BY_ITSELF for name in self.wanted.values())
+        self.look_away()
+        if chooses and arrangement.worth(workspace.backend, x.count, workspace.applications):
+            self.arrangement = arrangement.look(workspace.backend, workspace.mesh, x)
+
+    def look_away(self) -> None:
+        """Take particles to lie anywhere: to look takes waiting, and how others lay says nothing."""
+        self.arrangement = arrangement.Arrangement()
+
+    def check_reserve(self, count: int) -> None:
+        """Refuse to reserve memory for methods that cannot be chosen yet, as ``count`` particles are there."""
+        if "measure" in self.wanted.values() and not count:
+            raise ValueError("'measure' times methods on positions: call set_positions before reserve.")
+
+    def problem(self, workspace: Workspace) -> Problem:
+        """Return what methods are asked about: the particles that are there or, without any, those that fit."""
+        sizes = {f.name: getattr(workspace, f.name) for f in fields(Sizes)}
+        return Problem(**{**sizes, "count": workspace.count or workspace.capacity}, **self.arrangement._asdict())
+
+    def choose(self, workspace: Workspace, what: str) -> type[Method]:
+        """Return the method of a direction; ``"measure"`` times several, and waits."""
+        wanted, problem = self.wanted[what], self.problem(workspace)
+        cost = self._cost(workspace, what) if wanted in BY_ITSELF else candidates.modelled
+        self._measured.pop(what, None)
+        if wanted != "measure":
+            return candidates.choose(METHODS[what], problem, wanted, cost)
+        if not workspace.count:
+            return candidates.choose(METHODS[what], problem, "auto", cost)
+        if workspace.backend.capturing():
+            raise RuntimeError(
+                f"'measure' has to time methods to {what}, and waits, which a capture cannot: {what} once before it."
+            )
+
+        def time(method: type[Method]) -> tuple[float, float]:
+            return trial.seconds(workspace, what, method)
+
+        chosen, self._measured[what] = candidates.measure(METHODS[what], problem, time, cost)
+        return chosen
+
+    def told(self, workspace: Workspace, chosen: Mapping[str, type[Method] | None]) -> str:
+        """Return for each direction a table of what methods take, and what predictions stand on."""
+        problem, tables = self.problem(workspace), []
+        for what, methods in METHODS.items():
+            cost = self._cost(workspace, what)
+            asked = self._measured.get(what) or [candidates.ask(m, problem, cost) for m in methods]
+            tables.append(candidates.table(what, asked, replace(problem, count=workspace.count), chosen[what]))
+        times = known(workspace.backend)
+        return "\n".join([*tables, f"predictions: {times.source}", *filter(None, [times.hint])])
+
+    def _cost(self, workspace: Workspace, what: str) -> candidates.Cost:
+        return functools.partial(known(workspace.backend).predict, what)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How long a method will take: its own model, corrected by what was measured on the device.
+
+A method's ``cost`` knows how times grow; its constants are of one machine. Measured over modelled time varies less than
+either, from problem to problem: its logarithm is interpolated. So a tabulated problem has its measured time (or that
+of the method that its own includes, if that is more), and far from all of them the model goes on, corrected as at the
+border. A method without rows is taken at its model's word.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from particlemesh.choosing import tables
+from particlemesh.choosing.tables import Row, Table
+from particlemesh.mesh import Mesh
+from particlemesh.methods.contract import Method, Problem
+from particlemesh.window import bspline
+
+# A tenth of a launch: what is less than this is nothing, and has a logarithm.
+NOTHING = 1e-7
+
+
+def place(problem: Problem) -> np.ndarray:
+    """Return where a problem lies among all: what decides times, in doublings or halves of them.
+
+    Whether the field fits a cache is in its bytes; whether particles meet, in their density where they are; how rows of
+    the field are read, by one, two or four, in what divides their length; whether kernels have a node that no weight
+    falls on, in the parity of the stencil.
+    """
+    count, nodes = max(problem.count, 1), problem.nodes
+    row = problem.mesh.field_shape[-1] * problem.components
+    return np.array([
+        0.5 * math.log2(count), 0.5 * math.log2(count / (nodes * problem.filled)), 0.7 * math.log2(problem.filled),
+        0.5 * math.log2(nodes * problem.components * problem.dtype.itemsize), 0.67 * math.log2(problem.stencil),
+        math.log2(problem.components), float(problem.dtype.itemsize == 8), 0.5 * math.log2(math.gcd(row, 4)),
+        0.7 * (problem.window.support % 2), float(problem.in_order or problem.sorted),
+    ])  # fmt: skip
+
+
+def _apart(steps: np.ndarray) -> np.ndarray:
+    """Return the lengths of steps to the power of 3/2."""
+    lengths: np.ndarray = np.linalg.norm(steps, axis=-1) ** 1.5
+    return lengths
+
+
+class Interpolation:
+    """Numbers at scattered places, and between them: a linear trend and, exactly, what is left of it.
+
+    What is left is a sum of distances to the places to the power of 3/2, one weight each: distances themselves would
+    have corners. Beyond the places their border's numbers hold, and none is beyond the least and the largest.
+    """
+
+    def __init__(self, places: np.ndarray, numbers: np.ndarray) -> None:
+        self._places, self._middle = places, places.mean(axis=0)
+        self._low, self._high = places.min(axis=0), places.max(axis=0)
+        self._least, self._largest = numbers.min(axis=0), numbers.max(axis=0)
+        # Places may lie in a plane: only directions in which they differ have a trend.
+        left, sizes, right = np.linalg.svd(self._trends(places), full_matrices=False)
+        kept = sizes > 1e-8 * sizes[0]
+        left, self._directions = left[:, kept], right[kept].T / sizes[kept]
+        n, rank = left.shape
+        system = np.zeros((n + rank, n + rank))
+        # A little less than that, which only tells where two places are the same: what lies between them.
+        system[:n, :n] = _apart(places[:, None] - places) - 1e-9 * np.eye(n)
+        system[:n, n:], system[n:, :n] = left, left.T
+        self._weights = np.linalg.solve(system, np.vstack([numbers, np.zeros((rank, numbers.shape[1]))]))
+
+    def _trends(self, places: np.ndarray) -> np.ndarray:
+        return np.hstack([np.ones((len(places), 1)), places - self._middle])
+
+    def __call__(self, where: np.ndarray) -> np.ndarray:
+        inside = np.clip(where, self._low, self._high)
+        distances = _apart(self._places - inside)
+        trends = self._trends(inside[None])[0] @ self._directions
+        clipped: np.ndarray = np.clip(np.concatenate([distances, trends]) @ self._weights, self._least, self._largest)
+        return clipped
+
+
+class Timings:
+    """What is known of the times on one device; in words: where from, and what would be better."""
+
+    def __init__(self, backend: Any, rows: tuple[Row, ...], source: str, hint: str = "") -> None:
+        self.source, self.hint = source, hint
+        self.rows = rows
+        self._backend = backend
+        self._corrections: dict[tuple[str, str], Interpolation | None] = {}
+
+    def predict(self, direction: str, method: type[Method], problem: Problem) -> tuple[float, float]:
+        """Return the seconds of ``prepare`` and of one ``apply``: no less than the method that it includes takes."""
+        times, correction = np.array(method.cost(problem)), self._correction(direction, method)
+        if correction is not None:
+            times = np.maximum(np.exp(correction(place(problem))) * (times + NOTHING) - NOTHING, 0.0)
+        if method.includes is not None:
+            chosen = {**problem.options, method.includes.name: problem.options.get(method.name, {})}
+            times = np.maximum(times, self.predict(direction, method.includes, replace(problem, options=chosen)))
+        return float(times[0]), float(times[1])
+
+    def _correction(self, direction: str, method: type[Method]) -> Interpolation | None:
+        key = direction, method.name
+        if key not in self._corrections:
+            measured = self._measured(direction, method)
+            places = np.array([place(problem) for _, problem in measured])
+            self._corrections[key] = Interpolation(places, _ratios(method, measured)) if measured else None
+        return self._corrections[key]
+
+    def ratios(self, direction: str, method: type[Method]) -> np.ndarray:
+        """Return the logarithms of measured over modelled times (n, 2), of ``prepare`` and ``apply``."""
+        return _ratios(method, self._measured(direction, method))
+
+    def _measured(self, direction: str, method: type[Method]) -> list[tuple[Row, Problem]]:
+        """Return what was measured of a method; what it declines never was, whoever wrote that into a table."""
+        rows = (row for row in self.rows if (row.direction, row.method) == (direction, method.name))
+        its = ((row, problem_of(row, self._backend)) for row in rows)
+        return [(row, problem) for row, problem in its if method.declines(problem) is None]
+
+
+def _ratios(method: type[Method], measured: list[tuple[Row, Problem]]) -> np.ndarray:
+    modelled = np.array([method.cost(problem) for _, problem in measured]).reshape(-1, 2)
+    took = np.array([(row.prepare, row.apply) for row, _ in measured]).reshape(-1, 2)
+    ratios: np.ndarray = np.log((took + NOTHING) / (modelled + NOTHING))
+    return ratios
+
+
+@functools.cache
+def _mesh(nodes: int) -> Mesh:
+    return Mesh((nodes,) * 3, (1.0,) * 3)
+
+
+_window = functools.cache(bspline)
+
+
+def problem_of(row: Row, backend: Any, applications: int = 1) -> Problem:
+    """Return the problem of a table's row."""
+    mesh, window, dtype = _mesh(row.nodes), _window(row.support), np.dtype(row.dtype)
+    return Problem(
+        mesh, window, dtype, row.components, applications, row.particles, False, backend, filled=row.filled,
+        in_order=bool(row.in_order), occupied=row.occupied,
+    )  # fmt: skip
+
+
+_known: dict[tuple[str, str, Path | None], Timings] = {}
+
+
+def known(backend: Any) -> Timings:
+    """Return what is known of a backend's device. Tables are read once in a process."""
+    device = tables.device_of(backend)
+    key = backend.name, device, tables.folder()
+    if key not in _known:
+        _known[key] = _look(backend, device)
+    return _known[key]
+
+
+def forget() -> None:
+    """Read tables anew when they are next wanted."""
+    _known.clear()
+
+
+def _look(backend: Any, device: str) -> Timings:
+    path, hint = tables.path_of(backend.name, device), ""
+    try:
+        own = None if path is None else tables.read(path)
+        same = own is not None and (own.backend, own.device) == (backend.name, device)
+        if own is not None and same and own.sources == tables.sources():
+            return Timings(backend, own.rows, f"measured on {device} by `particlemesh tune`, {own.measured}")
+        if own is not None and not same:
+            hint = f"{path} is of {own.device} and not used: `particlemesh tune` renews it"
+        elif own is not None:
+            hint = f"{path} is of other kernels than these and not used: `particlemesh tune` renews it"
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, tables.TableError) as error:
+        warnings.warn(f"{error}; it is not used, and `particlemesh tune` writes it anew.", stacklevel=2)
+    akin = [table for table in tables.shipped() if _akin(backend, table)]
+    if not akin:
+        return Timings(backend, (), "the methods' own models", hint or _HINT)
+    # The same device is best, behind another interface, too; then another device behind the same interface.
+    best = max(akin, key=lambda table: (table.device == device, table.backend == backend.name))
+    same = (best.backend, best.device) == (backend.name, device)
+    with_others = "" if best.sources == tables.sources() else ", with kernels of that day"
+    source = f"measured on {best.device}, {best.measured}{with_others}"
+    return Timings(backend, best.rows, source, hint or ("" if same else _HINT))
+
+
+_HINT = "`particlemesh tune` measures this device"
+
+
+def _akin(backend: Any, table: Table) -> bool:
+    """Return whether a table of another device says something of this one."""
+    if backend.name == "cpu" or table.backend == "cpu":
+        return bool(backend.name == table.backend)
+    # Warps in hardware: not an emulated GPU.
+    return bool(backend.facts().get("HAS_WARP"))

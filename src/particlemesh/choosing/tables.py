@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What methods took on a device: tables that come with the package, and those that ``particlemesh tune`` wrote.
+
+One format for both, so that a user's table becomes a shipped one by copying it to this folder: a few lines of facts,
+then CSV. A problem of a table is a periodic cube of ``nodes`` along each of three axes; ``components`` are reals a
+particle.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from particlemesh.backends.cpu import available_threads
+from particlemesh.backends.folders import cache
+
+FORMAT = "3"
+PACKAGE = Path(__file__).parents[1]
+SHIPPED = Path(__file__).parent
+FACTS = ("format", "backend", "device", "sources", "measured")  # of the first lines
+# What methods are made of, and what times them: folders, and modules beside them with their kernels.
+FOLDERS = ("arrays", "backends", "interpolate", "methods", "orders", "particles", "sorting", "spread", "walk")
+MODULES = ("box", "checks", "operands", "choosing/arrangement", "choosing/trial")
+
+
+MOST = {"support": 16, "nodes": 2**15}  # what is beyond was not measured but spoilt
+MOST_SECONDS = 1e6
+
+
+class Row(NamedTuple):
+    """One method on one problem; times in seconds."""
+
+    direction: str
+    method: str
+    nodes: int
+    support: int
+    dtype: str
+    components: int
+    particles: int
+    filled: float  # of the box, by particles
+    in_order: int  # whether particles were
+    occupied: float  # of the layers of cells across an axis, by particles
+    prepare: float
+    apply: float
+
+
+class TableError(ValueError):
+    """A file that is not a table."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What was measured on a device."""
+
+    backend: str
+    device: str
+    sources: str  # fingerprint of what was measured
+    measured: str  # the day
+    rows: tuple[Row, ...] = field(repr=False)
+
+
+def device_of(backend: Any) -> str:
+    """Return the name under which a device's times are kept: as the driver calls it, for processors with threads."""
+    if backend.name != "cpu":
+        return str(backend.device)
+    threads = available_threads()
+    return f"{_processor() or backend.device}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+@functools.cache
+def _processor() -> str:
+    facts = Path("/proc/cpuinfo")
+    try:
+        text = facts.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # there is none but on Linux
+        return ""
+    found = re.search(r"^model name\s*:\s*(.+?)\s*$", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def sources() -> str:
+    """Return a fingerprint of all that decides what methods take: their code, and that under them."""
+    digest = hashlib.sha256()
+    for path in hashed():
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def hashed() -> list[Path]:
+    """Return the files of which :func:`sources` is the fingerprint."""
+    inside = [path for name in FOLDERS for path in (PACKAGE / name).rglob("*")]
+    beside = [path for name in MODULES for path in PACKAGE.glob(f"{name}.*")]
+    return sorted(path for path in [*inside, *beside] if path.suffix in {".py", ".c", ".h"})
+
+
+def folder() -> Path | None:
+    """Return where this user's tables are: ``$XDG_CACHE_HOME/particlemesh/timings``; None without a home folder."""
+    return cache("particlemesh", "timings")
+
+
+def path_of(backend: str, device: str) -> Path | None:
+    """Return the file of a device, which need not be there; None without a home folder."""
+    slug, where = re.sub(r"[^a-z0-9]+", "-", f"{backend} {device}".lower()).strip("-"), folder()
+    return None if where is None else where / f"{slug}.csv"
+
+
+def place_for(backend: str, device: str) -> Path:
+    """Return the file of a device, having made its folder and found that one can write there.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder.
+    """
+    path = path_of(backend, device)
+    if path is None:
+        raise ValueError("there is no home folder to keep times in; name a folder in XDG_CACHE_HOME.")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, where the file of times should be: remove it.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.stem}-", suffix=".part"):
+            return path
+    except OSError as error:
+        raise _unwritable(path.parent, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> ValueError:
+    why = error.strerror or str(error)
+    return ValueError(f"{path} cannot be written ({why}); name another folder in XDG_CACHE_HOME.")
+
+
+def read(path: Path) -> Table:
+    """Return the table of a file.
+
+    Raises
+    ------
+    TableError
+        If it is none.
+    OSError
+        If it cannot be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        split = [line.removeprefix("# ").partition(": ") for line in lines if line.startswith("# ")]
+        facts = {name: value for name, _, value in split}
+        if facts.get("format") != FORMAT:
+            raise TableError(f"{path} is not a table of format {FORMAT}")
+        written = csv.DictReader(line for line in lines if not line.startswith("#"))
+        rows = tuple(_row(row) for row in written)
+        if not rows:
+            raise TableError(f"{path} has no rows")
+        return Table(facts["backend"], facts["device"], facts["sources"], facts["measured"], rows)
+    except TableError:
+        raise
+    except (UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
+        raise TableError(f"{path} cannot be understood ({type(error).__name__}: {error})") from error
+
+
+def _row(written: dict[str, str]) -> Row:
+    whole = {name: int(written[name]) for name in ("nodes", "support", "components", "particles")}
+    prepare, apply, *shares = (float(written[name]) for name in ("prepare", "apply", "filled", "occupied"))
+    within = all(0 <= t <= MOST_SECONDS for t in (prepare, apply)) and all(0 < share <= 1 for share in shares)
+    if not within or any(not 1 <= n <= MOST.get(name, 2**40) for name, n in whole.items()):
+        raise ValueError(f"numbers out of range: {written}")
+    if written["in_order"] not in ("0", "1"):
+        raise ValueError(f"in_order {written['in_order']!r}")
+    if written["dtype"] not in ("float32", "float64"):
+        raise ValueError(f"dtype {written['dtype']!r}")
+    return Row(
+        written["direction"], written["method"], whole["nodes"], whole["support"], written["dtype"],
+        whole["components"], whole["particles"], shares[0], int(written["in_order"]), shares[1], prepare, apply,
+    )  # fmt: skip
+
+
+def write(table: Table) -> Path:
+    """Write a table to the user's folder, whole or not at all, and return its file; the last writer wins.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be written.
+    """
+    path = place_for(table.backend, table.device)
+    try:
+        _write(table, path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    return path
+
+
+def _write(table: Table, path: Path) -> None:
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            facts = {**table.__dict__, "format": FORMAT}
+            file.writelines(f"# {name}: {facts[name]}\n" for name in FACTS)
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(Row._fields)
+            writer.writerows(_digits(table.rows))
+        Path(aside).replace(path)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
+
+
+def _digits(rows: Iterable[Row]) -> Iterable[tuple[Any, ...]]:
+    return (tuple(f"{v:.4g}" if isinstance(v, float) else v for v in row) for row in rows)
+
+
+@functools.cache
+def shipped() -> tuple[Table, ...]:
+    """Return the tables that come with the package."""
+    return tuple(read(path) for path in sorted(SHIPPED.glob("*.csv")))

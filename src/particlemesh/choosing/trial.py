@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a method takes on the particles of a workspace, timed on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from particlemesh.arrays.views import COMPLEX, View, view
+from particlemesh.backends.base import Backend, allocate
+from particlemesh.backends.tapes import Tapes
+from particlemesh.methods.contract import Method
+from particlemesh.particles.workspace import Workspace
+
+
+class Trial:
+    """One method at work, as a plan has it, over the same particles; its memory, values and field are its own."""
+
+    def __init__(self, workspace: Workspace, direction: str, method: type[Method]) -> None:
+        self.backend = workspace.backend
+        self.token: Any = None
+        self._workspace, self._method, self._spreads = workspace.apart(), method(), direction == "spread"
+        self._tapes = Tapes()
+        self._values, self._field = (
+            _numbers(workspace, shape) for shape in ((workspace.count,), workspace.mesh.field_shape)
+        )
+        views = _view(self._values, 1, 1), _view(self._field, workspace.mesh.ndim, 3)
+        self._views = views if self._spreads else views[::-1]
+        self._is_prepared = False
+
+    def prepare(self) -> None:
+        # Orders that methods share are made anew, since this one alone would have to make them.
+        self._workspace.orders.clear()
+        with self.backend.scope():
+            self.token = self.backend.follow(self.token)
+            self._method.prepare(self._workspace)
+        self._is_prepared = True
+
+    def apply(self) -> None:
+        """Apply the method; a spread clears the mesh before. Repeated calls are played from a tape, as a plan's are."""
+        if not self._is_prepared:
+            self.prepare()
+        self._tapes.again(self, "trial", (self._values, self._field), self._call, self._field)
+
+    def _call(self) -> None:
+        with self.backend.scope(self._values, self._field):
+            self.token = self.backend.follow(self.token)
+            if self._spreads:
+                self.backend.clear(self._field)
+            if self._workspace.count:
+                self._method.apply(self._workspace, *self._views)
+            self.backend.mark(self._values, self._field)
+
+    @property
+    def prepares(self) -> bool:
+        """Whether the method has anything to prepare."""
+        return type(self._method).prepare is not Method.prepare
+
+
+def once(workspace: Workspace, direction: str, method: type[Method]) -> None:
+    """Let a method prepare and run once, so that its kernels are compiled; waits."""
+    Trial(workspace, direction, method).apply()
+    workspace.backend.synchronize()
+
+
+def seconds(workspace: Workspace, direction: str, method: type[Method]) -> tuple[float, float]:
+    """Return the seconds of ``prepare`` and of one ``apply``, the clearing of the mesh included; waits."""
+    trial = Trial(workspace, direction, method)
+    trial.apply()  # compiles, takes its memory
+    measure: Callable[[Callable[[], None]], float] = workspace.backend.seconds
+    return measure(trial.prepare) if trial.prepares else 0.0, measure(trial.apply)
+
+
+def _view(array: Any, core: int, axes: int) -> View:
+    seen = view(array, core, axes)
+    assert seen is not None  # dense arrays always have a view
+    return seen
+
+
+def _numbers(workspace: Workspace, shape: tuple[int, ...]) -> Any:
+    """Return complex numbers where two reals a particle are planned for, else so many real ones."""
+    backend, reals = workspace.backend, workspace.components
+    parts = 2 if reals % 2 == 0 else 1
+    dtype = COMPLEX[workspace.dtype] if parts == 2 else workspace.dtype
+    batch = (reals // parts,) if reals > parts else ()
+    array = allocate(backend, batch + shape, dtype, "the numbers of a trial")
+    _fill(backend, array.reshape(-1).view(workspace.dtype))
+    return array
+
+
+def _fill(backend: Backend, flat: Any) -> None:
+    """Fill an array with numbers that differ: a chip takes less power, and runs faster, on zeros."""
+    first = np.random.default_rng(1).normal(size=min(flat.shape[0], 1 << 16)).astype(flat.dtype)
+    done = len(first)
+    if done:
+        backend.copy(flat[:done], backend.upload(first))
+    while done < flat.shape[0]:
+        more = min(done, flat.shape[0] - done)
+        backend.copy(flat[done : done + more], flat[:more])
+        done += more

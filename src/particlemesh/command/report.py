@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the commands print: one table each that fits 80 columns, and the demo's picture."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import platform
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+import particlemesh as pm
+from particlemesh import backends
+from particlemesh.choosing import predict
+from particlemesh.choosing.choice import METHODS
+from particlemesh.command import demo as physics
+from particlemesh.command import survey
+from particlemesh.command.caches import caches
+
+# Distributions behind each library, in the order of preference: CuPy's name says its CUDA.
+LIBRARIES = {
+    "numpy": ("numpy",),
+    "scipy": ("scipy",),
+    "numba": ("numba",),
+    "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
+    "pyopencl": ("pyopencl",),
+    "pocl": ("pocl-binary-distribution",),
+    "matplotlib": ("matplotlib",),
+}
+OK, FAILED = "[green]ok[/green]", "[bold red]FAILED[/bold red]"
+
+
+# ---- info -------------------------------------------------------------------------------------------------
+
+
+def info(console: Console) -> bool:
+    """Print what works here; return whether every self test passed."""
+    console.print(
+        f"particlemesh {pm.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    )
+    console.print(", ".join(f"{name} {version}" for name, version in _versions().items()) + "\n")
+    table = _table("backend", "method", "what", ">error", "result")
+    passed = True
+    for name in backends.NAMES:
+        reason = backends.module(name).available()
+        if reason is not None:
+            console.print(f"{name}: [yellow]not usable[/yellow], {escape(reason)}", soft_wrap=True)
+            continue
+        backend = backends.current(name)
+        console.print(f"{name}: {escape(describe(backend))}", soft_wrap=True)
+        label = name
+        with _bar(console) as bar:
+            checks = itertools.chain(survey.adjointness(backend), survey.grids(backend))
+            for direction, method, error, wrong in bar.track(checks, survey.checks(backend), description=name):
+                passed = passed and wrong is None
+                result = OK if wrong is None else f"{FAILED} {escape(wrong)}"
+                table.add_row(label, method, direction, _number(error), result)
+                label = ""
+        table.add_section()
+    console.print()
+    console.print(table)
+    console.print(
+        "error: of <spread(q), f> = <q, interpolate(f)> for 1000 particles; of a grid's\n"
+        "pairs and overlaps: of their distances, beside all pairs of 500 particles\n",
+        style="dim",
+    )
+    for cache in caches():
+        size = f"{cache.bytes / 2**20:.1f} MiB in {cache.files} files" if cache.files else "empty"
+        console.print(f"cache of {cache.owner}: {escape(str(cache.folder))} ({size})", soft_wrap=True)
+    return passed
+
+
+def describe(backend: Any) -> str:
+    """Return a device and the driver behind it."""
+    if backend.name == "cuda":
+        import cupy
+
+        runtime = cupy.cuda.runtime
+        versions = (f"{n // 1000}.{n % 1000 // 10}" for n in (runtime.driverGetVersion(), runtime.runtimeGetVersion()))
+        told = "CUDA {} (driver) and {} (run time)".format(*versions)
+        return f"{backend.device}, compute capability {backend.compute / 10}, {told}"
+    if backend.name == "opencl":
+        kind = "GPU kernels emulated on the processor, for tests" if survey.emulated(backend) else "GPU"
+        return f"{backend.device}, {kind}, {backend.platform.split('  ')[0].split(',')[0]}"
+    threads = backends.module("cpu").available_threads()
+    return f"{backend.device}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for name, distributions in LIBRARIES.items():
+        versions[name] = "not installed"
+        for distribution in distributions:
+            try:
+                versions[name] = importlib.metadata.version(distribution)
+                break
+            except importlib.metadata.PackageNotFoundError:
+                continue
+    return versions
+
+
+# ---- tune -------------------------------------------------------------------------------------------------
+
+
+def _device(name: str | None) -> Any:
+    """Return the backend of a name, or the fastest one that works here.
+
+    Raises
+    ------
+    ValueError
+        If there is no such backend, or it does not work here.
+    """
+    usable = survey.usable()
+    if name is None:
+        return next(usable[n] for n in ("cuda", "opencl", "cpu") if n in usable and not survey.emulated(usable[n]))
+    if name not in backends.NAMES:
+        raise ValueError(f"--backend is {name!r}; give one of {', '.join(backends.NAMES)}.")
+    if name not in usable:
+        raise ValueError(f"{name} does not work here: {backends.module(name).available()}.")
+    return usable[name]
+
+
+def tune(console: Console, name: str | None, quick: bool) -> None:
+    """Measure a device, keep its times for this user, and print what they say."""
+    from particlemesh.command import tune
+
+    backend = _device(name)
+    seconds = tune.QUICK if quick else tune.SECONDS
+    console.print(f"{backend.name}: {escape(describe(backend))}; at most {seconds:.0f} s", soft_wrap=True)
+    with _bar(console) as bar:
+        task = bar.add_task("starting", total=tune.PROBLEMS)
+
+        def progress(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        _, path = tune.run(backend, seconds, progress)
+    _known(console, backend)
+    console.print(f"written to {escape(str(path))}", soft_wrap=True)
+
+
+def timings(console: Console, name: str | None) -> None:
+    """Print what is known of the times on a device, or on all that work here."""
+    for backend in survey.usable().values() if name is None else [_device(name)]:
+        console.print(f"{backend.name}: {escape(describe(backend))}", soft_wrap=True)
+        _known(console, backend)
+        console.print()
+
+
+def _known(console: Console, backend: Any) -> None:
+    times = predict.known(backend)
+    console.print(f"predictions: {escape(times.source)}", soft_wrap=True)
+    if times.hint:
+        console.print(escape(times.hint), soft_wrap=True)
+    if not times.rows:
+        return
+    table = _table("direction", "method", ">problems", ">prepare", ">apply")
+    for direction, methods in METHODS.items():
+        label = direction
+        for method in methods:
+            ratios = times.ratios(direction, method)
+            if len(ratios):
+                table.add_row(label, method.name, str(len(ratios)), *(f"{r:.2f}" for r in np.exp(np.median(ratios, 0))))
+                label = ""
+        table.add_section()
+    console.print(table)
+    console.print("prepare, apply: measured time over that of the method's own model, the median", style="dim")
+
+
+# ---- demo -------------------------------------------------------------------------------------------------
+
+
+def system(file: Path | None) -> dict[str, np.ndarray]:
+    """Return the particles of an .npz, or the built-in water.
+
+    Raises
+    ------
+    ValueError
+        If there is no such file, or it does not hold positions, charges and a box.
+    """
+    if file is None:
+        return physics.water()
+    wrong_file = f"{file} cannot be read as an .npz of positions, charges and box"
+    try:
+        if not zipfile.is_zipfile(file):  # NumPy would take it for a pickle, and say so
+            if not file.exists():
+                raise ValueError(f"{file} does not exist.")
+            raise ValueError(f"{wrong_file}: numpy.savez writes one.")
+        with np.load(file, allow_pickle=False) as arrays:
+            # One by one: an array of objects that nobody asks for must not stand in the way.
+            found = {key: arrays[key] for key in ("positions", "charges", "box") if key in arrays.files}
+            names = ", ".join(arrays.files) or "nothing"
+    except (OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{wrong_file} ({error}).") from None
+    missing = [key for key in ("positions", "charges", "box") if key not in found]
+    if missing:
+        raise ValueError(f"{file} holds {names}; {', '.join(missing)} must be there too.")
+    for key, array in found.items():
+        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            raise ValueError(f"{key} of {file} must be finite real numbers; its dtype is {array.dtype}.")
+        found[key] = array.astype(np.float64)
+    positions, charges, box = found["positions"], found["charges"], found["box"]
+    if positions.ndim != 2 or positions.shape[1] != 3 or not len(positions):
+        raise ValueError(f"positions of {file} has shape {positions.shape}; (N, 3) with N > 0 is needed.")
+    if charges.shape != positions.shape[:1]:
+        raise ValueError(f"charges of {file} has shape {charges.shape}; {positions.shape[:1]} is needed.")
+    if not charges.any():
+        raise ValueError(f"charges of {file} are all zero; there is nothing to spread.")
+    if box.shape == (3,):
+        found["box"] = box = np.diag(box)
+    if box.shape != (3, 3) or np.any(box != np.diag(np.diag(box))) or np.any(np.diag(box) <= 0):
+        raise ValueError(f"box of {file} must be three lengths, or a diagonal matrix: the demo's map is rectangular.")
+    return found
+
+
+def demo(
+    console: Console,
+    particles: dict[str, np.ndarray],
+    windows: tuple[str, ...],
+    nodes: int,
+    sizes: tuple[int, ...],
+    out: Path,
+) -> bool:
+    """Compare all methods on the particles and draw their field; return whether every check passed."""
+    positions, charges, box = particles["positions"], particles["charges"], particles["box"]
+    mesh = pm.Mesh(shape=(nodes,) * 3, box=box)
+    edges = " x ".join(f"{edge:.3g}" for edge in np.diag(box))
+    console.print(f"{len(charges):,} charges in {edges} nm on {nodes} x {nodes} x {nodes} nodes")
+    draws = find_spec("matplotlib") is not None
+    total = survey.steps(windows) + (len(physics.WINDOWS) + 1 if draws else 0)
+    with _bar(console) as bar:
+        task = bar.add_task("starting", total=total)
+
+        def progress(what: str) -> None:
+            bar.update(task, description=what, advance=1)
+
+        runs = survey.agreement(positions, charges, mesh, windows, progress=progress)
+        if draws:
+            errors = _errors(particles, sizes, progress)
+            _picture(particles, errors, out)
+            progress("picture")
+    console.print(agreement_table(runs, windows))
+    _notes(console, runs, windows[-1])
+    if draws:
+        console.print(f"picture: {escape(str(out))}", soft_wrap=True)
+    else:
+        console.print("no picture: matplotlib is not installed: pip install 'particlemesh\\[plot]'")
+    return all(run.passed for run in runs)
+
+
+def agreement_table(runs: list[survey.Run], windows: tuple[str, ...]) -> Table:
+    """Return the table of all runs."""
+    table = _table("method", "runs on", *(f">{w}" for w in windows), ">charge", ">time")
+    titles = {"spread": "spreading", "interpolate": "interpolating"}
+    first: dict[str, survey.Run] = {}
+    for run in runs:
+        if run.direction not in first:
+            first[run.direction] = run
+            table.add_section()
+            table.add_row(f"[bold]{titles[run.direction]}[/bold]")
+        name, place = run.method, _place(run.backend)
+        if run.failure is not None:
+            table.add_row(name, place, FAILED)
+            continue
+        untried = "" if run.declined is None else "declined"
+        cells = [_error(run.errors[w], run.tolerance) if w in run.errors else untried for w in windows]
+        if run is first[run.direction]:
+            cells = ["first"] * len(windows)
+        charge = _error(run.charge, run.tolerance) if run.direction == "spread" else ""
+        table.add_row(name, place, *cells, charge, "" if run.seconds is None else _time(run.seconds))
+    return table
+
+
+def _notes(console: Console, runs: list[survey.Run], timed: str) -> None:
+    console.print(
+        "Differences are to the first method, relative to its largest result. Charge: how\n"
+        "far the field's sum is off, relative to the sum of the charges' sizes.",
+        style="dim",
+    )
+    if any(run.seconds is not None for run in runs):
+        console.print(f"Time: of one call with {timed}, once the positions are set.", style="dim")
+    if any(run.backend == "opencl" and run.seconds is None for run in runs):
+        told = f"PoCL runs the GPU's kernels on this processor, with {timed}:\nfor checks, not for speed."
+        console.print(told, style="dim")
+    for run in runs:
+        if run.declined is not None:
+            console.print(f"{run.method} on {run.backend} declined: {run.declined}", markup=False)
+        if not run.passed:
+            why = run.failure or f"differs by more than {run.tolerance:.0e}"
+            console.print(f"{run.direction} {run.method} on {run.backend}: {why}", style="red", markup=False)
+
+
+def _errors(
+    particles: dict[str, np.ndarray], sizes: tuple[int, ...], progress: Any
+) -> dict[str, list[tuple[int, float]]]:
+    # Screened in proportion to the box, so that any system shows the same range of errors and the explicit sum
+    # has as many modes as the water's.
+    alpha = physics.ALPHA * WATER_EDGE / float(np.diag(particles["box"]).max())
+    errors: dict[str, list[tuple[int, float]]] = {}
+    for window in physics.WINDOWS:
+        errors |= physics.mesh_errors(particles, windows=(window,), sizes=sizes, alpha=alpha)
+        progress(f"error of the potential, {window}")
+    return errors
+
+
+WATER_EDGE = 3.18362  # nm, for which ALPHA was chosen
+
+
+def _picture(particles: dict[str, np.ndarray], errors: dict[str, list[tuple[int, float]]], out: Path) -> None:
+    from particlemesh.command.figures import density_and_error
+
+    density, extent = physics.density_slab(particles)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    title = f"{len(particles['charges']):,} charges, spread onto a mesh and read back as their potential"
+    density_and_error(out, density, extent, errors, title, "e/nm³")
+
+
+def _bar(console: Console) -> Progress:
+    """Return the bar of a long command, which leaves nothing behind."""
+    columns = TextColumn("{task.description:<34}"), BarColumn(28), MofNCompleteColumn()
+    return Progress(*columns, console=console, transient=True)
+
+
+# ---- cells ------------------------------------------------------------------------------------------------
+
+
+def _table(*columns: str) -> Table:
+    """Return an empty table; a column whose name starts with > is a column of numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    for name in columns:
+        justify: Any = "right" if name.startswith(">") else "left"
+        table.add_column(name.removeprefix(">"), justify=justify, no_wrap=name != "result")
+    return table
+
+
+def _place(name: str) -> str:
+    return "PoCL" if name == "opencl" and survey.emulated(backends.current(name)) else name
+
+
+def _error(error: float, tolerance: float) -> str:
+    return _number(error) if error <= tolerance else f"[bold red]{_number(error)}[/bold red]"
+
+
+def _number(error: float) -> str:
+    return "0" if error == 0 else f"{error:.0e}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``particlemesh tune``: what every method takes on a device, for predictions there.
+
+The problems are Halton's sequence over particles, nodes, kinds, clusters and order: wherever it is broken off, they lie
+evenly. So a slow device has fewer of them and takes no longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import math
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from particlemesh.backends.cpu import available_threads
+from particlemesh.choosing import candidates, predict, tables, trial
+from particlemesh.choosing.candidates import Candidate
+from particlemesh.choosing.choice import METHODS
+from particlemesh.choosing.tables import Row, Table
+from particlemesh.mesh import Mesh
+from particlemesh.methods.contract import Method, Problem
+from particlemesh.plan import Plan
+from particlemesh.window import bspline
+
+PROBLEMS = 256
+SECONDS, QUICK = 200.0, 40.0  # after which no new trial begins
+COMPILING = ("cuda",)  # whose compilers take a core each; PyOpenCL's warnings do not bear threads
+AT_ONCE = 16  # threads that compile, as there is memory for the positions of so many problems
+LONGEST = 0.5  # predicted seconds of a method that is not tried: times grow in proportion there
+FAR = 10.0  # times the best prediction: who is beyond it whatever the applications is not tried
+APPLICATIONS = (1, 10, 100, 1000)
+PARTICLES, NODES = (1e3, 1e7), (24, 300)  # in all, and along an axis
+ANYWHERE, LEAST_FILLED = 0.6, 0.01  # the share of problems with particles anywhere; of the box, in the others
+IN_ORDER = 0.35  # the share of problems with particles in order
+# Every support of walks in both precisions, real and complex by turns; more components where they matter most.
+KINDS = (
+    *((p, t, 1 + (p + n) % 2) for p in range(2, 9) for n, t in enumerate(("float32", "float64"))),
+    (4, "float32", 4), (6, "float32", 4),
+)  # fmt: skip
+
+
+class Case(NamedTuple):
+    """One problem."""
+
+    nodes: int
+    support: int
+    dtype: str
+    components: int
+    particles: int
+    filled: float
+    in_order: int = 0
+    occupied: float = 1.0  # of layers, as a plan sees it
+
+    def problem(self, backend: Any) -> Problem:
+        """Return it as methods see it."""
+        return predict.problem_of(Row("", "", *self, 0.0, 0.0), backend)
+
+    def seen(self, problem: Problem) -> Case:
+        """Return it with its particles as a plan sees them."""
+        return self._replace(filled=problem.filled, in_order=int(problem.in_order), occupied=problem.occupied)
+
+
+def cases(count: int = PROBLEMS) -> Iterator[Case]:
+    """Yield problems; those of a smaller ``count`` come first."""
+    for n in range(1, count + 1):
+        particles, nodes, kind, cloud, order = (_mirrored(n, base) for base in (2, 3, 5, 7, 11))
+        filled = LEAST_FILLED ** max(0.0, (cloud - ANYWHERE) / (1 - ANYWHERE))
+        yield Case(
+            round(_between(*NODES, nodes)),
+            *KINDS[int(kind * len(KINDS))],
+            round(_between(*PARTICLES, particles)),
+            filled,
+            int(order < IN_ORDER),
+        )
+
+
+def _mirrored(n: int, base: int) -> float:
+    """Return the digits of ``n`` behind the point, the last one first: a term of Halton's sequence."""
+    found, place = 0.0, 1.0
+    while n:
+        n, digit = divmod(n, base)
+        place /= base
+        found += digit * place
+    return found
+
+
+def _between(low: float, high: float, where: float) -> float:
+    return low * (high / low) ** where
+
+
+def worthwhile(asked: list[Candidate], free: int) -> list[Candidate]:
+    """Return those who might be the best choice for some number of applications, and do not take long."""
+    able = [c for c in asked if c.reason is None and 3 * c.bytes <= free and c.total(1) <= LONGEST]
+    least = {n: min((c.total(n) for c in able), default=0.0) for n in APPLICATIONS}
+    return [c for c in able if any(c.total(n) <= FAR * least[n] for n in APPLICATIONS)]
+
+
+def measure(
+    backend: Any, seconds: float = SECONDS, progress: Callable[[str, int, int], None] = lambda what, done, total: None
+) -> Table:
+    """Time the methods of a backend and return the table, which is not written yet.
+
+    Parameters
+    ----------
+    backend
+        A device, as ``backends.current`` gives it.
+    seconds : float
+        When to stop.
+    progress : callable (text, done, total)
+        Called before every problem.
+    """
+    stop, rows, done = time.perf_counter() + seconds, list[Row](), 0
+    those = [case for case in cases() if case.dtype == "float32" or backend.facts().get("HAS_FP64", 1)]
+    if backend.name in COMPILING:
+        _compile(backend, those, stop - seconds / 2, lambda some: progress(f"compiling, {some}", 0, len(those)))
+    while done < len(those) and time.perf_counter() < stop:
+        case = those[done]
+        progress(f"{case.particles:,} particles, {case.nodes}^3 nodes", done, len(those))
+        rows += _rows(backend, case, stop)
+        done += 1
+    day = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    return Table(backend.name, tables.device_of(backend), tables.sources(), f"{day}, {done} problems", tuple(rows))
+
+
+def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
+    """Time the methods of a problem."""
+
+    def timed(plan: Plan, direction: str, method: type[Method]) -> Row:
+        assert plan.workspace is not None
+        return Row(
+            direction, method.name, *case.seen(plan.problem()), *trial.seconds(plan.workspace, direction, method)
+        )
+
+    return _each(backend, case, stop, timed)
+
+
+def _compile(backend: Any, those: list[Case], stop: float, progress: Callable[[str], None]) -> None:
+    """Compile the methods of problems, many at once: a compiler takes one core, and longer than the trials.
+
+    What is not compiled here, for want of time or memory, is when it is timed.
+    """
+    at_once = min(available_threads(), AT_ONCE)
+
+    def compiled(plan: Plan, direction: str, method: type[Method]) -> None:
+        assert plan.workspace is not None
+        trial.once(plan.workspace, direction, method)
+
+    def compile_one(case: Case) -> None:
+        with backend.scope():  # threads begin with the first device
+            _each(backend, case, stop, compiled, at_once)
+
+    with ThreadPoolExecutor(at_once) as threads:
+        for done, _ in enumerate(threads.map(compile_one, those), 1):
+            progress(f"{done} of {len(those)}")
+
+
+def _each(
+    backend: Any, case: Case, stop: float, do: Callable[[Plan, str, type[Method]], Any], at_once: int = 1
+) -> list[Any]:
+    """Return what ``do`` returns for each method of a problem, until it is time to stop.
+
+    What finds no memory, of which there is enough for so many ``at_once``, is left out, be it a method or all of a
+    problem: its times are predicted.
+    """
+    problem, free, done = case.problem(backend), backend.free_bytes() // at_once, list[Any]()
+    chosen = {
+        direction: worthwhile([candidates.ask(m, problem) for m in methods], free)
+        for direction, methods in METHODS.items()
+    }
+    if not any(chosen.values()):
+        return done
+    with contextlib.suppress(MemoryError), plan_of(backend, case, applications=10**6) as plan:
+        for direction, able in chosen.items():
+            for candidate in able:
+                if time.perf_counter() > stop:
+                    return done
+                with contextlib.suppress(MemoryError):
+                    done.append(do(plan, direction, candidate.method))
+    return done
+
+
+def plan_of(backend: Any, case: Case, positions: np.ndarray | None = None, applications: int = 1) -> Plan:
+    """Return a plan with positions on the device, by default those of :func:`positions_of`."""
+    if positions is None:
+        positions = positions_of(case)
+    plan = Plan(
+        Mesh((case.nodes,) * 3, (1.0,) * 3), bspline(case.support), dtype=case.dtype, components=case.components,
+        applications=applications, backend=backend.name,
+    )  # fmt: skip
+    plan.set_positions(backend.upload(positions))
+    return plan
+
+
+def positions_of(case: Case) -> np.ndarray:
+    """Return positions (N, 3) in a cube in the middle of the box.
+
+    Those in order are sites of a cubic lattice, from which, for every second problem, each is displaced by up to a part
+    of their distance.
+    """
+    rng, real = np.random.default_rng(case.particles), np.dtype(case.dtype).type
+    anywhere = rng.random((case.particles, 3), real)
+    if case.in_order:
+        edge = math.ceil(case.particles ** (1 / 3))
+        site = np.arange(case.particles) * edge**3 // case.particles  # too many sites: some are left out, evenly
+        places = np.stack(np.unravel_index(site, (edge,) * 3), axis=-1).astype(real)
+        anywhere = (places + real(0.5) + (anywhere - real(0.5)) * real(max(0.0, rng.uniform(-1, 1)))) / real(edge)
+    return real(0.5) + (anywhere - real(0.5)) * real(case.filled ** (1 / 3))
+
+
+def run(
+    backend: Any, seconds: float = SECONDS, progress: Callable[[str, int, int], None] = lambda what, done, total: None
+) -> tuple[Table, Any]:
+    """Measure a backend, write the table for this user, and return it with its file.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be written, which is found before anything is measured.
+    """
+    tables.place_for(backend.name, tables.device_of(backend))
+    table = measure(backend, seconds, progress)
+    path = tables.write(table)
+    predict.forget()
+    return table, path

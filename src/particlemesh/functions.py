@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One call instead of a plan, for positions that are used once."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from particlemesh.arrays.operands import adopt, real_dtype
+from particlemesh.mesh import Mesh
+from particlemesh.plan import Plan
+from particlemesh.window import DEFAULT, Window
+
+_OPTIONS = set(inspect.signature(Plan).parameters) - {"mesh", "window", "order"}  # values come in the caller's
+
+
+def _plan(positions: Any, values: Any, what: str, mesh: Mesh, window: Window | str, options: dict[str, Any]) -> Plan:
+    unknown = sorted(set(options) - _OPTIONS)
+    if unknown:
+        raise TypeError(f"option {unknown[0]!r} is unknown; Plan takes {', '.join(sorted(_OPTIONS))}.")
+    # The values' own precision: an integer has none, so that it takes the positions'.
+    kind, array = adopt(values, what)
+    if "dtype" not in options and kind.dtype(array).kind in "fc":
+        options = {**options, "dtype": real_dtype(array, kind, what)}
+    plan = Plan(mesh, window, **options)
+    plan.set_positions(positions)
+    return plan
+
+
+def spread(
+    positions: Any, values: Any, mesh: Mesh, *, window: Window | str = DEFAULT, out: Any = None, **options: Any
+) -> Any:
+    """Spread values onto a mesh: ``field[m] = sum_p W(x_m - x_p) values[p]``.
+
+    Parameters
+    ----------
+    positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
+        In the user's length unit. A list is taken as the array that NumPy makes of it, points (N, d); a tuple always
+        has one array or list for each axis.
+    values : array (..., N)
+        Real or complex; their type is the result's, but for integers, which take the type of the positions.
+    mesh : Mesh
+    window : Window or str
+    out : array (..., *mesh.field_shape), optional
+        Written and returned.
+    **options
+        Of :class:`Plan` (``method``, ``backend``, ``deterministic``, ...).
+
+    Returns
+    -------
+    array (..., *mesh.field_shape)
+        Of the kind and device of ``values``; not divided by the volume of a node.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :class:`Plan` and its methods.
+
+    Examples
+    --------
+    >>> import particlemesh as pm
+    >>> pm.spread([0.5], [2.0], pm.Mesh(4, 1.0), window="cic")
+    array([0., 0., 2., 0.])
+    """
+    with _plan(positions, values, "values", mesh, window, options) as plan:
+        return plan.spread(values, out=out)
+
+
+def interpolate(
+    field: Any, positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, out: Any = None, **options: Any
+) -> Any:
+    """Interpolate a field at particles: ``values[p] = sum_m W(x_m - x_p) field[m]``.
+
+    Parameters
+    ----------
+    field : array (..., *mesh.field_shape)
+        Real or complex; its type is the result's, but for integers, which take the type of the positions.
+    positions, mesh, window, **options
+        As for :func:`spread`; ``interpolation`` names the method.
+    out : array (..., N), optional
+        Written and returned.
+
+    Returns
+    -------
+    array (..., N)
+        Of the kind and device of ``field``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :class:`Plan` and its methods.
+
+    Examples
+    --------
+    >>> import particlemesh as pm
+    >>> pm.interpolate([0.0, 1.0, 2.0, 1.0], [0.375], pm.Mesh(4, 1.0), window="cic")
+    array([1.5])
+    """
+    with _plan(positions, field, "field", mesh, window, options) as plan:
+        return plan.interpolate(field, out=out)
+
+
+def gradient(
+    field: Any, positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, out: Any = None, **options: Any
+) -> Any:
+    """Interpolate a field's gradient at particles, per user length unit.
+
+    Parameters
+    ----------
+    field, positions, mesh, window, **options
+        As for :func:`interpolate`.
+    out : array (..., N, d), optional
+        Written and returned.
+
+    Returns
+    -------
+    array (..., N, d)
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :class:`Plan` and its methods.
+
+    Examples
+    --------
+    >>> import particlemesh as pm
+    >>> pm.gradient([0.0, 1.0, 2.0, 1.0], [0.375], pm.Mesh(4, 1.0), window="cic")
+    array([[4.]])
+    """
+    with _plan(positions, field, "field", mesh, window, options) as plan:
+        return plan.gradient(field, out=out)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One build on a GPU: arrays in, particles by cell out, and what was wrong with them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from particlemesh.arrays import operands
+from particlemesh.arrays.kinds import kind_of
+from particlemesh.backends.base import Backend
+from particlemesh.grid import checks
+from particlemesh.grid.builders.builder import Builder
+from particlemesh.grid.builders.built import NO_POSITIONS, Built
+from particlemesh.grid.builders.job import I32, U64, Job, Problem
+from particlemesh.grid.queries.cloud import Cloud
+from particlemesh.grid.queries.device_queries import DeviceQueries
+from particlemesh.grid.queries.pairs import Searcher
+from particlemesh.grid.room import Room, Rooms
+from particlemesh.grid.sizes import Input, Sizes
+from particlemesh.grid.storage import SortedCells, Storage
+from particlemesh.sorting.keys import (
+    BAD_RADIUS,
+    FIRST,
+    FULLEST,
+    NOT_FINITE,
+    OUTSIDE,
+    STATUS_WORDS,
+    array_keys,
+)
+
+_numbers = itertools.count()
+
+
+class Build(Built):
+    """What a build left on a GPU."""
+
+    def __init__(self, job: Job, method: Builder, problem: Problem, storage: Storage, searcher: Searcher) -> None:
+        super().__init__(method, problem, storage)
+        self.job = job
+        self.number = next(_numbers)  # no other build has it, whatever its address
+        self._records: SortedCells | None = None
+        self.cloud: Cloud | None = None
+        if problem.queries and job.cells is not None:
+            order = self._records = method.records(job, storage)
+            self.cloud = Cloud(
+                job.backend, job.cells, self.count, order.records, order.start, order.ends,
+                job.room("turns", (self.count,), U64), job.status, job.extents, job.extent_axes,
+            )  # fmt: skip
+            in_storage = method.overlaps(self.cloud, storage, searcher.room)
+            self.queries = DeviceQueries(self.cloud, searcher, in_storage)
+        job.items = replace(job.items, arrays=())  # the caller's arrays may go
+
+    def check_queries(self) -> None:
+        if self.queries is not None:
+            self.queries.check()
+
+    def status(self) -> checks.GridStatus:
+        words = self.backend.download(self.job.status[:STATUS_WORDS])
+        not_finite, outside, bad_radius = (int(words[w]) for w in (NOT_FINITE, OUTSIDE, BAD_RADIUS))
+        first = int(~words[FIRST]) if not_finite + outside + bad_radius else -1
+        fullest, cell = int(words[FULLEST] >> np.uint64(32)), int(words[FULLEST] & np.uint64(0xFFFFFFFF))
+        return checks.GridStatus(self.count, not_finite, outside, bad_radius, first, fullest, cell if fullest else -1)
+
+    def _order(self) -> SortedCells:
+        """Return the order of cells; not kept where the build made none: a graph may build again without telling."""
+        return self.method.order(self.job, self.storage) if self._records is None else self._records
+
+    def _held(self) -> int:
+        """Return how many particles take part; waits for the device."""
+        start = self._order().start
+        return int(self.backend.download(start[self.bins : self.bins + 1])[0])
+
+    def cell_start(self) -> Any:
+        return self._order().start[: self.bins + 1].view(I32)
+
+    def order(self) -> Any:
+        cells, job = self._order(), self.job
+        order = cells.order
+        if order is None:
+            order = job.room("public_order", (self.count,), I32)
+            read = job.kernel("grid/builders/order.c", "order_of_records", LINKS=1)
+            read(max(self.count, 1), cells.records, order, self.count)
+        return order[: self._held()].view(I32)
+
+    def rank(self) -> Any:
+        order, job = self.order(), self.job
+        rank = job.room("public_rank", (self.count,), I32)
+        job.kernel("grid/builders/order.c", "no_ranks", LINKS=1)(max(self.count, 1), rank, self.count)
+        held = int(order.shape[0])
+        job.kernel("grid/builders/order.c", "ranks_of_order", LINKS=1)(max(held, 1), order, rank, held)
+        return rank[: self.count]
+
+    def positions(self) -> Any:
+        if self.cloud is None:
+            raise RuntimeError(NO_POSITIONS)
+        return self.cloud.records[: self._held(), 3 - self.problem.ndim : 3]
+
+    def public_storage(self) -> Storage:
+        return self.storage.trimmed(self.count, self.bins)
+
+
+def build_on_gpu(
+    sizes: Sizes, given: Input, rooms: Rooms, searcher: Searcher, choose: Callable[[Problem], Builder]
+) -> Build:
+    """Build a grid; raise, with the grid as it was, if ``given.check`` and anything is wrong.
+
+    Parameters
+    ----------
+    sizes, given
+        The grid, and what comes to it.
+    rooms, searcher
+        Memory of this build, and what its queries use.
+    choose
+        Returns the builder for a problem.
+    """
+    backend, cells, extents, extent_axes = rooms.backend, None, None, 0
+    room = rooms.spare if given.check else rooms.current
+    if given.x is None:
+        items = array_keys(_keys(given, backend), int(given.array.shape[0]), given.buckets)
+    else:
+        if given.radii is not None:
+            extents, extent_axes = _extents(given, given.x.count, sizes.box.ndim, backend, room)
+        cells = sizes.geometry(given.dtype)
+        items = cells.keys(given.x, extents, extent_axes)
+    problem = sizes.problem(backend, items.count, given.dtype, extent_axes, given.buckets)
+    builder = choose(problem)
+    with builder.kept():
+        while True:
+            job = Job(
+                backend, items, cells, room, problem.queries, extents, extent_axes, problem.deterministic, given.check
+            )
+            built = Build(job, builder, problem, builder.build(job), searcher)
+            if not given.check or _accepted(built, sizes, given):
+                break
+    if given.check:
+        rooms.swap()
+    return built
+
+
+def _accepted(built: Build, sizes: Sizes, given: Input) -> bool:
+    """Return whether a build succeeded, or is to be repeated with more room; raise what was wrong."""
+    status, job, builder = built.status(), built.job, built.method
+    if status.bad:
+        error = checks.bad_particles(status, given.array, given.radii, None if built.keyed else sizes.box)
+        note = builder.note(job, job.backend.download(job.status[:STATUS_WORDS]))
+        if note is not None:
+            error.add_note(note)
+        raise error
+    if status.fullest and not builder.make_room(status.fullest):
+        raise checks.overflow(status, built.capacity, builder.remedy(status.fullest))
+    return not status.fullest
+
+
+def _keys(given: Input, backend: Backend) -> Any:
+    native = operands.to_backend(given.kind, given.array, backend, "keys", upload=given.upload)
+    if native.dtype == np.uint64:
+        raise TypeError("keys have dtype uint64; int32 or int64 are needed.")
+    dtype = np.dtype(np.int32 if native.dtype.itemsize < 4 or native.dtype == np.int32 else np.int64)
+    if native.dtype != dtype:
+        return native.astype(dtype)
+    if not native.flags.c_contiguous or int(getattr(native, "offset", 0)) > 0:
+        dense = backend.empty(native.shape, dtype)
+        backend.copy(dense, native)
+        return dense
+    return native
+
+
+def _extents(given: Input, count: int, ndim: int, backend: Backend, room: Room) -> tuple[Any, int]:
+    """Return the grid's own copy of radii (N,) or of half edges (N, 3), missing axes first."""
+    radii, dtype = given.radii, given.dtype
+    if np.isscalar(radii) or (kind_of(radii) is not None and not radii.shape):
+        return room.constant("one_radius", count, checks.radius(radii), dtype), 1
+    kind, array = operands.adopt(radii, "radii")
+    axes = checks.radii_shape(tuple(array.shape), count, ndim)
+    upload = given.upload or kind.home != given.kind.home
+    native = operands.to_backend(kind, array, backend, "radii", upload=upload)
+    checks.narrow_enough(native.dtype, dtype, listed=array is not radii)
+    if native.dtype != dtype:
+        native = native.astype(dtype)
+    if axes == 1:
+        extents = room("radii", (count,), dtype)
+        if count:
+            backend.copy(extents[:count], native.reshape(count))
+        return extents, 1
+    extents = room("half_edges", (count, 3), dtype)
+    if axes < 3:
+        backend.clear(extents)
+    if count:
+        backend.copy(extents[:count, 3 - axes :], native)
+    return extents, 3

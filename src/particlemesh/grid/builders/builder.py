@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The contract of a builder: one way to put particles into cells.
+
+A builder is one Python file, one kernel file of the same stem beside it, its name in ``METHODS`` and its citation.
+Tests, benchmarks, ``explain()``, the documentation's table and the automatic choice read that tuple.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from particlemesh.grid.builders.job import CpuJob, Job, Problem
+from particlemesh.grid.builders.order import with_records
+from particlemesh.grid.queries.cloud import Cloud
+from particlemesh.grid.results import Pairs
+from particlemesh.grid.storage import SortedCells, Storage
+
+ALL_BACKENDS = frozenset({"cpu", "cuda", "opencl"})
+ATOMICS_ORDER = "atomics leave the order within a cell to chance"
+
+# Overlapping pairs by shape ("sphere", "box" or None) and quantities.
+Overlaps = Callable[[str | None, str], Pairs]
+
+
+class Builder:
+    """One way to put particles into cells. An instance belongs to one grid and holds the options given to it."""
+
+    name: ClassVar[str]
+    cite: ClassVar[str] = ""  # key into reference.bib
+    backends: ClassVar[frozenset[str]] = ALL_BACKENDS
+    deterministic: ClassVar[bool] = True  # can keep the order of the particles within each cell: see declines
+    options: ClassVar[dict[str, Any]] = {}  # what the constructor takes, and the defaults
+    kernels: ClassVar[bool] = True  # has a kernel file of its own; False: all its kernels are the library's
+
+    capacity: int = 0  # places of a cell; 0: as many as there are particles
+
+    def __init__(self, **options: Any) -> None:
+        self.chosen = {**self.options, **options}
+
+    # ---- the choice ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        """Return why this builder cannot serve ``problem``, or None."""
+        return None
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        """Return the bytes of memory it takes."""
+        raise NotImplementedError
+
+    @classmethod
+    def seconds(cls, problem: Problem) -> tuple[float, float]:
+        """Return the predicted seconds of a build, and of what queries take beyond it."""
+        raise NotImplementedError
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        """Return the predicted seconds of a build, and of what the queries of this grid take beyond it."""
+        build, queries = cls.seconds(problem)
+        return build, queries if problem.queries else 0.0
+
+    # ---- a build ------------------------------------------------------------------------------------------
+
+    def build(self, job: Job) -> Storage:
+        """Put the items of ``job`` into cells on a GPU. Never waits."""
+        raise NotImplementedError
+
+    def build_cpu(self, job: CpuJob) -> Storage:
+        """Put the items of ``job`` into cells on the CPU."""
+        raise NotImplementedError
+
+    def unfit(self, job: CpuJob) -> np.ndarray:
+        """Return the located particles (n,) that this builder cannot hold; on GPUs the status counts them."""
+        return np.empty(0, np.int64)
+
+    def note(self, job: Job, words: np.ndarray) -> str | None:
+        """Return what to add to the error about bad particles; ``words`` are the status of a build on a GPU."""
+        return None
+
+    # ---- a limit of particles in a cell -------------------------------------------------------------------
+
+    def make_room(self, needed: int) -> bool:
+        """Provide ``needed`` places in a cell, if that is allowed; return whether the build can be repeated."""
+        return False
+
+    def remedy(self, needed: int) -> str:
+        """Return what a user can do about a cell of ``needed`` particles that has not the room."""
+        return "take another method"
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Restore the capacity if a build fails: memory that could not be allocated is not asked for again."""
+        before = self.capacity
+        try:
+            yield
+        except BaseException:
+            self.capacity = before
+            raise
+
+    # ---- from the storage to what queries read ------------------------------------------------------------
+
+    def order(self, job: Job, storage: Any) -> SortedCells:
+        """Return the particles in the order of cells, from what :meth:`build` returned."""
+        return storage
+
+    def records(self, job: Job, storage: Any) -> SortedCells:
+        """Return the particles in the order of cells with their records, from what :meth:`build` returned."""
+        return with_records(job, self.order(job, storage))
+
+    def order_cpu(self, job: CpuJob, storage: Any) -> SortedCells:
+        """Return the particles in the order of cells, from what :meth:`build_cpu` returned."""
+        return storage
+
+    def overlaps(self, cloud: Cloud, storage: Any, allocate: Any) -> Overlaps | None:
+        """Return how overlaps are found in the storage itself; None: by a search around each particle."""
+        return None
+
+    def overlaps_cpu(self, job: CpuJob, storage: Any, turns: np.ndarray | None) -> Overlaps | None:
+        """Return how overlaps are found in the storage itself; None: by a search around each particle."""
+        return None

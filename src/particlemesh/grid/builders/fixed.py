@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The same room in every cell: one atomic a particle, no second pass, and a limit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from particlemesh import checks
+from particlemesh.grid.builders.builder import ATOMICS_ORDER, Builder
+from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem
+from particlemesh.grid.builders.order import order_of_slots
+from particlemesh.grid.cpu.builders import slots as cpu
+from particlemesh.grid.storage import Slots, SortedCells
+
+
+def usual_capacity(count: int, cells: int) -> int:
+    """Return room for as many particles as a cell gets with evenly spread ones, and some."""
+    mean = count / max(cells, 1)
+    return max(4, math.ceil(mean + 5 * math.sqrt(mean) + 2))
+
+
+class Fixed(Builder):
+    """Every cell has room for ``capacity`` particles; an atomic gives each its slot.
+
+    Options: ``capacity`` (by default from the mean, and then it grows), ``grow`` (build again with the room that was
+    missing, instead of an error), ``layout``: ``"column"`` (slot by slot, all cells of a slot side by side) or
+    ``"row"`` (cell by cell).
+    """
+
+    name = "fixed"
+    cite = "green2008"
+    options = {"capacity": None, "grow": False, "layout": "column"}  # noqa: RUF012 - never written
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        given = self.chosen["capacity"]
+        self.capacity = 0 if given is None else checks.integer(given, "capacity", 1, 2**31 - 1)
+        self.grows = checks.flag(self.chosen["grow"], "grow") or given is None
+        checks.one_of(self.chosen["layout"], "layout", ("column", "row"))
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        return ATOMICS_ORDER if problem.deterministic and problem.gpu else None
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        capacity = problem.options.get("capacity") or usual_capacity(problem.count, problem.cells)
+        return 4 * problem.cells * (capacity + 1)
+
+    @classmethod
+    def seconds(cls, problem: Problem) -> tuple[float, float]:
+        if not problem.gpu:
+            return 8e-9 * problem.count + 1e-9 * problem.cells, 8e-9 * problem.count
+        return 3e-6 + 2.7e-11 * problem.count, 12e-6 + 12e-11 * problem.count + 1e-11 * problem.cells
+
+    def make_room(self, needed: int) -> bool:
+        if self.grows:
+            self.capacity = max(needed, self.capacity)
+        return self.grows
+
+    def remedy(self, needed: int) -> str:
+        return f"give capacity={needed} or more, grow=True, or another method"
+
+    def _expect(self, count: int, bins: int) -> None:
+        if self.chosen["capacity"] is None:
+            self.capacity = max(self.capacity, usual_capacity(count, bins))
+
+    def _strides(self, bins: int) -> tuple[int, int]:
+        return (1, bins) if self.chosen["layout"] == "column" else (self.capacity, 1)
+
+    def build(self, job: Job) -> Slots:
+        items = job.items
+        self._expect(items.count, items.bins)
+        work = job.work()
+        slots = job.room("slots", (items.bins * self.capacity,), U32)
+        strides = self._strides(items.bins)
+        if items.count:
+            insert = job.kernel("grid/builders/fixed.c", "fixed")
+            insert(
+                items.count, *items.arrays, work, slots, items.count, items.bins, self.capacity, *strides,
+                *items.records,
+            )  # fmt: skip
+        return Slots(work, slots, self.capacity, *strides)
+
+    def build_cpu(self, job: CpuJob) -> Slots:
+        self._expect(len(job.keys), job.bins)
+        slots, fullest = cpu.slots_of(job.keys, job.bins, self.capacity, self._strides(job.bins), job.threads)
+        if fullest[1] > self.capacity:
+            job.overflow = fullest
+        return slots
+
+    def order(self, job: Job, storage: Slots) -> SortedCells:
+        return order_of_slots(job, storage)
+
+    def order_cpu(self, job: CpuJob, storage: Slots) -> SortedCells:
+        return cpu.order_of_slots(storage, job.threads)

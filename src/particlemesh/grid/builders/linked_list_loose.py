@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A linked list for each cell: one atomic exchange a particle, in a single pass."""
+
+from __future__ import annotations
+
+from particlemesh.grid.builders.builder import ATOMICS_ORDER, Builder
+from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem
+from particlemesh.grid.builders.order import order_of_lists
+from particlemesh.grid.cpu.builders import lists as cpu
+from particlemesh.grid.storage import LinkedLists, SortedCells
+
+
+class LinkedListLoose(Builder):
+    """Each particle becomes the head of its cell's list and points at the head before."""
+
+    name = "linked_list_loose"
+    cite = "barbieri2013"
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        return ATOMICS_ORDER if problem.deterministic and problem.gpu else None
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        return 4 * (problem.count + problem.cells)
+
+    @classmethod
+    def seconds(cls, problem: Problem) -> tuple[float, float]:
+        if not problem.gpu:
+            return 8e-9 * problem.count + 0.5e-9 * problem.cells, 10e-9 * problem.count
+        return 3e-6 + 1.6e-11 * problem.count, 12e-6 + 15e-11 * problem.count + 2e-11 * problem.cells
+
+    def build(self, job: Job) -> LinkedLists:
+        items = job.items
+        work = job.work()
+        following = job.room("next", (items.count,), U32)
+        if items.count:
+            insert = job.kernel("grid/builders/linked_list_loose.c", self.name)
+            insert(items.count, *items.arrays, work, following, items.count, items.bins, *items.records)
+        return LinkedLists(work, following)
+
+    def build_cpu(self, job: CpuJob) -> LinkedLists:
+        return cpu.linked_lists(job.keys, job.bins, job.threads)
+
+    def order(self, job: Job, storage: LinkedLists) -> SortedCells:
+        return order_of_lists(job, storage.next, 1)
+
+    def order_cpu(self, job: CpuJob, storage: LinkedLists) -> SortedCells:
+        return cpu.order_of_lists(storage.heads, storage.next, job.threads)

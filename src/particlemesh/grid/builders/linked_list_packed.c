@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Linked lists whose links lie beside the positions, so that one read of four reals gets both [barbieri2013,
+// section 2]. work: the status, then the head of each cell's list. Heads and links hold a particle's index + 1; 0
+// ends a list.
+
+#include "sorting/cells.h"
+
+KERNEL linked_list_packed(ITEMS, GLOBAL u64* RESTRICT work, GLOBAL real* RESTRICT nodes, const i64 count,
+                          const i64 bins ITEM_RECORDS)
+{
+    GLOBAL u32* heads = (GLOBAL u32*)(work + STATUS_WORDS);
+    for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
+        Item item;
+        TAKE_ITEM(work, i);
+        if (item.bin < 0) continue;
+        const u32 next = ATOMIC_EXCHANGE_U32(heads + item.bin, i + 1);
+        STORE_4(nodes + 4 * i, item.x[0], item.x[1], item.x[2], REAL_FROM_INDEX(next));
+    }
+}

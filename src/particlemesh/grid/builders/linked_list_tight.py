@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Linked lists in which a particle has an entry in every cell that it touches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from particlemesh.grid.builders.builder import ATOMICS_ORDER, Builder, Overlaps
+from particlemesh.grid.builders.job import U32, U64, CpuJob, Job, Problem
+from particlemesh.grid.cpu.builders import sorting
+from particlemesh.grid.cpu.builders import tight as cpu
+from particlemesh.grid.cpu.queries.overlaps import overlaps_of_lists as overlaps_of_cpu_lists
+from particlemesh.grid.queries.cloud import Cloud, reach_record
+from particlemesh.grid.queries.overlaps import MOST, overlaps_of_lists, too_wide
+from particlemesh.grid.results import Pairs
+from particlemesh.grid.storage import SortedCells, TightLists
+from particlemesh.sorting import counting
+from particlemesh.sorting.scan import Allocate
+
+
+class LinkedListTight(Builder):
+    """A particle is in up to 2**d lists; bits tell in which of them a pair counts, so that each pair comes once.
+
+    For particles with radii, none of them wider than a cell. Overlaps are searched in the lists themselves; other
+    queries take the order of the particles' centres, which a counting sort makes.
+    """
+
+    name = "linked_list_tight"
+    cite = "barbieri2013"
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        if not problem.ndim:
+            return "needs positions: keys touch one bucket each"
+        if not problem.extents:
+            return "needs radii: without them a particle touches one cell"
+        if problem.levels > 1:
+            return "has one level: no particle may be wider than a cell"
+        most = MOST if problem.gpu else MOST // 2
+        if problem.count > most:
+            return f"numbers entries with 32 bits: {most:,} particles at most"
+        return ATOMICS_ORDER if problem.deterministic and problem.gpu else None
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        return problem.count * (4 * 8 + 4 * problem.dtype.itemsize) + 4 * problem.cells
+
+    @classmethod
+    def seconds(cls, problem: Problem) -> tuple[float, float]:
+        if not problem.gpu:
+            return 60e-9 * problem.count + 0.5e-9 * problem.cells, 10e-9 * problem.count
+        return 4e-6 + 11.5e-11 * problem.count, 8e-6 + 3e-11 * problem.count + 5e-12 * problem.cells
+
+    def build(self, job: Job) -> TightLists:
+        items, room = job.items, job.room
+        assert job.cells is not None
+        status = job.clear_status()
+        heads = room("heads", (items.bins,), U32)
+        following = room("next", (8 * items.count,), U32)
+        bounds = room("bounds", (items.count, 4), job.cells.dtype)
+        turns = room("tight_turns", (items.count,), U64)
+        job.backend.clear(heads)
+        if items.count:
+            insert = job.kernel("grid/builders/linked_list_tight.c", self.name)
+            insert(
+                items.count, *items.arrays, status, heads, following, bounds, turns, items.count, *items.records,
+                reach_record(job.cells),
+            )  # fmt: skip
+        return TightLists(heads, following, 8, (4, 2, 1)[-len(job.cells.shape) :], bounds, turns)
+
+    def build_cpu(self, job: CpuJob) -> TightLists:
+        assert job.cells is not None and job.folded is not None and job.extents is not None
+        return cpu.tight_lists(job.keys, job.folded, job.extents, job.cells, job.threads)
+
+    def unfit(self, job: CpuJob) -> np.ndarray:
+        assert job.extents is not None
+        return np.flatnonzero(cpu.too_wide(job.extents, job.box, job.shape) & (job.keys >= 0))
+
+    def note(self, job: Job, words: np.ndarray) -> str | None:
+        assert job.cells is not None
+        widest = too_wide(words, job.cells.dtype)
+        if widest is None:
+            return None
+        return f"Particle {widest[0]} is wider than a cell: cells of {2 * widest[1]:g} hold all of them."
+
+    def order(self, job: Job, storage: TightLists) -> SortedCells:
+        raise RuntimeError("tight lists hold particles in no order; build with queries=True to have one.")
+
+    def records(self, job: Job, storage: TightLists) -> SortedCells:
+        # The lists hold a particle several times; queries other than for overlaps want it once, by its centre.
+        assert job.cells is not None
+        count = job.items.count
+        status, start, rank = counting.count_items(job.backend, job.items, job.room)
+        records, turns = job.room("records", (count, 4), job.cells.dtype), job.room("turns", (count,), U64)
+        counting.place_items(job.backend, job.items, status, start, rank, records=records, turns=turns)
+        return SortedCells(start, None, records=records)
+
+    def order_cpu(self, job: CpuJob, storage: TightLists) -> SortedCells:
+        return sorting.by_cell(job.keys, job.bins, job.threads)
+
+    def overlaps(self, cloud: Cloud, storage: TightLists, allocate: Allocate) -> Overlaps:
+        def search(shape: str | None, quantities: str) -> Pairs:
+            return overlaps_of_lists(
+                cloud.backend, cloud.cells, cloud.count, storage, cloud.status,
+                cloud.extents if cloud.extent_axes == 3 else None, cloud.extent_axes, shape=shape,
+                quantities=quantities, allocate_scratch=allocate,
+            )  # fmt: skip
+
+        return search
+
+    def overlaps_cpu(self, job: CpuJob, storage: TightLists, turns: np.ndarray | None) -> Overlaps:
+        def search(shape: str | None, quantities: str) -> Pairs:
+            assert job.cells is not None and job.folded is not None and job.extents is not None
+            return overlaps_of_cpu_lists(
+                storage, job.folded, turns, job.extents, job.cells, shape=shape, quantities=quantities,
+                threads=job.threads,
+            )  # fmt: skip
+
+        return search

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Count, prefix sum, place: the library's counting sort, one atomic a particle."""
+
+from __future__ import annotations
+
+from particlemesh.grid.builders.builder import Builder
+from particlemesh.grid.builders.job import I32, U64, CpuJob, Job, Problem
+from particlemesh.grid.cpu.builders import sorting as cpu
+from particlemesh.grid.storage import SortedCells
+from particlemesh.sorting import counting
+from particlemesh.sorting.settle import settle_items
+
+
+class Scan(Builder):
+    """Particles are counted, counts are summed, particles are placed; the count's atomic returns the rank.
+
+    On GPUs the order within a cell is that of the atomics, unless ``deterministic`` asks for a further pass.
+    """
+
+    name = "scan"
+    cite = "barbieri2013"
+    kernels = False
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        records = 4 * problem.dtype.itemsize + 8 if problem.queries and problem.ndim else 4
+        return problem.count * (4 + records) + 8 * problem.cells
+
+    @classmethod
+    def seconds(cls, problem: Problem) -> tuple[float, float]:
+        if not problem.gpu:
+            return 6e-9 * problem.count + 1e-9 * problem.cells, 4e-9 * problem.count
+        settling = 2e-6 + 1.5e-11 * problem.count if problem.deterministic else 0.0
+        return 7e-6 + 3.0e-11 * problem.count + 5e-12 * problem.cells + settling, 0.3e-11 * problem.count
+
+    def build(self, job: Job) -> SortedCells:
+        backend, items, room = job.backend, job.items, job.room
+        status, start, rank = counting.count_items(backend, items, room)
+        job.status = status
+        count = items.count
+        if job.queries and job.cells is not None:
+            records, turns = room("records", (count, 4), job.cells.dtype), room("turns", (count,), U64)
+            loose = room("loose_records", (count, 4), job.cells.dtype) if job.deterministic else records
+            counting.place_items(backend, items, status, start, rank, records=loose, turns=turns)
+            if job.deterministic:
+                settle_items(backend, items, loose, status, start, rank, room, records=records)
+            return SortedCells(start, None, records=records)
+        order = room("order", (count,), I32)
+        loose = room("loose_order", (count,), I32) if job.deterministic else order
+        counting.place_items(backend, items, status, start, rank, order=loose)
+        if job.deterministic:
+            settle_items(backend, items, loose, status, start, rank, room, order=order)
+        return SortedCells(start, order)
+
+    def build_cpu(self, job: CpuJob) -> SortedCells:
+        return cpu.by_cell(job.keys, job.bins, job.threads)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sort the particles by the number of their cell, then find where each cell begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from particlemesh import checks
+from particlemesh.grid.builders.builder import Builder
+from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem
+from particlemesh.grid.cpu.builders import sorting as cpu
+from particlemesh.grid.storage import SortedCells
+from particlemesh.sorting import radix
+
+MOST_BITS, MOST_BITS_AN_AXIS = 31, 20  # of a place along a Morton curve
+
+
+def curve_bits(shape: tuple[int, ...]) -> int:
+    """Return the bits of a place along the Morton curve through a grid."""
+    return sum((n - 1).bit_length() for n in shape)
+
+
+class Sort(Builder):
+    """A stable radix sort of cell numbers, on as many bits as they have; particles of a cell keep their order.
+
+    Option: ``curve``, the order of the cells: ``"linear"``, or ``"morton"``, which keeps cells that are near each
+    other in space near each other in memory.
+    """
+
+    name = "sort"
+    cite = "green2008"
+    options = {"curve": "linear"}  # noqa: RUF012 - never written
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        checks.one_of(self.chosen["curve"], "curve", ("linear", "morton"))
+        self.morton = self.chosen["curve"] == "morton"
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        if problem.options.get("curve") != "morton":
+            return None
+        if not problem.ndim:
+            return "keys lie along no curve"
+        if curve_bits(problem.shape) > MOST_BITS or max(problem.shape) > 2**MOST_BITS_AN_AXIS:
+            return f"a place along the Morton curve has {MOST_BITS} bits at most, {MOST_BITS_AN_AXIS} an axis"
+        return "one Morton curve goes through one level" if problem.levels > 1 else None
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        records = 4 * problem.dtype.itemsize + 8 if problem.queries and problem.ndim else 4
+        return problem.count * (16 + records) + 8 * problem.cells
+
+    @classmethod
+    def seconds(cls, problem: Problem) -> tuple[float, float]:
+        if not problem.gpu:
+            return 20e-9 * problem.count + 1e-9 * problem.cells, 4e-9 * problem.count
+        return 30e-6 + 3.5e-11 * problem.count + 4e-12 * problem.cells, 3e-11 * problem.count
+
+    def build(self, job: Job) -> SortedCells:
+        backend, items, room = job.backend, job.items, job.room
+        count, bins = items.count, items.bins
+        status = job.clear_status()
+        bits = curve_bits(job.cells.shape) if self.morton and job.cells is not None else (bins - 1).bit_length()
+        last = (1 << bits) - 1 if self.morton else bins - 1
+        # Positions without a cell get the last one's key, which saves a bit, and are expelled; keys go behind all.
+        expels = job.cells is not None
+        curve = {"CURVE_IS_MORTON": int(self.morton)}
+        keys = room("keys", (count,), U32)
+        if count:
+            job.kernel("grid/builders/sort.c", "sort_keys", **curve)(
+                count, *items.arrays, status, keys, count, bins, last if expels else last + 1, *items.records
+            )
+        keys, order = radix.sort(backend, keys, count, max(bits if expels else (last + 1).bit_length(), 1), room)
+        if count and expels and not job.checked:
+            job.kernel("grid/builders/sort.c", "expel", **curve)(
+                1, *items.arrays, status, keys, order, count, bins, last, *items.records
+            )
+        start = room("start", (bins + 1,), U32)
+        if not self.morton:
+            job.kernel("grid/builders/sort.c", "cell_starts", **curve)(bins // 2 + 1, keys, start, count, bins)
+            return SortedCells(start, order)
+        ends = room("ends", (bins,), U32)
+        backend.clear(start)
+        backend.clear(ends)
+        if count:
+            bounds = job.kernel("grid/builders/sort.c", "cell_bounds", **curve)
+            bounds(count, keys, start, ends, count, bins, last + 1, items.records[-1])
+        return SortedCells(start, order, ends)
+
+    def build_cpu(self, job: CpuJob) -> SortedCells:
+        shape = (1, 1, job.bins) if job.cells is None or not self.morton else job.cells.shape
+        return cpu.along_curve(job.keys, shape, job.bins, self.chosen["curve"])

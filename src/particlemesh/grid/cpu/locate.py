@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which cell each particle is in, and the position that it has inside the box.
+
+Everything is computed in the type of the positions, with the formulas that the kernels of GPUs use. Axes that the
+box does not have come first and are one cell thick.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from particlemesh.arrays.geometry import open_bounds
+from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.jit import compiled
+from particlemesh.backends.simd import fetch_add, peek
+from particlemesh.box import Box
+from particlemesh.grid.cpu.lanes import fuse
+
+MOST_TURNS = 2**20  # of a particle around a periodic axis: beyond, its position tells nothing about its place
+NOT_FINITE, OUTSIDE, BAD_RADIUS = 1, 2, 3
+_BLOCK = 1024  # particles at a time: what is known of them stays in the first cache
+_SHARE = 8 * _BLOCK
+
+
+class CpuCells(NamedTuple):
+    """A box and its cells, real numbers in the type of the positions."""
+
+    shape: tuple[int, int, int]  # cells of the finest level along each axis
+    levels: int  # level l has max(1, shape >> l) cells along an axis
+    edge: Any  # level l is for diameters up to edge * 2**l: the least thickness of a cell of the finest level
+    origin: np.ndarray  # (3,)
+    inverse: np.ndarray  # (3, 3): fractions are inverse (x - origin)
+    rows: np.ndarray  # (3, 3): lattice vectors
+    periodic: tuple[int, int, int]
+    lower: (
+        np.ndarray
+    )  # (3,): positions on open axes are tested against these, on x where orthorhombic, else on fractions
+    upper: np.ndarray
+    orthorhombic: int
+    missing: int  # axes that the box does not have
+
+    @property
+    def total(self) -> int:
+        """Number of cells of all levels."""
+        return sum(math.prod(level_shape(self.shape, level)) for level in range(self.levels))
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the positions."""
+        return self.origin.dtype
+
+
+class Faults(NamedTuple):
+    """What is wrong with positions: nothing, if the counts are zero."""
+
+    not_finite: int
+    outside: int
+    first: int  # index of the first bad particle, or -1
+    bad_radius: int
+    turns: int = 0  # the most whole turns that were taken off a coordinate
+
+
+def level_shape(shape: Sequence[int], level: int) -> tuple[int, ...]:
+    """Return the cells of a level along each axis."""
+    return tuple(max(1, int(size) >> level) for size in shape)
+
+
+def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any) -> CpuCells:
+    """Return what the compiled functions need to know of a grid.
+
+    Parameters
+    ----------
+    box
+        The domain.
+    shape : d or 3 integers
+        Cells along each axis of the finest level.
+    levels
+        How many levels there are.
+    dtype
+        float32 or float64, the type of the positions.
+    """
+    real = np.dtype(dtype)
+    missing = 3 - box.ndim
+    used = [int(size) for size in shape][-box.ndim :]
+    inverse, rows = np.zeros((3, 3)), np.zeros((3, 3))
+    origin, lower, upper = np.zeros(3), np.zeros(3), np.zeros(3)
+    inverse[missing:, missing:], rows[missing:, missing:] = box.inverse, box.matrix
+    origin[missing:] = box.origin
+    lower[missing:], upper[missing:] = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, real)
+    thickness = 1 / np.linalg.norm(box.inverse, axis=1) / used
+    sizes = [1] * missing + used
+    flags = [0] * missing + [int(p) for p in box.periodic]
+    return CpuCells(
+        shape=(sizes[0], sizes[1], sizes[2]),
+        levels=int(levels),
+        edge=real.type(thickness.min()),
+        origin=origin.astype(real),
+        inverse=inverse.astype(real),
+        rows=rows.astype(real),
+        periodic=(flags[0], flags[1], flags[2]),
+        lower=lower.astype(real),
+        upper=upper.astype(real),
+        orthorhombic=int(box.orthorhombic),
+        missing=missing,
+    )
+
+
+def margins(cells: CpuCells, images: int = 1) -> np.ndarray:
+    """Return how far fractions along each axis may be off by rounding, and more.
+
+    Parameters
+    ----------
+    cells
+        The grid.
+    images
+        How many boxes away an image may be.
+    """
+    inverse, rows = np.abs(cells.inverse.astype(float)), np.abs(cells.rows.astype(float))
+    size = np.abs(cells.origin.astype(float)) + (2 + images) * rows.sum(0)
+    return (8 * np.finfo(cells.dtype).eps * (inverse @ size)).astype(cells.dtype)
+
+
+@compiled
+def level_cells(cells, level):
+    """Return the first cell of a level, and its cells along each axis."""
+    first = 0
+    n0, n1, n2 = cells.shape
+    for _ in range(level):
+        first += n0 * n1 * n2
+        n0, n1, n2 = max(1, n0 >> 1), max(1, n1 >> 1), max(1, n2 >> 1)
+    return first, n0, n1, n2
+
+
+@compiled
+def _read(address, stride, begin, length, missing, x, bad):
+    """Copy coordinates of particles from ``begin`` on and mark those that are not finite."""
+    one = x.dtype.type(1)
+    for b in range(address.size):
+        column, first, step = x[missing + b], address[b] + begin * stride[b], stride[b]
+        for k in range(length):
+            column[k] = peek(first + k * step, one)
+        for k in range(length):  # x - x is zero for finite numbers only
+            bad[k] |= np.int32(0) if column[k] - column[k] == 0 else np.int32(NOT_FINITE)
+
+
+@compiled
+def _confine(s, tested, length, lower, upper, below, bad):
+    """Mark particles off an open axis, and bring their fractions into [0, 1)."""
+    zero = s.dtype.type(0)
+    for k in range(length):
+        inside = tested[k] >= lower and tested[k] <= upper
+        bad[k] |= np.int32(0) if inside or bad[k] != 0 else np.int32(OUTSIDE)
+        t = s[k] if s[k] >= zero else zero  # noqa: FURB136 - NaN becomes zero
+        s[k] = t if t < below else below  # noqa: FURB136
+
+
+@compiled
+def _turn(s, turn, length, below, bad):
+    """Take whole turns off fractions; return the most that were taken off."""
+    zero, one, most = s.dtype.type(0), s.dtype.type(1), s.dtype.type(MOST_TURNS)
+    far = np.int32(0)
+    for k in range(length):
+        whole = np.floor(s[k])
+        near = whole > one - most and whole < most - one
+        bad[k] |= np.int32(0) if near or bad[k] != 0 else np.int32(OUTSIDE)
+        whole = whole if near and bad[k] == 0 else zero
+        turns = np.int32(whole)
+        turn[k] = turns
+        far = max(far, abs(turns))
+        t = s[k] - whole
+        t = t if t >= zero else zero  # noqa: FURB136 - NaN becomes zero
+        s[k] = t if t < below else below  # noqa: FURB136
+    return far
+
+
+@compiled
+def _fractions(x, length, cells, s):
+    """Write the fractions of a block of positions."""
+    for a in range(cells.missing, 3):
+        s[a, :length] = 0
+        for b in range(cells.missing, 3):
+            factor, corner = cells.inverse[a, b], cells.origin[b]
+            if factor != 0:
+                for k in range(length):
+                    s[a, k] = fuse(factor, x[b, k] - corner, s[a, k])
+
+
+@compiled
+def _fold(x, length, cells, turn):
+    """Take turns off positions; those without turns stay as they are, to the last bit."""
+    real = x.dtype.type
+    for a in range(cells.missing, 3):
+        if cells.periodic[a]:
+            for b in range(cells.missing, 3):
+                row = cells.rows[a, b]
+                if row != 0:
+                    for k in range(length):
+                        x[b, k] = fuse(-real(turn[a, k]), row, x[b, k])
+
+
+@compiled
+def _fold_again(x, s, length, cells, turn, more, below, bad):
+    """Fold positions by turns, and once more: the fraction of a far position is rounded by as much as it is far."""
+    _fold(x, length, cells, turn)
+    _fractions(x, length, cells, s)
+    for a in range(cells.missing, 3):
+        if cells.periodic[a]:
+            _turn(s[a], more[a], length, below, bad)
+    _fold(x, length, cells, more)
+    for a in range(3):
+        for k in range(length):
+            turn[a, k] += more[a, k]
+            s[a, k] = min(max(s[a, k], s.dtype.type(0)), below)
+
+
+@compiled
+def _level_of(radius, length, cells, level, bad):
+    """Write the level of each radius and mark radii that are negative or not finite."""
+    two = radius.dtype.type(2)
+    for k in range(length):
+        r = radius[k]
+        good = r >= 0 and r - r == 0
+        bad[k] |= np.int32(0) if good or bad[k] != 0 else np.int32(BAD_RADIUS)
+        thickness = cells.edge
+        here = 0
+        while here < cells.levels - 1 and two * r > thickness:
+            here += 1
+            thickness *= two
+        level[k] = here
+
+
+@compiled
+def _cell_of(s, length, cells, level, key, bad):
+    """Write the cell of each particle, -1 for bad ones."""
+    real = s.dtype.type
+    if cells.levels == 1:
+        m0, m1, m2 = np.int32(cells.shape[0]), np.int32(cells.shape[1]), np.int32(cells.shape[2])
+        f0, f1, f2 = real(m0), real(m1), real(m2)
+        one = np.int32(1)
+        for k in range(length):
+            c0 = min(np.int32(s[0, k] * f0), m0 - one)
+            c1 = min(np.int32(s[1, k] * f1), m1 - one)
+            c2 = min(np.int32(s[2, k] * f2), m2 - one)
+            key[k] = np.int32((c0 * m1 + c1) * m2 + c2) if bad[k] == 0 else np.int32(-1)
+        return
+    for k in range(length):
+        first, n0, n1, n2 = level_cells(cells, level[k])
+        c0 = min(int(s[0, k] * real(n0)), n0 - 1)
+        c1 = min(int(s[1, k] * real(n1)), n1 - 1)
+        c2 = min(int(s[2, k] * real(n2)), n2 - 1)
+        key[k] = first + (c0 * n1 + c1) * n2 + c2 if bad[k] == 0 else -1
+
+
+@compiled
+def _locate(address, stride, count, radii, cells, keys, folded, turns, status, counter):
+    """Locate shares of particles until none is left."""
+    real = folded.dtype.type
+    missing = cells.missing
+    below = np.nextafter(real(1), real(0))
+    x, s = np.zeros((3, _BLOCK), folded.dtype), np.zeros((3, _BLOCK), folded.dtype)
+    turn, more = np.zeros((3, _BLOCK), np.int32), np.zeros((3, _BLOCK), np.int32)
+    bad, level = np.empty(_BLOCK, np.int32), np.zeros(_BLOCK, np.int32)
+    while True:
+        share = fetch_add(counter, 0, 1)
+        if share >= status.shape[0]:
+            return
+        faults = status[share]
+        for begin in range(share * _SHARE, min(count, (share + 1) * _SHARE), _BLOCK):
+            length = min(_BLOCK, count - begin)
+            bad[:length] = 0
+            _read(address, stride, begin, length, missing, x, bad)
+            _fractions(x, length, cells, s)
+            far = np.int32(0)
+            for a in range(missing, 3):
+                if cells.periodic[a]:
+                    far = max(far, _turn(s[a], turn[a], length, below, bad))
+                else:
+                    tested = x[a] if cells.orthorhombic else s[a]
+                    _confine(s[a], tested, length, cells.lower[a], cells.upper[a], below, bad)
+            if far > 0:
+                _fold_again(x, s, length, cells, turn, more, below, bad)
+                faults[4] = max(faults[4], far)
+                for k in range(length):
+                    for a in range(3):
+                        turns[begin + k, a] = turn[a, k]
+            if radii.size > 0:
+                _level_of(radii[begin : begin + length], length, cells, level, bad)
+            _cell_of(s, length, cells, level, keys[begin : begin + length], bad)
+            for k in range(length):
+                for b in range(3):
+                    folded[begin + k, b] = x[b, k]
+            for k in range(length):
+                if bad[k] != 0:
+                    faults[bad[k] - 1] += 1
+                    if faults[3] < 0:
+                        faults[3] = begin + k
+
+
+def _largest(radii: ArrayLike | None, count: int, real: np.dtype) -> np.ndarray:
+    """Return the radius of each particle, or the largest half extent of each box; empty for None."""
+    if radii is None:
+        return np.empty(0, real)
+    given = np.asarray(radii, real)
+    if given.ndim == 2:  # one negative extent makes the box bad, and so does a NaN
+        given = np.where((given < 0).any(1), real.type(-1), given.max(1, initial=0))
+    return np.ascontiguousarray(np.broadcast_to(given, (count,)))
+
+
+def locate(
+    x: Sequence[np.ndarray],
+    radii: ArrayLike | None,
+    cells: CpuCells,
+    threads: int | None = None,
+    out: tuple[np.ndarray, np.ndarray] | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, Faults]:
+    """Return the cell of each particle, its position inside the box, its whole turns, and what is wrong.
+
+    Parameters
+    ----------
+    x : d arrays (N,)
+        Coordinates of any stride, in the type of ``cells``.
+    radii : None, number, (N,) or (N, d)
+        Radii of spheres or half extents of boxes; they choose the level.
+    cells
+        What `cells_of` returned.
+    threads
+        The most threads to use; by default as many as suit N.
+    out : (N,) int32, (N, 3)
+        Memory for keys and positions.
+
+    Returns
+    -------
+    keys : (N,) int32
+        -1 for a bad particle.
+    folded : (N, 3)
+        The position itself where no turn was taken off; zero along axes that the box does not have.
+    turns : (N, 3) int32 or None
+        None where all are zero.
+    faults : Faults
+    """
+    real, count = cells.dtype, len(x[0])
+    columns = [column if column.dtype == real else column.astype(real) for column in x]
+    address = np.array([column.ctypes.data for column in columns])
+    stride = np.array([column.strides[0] for column in columns])
+    keys, folded = out or (np.empty(count, np.int32), np.empty((count, 3), real))
+    turns = np.zeros((count, 3), np.int32)  # of memory that nothing touches where all are zero
+    status = np.zeros(((count + _SHARE - 1) // _SHARE, 5), np.int64)
+    status[:, 3] = -1
+    used = min(threads_for(threads, count), max(1, len(status)))
+    sizes = _largest(radii, count, real)
+    run(_locate, used, address, stride, count, sizes, cells, keys, folded, turns, status, np.zeros(1, np.int64))
+    bad = status[status[:, 3] >= 0, 3]
+    far = int(status[:, 4].max(initial=0))
+    faults = Faults(
+        not_finite=int(status[:, 0].sum()),
+        outside=int(status[:, 1].sum()),
+        first=int(bad.min(initial=count)) if len(bad) else -1,
+        bad_radius=int(status[:, 2].sum()),
+        turns=far,
+    )
+    return keys, folded, turns if far else None, faults

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From a group of neighbouring points to all that may be within their reach.
+
+Cells of the last axis follow each other in memory, so a row of cells is one strip of places. The strips that a
+group can reach are copied one behind the other into a buffer, where each point of the group is compared with
+vectors of candidates. Copying is shared by the group and leaves no short loops.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from particlemesh.backends.jit import compiled
+from particlemesh.backends.simd import load, store
+from particlemesh.grid.cpu.lanes import PAD, fuse
+from particlemesh.grid.cpu.locate import level_shape, margins
+from particlemesh.grid.cpu.queries.cloud import CpuCloud
+
+UNIFORM, SPHERES, BOXES = 0, 1, 2  # what is near: closer than a number, than the sum of radii, boxes that overlap
+MOST_POINTS = 8  # of a group: more share a copy, but their strips are longer
+ROOM = 1024  # candidates of a buffer, so that it stays in the first cache
+RUNS = 64  # strips of a buffer at most whose images differ
+MOST_IMAGES = 2**20  # boxes that a reach may span
+# Where a search is: level, image, cell along the first two axes, place; whether it is at its end.
+_LEVEL, _IMAGE, _CELL, _PLACE, DONE, STATE = 0, 1, 4, 6, 7, 8
+
+
+class Search(NamedTuple):
+    """A cloud and what is near, as compiled functions see them."""
+
+    x: np.ndarray  # (n + PAD,)
+    y: np.ndarray
+    z: np.ndarray
+    sizes: np.ndarray  # (0, 1 or 3; n + PAD)
+    numbers: np.ndarray  # (n + PAD,) int32: what a place is called in results
+    start: np.ndarray
+    first: np.ndarray  # (levels + 1,): the first cell of each level
+    shape: np.ndarray  # (levels, 3)
+    most: np.ndarray  # (levels, 3): the largest radius (first column) or half extents of a level's particles
+    inverse: np.ndarray
+    rows: np.ndarray
+    origin: np.ndarray
+    per: np.ndarray  # (3,): fractions that a distance of one spans across the faces of each axis
+    margin: np.ndarray  # (3,): what rounding may take from a difference of fractions
+    limit: np.ndarray  # (3,): the largest extent of a group, in fractions
+    periodic: np.ndarray  # (3,)
+    criterion: int  # UNIFORM, SPHERES, BOXES
+    radius: Any  # where it is uniform
+    square: Any
+    forward: int  # 1: only places from the group's first on
+
+
+def search_of(
+    cloud: CpuCloud,
+    numbers: np.ndarray,
+    radius: float | None,
+    *,
+    forward: bool = False,
+    reach: float = 0.0,
+) -> Search:
+    """Return a search over a cloud.
+
+    Parameters
+    ----------
+    cloud
+        The particles.
+    numbers : (n + PAD,) int32
+        What places are called in results.
+    radius
+        How far apart neighbours may be; None for spheres or boxes that overlap.
+    forward
+        Whether only places from each group's first on count.
+    reach
+        The largest radius of points that are not the cloud's.
+    """
+    cells = cloud.cells
+    real, levels = cells.dtype.type, cells.levels
+    shape = np.array([level_shape(cells.shape, level) for level in range(levels)], np.int64)
+    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(shape.prod(1))])
+    sizes = cloud.sizes if radius is None and cloud.sizes is not None else np.empty((0, PAD), real)
+    criterion = UNIFORM if radius is not None else SPHERES if len(sizes) == 1 else BOXES
+    most = np.zeros((levels, 3), real)
+    for level in range(levels):
+        begin, end = (int(place) for place in cloud.start[first[level : level + 2]])
+        if criterion != UNIFORM and end > begin:
+            most[level, : len(sizes)] = sizes[:, begin:end].max(1)
+    cutoff = real(0 if radius is None else radius)
+    inverse = cells.inverse.astype(float)
+    # How far a search goes at most; half extents are not beyond a radius times the root of three.
+    farthest = float(cutoff) if criterion == UNIFORM else 2 * (reach + 2 * float(most.max(initial=0)))
+    per = np.sqrt((inverse**2).sum(1))
+    spans = farthest * per[np.array(cells.periodic) != 0].max(initial=0)
+    if not spans < MOST_IMAGES:
+        raise ValueError(
+            f"A radius of {farthest:g} spans {spans:g} periodic boxes; at most {MOST_IMAGES} are searched."
+        )
+    return Search(
+        x=cloud.points[0],
+        y=cloud.points[1],
+        z=cloud.points[2],
+        sizes=sizes,
+        numbers=numbers,
+        start=cloud.start,
+        first=first,
+        shape=shape,
+        most=most,
+        inverse=cells.inverse,
+        rows=cells.rows,
+        origin=cells.origin,
+        per=(per * (1 + 4 * np.finfo(real).eps)).astype(real),
+        margin=margins(cells, math.ceil(spans)),
+        # Measured on an EPYC 9005: thin cells along the last axis would cut groups too short.
+        limit=np.maximum(1 / shape[0], [0, 0, float(cutoff) * per[2]]).astype(real),
+        periodic=np.array(cells.periodic, np.int64),
+        criterion=criterion,
+        radius=cutoff,
+        square=cutoff * cutoff,
+        forward=int(forward),
+    )
+
+
+@compiled(forceinline=True)
+def image_shift(rows, t0, t1, t2, b):
+    """Return one coordinate of the vector to an image, with the arithmetic of kernels on GPUs."""
+    return fuse(t2, rows[2, b], fuse(t1, rows[1, b], t0 * rows[0, b]))
+
+
+@compiled(forceinline=True)
+def group_of(points, k, end, search, low, high):
+    """Return how many points from place ``k`` on make a group, and write the least and largest of their fractions."""
+    inverse, origin, limit = search.inverse, search.origin, search.limit
+    most = min(end - k, MOST_POINTS)
+    for n in range(most):
+        x, y, z = points[0, k + n] - origin[0], points[1, k + n] - origin[1], points[2, k + n] - origin[2]
+        s0 = inverse[0, 0] * x + inverse[0, 1] * y + inverse[0, 2] * z
+        s1 = inverse[1, 0] * x + inverse[1, 1] * y + inverse[1, 2] * z
+        s2 = inverse[2, 0] * x + inverse[2, 1] * y + inverse[2, 2] * z
+        if n == 0:
+            low[0], low[1], low[2] = s0, s1, s2
+            high[0], high[1], high[2] = s0, s1, s2
+            continue
+        l0, l1, l2 = min(low[0], s0), min(low[1], s1), min(low[2], s2)
+        h0, h1, h2 = max(high[0], s0), max(high[1], s1), max(high[2], s2)
+        if not (h0 - l0 <= limit[0] and h1 - l1 <= limit[1] and h2 - l2 <= limit[2]):
+            return n
+        low[0], low[1], low[2] = l0, l1, l2
+        high[0], high[1], high[2] = h0, h1, h2
+    return most
+
+
+@compiled(forceinline=True)
+def begin_search(search, k, count, sizes, state, extent):
+    """Begin with the first level, and write how far the group's largest point reaches."""
+    state[:] = 0
+    state[_LEVEL], state[_CELL] = -1, -1
+    extent[:] = search.radius
+    if search.criterion != UNIFORM:
+        for b in range(sizes.shape[0]):
+            extent[b] = sizes[b, k]
+            for n in range(1, count):
+                extent[b] = max(extent[b], sizes[b, k + n])
+
+
+@compiled(forceinline=True)
+def _next_level(search, place, low, high, extent, state, reach):
+    """Go to the next level that has particles; write the first and last cell in reach along each axis."""
+    levels = search.shape.shape[0]
+    real = low.dtype.type
+    level = state[_LEVEL] + 1
+    while level < levels:
+        end = search.start[search.first[level + 1]]
+        if end > search.start[search.first[level]] and not (search.forward and end <= place):
+            break
+        level += 1
+    state[_LEVEL] = level
+    if level == levels:
+        state[DONE] = 1
+        return
+    for a in range(3):
+        wide = search.margin[a]
+        if search.criterion == BOXES:
+            for b in range(3):
+                wide += abs(search.inverse[a, b]) * (extent[b] + search.most[level, b])
+        else:
+            wide += (extent[0] + search.most[level, 0]) * search.per[a]
+        size = real(search.shape[level, a])
+        first, last = np.floor((low[a] - wide) * size), np.floor((high[a] + wide) * size)
+        if not search.periodic[a]:
+            first, last = min(max(first, real(0)), size - 1), min(max(last, real(0)), size - 1)
+        reach[0, a], reach[1, a] = np.int64(first), np.int64(last)
+        state[_IMAGE + a] = reach[0, a] // search.shape[level, a]
+    state[_CELL] = -1
+
+
+@compiled(forceinline=True)
+def _next_image(search, state, reach):
+    """Go to the next image whose cells are in reach; return whether there was one."""
+    for a in range(2, -1, -1):
+        size = search.shape[state[_LEVEL], a]
+        state[_IMAGE + a] += 1
+        if state[_IMAGE + a] * size <= reach[1, a]:
+            return True
+        state[_IMAGE + a] = reach[0, a] // size
+    return False
+
+
+@compiled(forceinline=True)
+def gather(search, place, low, high, extent, state, reach, buffer, bx, by, bz, called, runs, shifts, width):
+    """Fill the buffer with the next candidates of a group; return how many runs of images there are.
+
+    Parameters
+    ----------
+    search
+        The cloud, and what is near.
+    place
+        The group's first place, which counts if the search goes forward.
+    low, high, extent : (3,)
+        Of the group's fractions, and its own reach.
+    state, reach : (STATE,), (2, 3)
+        Where the search is; ``state[DONE]`` is set at its end.
+    buffer : (6, ROOM + PAD)
+        Written: coordinates and sizes of candidates.
+    bx, by, bz : (ROOM + PAD,)
+        The buffer's first rows.
+    called : (ROOM + PAD,) int32
+        Written: their numbers.
+    runs : (RUNS + 1, 4)
+        Written: where each run of one image begins, and the image's turns. One more begin closes the last run.
+    shifts : (RUNS, 3)
+        Written: vectors of the images.
+    width
+        Lanes of a vector.
+    """
+    real = shifts.dtype.type
+    lanes = len(width)
+    start, x, y, z, numbers, sizes = search.start, search.x, search.y, search.z, search.numbers, search.sizes
+    least = place if search.forward else 0
+    n = 0
+    for r in range(RUNS):
+        if state[_CELL] < 0 and (state[_LEVEL] < 0 or not _next_image(search, state, reach)):
+            _next_level(search, place, low, high, extent, state, reach)
+        runs[r, 0] = n
+        if state[DONE]:
+            return r
+        level, t0, t1, t2 = state[_LEVEL], state[_IMAGE], state[_IMAGE + 1], state[_IMAGE + 2]
+        n0, n1, n2 = search.shape[level, 0], search.shape[level, 1], search.shape[level, 2]
+        # The cells of this image, counted from its corner.
+        f0, f1, f2 = max(reach[0, 0] - t0 * n0, 0), max(reach[0, 1] - t1 * n1, 0), max(reach[0, 2] - t2 * n2, 0)
+        l0, l1 = min(reach[1, 0] - t0 * n0, n0 - 1), min(reach[1, 1] - t1 * n1, n1 - 1)
+        strip = min(reach[1, 2] - t2 * n2, n2 - 1) + 1 - f2
+        runs[r, 1], runs[r, 2], runs[r, 3] = t0, t1, t2
+        for b in range(3):
+            shifts[r, b] = image_shift(search.rows, real(t0), real(t1), real(t2), b)
+        c0, c1, done = f0, f1, least
+        if state[_CELL] >= 0:
+            c0, c1, done = state[_CELL], state[_CELL + 1], state[_PLACE]
+        while c0 <= l0:
+            first = search.first[level] + (c0 * n1 + c1) * n2 + f2
+            begin, end = max(start[first], done), start[first + strip]
+            if begin < end:
+                taken = min(end - begin, ROOM - n)
+                for at in range(0, taken, lanes):
+                    store(bx, n + at, load(x, begin + at, width))
+                    store(by, n + at, load(y, begin + at, width))
+                    store(bz, n + at, load(z, begin + at, width))
+                    store(called, n + at, load(numbers, begin + at, width))
+                for b in range(sizes.shape[0]):
+                    for at in range(0, taken, lanes):
+                        store(buffer[3 + b], n + at, load(sizes[b], begin + at, width))
+                n += taken
+                if taken < end - begin:
+                    state[_CELL], state[_CELL + 1], state[_PLACE] = c0, c1, begin + taken
+                    runs[r + 1, 0] = n
+                    return r + 1
+            done = least
+            c1 += 1
+            if c1 > l1:
+                c0, c1 = c0 + 1, f1
+        state[_CELL] = -1
+    runs[RUNS, 0] = n
+    return RUNS

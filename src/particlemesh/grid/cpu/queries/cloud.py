@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Particles in the order of their cells, as searches on the CPU read them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.jit import compiled
+from particlemesh.backends.simd import fetch_add
+from particlemesh.grid.cpu.builders.slots import SHARE, shares_for
+from particlemesh.grid.cpu.lanes import PAD
+from particlemesh.grid.cpu.locate import CpuCells
+
+
+class CpuCloud(NamedTuple):
+    """What a build leaves for searches."""
+
+    cells: CpuCells
+    start: np.ndarray  # (cells + 1,) int64: cell c holds places start[c] to start[c + 1]
+    order: np.ndarray  # (n,) int32: the caller's index of the particle at each place
+    points: np.ndarray  # (3, n + PAD): positions inside the box, by place; zeros follow
+    came: int  # particles that came; n of them take part
+    turns: np.ndarray | None  # (count, 3) int32, in the caller's order
+    sizes: np.ndarray | None  # (1, n + PAD) radii or (3, n + PAD) half extents, missing axes first, by place
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        arrays = (self.start, self.order, self.points, self.turns, self.sizes)
+        return sum(array.nbytes for array in arrays if array is not None)
+
+
+@compiled
+def _gather(folded, order, points, counter):
+    """Copy shares of positions to their places."""
+    while True:
+        begin = fetch_add(counter, 0, 1) * SHARE
+        if begin >= order.size:
+            return
+        for k in range(begin, min(begin + SHARE, order.size)):
+            i = order[k]
+            points[0, k], points[1, k], points[2, k] = folded[i, 0], folded[i, 1], folded[i, 2]
+
+
+def sorted_points(
+    folded: np.ndarray, order: np.ndarray, threads: int | None = None, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Return positions (count, 3) in an order (n,) as rows for axes, (3, n + PAD), zero behind."""
+    points = np.empty((3, len(order) + PAD), folded.dtype) if out is None else out
+    used = shares_for(len(order), threads_for(threads, len(order)))
+    run(_gather, used, folded, order, points, np.zeros(1, np.int64))
+    points[:, len(order) :] = 0
+    return points
+
+
+def sorted_sizes(sizes: ArrayLike | None, order: np.ndarray, count: int, cells: CpuCells) -> np.ndarray | None:
+    """Return radii as (1, n + PAD) or half extents as (3, n + PAD), in an order.
+
+    Parameters
+    ----------
+    sizes : None, number, (count,) or (count, d)
+        Of all particles, in the caller's order.
+    order : (n,)
+        Who is at each place.
+    count
+        How many particles came.
+    cells
+        The grid.
+    """
+    if sizes is None:
+        return None
+    given = np.asarray(sizes, cells.dtype)
+    result = np.zeros((1 if given.ndim < 2 else 3, len(order) + PAD), cells.dtype)
+    if given.ndim < 2:
+        result[0, : len(order)] = np.broadcast_to(given, (count,))[order]
+    else:
+        result[cells.missing :, : len(order)] = given[order].T
+    return result
+
+
+def cloud_of(
+    cells: CpuCells,
+    folded: np.ndarray,
+    turns: np.ndarray | None,
+    start: np.ndarray,
+    order: np.ndarray,
+    sizes: ArrayLike | None = None,
+    threads: int | None = None,
+) -> CpuCloud:
+    """Return a cloud of particles that are located and sorted.
+
+    Parameters
+    ----------
+    cells
+        The grid.
+    folded, turns : (count, 3)
+        What `particlemesh.grid.cpu.locate.locate` returned.
+    start : (cells + 1,) int64
+        The place of each cell's first particle.
+    order : (n,) int32
+        Who is at each place; what is longer than ``start[-1]`` is cut off.
+    sizes : None, number, (count,) or (count, d)
+        Radii of spheres or half extents of boxes, in the caller's order.
+    threads
+        The most threads to use.
+    """
+    order = order[: int(start[-1])]
+    points = sorted_points(folded, order, threads)
+    return CpuCloud(cells, start, order, points, len(folded), turns, sorted_sizes(sizes, order, len(folded), cells))

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The nearest particles of each particle or point.
+
+A first radius is guessed from how many particles the cell holds, and grows until it holds enough of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.jit import compiled
+from particlemesh.backends.simd import fetch_add
+from particlemesh.grid.cpu.lanes import PAD, unowned, width_for
+from particlemesh.grid.cpu.locate import Faults
+from particlemesh.grid.cpu.queries.candidates import DONE, UNIFORM, Search, begin_search, gather, group_of, search_of
+from particlemesh.grid.cpu.queries.cloud import CpuCloud
+from particlemesh.grid.cpu.queries.pairs import names_of, point_query
+from particlemesh.grid.cpu.queries.rows import SHARE, Query, images_of, room_of, rooms_for, search_run, squared
+
+_GROWTH = 1.5  # of the radius: three times the volume
+
+
+@compiled(forceinline=True)
+def _insert(squares, indices, row, length, square, index):
+    """Put a neighbour into a sorted list, by square, then index; return the new length."""
+    at = length
+    if length == squares.shape[1]:
+        at -= 1
+        if square > squares[row, at] or (square == squares[row, at] and index >= indices[row, at]):
+            return length
+    while at > 0 and (
+        square < squares[row, at - 1] or (square == squares[row, at - 1] and index < indices[row, at - 1])
+    ):
+        squares[row, at], indices[row, at] = squares[row, at - 1], indices[row, at - 1]
+        at -= 1
+    squares[row, at], indices[row, at] = square, index
+    return min(length + 1, squares.shape[1])
+
+
+@compiled
+def _nearest_rows(query, search, guess, squares, indices, rooms, counter, width):
+    """List the nearest particles of shares of points until no share is left."""
+    query, search, squares, indices = unowned(query), unowned(search), unowned(squares), unowned(indices)
+    room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
+    low, high, extent = unowned(room.bounds[0]), unowned(room.bounds[1]), unowned(room.bounds[2])
+    bx, by, bz = unowned(room.real[0]), unowned(room.real[1]), unowned(room.real[2])
+    points, sizes, runs, shifts, hits, held = query.points, query.sizes, room.runs, room.shifts, room.hits, room.place
+    called, numbers = room.called, query.numbers
+    count, most = points.shape[1] - PAD, squares.shape[1]
+    real = squares.dtype.type
+    scale, mean, power = guess
+    while True:
+        share = fetch_add(counter, 0, 1)
+        if share * SHARE >= count:
+            return
+        k, last = share * SHARE, min(count, (share + 1) * SHARE)
+        while k < last:
+            members = group_of(points, k, last, search, low, high)
+            cell = 0
+            for a in range(3):
+                size = search.shape[0, a]
+                place = min(max(low[a] * real(size), real(0)), real(size - 1))
+                cell = cell * size + np.int64(place)
+            radius = scale * (real(search.start[cell + 1] - search.start[cell]) + mean) ** power
+            while True:
+                radius = min(search.radius, radius)
+                begin_search(search, k, members, sizes, room.state, extent)
+                extent[0] = radius
+                reach = radius * radius
+                held[:members] = 0
+                while room.state[DONE] == 0:
+                    run_count = gather(
+                        search, k, low, high, extent, room.state, room.reach, room.real, bx, by, bz, called, runs,
+                        shifts, width,
+                    )  # fmt: skip
+                    for n in range(members):
+                        x, y, z = points[0, k + n], points[1, k + n], points[2, k + n]
+                        number = np.int64(numbers[k + n])
+                        mine = number if query.own else np.int64(-1)
+                        for r in range(run_count):
+                            bound = min(reach, squares[number, most - 1]) if held[n] == most else reach
+                            got = search_run(
+                                bx, by, bz, bx, bx, bx, called, runs[r, 0], runs[r + 1, 0], x, y, z, sizes, k + n,
+                                shifts, r, UNIFORM, bound, mine, -1, hits, 1, width,
+                            )  # fmt: skip
+                            for h in range(got):
+                                p = hits[h]
+                                dx, dy = (bx[p] - x) + shifts[r, 0], (by[p] - y) + shifts[r, 1]
+                                square = squared(dx, dy, (bz[p] - z) + shifts[r, 2])
+                                held[n] = _insert(squares, indices, number, held[n], square, called[p])
+                full = True
+                for n in range(members):
+                    number = np.int64(numbers[k + n])
+                    for m in range(query.images.shape[0]):
+                        square = squared(query.vectors[m, 0], query.vectors[m, 1], query.vectors[m, 2])
+                        if square <= reach:
+                            held[n] = _insert(squares, indices, number, held[n], square, number)
+                    full = full and held[n] == most
+                if full or radius == search.radius:
+                    break
+                radius *= real(_GROWTH)
+            for n in range(members):
+                number = np.int64(numbers[k + n])
+                for m in range(most):
+                    inside = m < held[n]
+                    squares[number, m] = np.sqrt(squares[number, m]) if inside else real(np.inf)
+                    indices[number, m] = indices[number, m] if inside else -1
+            k += members
+
+
+def _guess(cloud: CpuCloud, search: Search, k: int) -> tuple[float, float, float]:
+    """Return scale, mean and power: a first radius is ``scale * (particles of the cell + mean)**power``.
+
+    Particles are taken to be as dense as halfway between the point's own cell and the whole box. With 1.5 k + 3
+    particles expected in it, nine of ten spheres of evenly spread ones hold k.
+    """
+    axes = 3 - cloud.cells.missing
+    real = search.x.dtype.type
+    finest = math.prod(cloud.cells.shape)
+    rows = cloud.cells.rows[3 - axes :, 3 - axes :].astype(float)
+    volume = abs(np.linalg.det(rows))
+    ball = (2.0, math.pi, 4 / 3 * math.pi)[axes - 1]
+    scale = (2 * (1.5 * k + 3) * volume / finest / ball) ** (1 / axes)
+    mean = max(len(cloud.order) / finest, 1e-6)
+    return real(scale), real(mean), real(-1 / axes)
+
+
+def nearest(
+    cloud: CpuCloud, k: int, radius: float, x: Sequence[np.ndarray] | None = None, *, threads: int | None = None
+) -> tuple[np.ndarray, np.ndarray, Faults | None]:
+    """Return the nearest particles of each particle, or of each point, and what is wrong with points.
+
+    A particle is not its own neighbour, but its images are, and each image of another is one more. Equal squares
+    of distances go by index.
+
+    Parameters
+    ----------
+    cloud
+        The particles.
+    k
+        How many.
+    radius
+        The farthest that is looked for.
+    x : d arrays (M,), optional
+        Points, which may lie anywhere, in the type of the positions.
+    threads
+        The most threads to use.
+
+    Returns
+    -------
+    indices : (rows, k) int32
+        By distance; -1 where there are no more.
+    distances : (rows, k)
+        Infinite where there are no more.
+    faults : Faults or None
+        None without points.
+    """
+    real = cloud.cells.dtype
+    search = search_of(cloud, names_of(cloud, "input"), radius)
+    faults = None
+    if x is None:
+        rows = cloud.came
+        # No image counts that has k nearer ones along the shortest lattice vector.
+        lengths = np.linalg.norm(cloud.cells.rows.astype(float), axis=1)[np.array(cloud.cells.periodic) != 0]
+        farthest = (k // 2 + 1) * float(lengths.min(initial=math.inf))
+        query = Query(cloud.points, search.sizes, search.numbers, 1, 0, *images_of(search, half=False, reach=farthest))
+    else:
+        rows = len(x[0])
+        query, _, faults = point_query(cloud, x, None, threads_for(threads, rows))
+    indices, distances = np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf, real)
+    shares = -(-(query.points.shape[1] - PAD) // SHARE)
+    used = max(1, min(threads_for(threads, rows), shares))
+    run(
+        _nearest_rows, used, query, search, _guess(cloud, search, k), distances, indices, rooms_for(used, real),
+        np.zeros(2, np.int64), width_for(real.itemsize),
+    )  # fmt: skip
+    return indices, distances, faults

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Neighbours of particles and of points: lists, counts, overlaps.
+
+Distances are those of positions inside the box, computed in their type: ``(x_j - x_i) + shift``, in that order, so
+that both ends of a pair agree. Two passes: the first counts, so that no list is too short, the second writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from particlemesh.backends.cpu import threads_for
+from particlemesh.grid import checks
+from particlemesh.grid.cpu.lanes import PAD
+from particlemesh.grid.cpu.locate import Faults, locate
+from particlemesh.grid.cpu.queries.candidates import Search, search_of
+from particlemesh.grid.cpu.queries.cloud import CpuCloud, sorted_points, sorted_sizes
+from particlemesh.grid.cpu.queries.listing import pairs_of, rows_for
+from particlemesh.grid.cpu.queries.rows import Query, count_rows, fill_rows, images_of
+from particlemesh.grid.results import Pairs
+from particlemesh.sorting.cpu import counting_sort
+
+
+def names_of(cloud: CpuCloud, order: str) -> np.ndarray:
+    """Return what places are called: the caller's indices, or places."""
+    if order == "grid":
+        return np.arange(len(cloud.order) + PAD, dtype=np.int32)
+    return np.concatenate([cloud.order, np.zeros(PAD, np.int32)])
+
+
+def _sized(cloud: CpuCloud, radius: ArrayLike) -> tuple[CpuCloud, float | None]:
+    """Return a cloud with the sizes that a search wants, and the radius if it is one number."""
+    if np.ndim(radius) == 0:
+        return cloud, float(np.asarray(radius))
+    given = np.asarray(radius)[cloud.order]
+    wrong = cloud.order[~((given >= 0) & (given < np.inf))]
+    if len(wrong):
+        raise ValueError(f"{len(wrong)} radii are negative or not finite; the first is that of particle {wrong.min()}.")
+    return cloud._replace(sizes=sorted_sizes(radius, cloud.order, cloud.came, cloud.cells)), None
+
+
+def _own_query(cloud: CpuCloud, search: Search, *, half: bool) -> Query:
+    return Query(cloud.points, search.sizes, search.numbers, 1, int(half), *images_of(search, half=half))
+
+
+def _list(
+    query: Query,
+    search: Search,
+    cloud: CpuCloud,
+    turned: np.ndarray | None,
+    rows: int,
+    quantities: str,
+    form: str,
+    threads: int,
+    *,
+    by_place: bool = False,
+    named: bool = False,
+    width: int | None = None,
+) -> Pairs:
+    """Count, make room and write."""
+    counts = np.zeros(rows, np.int32)
+    count_rows(query, search, counts, threads)
+    start = np.zeros(rows + 1, np.int64)
+    if form == "dense":
+        longest = int(counts.max(initial=0))
+        checks.wide_enough(longest, width)
+        width = longest if width is None else int(width)
+        start[:] = np.arange(rows + 1) * width
+    else:
+        np.cumsum(counts, out=start[1:])
+    total = int(start[-1])
+    empty = np.empty((0, 3), np.int32)
+    filled = rows_for(quantities, cloud.cells, total, blank=form == "dense")._replace(
+        start=start,
+        turns=empty if cloud.turns is None else cloud.turns,
+        turned=empty if turned is None else turned,
+        order=cloud.order if by_place or named else np.empty(0, np.int32),
+        named=int(named),
+    )
+    if total and quantities:
+        fill_rows(query, search, filled, threads)
+    if form == "dense":
+        return pairs_of(filled, quantities, counts=counts, width=width or 0)
+    return pairs_of(filled, quantities, start=start if form == "csr" else None)
+
+
+def pairs(
+    cloud: CpuCloud,
+    radius: ArrayLike,
+    *,
+    half: bool = True,
+    order: str = "input",
+    form: str = "csr",
+    quantities: str = "j",
+    width: int | None = None,
+    threads: int | None = None,
+) -> Pairs:
+    """Return the neighbours of each particle.
+
+    Parameters
+    ----------
+    cloud
+        The particles.
+    radius : number or (count,)
+        Neighbours are at most so far apart, or as far as the sum of their numbers.
+    half
+        Whether of two particles only the one with the smaller number lists the other.
+    order
+        ``"input"``: numbers are the caller's indices; ``"grid"``: places in the cloud.
+    form
+        ``"csr"``, ``"coo"`` or ``"dense"``.
+    quantities
+        Letters of ``"ijSdD"``.
+    width
+        Columns of a dense list; by default as many as needed.
+    threads
+        The most threads to use; by default as many as suit the particles.
+    """
+    threads = threads_for(threads, len(cloud.order))
+    if form == "coo" and "i" not in quantities:
+        quantities += "i"
+    cloud, uniform = _sized(cloud, radius)
+    # A list of pairs without rows is made from each pair once, wherever its particles are in the caller's order.
+    named = half and form == "coo" and order == "input"
+    by_place = order == "grid"
+    numbers = names_of(cloud, "grid" if named else order)
+    search = search_of(cloud, numbers, uniform, forward=half and (by_place or named))
+    rows = len(cloud.order) if by_place or named else cloud.came
+    query = _own_query(cloud, search, half=half)
+    return _list(
+        query, search, cloud, cloud.turns, rows, quantities, form, threads, by_place=by_place, named=named, width=width
+    )  # fmt: skip
+
+
+def count(cloud: CpuCloud, radius: ArrayLike, *, order: str = "input", threads: int | None = None) -> np.ndarray:
+    """Return how many neighbours each particle has, (rows,) int32; images count. See `pairs`."""
+    threads = threads_for(threads, len(cloud.order))
+    cloud, uniform = _sized(cloud, radius)
+    search = search_of(cloud, names_of(cloud, order), uniform)
+    counts = np.zeros(len(cloud.order) if order == "grid" else cloud.came, np.int32)
+    count_rows(_own_query(cloud, search, half=False), search, counts, threads)
+    return counts
+
+
+def point_query(
+    cloud: CpuCloud, x: Sequence[np.ndarray], sizes: ArrayLike | None, threads: int
+) -> tuple[Query, np.ndarray | None, Faults]:
+    """Return points as a query in the order of cells, their turns, and what is wrong with them."""
+    cells = cloud.cells
+    everywhere = np.full(3, np.inf, cells.dtype)
+    anywhere = cells._replace(lower=-everywhere, upper=everywhere, levels=1)
+    keys, folded, turns, faults = locate(x, None, anywhere, threads)
+    ordered = counting_sort(keys, anywhere.total, threads)
+    order = ordered.order[: int(ordered.start[-1])]
+    points = sorted_points(folded, order, threads)
+    none = np.empty((0, 3), np.int64)
+    sorted_radii = sorted_sizes(sizes, order, len(keys), cells)
+    if sorted_radii is None:
+        sorted_radii = np.empty((0, PAD), cells.dtype)
+    numbers = np.concatenate([order, np.zeros(PAD, np.int32)])
+    return Query(points, sorted_radii, numbers, 0, 0, none, none.astype(cells.dtype)), turns, faults
+
+
+def neighbours(
+    cloud: CpuCloud,
+    x: Sequence[np.ndarray],
+    radius: ArrayLike,
+    *,
+    quantities: str = "j",
+    threads: int | None = None,
+) -> tuple[Pairs, Faults]:
+    """Return the particles near each point as a csr list, and what is wrong with points: those have none.
+
+    Parameters
+    ----------
+    cloud
+        The particles.
+    x : d arrays (M,)
+        Points, which may lie anywhere, in the type of the positions.
+    radius : number or (M,)
+        How far away particles may be.
+    quantities
+        Letters of ``"ijSdD"``.
+    threads
+        The most threads to use.
+    """
+    threads = threads_for(threads, len(x[0]))
+    uniform = float(np.asarray(radius)) if np.ndim(radius) == 0 else None
+    query, turned, faults = point_query(cloud, x, None if uniform is not None else radius, threads)
+    if uniform is None:
+        cloud = cloud._replace(sizes=np.zeros((1, cloud.points.shape[1]), cloud.cells.dtype))
+    largest = float(query.sizes.max(initial=0))
+    search = search_of(cloud, names_of(cloud, "input"), uniform, reach=largest)
+    return _list(query, search, cloud, turned, len(x[0]), quantities, "csr", threads), faults
+
+
+def overlaps(cloud: CpuCloud, *, shape: str | None = None, quantities: str = "ij", threads: int | None = None) -> Pairs:
+    """Return the pairs of particles that overlap as a coo list, each once, ``i < j`` in the caller's order.
+
+    Parameters
+    ----------
+    cloud
+        The particles and their sizes.
+    shape
+        ``"sphere"`` or ``"box"``; by default what the sizes are for. A radius as a box is a cube.
+    quantities
+        Letters of ``"ijSdD"``.
+    threads
+        The most threads to use.
+    """
+    cloud, threads = shaped(cloud, shape), threads_for(threads, len(cloud.order))
+    search = search_of(cloud, names_of(cloud, "grid"), None, forward=True)
+    query = _own_query(cloud, search, half=True)
+    return _list(query, search, cloud, cloud.turns, len(cloud.order), quantities, "coo", threads, named=True)
+
+
+def shaped(cloud: CpuCloud, shape: str | None) -> CpuCloud:
+    """Return a cloud whose sizes are those of a shape."""
+    sizes = cloud.sizes
+    if sizes is None:
+        raise ValueError("Particles without radii overlap with nothing: give radii to build().")
+    if shape not in {None, "sphere", "box"}:
+        raise ValueError(f"shape={shape!r} is neither 'sphere' nor 'box'.")
+    if shape == "sphere" and len(sizes) == 3:
+        raise ValueError("shape='sphere' needs a radius for each particle, not half extents.")
+    if shape == "box" and len(sizes) == 1:
+        cubes = np.zeros((3, sizes.shape[1]), sizes.dtype)
+        cubes[cloud.cells.missing :] = sizes
+        return cloud._replace(sizes=cubes)
+    return cloud

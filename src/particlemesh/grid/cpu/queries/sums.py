@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sums of a user's pair function over the neighbours of each particle, without a list.
+
+The function is compiled into the loop, so the loop is compiled for each function anew. What it calls is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike
+
+from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.jit import compiled
+from particlemesh.backends.simd import fetch_add
+from particlemesh.grid.cpu.lanes import unowned, width_for
+from particlemesh.grid.cpu.queries.candidates import DONE, begin_search, gather, group_of, search_of
+from particlemesh.grid.cpu.queries.cloud import CpuCloud
+from particlemesh.grid.cpu.queries.pairs import names_of
+from particlemesh.grid.cpu.queries.rows import SHARE, Query, images_of, room_of, rooms_for, search_run, squared
+
+
+@compiled
+def _begin(query, search, room, k, last):
+    """Begin a group at place ``k``; return how many members it has."""
+    low, high, extent = room.bounds[0], room.bounds[1], room.bounds[2]
+    members = group_of(query.points, k, last, search, low, high)
+    begin_search(search, k, members, query.sizes, room.state, extent)
+    return members
+
+
+@compiled
+def _candidates(search, room, k, width):
+    """Fill the room with the next candidates; return how many runs there are."""
+    low, high, extent = room.bounds[0], room.bounds[1], room.bounds[2]
+    return gather(
+        search, k, low, high, extent, room.state, room.reach, room.real, room.real[0], room.real[1], room.real[2],
+        room.called, room.runs, room.shifts, width,
+    )  # fmt: skip
+
+
+@compiled
+def _hits(room, r, x, y, z, sizes, criterion, square, k, width):
+    """Write where in the room the neighbours of place ``k`` in one run are; return how many there are."""
+    b, runs = room.real, room.runs
+    return search_run(
+        b[0], b[1], b[2], b[3], b[4], b[5], room.called, runs[r, 0], runs[r + 1, 0], x, y, z, sizes, k, room.shifts,
+        r, criterion, square, k, -1, room.hits, 1, width,
+    )  # fmt: skip
+
+
+@njit(nogil=True, error_model="numpy")
+def _sum_rows(function, query, search, order, values, parameters, totals, rooms, counter, width):
+    """Add up over the neighbours of shares of particles until no share is left."""
+    query, search, order = unowned(query), unowned(search), unowned(order)
+    values, parameters, totals = unowned(values), unowned(parameters), unowned(totals)
+    room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
+    b, hits, called, shifts, points = room.real, room.hits, room.called, room.shifts, query.points
+    vector = unowned(room.bounds[3])
+    while True:
+        share = fetch_add(counter, 0, 1)
+        if share * SHARE >= order.size:
+            return
+        k, last = share * SHARE, min(order.size, (share + 1) * SHARE)
+        while k < last:
+            members = _begin(query, search, room, k, last)
+            while room.state[DONE] == 0:
+                run_count = _candidates(search, room, k, width)
+                for q in range(k, k + members):
+                    x, y, z = points[0, q], points[1, q], points[2, q]
+                    i = np.int64(order[q])
+                    for r in range(run_count):
+                        for h in range(_hits(room, r, x, y, z, query.sizes, search.criterion, search.square, q, width)):
+                            p = hits[h]
+                            vector[0] = (b[0, p] - x) + shifts[r, 0]
+                            vector[1] = (b[1, p] - y) + shifts[r, 1]
+                            vector[2] = (b[2, p] - z) + shifts[r, 2]
+                            square = squared(vector[0], vector[1], vector[2])
+                            j = called[p]
+                            function(square, vector, i, np.int64(order[j]), values[q], values[j], parameters, totals[i])
+            for q in range(k, k + members):
+                i = np.int64(order[q])
+                for m in range(query.images.shape[0]):
+                    vector[:] = query.vectors[m]
+                    square = squared(vector[0], vector[1], vector[2])
+                    if square <= search.square:
+                        function(square, vector, i, i, values[q], values[q], parameters, totals[i])
+            k += members
+
+
+def sums(
+    cloud: CpuCloud,
+    radius: float,
+    function: Callable,
+    results: int,
+    values: np.ndarray | None = None,
+    parameters: ArrayLike | Sequence[float] = (),
+    *,
+    threads: int | None = None,
+) -> np.ndarray:
+    """Return the sums (count, results) of a pair function over each particle's neighbours, images too.
+
+    Parameters
+    ----------
+    cloud
+        The particles.
+    radius
+        How far neighbours may be.
+    function
+        Compiled by Numba: ``f(r2, d, i, j, a, b, p, sum)`` adds to ``sum`` what particle j is to particle i, at the
+        end of vector ``d`` whose square is ``r2``; ``a`` and ``b`` are their values, ``p`` the parameters.
+    results
+        How many sums a particle has.
+    values : (count, V) or (count,), optional
+        What particles bring along, in the caller's order.
+    parameters
+        Numbers that all pairs share.
+    threads
+        The most threads to use.
+    """
+    real = cloud.cells.dtype
+    search = search_of(cloud, names_of(cloud, "grid"), radius)
+    query = Query(cloud.points, search.sizes, search.numbers, 1, 0, *images_of(search, half=False))
+    brought = np.empty((cloud.came, 0), real) if values is None else values
+    brought = brought if brought.ndim == 2 else brought[:, None]
+    by_place = np.ascontiguousarray(brought[cloud.order], real)
+    shared = np.array(parameters, real).reshape(-1)
+    totals = np.zeros((cloud.came, results), real)
+    shares = -(-len(cloud.order) // SHARE)
+    used = max(1, min(threads_for(threads, len(cloud.order)), shares))
+    run(
+        _sum_rows, used, function, query, search, cloud.order, by_place, shared, totals, rooms_for(used, real),
+        np.zeros(2, np.int64), width_for(real.itemsize),
+    )  # fmt: skip
+    return totals

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Particles in the order of their cells, as queries on GPUs read them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from particlemesh.arrays.geometry import open_bounds
+from particlemesh.backends.base import Backend, Record
+from particlemesh.box import Box
+from particlemesh.sorting.keys import Cells
+
+MOST_IMAGES = 2**20  # of a particle within reach
+MOST_CELLS_AWAY = 2**29  # two of them, and the box between, are fewer than 2**31
+
+
+@dataclass
+class Cloud:
+    """What a build leaves for queries.
+
+    Attributes
+    ----------
+    count : int
+        Particles that came; those that took part are ``start[cells.count]``, known to the device only.
+    records : (count, 4)
+        Folded coordinates, missing axes first, and the particle's index as the bits of a real, by cell.
+    start : (cells + 1,) uint32
+        Where each cell starts.
+    ends : (cells,) uint32 or None
+        Where each cell ends, if cells are not in the order of their numbers.
+    turns : (count,) uint64
+        Turns that folding took off, in the caller's order; only valid where the status says that there are any.
+    status : (8,) uint64
+        See sorting/cells.h.
+    extents : (count,) or (count, 3), or None
+        Radii or half edges in the caller's order, missing axes first.
+    extent_axes : int
+        0, 1 or 3: what ``extents`` are.
+    """
+
+    backend: Backend
+    cells: Cells
+    count: int
+    records: Any
+    start: Any
+    ends: Any
+    turns: Any
+    status: Any
+    extents: Any = None
+    extent_axes: int = 0
+
+    def defines(self) -> dict[str, int]:
+        """Return what every kernel over a cloud is compiled with."""
+        wide = int(self.cells.dtype.itemsize == 8)
+        return {
+            "REAL_IS_DOUBLE": wide, "COORDINATE_IS_DOUBLE": wide, "KEYS_ARE_POSITIONS": 1,
+            "CELLS_ARE_SCATTERED": int(self.ends is not None),
+        }  # fmt: skip
+
+    def geometry(self) -> tuple[Record, ...]:
+        """Return ``Geometry``, ``Frame``, ``Cells`` and ``Reach``, the last arguments of every kernel."""
+        return (*self.cells.records(), reach_record(self.cells))
+
+
+def reach_record(cells: Cells) -> Record:
+    """Return ``Reach``: a distance in fractions, and what rounding may take from the difference of two."""
+    box, dtype = cells.box, cells.dtype
+    missing = 3 - box.ndim
+    per, margin = np.zeros(3), np.zeros(3)
+    per[missing:] = np.sqrt((box.inverse**2).sum(1)) * (1 + 4 * np.finfo(dtype).eps)
+    lower, _ = open_bounds(box.origin, box.inverse, None, False, dtype)
+    margin[missing:] = -4 * lower
+    return Record(f"=6{dtype.char}", *per, *margin)
+
+
+def few_images(radius: float, box: Box) -> None:
+    """Check that a particle has no more images within reach than can be counted and kept.
+
+    Raises
+    ------
+    ValueError
+        If there are more than 2**20.
+    """
+    per = np.sqrt((box.inverse**2).sum(1))[np.array(box.periodic)]
+    images = math.prod(int(2 * np.ceil(min(float(radius) * p, 2.0**40)) + 1) for p in per)
+    if images > MOST_IMAGES:
+        raise ValueError(f"radius is {radius!r}: {images:,} images of every particle; {MOST_IMAGES:,} are the most.")
+
+
+def kernel_radius(radius: float, cells: Cells) -> float:
+    """Return a radius that kernels can take: finite in the positions' type, and not too many cells of a periodic axis.
+
+    Raises
+    ------
+    ValueError
+        If cells in reach could not be counted, image after image, in 32 bits.
+    """
+    value = float(radius)
+    if not 0 <= value < math.inf:
+        raise ValueError(f"radius is {radius!r}; a finite number of at least zero is needed.")
+    per = np.sqrt((cells.box.inverse**2).sum(1)) * cells.shape
+    if any(p and value * n >= MOST_CELLS_AWAY for p, n in zip(cells.box.periodic, per, strict=True)):
+        raise ValueError(f"radius is {radius!r}: that is 2**29 cells or more along a periodic axis.")
+    few_images(radius, cells.box)
+    return min(value, float(np.finfo(cells.dtype).max))

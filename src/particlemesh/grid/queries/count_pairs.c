@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How many pairs each row has, by the slot or the index of its particle (ROWS_BY_INDEX). COUNT_IS_64 for counts that
+// a scan takes. WANT_LONGEST for the longest row. PAIRED: a work-item has two neighbouring rows, whose reaches
+// overlap so much that each record it reads serves both; for full rows of particles within one radius, on one level.
+
+#include "grid/queries/within.h"
+
+#if COUNT_IS_64
+typedef u64 count_t;
+#else
+typedef int count_t;
+#endif
+
+DEVICE void record_longest(GLOBAL u64* found, int length)
+{
+    if ((u64)length > PEEK_U64(found + FOUND_LONGEST)) ATOMIC_MAX_U64(found + FOUND_LONGEST, length);
+}
+
+#if PAIRED
+// Two rows share their cells if these are the same but for the last axis.
+DEVICE int share_cells(PRIVATE int* low, PRIVATE int* high, PRIVATE const coordinate* s, coordinate distance,
+                       PRIVATE const int* size, PRIVATE const Reach* reach, PRIVATE const Frame* frame)
+{
+    int other_low[3], other_high[3];
+    for (int a = 0; a < 3; a++)
+        cells_in_reach(other_low + a, other_high + a, s[a], distance, size[a], a, reach, frame);
+    if (low[0] != other_low[0] || high[0] != other_high[0] || low[1] != other_low[1] || high[1] != other_high[1])
+        return 0;
+    low[2] = low[2] < other_low[2] ? low[2] : other_low[2];
+    high[2] = high[2] > other_high[2] ? high[2] : other_high[2];
+    return 1;
+}
+#endif
+
+KERNEL count_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
+                   GLOBAL const u32* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
+                   GLOBAL const u64* RESTRICT largest, GLOBAL count_t* RESTRICT counts, GLOBAL u64* found,
+                   const i64 rows, const i64 bins, ROW_STRIDES const Geometry geometry, const Frame frame,
+                   const Cells cells, const Reach reach, const Ask ask)
+{
+#if ROWS_ARE_POINTS
+    const i64 taken = rows;
+#else
+    const i64 taken = start[bins];
+#endif
+    const coordinate limit = ask.radius * ask.radius;
+#if PAIRED
+    for (i64 r = 2 * (GROUP_ID * GROUP_SIZE + LOCAL_ID); r < rows; r += 2 * GROUP_COUNT * GROUP_SIZE) {
+        Row row, second;
+        int lengths[2] = {-1, -1}; // each finds itself, too
+        int index = 0;
+        if (r < taken) {
+            const int two = r + 1 < taken;
+            ROW_OF(&row, r);
+            second = row;
+            index = row.index;
+            if (two) ROW_OF(&second, r + 1);
+            for (int first = 0; first <= two; first++) {
+                PRIVATE const coordinate* x = row.x;
+                PRIVATE const coordinate* s = row.s;
+                PRIVATE const coordinate* y = second.x;
+                int found_x = 0, found_y = 0, together = 0;
+                coordinate limit_y = -1;
+#define RANGES                                                                                             \
+    together = two && !first && share_cells(low, high, second.s, distance, size, &reach, &frame);          \
+    limit_y = together ? limit : (coordinate)-1;
+#define STRIP                                                                                              \
+    if (turned)                                                                                            \
+        for (int k = from; k < to; k++) {                                                                  \
+            const real4 other = READ_4(records + 4 * (i64)k);                                              \
+            coordinate d[3], e[3];                                                                         \
+            VECTOR(d, other, x, shift);                                                                    \
+            VECTOR(e, other, y, shift);                                                                    \
+            found_x += SQUARED(d) <= limit;                                                                \
+            found_y += SQUARED(e) <= limit_y;                                                              \
+        }                                                                                                  \
+    else                                                                                                   \
+        for (int k = from; k < to; k++) {                                                                  \
+            const real4 other = READ_4(records + 4 * (i64)k);                                              \
+            coordinate d[3], e[3];                                                                         \
+            VECTOR_INSIDE(d, other, x);                                                                    \
+            VECTOR_INSIDE(e, other, y);                                                                    \
+            found_x += SQUARED(d) <= limit;                                                                \
+            found_y += SQUARED(e) <= limit_y;                                                              \
+        }
+#define PAIR_OF_STRIPS                                                   \
+    int at = from, end = to, other_part = from_2 < to_2;                 \
+    ROLL while (at < end || other_part) {                                \
+        if (at >= end) {                                                 \
+            at = from_2, end = to_2, other_part = 0;                     \
+            for (int b = 0; b < 3; b++) shift[b] = shift_2[b];           \
+        }                                                                \
+        const real4 other = READ_4(records + 4 * (i64)at++);             \
+        coordinate d[3], e[3];                                           \
+        VECTOR(d, other, x, shift);                                      \
+        VECTOR(e, other, y, shift);                                      \
+        found_x += SQUARED(d) <= limit;                                  \
+        found_y += SQUARED(e) <= limit_y;                                \
+    }
+#include "grid/queries/strips.h"
+#undef STRIP
+#undef PAIR_OF_STRIPS
+#undef RANGES
+                lengths[first] += found_x;
+                if (together) {
+                    lengths[1] += found_y;
+                    break;
+                }
+                row = second;
+            }
+        }
+        for (int n = 0; n < 2; n++) {
+            const i64 place = r + n;
+            if (place < taken) {
+#if WANT_LONGEST
+                record_longest(found, lengths[n]);
+#endif
+#if ROWS_BY_INDEX
+                counts[n ? second.index : index] = (count_t)lengths[n];
+            }
+#else
+                counts[place] = (count_t)lengths[n];
+            } else if (place < rows) {
+                counts[place] = 0;
+            }
+#endif
+        }
+    }
+#else
+    for (i64 r = GROUP_ID * GROUP_SIZE + LOCAL_ID; r < rows; r += GROUP_COUNT * GROUP_SIZE) {
+        Row row;
+        row.index = (int)r;
+        int length = 0;
+        if (r < taken) {
+            const int bad = ROW_OF(&row, r);
+#if ROWS_ARE_POINTS
+            record_item(found, bad, r);
+#endif
+            if (!bad) {
+                PRIVATE const coordinate* x = row.x;
+                PRIVATE const coordinate* s = row.s;
+#define FOUND length += hit;
+#define STRIP EACH_PAIR
+#define PAIR_OF_STRIPS EACH_PAIR_OF_BOTH
+#include "grid/queries/strips.h"
+#undef STRIP
+#undef PAIR_OF_STRIPS
+            }
+#if WANT_LONGEST
+            record_longest(found, length);
+#endif
+        }
+#if ROWS_BY_INDEX
+        if (r < taken) counts[row.index] = (count_t)length; // the others' are cleared before
+#else
+        counts[r] = (count_t)length;
+#endif
+    }
+#endif
+}

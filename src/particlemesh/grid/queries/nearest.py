@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The nearest particles of each particle or point, on CUDA and OpenCL."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from particlemesh.arrays.positions import Coordinates
+from particlemesh.backends.base import Record, allocate
+from particlemesh.grid.queries.cloud import Cloud, kernel_radius
+from particlemesh.sorting.keys import STATUS_WORDS
+
+MOST = 128  # a list lives in a work-item's own memory
+
+
+class Nearest(NamedTuple):
+    """What was found.
+
+    Attributes
+    ----------
+    indices : (rows, k) int32
+        The caller's indices of the nearest particles, by distance, then index; -1 where there are no more.
+    distances : (rows, k)
+        How far they are, in the positions' type; infinity where there are no more.
+    status : (8,) uint64 or None
+        What is wrong with the points that were given (sorting/cells.h); their rows are empty.
+    """
+
+    indices: Any
+    distances: Any
+    status: Any = None
+
+
+def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None = None) -> Nearest:
+    """Return the ``k`` nearest particles within ``radius`` of each particle, or of each point; never waits.
+
+    Every image of a particle is one of its own. A particle is not its own neighbour, but its images are. Equal
+    squared distances go by index: the result does not depend on the order of particles within cells.
+
+    Parameters
+    ----------
+    cloud
+        Particles by cell.
+    k : int
+        1 to 128. Each is a program of its own.
+    radius : float
+        The farthest that is looked for, a finite number.
+    points
+        Points in the type of the cloud, anywhere: periodic axes fold them. By default the particles.
+    """
+    backend, cells, dtype = cloud.backend, cloud.cells, cloud.cells.dtype
+    search = _search(cloud, k, kernel_radius(radius, cells))
+    rows = cloud.count if points is None else points.count
+    indices = allocate(backend, (rows, k), np.int32, "the nearest particles")
+    distances = allocate(backend, (rows, k), dtype, "the distances of the nearest particles")
+    status = None
+    if points is not None:
+        status = backend.empty((STATUS_WORDS,), np.uint64)
+        backend.clear(status)
+    if not rows:
+        return Nearest(indices, distances, status)
+    defines = {**cloud.defines(), "EXTENTS": 0, "K": k, "POINTS": int(points is not None)}
+    bins = cells.count
+    if points is None:
+        empty = backend.kernel("grid/queries/nearest.c", "no_neighbours", defines)
+        empty(rows * k, cloud.start, indices, distances, rows, bins)
+        x, strides = (cloud.records,) * 3, Record("=6q", *[0] * 6)
+    else:
+        x, strides = points.arguments(), points.record()
+    run = backend.kernel("grid/queries/nearest.c", "nearest", defines)
+    run(
+        rows, cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, *x,
+        cloud.status if status is None else status, indices, distances, rows, bins, strides, *cloud.geometry(),
+        search,
+    )  # fmt: skip
+    return Nearest(indices, distances, status)
+
+
+def _search(cloud: Cloud, k: int, radius: float) -> Record:
+    """Return ``Search``. The first radius is that of a sphere which holds some more than ``k`` particles.
+
+    They are as dense as halfway between the point's own cell and the whole box. With 1.5 k + 3 of them expected, nine
+    of ten such spheres of evenly spread particles hold k.
+    """
+    cells, axes = cloud.cells, cloud.cells.box.ndim
+    finest = math.prod(cells.shape)
+    ball = (2.0, math.pi, 4 / 3 * math.pi)[axes - 1]
+    wanted = 1.5 * k + 3
+    scale = (2 * wanted * cells.box.volume / finest / ball) ** (1 / axes)
+    return Record(f"=4{cells.dtype.char}", radius, scale, cloud.count / finest, -1 / axes)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Overlaps from tight linked lists, on CUDA and OpenCL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from particlemesh.backends.base import Backend, Unread, allocate
+from particlemesh.grid.queries.cloud import reach_record
+from particlemesh.grid.results import Pairs
+from particlemesh.grid.storage import TightLists
+from particlemesh.sorting.keys import Cells
+from particlemesh.sorting.scan import Allocate, allocate_counts, scan
+
+MOST = 2**29 - 1  # particles: an entry is one of eight, and is counted from 1 in 32 bits
+_WIDE, _WIDEST = 6, 7  # words of the status, as the builder's kernel has them
+_FIELDS = {"i": "i", "j": "j", "S": "shift", "d": "distance", "D": "vector"}
+_I32, _U64 = np.dtype(np.int32), np.dtype(np.uint64)
+
+
+def too_wide(status: np.ndarray, dtype: np.dtype) -> tuple[int, float] | None:
+    """Return the first particle that was wider than a cell, and half of what a cell must be thick to hold all.
+
+    ``status`` are the words of a build on the host, ``dtype`` is the type of its positions. None: there was none.
+    """
+    if not status[_WIDEST]:
+        return None
+    bits = np.array([status[_WIDEST]], np.uint64)
+    reach = bits.view(np.float64) if dtype.itemsize == 8 else bits.astype(np.uint32).view(np.float32)
+    return int(~status[_WIDE]), float(reach[0])
+
+
+def overlaps_of_lists(
+    backend: Backend, cells: Cells, count: int, lists: TightLists, status: Any, extents: Any = None,
+    extent_axes: int = 1, *, shape: str | None = None, quantities: str = "ij", allocate_scratch: Allocate,
+) -> Pairs:  # fmt: skip
+    """Return every pair of overlapping particles once, images included; waits once, for the number of pairs.
+
+    ``i < j`` in the caller's numbering, or i is j and S is lexicographically positive. Pairs come by ascending i. Those
+    of one particle are in no certain order, since the lists are not.
+
+    Parameters
+    ----------
+    backend, cells, count
+        Of the build: ``cells`` has one level.
+    lists
+        What the builder left, its arrays native.
+    status : (8,) uint64
+        Of the build (sorting/cells.h).
+    extents : (count, 3), optional
+        Half edges of boxes in the caller's order, missing axes first.
+    extent_axes : int
+        3 if ``extents`` are there, else 1: the lists hold radii.
+    shape : {"sphere", "box"}, optional
+        What overlaps: spheres if their centres are no farther apart than both radii together; boxes if that is so
+        along each Cartesian axis. By default as built.
+    quantities : str
+        Letters of "ijdDS": fields of the result that are not asked for are None.
+    allocate_scratch
+        For memory that is used here only.
+
+    Raises
+    ------
+    ValueError
+        If the lists cannot tell what is asked for.
+    """
+    boxes = _boxes(shape, extent_axes, cells)
+    axes, dtype, total = cells.box.ndim, cells.dtype, 0
+    wants = {f"WANT_{field.upper()}": int(letter in quantities) for letter, field in _FIELDS.items()}
+    defines = {
+        "REAL_IS_DOUBLE": int(dtype.itemsize == 8), "COORDINATE_IS_DOUBLE": int(dtype.itemsize == 8),
+        "KEYS_ARE_POSITIONS": 1, "EXTENTS": 0, "BOXES": int(boxes), "HALF_EDGES": int(extent_axes == 3),
+    }  # fmt: skip
+    inputs = (
+        lists.heads, lists.next, lists.bounds, lists.bounds if extents is None else extents, lists.turns, status,
+    )  # fmt: skip
+    geometry = (*cells.records(), reach_record(cells))
+    place = counts = None
+    if count:
+        counts = allocate_counts(backend, count, _U64, allocate_scratch, "overlap_counts")
+        place = allocate_scratch("overlap_place", (count + 1,), _U64)
+        backend.clear(counts)
+        run = backend.kernel("grid/queries/overlaps.c", "overlaps", {**defines, "LISTS": 0, **dict.fromkeys(wants, 0)})
+        run(count, *inputs, counts, *(Unread(status),) * 5, count, *geometry)
+        scan(backend, counts, place, count)
+        total = int(backend.download(place[count : count + 1])[0])
+    rows = {"i": (total,), "j": (total,), "shift": (total, axes), "distance": (total,), "vector": (total, axes)}
+    made = {}
+    for letter, field in _FIELDS.items():
+        if letter in quantities:
+            kind = dtype if letter in "dD" else _I32
+            made[field] = allocate(backend, rows[field], kind, "overlaps")
+    if total:
+        run = backend.kernel("grid/queries/overlaps.c", "overlaps", {**defines, "LISTS": 1, **wants})
+        run(count, *inputs, place, *(made.get(field, Unread(status)) for field in rows), count, *geometry)
+    return Pairs(**made)
+
+
+def _boxes(shape: str | None, extent_axes: int, cells: Cells) -> bool:
+    """Return whether boxes are compared, rather than spheres."""
+    if shape is None:
+        return extent_axes == 3
+    if shape not in ("sphere", "box"):
+        raise ValueError(f"shape is {shape!r}; choose 'sphere' or 'box'.")
+    if shape == "sphere" and extent_axes == 3:
+        raise ValueError("shape is 'sphere', but the particles were built with half edges (N, d): give radii (N,).")
+    if shape == "box" and extent_axes == 1 and not cells.box.orthorhombic:
+        raise ValueError(
+            "shape is 'box' in a triclinic box, where the lists of spheres miss the corners of cubes: build with half "
+            "edges (N, d)."
+        )
+    return shape == "box"

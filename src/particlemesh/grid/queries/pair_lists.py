@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Lists of pairs on GPUs: rows that follow each other, or rows of one width."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from particlemesh.backends.base import Unread, allocate
+from particlemesh.grid.queries.search import Question, Search
+from particlemesh.grid.results import Pairs
+from particlemesh.sorting.scan import allocate_counts, scan
+
+_I32, _I64, _U64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint64)
+_FOLLOWING, _PLACED, _DENSE = range(3)  # as PLACE in pairs.c
+# Pairs of a row that are collected, and lanes that write a row. With turns there is room for the first three.
+_COLLECTED = ((16, 8), (32, 8), (48, 8), (88, 16))
+_REMEMBERED = 256  # kinds of searches
+_SPARE = 1.05  # room for more pairs than there were last time
+
+
+class PairLists:
+    """One search for lists."""
+
+    def __init__(
+        self, searcher: Search, asked: Question, form: str, quantities: str, by_index: bool, rows_by_index: bool,
+        check: bool,
+    ) -> None:  # fmt: skip
+        self.searcher, self.asked, self.form, self.check = searcher, asked, form, check
+        self.backend, self.rows, self.cells = searcher.backend, asked.rows, asked.cloud.cells
+        self.wanted = quantities + ("i" if form == "coo" and "i" not in quantities else "")
+        self.by_index, self.rows_by_index = by_index, rows_by_index
+        # Half a list by slots finds each pair once: the smaller index is put first when it is written.
+        self.swaps = form == "coo" and by_index and bool(asked.half)
+        self.key = (bool(asked.half), asked.points is None, asked.radius, asked.reach_is)
+
+    def compact(self, capacity: int | None) -> tuple[Pairs, int | None]:
+        """Return rows that follow each other, and how many pairs there are."""
+        if not self.rows:
+            return self._nothing((0,)), 0
+        mean = self.searcher.means.get(self.key)
+        if capacity is None and not self.check:
+            raise ValueError("check=False allocates nothing: give the capacity to reserve.")
+        arrays: dict[str, Any] | None = None
+        if capacity is None and mean is not None:
+            capacity = int(mean * self.rows * _SPARE) + 1024
+            try:
+                arrays = self._arrays((capacity,))
+            except MemoryError:
+                capacity = None  # there may be room for as many as there are
+        groups = -(-self.rows // self.backend.group_size)  # which write whole
+        start = self._room("start", (groups * self.backend.group_size + 1,), _I64)[: self.rows + 1]
+        place = _FOLLOWING
+        if capacity is None or self.rows_by_index:
+            place = _PLACED
+            self._count_starts(start)
+            if capacity is None:
+                capacity = int(self.backend.download(start[self.rows : self.rows + 1])[0])
+                mean = capacity / self.rows
+        if mean is None:
+            mean = capacity / self.rows
+        arrays = self._fill(place, start, capacity, mean, arrays)
+        total = None
+        if self.check:
+            total, _ = self.searcher.verdict(self.asked.words)
+            mean = total / self.rows
+            self._learn(mean)
+            if 2 * total < capacity:  # a slice would hold all of it
+                large, arrays = arrays, self._arrays((total,))
+                for name, array in arrays.items():
+                    if total:
+                        self.backend.copy(array, large[name][:total])
+            if total > capacity:  # what was learned is out of date; where rows begin is right all the same
+                arrays = self._fill(_PLACED, start, total, mean)
+            arrays = {name: array[:total] for name, array in arrays.items()}
+        return Pairs(start=start if self.form == "csr" else None, **arrays), total
+
+    def dense(self, width: int | None) -> tuple[Pairs, None]:
+        """Return rows of one width, -1 where they have fewer pairs."""
+        if width is None:
+            if not self.check:
+                raise ValueError("check=False allocates nothing: give the width to reserve.")
+            scratch = self.searcher.room("pair_counts", (max(self.rows, 1),), _U64)
+            self.searcher.count_rows(self.asked, scratch, self.rows_by_index, longest=True)
+            width = max(self.searcher.verdict(self.asked.words)[1], 1)
+        if not self.rows:
+            return self._nothing((0, width)), None
+        asked, none = self.asked, Unread(self.asked.words)
+        counts = self._room("count", (self.rows,), _I32)
+        arrays = self._arrays((self.rows, width))
+        if self.rows_by_index:  # rows of particles that were left out
+            for array in (counts, *arrays.values()):
+                self.backend.clear(array)
+            blank = self.searcher.program(
+                "grid/queries/pairs.c", "blank_rows", asked.cloud, self._defines(_DENSE, 0, 32)
+            )
+            blank(
+                self.rows * width, asked.cloud.start, arrays.get("i", none), arrays.get("j", none), self.rows,
+                self.cells.count, width,
+            )  # fmt: skip
+        self._launch(_DENSE, none, counts, arrays, self.rows * width, width, *self._collected(width))
+        if self.check:
+            self.searcher.verdict(asked.words, width=width)
+        return Pairs(count=counts, **arrays), None
+
+    def _learn(self, mean: float) -> None:
+        """Remember the pairs of a row for the next search of this kind; a radius that always changes is no kind."""
+        means = self.searcher.means
+        if len(means) >= _REMEMBERED:
+            means.clear()
+        means[self.key] = mean
+
+    def _nothing(self, shape: tuple[int, ...]) -> Pairs:
+        start = counts = None
+        if self.form == "csr":
+            start = self._room("start", (1,), _I64)
+            self.backend.clear(start)
+        elif self.form == "dense":
+            counts = self._room("count", (0,), _I32)
+        return Pairs(start=start, count=counts, **self._arrays(shape))
+
+    def _count_starts(self, start: Any) -> None:
+        """Write where each row begins."""
+        counts = allocate_counts(self.backend, self.rows, _U64, self.searcher.room, "pair_counts")
+        self.backend.clear(counts)
+        self.searcher.count_rows(self.asked, counts, self.rows_by_index)
+        scan(self.backend, counts, start, self.rows)
+
+    def _fill(
+        self, place: int, start: Any, capacity: int, mean: float, arrays: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        arrays = self._arrays((capacity,)) if arrays is None else arrays
+        # Rows spread about their mean as counts of independent particles do: nearly all shall fit.
+        collected = self._collected(mean + 4.2 * math.sqrt(mean), mean)
+        self._launch(place, start, Unread(self.asked.words), arrays, capacity, 0, *collected)
+        return arrays
+
+    def _collected(self, wanted: float, mean: float = 0) -> tuple[int, int]:
+        """Return CAP and SPAN for rows of up to ``wanted`` pairs; CAP is 0 where most rows would find no room."""
+        turns = bool(set("dDS") & set(self.wanted)) and any(self.cells.box.periodic)
+        # Where a group is a warp nothing is gained by more programs.
+        # The ends of vectors from points lie in local memory, too.
+        most = 2 if self.asked.points is not None and set("dDS") & set(self.wanted) else 3 if turns else 4
+        choices = _COLLECTED[:most] if self.backend.group_size > 32 else _COLLECTED[1:2]
+        for choice in choices:
+            if wanted <= choice[0]:
+                return choice
+        return choices[-1] if mean <= choices[-1][0] else (0, 32)
+
+    def _defines(self, place: int, cap: int, span: int) -> dict[str, int]:
+        wanted = self.wanted
+        return {
+            **self.asked.defines(), "PLACE": place, "CAP": cap, "SPAN": span, "BY_INDEX": int(self.by_index),
+            "ROWS_BY_INDEX": int(self.rows_by_index), "SWAP": int(self.swaps), "WANT_I": int("i" in wanted),
+            "WANT_J": int("j" in wanted), "WANT_SHIFT": int("S" in wanted), "WANT_DISTANCE": int("d" in wanted),
+            "WANT_VECTOR": int("D" in wanted),
+        }  # fmt: skip
+
+    def _launch(
+        self, place: int, start: Any, counts: Any, arrays: dict[str, Any], capacity: int, width: int, cap: int,
+        span: int,
+    ) -> None:  # fmt: skip
+        asked, none = self.asked, Unread(self.asked.words)
+        kernel = self.searcher.program(
+            "grid/queries/pairs.c", "list_pairs", asked.cloud, self._defines(place, cap, span)
+        )
+        outputs = (arrays.get(name, none) for name in ("i", "j", "shift", "distance", "vector"))
+        kernel(
+            self.rows, *asked.cells(), asked.cloud.turns, asked.cloud.status, start, counts, *outputs, asked.words,
+            self.rows, self.cells.count, capacity, width, *self.searcher.records(asked),
+        )  # fmt: skip
+
+    def _arrays(self, shape: tuple[int, ...]) -> dict[str, Any]:
+        """Return an array for each quantity that is wanted."""
+        real, axes = self.cells.dtype, (self.cells.box.ndim,)
+        kinds: dict[str, tuple[str, Any, tuple[int, ...]]] = {
+            "i": ("i", _I32, ()), "j": ("j", _I32, ()), "S": ("shift", _I32, axes), "d": ("distance", real, ()),
+            "D": ("vector", real, axes),
+        }  # fmt: skip
+        chosen = [kinds[letter] for letter in kinds if letter in self.wanted]
+        return {name: self._room(name, shape + inner, dtype) for name, dtype, inner in chosen}
+
+    def _room(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return memory for a result: new and the caller's own, or reserved if nobody waits."""
+        if self.check:
+            return allocate(self.backend, shape, dtype, f"{name} of pairs")
+        array = self.searcher.room(f"pairs_{name}", shape, dtype)
+        return array if tuple(array.shape) == shape else array[: shape[0]]

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pairs of particles within reach of each other, on GPUs: counts and lists, with or without waiting for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from particlemesh.arrays.positions import Coordinates
+from particlemesh.backends.base import Backend, allocate
+from particlemesh.grid.queries.cloud import Cloud
+from particlemesh.grid.queries.pair_lists import PairLists
+from particlemesh.grid.queries.search import Extents, Search
+from particlemesh.grid.results import Pairs
+from particlemesh.grid.room import Room
+from particlemesh.sorting.scan import Allocate
+
+_I32 = np.dtype(np.int32)
+
+
+@dataclass
+class PairSearch:
+    """What a search left, in native arrays.
+
+    Attributes
+    ----------
+    pairs : Pairs
+    total : int or None
+        Pairs there are; None for dense lists, and where nobody waited for it.
+    words : uint64
+        What the device noted: see :meth:`Searcher.verdict`.
+    """
+
+    pairs: Pairs
+    total: int | None
+    words: Any
+
+
+_QUESTIONS = 64
+
+
+class Unread:
+    """What searches noted for which nobody waited, by what was asked."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        self._searcher = searcher
+        self._known: dict[Any, tuple[Any, int | None, int | None]] = {}  # words, capacity, width
+        self._places: dict[Any, int] = {}
+        self._read: set[Any] = set()
+        self._raised: set[Any] = set()  # until they are asked again
+
+    def place(self, question: Any) -> str:
+        """Return where a question's search shall note what it finds; the place of one that was checked may go.
+
+        Raises
+        ------
+        RuntimeError
+            If there are too many questions that were not checked.
+        """
+        if question not in self._places:
+            place = next(n for n in range(_QUESTIONS + 1) if n not in self._places.values())
+            if place == _QUESTIONS:
+                gone = next((q for q in self._places if q in self._read), None)
+                if gone is None:
+                    raise RuntimeError(f"{_QUESTIONS} different searches with check=False are unread: call check().")
+                place = self._places.pop(gone)
+                if isinstance(self._searcher.room, Room):  # that search would be played into another's place
+                    self._searcher.room.forget_tapes()
+                self._known.pop(gone, None)
+                self._read.discard(gone)
+                self._raised.discard(gone)
+            self._places[question] = place
+        return str(self._places[question])
+
+    def keep(self, question: Any, words: Any, capacity: int | None, width: int | None) -> None:
+        """Keep where a search noted what it found."""
+        self._known[question] = words, capacity, width
+        self.again(question)
+
+    def again(self, question: Any) -> None:
+        """Say that a search was made again."""
+        self._read.discard(question)
+        self._raised.discard(question)
+
+    def check(self) -> None:
+        """Raise what searches found wrong, each once; waits for the device.
+
+        What was found right is looked at again next time: a graph may have made the search anew without telling.
+        """
+        for question, (words, capacity, width) in self._known.items():
+            if question in self._raised:
+                continue
+            self._read.add(question)
+            try:
+                self._searcher.verdict(words, capacity=capacity, width=width)
+            except Exception:
+                self._raised.add(question)
+                raise
+
+
+class Searcher(Search):
+    """Counts and lists of pairs."""
+
+    def __init__(self, backend: Backend, room: Allocate | None = None) -> None:
+        super().__init__(backend, room)
+        self.unread = Unread(self)
+
+    def count(
+        self, cloud: Cloud, radius: float | Extents, *, points: Coordinates | None = None, half: bool = False,
+        order: str = "input", check: bool = True,
+    ) -> Any:  # fmt: skip
+        """Return how many pairs each particle or point has, (rows,) int32; waits only to check points and radii."""
+        by_index = order == "input" and points is None
+        asked = self.ask(cloud, radius, points, half, by_index)
+        counts = allocate(self.backend, (asked.rows,), _I32, "counts of pairs")
+        if by_index and asked.rows:
+            self.backend.clear(counts)  # particles that were left out have none
+        self.count_rows(asked, counts, by_index)
+        if check and (points is not None or asked.reach_is):
+            self.verdict(asked.words)
+        return counts
+
+    def find(
+        self, cloud: Cloud, radius: float | Extents, *, points: Coordinates | None = None, half: bool = True,
+        order: str = "input", form: str = "csr", quantities: str = "j", width: int | None = None,
+        capacity: int | None = None, check: bool = True, notes: str = "",
+    ) -> PairSearch:  # fmt: skip
+        """Return lists of pairs.
+
+        Parameters
+        ----------
+        cloud
+            Particles by cell.
+        radius
+            One for all, or :class:`Extents`, which add up.
+        points
+            Rows are those of these points instead of the particles; then ``half`` must be False.
+        half
+            Each pair once: with the larger number second or, of images of one particle, forward.
+        order
+            ``"input"``: particles and rows are named by their indices; ``"grid"``: by their places.
+        form
+            ``"csr"``, ``"coo"`` (no order of pairs is promised) or ``"dense"``.
+        quantities
+            Letters of "ijdDS".
+        width
+            Room for the pairs of each row of a dense list; by default as many as the longest has.
+        capacity
+            Room for so many pairs; by default as many as there are.
+        check
+            Wait, return exactly what there is, and raise what is wrong. Otherwise nothing waits, arrays have the
+            length ``capacity``, their memory belongs to the next search, too, and :meth:`verdict` tells the rest.
+        notes
+            Searches of different ``notes`` note what they find in different places.
+        """
+        by_index = order == "input" or points is not None
+        rows_by_index = order == "input" and points is None and form != "coo"
+        asked = self.ask(cloud, radius, points, half, rows_by_index, notes)
+        lists = PairLists(self, asked, form, quantities, by_index, rows_by_index, check)
+        pairs, total = lists.dense(width) if form == "dense" else lists.compact(capacity)
+        return PairSearch(pairs, total, asked.words)

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What every query shares: particles by cell, the cells within reach of a point, and vectors between images.
+//
+// A kernel defines STRIP, a statement for particles `from` to `to` (excluded) of one strip of cells along the last
+// axis whose vectors get `shift` added, and includes grid/queries/strips.h where the walk shall be.
+
+#include "sorting/cells.h"
+
+typedef struct {
+    coordinate per[3];    // fractions of the box that a distance of one spans, across the faces of each axis
+    coordinate margin[3]; // how wrong the difference of two fractions may be
+} Reach;
+
+DEVICE int floor_div(int a, int b)
+{
+    const int quotient = a / b;
+    return quotient * b > a ? quotient - 1 : quotient;
+}
+
+// The cells of one axis within `wide`, a fraction of the box, of fraction s; those of a periodic axis count on past
+// its ends.
+DEVICE void cells_within(PRIVATE int* low, PRIVATE int* high, coordinate s, coordinate wide, int size, int periodic)
+{
+    const coordinate first = floor((s - wide) * (coordinate)size), last = floor((s + wide) * (coordinate)size);
+    const coordinate most = (coordinate)(size - 1);
+    if (periodic) {
+        *low = (int)first;
+        *high = (int)last;
+    } else {
+        *low = (int)(first < 0 ? (coordinate)0 : first > most ? most : first);
+        *high = (int)(last < 0 ? (coordinate)0 : last > most ? most : last);
+    }
+}
+
+// The same within a distance.
+DEVICE void cells_in_reach(PRIVATE int* low, PRIVATE int* high, coordinate s, coordinate distance, int size, int axis,
+                           PRIVATE const Reach* reach, PRIVATE const Frame* frame)
+{
+    cells_within(low, high, s, distance * reach->per[axis] + reach->margin[axis], size, frame->periodic[axis]);
+}
+
+// What an image lies away from the particle in the box. The same bits with the opposite sign for the opposite turns.
+DEVICE void image_shift(PRIVATE coordinate* shift, PRIVATE const int* turn, PRIVATE const Geometry* geometry)
+{
+    for (int b = 0; b < 3; b++) {
+        shift[b] = 0;
+        for (int a = 0; a < 3; a++) shift[b] = fma((coordinate)turn[a], geometry->rows[3 * a + b], shift[b]);
+    }
+}
+
+// Which of an image and its mirror image counts where only one of them shall.
+DEVICE int turns_forward(PRIVATE const int* turn)
+{
+    return turn[0] > 0 || (turn[0] == 0 && (turn[1] > 0 || (turn[1] == 0 && turn[2] > 0)));
+}
+
+// The vector from x to a particle's image. The same bits with the opposite sign for the way back: both ends of a
+// pair must agree on whether it is one.
+#define VECTOR(d, record, point, shift)            \
+    do {                                           \
+        d[0] = ((record).x - point[0]) + shift[0]; \
+        d[1] = ((record).y - point[1]) + shift[1]; \
+        d[2] = ((record).z - point[2]) + shift[2]; \
+    } while (0)
+
+// The same where the shift is zero.
+#define VECTOR_INSIDE(d, record, point) \
+    do {                                \
+        d[0] = (record).x - point[0];   \
+        d[1] = (record).y - point[1];   \
+        d[2] = (record).z - point[2];   \
+    } while (0)
+
+// Its square: rounded in the same way wherever a kernel asks, so that all of them agree on who is within reach.
+#define SQUARED(d) fma((d)[0], (d)[0], fma((d)[1], (d)[1], (d)[2] * (d)[2]))

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What lists and counts of pairs on GPUs share: the question, its programs, and what the device noted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from particlemesh.arrays.positions import Coordinates
+from particlemesh.backends.base import Backend, Kernel, Record
+from particlemesh.grid import checks
+from particlemesh.grid.queries.cloud import Cloud, kernel_radius
+from particlemesh.sorting.scan import Allocate
+
+_WORDS = 8  # of what a search notes (grid/queries/within.h), before those of its tiles
+_NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
+_U64 = np.dtype(np.uint64)
+
+
+@dataclass(frozen=True)
+class Extents:
+    """How far each particle reaches: a radius (N,), or half an edge for each axis (N, 3), missing axes first.
+
+    In the type of the positions, C order. ``axes`` is 1 or 3.
+    """
+
+    array: Any
+    axes: int
+
+
+@dataclass
+class Question:
+    """What is asked, as kernels take it."""
+
+    cloud: Cloud
+    points: Coordinates | None
+    radius: float
+    reach_is: int  # as REACH_IS in within.h
+    half: int  # as HALF there
+    reaches: Any
+    largest: Any
+    words: Any
+
+    @property
+    def rows(self) -> int:
+        """Particles, or points."""
+        return self.cloud.count if self.points is None else self.points.count
+
+    def defines(self) -> dict[str, int]:
+        """Return what kernels over rows are compiled with, beside what they are over a cloud."""
+        return {"ROWS_ARE_POINTS": int(self.points is not None), "REACH_IS": self.reach_is, "HALF": self.half}
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the first arrays of a kernel: points if there are any, particles, cells, what they reach."""
+        cloud = self.cloud
+        points = () if self.points is None else self.points.arguments()
+        ends = cloud.start if cloud.ends is None else cloud.ends
+        return (*points, cloud.records, cloud.start, ends, self.reaches, self.largest)
+
+
+class Search:
+    """Programs of searches on one backend, their scratch memory, and what was learned for the next one.
+
+    Parameters
+    ----------
+    backend : Backend
+        CUDA or OpenCL.
+    room : callable (name, shape, dtype), optional
+        Where scratch memory comes from, and what is returned by ``check=False``; by default it is new every time.
+    """
+
+    def __init__(self, backend: Backend, room: Allocate | None = None) -> None:
+        self.backend = backend
+        self.room: Allocate = room or (lambda name, shape, dtype: backend.empty(shape, dtype))
+        self.means: dict[Any, float] = {}  # pairs of a row, by what was asked
+        self._programs: dict[tuple[Any, ...], Kernel] = {}
+        self._known: tuple[Any, ...] = ()  # what the records are of
+        self._records: tuple[Record, ...] = ()
+
+    def program(self, file: str, name: str, cloud: Cloud, defines: dict[str, int]) -> Kernel:
+        """Return a kernel over a cloud."""
+        cells = cloud.cells
+        all_defines = {
+            **cloud.defines(), "ONE_LEVEL": int(cells.levels == 1), "NO_IMAGES": int(not any(cells.box.periodic)),
+            "IMAGES_APART": 1,
+            **defines,
+        }  # fmt: skip
+        key = (name, *all_defines.values())
+        kernel = self._programs.get(key)
+        if kernel is None:
+            kernel = self._programs[key] = self.backend.kernel(file, name, all_defines)
+        return kernel
+
+    def records(self, asked: Question) -> tuple[Record, ...]:
+        """Return the records that end a kernel's arguments; the same objects as before if they are the same."""
+        cells = asked.cloud.cells
+        # Cells compare by what they are, boxes by their identity.
+        known = (cells.box, cells.shape, cells.levels, cells.edge, cells.dtype, asked.radius)
+        if not self._known or self._known[0] is not cells.box or self._known[1:] != known[1:]:
+            self._known = known
+            self._records = (*asked.cloud.geometry(), Record(f"={cells.dtype.char}", asked.radius))
+        return self._records if asked.points is None else (asked.points.record(), *self._records)
+
+    def count_rows(self, asked: Question, counts: Any, by_index: bool, longest: bool = False) -> None:
+        """Write the pairs of each row, int32 or uint64, by slots or by indices."""
+        if not asked.rows:
+            return
+        cells = asked.cloud.cells
+        paired = not (asked.points or asked.half or asked.reach_is or asked.cloud.ends is not None or cells.levels > 1)
+        wide = counts.dtype.itemsize // 8
+        defines = {
+            **asked.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": wide,
+            "WANT_LONGEST": int(longest),
+        }  # fmt: skip
+        kernel = self.program("grid/queries/count_pairs.c", "count_pairs", asked.cloud, defines)
+        items = -(-asked.rows // 2) if paired else asked.rows
+        kernel(items, *asked.cells(), counts, asked.words, asked.rows, cells.count, *self.records(asked))
+
+    def ask(
+        self, cloud: Cloud, radius: float | Extents, points: Coordinates | None, half: bool, by_index: bool,
+        notes: str = "",
+    ) -> Question:  # fmt: skip
+        backend, dtype = self.backend, cloud.cells.dtype
+        if points is not None and half:
+            raise ValueError("points are not particles: all their pairs are found, half=False.")
+        if points is not None and points.dtype != dtype:
+            raise TypeError(f"points have dtype {points.dtype}, the particles {dtype}: convert the points.")
+        tiles = -(-(cloud.count if points is None else points.count) // backend.group_size)
+        words = self.room(f"pair_words{notes}", (_WORDS + tiles,), _U64)
+        backend.clear(words)
+        code = 0 if not half else 2 if by_index else 1
+        if not isinstance(radius, Extents):
+            number = kernel_radius(radius, cloud.cells)
+            return Question(cloud, points, number, 0, code, cloud.records, cloud.status, words)
+        if points is not None:
+            raise ValueError("points have no extents: give one radius.")
+        if cloud.ends is not None and cloud.cells.levels > 1:
+            raise NotImplementedError("several levels of cells in no order")  # no builder makes them
+        count = max(cloud.count, 1)
+        reaches = self.room("reaches", (count,) if radius.axes == 1 else (count, 4), dtype)
+        largest = self.room("largest_reaches", (3 * cloud.cells.levels,), _U64)
+        backend.clear(largest)
+        asked = Question(cloud, None, 0.0, radius.axes, code, reaches, largest, words)
+        if cloud.count:
+            gather = self.program("grid/queries/gather_reaches.c", "gather_reaches", cloud, {"EXTENTS": radius.axes})
+            gather(
+                cloud.count, cloud.records, cloud.start, radius.array, reaches, largest, words, cloud.count,
+                cloud.cells.count, *self.records(asked)[:-1],
+            )  # fmt: skip
+        return asked
+
+    def verdict(self, words: Any, *, capacity: int | None = None, width: int | None = None) -> tuple[int, int]:
+        """Return the pairs found, and those of the longest row if a dense list was too narrow for it.
+
+        Raises what is wrong with points or radii, and if there was too little room. Waits for the device.
+        """
+        read = [int(w) for w in self.backend.download(words[:_WORDS])]
+        first = 2**64 - 1 - read[_FIRST]
+        if read[_BAD_RADIUS]:
+            raise ValueError(
+                f"{read[_BAD_RADIUS]} radii are negative, not finite, or reach past 2**29 cells of a periodic axis; "
+                f"the first is that of particle {first}."
+            )
+        checks.good_points(read[_NOT_FINITE], read[_OUTSIDE], first)
+        total, longest = read[_TOTAL], read[_LONGEST]
+        if capacity is not None and total > capacity:
+            raise OverflowError(f"there are {total:,} pairs and room for {capacity:,}: give capacity={total} or more.")
+        checks.wide_enough(longest, width)
+        return total, longest

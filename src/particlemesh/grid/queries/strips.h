@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The loops of a walk (grid/queries/search.h): STRIP for every strip of cells along the last axis within reach of a point.
+//
+// Reads x and s (the point, its fractions), FIRST_LEVEL, REACH_OF(level), cells, geometry, frame, reach, start and,
+// where cells are in no order (CELLS_ARE_SCATTERED), ends. STRIP sees from, to, turn[3] and shift[3], and `turned`,
+// whether any turn is other than zero. Instead of REACH_OF, WIDTH_OF(level, axis) tells what is in reach as a
+// fraction of the box. RANGES, if there is one, is a statement that may move low and high of a level's cells. What is
+// known beforehand takes fewer registers: ONE_LEVEL, and NO_IMAGES for a box without periodic axes. IMAGES_APART makes
+// one more program of STRIP, for points that see no images.
+#if ONE_LEVEL
+{
+    const int level = 0, first_cell = 0;
+#else
+for (int level = FIRST_LEVEL; level < cells.levels; level++) {
+    const int first_cell = level ? (int)first_of_level(&cells, level) : 0;
+#endif
+    int size[3], low[3], high[3];
+#ifdef WIDTH_OF
+    for (int a = 0; a < 3; a++) {
+        size[a] = cells_of_level(&cells, level, a);
+        cells_within(low + a, high + a, s[a], WIDTH_OF(level, a), size[a], frame.periodic[a]);
+    }
+#else
+    const coordinate distance = REACH_OF(level);
+    for (int a = 0; a < 3; a++) {
+        size[a] = cells_of_level(&cells, level, a);
+        cells_in_reach(low + a, high + a, s[a], distance, size[a], a, &reach, &frame);
+    }
+#endif
+#ifdef RANGES
+    RANGES
+#endif
+#if NO_IMAGES
+#include "grid/queries/strips_inside.h"
+#elif IMAGES_APART && HAS_WARP
+    // A warp all of whose points see no image is spared the search for them.
+    int beyond = 0;
+    for (int a = 0; a < 3; a++) beyond |= low[a] < 0 || high[a] >= size[a];
+    if (!ANY_AROUND(beyond)) {
+#include "grid/queries/strips_inside.h"
+    } else {
+#include "grid/queries/strips_of_images.h"
+    }
+#else
+#include "grid/queries/strips_of_images.h"
+#endif
+}

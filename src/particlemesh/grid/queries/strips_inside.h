@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The strips of a level's cells from low to high where all of these are in the box (grid/queries/strips.h).
+#define VECTOR_OF_STRIP(d, record, point) VECTOR_INSIDE(d, record, point)
+const int turn[3] = {0, 0, 0}, turned = 0;
+const coordinate shift[3] = {0, 0, 0};
+#if CELLS_ARE_SCATTERED
+for (int c0 = low[0]; c0 <= high[0]; c0++)
+    for (int c1 = low[1]; c1 <= high[1]; c1++)
+        for (int c2 = low[2]; c2 <= high[2]; c2++) {
+            const int cell = first_cell + (c0 * size[1] + c1) * size[2] + c2;
+            const int from = (int)start[cell], to = (int)ends[cell];
+            if (from < to) {
+                STRIP
+            }
+        }
+#else
+// The ends of the next strip are on their way while a strip is gone through.
+const int strips_across = high[1] - low[1] + 1;
+int cell_of_strip = first_cell + (low[0] * size[1] + low[1]) * size[2] + low[2];
+const int length_of_strip = high[2] - low[2] + 1;
+int next_from = (int)start[cell_of_strip], next_to = (int)start[cell_of_strip + length_of_strip], across = strips_across;
+for (int left = (high[0] - low[0] + 1) * strips_across; left > 0; left--) {
+    const int from = next_from, to = next_to;
+    cell_of_strip += size[2];
+    if (--across == 0) {
+        across = strips_across;
+        cell_of_strip += (size[1] - strips_across) * size[2];
+    }
+    if (left > 1) {
+        next_from = (int)start[cell_of_strip];
+        next_to = (int)start[cell_of_strip + length_of_strip];
+    }
+    if (from < to) {
+        STRIP
+    }
+}
+#endif
+#undef VECTOR_OF_STRIP

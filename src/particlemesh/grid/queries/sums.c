@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Sums of a function of pairs over the neighbours of each particle, without a list. One work-item a particle, in the
+// order of cells; nobody else adds to its sums. RESULTS sums, VALUES reals that each particle brings along.
+
+#include "grid/queries/search.h"
+
+#define AT_LEAST_ONE(n) ((n) > 0 ? (n) : 1)
+
+typedef struct {
+    coordinate radius;
+} Ask;
+
+// What the user's text sees: the squared distance, the vector from particle i to particle j's image, their indices as
+// the caller has them, their values, parameters, and the sums of particle i.
+DEVICE void pair_function(const real r2, PRIVATE const real* d, const i64 i, const i64 j, PRIVATE const real* a,
+                          PRIVATE const real* b, GLOBAL const real* p, PRIVATE real* sum)
+{
+#include <pair function>
+}
+
+// Values in the order of cells, so that neighbours' lie side by side.
+KERNEL gather_values(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
+                     GLOBAL const real* RESTRICT given, GLOBAL real* RESTRICT values, const i64 count,
+                     const i64 bins, const i64 first, const i64 step, const i64 column)
+{
+    const i64 valid = start[bins];
+    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < count * VALUES; n += GROUP_COUNT * GROUP_SIZE) {
+        const i64 k = n / AT_LEAST_ONE(VALUES), v = n - k * VALUES;
+        if (k < valid) values[n] = given[first + INDEX_OF_REAL(records[4 * k + 3]) * step + v * column];
+    }
+}
+
+KERNEL stream(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start, GLOBAL const u32* RESTRICT ends,
+              GLOBAL const real* RESTRICT values, GLOBAL const real* RESTRICT parameters, GLOBAL real* RESTRICT sums,
+              const i64 count, const i64 bins, const Geometry geometry, const Frame frame, const Cells cells,
+              const Reach reach, const Ask ask)
+{
+    const i64 valid = start[bins];
+    const coordinate limit = ask.radius * ask.radius;
+    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < valid; k += GROUP_COUNT * GROUP_SIZE) {
+        const real4 own = READ_4(records + 4 * k);
+        const i64 i = INDEX_OF_REAL(own.w);
+        const coordinate x[3] = {own.x, own.y, own.z};
+        coordinate s[3];
+        fractions(s, x, &geometry);
+        real a[AT_LEAST_ONE(VALUES)], b[AT_LEAST_ONE(VALUES)], sum[RESULTS];
+        for (int v = 0; v < VALUES; v++) a[v] = values[k * VALUES + v];
+        for (int r = 0; r < RESULTS; r++) sum[r] = 0;
+#define FIRST_LEVEL 0
+#define REACH_OF(level) ask.radius
+#define STRIP                                                                                 \
+    for (i64 q = from; q < to; q++) {                                                         \
+        const real4 other = READ_4(records + 4 * q);                                          \
+        coordinate d[3];                                                                      \
+        VECTOR(d, other, x, shift);                                                           \
+        const real r2 = SQUARED(d);                                                           \
+        if (r2 <= limit && (turned || q != k)) {                                              \
+            for (int v = 0; v < VALUES; v++) b[v] = values[q * VALUES + v];                   \
+            pair_function(r2, d, i, INDEX_OF_REAL(other.w), a, b, parameters, sum);           \
+        }                                                                                     \
+    }
+#include "grid/queries/strips.h"
+        for (int r = 0; r < RESULTS; r++) sums[i * RESULTS + r] = sum[r];
+    }
+}

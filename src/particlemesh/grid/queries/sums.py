@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sums of a pair function over the neighbours of each particle, on CUDA and OpenCL, without a list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from particlemesh.backends import base
+from particlemesh.backends.base import Backend, Record
+from particlemesh.grid.queries.cloud import Cloud, kernel_radius
+from particlemesh.grid.queries.pair_function import PairFunction
+from particlemesh.sorting.scan import Allocate
+
+
+def sums(cloud: Cloud, radius: float, function: PairFunction, values: Any = None, *, allocate: Allocate) -> Any:
+    """Return the sums (N, results) of ``function`` over each particle's neighbours; never waits.
+
+    They are in the caller's order and in the positions' type. A particle adds up its neighbours in the order of
+    cells: the same order gives the same bits. Sums of particles that were left out are zero.
+
+    Parameters
+    ----------
+    cloud
+        Particles by cell.
+    radius : float
+        How far neighbours may be.
+    function
+        It has a source.
+    values : (N, function.values) or (N,)
+        A native array of the cloud's type in the caller's order, any strides.
+    allocate
+        For memory that is used here only.
+    """
+    backend, cells, dtype, count = cloud.backend, cloud.cells, cloud.cells.dtype, cloud.count
+    ask = Record(f"={dtype.char}", kernel_radius(radius, cells))
+    texts = {"pair function": function.text}
+    function.check_values(None if values is None else tuple(values.shape), count)
+    totals = base.allocate(backend, (count, function.results), dtype, "sums over neighbours")
+    backend.clear(totals)
+    if not count:
+        return totals
+    defines = {**cloud.defines(), "EXTENTS": 0, "RESULTS": function.results, "VALUES": function.values}
+    bins, gathered = cells.count, cloud.records
+    if values is not None:
+        step = dtype.itemsize
+        gathered = allocate("values", (count * function.values,), dtype)
+        column = values.strides[1] // step if len(values.shape) == 2 else 0
+        gather = backend.kernel("grid/queries/sums.c", "gather_values", defines, texts)
+        gather(
+            count * function.values, cloud.records, cloud.start, values, gathered, count, bins,
+            getattr(values, "offset", 0) // step, values.strides[0] // step, column,
+        )  # fmt: skip
+    run = backend.kernel("grid/queries/sums.c", "stream", defines, texts)
+    run(
+        count, cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, gathered,
+        _parameters(function, backend, dtype), totals, count, bins, *cloud.geometry(), ask,
+    )  # fmt: skip
+    return totals
+
+
+def _parameters(function: PairFunction, backend: Backend, dtype: np.dtype) -> Any:
+    """Return the function's parameters on a device. They are sent once, and are there for whatever stream comes."""
+    key = backend, dtype, function.parameters
+    held = function.uploaded.get(key)
+    if held is None:
+        held = backend.upload(np.array(function.parameters or (0.0,), dtype))
+        backend.synchronize()
+        function.uploaded[key] = held
+    return held

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Rows of pairs, and which pairs count. A row is what lies within reach of one particle, or of one point.
+//
+// ROWS_ARE_POINTS: rows belong to points x0, x1, x2 instead of particles.
+// REACH_IS: 0 one radius for all; 1 a radius each, which add up; 3 half an edge for each axis, which add up too.
+// HALF: 0 all; 1 only particles behind the own slot; 2 only particles with a larger index. A particle's own images
+// count as behind it, or larger, in the forward half of directions.
+
+#include "grid/queries/search.h"
+
+#if ROWS_ARE_POINTS
+#include "grid/queries/points.h"
+#define ROW_POINTS GLOBAL const coordinate *x0, GLOBAL const coordinate *x1, GLOBAL const coordinate *x2,
+#define ROW_STRIDES const Strides strides,
+#define ROW_OF(row, r) row_of_point(row, x0, x1, x2, r, &strides, &geometry, &frame)
+#else
+#define ROW_POINTS
+#define ROW_STRIDES
+#define ROW_OF(row, r) row_of_particle(row, records, reaches, r, &geometry)
+#endif
+
+typedef struct {
+    coordinate radius;
+} Ask;
+
+typedef struct {
+    coordinate x[3], s[3];
+    coordinate mine[3]; // what the particle itself reaches
+    int slot;           // of a particle
+    int index;          // of the particle or point, in the caller's order
+} Row;
+
+// Words that queries leave: after NOT_FINITE, OUTSIDE, FIRST and BAD_RADIUS, as a build has them,
+#define FOUND_TOTAL 4   // pairs
+#define FOUND_LONGEST 5 // pairs of the longest row, where one has more than there is room for
+#define FOUND_TICKET 6
+#define FOUND_WORDS 8 // of tiles come then
+
+#if ROWS_ARE_POINTS
+DEVICE int row_of_point(PRIVATE Row* row, GLOBAL const coordinate* x0, GLOBAL const coordinate* x1,
+                        GLOBAL const coordinate* x2, i64 i, PRIVATE const Strides* strides,
+                        PRIVATE const Geometry* geometry, PRIVATE const Frame* frame)
+{
+    row->slot = -1;
+    row->index = (int)i;
+    return point_of(row->x, row->s, x0, x1, x2, i, strides, geometry, frame);
+}
+#else
+DEVICE int row_of_particle(PRIVATE Row* row, GLOBAL const real* records, GLOBAL const coordinate* reaches, i64 slot,
+                           PRIVATE const Geometry* geometry)
+{
+    const real4 own = READ_4(records + 4 * slot);
+    row->x[0] = own.x, row->x[1] = own.y, row->x[2] = own.z;
+    row->slot = (int)slot;
+    row->index = (int)INDEX_OF_REAL(own.w);
+    fractions(row->s, row->x, geometry);
+#if REACH_IS == 1
+    row->mine[0] = reaches[slot];
+    if (!(row->mine[0] == row->mine[0])) return BAD_RADIUS;
+#elif REACH_IS == 3
+    for (int a = 0; a < 3; a++) row->mine[a] = reaches[4 * slot + a];
+    if (!(row->mine[0] == row->mine[0])) return BAD_RADIUS;
+#endif
+    return GOOD_ITEM;
+}
+#endif
+
+// The level of a slot.
+DEVICE int level_of_slot(int slot, GLOBAL const u32* start, PRIVATE const Cells* cells)
+{
+    int level = 0;
+    while (level + 1 < cells->levels && slot >= (int)start[first_of_level(cells, level + 1)]) level++;
+    return level;
+}
+
+#if HALF == 1 && !CELLS_ARE_SCATTERED
+#define FIRST_LEVEL level_of_slot(row.slot, start, &cells) // finer ones lie before it
+#else
+#define FIRST_LEVEL 0
+#endif
+
+#if REACH_IS == 3
+
+DEVICE coordinate box_width(PRIVATE const Row* row, GLOBAL const u64* largest, int axis,
+                            PRIVATE const Geometry* geometry, PRIVATE const Reach* reach)
+{
+    coordinate wide = 0;
+    for (int b = 0; b < 3; b++) {
+        const coordinate both = row->mine[b] + REAL_FROM_INDEX((i64)largest[b]);
+        wide = fma(fabs(geometry->inverse[3 * axis + b]), both, wide);
+    }
+    const coordinate rounding = 16 * ((coordinate)1 - (coordinate)BELOW_ONE);
+    return fma(wide, 1 + rounding, reach->margin[axis]);
+}
+
+DEVICE int boxes_touch(PRIVATE const coordinate* d, PRIVATE const coordinate* mine, const real4 other)
+{
+    return fabs(d[0]) <= mine[0] + other.x && fabs(d[1]) <= mine[1] + other.y && fabs(d[2]) <= mine[2] + other.z;
+}
+
+#define WIDTH_OF(level, axis) box_width(&row, largest + 3 * level, axis, &geometry, &reach)
+#define WITHIN(d, k) boxes_touch(d, row.mine, READ_4(reaches + 4 * (i64)(k)))
+
+#elif REACH_IS == 1
+
+// Most particles are beyond what the largest one reaches: only the others' radii are read.
+DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL const coordinate* other)
+{
+    if (!(d2 <= most * most)) return 0;
+    const coordinate both = mine + *other;
+    return d2 <= both * both;
+}
+
+#define REACH_OF(level) (row.mine[0] + REAL_FROM_INDEX((i64)largest[3 * level]))
+#define WITHIN(d, k) spheres_touch(SQUARED(d), distance, row.mine[0], reaches + (k))
+
+#else
+
+#define REACH_OF(level) ask.radius
+#define WITHIN(d, k) (SQUARED(d) <= limit)
+
+#endif
+
+// What a strip is begun with, and which of its particles count at all. The other part of a strip in two has the same
+// with _2.
+#if ROWS_ARE_POINTS
+#define BEGIN_STRIP int begin = from;
+#define BEGIN_SECOND const int begin_2 = from_2;
+#define GO_TO_SECOND
+#define ALLOWED(k, other) 1
+#elif HALF == 1
+#define BEHIND(turned, turn) (row.slot + !((turned) && turns_forward(turn)))
+#define BEGIN_STRIP int begin = from > BEHIND(turned, turn) ? from : BEHIND(turned, turn);
+#define BEGIN_SECOND const int begin_2 = from_2 > BEHIND(turned_2, turn_2) ? from_2 : BEHIND(turned_2, turn_2);
+#define GO_TO_SECOND
+#define ALLOWED(k, other) 1
+#elif HALF == 2
+#define LOWEST(turned, turn) (row.index + !((turned) && turns_forward(turn)))
+#define BEGIN_STRIP int begin = from, lowest = LOWEST(turned, turn);
+#define BEGIN_SECOND const int begin_2 = from_2, lowest_2 = LOWEST(turned_2, turn_2);
+#define GO_TO_SECOND lowest = lowest_2;
+#define ALLOWED(k, other) ((int)INDEX_OF_REAL((other).w) >= lowest)
+#else
+#define BEGIN_STRIP int begin = from, itself = turned ? -1 : row.slot;
+#define BEGIN_SECOND const int begin_2 = from_2, itself_2 = turned_2 ? -1 : row.slot;
+#define GO_TO_SECOND itself = itself_2;
+#define ALLOWED(k, other) ((k) != itself)
+#endif
+
+// A STRIP: the statement FOUND for every particle k; sees whether it is a `hit`, `other`, its record, and the vector d.
+// Without images, compilers read several records ahead, and that is best left to them. With images there is much more
+// code, and short loops are faster: two records at a time, of which the second, where it is one too many, is the first
+// again and no hit.
+#if NO_IMAGES
+#define EACH_PAIR                                         \
+    BEGIN_STRIP                                           \
+    for (int k = begin; k < to; k++) {                    \
+        const real4 other = READ_4(records + 4 * (i64)k); \
+        TEST_PAIR(1)                                      \
+        FOUND                                             \
+    }
+#else
+#define EACH_PAIR                                 \
+    BEGIN_STRIP                                   \
+    ROLL for (int at = begin; at < to; at += 2) { \
+        const int two = at + 1 < to;              \
+        TEST_TWO                                  \
+    }
+#endif
+
+// The same through a strip in two parts: every lane goes on to the other one when it has to.
+#define EACH_PAIR_OF_BOTH                                      \
+    BEGIN_STRIP                                                \
+    BEGIN_SECOND                                               \
+    int at = begin, end = to, other_part = begin_2 < to_2;     \
+    ROLL while (at < end || other_part) {                      \
+        if (at >= end) {                                       \
+            at = begin_2, end = to_2, other_part = 0;          \
+            GO_TO_SECOND                                       \
+            GO_TO_SECOND_CODE                                  \
+            for (int b = 0; b < 3; b++) shift[b] = shift_2[b]; \
+        }                                                      \
+        const int two = at + 1 < end;                          \
+        TEST_TWO                                               \
+        at += 2;                                               \
+    }
+#define TEST_TWO                                                \
+    const real4 read_0 = READ_4(records + 4 * (i64)at);         \
+    const real4 read_1 = READ_4(records + 4 * (i64)(at + two)); \
+    {                                                           \
+        const int k = at;                                       \
+        const real4 other = read_0;                             \
+        TEST_PAIR(1)                                            \
+        FOUND                                                   \
+    }                                                           \
+    {                                                           \
+        const int k = at + 1;                                   \
+        const real4 other = read_1;                             \
+        TEST_PAIR(two)                                          \
+        FOUND                                                   \
+    }
+#ifndef GO_TO_SECOND_CODE
+#define GO_TO_SECOND_CODE
+#endif
+
+#define TEST_PAIR(condition)      \
+    coordinate d[3];              \
+    VECTOR_OF_STRIP(d, other, x); \
+    const int hit = (condition) && WITHIN(d, k) && ALLOWED(k, other);

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Memory of a grid on one backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from particlemesh.backends.base import Backend, allocate
+from particlemesh.backends.tapes import Tapes
+
+
+class Room:
+    """Memory of one build, by name. What was asked for before is given again, if it is large enough."""
+
+    def __init__(self, backend: Backend, tapes: Tapes) -> None:
+        self.backend, self._tapes = backend, tapes
+        self._held: dict[str, Any] = {}
+        self._values: dict[str, float] = {}
+
+    def __call__(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+        held = self._held.get(name)
+        if held is None or held.dtype != dtype or held.shape[1:] != shape[1:] or held.shape[0] < shape[0]:
+            self._forget(name)
+            room = (max(shape[0], 1), *shape[1:])
+            held = self._held[name] = allocate(self.backend, room, dtype, f"{name} of a grid")
+        return held
+
+    def forget_tapes(self) -> None:
+        """Say that this memory is used otherwise from now on."""
+        self._tapes.clear()
+
+    def _forget(self, name: str) -> None:
+        if self._held.pop(name, None) is not None:
+            self.forget_tapes()  # they hold the old memory's address
+
+    def constant(self, name: str, count: int, value: float, dtype: np.dtype) -> Any:
+        """Return ``count`` times the same number; it is sent to the device only when it changes."""
+        held = self._held.get(name)
+        if held is None or held.dtype != dtype or held.shape[0] < count or self._values.get(name) != value:
+            self._forget(name)
+            held = self._held[name] = self.backend.upload(np.full(max(count, 1), value, dtype))
+            self._values[name] = value
+        return held
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(int(array.nbytes) for array in self._held.values())
+
+
+class Rooms:
+    """Memory of the current build, of a next build that may fail, and of queries."""
+
+    def __init__(self, backend: Backend, tapes: Tapes) -> None:
+        self.backend, self._tapes = backend, tapes
+        self.current, self.spare, self.queries = (Room(backend, tapes) for _ in range(3))
+
+    def swap(self) -> None:
+        """Make the spare room the current one: the build in it succeeded. Tapes point at the old one."""
+        self.current, self.spare = self.spare, self.current
+        self._tapes.clear()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(room.nbytes for room in (self.current, self.spare, self.queries))

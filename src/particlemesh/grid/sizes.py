@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a grid is made of, and what comes to a build."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from particlemesh.arrays.kinds import Kind
+from particlemesh.arrays.positions import Coordinates
+from particlemesh.backends.base import Backend
+from particlemesh.box import Box
+from particlemesh.grid.builders.job import Problem
+from particlemesh.sorting.keys import Cells, cells_in
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A box cut into cells, and how a grid is built: all that is known before particles come."""
+
+    box: Box
+    shape: tuple[int, ...]  # cells of the finest level
+    levels: int
+    deterministic: bool
+    queries: bool
+    threads: int | None  # on the CPU
+    options: dict[str, Any]  # of the builder
+
+    @functools.cached_property
+    def cells(self) -> int:
+        """Cells of all levels."""
+        return cells_in(self.shape, self.levels)
+
+    @functools.cached_property
+    def _geometries(self) -> dict[np.dtype, Cells]:
+        # What level 0 is for: no wider than its cells, across their faces.
+        thickness = 1 / np.linalg.norm(self.box.inverse, axis=1) / np.array(self.shape)
+        types = (np.dtype(np.float32), np.dtype(np.float64))
+        return {t: Cells(self.box, self.shape, self.levels, float(thickness.min()), t) for t in types}
+
+    def geometry(self, dtype: np.dtype) -> Cells:
+        """Return the cells for positions of one type, the same object every time."""
+        return self._geometries[dtype]
+
+    def problem(self, backend: Backend, count: int, dtype: Any, extents: int, buckets: int) -> Problem:
+        """Return what builders are asked about; with ``buckets`` the items are keys without positions."""
+        return Problem(
+            backend, buckets or self.cells, 0 if buckets else self.box.ndim, count,
+            np.dtype(np.float32) if dtype is None else dtype, self.queries and not buckets, self.deterministic, extents,
+            self.levels, self.shape, self.options,
+        )  # fmt: skip
+
+
+class Input(NamedTuple):
+    """What a user gives to a build: positions and radii, or keys of buckets."""
+
+    kind: Kind  # of the first array
+    array: Any  # positions as they were given, or keys
+    x: Coordinates | None  # None for keys
+    radii: Any
+    buckets: int  # 0 for positions
+    upload: bool  # host arrays are copied to the backend
+    check: bool
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the positions, None for keys."""
+        return None if self.x is None else self.x.dtype

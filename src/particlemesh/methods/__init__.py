@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What all methods stand on: their contract, launches of kernels, shared bases."""

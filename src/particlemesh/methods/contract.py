@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The contract of a method: one algorithm, in one direction.
+
+A method is one Python file, one kernel file of the same stem beside it (none on the CPU), its name in
+the folder's ``METHODS`` tuple and its citation. Everything that lists methods (tests, benchmarks,
+``explain()``, the documentation's table, the automatic choice) reads that tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from particlemesh.particles.workspace import Sizes, Workspace
+
+
+@dataclass(frozen=True)
+class Problem(Sizes):
+    """What a method is asked about: sizes, and how the particles lie as far as that is known."""
+
+    filled: float = 1.0  # of the box, by particles: clusters fill little of it
+    in_order: bool = False  # neighbours in memory are neighbours in space
+    occupied: float = 1.0  # of the layers of cells across an axis: particles of a lattice lie in some of them
+
+    @property
+    def beyond_cache(self) -> float:
+        """Share of the field, where particles are, beyond a large GPU's second-level cache (40 MB of an H200's 60)."""
+        return max(0.0, 1 - 40e6 / (self.nodes * self.filled * self.components * self.dtype.itemsize))
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a user may choose of a method.
+
+    ``allowed`` lists the values, or is a range of integers, or ``tuple`` for a tuple of positive integers; the
+    default may be a value beside these, which then means that the method chooses.
+    """
+
+    default: Any
+    allowed: tuple[Any, ...] | range | type
+    words: str
+
+    def suits(self, value: Any) -> bool:
+        """Return whether ``value`` may be given."""
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if isinstance(self.allowed, tuple):
+            return any(type(value) is type(a) and value == a for a in (*self.allowed, self.default))
+        if isinstance(self.allowed, range):
+            return value is self.default or (whole and value in self.allowed)
+        integers = isinstance(value, tuple) and all(type(n) is int and n > 0 for n in value)
+        return value is self.default or (integers and len(value) > 0)
+
+    def told(self) -> str:
+        """Return what is allowed, in words."""
+        if isinstance(self.allowed, tuple):
+            return "one of " + ", ".join(repr(a) for a in dict.fromkeys((self.default, *self.allowed)))
+        if isinstance(self.allowed, range):
+            return f"an integer from {self.allowed.start:,} to {self.allowed[-1]:,}"
+        return "a tuple of positive integers"
+
+
+class Method:
+    """One algorithm, in one direction. Subclasses state facts and fill in ``apply``.
+
+    An instance belongs to one plan. ``prepare`` runs once per particle configuration and may keep what
+    it builds on ``self``; ``apply`` runs once per set of values and must not synchronise. Scratch
+    memory comes from ``workspace.scratch(name, shape, dtype)``, which keeps it for the next call.
+    """
+
+    name: ClassVar[str]
+    cite: ClassVar[str] = ""  # key into reference.bib
+    backends: ClassVar[frozenset[str]]
+    deterministic: ClassVar[bool] = False  # same call, same bits
+    order_independent: ClassVar[bool] = False  # any permutation of the particles, same bits
+    reads_stencils: ClassVar[bool] = True  # `particles.node` and `fraction` on GPUs, not only orders by block
+    stores_weights: ClassVar[bool] = False  # of every particle: dear to prepare, for many applications
+    options: ClassVar[Mapping[str, Option]] = {}
+    includes: ClassVar[type[Method] | None] = None  # another method, all of whose work this one does, and more
+
+    @classmethod
+    def option(cls, sizes: Sizes, name: str) -> Any:
+        """Return what was chosen for one of the method's options."""
+        return sizes.options.get(cls.name, {}).get(name, cls.options[name].default)
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        """Return why this method cannot serve ``problem``, or None."""
+        return None
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        """Return the bytes of memory it takes beside positions, values and field."""
+        return 0
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        """Return the predicted seconds of ``prepare`` and of one ``apply``.
+
+        What is measured on a device corrects this (``choosing/``); a model that grows with the problem as the times do
+        is right in more places with fewer measurements, and on devices without any. This one is of nobody's algorithm.
+        """
+        slow = 100.0 if problem.backend.name == "cpu" else 1.0
+        prepare = 0.0 if cls.prepare is Method.prepare else 5e-5 + problem.count * 1e-10 * slow
+        adds = problem.count * problem.stencil * problem.components * 4e-12
+        cleared = problem.nodes * problem.components * problem.dtype.itemsize / 3e12
+        return prepare, 5e-6 + (adds + cleared) * slow
+
+    def non_finite_values(self) -> bool:
+        """Return whether unchecked values that were not finite came since the last configuration."""
+        return False
+
+    def reserve(self, workspace: Workspace) -> None:
+        """Allocate what ``prepare`` and ``apply`` will take for ``workspace.capacity`` particles."""
+
+    def prepare(self, workspace: Workspace) -> None:
+        """Do what depends on the positions only."""
+
+    def apply(self, workspace: Workspace, *arrays: Any, **kind: Any) -> None:
+        """Spread: ``apply(workspace, values, field)`` adds to the field. Interpolate: ``(workspace, field, values)``.
+
+        Both arrays are views (``arrays.View``): ``values`` of shape (channels, particles, parts), ``field``
+        (channels, nx, ny, nz, parts), both real; parts is 2 for complex numbers. Spreading takes
+        ``gradient=True`` for the adjoint of the gradient: ``values`` is then (channels, particles, axes, parts).
+        Interpolation takes ``gradient=View`` of that shape, and ``values`` may be None: value, gradient, or
+        both in one pass.
+        """
+        raise NotImplementedError

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The order by tiles on the CPU, and what walks over its particles."""

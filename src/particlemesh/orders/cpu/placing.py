@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Particles into the order of tiles, straight from their positions.
+
+Two passes over the positions: one counts, one places. Both locate every particle, which takes less time than
+writing nodes and fractions in the caller's order and reading them again. The first pass also finds what is wrong,
+so that nothing is overwritten for positions that will be refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.jit import compiled
+from particlemesh.backends.simd import fetch_add, prefetch_to_write, store_record
+from particlemesh.orders.cpu.tiles import CHUNK, LOCAL_BITS, TileOrdering, Tiling, list_tasks, tiling_of
+from particlemesh.particles.locate import (
+    BLOCK,
+    SKIP,
+    Frame,
+    Located,
+    block_room,
+    frame_of,
+    locate_block,
+    located,
+    note_bad,
+)
+from particlemesh.sorting.cpu import histogram_rows, index_type, scan, share_of
+
+if TYPE_CHECKING:
+    from particlemesh.box import Box
+    from particlemesh.particles.stencil import Axis
+
+_SHARES = 2  # ranges of particles for each thread, so that one that came late has less left to do
+
+
+class Counted(NamedTuple):
+    """What the first pass found out."""
+
+    found: Located
+    columns: tuple[np.ndarray, ...]  # kept alive for the second pass
+    address: np.ndarray
+    stride: np.ndarray
+    frame: Frame
+    tiling: Tiling
+    histogram: np.ndarray  # particles of each range and tile; after the tiles those without weight
+    threads: int
+
+
+@compiled
+def _tiles_of(tiling, node, length, last, key, local):
+    """Write the tile of each particle of a block and its place in it, packed into one integer."""
+    one = np.int32(1)
+    x, y, z = node[0], node[1], node[2]
+    lx, ly, lz = np.int32(tiling.low[0]), np.int32(tiling.low[1]), np.int32(tiling.low[2])
+    bx, by, bz = np.int32(tiling.bits[0]), np.int32(tiling.bits[1]), np.int32(tiling.bits[2])
+    nx, ny, nz = np.int32(tiling.tiles[0]), np.int32(tiling.tiles[1]), np.int32(tiling.tiles[2])
+    ten = np.int32(LOCAL_BITS)
+    for k in range(length):
+        skipped = z[k] == SKIP
+        px, py, pz = x[k] - lx, y[k] - ly, z[k] - lz
+        tx, ty, tz = min(px >> bx, nx - one), min(py >> by, ny - one), min(pz >> bz, nz - one)
+        key[k] = last if skipped else (tx * ny + ty) * nz + tz
+        px, py, pz = px - (tx << bx), py - (ty << by), pz - (tz << bz)
+        local[k] = (((px << ten) | py) << ten) | pz
+
+
+@compiled
+def _count_tiles(address, stride, count, frame, tiling, histogram, status, counter):
+    """Count the particles of each tile, and those that are bad, a range at a time until none is left."""
+    rows = histogram.shape[0]
+    last = np.int32(histogram.shape[1] - 1)
+    room = block_room(frame)
+    key, local = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.int32)
+    while True:
+        row = fetch_add(counter, 0, 1)
+        if row >= rows:
+            return
+        begin, end = share_of(count, rows, row)
+        counts = histogram[row]
+        counts[:] = 0
+        for block in range(begin, end, BLOCK):
+            length = min(BLOCK, end - block)
+            if locate_block(address, stride, frame, block, length, room):
+                note_bad(block, length, room[2], status[row])
+            _tiles_of(tiling, room[0], length, last, key, local)
+            for k in range(length):
+                counts[key[k]] += 1
+
+
+@compiled
+def _place_in_tiles(address, stride, count, frame, tiling, place, records, order, counter):
+    """Write the particles where the counts say, a range at a time until none is left."""
+    rows = place.shape[0]
+    last = np.int32(place.shape[1] - 1)
+    room = block_room(frame)
+    fraction = room[1]
+    key, local = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.int32)
+    target = np.empty(BLOCK, np.int64)
+    real = records.dtype.type
+    while True:
+        row = fetch_add(counter, 0, 1)
+        if row >= rows:
+            return
+        begin, end = share_of(count, rows, row)
+        places = place[row]
+        for block in range(begin, end, BLOCK):
+            length = min(BLOCK, end - block)
+            locate_block(address, stride, frame, block, length, room)
+            _tiles_of(tiling, room[0], length, last, key, local)
+            # Places are far apart in memory: asked for a block ahead, writing them takes half the time.
+            for k in range(length):
+                at = places[key[k]]
+                places[key[k]] = at + 1
+                # Never past the end, even if another thread of the caller writes to the positions meanwhile.
+                at = min(np.int64(at), count - 1)
+                target[k] = at
+                prefetch_to_write(records, 4 * at)
+                prefetch_to_write(order, at)
+            for k in range(length):
+                at = target[k]
+                order[at] = block + k
+                store_record(
+                    records, 4 * at, real(fraction[0, k]), real(fraction[1, k]), real(fraction[2, k]),
+                    np.int64(local[k]),
+                )  # fmt: skip
+
+
+def count_positions(
+    columns: Sequence[np.ndarray],
+    axes: tuple[Axis, Axis, Axis],
+    box: Box,
+    threads: int | None = None,
+    *,
+    bits: Sequence[int] | None = None,
+) -> Counted:
+    """Count particles by tile and say what is wrong with positions; never raise for it.
+
+    Parameters
+    ----------
+    columns : d arrays of shape (N,), float32 or float64
+        Positions, of any stride.
+    axes, box
+        As for `particlemesh.particles.locate.frame_of`.
+    threads
+        The most threads to use; by default as many as suit N.
+    bits
+        Widths of tiles, as powers of two; by default those measured to be fastest.
+    """
+    count = len(columns[0])
+    real = columns[0].dtype.newbyteorder("=")
+    columns = tuple(x if x.dtype.isnative else x.astype(real) for x in columns)
+    frame = frame_of(axes, box, real)
+    tiling = tiling_of(axes, bits)
+    bins = math.prod(tiling.tiles) + 1
+    threads = threads_for(threads, count)
+    rows = histogram_rows(count, bins, threads * _SHARES if threads > 1 else 1)
+    histogram = np.empty((rows, bins), index_type(count))
+    status = np.zeros((rows, 8), np.int64)
+    status[:, 2] = -1
+    address = np.array([x.ctypes.data for x in columns])
+    stride = np.array([x.strides[0] for x in columns])
+    threads = min(threads, rows)
+    run(_count_tiles, threads, address, stride, count, frame, tiling, histogram, status, np.zeros(1, np.int64))
+    return Counted(located(status), columns, address, stride, frame, tiling, histogram, threads)
+
+
+def place_positions(counted: Counted, records: np.ndarray, order: np.ndarray) -> TileOrdering:
+    """Return the particles that were counted in the order of tiles, the same for any number of threads.
+
+    Parameters
+    ----------
+    counted
+        What `count_positions` returned; its places are used up.
+    records : (4 N,)
+        Written, in its own type. Fastest where it begins with a line of the cache.
+    order : (N,) int32 or int64
+        Written.
+    """
+    _, _, address, stride, frame, tiling, histogram, threads = counted
+    count, tiles = len(order), math.prod(tiling.tiles)
+    start = np.empty(tiles + 2, np.int64)
+    scan(histogram, start, threads)
+    run(
+        _place_in_tiles, threads, address, stride, count, frame, tiling, histogram, records, order,
+        np.zeros(1, np.int64),
+    )  # fmt: skip
+    most = tiles + count // CHUNK + 1
+    tile, begin, end = (np.empty(most, np.int64) for _ in range(3))
+    ready = np.empty((tiles, 2), np.int64)
+    tasks = list_tasks(tiling, start, tile, begin, end, ready)
+    kept = int(start[tiles])
+    return TileOrdering(tiling, records, order, kept, tile[:tasks], begin[:tasks], end[:tasks], ready)

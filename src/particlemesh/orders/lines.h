@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which line a place in the order by blocks belongs to (orders/block_order.py).
+//
+// A line is the blocks of one (by, bz) along x; its particles are start[line * nx] up to start[(line + 1) * nx].
+
+// The line of place i, which all lanes ask for.
+DEVICE int line_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, const int lines, const int nx)
+{
+    int low = 0, high = lines;
+    while (high - low > 1) {
+        const int step = (high - low + WARP_SIZE - 1) / WARP_SIZE, probe = low + LANE * step;
+        const u32 before = WARP_BALLOT(warp, probe < high && start[(i64)probe * nx] <= i);
+        low += (POPCOUNT_U32(before) - 1) * step;
+        high = low + step < high ? low + step : high;
+    }
+    return low;
+}
+
+// The line of each lane's place, none before `line`. Lanes for which it is not `open` know it: `line`.
+DEVICE int lines_from(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, int line, const int lines, const int nx,
+                      int open)
+{
+    int mine = line;
+    while (WARP_BALLOT(warp, open)) { // once: compilers for warps that share no registers copy what follows an `if`
+        const int ask = line + 1 + LANE < lines ? line + 1 + LANE : lines;
+        const u32 end = start[(i64)ask * nx];
+        int over = 0; // how many of 32 lines end before i
+        UNROLL for (int step = 16; step > 0; step /= 2)
+            if (WARP_SHUFFLE_U32(warp, end, over + step - 1) <= i) over += step;
+        if (WARP_SHUFFLE_U32(warp, end, 31) <= i) over = 32;
+        if (open) mine = line + over;
+        if (open && over == 32) { // far: each lane looks for itself
+            int high = lines;
+            while (high - mine > 1) {
+                const int middle = mine + (high - mine) / 2;
+                if (start[(i64)middle * nx] <= i)
+                    mine = middle;
+                else
+                    high = middle;
+            }
+        }
+        open = 0;
+    }
+    return mine;
+}
+
+DEVICE int lines_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, const int line, const int lines, const int nx)
+{
+    return lines_from(warp, start, i, line, lines, nx, 1);
+}
+
+// Where a line ends, counted from `begin`; or the size of the chunk, if that is less.
+DEVICE int end_of(GLOBAL const u32* start, const i64 begin, const int size, const int line, const int nx)
+{
+    const i64 end = (i64)start[(i64)(line + 1) * nx] - begin;
+    return end < size ? (int)end : size;
+}

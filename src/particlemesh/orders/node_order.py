@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The particles of a plan by the first node of their stencils, on CUDA and OpenCL: made once a configuration.
+
+What a node gets comes from particles whose first nodes lie within a support of it, so in this order they are a few
+runs, along the last axis one each. Methods that work node by node stand on it (``spread/meeting.h``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from particlemesh.backends.base import Record
+from particlemesh.particles.workspace import Sizes, Workspace
+from particlemesh.sorting import counting, radix
+from particlemesh.sorting.scan import Allocate
+
+_FILE = "orders/node_order.c"
+
+
+@dataclass(frozen=True)
+class NodeOrder:
+    """Particles by cell, a cell being a node that stencils may begin at; equal cells keep the caller's order.
+
+    Attributes
+    ----------
+    start : (cells + 1,) uint32
+        Where the particles of each cell begin; those without weight come after the last cell.
+    order : (N,) int32
+        The particle at each place.
+    rank : (N,) int32
+        The place of each particle, -1 without weight.
+    node : (3 * rows,) int32
+    fraction : (3 * rows,) real
+        As ``workspace.particles`` has them, in this order, axis after axis; only of particles with weight.
+    lattice : Record
+        ``Lattice`` of spread/meeting.h.
+    """
+
+    start: Any
+    order: Any
+    rank: Any
+    node: Any
+    fraction: Any
+    rows: int
+    lattice: Record
+
+
+def cells(sizes: Sizes) -> int:
+    """Return how many nodes stencils may begin at."""
+    return math.prod(axis.extent for axis in sizes.axes)
+
+
+def declines(sizes: Sizes) -> str | None:
+    """Return why particles of ``sizes`` cannot be ordered like this, or None."""
+    if sizes.count >= 2**31:
+        return "2**31 particles or more"
+    return "2**31 nodes or more" if cells(sizes) >= 2**31 - 1 else None
+
+
+def order_bytes(sizes: Sizes) -> int:
+    """Return the bytes that the order takes."""
+    # keys, sortable keys, order, rank and two pairs of the sort; nodes and fractions; counts and starts
+    return sizes.count * (4 * 8 + 3 * (4 + sizes.dtype.itemsize)) + 8 * (cells(sizes) + 1)
+
+
+def seconds(sizes: Sizes) -> float:
+    """Return the predicted seconds of ordering."""
+    # H200: preparation of gather_list (benchmarks/results/guo-long_totals-nvidia-h200.csv)
+    return 3e-5 + sizes.count * 2.1e-10 + cells(sizes) * 5e-12
+
+
+def node_order(workspace: Workspace, *, stable: bool = True) -> NodeOrder:
+    """Return the particles of ``workspace`` by first node; in a cell, if not ``stable``, as atomics happen to count."""
+    name = _name(stable)
+    found = workspace.orders.get(name)
+    if found is None:
+        found = workspace.orders[name] = _order(workspace, stable)
+    return found
+
+
+def _name(stable: bool) -> str:
+    return "nodes" if stable else "counted"  # both may be there at once, each in memory of its own
+
+
+def reserve(workspace: Workspace, *, stable: bool = True) -> None:
+    """Allocate for the plan's capacity, so that ordering will not."""
+    count, allocate = max(workspace.capacity, 1), _allocate(workspace, stable)
+    whole = np.dtype(np.int32)
+    order = allocate("order", (count,), whole)
+    counting.reserve(workspace.backend, workspace.capacity, cells(workspace), allocate)
+    allocate("keys", (count,), whole)
+    if stable:
+        allocate("sortable", (count,), np.dtype(np.uint32))
+        radix.reserve(workspace.backend, workspace.capacity, max(1, cells(workspace).bit_length()), allocate, order)
+    _places(workspace, count, allocate)
+
+
+def _allocate(workspace: Workspace, stable: bool) -> Allocate:
+    return lambda name, shape, dtype: workspace.scratch(f"{_name(stable)}.{name}", shape, dtype)
+
+
+def _places(workspace: Workspace, count: int, allocate: Allocate) -> tuple[Any, Any]:
+    # One axis behind the other, so that a longer first axis would do for fewer particles.
+    return allocate("node", (3 * count,), np.dtype(np.int32)), allocate("fraction", (3 * count,), workspace.dtype)
+
+
+def _order(workspace: Workspace, stable: bool) -> NodeOrder:
+    backend, count, particles = workspace.backend, workspace.count, workspace.particles
+    defines = {"REAL_IS_DOUBLE": int(workspace.dtype.itemsize == 8)}
+    lattice, allocate = lattice_record(workspace), _allocate(workspace, stable)
+    rows = max(count, 1)
+    keys = allocate("keys", (rows,), np.dtype(np.int32))
+    node, fraction = _places(workspace, rows, allocate)
+    if count:
+        backend.kernel(_FILE, "node_keys", defines)(count, particles.node, keys, count, particles.rows, lattice)
+    start, order, rank = counting.counting_sort(
+        backend, keys, count, cells(workspace), stable=stable, allocate=allocate
+    )
+    if count:
+        place = backend.kernel(_FILE, "node_places", defines)
+        place(
+            count, start, order, particles.node, particles.fraction, node, fraction, cells(workspace), particles.rows,
+            rows,
+        )  # fmt: skip
+    return NodeOrder(start, order, rank, node, fraction, rows, lattice)
+
+
+def lattice_record(workspace: Workspace) -> Record:
+    """Return ``Lattice``: nodes of the field, and nodes at which stencils may begin, of three axes."""
+    axes = workspace.axes
+    return Record(
+        "=12i", *(a.size for a in axes), *(int(a.wraps) for a in axes), *(a.low for a in axes),
+        *(a.extent for a in axes),
+    )  # fmt: skip

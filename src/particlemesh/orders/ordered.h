@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Particles in the order by blocks, one for every LANES neighbouring lanes: those of a group are neighbours, and find
+// each other's nodes in the cache.
+
+#include "orders/blocks.h"
+#include "orders/lines.h"
+
+// The particle at place `at` of the order: where its stencil begins, its fractions, and which one it is. All lanes of a
+// warp call it with places one behind the other; what those without a place (`here` is 0) get is of no meaning.
+DEVICE i64 ordered_particle(WARP_PARAMETER warp, GLOBAL const u32* records, GLOBAL const u32* start, const i64 at,
+                            const int here, PRIVATE const Blocks* blocks, PRIVATE int* first, PRIVATE real* fraction)
+{
+    const int nx = blocks->counts[0], lines = blocks->counts[1] * blocks->counts[2];
+    const i64 count = start[(i64)lines * nx], asked = here ? at : count - 1;
+    int line = line_of(warp, start, at - LANE / LANES, lines, nx);
+    if (WARP_BALLOT(warp, asked >= (i64)start[(i64)(line + 1) * nx]))
+        line = lines_of(warp, start, asked, line, lines, nx);
+    u32 words[RECORD_WORDS];
+    Placed p;
+    UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = 0;
+    if (here) read_record(records, at, words);
+    particle_of(words, &p);
+    const int by = line / blocks->counts[2], block[3] = {p.bx, by, line - by * blocks->counts[2]};
+    for (int a = 0; a < 3; a++) {
+        first[a] = begin_of(blocks, a, block[a]) + p.offset[a];
+        fraction[a] = p.fraction[a];
+    }
+    return p.index;
+}

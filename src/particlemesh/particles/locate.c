@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Positions to stencils: the first node of each, and the centred fraction the window is evaluated at.
+// Computed once, in the positions' precision; only the fraction is rounded to the plan's.
+//
+// PACKED: 16 or 32 bytes a particle (particles/packed.h) instead of node and fraction. COUNTING: particles are counted by
+// blocks on the way, for an order that will be asked for.
+
+#include "backends/coordinates.h"
+#if COUNTING
+#include "orders/block_count.h"
+#else
+#include "orders/blocks.h"
+#endif
+
+typedef struct { // particles/node_map.py explains it
+    i64 fold[3];
+    coordinate slopes[27]; // three parts of nine, the heads first
+    coordinate centre[3], edge[3], lower[3], upper[3];
+    coordinate unit;
+} Nodes;
+
+typedef struct {
+    int count[3], base[3];
+    int low[3]; // what nodes are counted from
+} Axes;
+
+// Nodes from 0, up to which two parts of a slope do; from which on a position tells nothing about its place.
+#if COORDINATE_IS_DOUBLE
+#define NEAR_NODES 2251799813685248.0
+#else
+#define NEAR_NODES 4194304.0f
+#endif
+#define TOO_FAR ((coordinate)288230376151711744.0)
+
+// Along axis a, in nodes: whole + rest = slopes x + centre, where rest has any size. Returns whether x is near. The rest
+// of a product is rounded once: products may be contracted or not, a nearest integer that is another one does no harm.
+DEVICE int split_near(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE const coordinate* x, const int a,
+                      PRIVATE const Nodes* nodes, PRIVATE const Frame* frame)
+{
+    int near = 1;
+    coordinate sum = 0, heads = 0, tails = nodes->centre[a];
+    for (int b = 0; b < 3; b++) {
+        if (frame->orthorhombic && b != a) continue;
+        const coordinate slope = nodes->slopes[3 * a + b], nearest = rint(slope * x[b]);
+        near &= fabs(nearest) <= NEAR_NODES;
+        sum += nearest;
+        heads += fma(slope, x[b], -nearest);
+        tails = fma(nodes->slopes[9 + 3 * a + b], x[b], tails);
+    }
+    *rest = heads + tails;
+    if (near) *whole = (i64)sum;
+    return near;
+}
+
+// The same at any distance.
+DEVICE void split_far(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE const coordinate* x, const int a,
+                      PRIVATE const Nodes* nodes)
+{
+    int lost = 0;
+    *whole = 0;
+    *rest = nodes->centre[a];
+    ROLL for (int part = 0; part < 27; part += 9) {
+        UNROLL for (int b = 0; b < 3; b++) {
+            const coordinate slope = nodes->slopes[part + 3 * a + b], nearest = rint(slope * x[b]);
+            lost |= !(fabs(nearest) < TOO_FAR); // or NaN: it overflowed
+            const coordinate left = fma(slope, x[b], -nearest), more = rint(left);
+            *rest += left - more;
+            const coordinate carried = rint(*rest);
+            *rest -= carried;
+            *whole += lost ? 0 : (i64)nearest + (i64)more + (i64)carried;
+        }
+    }
+    if (lost) *whole = (i64)TOO_FAR, *rest = 0;
+}
+
+// The first node along axis a, and the centred fraction in rest.
+DEVICE int first_node(PRIVATE coordinate* rest, PRIVATE int* outside, PRIVATE const coordinate* x, const int a,
+                      PRIVATE const Nodes* nodes, PRIVATE const Frame* frame, PRIVATE const Axes* axes)
+{
+    i64 cell;
+    if (!split_near(&cell, rest, x, a, nodes, frame)) split_far(&cell, rest, x, a, nodes);
+    coordinate carried = floor(*rest + (coordinate)0.5);
+    *rest -= carried;
+    if (*rest < -(coordinate)0.5) *rest += 1, carried -= 1; // the sum with 1/2 was rounded up
+    cell += (i64)carried - nodes->fold[a];
+    const int count = axes->count[a];
+    int borrow = *rest < nodes->edge[a];
+    if (frame->periodic[a]) {
+        cell -= borrow;
+        if (cell < 0)
+            cell += count;
+        else if (cell >= count)
+            cell -= count;
+        if (cell < 0 || cell >= count) { // more than a turn away
+            cell %= count;
+            if (cell < 0) cell += count;
+        }
+    } else {
+        const coordinate tested = frame->orthorhombic ? x[a] : (coordinate)cell + (*rest - nodes->edge[a]);
+        if (!(tested >= nodes->lower[a] && tested <= nodes->upper[a])) *outside = 1;
+        cell -= borrow;
+        if (cell < 0 || cell >= count) { // on a face, or beyond it by rounding
+            cell = cell < 0 ? 0 : count;
+            borrow = 0;
+            *rest = nodes->edge[a];
+        }
+    }
+    return (int)cell + borrow + axes->base[a];
+}
+
+DEVICE int locate_one(PRIVATE Located* located, GLOBAL const coordinate* x0, GLOBAL const coordinate* x1,
+                      GLOBAL const coordinate* x2, i64 i, PRIVATE const Strides* strides,
+                      PRIVATE const Frame* frame, PRIVATE const Nodes* nodes, PRIVATE const Axes* axes)
+{
+    coordinate x[3];
+    int bad = read_position(x, x0, x1, x2, i, strides, frame), outside = 0;
+    for (int a = 0; a < 3; a++) x[a] *= nodes->unit;
+    for (int a = 0; a < 3; a++) {
+        located->at[a] = 0;
+        located->fraction[a] = KEPT((real)0);
+        if (bad || a < frame->missing) continue;
+        coordinate rest;
+        located->at[a] = first_node(&rest, &outside, x, a, nodes, frame, axes) - axes->low[a];
+        located->fraction[a] = KEPT((real)rest);
+    }
+    if (!bad && outside) {
+        bad = OUTSIDE;
+        for (int a = 0; a < 3; a++) located->at[a] = 0, located->fraction[a] = KEPT((real)0);
+    }
+    located->taken = !bad;
+    return bad;
+}
+
+KERNEL locate(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL const coordinate* x2,
+              GLOBAL int* RESTRICT node, GLOBAL real* RESTRICT fraction, GLOBAL u32* RESTRICT packed,
+              GLOBAL u64* RESTRICT status, // not finite, outside, ~(first bad)
+              GLOBAL u32* RESTRICT work, const i64 count, const i64 rows, const Strides strides,
+              const Nodes nodes, const Frame frame, const Axes axes, const Blocks blocks)
+{
+#if COUNTING
+    WARP(warp);
+#endif
+    for (i64 base = GROUP_ID * GROUP_SIZE; base < count; base += GROUP_COUNT * GROUP_SIZE) {
+        const i64 i = base + LOCAL_ID;
+        Located located;
+        located.taken = 0;
+        if (i < count) {
+            const int bad = locate_one(&located, x0, x1, x2, i, &strides, &frame, &nodes, &axes);
+            if (bad) record_bad(status, bad, i);
+#if PACKED
+            u32 words[PACKED_WORDS];
+            pack_located(words, &located);
+            write_quads(packed + PACKED_WORDS * i, words, PACKED_WORDS / 4);
+#else
+            for (int a = 0; a < 3; a++) {
+                node[a * rows + i] = bad ? SKIP : located.at[a] + axes.low[a];
+                fraction[a * rows + i] = CENTRED(located.fraction[a]);
+            }
+#endif
+        }
+#if COUNTING
+        count_located(warp, work, &located, &blocks, base / GROUP_SIZE);
+#endif
+    }
+}
+
+#if PACKED
+// Node and fraction of packed particles, for who reads these.
+KERNEL spell_out(GLOBAL const u32* RESTRICT packed, GLOBAL int* RESTRICT node, GLOBAL real* RESTRICT fraction,
+                      const i64 count, const i64 rows, const Axes axes)
+{
+    for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
+        u32 words[PACKED_WORDS];
+        Located located;
+        read_quads(words, packed + PACKED_WORDS * i, PACKED_WORDS / 4);
+        unpack_located(&located, words);
+        for (int a = 0; a < 3; a++) {
+            node[a * rows + i] = located.taken ? located.at[a] + axes.low[a] : SKIP;
+            fraction[a * rows + i] = CENTRED(located.fraction[a]);
+        }
+    }
+}
+#endif

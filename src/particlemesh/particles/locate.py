@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where particles are on the mesh: the first node of each one's stencil, and its fraction.
+
+The cell is decided once; every method reads it from here, so no two places can round differently. It is exact, and the
+fraction is rounded once or twice (`particlemesh.particles.node_map`). This is the CPU's code, a block of particles at a
+time; that of GPUs is particles/locate.c.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from particlemesh.backends.jit import compiled
+from particlemesh.backends.simd import fused, peek
+from particlemesh.particles.node_map import node_map
+
+if TYPE_CHECKING:
+    from particlemesh.box import Box
+    from particlemesh.particles.stencil import Axis
+
+SKIP = -(2**31)  # node of a particle that has no weight anywhere
+NOT_FINITE = 1
+OUTSIDE = 2
+BLOCK = 1024  # particles at a time: what is known of them along an axis stays in the first-level cache
+_FARTHEST = 2.0**50  # nodes: float64 then divides them by those of an axis with an error below one
+_IN_X, _IN_NODES = 1, 2  # in what it is tested whether a particle is on an open axis
+
+
+class Located(NamedTuple):
+    """What locating found wrong: nothing, when both counts are zero."""
+
+    not_finite: int
+    outside: int
+    first: int  # index of the first bad particle, or -1
+    kind: int  # of the first bad particle: NOT_FINITE or OUTSIDE
+
+
+class Arithmetic(NamedTuple):
+    """The numbers of a `NodeMap` in one real type."""
+
+    slopes: np.ndarray  # (2, d, d)
+    unit: np.ndarray  # (1,)
+    near: np.ndarray  # (d,)
+    axes: np.ndarray  # (d,) records of `_axis_type`
+
+
+class Frame(NamedTuple):
+    """How positions become nodes."""
+
+    own: Arithmetic  # in the type of the positions: for those that are near
+    wide: Arithmetic  # in float64
+
+
+def _axis_type(real: np.dtype) -> np.dtype:
+    """Return the numbers of an axis."""
+    reals = ("centre", "edge", "lower", "upper", "fold", "count")
+    integers = (
+        "base",
+        "test",  # 0 on a periodic axis
+        "straight",  # the only coordinate that an axis depends on, or -1
+    )
+    return np.dtype([*((name, real) for name in reals), *((name, np.int32) for name in integers)])
+
+
+@functools.lru_cache(maxsize=64)
+def frame_of(axes: tuple[Axis, Axis, Axis], box: Box, positions: np.dtype) -> Frame:
+    """Return how positions of a type become nodes.
+
+    Parameters
+    ----------
+    axes
+        The mesh's three axes as stencils see them, missing ones first.
+    box
+        The mesh's box.
+    positions
+        Type of the positions.
+    """
+    own, wide = (_arithmetic(axes, box, positions, np.dtype(real)) for real in (positions, np.float64))
+    return Frame(own, wide)
+
+
+def _arithmetic(axes: tuple[Axis, Axis, Axis], box: Box, positions: np.dtype, real: np.dtype) -> Arithmetic:
+    exact, missing = node_map(axes, box, positions, real), 3 - box.ndim
+    used = np.empty(box.ndim, _axis_type(real))
+    for name in ("centre", "edge", "lower", "upper", "fold", "base"):
+        used[name] = getattr(exact, name)[missing:]
+    used["count"] = [axis.count for axis in axes[missing:]]
+    used["test"] = np.where(box.periodic, 0, _IN_X if box.orthorhombic else _IN_NODES)
+    depends = box.inverse != 0
+    used["straight"] = np.where(depends.sum(1) == 1, np.argmax(depends, axis=1), -1)
+    slopes = np.ascontiguousarray(exact.slopes[:2, missing:, missing:])
+    return Arithmetic(slopes, np.array([exact.unit], real), exact.near[missing:].copy(), used)
+
+
+@compiled(inline="always")
+def _read(address, stride, begin, length, near, unit, x, one):
+    """Copy coordinates of particles from ``begin`` on; return whether all are near, and so finite."""
+    far = np.int32(0)
+    for b in range(address.size):
+        column, first, step, most = x[b], address[b] + begin * stride[b], stride[b], near[b]
+        for k in range(length):
+            column[k] = peek(first + k * step, one) * unit
+        for k in range(length):
+            far += np.int32(0) if abs(column[k]) <= most else np.int32(1)
+    return far == 0
+
+
+@compiled
+def _set_apart(address, stride, begin, length, near, unit, x, which, wide, bad):
+    """Copy particles that are not near in float64, and put zeros in their place; return how many there are.
+
+    ``which`` gets their indices, ``bad`` those that are not finite.
+    """
+    ndim, count = address.size, 0
+    zero, factor = x.dtype.type(0), np.float64(unit)
+    for k in range(length):
+        close = True
+        for b in range(ndim):
+            close &= abs(x[b, k]) <= near[b]
+        if not close:
+            which[count] = k
+            bad[count] = 0
+            for b in range(ndim):
+                given = peek(address[b] + (begin + k) * stride[b], zero)
+                finite = given - given == zero
+                bad[count] |= 0 if finite else NOT_FINITE
+                wide[b, count] = np.float64(given) * factor if finite else 0.0
+                x[b, k] = zero
+            count += 1
+    return count
+
+
+@compiled
+def _split(x, length, slopes, a, axis, whole, rest):
+    """Write node coordinates along axis ``a`` as whole numbers and what is left, of any size."""
+    begun = False
+    for b in range(slopes.shape[1]):
+        head, tail, centre = slopes[0, a, b], slopes[1, a, b], axis.centre
+        if axis.straight >= 0 and axis.straight != b:
+            continue
+        for k in range(length):
+            t = np.rint(x[b, k] * head)
+            r = fused(x[b, k], head, -t)
+            if begun:
+                whole[k] += t
+                rest[k] += r
+                rest[k] = fused(x[b, k], tail, rest[k])
+            else:
+                whole[k] = t
+                rest[k] = r + fused(x[b, k], tail, centre)
+        begun = True
+
+
+@compiled
+def _tame(whole, rest, length):
+    """Put particles at node 0 that are so far away that nothing is known of their place."""
+    for k in range(length):
+        if not (abs(whole[k]) <= _FARTHEST and abs(rest[k]) <= _FARTHEST):  # or NaN
+            whole[k] = rest[k] = 0
+
+
+@compiled
+def _place(whole, rest, length, axis, node, fraction):
+    """Write first nodes and fractions along a periodic axis."""
+    real = whole.dtype.type
+    zero, half, one = real(0), real(0.5), real(1)
+    edge, fold, count, base = axis.edge, axis.fold, axis.count, axis.base
+    per = one / count
+    borrows = edge > -half  # asked outside of the loop, which has a form for either
+    for k in range(length):
+        m = np.floor(rest[k] + half)
+        r = rest[k] - m
+        below = r < -half  # where rest + 1/2 was rounded up
+        r = r + one if below else r
+        m = m - one if below else m
+        borrow = one if borrows and r < edge else zero
+        cell = whole[k] + m - fold - borrow
+        cell = fused(-np.floor(cell * per), count, cell)  # the quotient may be wrong by one
+        cell = cell + count if cell < zero else cell
+        cell = cell - count if cell >= count else cell
+        node[k] = np.int32(cell + borrow) + base
+        fraction[k] = r
+
+
+@compiled
+def _place_inside(x, whole, rest, length, axis, node, fraction, bad):
+    """Write first nodes and fractions along an open axis and mark particles off it; return whether any is."""
+    real = whole.dtype.type
+    zero, half, one = real(0), real(0.5), real(1)
+    edge, fold, count, base, lower, upper = axis.edge, axis.fold, axis.count, axis.base, axis.lower, axis.upper
+    in_x = axis.test == _IN_X
+    off = np.int32(0)
+    for k in range(length):
+        m = np.floor(rest[k] + half)
+        r = rest[k] - m
+        below = r < -half
+        r = r + one if below else r
+        m = m - one if below else m
+        cell = whole[k] + m - fold
+        tested = x[k] if in_x else cell + (r - edge)
+        outside = np.int32(0) if tested >= lower and tested <= upper else np.int32(1)
+        off += outside
+        bad[k] |= outside * OUTSIDE
+        cell = cell - one if r < edge else cell
+        # On the faces: beyond them by rounding, or outside.
+        inside = cell >= zero and cell < count
+        borrow = one if inside and r < edge else zero
+        cell = cell if cell >= zero else zero  # noqa: FURB136 - NaN
+        cell = cell if cell <= count else count  # noqa: FURB136
+        node[k] = np.int32(cell + borrow) + base
+        fraction[k] = r if inside else edge
+    return off > 0
+
+
+@compiled
+def _locate(x, length, arithmetic, tame, whole, rest, node, fraction, bad):
+    """Locate the particles of a block; return whether any is off an open axis."""
+    ndim = arithmetic.axes.size
+    off = False
+    for a in range(ndim):
+        axis, n, f = arithmetic.axes[a], node[3 - ndim + a], fraction[3 - ndim + a]
+        _split(x, length, arithmetic.slopes, a, axis, whole, rest)
+        if axis.test == 0:
+            if tame:
+                _tame(whole, rest, length)
+            _place(whole, rest, length, axis, n, f)
+        elif _place_inside(x[a], whole, rest, length, axis, n, f, bad):
+            off = True
+    return off
+
+
+@compiled
+def block_room(frame):
+    """Return memory for a block.
+
+    First nodes (3, BLOCK), fractions (3, BLOCK), and what is bad (BLOCK,); then coordinates, whole nodes and rests
+    (5, BLOCK); then the same of particles set apart, and their indices.
+    """
+    real = frame.own.slopes.dtype
+    node, fraction, bad = np.empty((3, BLOCK), np.int32), np.empty((3, BLOCK), real), np.empty(BLOCK, np.int32)
+    for a in range(3 - frame.own.axes.size):  # axes that the mesh does not have
+        for k in range(BLOCK):
+            fraction[a, k], node[a, k] = 0, 0
+    apart = np.empty((3, BLOCK), np.int32), np.empty((3, BLOCK), np.float64), np.empty(BLOCK, np.int32)
+    return node, fraction, bad, np.empty((5, BLOCK), real), apart, np.empty((5, BLOCK), np.float64), np.empty_like(bad)
+
+
+@compiled
+def _locate_apart(frame, count, room):
+    """Locate the particles of a block that were set apart; what they are near is nobody's affair."""
+    node, fraction, bad, _, apart, wide, which = room
+    real = fraction.dtype.type
+    highest = np.nextafter(real(0.5), real(0))  # float64 below 1/2 may round to it
+    _locate(wide, count, frame.wide, True, wide[3], wide[4], *apart)
+    for n in range(count):
+        k = which[n]
+        bad[k] = apart[2][n]
+        for a in range(3 - frame.wide.axes.size, 3):
+            node[a, k] = apart[0][a, n]
+            fraction[a, k] = min(real(apart[1][a, n]), highest)
+
+
+@compiled
+def locate_block(address, stride, frame, begin, length, room):
+    """Locate particles from ``begin`` on, in ``room``; return whether any is bad.
+
+    A bad particle has the node ``SKIP`` on the last axis and fractions 0; what is wrong with it is in the room's
+    third array, which holds nothing if none is bad. Axes that the mesh does not have are left alone. What comes of a
+    particle does not depend on those that share its block.
+    """
+    node, fraction, bad, x, apart, wide, which = room
+    own = frame.own
+    bad[:length] = 0
+    far = 0
+    if not _read(address, stride, begin, length, own.near, own.unit[0], x, x.dtype.type(1)):
+        far = _set_apart(address, stride, begin, length, own.near, own.unit[0], x, which, wide, apart[2])
+    off = _locate(x, length, own, False, x[3], x[4], node, fraction, bad)
+    if far > 0:
+        _locate_apart(frame, far, room)
+    elif not off:
+        return False
+    some = False
+    for k in range(length):
+        if bad[k] != 0:
+            some = True
+            node[2, k] = SKIP
+            for a in range(3):
+                fraction[a, k] = 0
+    return some
+
+
+@compiled(inline="always")
+def note_bad(begin, length, bad, record):
+    """Count bad particles of a block: not finite, outside, index and kind of the first."""
+    for k in range(length):
+        if bad[k] != 0:
+            kind = NOT_FINITE if bad[k] & NOT_FINITE else OUTSIDE
+            record[kind - 1] += 1
+            if record[2] < 0:
+                record[2], record[3] = begin + k, kind
+
+
+def located(records: np.ndarray) -> Located:
+    """Sum up what `note_bad` wrote, a row for each range of particles."""
+    bad = records[records[:, 2] >= 0]
+    first = bad[np.argmin(bad[:, 2]), 2:4] if len(bad) else (-1, 0)
+    return Located(int(records[:, 0].sum()), int(records[:, 1].sum()), int(first[0]), int(first[1]))

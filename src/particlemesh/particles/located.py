@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The particles of a plan: where each one's stencil starts, and its fraction there.
+
+GPUs keep them in the caller's order, and methods make the orderings that they want. On the CPU they are in the
+order of tiles from the start: every method wants that, and positions are then read twice and nothing else is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from particlemesh.arrays.geometry import frame_record
+from particlemesh.arrays.positions import Coordinates
+from particlemesh.backends.base import As, Backend, Record, Unread, allocate, kept
+from particlemesh.mesh import Mesh
+from particlemesh.orders.block_order import NO_BLOCKS, Counting, base_of
+from particlemesh.orders.cpu.placing import Counted
+from particlemesh.orders.cpu.tiles import TileOrdering
+from particlemesh.particles.node_map import NodeMap, node_map
+from particlemesh.particles.stencil import MISSING, Axis
+from particlemesh.particles.workspace import Workspace
+
+_LINE = 64  # bytes
+
+
+class Status(NamedTuple):
+    """What the last ``set_positions`` found.
+
+    Attributes
+    ----------
+    count : int
+        Particles.
+    not_finite, outside : int
+        Particles with a NaN or an infinity, and particles outside an open axis: all without weight.
+    first_bad : int
+        Index of the first such particle, -1 if there is none.
+    non_finite_values : bool
+        Whether values that were not all finite have come, seen by methods that must know (``fixed_point``,
+        ``walk_fixed``).
+    """
+
+    count: int  # type: ignore[assignment]  # a tuple's method of that name is not missed
+    not_finite: int
+    outside: int
+    first_bad: int
+    non_finite_values: bool = False
+
+
+class Particles:
+    """Stencils of all particles: ``node`` (3, rows) int32 and ``fraction`` (3, rows), missing axes first.
+
+    ``rows`` is the room; the first ``count`` of each row are in use. A particle that must not take part
+    has ``node == -2**31``. Where methods read orders only, both are kept packed (``particles/packed.h``), in two thirds
+    of the memory, and worked out for who asks. Either way they have the same bits.
+    """
+
+    by_block: ClassVar[None] = None  # they are not sorted
+    cells: ClassVar[None] = None  # and will not be
+
+    def __init__(self, backend: Backend, dtype: np.dtype, rows: int) -> None:
+        self.rows = rows
+        self.count = 0
+        self.dtype = dtype
+        self._backend = kept(backend, {})
+        self._records: dict[str, tuple[Record, ...]] = {}  # of a mesh, by type of the positions
+        self._packed: Any = None
+        self._node: Any = None
+        self._fraction: Any = None
+        self._is_packed = self._is_spelt_out = False  # where the particles are
+        self._axes = (MISSING, MISSING, MISSING)
+        self.status = backend.upload(np.zeros(3, np.uint64))  # not finite, outside, ~first bad
+
+    def make_room(self, *, packed: bool) -> None:
+        """Allocate what particles take that are packed, or not."""
+        backend, rows = self._backend, self.rows
+        if packed and self._packed is None:
+            size = rows * self.dtype.itemsize  # as many words as four reals have
+            self._packed = allocate(backend, (size,), np.dtype(np.uint32), f"the stencils of {rows:,} particles")
+        elif not packed and self._node is None:
+            node = allocate(backend, (3, rows), np.dtype(np.int32), f"the nodes of {rows:,} particles")
+            self._fraction = allocate(backend, (3, rows), self.dtype, f"the fractions of {rows:,} particles")
+            self._node = node
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(a.nbytes) for a in (self._packed, self._node, self._fraction) if a is not None)
+
+    @property
+    def node(self) -> Any:
+        """First nodes of stencils."""
+        self._spell_out()
+        return self._node
+
+    @property
+    def fraction(self) -> Any:
+        """Centred fractions."""
+        self._spell_out()
+        return self._fraction
+
+    def located(self) -> tuple[bool, Any, Any]:
+        """Return whether the particles are packed, and ``node`` and ``fraction`` or, for both, what is packed."""
+        return (True, self._packed, self._packed) if self._is_packed else (False, self.node, self.fraction)
+
+    def _spell_out(self) -> None:
+        self.make_room(packed=False)
+        if self._is_packed and not self._is_spelt_out and self.count:
+            kernel = self._backend.kernel("particles/locate.c", "spell_out", self._defines(self.dtype, packed=True))
+            kernel(
+                self.count, self._packed, self._node, self._fraction, self.count, self.rows, axes_record(self._axes)
+            )  # fmt: skip
+        self._is_spelt_out = True
+
+    def spell_out_again(self) -> None:
+        """Trust no ``node`` and ``fraction`` that were worked out: what they are of may have changed."""
+        self._is_spelt_out = not self._is_packed
+
+    def _defines(self, coordinate: np.dtype, *, packed: bool) -> dict[str, int]:
+        wide = {"REAL_IS_DOUBLE": self.dtype, "COORDINATE_IS_DOUBLE": coordinate}
+        return {**{name: int(t.itemsize == 8) for name, t in wide.items()}, "PACKED": int(packed)}
+
+    def take_over(self, backend: Backend, other: Particles) -> None:
+        """Copy the particles of ``other``, which has less room."""
+        used = min(other.rows, self.rows)
+        self.make_room(packed=other._is_packed)
+        if used and other._is_packed:
+            words = used * self.dtype.itemsize
+            backend.copy(self._packed[:words], other._packed[:words])
+        elif used:
+            backend.copy(self._node[:, :used], other.node[:, :used])
+            backend.copy(self._fraction[:, :used], other.fraction[:, :used])
+        self.count, self.status = other.count, other.status
+        self._is_packed, self._is_spelt_out, self._axes = other._is_packed, not other._is_packed, other._axes
+
+    def locate(
+        self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, *,
+        packed: bool = False, counting: Counting | None = None,
+    ) -> None:  # fmt: skip
+        """Fill in the particles and, on the way, count those of blocks; what is wrong goes to ``status``."""
+        packed = packed and packable(axes, self.dtype)
+        self.make_room(packed=packed)
+        self.count, self._axes = x.count, axes
+        self._is_packed, self._is_spelt_out = packed, not packed
+        backend.clear(self.status)
+        if x.count == 0:
+            return
+        defines = self._defines(x.dtype, packed=packed) | {"COUNTING": int(counting is not None)}
+        work: As = Unread(self.status)
+        blocks = NO_BLOCKS
+        if counting is not None:
+            work, blocks = As(counting.work, np.uint32), counting.blocks.record
+            defines |= counting.defines
+        kernel = self._backend.kernel("particles/locate.c", "locate", defines)
+        records = self._records.get(x.dtype.char)
+        if records is None:
+            exact = node_map(axes, mesh.box, x.dtype)
+            records = self._records[x.dtype.char] = (
+                nodes_record(exact), frame_record(mesh.box), axes_record(axes, exact.base)
+            )  # fmt: skip
+        no_place = Unread(self.status)
+        places = (no_place, no_place, self._packed) if packed else (self._node, self._fraction, no_place)
+        kernel(
+            x.count, *x.arguments(), *places, self.status, work, x.count, self.rows, x.record(), *records, blocks
+        )  # fmt: skip
+
+    def place(self, workspace: Workspace) -> None:
+        """Nothing is left to do: nobody else uses this memory."""
+
+    def read_status(self, backend: Backend) -> Status:
+        """Read the status record; waits for the device."""
+        return status_of(backend, self.status, self.count)
+
+
+class TiledParticles:
+    """The particles of a plan on the CPU: ``ordering``, in memory of ``rows`` particles.
+
+    ``locate`` reads the positions and may find fault with them; only ``place`` writes, so that the memory may be
+    that of the particles before.
+    """
+
+    def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: TiledParticles | None = None) -> None:
+        self.count = 0
+        self._ordering: TileOrdering | None = None
+        self._counted: Counted | None = None
+        self._status = Status(0, 0, 0, -1)
+        self.rows: int
+        self._records: np.ndarray
+        self._order: np.ndarray
+        if before is not None and before.rows >= rows:
+            self.rows, self._records, self._order = before.rows, before._records, before._order
+            return
+        from particlemesh.sorting.cpu import index_type
+
+        self.rows = rows
+        spare = _LINE // dtype.itemsize
+        records = allocate(backend, (4 * rows + spare,), dtype, f"the fractions of {rows:,} particles")
+        skip = -records.ctypes.data % _LINE // dtype.itemsize  # a record then never lies across two lines
+        self._records = records[skip : skip + 4 * rows]
+        self._order = allocate(backend, (rows,), np.dtype(index_type(rows)), f"the order of {rows:,} particles")
+
+    @property
+    def nbytes(self) -> int:
+        ordering = 0 if self._ordering is None else self._ordering.nbytes
+        return int(self._records.nbytes + self._order.nbytes) + ordering
+
+    @property
+    def ordering(self) -> TileOrdering:
+        """The particles in the order of tiles."""
+        if self._ordering is None:
+            raise RuntimeError("these particles have no positions yet.")
+        return self._ordering
+
+    @property
+    def node(self) -> np.ndarray:
+        """First nodes (3, count) in the caller's order, worked out anew."""
+        return np.empty((3, 0), np.int32) if self._ordering is None else self._ordering.located()[0]
+
+    @property
+    def fraction(self) -> np.ndarray:
+        """Fractions (3, count) in the caller's order, worked out anew."""
+        return np.empty((3, 0), self._records.dtype) if self._ordering is None else self._ordering.located()[1]
+
+    def take_over(self, backend: Backend, other: TiledParticles) -> None:
+        """Copy the particles of ``other``, which has less room."""
+        self.count, self._status = other.count, other._status
+        if other._ordering is not None:
+            records, order = self._records[: 4 * self.count], self._order[: self.count]
+            backend.copy(records, other._ordering.records)
+            backend.copy(order, other._ordering.order)
+            self._ordering = replace(other._ordering, records=records, order=order)
+
+    def locate(
+        self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, **_: Any
+    ) -> None:
+        """Find out how many particles go to each tile, and what is wrong; nothing is written yet."""
+        from particlemesh.orders.cpu.placing import count_positions
+
+        self.count = x.count
+        self._counted = count_positions(x.arrays, axes, mesh.box, threads)
+        found = self._counted.found
+        self._status = Status(x.count, found.not_finite, found.outside, found.first)
+
+    def place(self, workspace: Workspace) -> None:
+        """Write the particles that were located."""
+        from particlemesh.orders.cpu.placing import place_positions
+
+        counted, self._counted = self._counted, None
+        assert counted is not None
+        self._ordering = place_positions(counted, self._records[: 4 * self.count], self._order[: self.count])
+
+    def read_status(self, backend: Backend) -> Status:
+        """Return what was wrong."""
+        return self._status
+
+
+def status_of(backend: Backend, record: Any, count: int) -> Status:
+    """Read a status record of ``count`` particles; waits for the device."""
+    not_finite, outside, first = (int(n) for n in backend.download(record))
+    bad = not_finite + outside
+    return Status(count, not_finite, outside, int(~np.uint64(first)) if bad else -1)
+
+
+def nodes_record(exact: NodeMap) -> Record:
+    """Return ``Nodes`` of particles/locate.c."""
+    reals = (exact.slopes.ravel(), exact.centre, exact.edge, exact.lower, exact.upper, [exact.unit])
+    return Record(f"=3q40{exact.slopes.dtype.char}", *exact.fold, *np.concatenate(reals))
+
+
+def axes_record(axes: tuple[Axis, Axis, Axis], base: tuple[int, int, int] = (0, 0, 0)) -> Record:
+    """Return ``Axes`` of particles/locate.c."""
+    return Record("=9i", *(a.count for a in axes), *base, *base_of(axes))
+
+
+def packable(axes: tuple[Axis, Axis, Axis], dtype: np.dtype) -> bool:
+    """Return whether the nodes at which stencils may begin have no more bits than packed particles have for them."""
+    most = 2 ** (21 if dtype.itemsize == 8 else 18)  # AXIS_BITS of particles/packed.h
+    return all(a.low + a.extent - b <= most for a, b in zip(axes, base_of(axes), strict=True))

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How a mesh and a window look to a method: three axes, whatever the dimension.
+
+Kernels and CPU loops are written for three dimensions. A missing axis comes first, is one node
+thick and has a support of one node of weight one, so 1-D and 2-D need no code of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from particlemesh.mesh import Mesh
+from particlemesh.window import Window
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of the field as stencils meet it.
+
+    A stencil covers the nodes ``first, ..., first + support - 1``. On an axis that wraps, ``first``
+    is stored in ``[0, size)`` and nodes are taken modulo ``size``; elsewhere ``first`` lies in
+    ``[low, low + extent)`` and nodes outside ``[0, size)`` do not exist.
+    """
+
+    size: int  # nodes of the field, ghosts included
+    wraps: bool
+    low: int
+    extent: int
+    support: int
+    scale: int  # node coordinate = fractional * scale - shift + before
+    shift: float
+    before: int = 0  # ghosts before node 0
+
+    @property
+    def count(self) -> int:
+        """Nodes of a whole turn; on an open axis the intervals between its faces."""
+        return self.size if self.wraps else self.scale
+
+    @property
+    def node_of_origin(self) -> Fraction:
+        """The node coordinate of the box's origin, without error."""
+        return self.before - Fraction(self.shift)
+
+
+MISSING = Axis(size=1, wraps=False, low=0, extent=1, support=1, scale=0, shift=0.0)
+
+
+def axes_of(mesh: Mesh, window: Window) -> tuple[Axis, Axis, Axis]:
+    """Return the three axes of ``mesh`` for stencils of ``window``, missing ones first."""
+    axes = [MISSING] * (3 - mesh.ndim)
+    reach = window.support / 2 - 1  # first = floor(node coordinate - reach), for either parity
+    for a in range(mesh.ndim):
+        lower, upper = mesh.ghosts[a]
+        wraps = mesh.periodic[a] and lower == 0 and upper == 0
+        # Whole turns of a periodic axis lead to the same nodes; the remainder is exact.
+        shift = math.fmod(mesh.offset[a], mesh.shape[a]) if mesh.periodic[a] else mesh.offset[a]
+        size = mesh.shape[a] + lower + upper
+        # Rounding may move a particle at the end of the box one node on: one spare node at each end.
+        low = 0 if wraps else lower + math.floor(-shift - reach) - 1
+        high = size - 1 if wraps else lower + math.floor(mesh.intervals[a] - shift - reach) + 1
+        axes.append(Axis(size, wraps, low, high - low + 1, window.support, mesh.intervals[a], shift, lower))
+    return (axes[0], axes[1], axes[2])

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What gives every item its bin, as kernels see it (sorting/cells.h): an array of keys, or positions in cells."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from particlemesh.arrays.geometry import frame_record, geometry_record
+from particlemesh.arrays.positions import Coordinates
+from particlemesh.backends.base import Record
+from particlemesh.box import Box
+
+STATUS_WORDS = 8
+NOT_FINITE, OUTSIDE, FIRST, BAD_RADIUS, FULLEST, FOLDED = range(6)
+
+
+@dataclass
+class Keys:
+    """Items with a bin each: leading and trailing arguments of kernels, and their defines."""
+
+    count: int
+    bins: int
+    arrays: tuple[Any, ...]
+    records: tuple[Record, ...] = ()
+    defines: dict[str, Any] = field(default_factory=dict)
+
+
+def array_keys(keys: Any, count: int, bins: int) -> Keys:
+    """Return the items of an integer array; negative keys take no part."""
+    wide = int(keys.dtype.itemsize == 8)
+    return Keys(count, bins, (keys,), (), {"REAL_IS_DOUBLE": 0, "KEYS_ARE_POSITIONS": 0, "KEY_IS_64": wide})
+
+
+def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
+    """Return the cells an axis of every level: each has half as many as the one before, at least one."""
+    return [tuple(max(1, n >> level) for n in shape) for level in range(levels)]
+
+
+def cells_in(shape: tuple[int, ...], levels: int) -> int:
+    """Return the cells of all levels."""
+    return sum(math.prod(s) for s in level_shapes(shape, levels))
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A box cut into cells, on one level or several, for positions of one type."""
+
+    box: Box
+    shape: tuple[int, ...]  # of the finest level
+    levels: int
+    edge: float  # the widest item of level 0; each further level takes twice that
+    dtype: np.dtype
+
+    @functools.cached_property
+    def count(self) -> int:
+        """Cells of all levels."""
+        return cells_in(self.shape, self.levels)
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Cells along three axes, missing ones first."""
+        return (1,) * (3 - len(self.shape)) + self.shape
+
+    def records(self) -> tuple[Record, ...]:
+        """Return ``Geometry``, ``Frame`` and ``Cells``."""
+        return self._records
+
+    @functools.cached_property
+    def _records(self) -> tuple[Record, ...]:
+        cells = Record(f"=4i{self.dtype.char}", *self.padded, self.levels, self.edge)
+        return geometry_record(self.box, self.dtype), frame_record(self.box), cells
+
+    def keys(self, x: Coordinates, extents: Any = None, extent_axes: int = 0) -> Keys:
+        """Return the items at positions; ``extents`` (N,) radii or (N, 3) half edges, as ``extent_axes`` says."""
+        wide = int(self.dtype.itemsize == 8)
+        defines = {
+            "REAL_IS_DOUBLE": wide, "COORDINATE_IS_DOUBLE": wide, "KEYS_ARE_POSITIONS": 1, "KEY_IS_64": 0,
+            "EXTENTS": extent_axes, "NARROW_ITEMS": int(max(x.count, *map(abs, x.strides)) < 2**31),
+        }  # fmt: skip
+        x0, x1, x2 = x.arguments()
+        given = x2 if extents is None else extents
+        return Keys(x.count, self.count, (x0, x1, x2, given), (x.record(), *self.records()), defines)

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A warp walks along x over a chunk of particles that are sorted by block (orders/block_order.py), and keeps the
+// nodes that the block's stencils reach in registers: the window, LEVELS x 8 x WINDOW_Z nodes.
+//
+// Lane 4 g + t holds of every level the nodes y = g and z = NODE_Z(t, 0), NODE_Z(t, 1) of each tile of eight along z:
+// where a matrix instruction leaves its results. BATCH particles at a time have their weights laid out in local memory,
+// as rows of eight at the places that their nodes have in the window, zero elsewhere.
+//
+// Compile-time facts beside those of stencil.h: LEVELS, Z_TILES, BATCH, WARPS (of a group, that walk), SYMMETRIC (the
+// window's table), MATRIX (use matrix instructions), GRADIENT.
+
+#include "orders/blocks.h"
+#include "orders/lines.h"
+
+#define BLOCK_X (LEVELS - SUPPORT_X + 1) // cells of a block
+#define BLOCK_Y (8 - SUPPORT_Y + 1)
+#define BLOCK_Z_MOST (WINDOW_Z - SUPPORT_Z + 1)
+#define WINDOW_Z (8 * Z_TILES)
+#define REALS (CHANNELS * PARTS)
+#define INDEX_OF(words) ((i64)(words)[RECORD_WORDS - 1])
+#define TERMS (GRADIENT ? 3 : 1) // of a derivative by three coordinates
+
+#define STEP 8 // particles that go through matrix instructions together
+#if VECTOR > PARTS
+#define NODE_Z(t, e) (2 * (t) + (e)) // a lane has neighbours, which one instruction moves: see Walk.pairs in walk/patch.py
+#else
+#define NODE_Z(t, e) ((t) + 4 * (e)) // four lanes have neighbours, wherever a window begins
+#endif
+#define ELEMENT_Z(t, e) (2 * (t) + (e)) // where a row along z has that node's weight
+#if REAL_IS_DOUBLE
+#define SWIZZLE(place) (((place)&4) >> 1)
+#define WIDE 2 // reals of a read of local memory
+#else
+#define SWIZZLE(place) ((place)&4)
+#define WIDE 4
+#endif
+
+// Rows of a particle: weights along x and y, with GRADIENT their slopes, and what the kernel has along z.
+#define ROW_X 0
+#define ROW_Y (GRADIENT ? 2 : 1)
+#define ROW_Z (GRADIENT ? 4 : 2)
+#define ROWS_USED (ROW_Z + ROWS_Z)
+// From one particle's rows to the next's: so that four neighbours' lie in different banks.
+#define PITCH (REAL_IS_DOUBLE ? 8 * ROWS_USED + 4 : 8 * (ROWS_USED | 1))
+// Before a batch come the particles that the batch before has left, because they were too few for an instruction;
+// behind it rows of zeros, into which the last instruction of a walk may reach.
+#define LEFT (REAL_IS_DOUBLE ? 4 : 8)
+#define STAGED (LEFT + BATCH + LEFT)
+
+// Element e of row r of the particle at `place` in the batch. Swizzled, so that lanes do not meet in a bank when each
+// writes its own particle's row nor when they read one column of neighbouring particles.
+#define STAGED_AT(place, r, e) ((place)*PITCH + 8 * (r) + ((e) ^ SWIZZLE(place)))
+
+DEVICE void clear_staged(LOCAL real* staged)
+{
+    for (int k = LANE; k < STAGED * PITCH; k += WARP_SIZE) staged[k] = 0;
+}
+
+// All weights of a support at once. Of a symmetric window two at a time: they differ by the sign of odd powers.
+DEVICE void weights_of(PRIVATE real* w, PRIVATE const Window* window, const real z)
+{
+#if SYMMETRIC
+    const real zz = z * z;
+    UNROLL for (int j = 0; j < (SUPPORT + 1) / 2; j++) {
+        PRIVATE const real* c = window->table + j * (DEGREE + 1);
+        real even = c[DEGREE & ~1], odd = DEGREE > 0 ? c[(DEGREE - 1) | 1] : (real)0;
+        UNROLL for (int k = (DEGREE & ~1) - 2; k >= 0; k -= 2) even = even * zz + c[k];
+        UNROLL for (int k = ((DEGREE - 1) | 1) - 2; k >= 1; k -= 2) odd = odd * zz + c[k];
+        w[j] = 2 * j + 1 == SUPPORT ? even : even + z * odd;
+        if (2 * j + 1 != SUPPORT) w[SUPPORT - 1 - j] = even - z * odd;
+    }
+#else
+    UNROLL for (int j = 0; j < SUPPORT; j++) w[j] = weight_of(window, j, z);
+#endif
+}
+
+DEVICE void slopes_of(PRIVATE real* w, PRIVATE const Window* window, const real z)
+{
+    UNROLL for (int j = 0; j < SUPPORT; j++) w[j] = slope_of(window, j, z);
+}
+
+// Move a row up by `offset` places, at most by `most`; zeros come in. Registers have no addresses: by powers of two.
+DEVICE void move_up(PRIVATE real* row, const int size, const int offset, const int most)
+{
+    UNROLL for (int step = 1; step < 16; step *= 2)
+        if (step <= most) {
+            UNROLL for (int e = size - 1; e >= 0; e--) {
+                const real lower = e >= step ? row[e - step] : (real)0;
+                row[e] = (offset & step) ? lower : row[e];
+            }
+        }
+}
+
+// The weights (or slopes) along one axis at their places in the window.
+DEVICE void row_of(PRIVATE real* row, const int size, PRIVATE const Window* window, const int axis, const int slope,
+                   const real z, const int offset, const int most)
+{
+    real w[SUPPORT];
+    if (slope)
+        slopes_of(w, window, z);
+    else
+        weights_of(w, window, z);
+    UNROLL for (int e = 0; e < size; e++) {
+        row[e] = e < SUPPORT ? w[e < SUPPORT ? e : 0] : (real)0;
+        if (axis < 3 - SUPPORT_AXES) row[e] = e == 0 ? (real)!slope : (real)0;
+    }
+    move_up(row, size, offset, most);
+}
+
+DEVICE void stage_row(LOCAL real* staged, const int place, const int r, PRIVATE const real* row)
+{
+    LOCAL real* at = staged + place * PITCH + 8 * r;
+#if REAL_IS_DOUBLE
+    UNROLL for (int e = 0; e < 8; e += 2) STORE_LOCAL_2(at + (e ^ SWIZZLE(place)), row[e], row[e + 1]);
+#else
+    UNROLL for (int e = 0; e < 8; e += 4) STORE_LOCAL_4(at + (e ^ SWIZZLE(place)), row[e], row[e + 1], row[e + 2], row[e + 3]);
+#endif
+}
+
+// The same for a row along z, from `row` on: its elements in another order.
+DEVICE void stage_row_z(LOCAL real* staged, const int place, const int r, PRIVATE const real* row)
+{
+    real own[8];
+    UNROLL for (int k = 0; k < 8; k++) own[ELEMENT_Z(k % 4, k / 4)] = row[NODE_Z(k % 4, k / 4)];
+    stage_row(staged, place, r, own);
+}
+
+// What a lane reads of eight particles, of which it has the t-th and the fourth after that: one element of each row
+// along y and z, and the rows along x by vectors. Eight particles on, swizzling is the same; four on, vectors change
+// places in pairs.
+typedef struct {
+    LOCAL const real* yz[2];
+    LOCAL const real* x[8 / WIDE];
+} Eight;
+
+DEVICE void eight_at(PRIVATE Eight* at, LOCAL const real* staged, const int first)
+{
+    const int g = LANE / 4, one = first + LANE % 4, swizzle = SWIZZLE(one);
+    LOCAL const real* from = staged + one * PITCH;
+    at->yz[0] = from + (g ^ swizzle), at->yz[1] = from + 4 * PITCH + (g ^ swizzle ^ WIDE);
+    UNROLL for (int v = 0; v < 8 / WIDE; v++) at->x[v] = from + ((WIDE * v) ^ swizzle);
+}
+
+// Row r along x of the lane's n-th particle, `on` reals further.
+DEVICE void levels_of(PRIVATE real* x, PRIVATE const Eight* at, const int on, const int n, const int r)
+{
+    UNROLL for (int v = 0; WIDE * v < LEVELS; v++) {
+#if REAL_IS_DOUBLE
+        LOAD_LOCAL_2(at->x[v ^ n] + on + 4 * PITCH * n + 8 * r, x + WIDE * v);
+#else
+        LOAD_LOCAL_4(at->x[v ^ n] + on + 4 * PITCH * n + 8 * r, x + WIDE * v);
+#endif
+    }
+}
+
+// Keep the `count` particles before `end`, the batch's end, for the next batch: before it. The same swizzle holds there.
+DEVICE void leave_over(LOCAL real* staged, const int count)
+{
+    LOCAL real* to = staged + (LEFT - count) * PITCH;
+    UNROLL for (int first = 0; first < (LEFT - 1) * PITCH; first += 4 * WARP_SIZE) {
+        const int k = first + 4 * LANE;
+        real four[4];
+        if (k >= count * PITCH) continue;
+        LOAD_LOCAL_4(to + BATCH * PITCH + k, four);
+        STORE_LOCAL_4(to + k, four[0], four[1], four[2], four[3]);
+    }
+}
+
+DEVICE void stage_x_y(LOCAL real* staged, const int place, PRIVATE const Placed* p, PRIVATE const Window* window)
+{
+    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
+        real row[8];
+        row_of(row, 8, window, 0, slope, p->fraction[0], p->offset[0], BLOCK_X - 1);
+        stage_row(staged, place, ROW_X + slope, row);
+        row_of(row, 8, window, 1, slope, p->fraction[1], p->offset[1], BLOCK_Y - 1);
+        stage_row(staged, place, ROW_Y + slope, row);
+    }
+}
+
+// ---- the window's place in the field -------------------------------------------------------------------------------
+
+#if FIELD_IS_WIDE
+typedef i64 offset_t;
+#define OFF_FIELD NOWHERE
+#else
+typedef int offset_t; // all of the field lies within 2^31 reals
+#define OFF_FIELD SKIP
+#endif
+
+// Of the lane's nodes; where a vector holds two nodes, the first counts.
+typedef struct {
+    offset_t at[Z_TILES][2];
+} Columns;
+
+DEVICE void columns_of(PRIVATE Columns* columns, PRIVATE const Field* field, PRIVATE const Blocks* blocks, const int line)
+{
+    const int by = line / blocks->counts[2], bz = line - by * blocks->counts[2];
+    const int y = place(begin_of(blocks, 1, by) + LANE / 4, field->size[1], field->wraps[1]);
+    const int from = begin_of(blocks, 2, bz);
+    UNROLL for (int tile = 0; tile < Z_TILES; tile++)
+        UNROLL for (int e = 0; e < 2; e++) {
+            const int z = place(from + 8 * tile + NODE_Z(LANE % 4, e), field->size[2], field->wraps[2]);
+            columns->at[tile][e] = y < 0 || z < 0 ? OFF_FIELD
+                                                  : (offset_t)(y * field->stride[1] + z * field->stride[2]);
+        }
+}
+
+// Where the walk is along x: the node of the window's first level, and what that adds to an offset.
+typedef struct {
+    int node, turn; // where the axis wraps, node `turn` is node 0
+    offset_t at;
+} Abscissa;
+
+DEVICE void start_at(PRIVATE Abscissa* x, PRIVATE const Field* layout, PRIVATE const Blocks* blocks, const int bx)
+{
+    const int node = blocks->base[0] + bx * BLOCK_X;
+    x->node = layout->wraps[0] ? wrapped(node, layout->size[0]) : node;
+    x->turn = layout->wraps[0] ? layout->size[0] : SKIP;
+    x->at = (offset_t)(x->node * layout->stride[0]);
+}
+
+DEVICE int inside(PRIVATE const Abscissa* x, PRIVATE const Field* layout)
+{
+    return (u32)x->node < (u32)layout->size[0];
+}
+
+DEVICE void next_node(PRIVATE Abscissa* x, PRIVATE const Field* layout)
+{
+    x->node += 1;
+    x->at += (offset_t)layout->stride[0];
+    if (x->node == x->turn) x->node = 0, x->at = 0;
+}

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Windows: how a particle reaches the nodes around it, as a table of polynomials."""
+
+from particlemesh.window.window import DEFAULT as DEFAULT
+from particlemesh.window.window import WINDOWS as WINDOWS
+from particlemesh.window.window import Window as Window
+from particlemesh.window.window import bspline as bspline
+from particlemesh.window.window import fitted as fitted
+from particlemesh.window.window import kaiser_bessel as kaiser_bessel
+from particlemesh.window.window import m4prime as m4prime
+from particlemesh.window.window import peskin4 as peskin4
+from particlemesh.window.window import window_of as window_of

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The class behind every window: a shape function as a table of polynomials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import legendre
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import spherical_jn
+
+from particlemesh import checks
+from particlemesh.window import admissible
+from particlemesh.window.polynomials import Polynomial, add, at, derivative, mirrored, multiply, trimmed
+
+MAX_SUPPORT = 16
+# Beyond this the power basis on [-1/2, 1/2] gains nothing in float64 and tables outgrow constant memory.
+MAX_DEGREE = 24
+# Rounding of float coefficients, relative to a window of height about 1.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, repr=False)
+class Window:
+    r"""A shape function phi of compact support, as one polynomial for each node that it reaches.
+
+    With u a particle's position in node units, its stencil starts at node ``floor(u) - p/2 + 1`` (even
+    support p) or ``floor(u + 1/2) - (p - 1)/2`` (odd), and its *centred fraction* is
+    ``z = u - first - (p - 1)/2``, in [-1/2, 1/2). Node ``first + j`` lies at the signed distance
+    ``j - (p - 1)/2 - z`` from the particle and has the weight ``W_j(z) = phi(j - (p - 1)/2 - z)``.
+    Everything else (values, derivatives, transforms, moments, code) follows from the table of W_j. The
+    variable is centred because that keeps powers small: evaluation is accurate up to support 16.
+
+    Windows are equal, and hash alike, when their polynomials are equal, whatever they are called.
+
+    Parameters
+    ----------
+    name : str
+        What `window_of`, tables and messages call it.
+    polynomials : sequence of p sequences of Fraction, int or float
+        Coefficients of each W_j in ascending powers of z, dimensionless. Exact ones stay exact.
+    cite : str, optional
+        Key into ``reference.bib``.
+    value_error, derivative_error : float, optional
+        Largest errors against the function that the table was fitted to, over max ``|phi|``; 0 if exact.
+
+    Raises
+    ------
+    ValueError
+        If the support is not 1 to 16, the degree is above 24, a coefficient is not finite, or the window is
+        not symmetric, ``W_j(z) = W_{p-1-j}(-z)`` (floats may differ by 1e-12).
+    TypeError
+        If a coefficient is not a real number.
+
+    Examples
+    --------
+    >>> linear = Window("linear", [("1/2", -1), ("1/2", 1)])
+    Traceback (most recent call last):
+    ...
+    TypeError: window 'linear' has the coefficient '1/2'; Fraction, int or float is needed.
+    >>> linear = Window("linear", [(Fraction(1, 2), -1), (Fraction(1, 2), 1)])
+    >>> from particlemesh.window import bspline
+    >>> linear.weights(0.25), linear == bspline(2), linear.order
+    (array([0.25, 0.75]), True, 2)
+    """
+
+    name: str = field(compare=False)
+    polynomials: tuple[Polynomial, ...]
+    cite: str = field(default="", compare=False)
+    value_error: float = field(default=0.0, compare=False)
+    derivative_error: float = field(default=0.0, compare=False)
+
+    def __post_init__(self) -> None:
+        pieces = admissible.window_pieces(self.polynomials, self.name, MAX_SUPPORT)
+        width = max(len(trimmed(piece)) for piece in pieces)
+        checks.integer(width - 1, f"the degree of window {self.name!r}", 0, MAX_DEGREE)
+        zero = Fraction(0)
+        pieces = tuple((piece + (zero,) * (width - len(piece)))[:width] for piece in pieces)
+        admissible.symmetric(pieces, tuple(map(mirrored, reversed(pieces))), self.name, _ROUNDING)
+        object.__setattr__(self, "polynomials", pieces)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # Kept, because hashing 256 fractions for every look-up of a compiled kernel would cost more than it.
+        return hash(self.polynomials)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self.polynomials, self.cite, self.value_error, self.derivative_error)
+
+    def __repr__(self) -> str:
+        fit = f", value_error={self.value_error:.1e}" if self.value_error else ""
+        return f"Window({self.name!r}, support={self.support}, degree={self.degree}{fit})"
+
+    @property
+    def support(self) -> int:
+        """Number p of nodes that a particle reaches along an axis."""
+        return len(self.polynomials)
+
+    @property
+    def degree(self) -> int:
+        """Highest power of z in the table."""
+        return len(self.polynomials[0]) - 1
+
+    @property
+    def exact(self) -> bool:
+        """Whether every coefficient is rational."""
+        return all(isinstance(c, Fraction) for piece in self.polynomials for c in piece)
+
+    @cached_property
+    def table(self) -> NDArray[np.float64]:
+        """Coefficients as float64, shape (support, degree + 1), ascending powers of z, read-only."""
+        table = np.array([[float(c) for c in piece] for piece in self.polynomials])
+        table.setflags(write=False)
+        return table
+
+    @cached_property
+    def _slopes(self) -> NDArray[np.float64]:
+        return np.array([[float(c) for c in derivative(piece)] for piece in self.polynomials])
+
+    def weights(self, z: ArrayLike) -> NDArray[np.floating]:
+        """Return W_j(z) for every node j of the stencil.
+
+        Parameters
+        ----------
+        z : (...) array_like
+            Centred fractions in [-1/2, 1/2), in node units.
+
+        Returns
+        -------
+        (..., support) ndarray
+            In the dtype of `z`, float64 for anything but floating arrays.
+
+        Examples
+        --------
+        >>> from particlemesh.window import bspline
+        >>> bspline(3).weights(0.0)
+        array([0.125, 0.75 , 0.125])
+        """
+        return _horner(self.table, z)
+
+    def derivative_weights(self, z: ArrayLike) -> NDArray[np.floating]:
+        """Return dW_j/dz: the change of each weight as the **particle** moves, per node spacing.
+
+        Shapes and dtypes are those of `weights`. A node's distance falls as the particle's position
+        rises, so this is minus the `derivative` at that distance.
+
+        Examples
+        --------
+        >>> from particlemesh.window import bspline
+        >>> bspline(2).derivative_weights(0.1)
+        array([-1.,  1.])
+        """
+        return _horner(self._slopes, z)
+
+    def __call__(self, distance: ArrayLike) -> NDArray[np.floating]:
+        """Return phi at signed distances (node minus particle, in node spacings), 0 outside the support.
+
+        At a jump the value is the one that spreading uses: the support is ``-p/2 < distance <= p/2``.
+
+        Examples
+        --------
+        >>> from particlemesh.window import bspline
+        >>> bspline(2)([-1.0, 0.25, 1.5])
+        array([0.  , 0.75, 0.  ])
+        """
+        return self._pieces(self.table, distance)
+
+    def derivative(self, distance: ArrayLike) -> NDArray[np.floating]:
+        """Return dphi/d(distance), per node spacing, 0 outside the support; shapes as `__call__`.
+
+        Examples
+        --------
+        >>> from particlemesh.window import bspline
+        >>> bspline(2).derivative([-0.5, 0.25])
+        array([ 1., -1.])
+        """
+        return -self._pieces(self._slopes, distance)
+
+    def _pieces(self, table: NDArray[np.float64], distance: ArrayLike) -> NDArray[np.floating]:
+        x = _floating(distance)
+        middle = (self.support - 1) / 2
+        inside = (x > -self.support / 2) & (x <= self.support / 2)
+        x = np.where(inside | np.isnan(x), x, 0)
+        # Steps towards zero are exact, so that no distance within an ulp of a knot takes the next piece.
+        if self.support % 2:
+            step = np.where(x > 0, np.ceil(x - 0.5), np.ceil(x + 0.5) - 1)
+        else:
+            step = np.ceil(x) - 0.5
+        node = np.where(inside, step + middle, 0)
+        z = np.where(inside, (node - middle) - x, 0)
+        rows = table.astype(x.dtype)[node.astype(np.intp)]
+        value = np.zeros_like(x)
+        for m in reversed(range(table.shape[1])):
+            value = value * z + rows[..., m]
+        return np.where(inside, value, x)
+
+    @cached_property
+    def _legendre(self) -> NDArray[np.float64]:
+        """Coefficients of each W_j in the Legendre polynomials of 2z, shape (support, degree + 1)."""
+        half = 0.5 ** np.arange(self.degree + 1)
+        rows = np.zeros_like(self.table)
+        for row, piece in zip(rows, self.table * half, strict=True):
+            series = legendre.poly2leg(piece)
+            row[: len(series)] = series
+        return rows
+
+    def fourier(self, k: ArrayLike) -> NDArray[np.float64]:
+        r"""Return the continuous transform, the integral of ``phi(x) exp(-i k x)`` over all x.
+
+        Each piece is a Legendre series, whose transform is a series of spherical Bessel functions: exact
+        for every k, without cancellation at small or large ones.
+
+        Parameters
+        ----------
+        k : (...) array_like
+            Wavenumbers in radians per node spacing.
+
+        Returns
+        -------
+        (...) float64 ndarray
+            Real, as windows are symmetric. The error is below 1e-13 times ``fourier(0)``.
+
+        Examples
+        --------
+        >>> from particlemesh.window import bspline
+        >>> float(bspline(2).fourier(np.pi).round(12)), float(round((2 / np.pi) ** 2, 12))
+        (0.405284734569, 0.405284734569)
+        """
+        k = np.abs(np.asarray(k, dtype=np.float64))
+        total = np.zeros_like(k)
+        angles = k * (np.arange(self.support) - (self.support - 1) / 2).reshape(-1, *[1] * k.ndim)
+        cosines, sines = np.cos(angles), np.sin(angles)
+        for order in range(self.degree + 1):
+            # i**order cycles through cos, sin, -cos, -sin once node j's phase exp(-i k x_j) is applied.
+            phase = (cosines, sines, -cosines, -sines)[order % 4]
+            total += np.tensordot(self._legendre[:, order], phase, axes=1) * spherical_jn(order, k / 2)
+        return total
+
+    def symbol(self, nodes: int) -> NDArray[np.float64]:
+        """Return the discrete transform of phi's samples on a periodic axis, ``sum_n phi(n) cos(2 pi k n / K)``.
+
+        Offsets n cover the whole support, so an axis shorter than it sums its periodic images. If phi jumps
+        at the ends of its support, the two ends share the value there.
+
+        Parameters
+        ----------
+        nodes : int
+            Number K of nodes of the axis.
+
+        Returns
+        -------
+        (K,) float64 ndarray
+            For k in the order of ``numpy.fft.fftfreq``.
+
+        Examples
+        --------
+        >>> from particlemesh.window import bspline
+        >>> bspline(4).symbol(2).round(15)
+        array([1.        , 0.33333333])
+        """
+        nodes = checks.integer(nodes, "nodes", 1, checks.MAX_NODES)
+        offsets = np.arange(-(self.support // 2), self.support // 2 + 1)
+        k = np.arange(nodes)
+        # The products are reduced modulo K as integers, so that no large angle is rounded.
+        return np.asarray(
+            sum(v * np.cos(2 * np.pi / nodes * (k * n % nodes)) for n, v in zip(offsets, self(offsets), strict=True))
+        )
+
+    def moments(self, order: int) -> tuple[Polynomial, ...]:
+        """Return the discrete moments 0 to `order`, ``sum_j W_j(z) (x_j - x)**m``, as polynomials in z.
+
+        A moment that is constant has one coefficient. Exact windows give Fractions.
+
+        Parameters
+        ----------
+        order : int
+            The highest moment, 0 to 32. Distances are in node spacings.
+
+        Returns
+        -------
+        tuple of order + 1 tuples
+            Coefficients of each moment in ascending powers of z, trailing zeros removed.
+
+        Examples
+        --------
+        >>> from particlemesh.window import bspline
+        >>> [list(map(str, moment)) for moment in bspline(2).moments(2)]
+        [['1'], ['0'], ['1/4', '0', '-1']]
+        """
+        order = checks.integer(order, "order", 0, 32)
+        terms: list[Polynomial] = list(self.polynomials)
+        moments: list[Polynomial] = []
+        for _ in range(order + 1):
+            total: Polynomial = (Fraction(0),)
+            for j, term in enumerate(terms):
+                total = add(total, term)
+                terms[j] = multiply(term, (Fraction(2 * j + 1 - self.support, 2), Fraction(-1)))
+            moments.append(trimmed(total))
+        return tuple(moments)
+
+    @cached_property
+    def order(self) -> int:
+        """Order of convergence: the largest n with moment 0 equal to 1 and moments 1 to n - 1 equal to 0.
+
+        Interpolation then reproduces polynomials below degree n [strang_fix1971]_. Fitted windows are
+        judged to 1e-12.
+        """
+        count = 0
+        z = np.linspace(-0.5, 0.5, 65)
+        for m, moment in enumerate(self.moments(self.support)):
+            rest = trimmed(add(moment, (Fraction(-1 if m == 0 else 0),)))
+            if self.exact:
+                vanishes = rest == (0,)
+            else:
+                # Compared by value: coefficients of high powers may be large and cancel.
+                rounding = _ROUNDING * (1 + self.support / 2) ** m
+                vanishes = bool(np.abs(np.polyval(np.array(rest[::-1], dtype=np.float64), z)).max() <= rounding)
+            if not vanishes:
+                break
+            count += 1
+        return count
+
+    @cached_property
+    def smoothness(self) -> int:
+        """Number of continuous derivatives of phi; -1 if phi itself jumps.
+
+        Fitted windows are judged to their own errors, and at most to the first derivative, as no higher one
+        has been compared with anything.
+        """
+        half = Fraction(1, 2)
+        zero: Polynomial = (Fraction(0),)
+        pieces: tuple[Polynomial, ...] = (zero, *self.polynomials, zero)
+        limits = [0.0] * (self.degree + 1)
+        if not self.exact:
+            height = float(np.abs(self.weights(np.linspace(-0.5, 0.5, 65))).max())
+            # Both sides of a knot err, by a little more there than where it was measured.
+            limits = [3 * height * error + _ROUNDING for error in (self.value_error, self.derivative_error)]
+        for count, allowed in enumerate(limits):
+            # Distance grows with j and falls with z: the piece after a knot starts at z = 1/2.
+            jumps = (abs(float(at(a, -half) - at(b, half))) for a, b in pairwise(pieces))
+            if max(jumps) > allowed:
+                return count - 1
+            pieces = tuple(map(derivative, pieces))
+        return len(limits) - 1
+
+
+def _floating(values: ArrayLike) -> NDArray[np.floating]:
+    array = np.asarray(values)
+    return array if array.dtype.kind == "f" else array.astype(np.float64)
+
+
+def _horner(table: NDArray[np.float64], z: ArrayLike) -> NDArray[np.floating]:
+    x = _floating(z)[..., None]
+    rows = table.astype(x.dtype)
+    value = np.zeros((*x.shape[:-1], len(rows)), x.dtype)
+    for column in rows.T[::-1]:
+        value = value * x + column
+    return value
