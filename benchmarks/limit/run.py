@@ -62,7 +62,7 @@ def compile_for(backend: str, part: int, parts: int, only: list[str]) -> None:
 def _windows(bench: Bench, case: Case) -> list[Job]:
     """Return walks with windows that they would not take for so small a problem."""
     walks = [name for name in bench.rivals(case)[1] if name.startswith(WALK)]
-    return [Job(case, w, {"window": v}) for w in walks for v in density.other_values(bench, case, w, "window")]
+    return [Job(case, w, {"patch": v}) for w in walks for v in density.other_values(bench, case, w, "patch")]
 
 
 def compile_all(backend: str, only: list[str]) -> None:

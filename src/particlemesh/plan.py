@@ -15,6 +15,7 @@ from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import METHODS
 from particlemesh.configuration import Configuration
 from particlemesh.methods.contract import Method
+from particlemesh.particles.located import Status
 from particlemesh.particles.lost import lost_fraction
 
 
@@ -112,6 +113,30 @@ class Plan(Configuration):
             with self._kind.scope(self._order), self.backend.scope(self._order):
                 self.token = self.backend.follow(self.token)
         return self._order
+
+    @property
+    def status(self) -> Status:
+        """What the last :meth:`set_positions` found; waits for the device."""
+        self._ready()
+        with self.backend.scope():
+            status = self.particles.read_status(self.backend)
+        # A method that is not prepared has seen no values of these particles, and may remember some of others.
+        bad = any(m.non_finite_values() for what, m in self._methods.items() if what in self._prepared)
+        return status._replace(non_finite_values=bad)
+
+    def check(self) -> None:
+        """Raise for what unchecked calls have recorded.
+
+        Raises
+        ------
+        ValueError
+            If positions were not finite or off an open axis, or values were not finite where it matters.
+        """
+        status = self.status
+        if status.not_finite or status.outside:
+            raise checks.bad_positions(status, None, self.mesh, taken=True)
+        if status.non_finite_values:
+            raise ValueError("values were not all finite; the field is NaN everywhere.")
 
     # ---- values ---------------------------------------------------------------------------------------
 

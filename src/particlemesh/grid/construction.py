@@ -296,6 +296,8 @@ class Construction:
             raise TypeError(
                 f"keys have dtype {kind.dtype(array)} and shape {tuple(array.shape)}; integers (N,) are needed."
             )
+        if kind.dtype(array) == np.uint64:
+            raise TypeError("keys have dtype uint64; int32 or int64 are needed.")
         backend = self.backend or kind.backend(array)
         return self._run(kind, backend, array, None, None, n, check)
 
@@ -345,8 +347,8 @@ class Construction:
 
     def _stream(self) -> Any:
         """Enter the stream that the library of the grid's arrays works on, where it is not the backend's own."""
-        own = self._kind is not None and self.backend is not None and self._kind.home == self.backend.name
-        return self._kind.scope(self._place) if own else NOTHING  # type: ignore[union-attr]  # it is one
+        local = self._kind is not None and self.backend is not None and self._kind.home == self.backend.name
+        return self._kind.scope(self._place) if local else NOTHING  # type: ignore[union-attr]  # it is one
 
     def _choose(self, problem: Problem) -> Builder:
         """Return the builder that serves ``problem``: the one before, if nothing has changed by much."""

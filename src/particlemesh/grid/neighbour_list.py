@@ -15,9 +15,9 @@ from particlemesh.arrays.positions import Coordinates, coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.box import Box
 from particlemesh.grid import checks
+from particlemesh.grid.queries.quantities import FIELDS
 from particlemesh.grid.uniform_grid import UniformGrid
 
-_FIELDS = {"i": "i", "j": "j", "d": "distance", "D": "vector", "S": "shift"}
 # A search on a GPU reads the cells along the last axis in one go: thinner ones there waste less of what it reads.
 _THINNER = 4
 _CELLS_A_PARTICLE, _FEW_CELLS = 8, 4096  # more would hold nothing and take their time and memory all the same
@@ -107,8 +107,8 @@ def neighbour_list(
     cells = _cells(domain, reach, x.count, thin=place.name != "cpu")
     with UniformGrid(domain, shape=cells, backend=backend, threads=threads) as grid:
         pairs = grid.build(positions).pairs(radius, half=half, quantities=quantities)
-    found = tuple(getattr(pairs, _FIELDS[letter]) for letter in quantities)
-    return found if len(found) > 1 else found[0]
+    arrays = tuple(getattr(pairs, FIELDS[letter]) for letter in quantities)
+    return arrays if len(arrays) > 1 else arrays[0]
 
 
 def _reach(radius: Any, count: int) -> float:

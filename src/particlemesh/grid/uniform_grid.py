@@ -209,8 +209,8 @@ class UniformGrid(Contents):
         --------
         >>> import numpy as np, particlemesh as pm
         >>> grid = pm.UniformGrid(1.0, shape=4).build(np.array([0.05, 0.5, 0.95]))
-        >>> found = grid.neighbours(np.array([0.45, 1.1]), 0.1)
-        >>> found.start, found.j
+        >>> near = grid.neighbours(np.array([0.45, 1.1]), 0.1)
+        >>> near.start, near.j
         (array([0, 1, 2]), array([1, 0], dtype=int32))
         """
         checks.letters(quantities)
@@ -278,9 +278,7 @@ class UniformGrid(Contents):
         (array([0], dtype=int32), array([2], dtype=int32))
         """
         checks.letters(quantities)
-        if shape is not None:
-            common.one_of(shape, "shape", ("sphere", "box"))
-        checks.has_extents(self._ready().problem.extents, shape)
+        checks.compares_boxes(self._ready().problem.extents, shape)
         return self._answer(lambda queries: queries.overlaps(shape, quantities))
 
     def stream(self, radius: float, function: PairFunction, values: Any = None) -> Any:
@@ -330,9 +328,9 @@ class UniformGrid(Contents):
         """Ask on the stream or queue of the arrays that were given, and return native arrays as the user's kind."""
         built = self._built_for_queries()
         arrays = [(kind_of(x), x) for x in (given if isinstance(given, tuple) else (given,))]
-        own = [(kind, kind.native(x)) for kind, x in arrays if kind is not None and kind.home == self.backend.name]
-        stream = own[0][0].scope(given[0] if isinstance(given, tuple) else given) if own else self._stream()
-        natives = [native for _, native in own]
+        local = [(kind, kind.native(x)) for kind, x in arrays if kind is not None and kind.home == self.backend.name]
+        stream = local[0][0].scope(given[0] if isinstance(given, tuple) else given) if local else self._stream()
+        natives = [native for _, native in local]
         with stream, built.backend.scope(*natives):
             self.token = built.backend.follow(self.token)
             answer = ask(built.queries)
