@@ -39,7 +39,7 @@ def located(plan):
     return node[axes, :count], fraction[axes, :count]
 
 
-@pytest.mark.parametrize("away", [0, 1, 1000, 10**5])
+@pytest.mark.parametrize("away", [0, 1, 1000, 10**5, 2**24])
 @pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
 @pytest.mark.parametrize("real", REALS)
 def test_rounding_moves_no_particle_on_a_fine_mesh_or_far_away(backend, real, box, away):
