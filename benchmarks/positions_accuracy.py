@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How exactly float32 positions are located: interpolation in float32 against exact positions.
 
-Writes ``results/positions-accuracy-DEVICE.csv`` and prints it as a table. Box of length 0.7, one axis, B-spline of order
-6, random real values at the nodes. The error is the largest of all particles, as a part of the largest value. The reference
+Writes ``results/positions-accuracy-DEVICE.csv`` and prints it as a table. One axis of length 0.7, a B-spline of order 6,
+random values at the nodes. The error is the largest of all particles, as a part of the largest value. The reference
 takes the same float32 positions in extended precision and the same field in float64.
 
-FINUFFT, where it can be imported, interpolates in float32 with its window of 6 nodes (``eps=1e-5``, upsampling 2). Its box
-has the length 2 pi, and its positions are float32 angles, so that nobody scales them before. Its reference is its
-own interpolation in float64 at the same angles.
+FINUFFT, where it can be imported, interpolates in float32 with its window of 6 nodes (``eps=1e-5``, upsampling 2).
+Its box has the length 2 pi, and its positions are float32 angles, so that nobody scales them before. Its reference is
+its own interpolation in float64 at the same angles.
 
     python benchmarks/positions_accuracy.py [--backend cpu] [--count 10000]
 """

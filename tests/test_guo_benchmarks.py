@@ -20,7 +20,7 @@ from particlemesh.backends import cuda, opencl
 from test_nvrtc import without_nvrtc
 
 ROOT = Path(__file__).parents[1]
-sys.path += [str(ROOT / "benchmarks"), str(ROOT / "docs")]
+sys.path += [str(ROOT / "benchmarks"), str(ROOT / "tools" / "docs")]
 
 from guo import cases, claims, cusparse, fig6_atomics, run  # noqa: E402
 from guo.bench import Bench, Job  # noqa: E402

@@ -21,7 +21,7 @@ from particlemesh.backends import nvrtc
 from test_nvrtc import without_nvrtc
 
 ROOT = Path(__file__).parents[1]
-sys.path += [str(ROOT / "benchmarks"), str(ROOT / "docs")]
+sys.path += [str(ROOT / "benchmarks"), str(ROOT / "tools" / "docs")]
 
 from limit import bounds, cases, ceilings, claims, counters, density, peer, roofline, rows, run  # noqa: E402
 from limit.bench import NO_ORDER, Bench, takes_order  # noqa: E402

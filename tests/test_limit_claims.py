@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 ROOT = Path(__file__).parents[1]
-sys.path += [str(ROOT / "benchmarks"), str(ROOT / "docs")]
+PAGES = ROOT / "docs" / "performance"
+sys.path += [str(ROOT / "benchmarks"), str(ROOT / "tools" / "docs")]
 
 from limit import claims, counters, peer, rows  # noqa: E402
 from limit.bench import Measured  # noqa: E402
@@ -124,9 +125,9 @@ def test_words_of_the_peer_come_from_the_file():
 def test_what_is_written_for_the_pages_is_of_todays_files():
     _, _, pages = claims.shown(claims.RESULTS, "nvidia-h200")
     for name, text in pages.items():
-        written = (ROOT / "docs" / name).read_text(encoding="utf-8")
-        assert written == text, f"{name}: run benchmarks/limit/claims.py --docs docs"
-    shown = "".join((ROOT / "docs" / f"{name}.rst").read_text(encoding="utf-8") for name in ("limit", "limit_measured"))
+        written = (PAGES / name).read_text(encoding="utf-8")
+        assert written == text, f"{name}: run benchmarks/limit/claims.py --docs docs/performance"
+    shown = "".join((PAGES / f"{name}.rst").read_text(encoding="utf-8") for name in ("limit", "limit_measured"))
     for line in pages["limit_ratios.inc"].splitlines()[2:]:
         assert f"|{line.split('|')[1]}|" in shown
     assert all(f".. include:: {name}\n" in shown for name in pages)

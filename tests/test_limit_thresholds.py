@@ -48,7 +48,7 @@ def plan_of(case):
 def decided(job):
     """All that constants decide of a job."""
     case, plan = job.case, plan_of(job.case)
-    walk = patch.walk_of(plan, dict.fromkeys(patch.OPTIONS), case.count)
+    walk = patch.patch_of(plan, dict.fromkeys(patch.OPTIONS), case.count)
     chunk = patch.chunk_of(plan, walk, case.reals, spreads=case.direction == "spread")
     total, sorting = block_order.blocks_of(plan.axes, walk.cells).total, case.order == "sorted"
     shift = block_order._shift(case.count, total, case.size, sorting)
@@ -79,7 +79,7 @@ def test_what_takes_the_place_of_functions_is_the_same_with_the_shipped_numbers(
         (24, 128, 256), (4, 6), ("float32", "float64"), (1, 10**4, 2**16 - 1, 2**16, 2**19, 2**19 + 1, 10**7)
     ):
         plan = plan_of(thresholds.Case("spread", count, nodes, support, dtype))
-        walk = patch.walk_of(plan, dict.fromkeys(patch.OPTIONS), count)
+        walk = patch.patch_of(plan, dict.fromkeys(patch.OPTIONS), count)
         for spreads in (True, False):
             shipped = patch.chunk_of(plan, walk, 2, spreads=spreads)
             assert thresholds.chunks(1)(plan, walk, 2, spreads=spreads) == shipped
@@ -172,13 +172,13 @@ def test_kernels_of_a_plan_are_made_with_the_value(backend, monkeypatch):
 
 @pytest.mark.backends("cuda", "opencl")
 def test_order_and_window_of_a_plan_are_those_of_the_value(backend):
-    here, constant = bench(backend.name), NAMES["walks._CROWDED"]
+    here, constant = bench(backend.name), NAMES["patch._CROWDED"]
     case = replace(constant.jobs[0].case, count=1400, nodes=16, support=4)  # 8.5 particles in a narrow block
     tiles, errors = [], []
     for value in constant.values:
         with thresholds.in_effect(constant, value), here.setup(case, "walk") as made:
             made.call()
-            tiles.append(made.plan._method("spread").walk(made.plan).tiles)
+            tiles.append(made.plan._method("spread").patch(made.plan.workspace).tiles)
             errors.append(here._error(case, made.result()))
     assert tiles == [1, 2, 2] and max(errors) < 1e-6
 

@@ -4,7 +4,7 @@
 Reads what ``run.py`` writes; measures nothing. Their method is ``domain_copies``; where a sentence of theirs is about
 GPUs rather than about the method, the fastest method counts. Sizes are those of their tables unless said otherwise.
 
-    python benchmarks/buyukkececi/claims.py [--device nvidia-h200] [--rst docs]
+    python benchmarks/buyukkececi/claims.py [--device nvidia-h200] [--rst docs/performance]
 """
 
 from __future__ import annotations

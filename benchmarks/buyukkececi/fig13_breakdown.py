@@ -94,6 +94,6 @@ def _slots(plan: Any, place: Place, case: Case) -> float | str:
     method = plan._method(case.direction)
     if method.name != "domain_copies":
         return ""
-    found = method._copies(plan)
+    found = method._copies(plan.workspace)
     fullest = place.download(found.fullest).ravel()[: found.blocks.count * found.blocks.chunks]
     return short(float(fullest.sum(dtype=np.int64)) * found.blocks.group / case.count)

@@ -3,7 +3,7 @@
 
 Writes ``benchmarks/results/buyukkececi-WHAT-DEVICE.csv`` for convergence, times, breakdown and tables. ``--small``
 takes a minute on two cores and shows that all of it works; its times mean nothing. Afterwards ``claims.py`` judges and
-``docs/buyukkececi_pictures.py`` draws.
+``tools/docs/buyukkececi_pictures.py`` draws.
 
     python benchmarks/buyukkececi/run.py --backend cuda [--only convergence times] [--small] [--out DIR]
     python benchmarks/buyukkececi/run.py --backend opencl --only times    # files of their own, to compare

@@ -3,7 +3,7 @@
 
 Measures nothing. A verdict follows from the figures by the rule that its function states; nothing is typed in.
 
-    python benchmarks/guo/claims.py [--device nvidia-h200] [--results DIR] [--docs docs]
+    python benchmarks/guo/claims.py [--device nvidia-h200] [--results DIR] [--docs docs/performance]
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 from guo.bench import Bench, Job
 from guo.cases import cases
-from particlemesh.methods.launches import field_record, groups, kernel, values_record, vector
-from particlemesh.spread.particle import LANES, Particle
+from particlemesh.spread.particle import Particle, adding
 
 FIGURE = "fig6"
 FILE = str(Path(__file__).with_name("particle_plain.c"))
@@ -25,16 +24,9 @@ class PlainAdds(Particle):
     name = "particle, plain adds"
     stores: ClassVar[int] = 0
 
-    def build(self, plan: Any, kind: int, field: Any, *values: Any) -> list[Any]:
-        """Return the launches of the particle method, with the other kernel."""
-        most = 4 if plan.dtype.itemsize == 4 else 1
-        built = []
-        for group in groups(field):
-            width = vector(group, field, plan.dtype.itemsize, most)
-            more = dict(GRADIENT=kind, STORES=self.stores, **LANES)
-            run = kernel(plan, FILE, "spread_particle", group, width, **more)
-            built.append((run, values_record(group, values[0]), field_record(group, field, plan.workspace.axes)))
-        return built
+    def compile(self, workspace: Any, form: Any, group: Any, field: Any, *values: Any) -> tuple[Any, ...]:
+        """Return the other kernel."""
+        return (adding(workspace, form, group, field, FILE, STORES=self.stores),)
 
 
 class PlainStores(PlainAdds):

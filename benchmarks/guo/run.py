@@ -3,7 +3,7 @@
 
 Writes ``benchmarks/results/guo-FIGURE-DEVICE.csv``. What several figures show is measured once. A method that declines,
 or has no memory, leaves a row with its reason. ``--small`` takes a minute on two cores and shows that all of it works;
-its times mean nothing. Afterwards ``claims.py`` judges and ``docs/guo_pictures.py`` draws.
+its times mean nothing. Afterwards ``claims.py`` judges and ``tools/docs/guo_pictures.py`` draws.
 
     python benchmarks/guo/run.py --backend cuda [--only fig3 fig8] [--small] [--out DIR]
 """

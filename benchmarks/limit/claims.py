@@ -4,7 +4,7 @@
 Measures nothing. A verdict follows from the figures alone: a row is judged by the best of its methods. Files of OpenCL
 on the same device are compared with CUDA's where both are there.
 
-    python benchmarks/limit/claims.py [--device nvidia-h200] [--results DIR] [--docs docs]
+    python benchmarks/limit/claims.py [--device nvidia-h200] [--results DIR] [--docs docs/performance]
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 Needs ``ncu`` and the right to read counters. Each row is run by itself, one call of it between start and stop.
 
     python benchmarks/limit/counters.py commands > ncu.sh && sh ncu.sh    # a file for each row
-    python benchmarks/limit/counters.py table out/limit-ncu/*.csv [--docs docs]    # results/limit-counters-DEVICE.csv
+    python benchmarks/limit/counters.py table out/limit-ncu/*.csv [--docs DIR]    # results/limit-counters-DEVICE.csv
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 Writes ``benchmarks/results/limit-PART-DEVICE.csv`` (through OpenCL ``limit-opencl-PART-DEVICE.csv``: the GPU may have
 the other from CUDA). A method that declines leaves a row with its reason. ``--small`` takes a minute on two cores and
-shows that all of it works; its times mean nothing. Afterwards ``claims.py`` judges, ``docs/limit_pictures.py`` draws.
+shows that all of it works; its times mean nothing. Then ``claims.py`` judges; ``tools/docs/limit_pictures.py`` draws.
 
     python benchmarks/limit/run.py --backend cuda [--only rows peer] [--small] [--out DIR]
     python benchmarks/limit/run.py --backend opencl --only rows
@@ -62,7 +62,7 @@ def compile_for(backend: str, part: int, parts: int, only: list[str]) -> None:
 def _windows(bench: Bench, case: Case) -> list[Job]:
     """Return walks with windows that they would not take for so small a problem."""
     walks = [name for name in bench.rivals(case)[1] if name.startswith(WALK)]
-    return [Job(case, w, {"window": v}) for w in walks for v in density.other_values(bench, case, w, "window")]
+    return [Job(case, w, {"patch": v}) for w in walks for v in density.other_values(bench, case, w, "patch")]
 
 
 def compile_all(backend: str, only: list[str]) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -13,19 +15,21 @@ from particlemesh import backends, checks
 from particlemesh.arrays.kinds import Kind
 from particlemesh.arrays.positions import coordinates
 from particlemesh.backends.base import Backend
+from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
 from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
 from particlemesh.mesh import Mesh
 from particlemesh.methods.contract import Method, Problem
 from particlemesh.orders import block_order
-from particlemesh.particles import sorted as sorted_particles
-from particlemesh.particles.located import Particles, Status, TiledParticles, packable
+from particlemesh.particles import sorted_particles
+from particlemesh.particles.located import DeviceParticles, HostParticles, packable
 from particlemesh.particles.workspace import Memory, Workspace
-from particlemesh.walk.patch import cells_to_sort_by
+from particlemesh.walk.by_block import cells_to_sort_by
 from particlemesh.window import DEFAULT, Window, window_of
 
 MANY = 100_000  # particles
+_CELLS_FOR = functools.partial(cells_to_sort_by, tuple(itertools.chain(*METHODS.values())))
 
 
 class Configuration:
@@ -55,7 +59,7 @@ class Configuration:
         self._dtype: Any = None if dtype is None else checks.real_type(dtype)
         self.components = checks.integer(components, "components", 1, 2**31)
         self.applications = checks.integer(applications, "applications", 1, 2**63)
-        self.threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
+        self.threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
         self.deterministic = checks.flag(deterministic, "deterministic")
         self._choice = Choice({"spread": method, "interpolate": interpolation})
         for what, name in self._choice.wanted.items():
@@ -64,10 +68,13 @@ class Configuration:
         self._sorted = checks.one_of(order, "order", ("caller", "sorted")) == "sorted"
         self._order: Any = None  # of sorted particles, in the user's kind
         self._named = backend
+        if backend is not None:
+            for what, name in self._choice.wanted.items():
+                candidates.check_backend(METHODS[what], name, KEYWORDS[what], backend)
         self._device: Any = None if backend is None else backends.current(backend)
         self._shape = mesh.field_shape
         self._kind: Kind | None = None
-        self._spare: Particles | None = None
+        self._spare: DeviceParticles | None = None
         self._methods: dict[str, Method] = {}
         self._chosen_for = 0  # particles
         self._reserved = False  # methods stay, and with them what they have allocated
@@ -81,6 +88,8 @@ class Configuration:
         self.workspace: Workspace | None = None
         if self._device is not None and self._dtype is not None:
             self.workspace = self._bare(self._device, self._dtype)
+
+    __init__.__qualname__ = "Plan"  # Python's errors about arguments name what the caller wrote
 
     def _bare(self, backend: Backend, dtype: np.dtype) -> Workspace:
         """Return a workspace without particles."""
@@ -197,7 +206,7 @@ class Configuration:
             if workspace.capacity < count:
                 kind = self._particle_kind(backend)
                 room = kind(backend, workspace.dtype, count)
-                self._spare = Particles(backend, workspace.dtype, count) if kind is Particles else None
+                self._spare = DeviceParticles(backend, workspace.dtype, count) if kind is DeviceParticles else None
                 if workspace.particles is not None:
                     room.take_over(backend, workspace.particles)
                 # Methods get larger memory, too: what they had made of the positions does not move there.
@@ -207,10 +216,10 @@ class Configuration:
                 self._tapes.clear()  # they hold the old room's addresses
             methods = [self._method(what) for what in METHODS]
             for held in (workspace.particles, self._spare):
-                if isinstance(held, Particles):
+                if isinstance(held, DeviceParticles):
                     held.make_room(packed=self._packs(count) and packable(workspace.axes, workspace.dtype))
             if self._sorted:
-                workspace.particles.reserve(workspace, cells_to_sort_by, stencils=not self._packs(count))
+                workspace.particles.reserve(workspace, _CELLS_FOR, stencils=not self._packs(count))
             for method in methods:
                 method.reserve(workspace)
             self._reserved = True
@@ -221,8 +230,9 @@ class Configuration:
         Parameters
         ----------
         positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
-            Positions in the user's length unit; any strides; never modified. Periodic axes fold any finite
-            number; an open axis takes ``[origin, origin + length]``, both ends included.
+            Positions in the user's length unit; any strides; never modified. A list is taken as the array that NumPy
+            makes of it, points (N, d); a tuple always has one array or list for each axis. Periodic axes fold any
+            finite number; an open axis takes ``[origin, origin + length]``, both ends included.
         check : bool
             If False, never synchronise and, after :meth:`reserve`, never allocate: particles that are not
             finite or off an open axis get zero weight and are recorded in :attr:`status`. A CUDA graph can then
@@ -239,15 +249,17 @@ class Configuration:
         ValueError
             If a position is not finite or outside an open axis (the first one is named), or the shape is
             wrong. The plan keeps its former positions.
+        TypeError
+            If positions are no real numbers of a type that the library computes with.
         """
         self._open()
+        checks.flag(check, "check")
         kind, backend, x = coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
         if self._reserved and not check and x.count > self.capacity:
             raise ValueError(
                 f"{x.count} particles, but room is reserved for {self.capacity}: reserve({x.count}) first."
             )
-        first = positions[0] if isinstance(positions, tuple) else positions
-        with kind.scope(first), backend.scope(*x.arrays):
+        with kind.scope(x.user), backend.scope(*x.arrays):
             token = backend.follow(self.token)
             bare = self.workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
             room = self._room(bare, x.count, check)
@@ -265,7 +277,7 @@ class Configuration:
             elif anew:
                 self._choice.look_away()
             if self._sorted:
-                room.hold(workspace, cells_to_sort_by)
+                room.hold(workspace, _CELLS_FOR)
             # Nothing can fail from here on: the new configuration takes the old one's place.
             self._kind, self.token = kind, token
             if anew:
@@ -280,25 +292,25 @@ class Configuration:
             room.place(workspace)
             self.workspace = workspace
             self._order = sorted_particles.shown(room, kind, backend) if self._sorted else None
-            if room is not before and isinstance(before, Particles):
+            if room is not before and isinstance(before, DeviceParticles):
                 self._spare = before
         return self
 
     def _particle_kind(self, backend: Backend) -> Any:
         if self._sorted:
             return sorted_particles.kind_on(backend)
-        return TiledParticles if backend.name == "cpu" else Particles
+        return HostParticles if backend.name == "cpu" else DeviceParticles
 
     def _room(self, before: Workspace, count: int, check: bool) -> Any:
         """Return where ``count`` particles can be located while those of ``before`` stay as they are."""
         backend, held, kind = before.backend, before.particles, self._particle_kind(before.backend)
-        if kind is not Particles:
+        if kind is not DeviceParticles:
             return kind(backend, before.dtype, count, held)
         if not check and held is not None and held.rows >= count:
             return held
         if check and self._spare is not None and self._spare.rows >= count:
             return self._spare
-        return Particles(backend, before.dtype, max(count, before.capacity))
+        return DeviceParticles(backend, before.dtype, max(count, before.capacity))
 
     def _packs(self, count: int) -> bool:
         """Return whether particles are kept packed: where methods, as far as they are known, read orders only."""
@@ -306,30 +318,6 @@ class Configuration:
         known += [m for what, name in self._choice.wanted.items() for m in METHODS[what] if m.name == name]
         # Of methods still to be chosen, those that are fastest for many particles read orders.
         return all(not m.reads_stencils for m in known) if known else count >= MANY
-
-    @property
-    def status(self) -> Status:
-        """What the last :meth:`set_positions` found; waits for the device."""
-        self._ready()
-        with self.backend.scope():
-            status = self.particles.read_status(self.backend)
-        # A method that is not prepared has seen no values of these particles, and may remember some of others.
-        bad = any(m.non_finite_values() for what, m in self._methods.items() if what in self._prepared)
-        return status._replace(non_finite_values=bad)
-
-    def check(self) -> None:
-        """Raise for what unchecked calls have recorded.
-
-        Raises
-        ------
-        ValueError
-            If positions were not finite or off an open axis, or values were not finite where it matters.
-        """
-        status = self.status
-        if status.not_finite or status.outside:
-            raise checks.bad_positions(status, None, self.mesh, taken=True)
-        if status.non_finite_values:
-            raise ValueError("values were not all finite; the field is NaN everywhere.")
 
     # ---- methods --------------------------------------------------------------------------------------
 

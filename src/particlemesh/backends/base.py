@@ -2,7 +2,8 @@
 """What the library asks of a place to compute: some fifteen verbs.
 
 Arrays here are native: NumPy on ``cpu``, CuPy on ``cuda``, PyOpenCL on ``opencl``. Kernel arguments are
-arrays, Python integers (``i64`` in the kernel) and ``Record`` (a C struct by value); nothing else.
+arrays, Python integers (``i64`` in the kernel) and ``Record`` (a C struct by value); nothing else. The element type
+of an array is that of the parameter: :class:`As` says otherwise, and :class:`Unread` that the kernel does not use it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,33 @@ class Record(bytes):
         record = super().__new__(cls, struct.pack(layout, *members))
         record.alignment = max(struct.calcsize(c) for c in layout if c.isalpha())
         return record
+
+
+class As:
+    """A kernel argument: an array whose memory the kernel reads on purpose as elements of ``dtype``."""
+
+    __slots__ = ("array", "dtype")
+
+    def __init__(self, array: Any, dtype: Any) -> None:
+        self.array, self.dtype = array, dtype  # anything that NumPy takes for one: it is made at each launch
+
+    @property
+    def base_data(self) -> Any:
+        """The memory, as OpenCL's launch asks for it."""
+        return self.array.base_data
+
+    def __index__(self) -> int:
+        """Return the address, as CUDA's launch packs it."""
+        return int(self.array.data.ptr)
+
+
+class Unread(As):
+    """A kernel argument: any array, for a parameter that the kernel, as it is compiled or called, does not use."""
+
+    __slots__ = ()
+
+    def __init__(self, array: Any) -> None:
+        super().__init__(array, array.dtype)
 
 
 class CompilationError(RuntimeError):

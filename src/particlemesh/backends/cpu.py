@@ -105,10 +105,13 @@ def run(function: Callable, threads: int, *arguments: Any) -> None:
     function
         A compiled function that releases the interpreter lock.
     threads
-        The most threads that may take part.
+        The most threads that may take part. There are never more than this process has cores: the pool does not grow
+        beyond them, whatever is asked for.
     *arguments
         Arguments of every call.
     """
+    if threads > 1:
+        threads = min(threads, available_threads())
     if threads <= 1:
         function(*arguments)
         return
@@ -132,6 +135,14 @@ def available_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0)) or 1
     return os.cpu_count() or 1
+
+
+def at_most_cores(threads: int | None) -> int | None:
+    """Return the user's number of threads, no larger than the number of cores; None stays None.
+
+    More threads than cores take turns on them and need memory of their own each, for nothing.
+    """
+    return None if threads is None else min(threads, available_threads())
 
 
 def default_threads(work: int) -> int:

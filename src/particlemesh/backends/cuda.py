@@ -16,6 +16,7 @@ import numpy as np
 
 from particlemesh.backends import nvrtc, source
 from particlemesh.backends.base import LONG, NOTHING, UNKNOWN, batch_of, gapless
+from particlemesh.backends.signature import Signatures
 from particlemesh.backends.tapes import Tape, Taping
 
 
@@ -63,8 +64,11 @@ class CudaTape(Tape):
 class CudaKernel:
     """A compiled kernel. Arguments are packed in one go: a launch costs a few microseconds of host time."""
 
-    def __init__(self, owner: CudaBackend, raw: Any, group_size: int, most_groups: int) -> None:
+    def __init__(
+        self, owner: CudaBackend, raw: Any, group_size: int, most_groups: int, name: str, signatures: Signatures
+    ) -> None:
         cupy = _cupy()
+        self._name, self._signatures = name, signatures
         self._owner = owner
         self._raw = raw  # keeps the module loaded
         self._function = raw.kernel.ptr
@@ -78,7 +82,11 @@ class CudaKernel:
         self._local_bytes = 0
 
     def _lay_out(self, arguments: tuple[Any, ...]) -> int:
-        """Work out where the compiler puts the parameters; records come last. Return how many come before."""
+        """Check the arguments of the first launch, and work out where the compiler puts the parameters.
+
+        Records come last. Return how many come before.
+        """
+        self._signatures.check(self._name, arguments)
         leading = next((n for n, a in enumerate(arguments) if isinstance(a, bytes)), len(arguments))
         offset = 8 * leading
         self._places = []
@@ -172,6 +180,7 @@ class CudaBackend(Taping):
         self.compute = properties["major"] * 10 + properties["minor"]
         self.units = properties["multiProcessorCount"]
         self._programs: dict[Any, Any] = {}
+        self._signatures: dict[Any, Signatures] = {}
 
     def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
         """Return what tells one call from another, or None if such calls are not taped."""
@@ -207,9 +216,10 @@ class CudaBackend(Taping):
         if module is None:
             facts = {"GROUP_SIZE": self.group_size, **self.facts(), **defines}
             module = nvrtc.module(source.program("backends/cuda.h", file, facts, texts), file, self.compute)
+            self._signatures[key] = Signatures("backends/cuda.h", file, facts, texts)
             self._programs[key] = module
         raw = module.get_function(name)
-        return CudaKernel(self, raw, self.group_size, 2**31 - 1)
+        return CudaKernel(self, raw, self.group_size, 2**31 - 1, name, self._signatures[key])
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
         return _cupy().empty(shape, dtype)

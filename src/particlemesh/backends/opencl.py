@@ -8,6 +8,7 @@ import functools
 import math
 import os
 import shutil
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -16,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends import pocl, source
-from particlemesh.backends.base import CompilationError, Record, gapless, seconds_by_host
+from particlemesh.backends.base import As, CompilationError, Record, gapless, seconds_by_host
+from particlemesh.backends.folders import cache, unwritable
+from particlemesh.backends.signature import Signatures
 from particlemesh.backends.tapes import Tape, Taping
 
 PTX_PROBE = '__kernel void probe(__global float* p) { asm volatile("red.global.add.f32 [%0], %1;" :: "l"(p), "f"(1.0f) : "memory"); }'  # noqa: E501  # one line of C
@@ -24,6 +27,9 @@ PTX_PROBE = '__kernel void probe(__global float* p) { asm volatile("red.global.a
 
 @functools.cache
 def _cl() -> Any:
+    folder = cache("pytools")  # where PyOpenCL keeps code of its own; it fails where it cannot
+    if sys.platform == "linux" and (folder is None or unwritable(folder)):
+        os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
     import pyopencl
     import pyopencl.array
 
@@ -49,13 +55,16 @@ def _local_memory(size: int) -> Any:
 class OpenClKernel:
     """A compiled kernel with arguments of its own: kernel objects are not shared between plans."""
 
-    def __init__(self, owner: OpenClBackend, program: Any, name: str) -> None:
+    def __init__(self, owner: OpenClBackend, program: Any, name: str, signatures: Signatures) -> None:
         self._owner = owner
+        self._name, self._signatures = name, signatures
         self._kernel = _cl().Kernel(program, name)
         self._enqueue = _cl().enqueue_nd_range_kernel
         self._known: list[Any] = []  # the arguments as they are set
 
     def __call__(self, items: int, *arguments: Any, local_bytes: int = 0) -> None:
+        if not self._known:  # the first launch
+            self._signatures.check(self._name, arguments)
         values = [a if isinstance(a, (int, bytes)) else a.base_data for a in arguments]
         if local_bytes:
             values.append(_local_memory(local_bytes))
@@ -115,6 +124,7 @@ class OpenClBackend(Taping):
         self._default = cl.CommandQueue(context, device)
         self._local = threading.local()
         self._programs: dict[Any, Any] = {}
+        self._signatures: dict[Any, Signatures] = {}
         self._served: dict[int, bool] = {}
         self._queues: list[Any] = []
         extensions = device.extensions.split()
@@ -222,6 +232,7 @@ class OpenClBackend(Taping):
                 raise RuntimeError(f"{self.device} has no float64; use float32 or another backend")
             facts = {"GROUP_SIZE": self.group_size, **self.facts(), **defines}
             code, options = source.program("backends/opencl.h", file, facts, texts), OPTIONS
+            self._signatures[key] = Signatures("backends/opencl.h", file, facts, texts)
             if self._declared and not texts:  # a user's text may call anything
                 code, options = self._declared + code, [*OPTIONS, pocl.UNDECLARED]
             if self._bounds and "RESIDENT_GROUPS" in defines:
@@ -233,7 +244,7 @@ class OpenClBackend(Taping):
                 except cl.RuntimeError as error:
                     raise CompilationError(f"{file} for {self.device}", str(error), code) from error
             self._programs[key] = program
-        return OpenClKernel(self, program, name)
+        return OpenClKernel(self, program, name, self._signatures[key])
 
     def _build(self, code: str, options: list[str]) -> Any:
         """Compile a program.
@@ -271,7 +282,8 @@ class OpenClBackend(Taping):
         )
         clears = int(source_array is target)
         kernel = self.kernel("backends/strided.c", "strided", {"REAL_IS_DOUBLE": 0})
-        kernel(target.size * words, target, source_array, target.size * words, clears, layout)
+        to, what = As(target, np.uint32), As(source_array, np.uint32)
+        kernel(target.size * words, to, what, target.size * words, clears, layout)
 
     def clear(self, array: Any) -> None:
         if gapless(array):
@@ -348,8 +360,10 @@ def bound_of(items: int) -> str:
 def devices() -> list[Any]:
     """Return all OpenCL devices with 64-bit atomics, GPUs first."""
     cl = _cl()
-    found = []
-    for platform in cl.get_platforms():
+    found, platforms = [], cl.get_platforms()
+    if any("Portable" in platform.name for platform in platforms):
+        pocl.keep_somewhere()
+    for platform in platforms:
         with contextlib.suppress(cl.RuntimeError):
             found += platform.get_devices()
     usable = [d for d in found if "cl_khr_int64_base_atomics" in d.extensions.split()]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh import backends
 from particlemesh.methods.contract import Method, Option, Problem
 
 # Seconds of `prepare` and of one `apply` of a method on a problem.
@@ -45,7 +47,7 @@ def modelled(method: type[Method], problem: Problem) -> tuple[float, float]:
 def ask(method: type[Method], problem: Problem, cost: Cost = modelled) -> Candidate:
     """Return what ``method`` says of ``problem``: its reason to decline, or its estimates."""
     if problem.backend.name not in method.backends:
-        return Candidate(method, f"runs on {', '.join(sorted(method.backends))}")
+        return Candidate(method, f"runs on {_listed(method)}")
     if problem.deterministic and not method.deterministic:
         return Candidate(method, "not deterministic")
     reason = method.declines(problem)
@@ -58,8 +60,32 @@ def ask(method: type[Method], problem: Problem, cost: Cost = modelled) -> Candid
     return Candidate(method, None, *cost(method, problem), wanted)
 
 
+def check_backend(methods: Sequence[Any], wanted: str, keyword: str, backend: str) -> None:
+    """Refuse a method by name that never runs on the backend that is named with it; others are not looked at.
+
+    Raises
+    ------
+    MethodNotSuitable
+        With the methods that run there.
+    """
+    backends.module(backend)  # is there one of that name
+    for method in methods:
+        if method.name == wanted and backend not in method.backends:
+            able = ", ".join(m.name for m in methods if backend in m.backends)
+            raise MethodNotSuitable(
+                f"{keyword} {wanted!r} runs on {_listed(method)}, not on backend {backend!r}; "
+                f"choose 'auto' or one of {able}."
+            )
+
+
+def _listed(method: Any) -> str:
+    return ", ".join(sorted(method.backends))
+
+
 def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str, cost: Cost = modelled) -> type[Method]:
     """Return the method named ``wanted``, or for ``"auto"`` the one that predicts the least time.
+
+    Methods of which nothing is known predict infinite times: one of them is chosen only where no other can serve.
 
     Raises
     ------
@@ -187,6 +213,9 @@ def table(
             lines.append(f"{head} " + f"\n{margin}".join(told))
         else:
             seconds = (candidate.prepare, candidate.apply, candidate.total(times))
+            if math.isinf(seconds[2]):
+                lines.append(f"{head} neither a model nor measurements: chosen last; `particlemesh tune` measures it")
+                continue
             cells = "".join(f" {_time(s):>{width}}" for s, width in zip(seconds, widths, strict=True))
             how = "measured" if candidate.measured else "predicted"
             lines.append(f"{head}{cells} {candidate.bytes / 2**20:>9,.1f} MiB   {how}")

@@ -14,7 +14,7 @@ import numpy as np
 
 from particlemesh.arrays.geometry import frame_record
 from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.base import Backend, Record, allocate, kept
+from particlemesh.backends.base import As, Backend, Record, Unread, allocate, kept
 from particlemesh.mesh import Mesh
 from particlemesh.orders.block_order import NO_BLOCKS, Counting, base_of
 from particlemesh.orders.cpu.placing import Counted
@@ -38,8 +38,7 @@ class Status(NamedTuple):
     first_bad : int
         Index of the first such particle, -1 if there is none.
     non_finite_values : bool
-        Whether values that were not all finite have come, seen by methods that must know (``fixed_point``,
-        ``walk_fixed``).
+        Whether any value was not finite, as far as the method sees it: methods that sum in integers do.
     """
 
     count: int  # type: ignore[assignment]  # a tuple's method of that name is not missed
@@ -49,7 +48,7 @@ class Status(NamedTuple):
     non_finite_values: bool = False
 
 
-class Particles:
+class DeviceParticles:
     """Stencils of all particles: ``node`` (3, rows) int32 and ``fraction`` (3, rows), missing axes first.
 
     ``rows`` is the room; the first ``count`` of each row are in use. A particle that must not take part
@@ -58,7 +57,7 @@ class Particles:
     """
 
     by_block: ClassVar[None] = None  # they are not sorted
-    cells: ClassVar[None] = None  # and will not be
+    kinds: ClassVar[None] = None  # and will not be
 
     def __init__(self, backend: Backend, dtype: np.dtype, rows: int) -> None:
         self.rows = rows
@@ -121,7 +120,7 @@ class Particles:
         wide = {"REAL_IS_DOUBLE": self.dtype, "COORDINATE_IS_DOUBLE": coordinate}
         return {**{name: int(t.itemsize == 8) for name, t in wide.items()}, "PACKED": int(packed)}
 
-    def take_over(self, backend: Backend, other: Particles) -> None:
+    def take_over(self, backend: Backend, other: DeviceParticles) -> None:
         """Copy the particles of ``other``, which has less room."""
         used = min(other.rows, self.rows)
         self.make_room(packed=other._is_packed)
@@ -147,9 +146,11 @@ class Particles:
         if x.count == 0:
             return
         defines = self._defines(x.dtype, packed=packed) | {"COUNTING": int(counting is not None)}
-        work, blocks = self.status, NO_BLOCKS
+        work: As = Unread(self.status)
+        blocks = NO_BLOCKS
         if counting is not None:
-            work, blocks, defines = counting.work, counting.blocks.record, defines | counting.defines
+            work, blocks = As(counting.work, np.uint32), counting.blocks.record
+            defines |= counting.defines
         kernel = self._backend.kernel("particles/locate.c", "locate", defines)
         records = self._records.get(x.dtype.char)
         if records is None:
@@ -157,7 +158,8 @@ class Particles:
             records = self._records[x.dtype.char] = (
                 nodes_record(exact), frame_record(mesh.box), axes_record(axes, exact.base)
             )  # fmt: skip
-        places = (self.status, self.status, self._packed) if packed else (self._node, self._fraction, self.status)
+        no_place = Unread(self.status)
+        places = (no_place, no_place, self._packed) if packed else (self._node, self._fraction, no_place)
         kernel(
             x.count, *x.arguments(), *places, self.status, work, x.count, self.rows, x.record(), *records, blocks
         )  # fmt: skip
@@ -170,14 +172,14 @@ class Particles:
         return status_of(backend, self.status, self.count)
 
 
-class TiledParticles:
+class HostParticles:
     """The particles of a plan on the CPU: ``ordering``, in memory of ``rows`` particles.
 
     ``locate`` reads the positions and may find fault with them; only ``place`` writes, so that the memory may be
     that of the particles before.
     """
 
-    def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: TiledParticles | None = None) -> None:
+    def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: HostParticles | None = None) -> None:
         self.count = 0
         self._ordering: TileOrdering | None = None
         self._counted: Counted | None = None
@@ -219,7 +221,7 @@ class TiledParticles:
         """Fractions (3, count) in the caller's order, worked out anew."""
         return np.empty((3, 0), self._records.dtype) if self._ordering is None else self._ordering.located()[1]
 
-    def take_over(self, backend: Backend, other: TiledParticles) -> None:
+    def take_over(self, backend: Backend, other: HostParticles) -> None:
         """Copy the particles of ``other``, which has less room."""
         self.count, self._status = other.count, other._status
         if other._ordering is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.backends.base import Backend, Kernel
+from particlemesh.backends.base import Backend, Kernel, Unread
 from particlemesh.sorting import radix
 from particlemesh.sorting.keys import STATUS_WORDS, Keys, array_keys
 from particlemesh.sorting.scan import Allocate, allocate_counts, scan
@@ -72,10 +72,10 @@ def place_items(
         "WANT_RANK": int(keep_rank), "WANT_ORDER": int(order is not None), "WANT_RECORDS": int(records is not None),
     }  # fmt: skip
     place = _kernel(backend, "place_keys", items, **wants)
-    outputs = (rank if order is None else order, status if records is None else records, turns)
+    nothing = Unread(status)
+    order, records, turns = (nothing if a is None else a for a in (order, records, turns))
     place(
-        items.count, *items.arrays, status, start, rank, *outputs[:2], status if turns is None else turns,
-        items.count, items.bins, *items.records,
+        items.count, *items.arrays, status, start, rank, order, records, turns, items.count, items.bins, *items.records,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.base import Backend
+from particlemesh.backends.base import As, Backend
 from particlemesh.sorting.scan import Allocate
 
 _MOST_BITS = 9  # of a digit: its counts for every warp, and its tile's pairs, fit into local memory several times
@@ -123,8 +123,8 @@ def sort(
             target = leaving if p == layout.passes - 1 else pairs[p % 2]
             given = keys if values is None else values
             run(
-                layout.tiles * backend.group_size, keys, given, *target, books, count, layout.tiles, p,
-                int(values is not None),
+                layout.tiles * backend.group_size, keys, As(given, _U32), target[0], As(target[1], _U32), books, count,
+                layout.tiles, p, int(values is not None),
             )  # fmt: skip
             keys, values = target
     return leaving

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.backends.base import Backend
+from particlemesh.backends.base import Backend, Unread
 from particlemesh.sorting.keys import Keys
 from particlemesh.sorting.scan import Allocate
 
@@ -43,7 +43,7 @@ def settle_items(
     queue = allocate("crowded", (count // CROWDED + 1,), np.dtype(np.uint32))
     indices = allocate("crowded_indices", (count,), np.dtype(np.int32))
     spare = allocate("crowded_spare", (count,), np.dtype(np.int32))
-    outputs = (status if order is None else order, status if records is None else records)
+    outputs = (Unread(status) if order is None else order, Unread(status) if records is None else records)
     run = backend.kernel(_FILE, "settle", defines)
     run(count, *items.arrays, loose, status, start, rank, queue, *outputs, count, bins, *items.records)
     bits = max(1, (count - 1).bit_length())

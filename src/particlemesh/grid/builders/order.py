@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from particlemesh.backends.base import As
 from particlemesh.grid.builders.job import I32, U32, Job
 from particlemesh.grid.storage import Slots, SortedCells
 from particlemesh.sorting.scan import allocate_counts, scan
@@ -14,7 +15,9 @@ def order_of_slots(job: Job, slots: Slots) -> SortedCells:
     """Return the particles of slots in the order of cells."""
     lengths, start, order = _rooms(job)
     bins = job.items.bins
-    job.kernel("grid/builders/order.c", "slot_lengths", LINKS=1)(bins, job.status, lengths, bins, slots.capacity)
+    job.kernel("grid/builders/order.c", "slot_lengths", LINKS=1)(
+        bins, job.status, As(lengths, U32), bins, slots.capacity
+    )
     scan(job.backend, lengths, start, bins)
     kernel = job.kernel("grid/builders/order.c", "slot_order", LINKS=1)
     kernel(bins, slots.slots, start, order, bins, slots.cell_stride, slots.slot_stride)
@@ -25,7 +28,7 @@ def order_of_lists(job: Job, links: Any, stride: int) -> SortedCells:
     """Return the particles of lists in the order of cells; ``links`` are the last of ``stride`` numbers each."""
     lengths, start, order = _rooms(job)
     bins = job.items.bins
-    job.kernel("grid/builders/order.c", "list_lengths", LINKS=stride)(bins, job.status, links, lengths, bins)
+    job.kernel("grid/builders/order.c", "list_lengths", LINKS=stride)(bins, job.status, links, As(lengths, U32), bins)
     scan(job.backend, lengths, start, bins)
     job.kernel("grid/builders/order.c", "list_order", LINKS=stride)(bins, job.status, links, start, order, bins)
     return SortedCells(start, order)
@@ -50,7 +53,7 @@ def with_records(job: Job, order: SortedCells) -> SortedCells:
     if items.count:
         gather = job.kernel("grid/builders/order.c", "gather", LINKS=1)
         gather(
-            items.count, *items.arrays, job.status, order.start, order.order, records, turns, items.count, items.bins,
-            *items.records,
+            items.count, *items.arrays, job.status, order.start, As(order.order, I32), records, turns, items.count,
+            items.bins, *items.records,
         )  # fmt: skip
     return order._replace(records=records)
