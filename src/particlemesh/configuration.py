@@ -61,7 +61,7 @@ class Configuration:
         self.applications = checks.integer(applications, "applications", 1, 2**63)
         self.threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
         self.deterministic = checks.flag(deterministic, "deterministic")
-        self._choice = Choice({"spread": method, "interpolate": interpolation})
+        self._choice = Choice({"spread": method, "interpolate": interpolation}, self.deterministic)
         for what, name in self._choice.wanted.items():
             checks.method_name(name, METHODS[what], KEYWORDS[what], BY_ITSELF)
         self.options = candidates.options_of(options, METHODS.values())

@@ -191,7 +191,7 @@ def _look(backend: Any, device: str) -> Timings:
         warnings.warn(f"{error}; it is not used, and `particlemesh tune` writes it anew.", stacklevel=2)
     akin = [table for table in tables.shipped() if _akin(backend, table)]
     if not akin:
-        return Timings(backend, (), "the methods' own models", hint or _HINT)
+        return Timings(backend, (), OWN_MODELS, hint or _HINT)
     # The same device is best, behind another interface, too; then another device behind the same interface.
     best = max(akin, key=lambda table: (table.device == device, table.backend == backend.name))
     same = (best.backend, best.device) == (backend.name, device)
@@ -202,6 +202,7 @@ def _look(backend: Any, device: str) -> Timings:
     return Timings(backend, best.rows, source, hint or ("" if same else _HINT))
 
 
+OWN_MODELS = "the methods' own models"
 _HINT = "`particlemesh tune` measures this device"
 
 
