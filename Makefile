@@ -5,7 +5,7 @@ WORKERS ?= 2
 # OpenCL runs on PoCL from a wheel, which exists for Linux on x86_64; elsewhere those tests are skipped.
 EXTRAS ?= opencl,plot,test
 
-.PHONY: demo test lint docs races clean
+.PHONY: demo test lint docs readme pages races clean
 
 demo: .venv/ready
 	@$(V)/particlemesh demo
@@ -19,7 +19,14 @@ lint: .venv/lint
 	$(V)/ruff format --check .
 	$(V)/mypy
 
-docs: .venv/docs
+docs: readme pages
+
+# The README's table of methods, from the methods themselves; a test fails when it is stale.
+readme: .venv/ready
+	$(V)/python tools/docs/readme_table.py
+
+# Warnings are errors.
+pages: .venv/docs
 	$(V)/sphinx-build -W -q -b html docs docs/_build
 
 # Races and bad addresses in every method's kernels; without oclgrind it says so and ends.

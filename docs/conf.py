@@ -5,8 +5,8 @@ import importlib.metadata
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "src")]  # our directives; the library without an installation
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tools" / "docs"), str(ROOT / "src")]  # directives; the library without an installation
 
 project = "particlemesh"
 author = "The particlemesh developers"

@@ -4,12 +4,14 @@
 import ast
 import importlib
 import inspect
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
 import particlemesh as pm
+import particlemesh.grid
 from devices import METHODS
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.grid.builders.builder import Builder
@@ -87,23 +89,44 @@ def test_box_mesh_and_window_stand_on_their_own(module):
     assert {RANKS[rank(file_of(name))][0] for name in imported(module)} <= {"values"}
 
 
+def defined(package, contract):
+    """Classes with a name that fulfil a contract, whatever their bases are called, in all modules of a package."""
+    classes = set()
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(found.name)
+        own = (thing for thing in vars(module).values() if inspect.isclass(thing) and thing.__module__ == found.name)
+        classes |= {thing for thing in own if issubclass(thing, contract) and hasattr(thing, "name")}
+    return classes
+
+
+def kernel_beside(thing):
+    return Path(inspect.getfile(thing)).with_suffix(".c").exists()
+
+
+# By name: `particlemesh.spread` is the function.
+PACKAGES = {direction: importlib.import_module(f"particlemesh.{direction}") for direction in METHODS}
+
+
 @pytest.mark.parametrize("direction", METHODS)
-def test_every_method_is_in_the_tuple_and_has_its_kernel_beside_it(direction):
+def test_no_method_is_missing_in_the_tuple(direction):
+    assert defined(PACKAGES[direction], Method) == set(METHODS[direction])
+
+
+def test_no_builder_is_missing_in_the_tuple():
+    assert defined(particlemesh.grid, Builder) == set(BUILDERS)
+
+
+@pytest.mark.parametrize("direction", METHODS)
+def test_every_method_has_its_kernel_beside_it(direction):
     methods = METHODS[direction]
     assert len({m.name for m in methods}) == len(methods)
-    by_stem = {m.__module__.split(".")[-1]: m for m in methods}
-    for path in (ROOT / direction).glob("*.py"):
-        classes = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.ClassDef)]
-        named = [c for c in classes if any("name" in ast.dump(s) for s in c.body if isinstance(s, ast.Assign))]
-        if any(ast.unparse(b).endswith("Method") for c in named for b in c.bases):
-            assert path.stem in by_stem, f"{path.name} defines a method that METHODS does not have"
-    for stem, method in by_stem.items():
-        assert issubclass(method, Method)
-        assert stem == method.name
+    for method in methods:
+        name = method.name
+        assert method.__module__ == f"{PACKAGES[direction].__name__}.{name}"
         assert method.backends
         assert method.backends <= {"cpu", "cuda", "opencl"}
-        assert (ROOT / direction / f"{stem}.c").exists() == bool(method.backends & {"cuda", "opencl"}), stem
-        assert inspect.getdoc(method).splitlines()[0].endswith("."), stem
+        assert kernel_beside(method) == bool(method.backends & {"cuda", "opencl"}), name
+        assert inspect.getdoc(method).splitlines()[0].endswith("."), name
         if method.order_independent:
             assert method.deterministic
 
@@ -142,7 +165,7 @@ def test_a_builder_is_named_in_its_own_files_only():
         text = path.read_text(encoding="utf-8")
         for builder in BUILDERS:
             if not (own and path.stem == builder.name):
-                assert not re.search(rf"""(``|"|'){builder.name}\1""", text), f"{path.name} names {builder.name!r}"
+                assert not re.search(rf"""(["'`]){builder.name}\1""", text), f"{path.name} names {builder.name!r}"
         for storage in ("SortedCells", "Slots", "LinkedLists", "PackedLists", "TightLists"):
             assert not re.search(rf"isinstance\([^()]*\b{storage}\b", text), f"{path.name} asks whether it is {storage}"
 

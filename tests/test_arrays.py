@@ -209,8 +209,8 @@ def test_sequences_and_numbers_become_numpy_arrays():
     np.testing.assert_allclose(pm.interpolate([0, 1, 2, 1], [0.375], mesh, window="cic"), [1.5])
 
 
-@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "i4", "i8", "u8", "f2"])
-def test_integers_and_halves_are_promoted(dtype):
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "i4", "i8", "u8"])
+def test_integers_and_booleans_are_promoted(dtype):
     q = (np.arange(40) % 2).astype(dtype)
     with pm.Plan(MESH, "tsc") as plan:
         plan.set_positions(X)
@@ -235,12 +235,8 @@ def test_more_precision_than_the_plans_is_refused():
         if np.dtype(np.longdouble).itemsize > 8:
             with pytest.raises(TypeError, match="longdouble|float128"):
                 plan.spread(Q.astype(np.longdouble))
-    for bad, text in [
-        ("S3", "numbers are needed|not supported"),
-        ("O", "not supported|numbers"),
-        ("M8[s]", "not supported|numbers"),
-    ]:
-        with pytest.raises(TypeError, match=text):
+    for bad in ("S3", "O", "M8[s]"):
+        with pytest.raises(TypeError, match="values: dtype is .*; float32, float64, complex64, .* and integers"):
             pm.spread(X, np.zeros(40).astype(bad), MESH)
     with pytest.raises(TypeError, match="positions have dtype complex128; real numbers are needed"):
         pm.spread(X + 0j, Q, MESH)
@@ -366,12 +362,6 @@ def test_integers_are_promoted_where_nothing_is_lost():
         q[3] = 2**24 + 1
         with pytest.raises(TypeError, match="int64, and float32 does not hold all such integers"):
             plan.spread(q)
-
-
-def test_a_tuple_of_points_is_not_a_tuple_of_coordinates():
-    points = tuple(map(tuple, X[:3].tolist()))
-    np.testing.assert_array_equal(pm.spread(points, Q[:3], MESH), pm.spread(X[:3], Q[:3], MESH))
-    assert not pm.spread([], [], MESH).any()
 
 
 def test_masked_arrays_are_refused():

@@ -59,7 +59,7 @@ def tile_ordering(axes, node, fraction, threads):
         moved.append(dataclasses.replace(axis, scale=2048, shift=shift))
         u = n + reach + f.astype(np.float64) + (0 if axis.support % 2 else 0.5)
         columns.append(np.where(n == SKIP, np.nan, (u + shift) / 2048))
-    counted = placing.count_positions(columns, moved, np.zeros(3), np.eye(3), [True] * 3, None, threads)
+    counted = placing.count_positions(columns, tuple(moved), pm.Box((1.0, 1.0, 1.0)), threads)
     count = node.shape[1]
     order = np.empty(count, placing.index_type(count))
     ordering = placing.place_positions(counted, np.empty(4 * count, fraction.dtype), order)

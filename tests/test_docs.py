@@ -17,6 +17,11 @@ from test_nvrtc import without_nvrtc
 
 CHECKOUT = Path(__file__).parents[1]
 DOCS = CHECKOUT / "docs"
+WITH_EXAMPLES = sorted(
+    path.relative_to(DOCS).as_posix()
+    for path in DOCS.rglob("*.rst")
+    if "_build" not in path.parts and ">>> " in path.read_text(encoding="utf-8")
+)
 ROOT = Path(particlemesh.__file__).parent
 MODULES = sorted(
     ".".join(("particlemesh", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
@@ -36,17 +41,17 @@ def test_doctests(name):
     assert found.failed == 0
 
 
-@pytest.mark.parametrize("page", ["add_a_window", "choosing", "grids", "grid_builders", "start"])
+@pytest.mark.parametrize("page", WITH_EXAMPLES)
 def test_examples_of_pages(page):
-    found = doctest.testfile(str(DOCS / f"{page}.rst"), module_relative=False)
+    found = doctest.testfile(str(DOCS / page), module_relative=False)
     assert found.attempted > 0
     assert found.failed == 0
 
 
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
 def test_the_kernel_that_walks_a_grid_compiles():
-    (code,) = re.findall(r"RawKernel\(r'''\n(.*?)'''", (DOCS / "grid_builders.rst").read_text(), re.DOTALL)
-    assert nvrtc.compiled(textwrap.dedent(code), "docs/grid_builders.rst", 90)
+    (code,) = re.findall(r"RawKernel\(r'''\n(.*?)'''", (DOCS / "guide" / "grid_builders.rst").read_text(), re.DOTALL)
+    assert nvrtc.compiled(textwrap.dedent(code), "docs/guide/grid_builders.rst", 90)
 
 
 def test_the_laws_that_windows_are_said_to_keep():

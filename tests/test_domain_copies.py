@@ -14,6 +14,7 @@ from devices import METHODS
 from particlemesh.backends import opencl
 from particlemesh.orders import node_order
 from particlemesh.orders.domain_copies import blocks_of, fullest
+from particlemesh.particles.stencil import axes_of
 from particlemesh.spread import domain_copies
 from ptx import ATOMIC, kernels_of, ptx
 from test_nvrtc import without_nvrtc
@@ -143,13 +144,13 @@ def test_extended_blocks_add_up_to_the_field(backend, mesh):
     x, q = cloud(mesh, 50), np.random.default_rng(8).normal(size=(2, 50))
     with plan_of(backend, mesh, chosen={"block": (2, 3, 8)}) as plan:
         with pytest.raises(RuntimeError, match="no extended mesh"):
-            plan._method("spread").extended_blocks(plan)
+            plan._method("spread").extended_blocks(plan.workspace)
         plan.set_positions(x)
         field = plan.spread(q)
-        blocks, first = plan._method("spread").extended_blocks(plan)
+        blocks, first = plan._method("spread").extended_blocks(plan.workspace)
         wraps = [axis.wraps for axis in plan.workspace.axes][3 - mesh.ndim :]
         read = plan.interpolate(field)
-        copied, _ = plan._method("interpolate").extended_blocks(plan)
+        copied, _ = plan._method("interpolate").extended_blocks(plan.workspace)
         np.testing.assert_allclose(read, oracle.interpolate(mesh, pm.bspline(4), x, field), atol=1e-12)
     d = mesh.ndim
     assert blocks.shape == (2, *first.shape[:-1], *blocks.shape[1 + d :])
@@ -170,11 +171,13 @@ def test_extended_blocks_add_up_to_the_field(backend, mesh):
 @pytest.mark.parametrize(("support", "ratio"), [(4, 3.3), (6, 5.9)])
 def test_replicated_nodes_take_the_memory_that_is_told(support, ratio):
     backend = SimpleNamespace(group_size=128)
-    asked = SimpleNamespace(mesh=pm.Mesh((64, 64, 64), (1.0,) * 3), window=pm.bspline(support), backend=backend)
+    mesh, window = pm.Mesh((64, 64, 64), (1.0,) * 3), pm.bspline(support)
+    asked = SimpleNamespace(axes=axes_of(mesh, window), mesh=mesh, window=window, backend=backend)
     blocks = blocks_of(asked, 64**3, None, None)
     assert (blocks.cells, blocks.blocks, blocks.chunks) == ((4, 4, 32), (16, 16, 2), 4)
     assert blocks.nodes / 64**3 == pytest.approx(ratio, abs=0.05)
-    flat = SimpleNamespace(mesh=pm.Mesh((64, 64), (1.0,) * 2), window=asked.window, backend=backend)
+    mesh = pm.Mesh((64, 64), (1.0,) * 2)
+    flat = SimpleNamespace(axes=axes_of(mesh, window), mesh=mesh, window=window, backend=backend)
     assert blocks_of(flat, 64, None, None).cells == (1, 16, 32)
 
 
@@ -201,7 +204,8 @@ def test_a_uniform_cloud_has_copies_for_all(mean, cells):
 
 def test_a_crowd_in_a_small_mesh_has_bounded_memory():
     backend = SimpleNamespace(group_size=128)
-    asked = SimpleNamespace(mesh=pm.Mesh((1,), (1.0,)), window=pm.bspline(4), backend=backend)
+    mesh, window = pm.Mesh((1,), (1.0,)), pm.bspline(4)
+    asked = SimpleNamespace(axes=axes_of(mesh, window), mesh=mesh, window=window, backend=backend)
     blocks = blocks_of(asked, 10**6, None, None)
     assert blocks.copies * blocks.places <= 16 * 10**6 + 10 * blocks.places
 

@@ -147,14 +147,14 @@ def test_new_parameters_are_used(backend):
     box = BOXES["periodic 3-D"]
     x = positions(box, 30)
     cloud = cloud_of(backend, x, box, (3, 2, 3))
-    sums = [
+    totals = [
         backend.host(
             sums(cloud, 1.5, PairFunction("sum[0] += p[0];", None, 1, 0, [w]), allocate=allocator(backend.library))
         )
         for w in (1.0, 3.0)
     ]
-    assert sums[0].any()
-    np.testing.assert_array_equal(3 * sums[0], sums[1])
+    assert totals[0].any()
+    np.testing.assert_array_equal(3 * totals[0], totals[1])
 
 
 def test_an_error_names_the_line_of_the_users_text(backend):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What docs/limit.rst derives holds, and what is written for the pages of the limit is of today's code and figures."""
+"""What docs/performance/limit.rst derives holds, and the pages' tables are those of today's code and figures."""
 
 import sys
 from pathlib import Path
@@ -8,20 +8,22 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-DOCS = Path(__file__).parents[1] / "docs"
-sys.path += [str(DOCS), str(DOCS.parent / "benchmarks")]
+ROOT = Path(__file__).parents[1]
+DOCS, PAGES = ROOT / "docs", ROOT / "docs" / "performance"
+sys.path += [str(ROOT / "tools" / "docs"), str(ROOT / "benchmarks")]
 
 import limit_derived as derived  # noqa: E402
+from pictures import RESULTS  # noqa: E402
 
 
 def test_what_is_written_for_the_page_is_todays():
     wanted = {
         "blocks": derived.blocks(), "counted": derived.counted(),
-        "words": derived.words(derived.RESULTS, "nvidia-h200"),
+        "words": derived.words(RESULTS, "nvidia-h200"),
     }  # fmt: skip
     for name, text in wanted.items():
-        assert (DOCS / f"limit_{name}.inc").read_text(encoding="utf-8") == text, "run docs/limit_derived.py"
-    pages = [(DOCS / f"{name}.rst").read_text(encoding="utf-8") for name in ("limit", "limit_measured")]
+        assert (PAGES / f"limit_{name}.inc").read_text(encoding="utf-8") == text, "run tools/docs/limit_derived.py"
+    pages = [(PAGES / f"{name}.rst").read_text(encoding="utf-8") for name in ("limit", "limit_measured")]
     for line in wanted["words"].splitlines()[2:]:
         assert any(f"|{line.split('|')[1]}|" in page for page in pages)
 

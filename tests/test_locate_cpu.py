@@ -22,32 +22,30 @@ def axes_for(sizes, wraps, support):
 
 def locate(positions, axes, lengths, dtype=None, threads=None, origin=None, periodic=True, matrix=None):
     columns = [positions[:, b] for b in range(positions.shape[1])]
-    ndim, count = len(columns), len(positions)
-    inverse = np.diag(1 / np.asarray(lengths)) if matrix is None else np.linalg.inv(matrix).T
-    origin = np.zeros(ndim) if origin is None else origin
-    counted = count_positions(
-        columns, axes, origin, inverse, np.broadcast_to(periodic, ndim),
-        None if matrix is not None else np.asarray(lengths), threads,
-    )  # fmt: skip
+    count = len(positions)
+    box = pm.Box(lengths if matrix is None else matrix, origin, periodic)
+    counted = count_positions(columns, tuple(axes), box, threads)
     ordering = place_positions(counted, np.empty(4 * count, dtype or positions.dtype), np.empty(count, np.int32))
     return *ordering.located(), counted.found
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("support", [1, 2, 3, 6, 7, 16])
-def test_locates_as_numpy_does(support, dtype):
+def test_locates_as_long_double_does(support, dtype):
     rng = np.random.default_rng(support)
     length, origin = 6.2, 0.25
     positions = (rng.random((1500, 3)) * 40 - 20).astype(dtype)
     for size, shift in itertools.product((1, 2, 5, 16, 128), (0.0, 0.5, -0.5, 17.25, -33.75)):
         axes = [Axis(size, True, 0, size, support, size, shift)] * 3
         node, fraction, status = locate(positions, axes, [length] * 3, threads=3, origin=np.full(3, origin))
-        s = (positions.T - dtype(origin)) * dtype(1 / length)
-        s = np.minimum(s - np.floor(s), np.nextafter(dtype(1), dtype(0)))
-        u = s * dtype(size) - dtype(shift)
-        cell = np.floor(u + dtype(0.5)) if support % 2 else np.floor(u)
-        assert (node == (cell.astype(int) - (support - 1) // 2) % size).all()
-        assert (fraction == u - cell - dtype(0 if support % 2 else 0.5)).all()
+        wide = np.longdouble
+        u = (positions.T - wide(origin)) / wide(length) * size - shift
+        cell = np.floor(u + wide(0.5)) if support % 2 else np.floor(u)
+        rest = u - cell - wide(0 if support % 2 else 0.5)
+        away = (node + (support - 1) // 2 - cell) + (fraction - rest)  # whole turns, and how wrong it is
+        assert np.abs(away - np.rint(away / size) * size).max() < np.finfo(dtype).eps
+        assert ((node >= 0) & (node < size)).all()
+        assert ((fraction >= -0.5) & (fraction < 0.5)).all()
         assert status == (0, 0, -1, 0)
 
 

@@ -82,7 +82,7 @@ def test_the_walk_meets_every_contribution_once(backend, mesh, support, tmp_path
     met = plan.backend.upload(np.zeros(nodes * count * stencil, np.uint32))
     file = tmp_path / "walk.c"
     file.write_text(WALK)
-    facts = defines(plan, Group(1, 1, 0), 1, GRADIENT=0, LANES_ALL=1, LANES_ROW=1)
+    facts = defines(plan.workspace, Group(1, 1, 0), 1, GRADIENT=0, LANES_ALL=1, LANES_ROW=1)
     walk = plan.backend.kernel(str(file), "walk", facts)
     walk(nodes, found.start, met, nodes, count, found.lattice)
     met = plan.backend.download(met).reshape(nodes, count, *supports)

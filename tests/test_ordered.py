@@ -40,7 +40,7 @@ def test_any_lanes_read_the_same(backend, lanes, shape, support, kind, request):
         with pm.Plan(mesh, f"bspline{support}", dtype=x.dtype, backend=backend.name, interpolation=method) as plan:
             plan.set_positions(backend.array(x))
             if method == "ordered":
-                given = plan._method("interpolate").lanes(plan, 1)
+                given = plan._method("interpolate").lanes(plan.workspace, 1)
                 assert given == ({"LANES_ALL": lanes, "LANES_ROW": 1} if lanes else LANES)
             native = backend.array(field)
             found[method] = list(map(backend.host, (plan.interpolate(native), *plan.value_and_gradient(native))))
@@ -65,4 +65,4 @@ def test_any_lanes_read_the_same(backend, lanes, shape, support, kind, request):
 def test_many_neighbours_have_fewer_lanes(support, dtype, count, nodes, lanes):
     with pm.Plan(pm.Mesh((nodes,) * 3, (1.0,) * 3), f"bspline{support}", dtype=dtype, backend="cpu") as plan:
         plan.set_positions(np.full((count, 3), 0.5, dtype))
-        assert ordered.Ordered().lanes(plan, 1)["LANES_ALL"] == lanes
+        assert ordered.Ordered().lanes(plan.workspace, 1)["LANES_ALL"] == lanes

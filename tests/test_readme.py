@@ -26,8 +26,8 @@ def test_its_code_runs_as_it_stands(capsys):
 
 
 def test_its_table_of_methods_is_todays():
-    table = runpy.run_path(str(ROOT / "tools" / "readme_table.py"))
-    assert table["renewed"](README) == README, "run tools/readme_table.py"
+    table = runpy.run_path(str(ROOT / "tools" / "docs" / "readme_table.py"))
+    assert table["renewed"](README) == README, "the table is stale: run `make readme` and commit README.md"
     assert table["table"]() in README
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The choice between methods: by prediction, by measuring, within memory; and what is told of it."""
 
+import functools
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,7 +10,8 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.choosing import candidates
+from devices import METHODS
+from particlemesh.choosing import candidates, predict
 from particlemesh.choosing.candidates import Candidate, MethodNotSuitable
 from particlemesh.methods.contract import Method, Problem
 
@@ -48,6 +51,37 @@ def test_auto_takes_the_least_total():
     once, often = method("once", 0.0, 1.0), method("often", 5.0, 0.1)
     for applications, best in ((1, once), (5, once), (6, often), (1000, often)):
         assert candidates.choose((often, once), replace(PROBLEM, applications=applications), "auto") is best
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000, 10**7])
+@pytest.mark.parametrize("shape", [(4000,), (64, 64), (8, 8, 8), (64, 64, 64)])
+@pytest.mark.parametrize("name", ["cpu", "cuda", "opencl"])
+def test_a_method_of_which_nothing_is_known_is_last(name, shape, count):
+    """A naive one won a quarter of all problems once, by a model of no particular algorithm."""
+
+    class Naive(Method):
+        """Says nothing of its times."""
+
+        name = "naive"
+        backends = frozenset({"cpu", "cuda", "opencl"})
+        deterministic = True
+
+    where = SimpleNamespace(
+        name=name, device="unknown", units=100, group_size=128, free_bytes=lambda: 10**12,
+        facts=lambda: {"HAS_FP64": 1, "HAS_WARP": 1, "HAS_MMA": 1},
+    )  # fmt: skip
+    mesh = pm.Mesh(shape, (1.0,) * len(shape))
+    predicted = predict.Timings(where, (), "").predict
+    for direction, methods in METHODS.items():
+        for window, applications, same in itertools.product((1, 4, 8), (1, 1000), (False, True)):
+            asked = Problem(mesh, pm.bspline(window), np.dtype("float32"), 2, applications, count, same, where)
+            cost = functools.partial(predicted, direction)
+            assert candidates.choose((Naive, *methods), asked, "auto", cost) is not Naive
+            assert candidates.choose((Naive,), asked, "auto", cost) is Naive
+            assert candidates.choose((Naive, *methods), asked, "naive", cost) is Naive
+    answers = [candidates.ask(m, asked, cost) for m in (Naive, *methods)]
+    told = candidates.table("interpolate", answers, asked, None).splitlines()[1]
+    assert told.startswith("  naive") and "neither a model nor measurements" in told and len(told) <= 100
 
 
 def test_auto_goes_by_the_prediction_it_is_given():

@@ -8,7 +8,7 @@ import particlemesh as pm
 from blocks import staged_from
 from particlemesh.backends import cuda
 from particlemesh.orders import block_order
-from particlemesh.particles import sorted as sorted_particles
+from particlemesh.walk import patch
 from test_failures_memory import Scarce
 from test_nvrtc import without_nvrtc
 from test_sorted import MESH, WINDOW, close, drawn, order_of, plain_interpolate, plain_spread, sorted_plan
@@ -236,7 +236,7 @@ def test_blocks_where_no_method_walks(backend):
         sorted_plan(backend) as plan,
         pytest.raises(ValueError, match="2,147,483,648 particles are too many for order='sorted'"),
     ):
-        sorted_particles.cells_of(plan, 2**31)
+        patch.cells_to_sort_by(plan.workspace, 2**31)
 
 
 @pytest.mark.backends("opencl")

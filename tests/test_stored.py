@@ -27,7 +27,7 @@ def stencils(plan, backend):
     if backend.name == "cpu":
         order, fraction = plan.particles.ordering.order, plan.particles.fraction
     else:
-        order = plan.backend.download(tile_order.tile_order(plan).order)[: plan.count]
+        order = plan.backend.download(tile_order.tile_order(plan.workspace).order)[: plan.count]
         fraction = plan.backend.download(plan.particles.fraction)[:, : plan.count]
     z = fraction.T[order]
     return order, WINDOW.weights(z), WINDOW.derivative_weights(z)

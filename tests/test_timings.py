@@ -2,6 +2,8 @@
 """Tables of measured times, and what is predicted from them."""
 
 import ast
+import inspect
+import shutil
 import subprocess
 import sys
 import warnings
@@ -14,8 +16,8 @@ import pytest
 import particlemesh as pm
 from devices import METHODS
 from particlemesh import backends
-from particlemesh.backends import nvrtc
-from particlemesh.choosing import predict, tables
+from particlemesh.backends import nvrtc, opencl
+from particlemesh.choosing import predict, sources, tables
 from particlemesh.choosing.tables import Row, Table
 from particlemesh.command.caches import caches
 from particlemesh.methods.contract import Method, Problem
@@ -48,8 +50,9 @@ def problem(nodes=64, support=4, dtype="float32", components=1, count=10**5, ndi
     return Problem(mesh, pm.bspline(support), np.dtype(dtype), components, 1, count, False, CPU, **more)
 
 
-def table(some=None, sources=None, device=None):
-    return Table("cpu", device or tables.device_of(CPU), sources or tables.sources(), "2026-01-31", some or rows())
+def table(some=None, of=None, device=None):
+    some = some or rows()
+    return Table("cpu", device or tables.device_of(CPU), "2026-01-31", of or tables.sources_of("cpu", some), some)
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +110,22 @@ def test_no_particles_and_all_methods():
             assert all(t >= 0 and np.isfinite(t) for t in times.predict(direction, method, where))
 
 
+def test_of_a_method_without_a_model_and_without_rows_nothing_is_known():
+    class Plain(Method):
+        name = "plain"
+        backends = frozenset({"cpu"})
+
+    class Derived(Modelled):
+        name = "derived"
+
+    assert not Plain.has_model() and Modelled.has_model() and Derived.has_model()
+    assert predict.Timings(CPU, (), "").predict("spread", Plain, problem()) == (np.inf, np.inf)
+    assert predict.Timings(CPU, rows(), "").predict("spread", Plain, problem()) == (np.inf, np.inf)
+    assert max(predict.Timings(CPU, rows(method="plain"), "").predict("spread", Plain, problem())) < 1
+    assert max(predict.Timings(CPU, (), "").predict("spread", Derived, problem())) < 1
+    assert all(m.has_model() for methods in METHODS.values() for m in methods)
+
+
 def test_a_method_needs_no_model_of_its_own():
     class Plain(Method):
         name = "plain"
@@ -137,6 +156,7 @@ def test_a_table_is_what_was_written(cache):
     assert (found.backend, found.device, found.sources, found.measured) == (
         wrote.backend, wrote.device, wrote.sources, wrote.measured
     )  # fmt: skip
+    assert found.changed() == [] and found.sources.keys() == {"spread/modelled"}
     for one, other in zip(found.rows, wrote.rows, strict=True):
         assert one[:-5] == other[:-5] and one.in_order == other.in_order
         np.testing.assert_allclose(one[-5:], other[-5:], rtol=1e-3)
@@ -184,37 +204,51 @@ def test_what_cannot_be_written_is_told(cache, monkeypatch):
 def modules_imported_by(path):
     """Yield the files of the package's modules that a module imports when it runs."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    for part in ast.walk(tree):
-        if isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING":
-            part.body = []
-    names = set()
-    for part in ast.walk(tree):
+    for part in tree.body:
+        names = set()
         if isinstance(part, ast.Import):
             names |= {alias.name for alias in part.names}
         if isinstance(part, ast.ImportFrom):
             names |= {part.module, *(f"{part.module}.{alias.name}" for alias in part.names)}
-    for name in names:
-        file = (tables.PACKAGE.parent / name.replace(".", "/")).with_suffix(".py")
-        if name.startswith("particlemesh.") and file.exists():
-            yield file
+        for name in names:
+            file = (sources.PACKAGE.parent / name.replace(".", "/")).with_suffix(".py")
+            if name.startswith("particlemesh.") and file.exists():
+                yield file
 
 
-def test_the_fingerprint_is_of_all_that_methods_are_made_of():
-    hashed = set(tables.hashed())
-    names = {path.relative_to(tables.PACKAGE).as_posix() for path in hashed}
-    assert {
-        "walks.py",
-        "particles/locate.c",
-        "spread/walk.c",
-        "interpolate/walk.py",
-        "walk/walk.h",
-        "backends/cuda.h",
-    } <= names
-    of_methods = [p for name in ("spread", "interpolate", "binning") for p in (tables.PACKAGE / name).glob("*.py")]
-    of_methods += [tables.PACKAGE / f"{name}.py" for name in ("walks", "by_block", "fused", "tiled")]
-    imported = {file for path in of_methods for file in modules_imported_by(path)}
-    assert tables.PACKAGE / "stencil.py" in imported and tables.PACKAGE / "method.py" in imported
-    assert imported <= hashed, sorted(imported - hashed)
+EACH = [(b, d, m) for d, methods in METHODS.items() for m in methods for b in sorted(m.backends)]
+
+
+@pytest.mark.parametrize(("where", "direction", "method"), EACH, ids=str)
+def test_a_fingerprint_is_of_all_that_a_method_imports(where, direction, method):
+    of = set(sources.files(where, direction, method.name))
+    assert Path(inspect.getfile(method)) in of and sources.PACKAGE / f"backends/{where}.py" in of
+    for path in of:
+        if path.suffix == ".py":
+            assert set(modules_imported_by(path)) <= of, path
+    assert sources.PACKAGE / "plan.py" not in of
+    if where != "cpu":
+        kernel = Path(inspect.getfile(method)).with_suffix(".c")
+        assert {kernel, sources.PACKAGE / f"backends/{where}.h", sources.PACKAGE / "backends/stencil.h"} <= of
+
+
+@pytest.mark.opencl
+@pytest.mark.skipif(backends.module("opencl").available() is not None, reason="no OpenCL device")
+@pytest.mark.parametrize(("direction", "method"), [e[1:] for e in EACH if e[0] == "opencl"], ids=str)
+def test_a_fingerprint_is_of_every_kernel_that_a_method_launches(monkeypatch, direction, method):
+    asked, plain = set(), opencl.OpenClBackend.kernel
+    option = {"spread": "method", "interpolate": "interpolation"}[direction]
+    with pm.Plan(pm.Mesh((8, 8, 8), (1.0,) * 3), "cic", backend="opencl", **{option: method.name}) as plan:
+        plan.set_positions(np.random.default_rng(1).random((50, 3)))
+
+        def kernel(self, file, *more):
+            asked.add(file)
+            return plain(self, file, *more)
+
+        monkeypatch.setattr(opencl.OpenClBackend, "kernel", kernel)
+        getattr(plan, direction)(np.ones(50 if direction == "spread" else (8, 8, 8)))
+    ours = {path.relative_to(sources.PACKAGE).as_posix() for path in sources.files("opencl", direction, method.name)}
+    assert asked - {"particles/locate.c"} <= ours and asked  # locating belongs to positions, not to the method
 
 
 def test_a_method_takes_no_less_than_the_one_it_includes():
@@ -233,10 +267,47 @@ def test_a_method_takes_no_less_than_the_one_it_includes():
 
 
 def test_a_stale_table_is_not_used_and_named():
-    path = tables.write(table(sources="0123"))
+    path = tables.write(table(of={"spread/modelled": "0123"}))
     times = predict.known(CPU)
     assert times.rows == ()
-    assert times.hint == f"{path} is of other kernels than these and not used: `particlemesh tune` renews it"
+    assert times.hint == (
+        f"{path} has times of other code than today's for spread/modelled; they are not used: "
+        "`particlemesh tune` renews them"
+    )
+
+
+def test_times_are_dropped_of_changed_methods_only():
+    kept, dropped = rows(20, "modelled"), rows(10, "colouring")
+    of = {**tables.sources_of("cpu", kept + dropped), "spread/colouring": "0123"}
+    tables.write(table(kept + dropped, of))
+    times = predict.known(CPU)
+    assert {row.method for row in times.rows} == {"modelled"} and len(times.rows) == 20
+    assert "for spread/colouring;" in times.hint and "measured on" in times.source
+
+
+def test_a_change_of_one_method_changes_no_other_fingerprint(tmp_path, monkeypatch):
+    shutil.copytree(sources.PACKAGE, tmp_path / "particlemesh", ignore=shutil.ignore_patterns("__pycache__", "*.nb?"))
+    monkeypatch.setattr(sources, "PACKAGE", tmp_path / "particlemesh")
+
+    def changed(file):
+        def found():
+            for cached in (sources._named, sources._digest, sources.fingerprint):
+                cached.cache_clear()
+            return {(b, d, m.name): sources.fingerprint(b, d, m.name) for b, d, m in EACH}
+
+        before, path = found(), tmp_path / "particlemesh" / file
+        path.write_text(path.read_text() + "// more\n")
+        return {key for key, value in found().items() if before[key] != value}
+
+    try:
+        assert changed("spread/line_mesh.c") == {(b, "spread", "line_mesh") for b in ("cuda", "opencl")}
+        names = {(b, d, m.name) for b, d, m in EACH}
+        assert changed("walk/walk.h") == {key for key in names if key[2].startswith("walk")}
+        assert changed("backends/opencl.h") == {key for key in names if key[0] == "opencl"}
+        assert changed("plan.py") == set() == changed("grid/builders/sort.c")
+    finally:
+        for cached in (sources._named, sources._digest, sources.fingerprint):
+            cached.cache_clear()
 
 
 CORRUPT = {
@@ -244,8 +315,8 @@ CORRUPT = {
     "binary": b"\xff\xfe\x00",
     "other": "a,b\n1,2\n",
     "later format": "# format: 99\n# backend: cpu\n",
-    "no facts": "# format: 3\ndirection,method\n",
-    "no rows": "# format: 3\n# backend: cpu\n# device: x\n# sources: x\n# measured: x\n",
+    "no facts": "# format: 4\ndirection,method\n",
+    "no rows": "# format: 4\n# backend: cpu\n# device: x\n# measured: x\n",
     "cut": lambda text: text[: len(text) // 2].rpartition(",")[0],
     "words": lambda text: text.replace("spread,modelled,", "spread,modelled,many,", 1),
     "nan": lambda text: text.rpartition(",")[0] + ",nan\n",
@@ -256,7 +327,7 @@ CORRUPT = {
     "occupied": lambda text: text + "spread,modelled,9,4,float32,1,100,1.0,0,0.0,1e-3,1e-3\n",
     "integers": lambda text: text + "spread,modelled,9,4,int32,1,100,1.0,0,1.0,1e-3,1e-3\n",
     "order": lambda text: text + "spread,modelled,9,4,float32,1,100,1.0,2,1.0,1e-3,1e-3\n",
-    "earlier format": lambda text: text.replace("# format: 3", "# format: 2"),
+    "earlier format": lambda text: text.replace("# format: 4", "# format: 3"),
 }
 
 
@@ -283,7 +354,7 @@ def test_a_writer_that_fails_leaves_the_table_before(cache):
     path = tables.write(table())
     before = path.read_bytes()
     with pytest.raises(TypeError):
-        tables.write(Table("cpu", tables.device_of(CPU), "x", "today", 3))
+        tables.write(Table("cpu", tables.device_of(CPU), "today", {}, 3))
     assert path.read_bytes() == before
     assert len(list(cache.iterdir())) == 1
 
@@ -304,7 +375,8 @@ def gpu(device="NVIDIA H200", name="cuda", warp=1):
 
 def shipped(*keys):
     return lambda: tuple(
-        Table(b, d, "old", "a day", (rows(1)[0]._replace(nodes=n),)) for n, (b, d) in enumerate(keys, 1)
+        Table(b, d, "a day", {"spread/modelled": "old"}, (rows(1)[0]._replace(nodes=n),))
+        for n, (b, d) in enumerate(keys, 1)
     )
 
 
@@ -333,7 +405,7 @@ def test_shipped_tables_serve_akin_devices(monkeypatch, place, taken, hinted):
     assert [row.nodes for row in times.rows] == ([taken] if taken else [])
     assert bool(times.hint) == hinted
     assert (known[taken - 1][1] if taken else "models") in times.source
-    assert times.source.endswith(", with kernels of that day") == bool(taken)
+    assert times.source.endswith("; the code of 1 of 1 methods has changed since") == bool(taken)
 
 
 def test_the_users_table_comes_before_a_shipped_one(monkeypatch):
@@ -342,9 +414,9 @@ def test_the_users_table_comes_before_a_shipped_one(monkeypatch):
     tables.write(table())
     predict.forget()
     assert len(predict.known(CPU).rows) == 30
-    tables.write(table(sources="old"))
+    tables.write(table(of={"spread/modelled": "old"}))
     predict.forget()
-    assert len(predict.known(CPU).rows) == 1 and "renews it" in predict.known(CPU).hint
+    assert len(predict.known(CPU).rows) == 1 and "renews them" in predict.known(CPU).hint
 
 
 def test_what_is_shipped_can_be_read_and_names_methods():
@@ -354,19 +426,3 @@ def test_what_is_shipped_can_be_read_and_names_methods():
         assert {(r.direction, r.method) for r in found.rows} <= names, path
         backend = SimpleNamespace(name=found.backend, device=found.device)
         assert path.name == tables.path_of(backend.name, backend.device).name
-
-
-def test_the_fingerprint_is_of_kernels_and_methods(tmp_path, monkeypatch):
-    for name in ("spread", "interpolate", "binning", "backends"):
-        (tmp_path / name).mkdir()
-    for file in ("spread/a.c", "spread/a.py", "binning/b.h", "fused.py", "tiled.py", "spread/a.pyc"):
-        (tmp_path / file).write_text("1")
-    monkeypatch.setattr(tables, "PACKAGE", tmp_path)
-    before = tables.sources()
-    (tmp_path / "spread/a.pyc").write_text("2")
-    assert tables.sources() == before
-    (tmp_path / "binning/b.h").write_text("2")
-    after = tables.sources()
-    assert after != before
-    (tmp_path / "spread/c.c").write_text("")
-    assert tables.sources() != after

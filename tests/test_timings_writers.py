@@ -49,13 +49,13 @@ WRITE = """
 import os, time
 from pathlib import Path
 from particlemesh import backends
-from particlemesh.choosing import predict, tables
+from particlemesh.choosing import predict, sources, tables
 cpu, number, meeting = backends.current("cpu"), int(os.environ["NUMBER"]), Path(os.environ["MEETING"])
-device, sources = tables.device_of(cpu), tables.sources()
+device, SOURCES = tables.device_of(cpu), {"spread/walk": sources.fingerprint("cpu", "spread", "walk")}
 
 def table_of(writer, version):
     row = tables.Row("spread", "walk", 1 + writer, 4, "float32", 1, 1 + version, 1.0, 0, 1.0, 0.5, 0.25)
-    return tables.Table("cpu", device, sources, f"by {writer}", (row,) * (300 + 100 * writer))
+    return tables.Table("cpu", device, f"by {writer}", SOURCES, (row,) * (300 + 100 * writer))
 
 (meeting / str(number)).touch()
 late = time.monotonic() + 100

@@ -195,7 +195,7 @@ def test_memory_reserved_for_many_serves_few(backend):
     plan.reserve(4000)
     method = plan._method("interpolate")
     made = method.walk(plan.workspace)
-    assert made != method.found(plan, 3)  # few would have had another window
+    assert made != method.found(plan.workspace, 3)  # few would have had another window
     for count in (2000, 3, 0, 65):
         plan.set_positions(backend.array(x[:count]), check=False)
         came = backend.host(plan.interpolate(backend.array(f)))

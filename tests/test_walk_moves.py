@@ -12,6 +12,7 @@ from particlemesh.choosing.choice import METHODS
 from particlemesh.methods.contract import Problem
 from particlemesh.orders import block_order
 from particlemesh.particles.stencil import axes_of
+from particlemesh.walk import patch
 
 GPU = SimpleNamespace(name="cuda", units=132, facts=lambda: {"HAS_WARP": 1, "HAS_MMA": 1})
 WALKS = {direction: {m.name: m for m in methods}["walk"] for direction, methods in METHODS.items()}
@@ -52,7 +53,7 @@ def counted(problem, found, chunk):
 def test_the_slowest_warp_makes_about_as_many_moves(nodes, support, count):
     problem, walk = problem_of(nodes, support, count), WALKS["interpolate"]
     found = walk.found(problem, count)
-    chunk = walk.chunk_of(problem, found, 1, spreads=False)
+    chunk = patch.chunk_of(problem, found, 1, spreads=False)
     moves = counted(problem, found, chunk)
     assert walk.most_moves(problem, found, chunk) == pytest.approx(moves.max(), rel=0.4, abs=3)
     left, mean = walk.passed(problem, found)

@@ -29,6 +29,7 @@ def _listed(value: Any) -> list[Any] | None:
 
 
 def _numbers(value: Any, what: str) -> NDArray[np.float64]:
+    unmasked(value)
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "iuf":
@@ -65,7 +66,9 @@ def _among(value: Any, choices: Sequence[Any]) -> bool:
 
 def flag(value: Any, what: str) -> bool:
     """Return `value` if it is a bool."""
-    if not isinstance(value, bool | np.bool_):
+    if value is True or value is False:  # nearly always, and at no cost
+        return value
+    if not isinstance(value, np.bool_):
         raise TypeError(f"{what} is {value!r}; give True or False.")
     return bool(value)
 
@@ -165,15 +168,42 @@ def trailing_shape(came: Sequence[int], wanted: tuple[int, ...], what: str) -> N
         )
 
 
+def unmasked(value: Any) -> Any:
+    """Return `value`, an array or a sequence of rows, if it has no masks."""
+    rows = value if isinstance(value, list | tuple) and value and not isinstance(value[0], int | float) else ()
+    if isinstance(value, np.ma.MaskedArray) or any(isinstance(row, np.ma.MaskedArray) for row in rows):
+        raise TypeError("masked arrays are not taken: the mask would be lost. Index the array, or fill in zeros.")
+    return value
+
+
 def number_array(value: Any, what: str) -> NDArray[Any]:
     """Return a sequence of numbers as a NumPy array, real or complex."""
+    unmasked(value)
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):  # rows of different lengths, for one
         array = None
     if array is None or array.dtype.kind not in "biufc":
-        raise TypeError(f"{what} is a {type(value).__name__} that makes no array of numbers; give an array.")
+        raise TypeError(
+            f"{what} is a {type(value).__name__} that makes no array of numbers; give an array, or numbers in rows of "
+            "one length."
+        )
+    number_type(array.dtype, what)
     return array
+
+
+def number_type(dtype: np.dtype[Any], what: str) -> None:
+    """Check that the library computes with numbers of a type, or promotes them: integers and booleans."""
+    if dtype.kind not in "biu" and dtype.char not in "fdFD":
+        raise refused_type(dtype, what)
+
+
+def refused_type(dtype: Any, what: str) -> TypeError:
+    """Return the error for a type that would have to be cast."""
+    return TypeError(
+        f"{what}: dtype is {dtype}; float32, float64, complex64, complex128 and integers are allowed, and nothing is "
+        "cast silently: convert the numbers yourself."
+    )
 
 
 def allocating(namespace: Any, array: Any, what: str) -> None:
@@ -188,9 +218,11 @@ def allocating(namespace: Any, array: Any, what: str) -> None:
 
 def real_positions(positions: Any, ndim: int) -> NDArray[np.floating]:
     """Return positions as a real floating NumPy array whose last axis has `ndim` entries."""
-    array = np.asarray(positions)
+    array = np.asarray(positions) if isinstance(positions, np.ndarray) else number_array(positions, "positions")
+    unmasked(positions)
     if array.dtype.kind not in "iuf":
         raise TypeError(f"positions have dtype {array.dtype}; real numbers are needed.")
+    number_type(array.dtype, "positions")
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
     if ndim > 1 and (array.ndim == 0 or array.shape[-1] != ndim):
@@ -238,7 +270,8 @@ def enough_ghosts(mesh: Any, support: int) -> None:
     """Check that a periodic axis with ghosts has as many as stencils of `support` nodes reach."""
     for axis, (lower, upper) in enumerate(mesh.ghosts):
         if mesh.periodic[axis] and (lower or upper):
-            offset, intervals = mesh.offset[axis], mesh.intervals[axis]
+            intervals = mesh.intervals[axis]
+            offset = math.fmod(mesh.offset[axis], intervals)  # as stencils take it
             # first = floor(u - support/2 + 1) for node coordinates u of -offset to intervals - offset
             need_low = -math.floor(-offset - support / 2 + 1)
             last = math.floor(np.nextafter(intervals, 0) - offset - support / 2 + 1) + support - 1

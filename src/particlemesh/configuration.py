@@ -21,7 +21,7 @@ from particlemesh.mesh import Mesh
 from particlemesh.methods.contract import Method, Problem
 from particlemesh.orders import block_order
 from particlemesh.particles import sorted as sorted_particles
-from particlemesh.particles.located import Particles, Status, TiledParticles, packable
+from particlemesh.particles.located import Particles, TiledParticles, packable
 from particlemesh.particles.workspace import Memory, Workspace
 from particlemesh.walk.patch import cells_to_sort_by
 from particlemesh.window import DEFAULT, Window, window_of
@@ -227,8 +227,9 @@ class Configuration:
         Parameters
         ----------
         positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
-            Positions in the user's length unit; any strides; never modified. Periodic axes fold any finite
-            number; an open axis takes ``[origin, origin + length]``, both ends included.
+            Positions in the user's length unit; any strides; never modified. A list is taken as the array that NumPy
+            makes of it, points (N, d); a tuple always has one array or list for each axis. Periodic axes fold any
+            finite number; an open axis takes ``[origin, origin + length]``, both ends included.
         check : bool
             If False, never synchronise and, after :meth:`reserve`, never allocate: particles that are not
             finite or off an open axis get zero weight and are recorded in :attr:`status`. A CUDA graph can then
@@ -245,15 +246,17 @@ class Configuration:
         ValueError
             If a position is not finite or outside an open axis (the first one is named), or the shape is
             wrong. The plan keeps its former positions.
+        TypeError
+            If positions are no real numbers of a type that the library computes with.
         """
         self._open()
+        checks.flag(check, "check")
         kind, backend, x = coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
         if self._reserved and not check and x.count > self.capacity:
             raise ValueError(
                 f"{x.count} particles, but room is reserved for {self.capacity}: reserve({x.count}) first."
             )
-        first = positions[0] if isinstance(positions, tuple) else positions
-        with kind.scope(first), backend.scope(*x.arrays):
+        with kind.scope(x.user), backend.scope(*x.arrays):
             token = backend.follow(self.token)
             bare = self.workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
             room = self._room(bare, x.count, check)
@@ -312,30 +315,6 @@ class Configuration:
         known += [m for what, name in self._choice.wanted.items() for m in METHODS[what] if m.name == name]
         # Of methods still to be chosen, those that are fastest for many particles read orders.
         return all(not m.reads_stencils for m in known) if known else count >= MANY
-
-    @property
-    def status(self) -> Status:
-        """What the last :meth:`set_positions` found; waits for the device."""
-        self._ready()
-        with self.backend.scope():
-            status = self.particles.read_status(self.backend)
-        # A method that is not prepared has seen no values of these particles, and may remember some of others.
-        bad = any(m.non_finite_values() for what, m in self._methods.items() if what in self._prepared)
-        return status._replace(non_finite_values=bad)
-
-    def check(self) -> None:
-        """Raise for what unchecked calls have recorded.
-
-        Raises
-        ------
-        ValueError
-            If positions were not finite or off an open axis, or values were not finite where it matters.
-        """
-        status = self.status
-        if status.not_finite or status.outside:
-            raise checks.bad_positions(status, None, self.mesh, taken=True)
-        if status.non_finite_values:
-            raise ValueError("values were not all finite; the field is NaN everywhere.")
 
     # ---- methods --------------------------------------------------------------------------------------
 

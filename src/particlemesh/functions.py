@@ -21,7 +21,7 @@ def _plan(positions: Any, values: Any, what: str, mesh: Mesh, window: Window | s
     # The values' own precision: an integer has none, so that it takes the positions'.
     kind, array = adopt(values, what)
     if "dtype" not in options and kind.dtype(array).kind in "fc":
-        options = {**options, "dtype": real_dtype(array, kind)}
+        options = {**options, "dtype": real_dtype(array, kind, what)}
     plan = Plan(mesh, window, **options)
     plan.set_positions(positions)
     return plan
@@ -35,7 +35,8 @@ def spread(
     Parameters
     ----------
     positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
-        In the user's length unit.
+        In the user's length unit. A list is taken as the array that NumPy makes of it, points (N, d); a tuple always
+        has one array or list for each axis.
     values : array (..., N)
         Real or complex; their type is the result's, but for integers, which take the type of the positions.
     mesh : Mesh

@@ -168,7 +168,7 @@ class Mesh:
         array([0.25, 0.75, 1.25, 1.75])
         """
         axis = checks.integer(axis, "axis", -self.ndim, self.ndim - 1) % self.ndim
-        lower, upper = self.ghosts[axis] if ghosts else (0, 0)
+        lower, upper = self.ghosts[axis] if checks.flag(ghosts, "ghosts") else (0, 0)
         # The quotient first: it is 1 at the last node of an open axis, which is on the face exactly.
         fraction = (np.arange(-lower, self.shape[axis] + upper) + self.offset[axis]) / self.intervals[axis]
         distance = fraction * self.box.lengths[axis]
@@ -211,7 +211,7 @@ class Mesh:
         checks.all_periodic(self.periodic)
         modes = []
         for axis, nodes in enumerate(self.shape):
-            half = real and axis == self.ndim - 1
+            half = checks.flag(real, "real") and axis == self.ndim - 1
             n = np.arange(nodes // 2 + 1) if half else (np.arange(nodes) + nodes // 2) % nodes - nodes // 2
             modes.append(n.astype(np.float64).reshape([-1 if a == axis else 1 for a in range(self.ndim)]))
         return modes
@@ -377,7 +377,7 @@ class Mesh:
 
 def _field(field: Any, shape: tuple[int, ...]) -> Any:
     """Return an array of these last axes that `_zeros_like` knows, of a sequence a NumPy array."""
-    if not hasattr(field, "shape"):
+    if not hasattr(checks.unmasked(field), "shape"):
         field = checks.number_array(field, "field")
     elif not isinstance(field, np.ndarray) and not hasattr(field, "new_zeros"):
         checks.allocating(_namespace(field), field, "field")

@@ -10,11 +10,12 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays import operands
-from particlemesh.arrays.operands import COMPLEX
+from particlemesh.arrays.views import COMPLEX
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import METHODS
 from particlemesh.configuration import Configuration
 from particlemesh.methods.contract import Method
+from particlemesh.particles.located import Status
 from particlemesh.particles.lost import lost_fraction
 
 
@@ -91,8 +92,9 @@ class Plan(Configuration):
 
         An integer array (N,) of the kind and device of the positions: ``values[plan.order]`` are in the order in which
         :meth:`spread` takes values and :meth:`interpolate` gives them. Particles without weight come last. The array
-        is the plan's memory, and the next :meth:`set_positions` writes to it; only where positions came from the host
-        to a GPU is it a copy, for which the device is waited for.
+        is the plan's memory, and the next :meth:`set_positions` writes to it. NumPy arrays are read-only; never write
+        to those of a GPU: kernels use their numbers unchecked as indices. Tensors of the CPU are copies. So is the
+        array where positions came from the host to a GPU, and for that the device is waited for.
 
         Raises
         ------
@@ -111,6 +113,30 @@ class Plan(Configuration):
             with self._kind.scope(self._order), self.backend.scope(self._order):
                 self.token = self.backend.follow(self.token)
         return self._order
+
+    @property
+    def status(self) -> Status:
+        """What the last :meth:`set_positions` found; waits for the device."""
+        self._ready()
+        with self.backend.scope():
+            status = self.particles.read_status(self.backend)
+        # A method that is not prepared has seen no values of these particles, and may remember some of others.
+        bad = any(m.non_finite_values() for what, m in self._methods.items() if what in self._prepared)
+        return status._replace(non_finite_values=bad)
+
+    def check(self) -> None:
+        """Raise for what unchecked calls have recorded.
+
+        Raises
+        ------
+        ValueError
+            If positions were not finite or off an open axis, or values were not finite where it matters.
+        """
+        status = self.status
+        if status.not_finite or status.outside:
+            raise checks.bad_positions(status, None, self.mesh, taken=True)
+        if status.non_finite_values:
+            raise ValueError("values were not all finite; the field is NaN everywhere.")
 
     # ---- values ---------------------------------------------------------------------------------------
 
@@ -132,6 +158,7 @@ class Plan(Configuration):
             Of the kind, device and type of ``values``; not divided by any volume.
         """
         self._ready()
+        checks.flag(accumulate, "accumulate")
 
         def call() -> Any:
             return self._spread(values, (self.count,), out, accumulate, gradient=False)
@@ -153,6 +180,7 @@ class Plan(Configuration):
         array (..., *mesh.field_shape)
         """
         self._ready()
+        checks.flag(accumulate, "accumulate")
 
         def call() -> Any:
             return self._spread(vectors, (self.count, self.mesh.ndim), out, accumulate, gradient=True)

@@ -7,7 +7,7 @@ import particlemesh as pm
 from devices import METHODS
 from particlemesh import backends
 from particlemesh.choosing.candidates import MethodNotSuitable
-from particlemesh.grid import METHODS as BUILDERS
+from particlemesh.grid.builders import METHODS as BUILDERS
 
 MESH = pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0))
 KEYWORDS = {"spread": "method", "interpolate": "interpolation"}

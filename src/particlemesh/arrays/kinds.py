@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from particlemesh import backends
+from particlemesh import backends, checks
 from particlemesh.backends.base import NOTHING
 
 
@@ -65,8 +65,8 @@ class NumPyKind(Kind):
         return isinstance(array, np.ndarray)
 
     def native(self, array: Any) -> Any:
-        if isinstance(array, np.ma.MaskedArray):
-            raise TypeError("masked arrays are not taken: the mask would be lost. Index the array, or fill in zeros.")
+        if array.__class__ is not np.ndarray:
+            checks.unmasked(array)
         # Foreign byte order and misalignment would have to be known everywhere: a copy ends them here.
         if not (array.dtype.isnative and array.flags.aligned):
             return array.astype(array.dtype.newbyteorder("="))
@@ -102,6 +102,11 @@ class OpenClKind(Kind):
     def owns(self, array: Any) -> bool:
         return isinstance(array, sys.modules["pyopencl.array"].Array)
 
+    def target(self, out: Any) -> Any:
+        if hasattr(out.base_data, "svm_ptr"):
+            raise TypeError("out lies in shared virtual memory, which is only read here: give an array in a buffer.")
+        return out
+
     def backend(self, array: Any) -> Any:
         from particlemesh.backends import opencl
 
@@ -130,7 +135,15 @@ class _Torch(Kind):
         name = str(array.dtype).removeprefix("torch.")
         if name in _NUMBERS:  # NumPy may have learnt more types from others, and could not hold them
             return np.dtype(name)
-        raise TypeError(f"dtype {name} is not supported; use float32, float64, complex64 or complex128.")
+        raise checks.refused_type(name, "a tensor")
+
+    def target(self, out: Any) -> Any:
+        if out.is_conj() or out.is_neg():
+            raise ValueError(
+                "out is a lazy conjugate or negative view of a tensor, whose memory holds other numbers: give a tensor "
+                "without one, such as out.resolve_conj().resolve_neg()."
+            )
+        return self.native(out)
 
 
 class TorchCpuKind(_Torch):
@@ -146,7 +159,8 @@ class TorchCpuKind(_Torch):
         return array.resolve_conj().resolve_neg().numpy()
 
     def wrap(self, native: Any) -> Any:
-        return sys.modules["torch"].from_numpy(native)
+        # torch knows no read-only tensors.
+        return sys.modules["torch"].from_numpy(native if native.flags.writeable else native.copy())
 
 
 class _ForeignStream:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,15 @@ _WORK = 10**6  # of NumPy's search for a shared element, which may take for ever
 def overlap(a: Any, b: Any) -> bool:
     """Return whether an element of ``a`` shares memory with one of ``b``."""
     if not isinstance(a, np.ndarray):
-        if not (a.size and b.size) or _buffer(a) != _buffer(b):
+        if not (a.size and b.size):
             return False
-        (low_a, high_a), (low_b, high_b) = _span(a), _span(b)
+        (memory_a, start_a), (memory_b, start_b) = _place(a), _place(b)
+        if memory_a != memory_b:
+            return False
+        (low_a, high_a), (low_b, high_b) = _span(a, start_a), _span(b, start_b)
         if high_a <= low_b or high_b <= low_a:
             return False
-        a, b = np.asarray(_Memory(a)), np.asarray(_Memory(b))
+        a, b = np.asarray(_Memory(a, start_a)), np.asarray(_Memory(b, start_b))
     elif not np.may_share_memory(a, b):  # a look at the bounds alone
         return False
     try:
@@ -30,28 +34,33 @@ def overlap(a: Any, b: Any) -> bool:
 class _Memory:
     """Where an array lies, without the array: NumPy compares the addresses and never looks behind them."""
 
-    def __init__(self, native: Any) -> None:
+    def __init__(self, native: Any, start: int) -> None:
         self.__array_interface__ = {
-            "version": 3, "data": (_start(native), True), "shape": tuple(native.shape),
+            "version": 3, "data": (start, True), "shape": tuple(native.shape),
             "strides": tuple(native.strides), "typestr": np.dtype(native.dtype).str,
         }  # fmt: skip
 
 
-def _buffer(native: Any) -> int:
-    """Return which memory an array's addresses are of: an OpenCL buffer, or all that CUDA has."""
-    return int(native.base_data.int_ptr) if hasattr(native, "base_data") else 0
+def _place(native: Any) -> tuple[int, int]:
+    """Return which memory an array is in, and the address of its first element there.
 
-
-def _start(native: Any) -> int:
-    """Return the address of the first element; in an OpenCL buffer some address stands for the buffer's own."""
-    return _BASE + int(native.offset) if hasattr(native, "base_data") else int(native.data.ptr)
+    CUDA has one memory. In OpenCL each buffer is one, but that a sub-buffer lies within another; addresses in it are
+    made up.
+    """
+    if not hasattr(native, "base_data"):
+        return 0, int(native.data.ptr)
+    buffer, start = native.base_data, _BASE + int(native.offset)
+    info = sys.modules["pyopencl"].mem_info
+    parent = buffer.get_info(info.ASSOCIATED_MEMOBJECT)
+    if parent is None:
+        return int(buffer.int_ptr), start
+    return int(parent.int_ptr), start + int(buffer.get_info(info.OFFSET))
 
 
 _BASE = 1 << 40  # NumPy takes no address of zero, and subtracts from it where strides are negative
 
 
-def _span(native: Any) -> tuple[int, int]:
+def _span(native: Any, start: int) -> tuple[int, int]:
     """Return the first address and the one past the last."""
-    start = _start(native)
     steps = [(n - 1) * s for n, s in zip(native.shape, native.strides, strict=True)]
     return start + sum(s for s in steps if s < 0), start + sum(s for s in steps if s > 0) + native.dtype.itemsize

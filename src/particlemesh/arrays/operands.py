@@ -12,11 +12,8 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays.kinds import KINDS, NUMPY, Kind, kind_of
 from particlemesh.arrays.memory import overlap
-from particlemesh.arrays.views import REALS, View, view
+from particlemesh.arrays.views import COMPLEX, REALS, View, overlaps_itself, view
 from particlemesh.backends.base import Backend, allocate
-
-# The complex type of each precision.
-COMPLEX: dict[Any, Any] = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
 
 
 @dataclass(slots=True)
@@ -40,12 +37,12 @@ class Result:
 
 
 def adopt(array: Any, what: str) -> tuple[Kind, Any]:
-    """Return the kind of an array; sequences and scalars become NumPy arrays."""
+    """Return the kind of an array; sequences and numbers become NumPy arrays."""
     kind = kind_of(array)
     if kind is not None:
         return kind, array
     if isinstance(array, (list, tuple, int, float, complex, np.generic)):
-        return NUMPY, np.asarray(array)
+        return NUMPY, checks.number_array(array, what)
     names = ", ".join(k.name for k in KINDS)
     raise TypeError(f"{what} is of type {type(array).__name__}; arrays of these kinds are taken: {names}.")
 
@@ -86,8 +83,7 @@ def converted(native: Any, dtype: np.dtype, what: str) -> Any:
 def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
     """Return ``native`` in the plan's precision, real or complex; refuse what would lose digits."""
     came = np.dtype(native.dtype)
-    if came.kind not in "biufc":
-        raise TypeError(f"{what} has dtype {came}; numbers are needed.")
+    checks.number_type(came, what)
     wanted = COMPLEX[dtype] if came.kind == "c" else dtype
     if came == wanted:
         return native
@@ -99,11 +95,12 @@ def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
     promoted = converted(native, wanted, what)
     exact = came.kind not in "iu" or came.itemsize <= 2 or wanted.itemsize == 8  # as NumPy promotes
     # On a device the numbers cannot be looked at without waiting for it.
-    if not exact and (not isinstance(native, np.ndarray) or (promoted.astype(came) != native).any()):
-        raise TypeError(
-            f"{what} has dtype {came}, and {dtype.name} does not hold all such integers: "
-            f"use Plan(..., dtype='float64') or convert it yourself."
-        )
+    with np.errstate(invalid="ignore"):  # what rounds to a number past the largest integer
+        if not exact and (not isinstance(native, np.ndarray) or (promoted.astype(came) != native).any()):
+            raise TypeError(
+                f"{what} has dtype {came}, and {dtype.name} does not hold all such integers: "
+                f"use Plan(..., dtype='float64') or convert it yourself."
+            )
     return promoted
 
 
@@ -150,10 +147,10 @@ def give(
 
         return _result(native, core, axes, hand_over)
     kind, target = _target(out, like, shape, dtype, backend, upload)
+    seen = view(target, core, axes)
+    if overlaps_itself(target) if seen is None else seen.layout.overlaps:
+        raise ValueError("out has elements that share memory (a broadcast array?); give one of its own.")
     if kind.home == backend.name:
-        seen = view(target, core, axes)
-        if seen is not None and seen.layout.overlaps:
-            raise ValueError("out has elements that share memory (a broadcast array?); give one of its own.")
         if seen is not None and inner == dtype:
             return Result(target, seen, lambda: out)
         native = allocate(backend, shape, inner, "a dense copy of out")
@@ -207,18 +204,15 @@ def check_apart(*outs: Any) -> None:
     """Refuse two outputs that share memory."""
     kinds = [kind_of(a) for a in outs]
     if len(outs) == 2 and kinds[0] is not None and kinds[1] is not None and kinds[0].home == kinds[1].home:
-        first, second = (k.native(a) for k, a in zip(kinds, outs, strict=True) if k is not None)
+        first, second = (k.target(a) for k, a in zip(kinds, outs, strict=True) if k is not None)
         if overlap(first, second):
             raise ValueError("the two arrays of out share memory; give each its own.")
 
 
-def real_dtype(array: Any, kind: Kind) -> np.dtype:
+def real_dtype(array: Any, kind: Kind, what: str) -> np.dtype:
     """Return the real type that holds an array's numbers: float32 or float64."""
     dtype = kind.dtype(array)
+    checks.number_type(dtype, what)
     if dtype.char in REALS:
         return np.dtype(f"f{REALS[dtype.char]}")
-    if dtype.kind in "biu":
-        return np.dtype(np.float64 if dtype.itemsize > 2 else np.float32)
-    if dtype == np.float16:
-        return np.dtype(np.float32)
-    raise TypeError(f"dtype {dtype} is not supported; use float32, float64, complex64 or complex128.")
+    return np.dtype(np.float64 if dtype.itemsize > 2 else np.float32)  # of integers, as NumPy promotes them

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.kinds import NUMPY, kind_of
+from particlemesh.arrays.kinds import NUMPY, Kind
 from particlemesh.arrays.operands import adopt, converted, real_dtype, to_backend
 from particlemesh.backends.base import Backend, Record
 
@@ -22,6 +22,7 @@ class Coordinates:
     strides: tuple[int, ...]
     dtype: np.dtype
     count: int
+    user: Any = None  # the first of the user's arrays: its device, and its library's stream, are those of the work
 
     def arguments(self) -> tuple[Any, ...]:
         """Return the kernels' x0, x1, x2."""
@@ -35,64 +36,91 @@ class Coordinates:
 
 def coordinates(
     positions: Any, ndim: int, backend: Backend | None, *, upload: bool, least: np.dtype | None = None
-) -> tuple[Any, ...]:
-    """Check positions: ``(N, d)``, a tuple of d arrays, or ``(N,)`` in 1-D; make them of type ``least`` or wider.
+) -> tuple[Kind, Any, Coordinates]:
+    """Check positions, one array (N, d) or one for each axis; make them of type ``least`` or wider.
 
-    Returns the kind, the backend, and the :class:`Coordinates`.
+    Without a backend they are taken where they are.
     """
-    by_axis = isinstance(positions, tuple) and len(positions) == ndim
-    if by_axis and all(kind_of(x) is not None and x.ndim == 1 for x in positions):
-        pairs = [adopt(x, "positions") for x in positions]
-        if len({tuple(a.shape) for _, a in pairs}) > 1:
-            shapes = ", ".join(str(tuple(a.shape)) for _, a in pairs)
-            raise ValueError(f"positions are arrays of shapes {shapes}; one length is needed.")
-        if len({k.name for k, _ in pairs}) > 1:
-            raise TypeError(f"positions are of several kinds: {', '.join(k.name for k, _ in pairs)}; use one.")
-    else:
-        kind, array = adopt(positions, "positions")
-        if kind is NUMPY and array.size == 0 and array.ndim == 1:
-            array = array.reshape(0, ndim)  # an empty sequence has no particles
-        shape = tuple(array.shape)
-        if ndim == 1 and len(shape) == 1:
-            pairs = [(kind, array)]
-        elif len(shape) == 2 and shape[1] == ndim:
-            pairs = [(kind, array)] * ndim
-        else:
-            also = " or (n,)" if ndim == 1 else ""
-            raise ValueError(
-                f"positions has shape {shape}; there are {ndim} axes, so (n, {ndim}){also} "
-                f"or a tuple of {ndim} arrays (n,) is needed."
-            )
-    kind = pairs[0][0]
-    types = [real_dtype(a, k) for k, a in pairs]
+    columns = _columns(positions, ndim)
+    kind, user = columns[0]
+    types = [real_dtype(array, kind, "positions") for _, array in columns]
+    for _, array in columns:
+        if kind.dtype(array).kind == "c":
+            raise TypeError(f"positions have dtype {kind.dtype(array)}; real numbers are needed.")
     wide = max(types if least is None else [*types, least], key=lambda t: t.itemsize)
-    for k, a in pairs:
-        if k.dtype(a).kind == "c":
-            raise TypeError(f"positions have dtype {k.dtype(a)}; real numbers are needed.")
+    if user is not positions and not len(user):  # an empty sequence has no type of its own
+        wide = least or wide
     if backend is None:
-        backend = kind.backend(pairs[0][1])
-    cache: dict[int, Any] = {}
-    natives = []
-    for k, a in pairs:
-        if id(a) not in cache:
-            native = to_backend(
-                k, a, backend, "positions", upload=upload, promoted=lambda host: host.astype(wide, copy=False)
-            )
-            if native.dtype != wide:
-                native = converted(native, wide, "positions")
-                backend.untaped()  # the copy will not be made again
-            if any(s % wide.itemsize for s in native.strides):
-                dense = backend.empty(native.shape, wide)
-                backend.copy(dense, native)
-                native = dense
-            cache[id(a)] = native
-        natives.append(cache[id(a)])
-    count = int(natives[0].shape[0])
-    step = wide.itemsize
-    columns = [0] * ndim if natives[0].ndim == 1 else [a * (natives[a].strides[1] // step) for a in range(ndim)]
+        backend = kind.backend(user)
+    natives: dict[int, Any] = {}
+    for _, array in columns:
+        if id(array) not in natives:
+            natives[id(array)] = _native(kind, array, wide, backend, upload)
+    return kind, backend, _coordinates([natives[id(array)] for _, array in columns], wide, backend, user)
+
+
+def _columns(positions: Any, ndim: int) -> list[tuple[Kind, Any]]:
+    """Return the kind and the array that hold the coordinates along each axis: one array (N, d), or one (N,) each."""
+    by_axis = isinstance(positions, tuple) and len(positions) > 0
+    if by_axis and ndim == 1:  # where a tuple of numbers is a sequence like any other
+        by_axis = any(hasattr(x, "__len__") for x in positions)
+    if by_axis:
+        return _by_axis(positions, ndim)
+    kind, array = adopt(positions, "positions")
+    if kind is NUMPY and array.size == 0 and array.ndim == 1:
+        array = array.reshape(0, ndim)  # an empty sequence has no particles
+    shape = tuple(array.shape)
+    if ndim == 1 and len(shape) == 1:
+        return [(kind, array)]
+    if len(shape) == 2 and shape[1] == ndim:
+        return [(kind, array)] * ndim
+    also = " or (n,)" if ndim == 1 else ""
+    raise ValueError(
+        f"positions has shape {shape}; there are {ndim} axes, so (n, {ndim}){also} or a tuple of {ndim} arrays (n,) "
+        "is needed."
+    )
+
+
+def _by_axis(positions: tuple[Any, ...], ndim: int) -> list[tuple[Kind, Any]]:
+    """Return the arrays of a tuple, which is one sequence for each axis, whatever their lengths."""
+    if len(positions) != ndim:
+        raise ValueError(
+            f"positions is a tuple of {len(positions)}; a tuple has one array or list (n,) for each axis, {ndim} here: "
+            f"give points as an array (n, {ndim}) or as a list."
+        )
+    columns = [adopt(x, "positions") for x in positions]
+    shapes = [tuple(array.shape) for _, array in columns]
+    if len(set(shapes)) > 1 or len(shapes[0]) != 1:
+        listed = ", ".join(map(str, shapes))
+        raise ValueError(f"positions are arrays of shapes {listed}; one length is needed: (n,) for each axis.")
+    if len({kind.name for kind, _ in columns}) > 1:
+        names = ", ".join(kind.name for kind, _ in columns)
+        raise TypeError(f"positions are of several kinds: {names}; use one.")
+    return columns
+
+
+def _native(kind: Kind, array: Any, dtype: np.dtype, backend: Backend, upload: bool) -> Any:
+    """Return the native array on the backend, in a type that its strides are multiples of."""
+    native = to_backend(
+        kind, array, backend, "positions", upload=upload, promoted=lambda host: host.astype(dtype, copy=False)
+    )
+    if native.dtype != dtype:
+        native = converted(native, dtype, "positions")
+        backend.untaped()  # the copy will not be made again
+    if any(s % dtype.itemsize for s in native.strides):
+        dense = backend.empty(native.shape, dtype)
+        backend.copy(dense, native)
+        native = dense
+    return native
+
+
+def _coordinates(natives: list[Any], dtype: np.dtype, backend: Backend, user: Any) -> Coordinates:
+    """Return coordinates from native arrays, one for each axis: a column (N,) each, or d times one table (N, d)."""
+    count, step = int(natives[0].shape[0]), dtype.itemsize
+    columns = [0 if x.ndim == 1 else axis * (x.strides[1] // step) for axis, x in enumerate(natives)]
     if backend.name == "cpu":  # a column of its own; other backends take an offset
-        natives = [x if x.ndim == 1 else x[:, a] for a, x in enumerate(natives)]
-        columns = [0] * ndim
+        natives = [x if x.ndim == 1 else x[:, axis] for axis, x in enumerate(natives)]
+        columns = [0] * len(natives)
     offsets = tuple(getattr(x, "offset", 0) // step + c for x, c in zip(natives, columns, strict=True))
     strides = tuple(x.strides[0] // step for x in natives)
-    return kind, backend, Coordinates(tuple(natives), offsets, strides, wide, count)
+    return Coordinates(tuple(natives), offsets, strides, dtype, count, user)

@@ -49,6 +49,11 @@ def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return False
 
 
+def overlaps_itself(array: Any) -> bool:
+    """Return whether elements of a native array may share memory, also where it has no view."""
+    return _overlaps((*array.shape, array.dtype.itemsize), (*array.strides, 1))  # in bytes
+
+
 @dataclass(slots=True)
 class View:
     """An array as methods see it: (channels, ..., parts) of reals."""
@@ -70,10 +75,10 @@ def view(array: Any, core: int, axes: int) -> View | None:
     ``axes`` is how many axes the core shall have: missing ones come first, one element thick.
     """
     offset = address = 0  # in bytes; methods of the CPU ask for neither
-    if not isinstance(array, np.ndarray):
-        # PyOpenCL's arrays have an offset into a buffer that starts aligned; CuPy's point at their first element.
-        offset = getattr(array, "offset", 0)
-        address = offset if hasattr(array, "base_data") else array.data.ptr
+    if hasattr(array, "base_data"):  # PyOpenCL's, with an offset into a buffer that starts aligned
+        offset = address = array.offset
+    elif not isinstance(array, np.ndarray):  # CuPy's point at their first element
+        address = array.data.ptr
     layout = _layout(array.shape, array.strides, array.dtype.char, core, axes, offset, address & 15)
     return None if layout is None else View(array, layout)
 

@@ -35,17 +35,25 @@ typedef struct {
 #define PLACE_OF(axis) (strides->offset[axis] + i * strides->stride[axis])
 #endif
 
+// Reads x, zero along missing axes.
+DEVICE int read_position(PRIVATE coordinate* x, GLOBAL const coordinate* x0, GLOBAL const coordinate* x1,
+                         GLOBAL const coordinate* x2, i64 i, PRIVATE const Strides* strides,
+                         PRIVATE const Frame* frame)
+{
+    x[0] = frame->missing > 0 ? (coordinate)0 : x0[PLACE_OF(0)];
+    x[1] = frame->missing > 1 ? (coordinate)0 : x1[PLACE_OF(1)];
+    x[2] = x2[PLACE_OF(2)];
+    // x - x is zero for finite numbers only
+    return (x[0] - x[0]) + (x[1] - x[1]) + (x[2] - x[2]) == 0 ? GOOD : NOT_FINITE;
+}
+
 // Reads x, and leaves the folded fraction in s and the turns that folding took off in `turns`.
 DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s, PRIVATE coordinate* turns,
                       GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL const coordinate* x2,
                       i64 i, PRIVATE const Strides* strides, PRIVATE const Geometry* geometry,
                       PRIVATE const Frame* frame)
 {
-    x[0] = frame->missing > 0 ? geometry->origin[0] : x0[PLACE_OF(0)];
-    x[1] = frame->missing > 1 ? geometry->origin[1] : x1[PLACE_OF(1)];
-    x[2] = x2[PLACE_OF(2)];
-    // x - x is zero for finite numbers only
-    if (!((x[0] - x[0]) + (x[1] - x[1]) + (x[2] - x[2]) == 0)) return NOT_FINITE;
+    if (read_position(x, x0, x1, x2, i, strides, frame)) return NOT_FINITE;
     int inside = 1;
     for (int a = 0; a < 3; a++) {
         turns[a] = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The dialect in CUDA C++, compiled by NVRTC. docs/dialect.rst has the table of verbs and the traps.
+// The dialect in CUDA C++, compiled by NVRTC. docs/developers/dialect.rst has the table of verbs and the traps.
 
 typedef long long i64;
 typedef unsigned long long u64;

@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import njit
-from numba.core.caching import IndexDataCacheFile
+from numba.core.caching import IndexDataCacheFile, NullCache
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
+
+from particlemesh.backends.folders import warn
 
 
 class _CacheFile(IndexDataCacheFile):
@@ -39,10 +41,16 @@ class _CacheFile(IndexDataCacheFile):
         overloads = self._load_index()
         digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
         overloads[key] = self._data_name_pattern.replace("{number:d}", digest)
-        # A full or read-only disk costs the next process its compile time, nothing else.
-        with contextlib.suppress(OSError):
-            self._save_data(overloads[key], data)
-            self._save_index(overloads)
+        self._save_data(overloads[key], data)
+        self._save_index(overloads)
+
+
+class _NoCache(NullCache):
+    """No cache, and a warning once something has been compiled that could not be kept."""
+
+    def save_overload(self, *_: Any) -> None:
+        beside = f"{Path(__file__).parents[1]} or the user's cache folder"
+        warn("compiled functions", os.environ.get("NUMBA_CACHE_DIR") or beside, "no permission", "NUMBA_CACHE_DIR")
 
 
 def _stamps(function: Callable) -> set[tuple[str, int, int]]:
@@ -69,7 +77,7 @@ def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
     plain = cache._cache_file
     name = plain._index_name.removesuffix(".nbi")
     cache._cache_file = _CacheFile(plain._cache_path, name, (plain._source_stamp, sorted(stamps)))
-    load = cache.load_overload
+    load, save = cache.load_overload, cache.save_overload
 
     def load_overload(signature: Any, target_context: Any) -> Any:
         try:
@@ -77,7 +85,14 @@ def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
         except Exception:  # noqa: BLE001 - as above
             return None
 
-    cache.load_overload = load_overload
+    def save_overload(signature: Any, data: Any) -> None:
+        # A full or read-only disk costs the next process its compile time, nothing else.
+        try:
+            save(signature, data)
+        except OSError as error:
+            warn("compiled functions", str(plain._cache_path), error.strerror or str(error), "NUMBA_CACHE_DIR")
+
+    cache.load_overload, cache.save_overload = load_overload, save_overload
 
 
 def compiled(function: Callable | None = None, **options: Any) -> Any:
@@ -96,7 +111,9 @@ def compiled(function: Callable | None = None, **options: Any) -> Any:
     try:
         dispatcher = njit(cache=True, **options)(function)
     except (RuntimeError, NumbaError):  # no folder that can be written to
-        return njit(**options)(function)
+        dispatcher = njit(**options)(function)
+        dispatcher._cache = _NoCache()
+        return dispatcher
     try:
         stamps = _stamps(function)
         _harden(dispatcher, stamps)

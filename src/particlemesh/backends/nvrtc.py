@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from particlemesh.backends.base import CompilationError
-from particlemesh.backends.folders import cache
+from particlemesh.backends.folders import cache, warn
 
 OPTIONS = ("--std=c++17",)
 
@@ -63,10 +63,12 @@ def module(code: str, file: str, compute: int) -> Any:
             return _loaded(path)
     binary = compiled(code, file, compute)
     if path:
-        with contextlib.suppress(OSError):  # a home that cannot be written to
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, binary)
             return _loaded(path)
+        except OSError as error:
+            warn("CUDA kernels", str(path.parent), error.strerror or str(error), "XDG_CACHE_HOME")
     with tempfile.TemporaryDirectory() as home:
         path = Path(home) / "kernel.cubin"
         path.write_bytes(binary)

@@ -8,6 +8,7 @@ import functools
 import math
 import os
 import shutil
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 
 from particlemesh.backends import pocl, source
 from particlemesh.backends.base import As, CompilationError, Record, gapless, seconds_by_host
+from particlemesh.backends.folders import cache, unwritable
 from particlemesh.backends.signature import Signatures
 from particlemesh.backends.tapes import Tape, Taping
 
@@ -25,6 +27,9 @@ PTX_PROBE = '__kernel void probe(__global float* p) { asm volatile("red.global.a
 
 @functools.cache
 def _cl() -> Any:
+    folder = cache("pytools")  # where PyOpenCL keeps code of its own; it fails where it cannot
+    if sys.platform == "linux" and (folder is None or unwritable(folder)):
+        os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
     import pyopencl
     import pyopencl.array
 
@@ -355,8 +360,10 @@ def bound_of(items: int) -> str:
 def devices() -> list[Any]:
     """Return all OpenCL devices with 64-bit atomics, GPUs first."""
     cl = _cl()
-    found = []
-    for platform in cl.get_platforms():
+    found, platforms = [], cl.get_platforms()
+    if any("Portable" in platform.name for platform in platforms):
+        pocl.keep_somewhere()
+    for platform in platforms:
         with contextlib.suppress(cl.RuntimeError):
             found += platform.get_devices()
     usable = [d for d in found if "cl_khr_int64_base_atomics" in d.extensions.split()]

@@ -11,11 +11,16 @@ file defined it reads none, and ``pocl.h`` has those that kernels need.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from particlemesh.backends import source
+from particlemesh.backends.folders import cache, unwritable, warn
 
 UNDECLARED = "-D_OPENCL_H_"  # for the compiler: Clang's declarations have been read
 _WORDS = 200  # of PoCL's device record that are looked at; the name is among the first 100
@@ -60,6 +65,22 @@ def repair(cl: Any, device: Any) -> None:
             _names.append(name)
             words[n] = ctypes.addressof(name)
             return
+
+
+def keep_somewhere() -> None:
+    """Give PoCL, before it starts, a folder that it can write to: without one it has no device.
+
+    Where its own cannot be written to, that is a folder of this process, which goes with it.
+    """
+    named = os.environ.get("POCL_CACHE_DIR")
+    folder = Path(named) if named else cache("pocl", "kcache")
+    reason = "no home folder" if folder is None else unwritable(folder)
+    if reason is None:
+        return
+    warn("OpenCL kernels of PoCL", str(folder or "a cache folder"), reason, "POCL_CACHE_DIR")
+    made = tempfile.mkdtemp(prefix="particlemesh-pocl-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    os.environ["POCL_CACHE_DIR"] = made  # PoCL reads it when its devices are first asked for
 
 
 def declared(cl: Any, context: Any) -> str | None:

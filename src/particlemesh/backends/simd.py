@@ -191,6 +191,17 @@ def fma(typing, a, b, c):
 
 
 @intrinsic
+def fused(typing, a, b, c):
+    """Return ``a * b + c`` of numbers, rounded once, whatever the processor: exact arithmetic stands on it."""
+
+    def build(context, builder, signature, arguments):
+        kind = arguments[0].type
+        return _call(builder, f"llvm.fma.f{a.bitwidth}", kind, *arguments)
+
+    return a(a, a, a), build
+
+
+@intrinsic
 def mul(typing, a, b):
     """Return ``a * b``, lane by lane."""
 

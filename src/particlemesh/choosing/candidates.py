@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -83,6 +84,8 @@ def _listed(method: Any) -> str:
 
 def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str, cost: Cost = modelled) -> type[Method]:
     """Return the method named ``wanted``, or for ``"auto"`` the one that predicts the least time.
+
+    Methods of which nothing is known predict infinite times: one of them is chosen only where no other can serve.
 
     Raises
     ------
@@ -210,6 +213,9 @@ def table(
             lines.append(f"{head} " + f"\n{margin}".join(told))
         else:
             seconds = (candidate.prepare, candidate.apply, candidate.total(times))
+            if math.isinf(seconds[2]):
+                lines.append(f"{head} neither a model nor measurements: chosen last; `particlemesh tune` measures it")
+                continue
             cells = "".join(f" {_time(s):>{width}}" for s, width in zip(seconds, widths, strict=True))
             how = "measured" if candidate.measured else "predicted"
             lines.append(f"{head}{cells} {candidate.bytes / 2**20:>9,.1f} MiB   {how}")

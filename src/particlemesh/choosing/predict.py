@@ -4,7 +4,7 @@
 A method's ``cost`` knows how times grow; its constants are of one machine. Measured over modelled time varies less than
 either, from problem to problem: its logarithm is interpolated. So a tabulated problem has its measured time (or that
 of the method that its own includes, if that is more), and far from all of them the model goes on, corrected as at the
-border. A method without rows is taken at its model's word.
+border. A method without rows is taken at its model's word; without rows and without a model it comes last.
 """
 
 from __future__ import annotations
@@ -94,8 +94,14 @@ class Timings:
         self._corrections: dict[tuple[str, str], Interpolation | None] = {}
 
     def predict(self, direction: str, method: type[Method], problem: Problem) -> tuple[float, float]:
-        """Return the seconds of ``prepare`` and of one ``apply``: no less than the method that it includes takes."""
-        times, correction = np.array(method.cost(problem)), self._correction(direction, method)
+        """Return the seconds of ``prepare`` and of one ``apply``: no less than the method that it includes takes.
+
+        Both are infinite for a method that has neither a model of its own nor rows: nothing is known of its times.
+        """
+        correction = self._correction(direction, method)
+        if correction is None and not method.has_model():
+            return math.inf, math.inf
+        times = np.array(method.cost(problem))
         if correction is not None:
             times = np.maximum(np.exp(correction(place(problem))) * (times + NOTHING) - NOTHING, 0.0)
         if method.includes is not None:
@@ -167,13 +173,18 @@ def _look(backend: Any, device: str) -> Timings:
     path, hint = tables.path_of(backend.name, device), ""
     try:
         own = None if path is None else tables.read(path)
-        same = own is not None and (own.backend, own.device) == (backend.name, device)
-        if own is not None and same and own.sources == tables.sources():
-            return Timings(backend, own.rows, f"measured on {device} by `particlemesh tune`, {own.measured}")
-        if own is not None and not same:
+        if own is not None and (own.backend, own.device) != (backend.name, device):
             hint = f"{path} is of {own.device} and not used: `particlemesh tune` renews it"
         elif own is not None:
-            hint = f"{path} is of other kernels than these and not used: `particlemesh tune` renews it"
+            changed = own.changed()
+            rows = tuple(row for row in own.rows if f"{row.direction}/{row.method}" not in changed)
+            if changed:
+                hint = (
+                    f"{path} has times of other code than today's for {', '.join(changed)}; they are not used: "
+                    "`particlemesh tune` renews them"
+                )
+            if rows:
+                return Timings(backend, rows, f"measured on {device} by `particlemesh tune`, {own.measured}", hint)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, tables.TableError) as error:
@@ -184,7 +195,9 @@ def _look(backend: Any, device: str) -> Timings:
     # The same device is best, behind another interface, too; then another device behind the same interface.
     best = max(akin, key=lambda table: (table.device == device, table.backend == backend.name))
     same = (best.backend, best.device) == (backend.name, device)
-    with_others = "" if best.sources == tables.sources() else ", with kernels of that day"
+    # Old times are better than none: the release after a change of a kernel comes before its measurements.
+    changed = best.changed()
+    with_others = f"; the code of {len(changed)} of {len(best.sources)} methods has changed since" if changed else ""
     source = f"measured on {best.device}, {best.measured}{with_others}"
     return Timings(backend, best.rows, source, hint or ("" if same else _HINT))
 

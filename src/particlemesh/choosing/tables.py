@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import hashlib
 import os
 import re
 import tempfile
@@ -21,14 +20,11 @@ from typing import Any, NamedTuple
 
 from particlemesh.backends.cpu import available_threads
 from particlemesh.backends.folders import cache
+from particlemesh.choosing.sources import fingerprint
 
-FORMAT = "3"
-PACKAGE = Path(__file__).parents[1]
+FORMAT = "4"
 SHIPPED = Path(__file__).parent
-FACTS = ("format", "backend", "device", "sources", "measured")  # of the first lines
-# What methods are made of, and what times them: folders, and modules beside them with their kernels.
-FOLDERS = ("arrays", "backends", "interpolate", "methods", "orders", "particles", "sorting", "spread", "walk")
-MODULES = ("box", "checks", "operands", "choosing/arrangement", "choosing/trial")
+FACTS = ("format", "backend", "device", "measured")  # of the first lines; fingerprints follow, a line for each method
 
 
 MOST = {"support": 16, "nodes": 2**15}  # what is beyond was not measured but spoilt
@@ -62,9 +58,14 @@ class Table:
 
     backend: str
     device: str
-    sources: str  # fingerprint of what was measured
     measured: str  # the day
+    sources: dict[str, str] = field(repr=False)  # fingerprints of what was measured, of `sources_of`
     rows: tuple[Row, ...] = field(repr=False)
+
+    def changed(self) -> list[str]:
+        """Return the methods whose sources are not those that were measured: ``"spread/walk"``."""
+        now = sources_of(self.backend, self.rows)
+        return [name for name in now if self.sources.get(name) != now[name]]
 
 
 def device_of(backend: Any) -> str:
@@ -86,19 +87,10 @@ def _processor() -> str:
     return found[1] if found else ""
 
 
-def sources() -> str:
-    """Return a fingerprint of all that decides what methods take: their code, and that under them."""
-    digest = hashlib.sha256()
-    for path in hashed():
-        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
-
-
-def hashed() -> list[Path]:
-    """Return the files of which :func:`sources` is the fingerprint."""
-    inside = [path for name in FOLDERS for path in (PACKAGE / name).rglob("*")]
-    beside = [path for name in MODULES for path in PACKAGE.glob(f"{name}.*")]
-    return sorted(path for path in [*inside, *beside] if path.suffix in {".py", ".c", ".h"})
+def sources_of(backend: str, rows: Iterable[Row]) -> dict[str, str]:
+    """Return a fingerprint of each method that has rows, by direction and name: ``"spread/walk"``."""
+    named = sorted({(row.direction, row.method) for row in rows})
+    return {f"{direction}/{method}": fingerprint(backend, direction, method) for direction, method in named}
 
 
 def folder() -> Path | None:
@@ -158,7 +150,8 @@ def read(path: Path) -> Table:
         rows = tuple(_row(row) for row in written)
         if not rows:
             raise TableError(f"{path} has no rows")
-        return Table(facts["backend"], facts["device"], facts["sources"], facts["measured"], rows)
+        fingerprints = {name: value for name, value in facts.items() if "/" in name}
+        return Table(facts["backend"], facts["device"], facts["measured"], fingerprints, rows)
     except TableError:
         raise
     except (UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
@@ -203,6 +196,7 @@ def _write(table: Table, path: Path) -> None:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
             facts = {**table.__dict__, "format": FORMAT}
             file.writelines(f"# {name}: {facts[name]}\n" for name in FACTS)
+            file.writelines(f"# {name}: {value}\n" for name, value in table.sources.items())
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(Row._fields)
             writer.writerows(_digits(table.rows))

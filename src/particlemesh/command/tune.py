@@ -124,7 +124,8 @@ def measure(
         rows += _rows(backend, case, stop)
         done += 1
     day = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    return Table(backend.name, tables.device_of(backend), tables.sources(), f"{day}, {done} problems", tuple(rows))
+    of = tables.sources_of(backend.name, rows)
+    return Table(backend.name, tables.device_of(backend), f"{day}, {done} problems", of, tuple(rows))
 
 
 def _rows(backend: Any, case: Case, stop: float) -> list[Row]:

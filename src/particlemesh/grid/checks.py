@@ -102,7 +102,9 @@ def options_of(name: str, methods: tuple[Any, ...], given: dict[str, Any]) -> di
 
 def radius(value: Any) -> float:
     """Return one radius for all."""
-    if isinstance(value, (bool, np.bool_, str, bytes)):
+    checks.unmasked(value)
+    numeric = getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"  # of a NumPy or CuPy array without axes
+    if isinstance(value, (bool, str, bytes)) or not numeric:
         raise TypeError(f"radius is {value!r}; a number is needed.")
     try:
         number = float(value)
@@ -113,12 +115,18 @@ def radius(value: Any) -> float:
     return number
 
 
-def narrow_enough(came: np.dtype, dtype: np.dtype, *, listed: bool, what: str = "radii") -> None:
-    """Check that numbers lose nothing in the type of the positions; those of a list have no type of their own."""
+def real_numbers(came: np.dtype, what: str) -> None:
+    """Check that an array has real numbers of a type that is taken."""
     if came.kind not in "iuf":
         raise TypeError(f"{what}: dtype is {came}; real numbers are needed.")
-    if came.kind == "f" and came.itemsize > dtype.itemsize and not listed:
-        raise TypeError(f"{what}: dtype is {came}, that of the positions {dtype}: convert one of them yourself.")
+    checks.number_type(came, what)
+
+
+def narrow_enough(given: np.dtype, dtype: np.dtype, *, listed: bool, what: str = "radii") -> None:
+    """Check that numbers lose nothing in the type of the positions; those of a list have no type of their own."""
+    real_numbers(given, what)
+    if given.kind == "f" and given.itemsize > dtype.itemsize and not listed:
+        raise TypeError(f"{what}: dtype is {given}, that of the positions {dtype}: convert one of them yourself.")
 
 
 def letters(quantities: Any) -> None:
@@ -148,12 +156,24 @@ def one_each(shape: tuple[int, ...], count: int) -> None:
         raise ValueError(f"radius has shape {shape}; give one number, or ({count},): one for each particle.")
 
 
-def has_extents(axes: int, shape: str | None) -> None:
-    """Check that particles came with radii, and with those that a shape takes."""
+def compares_boxes(axes: int, shape: str | None) -> bool:
+    """Return whether overlaps are those of boxes, not of spheres; check that particles have the radii for it."""
+    if shape is not None:
+        checks.one_of(shape, "shape", ("sphere", "box"))
     if not axes:
         raise ValueError("these particles have no radii, so nothing overlaps: give them to build.")
     if shape == "sphere" and axes == 3:
         raise ValueError("shape is 'sphere', but half the edges of boxes came, (N, d): build with radii (N,).")
+    return shape == "box" or (shape is None and axes == 3)
+
+
+def lists_suffice(axes: int, *, boxes: bool, orthorhombic: bool) -> None:
+    """Check that lists of the cells which spheres touch tell what is asked for."""
+    if boxes and axes == 1 and not orthorhombic:
+        raise ValueError(
+            "shape is 'box' in a triclinic box, where the lists of spheres miss the corners of cubes: build with half "
+            "the edges, (N, d)."
+        )
 
 
 def radii_shape(shape: tuple[int, ...], count: int, ndim: int) -> int:
@@ -178,7 +198,7 @@ def bad_particles(
         where = f" at ({', '.join(f'{float(x):.17g}' for x in point)})"
         if radii is not None and not np.isscalar(radii):
             where += f" with radius {radii[first]}"
-    found = [
+    faults = [
         f"{n} {what}"
         for n, what in (
             (status.not_finite, "not finite"),
@@ -200,7 +220,7 @@ def bad_particles(
     then = "The grid is as it was; check=False leaves such particles out."
     if taken:
         then = "The grid has left them out and holds the others."
-    return ValueError(f"{' and '.join(found)} of {status.count} particles; the first is {first}{where}. "
+    return ValueError(f"{' and '.join(faults)} of {status.count} particles; the first is {first}{where}. "
                       f"Allowed are {allowed}. {then}")  # fmt: skip
 
 

@@ -56,7 +56,10 @@ class Construction:
         cells = checks.cells_along(domain, cell_size, shape)
         levels = common.integer(levels, "levels", 1, 16)
         threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
-        self._sizes = Sizes(domain, cells, levels, bool(deterministic), bool(queries), threads, options)
+        self._sizes = Sizes(
+            domain, cells, levels, common.flag(deterministic, "deterministic"),
+            common.flag(queries, "queries"), threads, options,
+        )  # fmt: skip
         checks.few_enough(self.cells, "cells")
         common.method_name(method, METHODS, "method")
         checks.options_of(method, METHODS, options)
@@ -219,8 +222,9 @@ class Construction:
         Parameters
         ----------
         positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
-            Positions in the user's length unit; any strides; never modified. Periodic axes fold what is at most
-            2**20 boxes away; an open axis takes ``[origin, origin + length]``, both ends included.
+            Positions in the user's length unit; any strides; never modified. A list is taken as the array that NumPy
+            makes of it, points (N, d); a tuple always has one array or list for each axis. Periodic axes fold what is
+            at most 2**20 boxes away; an open axis takes ``[origin, origin + length]``, both ends included.
         radii : None, number, array (N,) or (N, d)
             Radii of spheres, or half the edges of boxes along the Cartesian axes. They choose the level, and are
             what :meth:`overlaps` compares.
@@ -244,6 +248,7 @@ class Construction:
             If the builder asked for cannot serve; the message says why.
         """
         self._open()
+        common.flag(check, "check")
         if check or self.backend is None or not (radii is None or np.isscalar(radii)):
             return self._build(positions, radii, check=check)
 
@@ -284,12 +289,15 @@ class Construction:
         (array([0, 1, 1, 1, 3], dtype=int32), array([1, 0, 2], dtype=int32))
         """
         self._open()
+        common.flag(check, "check")
         n = common.integer(n, "n", 1, checks.MOST)
         kind, array = operands.adopt(keys, "keys")
         if kind.dtype(array).kind not in "iu" or len(array.shape) != 1:
             raise TypeError(
                 f"keys have dtype {kind.dtype(array)} and shape {tuple(array.shape)}; integers (N,) are needed."
             )
+        if kind.dtype(array) == np.uint64:
+            raise TypeError("keys have dtype uint64; int32 or int64 are needed.")
         backend = self.backend or kind.backend(array)
         return self._run(kind, backend, array, None, None, n, check)
 
@@ -303,7 +311,7 @@ class Construction:
         return self._run(kind, backend, positions, x, radii, 0, check)
 
     def _run(self, kind: Kind, backend: Backend, given: Any, x: Any, radii: Any, buckets: int, check: bool) -> Self:
-        first = given[0] if isinstance(given, tuple) else given
+        first = given if x is None else x.user
         count = int(first.shape[0]) if x is None else x.count
         checks.few_enough(count, "particles")
         if self._capacity and not check and count > self._capacity:
@@ -339,8 +347,8 @@ class Construction:
 
     def _stream(self) -> Any:
         """Enter the stream that the library of the grid's arrays works on, where it is not the backend's own."""
-        own = self._kind is not None and self.backend is not None and self._kind.home == self.backend.name
-        return self._kind.scope(self._place) if own else NOTHING  # type: ignore[union-attr]  # it is one
+        local = self._kind is not None and self.backend is not None and self._kind.home == self.backend.name
+        return self._kind.scope(self._place) if local else NOTHING  # type: ignore[union-attr]  # it is one
 
     def _choose(self, problem: Problem) -> Builder:
         """Return the builder that serves ``problem``: the one before, if nothing has changed by much."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is in a grid: particles by cell, and what was wrong with those left out."""
+"""The contents of a grid: particles by cell, and the errors of those left out."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _METHODS: Any = METHODS  # as `select` sees them
 
 
 class Contents(Construction):
-    """A grid and what is told of it: see :class:`particlemesh.UniformGrid`.
+    """A grid and its reports: see :class:`particlemesh.UniformGrid`.
 
-    Arrays of a GPU are views of the grid's memory: the next builds write there.
+    Arrays of a GPU are views of the grid's memory: the next builds write there, and nobody else should.
     """
 
     @property
     def size(self) -> int:
-        """Particles that came, those left out included."""
+        """Particles given to the last build, including those left out."""
         return 0 if self._built is None else self._built.count
 
-    def _told(self, tell: Callable[[Any], Any]) -> Any:
-        """Ask the build, after the stream or queue that it was made on, and return the answer as the user's kind."""
+    def _from_build(self, read: Callable[[Any], Any]) -> Any:
+        """Read from the build, on the stream or queue that made it, and return the result as the user's kind."""
         built = self._ready()
         with self._stream(), built.backend.scope():
             self.token = built.backend.follow(self.token)
-            return self._out(tell(built))
+            return self._out(read(built))
 
     @property
     def status(self) -> checks.GridStatus:
         """What the last build found wrong; waits for the device."""
-        return self._told(lambda built: built.status())
+        return self._from_build(lambda built: built.status())
 
     def check(self) -> None:
         """Raise what the last build and unchecked queries found wrong; waits for the device.
@@ -48,12 +48,16 @@ class Contents(Construction):
             raise checks.bad_particles(status, None, None, None if built.keyed else self.box, taken=True)
         if status.fullest:
             raise checks.overflow(status, built.capacity, built.method.remedy(status.fullest), taken=True)
-        self._told(lambda built: built.check_queries())
+        self._from_build(lambda built: built.check_queries())
 
     @property
     def storage(self) -> Storage:
-        """What the builder left, arrays included, as one of the types in ``particlemesh.grid.storage``."""
-        storage = self._told(lambda built: built.public_storage())
+        """What the builder left, arrays included, as one of the types in ``particlemesh.grid.storage``.
+
+        NumPy arrays are read-only, and tensors of the CPU are copies. Never write to arrays of a GPU: kernels use
+        their numbers unchecked as indices.
+        """
+        storage = self._from_build(lambda built: built.public_storage())
         return type(storage)(*map(self._out, storage))
 
     @property
@@ -62,22 +66,22 @@ class Contents(Construction):
 
         With Morton order this is the start of each cell where it has particles, and ``storage.ends`` its end.
         """
-        return self._told(lambda built: built.cell_start())
+        return self._from_build(lambda built: built.cell_start())
 
     @property
     def order(self) -> Any:
         """The particle at each place of the order of cells, (n,) int32; those left out are missing. Waits."""
-        return self._told(lambda built: built.order())
+        return self._from_build(lambda built: built.order())
 
     @property
     def rank(self) -> Any:
         """The place of each particle in the order of cells, (N,) int32; -1 for one that was left out. Waits."""
-        return self._told(lambda built: built.rank())
+        return self._from_build(lambda built: built.rank())
 
     @property
     def positions(self) -> Any:
         """Positions in the order of cells, (n, d), folded into the box; needs ``queries=True``. Waits."""
-        return self._told(lambda built: built.positions())
+        return self._from_build(lambda built: built.positions())
 
     def _out(self, array: Any) -> Any:
         """Return a native array as the user's kind; other things as they are."""

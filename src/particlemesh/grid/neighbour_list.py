@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from particlemesh import backends
+from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.positions import Coordinates, coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.box import Box
 from particlemesh.grid import checks
+from particlemesh.grid.queries.quantities import FIELDS
 from particlemesh.grid.uniform_grid import UniformGrid
 
-_FIELDS = {"i": "i", "j": "j", "d": "distance", "D": "vector", "S": "shift"}
 # A search on a GPU reads the cells along the last axis in one go: thinner ones there waste less of what it reads.
 _THINNER = 4
 _CELLS_A_PARTICLE, _FEW_CELLS = 8, 4096  # more would hold nothing and take their time and memory all the same
@@ -93,21 +94,21 @@ def neighbour_list(
     0
     """
     checks.letters(quantities)
+    common.flag(half, "half")
     if not quantities:
         raise ValueError("quantities is ''; give at least one letter of 'ijdDS'.")
     domain = checks.box_of(box, periodic)
     kind, home, x = coordinates(positions, domain.ndim, None, upload=False)
     reach = _reach(radius, x.count)
     if x.count and not all(domain.periodic):
-        first = positions[0] if isinstance(positions, tuple) else positions
-        with kind.scope(first), home.scope(*x.arrays):
+        with kind.scope(x.user), home.scope(*x.arrays):
             domain = _fitted(domain, _on_host(x, home), x.dtype, reach)
     place = home if backend is None else backends.current(backend)
     cells = _cells(domain, reach, x.count, thin=place.name != "cpu")
     with UniformGrid(domain, shape=cells, backend=backend, threads=threads) as grid:
         pairs = grid.build(positions).pairs(radius, half=half, quantities=quantities)
-    found = tuple(getattr(pairs, _FIELDS[letter]) for letter in quantities)
-    return found if len(found) > 1 else found[0]
+    arrays = tuple(getattr(pairs, FIELDS[letter]) for letter in quantities)
+    return arrays if len(arrays) > 1 else arrays[0]
 
 
 def _reach(radius: Any, count: int) -> float:
@@ -115,6 +116,7 @@ def _reach(radius: Any, count: int) -> float:
     if np.isscalar(radius) or not getattr(radius, "shape", True):
         return checks.radius(radius)
     kind, array = operands.adopt(radius, "radius")
+    checks.real_numbers(kind.dtype(array), "radius")
     native = kind.native(array)
     checks.one_each(tuple(native.shape), count)
     if not count:

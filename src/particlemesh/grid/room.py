@@ -12,7 +12,7 @@ from particlemesh.backends.tapes import Tapes
 
 
 class Room:
-    """Memory of one build, by name. What was asked for before is given again, if it is large enough."""
+    """Memory of one build, by name. A request for a known name returns the same array if it is large enough."""
 
     def __init__(self, backend: Backend, tapes: Tapes) -> None:
         self.backend, self._tapes = backend, tapes
@@ -28,7 +28,7 @@ class Room:
         return held
 
     def forget_tapes(self) -> None:
-        """Say that this memory is used otherwise from now on."""
+        """Drop the tapes: this memory gets another use."""
         self._tapes.clear()
 
     def _forget(self, name: str) -> None:
@@ -36,7 +36,7 @@ class Room:
             self.forget_tapes()  # they hold the old memory's address
 
     def constant(self, name: str, count: int, value: float, dtype: np.dtype) -> Any:
-        """Return ``count`` times the same number; it is sent to the device only when it changes."""
+        """Return an array of ``count`` equal numbers; it is sent to the device only if the number changes."""
         held = self._held.get(name)
         if held is None or held.dtype != dtype or held.shape[0] < count or self._values.get(name) != value:
             self._forget(name)

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays.kinds import Kind
+from particlemesh.arrays import operands
+from particlemesh.arrays.kinds import Kind, kind_of
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.box import Box
+from particlemesh.grid import checks
 from particlemesh.grid.builders.job import Problem
 from particlemesh.sorting.keys import Cells, cells_in
 
@@ -69,3 +71,22 @@ class Input(NamedTuple):
     def dtype(self) -> Any:
         """Type of the positions, None for keys."""
         return None if self.x is None else self.x.dtype
+
+    def extents(self, ndim: int, backend: Backend) -> tuple[Any, int]:
+        """Return the radii: a number for all or a native array in a type that holds them, and how many each has.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If they are not one number, (N,) or (N, d), or have more precision than the positions.
+        """
+        assert self.x is not None
+        radii = self.radii
+        if np.isscalar(radii) or (kind_of(radii) is not None and not radii.shape):
+            return checks.radius(radii), 1
+        kind, array = operands.adopt(radii, "radii")
+        axes = checks.radii_shape(tuple(array.shape), self.x.count, ndim)
+        upload = self.upload or kind.home != self.kind.home
+        native = operands.to_backend(kind, array, backend, "radii", upload=upload)
+        checks.narrow_enough(native.dtype, self.x.dtype, listed=array is not radii)
+        return native, axes

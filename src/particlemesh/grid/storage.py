@@ -18,7 +18,7 @@ class SortedCells(NamedTuple):
     start : (cells + 1,)
         Cell c holds the places ``start[c]`` to ``start[c + 1]`` (excluded), or to ``ends[c]``.
     order : (N,) or None
-        The particle at each place; None where ``records`` tell it.
+        The particle at each place; None where ``records`` hold it.
     ends : (cells,) or None
         Where each cell ends, if cells do not lie in the order of their numbers (Morton order).
     records : (N, 4) or None
@@ -37,7 +37,7 @@ class SortedCells(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Room for ``capacity`` particles in every cell.
+    """A fixed number of places in every cell: ``capacity``.
 
     Attributes
     ----------
@@ -110,12 +110,12 @@ class TightLists(NamedTuple):
     entries : int
         Entry ``i * entries + mask`` is of particle i.
     bits : tuple of d int
-        The bit of the mask, for each axis, that is set where the particle is in the cell before, too. Two particles
-        that are together in several cells have masks without a common bit in one of them only.
+        For each axis, the bit of the mask that is set if the particle is also in the previous cell. Two particles that
+        share several cells have masks without a common bit in exactly one of them.
     bounds : (N, 4) or None
         Folded coordinates and radius of each particle.
     turns : (N,) or None
-        Turns that folding took off, packed.
+        Whole turns that folding subtracted, packed.
     """
 
     heads: Any

@@ -49,7 +49,7 @@ class UniformGrid(Contents):
         Most threads on the CPU, from 1 to 4096; by default what suits the number of particles. The grid never uses
         more threads than this process may use cores.
     **options
-        Options of the method; :doc:`/grid_builders` lists them.
+        Options of the method; :doc:`/guide/grid_builders` lists them.
 
     Attributes
     ----------
@@ -145,7 +145,8 @@ class UniformGrid(Contents):
             width = common.integer(width, "width", 0, 2**31 - 1)
         if capacity is not None:
             capacity = common.integer(capacity, "capacity", 0, 2**62)
-        arguments = (bool(half), order, format, quantities, width, capacity, bool(check))
+        half, check = common.flag(half, "half"), common.flag(check, "check")
+        arguments = (half, order, format, quantities, width, capacity, check)
         if check or not isinstance(radius, (int, float)):
             return self._answer(lambda queries: queries.pairs(self._cutoff(radius), *arguments), radius)
         # Nobody waits: the same question about the same memory can be asked again as it was.
@@ -179,7 +180,8 @@ class UniformGrid(Contents):
         array([1, 0, 1], dtype=int32)
         """
         common.one_of(order, "order", ("input", "grid"))
-        return self._answer(lambda queries: queries.count(self._cutoff(radius), order, bool(check)), radius)
+        check = common.flag(check, "check")
+        return self._answer(lambda queries: queries.count(self._cutoff(radius), order, check), radius)
 
     def neighbours(self, points: Any, radius: float, *, quantities: str = "j") -> Pairs:
         """Return the particles within a distance of each of some points.
@@ -207,8 +209,8 @@ class UniformGrid(Contents):
         --------
         >>> import numpy as np, particlemesh as pm
         >>> grid = pm.UniformGrid(1.0, shape=4).build(np.array([0.05, 0.5, 0.95]))
-        >>> found = grid.neighbours(np.array([0.45, 1.1]), 0.1)
-        >>> found.start, found.j
+        >>> near = grid.neighbours(np.array([0.45, 1.1]), 0.1)
+        >>> near.start, near.j
         (array([0, 1, 2]), array([1, 0], dtype=int32))
         """
         checks.letters(quantities)
@@ -276,9 +278,7 @@ class UniformGrid(Contents):
         (array([0], dtype=int32), array([2], dtype=int32))
         """
         checks.letters(quantities)
-        if shape is not None:
-            common.one_of(shape, "shape", ("sphere", "box"))
-        checks.has_extents(self._ready().problem.extents, shape)
+        checks.compares_boxes(self._ready().problem.extents, shape)
         return self._answer(lambda queries: queries.overlaps(shape, quantities))
 
     def stream(self, radius: float, function: PairFunction, values: Any = None) -> Any:
@@ -328,9 +328,9 @@ class UniformGrid(Contents):
         """Ask on the stream or queue of the arrays that were given, and return native arrays as the user's kind."""
         built = self._built_for_queries()
         arrays = [(kind_of(x), x) for x in (given if isinstance(given, tuple) else (given,))]
-        own = [(kind, kind.native(x)) for kind, x in arrays if kind is not None and kind.home == self.backend.name]
-        stream = own[0][0].scope(given[0] if isinstance(given, tuple) else given) if own else self._stream()
-        natives = [native for _, native in own]
+        local = [(kind, kind.native(x)) for kind, x in arrays if kind is not None and kind.home == self.backend.name]
+        stream = local[0][0].scope(given[0] if isinstance(given, tuple) else given) if local else self._stream()
+        natives = [native for _, native in local]
         with stream, built.backend.scope(*natives):
             self.token = built.backend.follow(self.token)
             answer = ask(built.queries)

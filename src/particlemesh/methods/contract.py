@@ -100,13 +100,20 @@ class Method:
         """Return the predicted seconds of ``prepare`` and of one ``apply``.
 
         What is measured on a device corrects this (``choosing/``); a model that grows with the problem as the times do
-        is right in more places with fewer measurements, and on devices without any. This one is of nobody's algorithm.
+        is right in more places with fewer measurements, and on devices without any. This default models no particular
+        algorithm. It decides only which problems ``particlemesh tune`` measures: until then the automatic choice takes
+        the method last.
         """
         slow = 100.0 if problem.backend.name == "cpu" else 1.0
         prepare = 0.0 if cls.prepare is Method.prepare else 5e-5 + problem.count * 1e-10 * slow
         adds = problem.count * problem.stencil * problem.components * 4e-12
         cleared = problem.nodes * problem.components * problem.dtype.itemsize / 3e12
         return prepare, 5e-6 + (adds + cleared) * slow
+
+    @classmethod
+    def has_model(cls) -> bool:
+        """Return whether ``cost`` is the method's own, or that of a base made for its kind."""
+        return getattr(cls.cost, "__func__", cls.cost) is not Method.cost.__func__  # type: ignore[attr-defined]
 
     def non_finite_values(self) -> bool:
         """Return whether unchecked values that were not finite came since the last configuration."""

@@ -12,49 +12,122 @@
 #include "orders/blocks.h"
 #endif
 
-typedef struct {
-    coordinate scale[3], shift[3]; // node coordinate = fractional * scale - shift
+typedef struct { // particles/node_map.py explains it
+    i64 fold[3];
+    coordinate slopes[27]; // three parts of nine, the heads first
+    coordinate centre[3], edge[3], lower[3], upper[3];
+    coordinate unit;
 } Nodes;
 
 typedef struct {
-    int size[3], support[3], wraps[3];
+    int count[3], base[3];
     int low[3]; // what nodes are counted from
 } Axes;
 
-DEVICE int into_period(int node, int size)
+// Nodes from 0, up to which two parts of a slope do; from which on a position tells nothing about its place.
+#if COORDINATE_IS_DOUBLE
+#define NEAR_NODES 2251799813685248.0
+#else
+#define NEAR_NODES 4194304.0f
+#endif
+#define TOO_FAR ((coordinate)288230376151711744.0)
+
+// Along axis a, in nodes: whole + rest = slopes x + centre, where rest has any size. Returns whether x is near. The rest
+// of a product is rounded once: products may be contracted or not, a nearest integer that is another one does no harm.
+DEVICE int split_near(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE const coordinate* x, const int a,
+                      PRIVATE const Nodes* nodes, PRIVATE const Frame* frame)
 {
-    if (node < 0)
-        node += size;
-    else if (node >= size)
-        node -= size;
-    if (node < 0 || node >= size) { // a mesh smaller than the support
-        node %= size;
-        if (node < 0) node += size;
+    int near = 1;
+    coordinate sum = 0, heads = 0, tails = nodes->centre[a];
+    for (int b = 0; b < 3; b++) {
+        if (frame->orthorhombic && b != a) continue;
+        const coordinate slope = nodes->slopes[3 * a + b], nearest = rint(slope * x[b]);
+        near &= fabs(nearest) <= NEAR_NODES;
+        sum += nearest;
+        heads += fma(slope, x[b], -nearest);
+        tails = fma(nodes->slopes[9 + 3 * a + b], x[b], tails);
     }
-    return node;
+    *rest = heads + tails;
+    if (near) *whole = (i64)sum;
+    return near;
+}
+
+// The same at any distance.
+DEVICE void split_far(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE const coordinate* x, const int a,
+                      PRIVATE const Nodes* nodes)
+{
+    int lost = 0;
+    *whole = 0;
+    *rest = nodes->centre[a];
+    ROLL for (int part = 0; part < 27; part += 9) {
+        UNROLL for (int b = 0; b < 3; b++) {
+            const coordinate slope = nodes->slopes[part + 3 * a + b], nearest = rint(slope * x[b]);
+            lost |= !(fabs(nearest) < TOO_FAR); // or NaN: it overflowed
+            const coordinate left = fma(slope, x[b], -nearest), more = rint(left);
+            *rest += left - more;
+            const coordinate carried = rint(*rest);
+            *rest -= carried;
+            *whole += lost ? 0 : (i64)nearest + (i64)more + (i64)carried;
+        }
+    }
+    if (lost) *whole = (i64)TOO_FAR, *rest = 0;
+}
+
+// The first node along axis a, and the centred fraction in rest.
+DEVICE int first_node(PRIVATE coordinate* rest, PRIVATE int* outside, PRIVATE const coordinate* x, const int a,
+                      PRIVATE const Nodes* nodes, PRIVATE const Frame* frame, PRIVATE const Axes* axes)
+{
+    i64 cell;
+    if (!split_near(&cell, rest, x, a, nodes, frame)) split_far(&cell, rest, x, a, nodes);
+    coordinate carried = floor(*rest + (coordinate)0.5);
+    *rest -= carried;
+    if (*rest < -(coordinate)0.5) *rest += 1, carried -= 1; // the sum with 1/2 was rounded up
+    cell += (i64)carried - nodes->fold[a];
+    const int count = axes->count[a];
+    int borrow = *rest < nodes->edge[a];
+    if (frame->periodic[a]) {
+        cell -= borrow;
+        if (cell < 0)
+            cell += count;
+        else if (cell >= count)
+            cell -= count;
+        if (cell < 0 || cell >= count) { // more than a turn away
+            cell %= count;
+            if (cell < 0) cell += count;
+        }
+    } else {
+        const coordinate tested = frame->orthorhombic ? x[a] : (coordinate)cell + (*rest - nodes->edge[a]);
+        if (!(tested >= nodes->lower[a] && tested <= nodes->upper[a])) *outside = 1;
+        cell -= borrow;
+        if (cell < 0 || cell >= count) { // on a face, or beyond it by rounding
+            cell = cell < 0 ? 0 : count;
+            borrow = 0;
+            *rest = nodes->edge[a];
+        }
+    }
+    return (int)cell + borrow + axes->base[a];
 }
 
 DEVICE int locate_one(PRIVATE Located* located, GLOBAL const coordinate* x0, GLOBAL const coordinate* x1,
                       GLOBAL const coordinate* x2, i64 i, PRIVATE const Strides* strides,
-                      PRIVATE const Geometry* geometry, PRIVATE const Frame* frame, PRIVATE const Nodes* nodes,
-                      PRIVATE const Axes* axes)
+                      PRIVATE const Frame* frame, PRIVATE const Nodes* nodes, PRIVATE const Axes* axes)
 {
-    coordinate x[3], s[3], turns[3];
-    const int bad = fractional(x, s, turns, x0, x1, x2, i, strides, geometry, frame);
-    located->taken = !bad;
+    coordinate x[3];
+    int bad = read_position(x, x0, x1, x2, i, strides, frame), outside = 0;
+    for (int a = 0; a < 3; a++) x[a] *= nodes->unit;
     for (int a = 0; a < 3; a++) {
         located->at[a] = 0;
         located->fraction[a] = KEPT((real)0);
         if (bad || a < frame->missing) continue;
-        const int p = axes->support[a];
-        const coordinate u = s[a] * nodes->scale[a] - nodes->shift[a];
-        const coordinate cell = floor((p & 1) ? u + (coordinate)0.5 : u);
-        const coordinate centre = (p & 1) ? (coordinate)0 : (coordinate)0.5;
-        int first = (int)cell - (p & 1 ? (p - 1) / 2 : p / 2 - 1);
-        if (axes->wraps[a]) first = into_period(first, axes->size[a]);
-        located->at[a] = first - axes->low[a];
-        located->fraction[a] = KEPT((real)(u - cell - centre));
+        coordinate rest;
+        located->at[a] = first_node(&rest, &outside, x, a, nodes, frame, axes) - axes->low[a];
+        located->fraction[a] = KEPT((real)rest);
     }
+    if (!bad && outside) {
+        bad = OUTSIDE;
+        for (int a = 0; a < 3; a++) located->at[a] = 0, located->fraction[a] = KEPT((real)0);
+    }
+    located->taken = !bad;
     return bad;
 }
 
@@ -62,7 +135,7 @@ KERNEL locate(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL c
               GLOBAL int* RESTRICT node, GLOBAL real* RESTRICT fraction, GLOBAL u32* RESTRICT packed,
               GLOBAL u64* RESTRICT status, // not finite, outside, ~(first bad)
               GLOBAL u32* RESTRICT work, const i64 count, const i64 rows, const Strides strides,
-              const Geometry geometry, const Frame frame, const Nodes nodes, const Axes axes, const Blocks blocks)
+              const Nodes nodes, const Frame frame, const Axes axes, const Blocks blocks)
 {
 #if COUNTING
     WARP(warp);
@@ -72,7 +145,7 @@ KERNEL locate(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL c
         Located located;
         located.taken = 0;
         if (i < count) {
-            const int bad = locate_one(&located, x0, x1, x2, i, &strides, &geometry, &frame, &nodes, &axes);
+            const int bad = locate_one(&located, x0, x1, x2, i, &strides, &frame, &nodes, &axes);
             if (bad) record_bad(status, bad, i);
 #if PACKED
             u32 words[PACKED_WORDS];

@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Where particles are on the mesh: the first node of each one's stencil, and its fraction.
 
-The cell is decided once, in the type of the positions. Every method reads it from here, so no two places
-can round differently. This is the CPU's code, a block of particles at a time; that of GPUs is particles/locate.c.
+The cell is decided once; every method reads it from here, so no two places can round differently. It is exact, and the
+fraction is rounded once or twice (`particlemesh.particles.node_map`). This is the CPU's code, a block of particles at a
+time; that of GPUs is particles/locate.c.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays.geometry import open_bounds
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import peek
+from particlemesh.backends.simd import fused, peek
+from particlemesh.particles.node_map import node_map
 
 if TYPE_CHECKING:
-    from particlemesh.arrays.geometry import open_bounds
-from particlemesh.particles.stencil import Axis
+    from particlemesh.box import Box
+    from particlemesh.particles.stencil import Axis
 
 SKIP = -(2**31)  # node of a particle that has no weight anywhere
 NOT_FINITE = 1
 OUTSIDE = 2
-BLOCK = 2048  # particles at a time: all that is known of them stays in the second-level cache, starting costs little
-_ON_X, _ON_FRACTION = 1, 2  # what tells whether a particle is on an open axis
+BLOCK = 1024  # particles at a time: what is known of them along an axis stays in the first-level cache
+_FARTHEST = 2.0**50  # nodes: float64 then divides them by those of an axis with an error below one
+_IN_X, _IN_NODES = 1, 2  # in what it is tested whether a particle is on an open axis
 
 
 class Located(NamedTuple):
@@ -36,149 +38,229 @@ class Located(NamedTuple):
     kind: int  # of the first bad particle: NOT_FINITE or OUTSIDE
 
 
-class Frame(NamedTuple):
-    """How positions become nodes."""
+class Arithmetic(NamedTuple):
+    """The numbers of a `NodeMap` in one real type."""
 
-    inverse: np.ndarray  # (d, d)
+    slopes: np.ndarray  # (2, d, d)
+    unit: np.ndarray  # (1,)
+    near: np.ndarray  # (d,)
     axes: np.ndarray  # (d,) records of `_axis_type`
 
 
+class Frame(NamedTuple):
+    """How positions become nodes."""
+
+    own: Arithmetic  # in the type of the positions: for those that are near
+    wide: Arithmetic  # in float64
+
+
 def _axis_type(real: np.dtype) -> np.dtype:
-    """Return the numbers of an axis, real ones in the type of the positions."""
-    reals = (
-        "origin",
-        "lower",
-        "upper",
-        "scale",
-        "shift",
-        "half",  # 1/2 where the support is odd: the nearest node is the cell
-        "centre",  # 1/2 where it is even: the middle of the cell is fraction 0
-        "below",  # the largest number below 1
-    )
+    """Return the numbers of an axis."""
+    reals = ("centre", "edge", "lower", "upper", "fold", "count")
     integers = (
-        "base",  # from cells to first nodes
-        "wrap",  # nodes of an axis that wraps, else 0
+        "base",
         "test",  # 0 on a periodic axis
         "straight",  # the only coordinate that an axis depends on, or -1
     )
     return np.dtype([*((name, real) for name in reals), *((name, np.int32) for name in integers)])
 
 
-def frame_of(
-    axes: Sequence[Axis],
-    origin: np.ndarray,
-    inverse: np.ndarray,
-    periodic: Sequence[bool],
-    lengths: np.ndarray | None,
-    real: np.dtype,
-) -> Frame:
-    """Return how positions of type ``real`` become nodes.
+@functools.lru_cache(maxsize=64)
+def frame_of(axes: tuple[Axis, Axis, Axis], box: Box, positions: np.dtype) -> Frame:
+    """Return how positions of a type become nodes.
 
     Parameters
     ----------
     axes
         The mesh's three axes as stencils see them, missing ones first.
-    origin, inverse : (d,), (d, d)
-        ``fractional = inverse (x - origin)``.
-    periodic
-        Which axes of the box repeat.
-    lengths : (d,) or None
-        Lengths of an orthorhombic box; None for a triclinic one, whose open axes are
-        checked in fractional coordinates.
-    real
+    box
+        The mesh's box.
+    positions
         Type of the positions.
     """
-    ndim = len(origin)
-    used = axes[3 - ndim :]
-    supports = np.array([axis.support for axis in used])
-    shift = np.array([axis.shift for axis in used])
-    half = 0.5 * (supports % 2)
-    reach = (supports - 1) // 2  # nodes of a stencil before its particle's cell
-    base = np.floor(half - shift).astype(np.int64) - reach
-    wrap = np.array([axis.size if axis.wraps else 0 for axis in used])
-    # On an axis that wraps, whole turns are taken off so that the first node is 0 or more.
-    base = np.where(wrap > 0, reach + base // np.maximum(wrap, 1) * wrap, reach)
-    lower, upper = open_bounds(np.asarray(origin), np.asarray(inverse), lengths, lengths is not None, real)
-    frame = np.empty(ndim, _axis_type(real))
-    frame["origin"], frame["lower"], frame["upper"] = origin, lower, upper
-    frame["scale"], frame["shift"] = [axis.scale for axis in used], shift
-    frame["half"], frame["centre"] = half, 0.5 - half
-    frame["below"] = np.nextafter(real.type(1), real.type(0))
-    frame["base"], frame["wrap"] = base, wrap
-    frame["test"] = np.where(periodic, 0, _ON_FRACTION if lengths is None else _ON_X)
-    frame["straight"] = np.where((inverse != 0).sum(1) == 1, np.argmax(inverse != 0, axis=1), -1)
-    return Frame(np.array(inverse, dtype=real, order="C"), frame)
+    own, wide = (_arithmetic(axes, box, positions, np.dtype(real)) for real in (positions, np.float64))
+    return Frame(own, wide)
+
+
+def _arithmetic(axes: tuple[Axis, Axis, Axis], box: Box, positions: np.dtype, real: np.dtype) -> Arithmetic:
+    exact, missing = node_map(axes, box, positions, real), 3 - box.ndim
+    used = np.empty(box.ndim, _axis_type(real))
+    for name in ("centre", "edge", "lower", "upper", "fold", "base"):
+        used[name] = getattr(exact, name)[missing:]
+    used["count"] = [axis.count for axis in axes[missing:]]
+    used["test"] = np.where(box.periodic, 0, _IN_X if box.orthorhombic else _IN_NODES)
+    depends = box.inverse != 0
+    used["straight"] = np.where(depends.sum(1) == 1, np.argmax(depends, axis=1), -1)
+    slopes = np.ascontiguousarray(exact.slopes[:2, missing:, missing:])
+    return Arithmetic(slopes, np.array([exact.unit], real), exact.near[missing:].copy(), used)
 
 
 @compiled(inline="always")
-def _read(address, stride, begin, length, x, one):
-    """Copy coordinates of particles from ``begin`` on; return whether all are finite."""
-    strange = np.int32(0)
+def _read(address, stride, begin, length, near, unit, x, one):
+    """Copy coordinates of particles from ``begin`` on; return whether all are near, and so finite."""
+    far = np.int32(0)
     for b in range(address.size):
-        column, first, step = x[b], address[b] + begin * stride[b], stride[b]
+        column, first, step, most = x[b], address[b] + begin * stride[b], stride[b], near[b]
         for k in range(length):
-            column[k] = peek(first + k * step, one)
-        for k in range(length):  # x - x is zero for finite numbers only
-            strange += np.int32(0) if column[k] - column[k] == 0 else np.int32(1)
-    return strange == 0
+            column[k] = peek(first + k * step, one) * unit
+        for k in range(length):
+            far += np.int32(0) if abs(column[k]) <= most else np.int32(1)
+    return far == 0
 
 
-@compiled(inline="always")
-def _fractional(x, length, frame, a, s):
-    """Write the fractional coordinate along axis ``a``."""
-    s[:length] = 0
-    for b in range(frame.axes.size):
-        factor, origin = frame.inverse[a, b], frame.axes[b].origin
-        if factor != 0:
-            for k in range(length):
-                s[k] += factor * (x[b, k] - origin)
+@compiled
+def _set_apart(address, stride, begin, length, near, unit, x, which, wide, bad):
+    """Copy particles that are not near in float64, and put zeros in their place; return how many there are.
+
+    ``which`` gets their indices, ``bad`` those that are not finite.
+    """
+    ndim, count = address.size, 0
+    zero, factor = x.dtype.type(0), np.float64(unit)
+    for k in range(length):
+        close = True
+        for b in range(ndim):
+            close &= abs(x[b, k]) <= near[b]
+        if not close:
+            which[count] = k
+            bad[count] = 0
+            for b in range(ndim):
+                given = peek(address[b] + (begin + k) * stride[b], zero)
+                finite = given - given == zero
+                bad[count] |= 0 if finite else NOT_FINITE
+                wide[b, count] = np.float64(given) * factor if finite else 0.0
+                x[b, k] = zero
+            count += 1
+    return count
 
 
-@compiled(inline="always")
-def _confine(s, tested, length, lower, upper, zero, one, bad):
-    """Mark particles off an open axis, and bring fractional coordinates into [0, 1]; return whether any is off."""
+@compiled
+def _split(x, length, slopes, a, axis, whole, rest):
+    """Write node coordinates along axis ``a`` as whole numbers and what is left, of any size."""
+    begun = False
+    for b in range(slopes.shape[1]):
+        head, tail, centre = slopes[0, a, b], slopes[1, a, b], axis.centre
+        if axis.straight >= 0 and axis.straight != b:
+            continue
+        for k in range(length):
+            t = np.rint(x[b, k] * head)
+            r = fused(x[b, k], head, -t)
+            if begun:
+                whole[k] += t
+                rest[k] += r
+                rest[k] = fused(x[b, k], tail, rest[k])
+            else:
+                whole[k] = t
+                rest[k] = r + fused(x[b, k], tail, centre)
+        begun = True
+
+
+@compiled
+def _tame(whole, rest, length):
+    """Put particles at node 0 that are so far away that nothing is known of their place."""
+    for k in range(length):
+        if not (abs(whole[k]) <= _FARTHEST and abs(rest[k]) <= _FARTHEST):  # or NaN
+            whole[k] = rest[k] = 0
+
+
+@compiled
+def _place(whole, rest, length, axis, node, fraction):
+    """Write first nodes and fractions along a periodic axis."""
+    real = whole.dtype.type
+    zero, half, one = real(0), real(0.5), real(1)
+    edge, fold, count, base = axis.edge, axis.fold, axis.count, axis.base
+    per = one / count
+    borrows = edge > -half  # asked outside of the loop, which has a form for either
+    for k in range(length):
+        m = np.floor(rest[k] + half)
+        r = rest[k] - m
+        below = r < -half  # where rest + 1/2 was rounded up
+        r = r + one if below else r
+        m = m - one if below else m
+        borrow = one if borrows and r < edge else zero
+        cell = whole[k] + m - fold - borrow
+        cell = fused(-np.floor(cell * per), count, cell)  # the quotient may be wrong by one
+        cell = cell + count if cell < zero else cell
+        cell = cell - count if cell >= count else cell
+        node[k] = np.int32(cell + borrow) + base
+        fraction[k] = r
+
+
+@compiled
+def _place_inside(x, whole, rest, length, axis, node, fraction, bad):
+    """Write first nodes and fractions along an open axis and mark particles off it; return whether any is."""
+    real = whole.dtype.type
+    zero, half, one = real(0), real(0.5), real(1)
+    edge, fold, count, base, lower, upper = axis.edge, axis.fold, axis.count, axis.base, axis.lower, axis.upper
+    in_x = axis.test == _IN_X
     off = np.int32(0)
     for k in range(length):
-        outside = np.int32(0) if tested[k] >= lower and tested[k] <= upper else np.int32(1)
+        m = np.floor(rest[k] + half)
+        r = rest[k] - m
+        below = r < -half
+        r = r + one if below else r
+        m = m - one if below else m
+        cell = whole[k] + m - fold
+        tested = x[k] if in_x else cell + (r - edge)
+        outside = np.int32(0) if tested >= lower and tested <= upper else np.int32(1)
         off += outside
         bad[k] |= outside * OUTSIDE
-        inside = s[k] if s[k] >= zero else zero  # noqa: FURB136
-        s[k] = inside if inside <= one else one  # noqa: FURB136
+        cell = cell - one if r < edge else cell
+        # On the faces: beyond them by rounding, or outside.
+        inside = cell >= zero and cell < count
+        borrow = one if inside and r < edge else zero
+        cell = cell if cell >= zero else zero  # noqa: FURB136 - NaN
+        cell = cell if cell <= count else count  # noqa: FURB136
+        node[k] = np.int32(cell + borrow) + base
+        fraction[k] = r if inside else edge
     return off > 0
 
 
-@compiled(inline="always")
-def _split(source, factor, origin, length, axis, node, fraction):
-    """Write first nodes and fractions along one axis, of ``factor * (source - origin)``."""
-    zero, below, scale, shift = fraction.dtype.type(0), axis.below, axis.scale, axis.shift
-    half, centre, folds, base, wrap = axis.half, axis.centre, axis.test == 0, axis.base, axis.wrap
-    for k in range(length):
-        t = factor * (source[k] - origin)
-        if folds:
-            t = t - np.floor(t)
-            t = t if t >= zero else zero  # noqa: FURB136 - NaN, where inverse * x overflowed
-            t = t if t < below else below  # noqa: FURB136
-        u = t * scale - shift
-        cell = np.floor(u + half)
-        fraction[k] = u - cell - centre
-        first = np.int32(np.int32(cell) - base)
-        if wrap > 0:
-            # first is in [0, 2 * wrap] here: base holds the whole turns
-            first = np.int32(first - wrap) if first >= wrap else first
-            first = np.int32(first - wrap) if first >= wrap else first
-        node[k] = first
+@compiled
+def _locate(x, length, arithmetic, tame, whole, rest, node, fraction, bad):
+    """Locate the particles of a block; return whether any is off an open axis."""
+    ndim = arithmetic.axes.size
+    off = False
+    for a in range(ndim):
+        axis, n, f = arithmetic.axes[a], node[3 - ndim + a], fraction[3 - ndim + a]
+        _split(x, length, arithmetic.slopes, a, axis, whole, rest)
+        if axis.test == 0:
+            if tame:
+                _tame(whole, rest, length)
+            _place(whole, rest, length, axis, n, f)
+        elif _place_inside(x[a], whole, rest, length, axis, n, f, bad):
+            off = True
+    return off
 
 
 @compiled
 def block_room(frame):
-    """Return memory for a block: coordinates, fractions and first nodes (3, BLOCK), and what is bad (BLOCK,)."""
-    real = frame.inverse.dtype
-    x, fraction = np.empty((3, BLOCK), real), np.empty((3, BLOCK), real)
-    node, bad = np.empty((3, BLOCK), np.int32), np.empty(BLOCK, np.int32)
-    for a in range(3 - frame.axes.size):  # axes that the mesh does not have
+    """Return memory for a block.
+
+    First nodes (3, BLOCK), fractions (3, BLOCK), and what is bad (BLOCK,); then coordinates, whole nodes and rests
+    (5, BLOCK); then the same of particles set apart, and their indices.
+    """
+    real = frame.own.slopes.dtype
+    node, fraction, bad = np.empty((3, BLOCK), np.int32), np.empty((3, BLOCK), real), np.empty(BLOCK, np.int32)
+    for a in range(3 - frame.own.axes.size):  # axes that the mesh does not have
         for k in range(BLOCK):
             fraction[a, k], node[a, k] = 0, 0
-    return x, fraction, node, bad
+    apart = np.empty((3, BLOCK), np.int32), np.empty((3, BLOCK), np.float64), np.empty(BLOCK, np.int32)
+    return node, fraction, bad, np.empty((5, BLOCK), real), apart, np.empty((5, BLOCK), np.float64), np.empty_like(bad)
+
+
+@compiled
+def _locate_apart(frame, count, room):
+    """Locate the particles of a block that were set apart; what they are near is nobody's affair."""
+    node, fraction, bad, _, apart, wide, which = room
+    real = fraction.dtype.type
+    highest = np.nextafter(real(0.5), real(0))  # float64 below 1/2 may round to it
+    _locate(wide, count, frame.wide, True, wide[3], wide[4], *apart)
+    for n in range(count):
+        k = which[n]
+        bad[k] = apart[2][n]
+        for a in range(3 - frame.wide.axes.size, 3):
+            node[a, k] = apart[0][a, n]
+            fraction[a, k] = min(real(apart[1][a, n]), highest)
 
 
 @compiled
@@ -186,37 +268,28 @@ def locate_block(address, stride, frame, begin, length, room):
     """Locate particles from ``begin`` on, in ``room``; return whether any is bad.
 
     A bad particle has the node ``SKIP`` on the last axis and fractions 0; what is wrong with it is in the room's
-    last array, which holds nothing if none is bad. Axes that the mesh does not have are left alone.
+    third array, which holds nothing if none is bad. Axes that the mesh does not have are left alone. What comes of a
+    particle does not depend on those that share its block.
     """
-    x, fraction, node, bad = room
-    ndim = address.size
-    zero, one = x.dtype.type(0), x.dtype.type(1)
+    node, fraction, bad, x, apart, wide, which = room
+    own = frame.own
     bad[:length] = 0
-    sound = _read(address, stride, begin, length, x, one)
-    if not sound:
-        for b in range(ndim):
-            for k in range(length):
-                bad[k] |= 0 if x[b, k] - x[b, k] == zero else NOT_FINITE
-    for a in range(ndim):
-        axis = frame.axes[a]
-        folds, straight = axis.test == 0, axis.straight
-        source, factor, origin = x[straight], frame.inverse[a, straight], frame.axes[straight].origin
-        if not folds or straight < 0:
-            source, factor, origin = fraction[3 - ndim + a], one, zero
-            _fractional(x, length, frame, a, source)
-        if not folds:
-            tested = x[a] if axis.test == _ON_X else source
-            if _confine(source, tested, length, axis.lower, axis.upper, zero, one, bad):
-                sound = False
-        _split(source, factor, origin, length, axis, node[3 - ndim + a], fraction[3 - ndim + a])
-    if sound:
+    far = 0
+    if not _read(address, stride, begin, length, own.near, own.unit[0], x, x.dtype.type(1)):
+        far = _set_apart(address, stride, begin, length, own.near, own.unit[0], x, which, wide, apart[2])
+    off = _locate(x, length, own, False, x[3], x[4], node, fraction, bad)
+    if far > 0:
+        _locate_apart(frame, far, room)
+    elif not off:
         return False
+    some = False
     for k in range(length):
         if bad[k] != 0:
+            some = True
             node[2, k] = SKIP
             for a in range(3):
-                fraction[a, k] = zero
-    return True
+                fraction[a, k] = 0
+    return some
 
 
 @compiled(inline="always")

@@ -12,13 +12,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays.geometry import frame_record, geometry_record
+from particlemesh.arrays.geometry import frame_record
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import As, Backend, Record, Unread, allocate, kept
 from particlemesh.mesh import Mesh
 from particlemesh.orders.block_order import NO_BLOCKS, Counting, base_of
 from particlemesh.orders.cpu.placing import Counted
 from particlemesh.orders.cpu.tiles import TileOrdering
+from particlemesh.particles.node_map import NodeMap, node_map
 from particlemesh.particles.stencil import MISSING, Axis
 from particlemesh.particles.workspace import Workspace
 
@@ -154,10 +155,10 @@ class Particles:
         kernel = self._backend.kernel("particles/locate.c", "locate", defines)
         records = self._records.get(x.dtype.char)
         if records is None:
-            shifts, scales = (a.shift for a in axes), (a.scale for a in axes)
-            nodes = Record(f"=6{x.dtype.char}", *scales, *shifts)
-            geometry, frame = geometry_record(mesh.box, x.dtype), frame_record(mesh.box)
-            records = self._records[x.dtype.char] = geometry, frame, nodes, axes_record(axes)
+            exact = node_map(axes, mesh.box, x.dtype)
+            records = self._records[x.dtype.char] = (
+                nodes_record(exact), frame_record(mesh.box), axes_record(axes, exact.base)
+            )  # fmt: skip
         no_place = Unread(self.status)
         places = (no_place, no_place, self._packed) if packed else (self._node, self._fraction, no_place)
         kernel(
@@ -236,10 +237,8 @@ class TiledParticles:
         """Find out how many particles go to each tile, and what is wrong; nothing is written yet."""
         from particlemesh.orders.cpu.placing import count_positions
 
-        box = mesh.box
-        lengths = box.lengths if box.orthorhombic else None
         self.count = x.count
-        self._counted = count_positions(x.arrays, axes, box.origin, box.inverse, mesh.periodic, lengths, threads)
+        self._counted = count_positions(x.arrays, axes, mesh.box, threads)
         found = self._counted.found
         self._status = Status(x.count, found.not_finite, found.outside, found.first)
 
@@ -263,11 +262,15 @@ def status_of(backend: Backend, record: Any, count: int) -> Status:
     return Status(count, not_finite, outside, int(~np.uint64(first)) if bad else -1)
 
 
-def axes_record(axes: tuple[Axis, Axis, Axis]) -> Record:
+def nodes_record(exact: NodeMap) -> Record:
+    """Return ``Nodes`` of particles/locate.c."""
+    reals = (exact.slopes.ravel(), exact.centre, exact.edge, exact.lower, exact.upper, [exact.unit])
+    return Record(f"=3q40{exact.slopes.dtype.char}", *exact.fold, *np.concatenate(reals))
+
+
+def axes_record(axes: tuple[Axis, Axis, Axis], base: tuple[int, int, int] = (0, 0, 0)) -> Record:
     """Return ``Axes`` of particles/locate.c."""
-    return Record(
-        "=12i", *(a.size for a in axes), *(a.support for a in axes), *(int(a.wraps) for a in axes), *base_of(axes)
-    )  # fmt: skip
+    return Record("=9i", *(a.count for a in axes), *base, *base_of(axes))
 
 
 def packable(axes: tuple[Axis, Axis, Axis], dtype: np.dtype) -> bool:

@@ -37,6 +37,8 @@ def shown(particles: SortedParticles | SortedTiledParticles, kind: Kind, backend
     if kind.home != backend.name:
         return None
     order = particles.order
+    if isinstance(order, np.ndarray):  # a slice of its own, so that the plan can still write
+        order.setflags(write=False)
     if hasattr(order, "with_queue"):  # PyOpenCL's, in whose memory work on another queue may have been the last
         order = order.with_queue(backend.queue)  # type: ignore[attr-defined]  # only this backend has one
     backend.mark(order)

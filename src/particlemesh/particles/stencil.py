@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from particlemesh.mesh import Mesh
 from particlemesh.window import Window
@@ -28,8 +29,19 @@ class Axis:
     low: int
     extent: int
     support: int
-    scale: int  # node coordinate = fractional * scale - shift
+    scale: int  # node coordinate = fractional * scale - shift + before
     shift: float
+    before: int = 0  # ghosts before node 0
+
+    @property
+    def count(self) -> int:
+        """Nodes of a whole turn; on an open axis the intervals between its faces."""
+        return self.size if self.wraps else self.scale
+
+    @property
+    def node_of_origin(self) -> Fraction:
+        """The node coordinate of the box's origin, without error."""
+        return self.before - Fraction(self.shift)
 
 
 MISSING = Axis(size=1, wraps=False, low=0, extent=1, support=1, scale=0, shift=0.0)
@@ -42,10 +54,11 @@ def axes_of(mesh: Mesh, window: Window) -> tuple[Axis, Axis, Axis]:
     for a in range(mesh.ndim):
         lower, upper = mesh.ghosts[a]
         wraps = mesh.periodic[a] and lower == 0 and upper == 0
-        shift = mesh.offset[a] - lower
+        # Whole turns of a periodic axis lead to the same nodes; the remainder is exact.
+        shift = math.fmod(mesh.offset[a], mesh.shape[a]) if mesh.periodic[a] else mesh.offset[a]
         size = mesh.shape[a] + lower + upper
         # Rounding may move a particle at the end of the box one node on: one spare node at each end.
-        low = 0 if wraps else math.floor(-shift - reach) - 1
-        high = size - 1 if wraps else math.floor(mesh.intervals[a] - shift - reach) + 1
-        axes.append(Axis(size, wraps, low, high - low + 1, window.support, mesh.intervals[a], shift))
+        low = 0 if wraps else lower + math.floor(-shift - reach) - 1
+        high = size - 1 if wraps else lower + math.floor(mesh.intervals[a] - shift - reach) + 1
+        axes.append(Axis(size, wraps, low, high - low + 1, window.support, mesh.intervals[a], shift, lower))
     return (axes[0], axes[1], axes[2])

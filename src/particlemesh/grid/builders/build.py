@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays import operands
-from particlemesh.arrays.kinds import kind_of
 from particlemesh.backends.base import Backend
 from particlemesh.grid import checks
 from particlemesh.grid.builders.builder import Builder
@@ -129,7 +128,8 @@ def build_on_gpu(
         items = cells.keys(given.x, extents, extent_axes)
     problem = sizes.problem(backend, items.count, given.dtype, extent_axes, given.buckets)
     builder = choose(problem)
-    with builder.kept():
+    capacity = builder.capacity
+    try:
         while True:
             job = Job(
                 backend, items, cells, room, problem.queries, extents, extent_axes, problem.deterministic, given.check
@@ -137,6 +137,9 @@ def build_on_gpu(
             built = Build(job, builder, problem, builder.build(job), searcher)
             if not given.check or _accepted(built, sizes, given):
                 break
+    except BaseException:
+        builder.capacity = capacity  # memory that could not be allocated is not asked for again
+        raise
     if given.check:
         rooms.swap()
     return built
@@ -158,8 +161,6 @@ def _accepted(built: Build, sizes: Sizes, given: Input) -> bool:
 
 def _keys(given: Input, backend: Backend) -> Any:
     native = operands.to_backend(given.kind, given.array, backend, "keys", upload=given.upload)
-    if native.dtype == np.uint64:
-        raise TypeError("keys have dtype uint64; int32 or int64 are needed.")
     dtype = np.dtype(np.int32 if native.dtype.itemsize < 4 or native.dtype == np.int32 else np.int64)
     if native.dtype != dtype:
         return native.astype(dtype)
@@ -172,14 +173,10 @@ def _keys(given: Input, backend: Backend) -> Any:
 
 def _extents(given: Input, count: int, ndim: int, backend: Backend, room: Room) -> tuple[Any, int]:
     """Return the grid's own copy of radii (N,) or of half edges (N, 3), missing axes first."""
-    radii, dtype = given.radii, given.dtype
-    if np.isscalar(radii) or (kind_of(radii) is not None and not radii.shape):
-        return room.constant("one_radius", count, checks.radius(radii), dtype), 1
-    kind, array = operands.adopt(radii, "radii")
-    axes = checks.radii_shape(tuple(array.shape), count, ndim)
-    upload = given.upload or kind.home != given.kind.home
-    native = operands.to_backend(kind, array, backend, "radii", upload=upload)
-    checks.narrow_enough(native.dtype, dtype, listed=array is not radii)
+    dtype = given.dtype
+    native, axes = given.extents(ndim, backend)
+    if isinstance(native, float):
+        return room.constant("one_radius", count, native, dtype), 1
     if native.dtype != dtype:
         native = native.astype(dtype)
     if axes == 1:

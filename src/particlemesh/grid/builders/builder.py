@@ -7,8 +7,7 @@ Tests, benchmarks, ``explain()``, the documentation's table and the automatic ch
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +19,6 @@ from particlemesh.grid.results import Pairs
 from particlemesh.grid.storage import SortedCells, Storage
 
 ALL_BACKENDS = frozenset({"cpu", "cuda", "opencl"})
-ATOMICS_ORDER = "atomics leave the order within a cell to chance"
 
 # Overlapping pairs by shape ("sphere", "box" or None) and quantities.
 Overlaps = Callable[[str | None, str], Pairs]
@@ -32,8 +30,9 @@ class Builder:
     name: ClassVar[str]
     cite: ClassVar[str] = ""  # key into reference.bib
     backends: ClassVar[frozenset[str]] = ALL_BACKENDS
-    deterministic: ClassVar[bool] = True  # can keep the order of the particles within each cell: see declines
+    deterministic: ClassVar[bool] = True  # on some backend: see ``stable``
     options: ClassVar[dict[str, Any]] = {}  # what the constructor takes, and the defaults
+    stable: ClassVar[bool] = True  # False: on GPUs atomics leave the order within a cell to chance
     kernels: ClassVar[bool] = True  # has a kernel file of its own; False: all its kernels are the library's
 
     capacity: int = 0  # places of a cell; 0: as many as there are particles
@@ -46,7 +45,8 @@ class Builder:
     @classmethod
     def declines(cls, problem: Problem) -> str | None:
         """Return why this builder cannot serve ``problem``, or None."""
-        return None
+        chance = problem.deterministic and problem.gpu and not cls.stable
+        return "atomics leave the order within a cell to chance" if chance else None
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
@@ -74,9 +74,9 @@ class Builder:
         """Put the items of ``job`` into cells on the CPU."""
         raise NotImplementedError
 
-    def unfit(self, job: CpuJob) -> np.ndarray:
-        """Return the located particles (n,) that this builder cannot hold; on GPUs the status counts them."""
-        return np.empty(0, np.int64)
+    def unfit(self, job: CpuJob) -> np.ndarray | None:
+        """Return the located particles (n,) that this builder cannot hold, if any; on GPUs the status counts them."""
+        return None
 
     def note(self, job: Job, words: np.ndarray) -> str | None:
         """Return what to add to the error about bad particles; ``words`` are the status of a build on a GPU."""
@@ -89,18 +89,8 @@ class Builder:
         return False
 
     def remedy(self, needed: int) -> str:
-        """Return what a user can do about a cell of ``needed`` particles that has not the room."""
+        """Return what a user can do if a cell has ``needed`` particles and fewer places."""
         return "take another method"
-
-    @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """Restore the capacity if a build fails: memory that could not be allocated is not asked for again."""
-        before = self.capacity
-        try:
-            yield
-        except BaseException:
-            self.capacity = before
-            raise
 
     # ---- from the storage to what queries read ------------------------------------------------------------
 

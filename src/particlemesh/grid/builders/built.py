@@ -33,7 +33,7 @@ class Built:
         raise NotImplementedError
 
     def check_queries(self) -> None:
-        """Raise what queries that nobody waited for found wrong."""
+        """Raise the errors that unchecked queries recorded."""
 
     def cell_start(self) -> Any:
         """Return where each cell starts, (cells + 1,) int32."""

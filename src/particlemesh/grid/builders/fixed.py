@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from particlemesh import checks
-from particlemesh.grid.builders.builder import ATOMICS_ORDER, Builder
+from particlemesh.grid.builders.builder import Builder
 from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem
 from particlemesh.grid.builders.order import order_of_slots
 from particlemesh.grid.cpu.builders import slots as cpu
@@ -29,6 +29,7 @@ class Fixed(Builder):
     """
 
     name = "fixed"
+    stable = False
     cite = "green2008"
     options = {"capacity": None, "grow": False, "layout": "column"}  # noqa: RUF012 - never written
 
@@ -36,12 +37,8 @@ class Fixed(Builder):
         super().__init__(**options)
         given = self.chosen["capacity"]
         self.capacity = 0 if given is None else checks.integer(given, "capacity", 1, 2**31 - 1)
-        self.grows = given is None or bool(self.chosen["grow"])
+        self.grows = checks.flag(self.chosen["grow"], "grow") or given is None
         checks.one_of(self.chosen["layout"], "layout", ("column", "row"))
-
-    @classmethod
-    def declines(cls, problem: Problem) -> str | None:
-        return ATOMICS_ORDER if problem.deterministic and problem.gpu else None
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:

@@ -19,7 +19,7 @@ U32, I32, U64 = np.dtype(np.uint32), np.dtype(np.int32), np.dtype(np.uint64)
 
 @dataclass(frozen=True)
 class Problem:
-    """What a builder is asked about before anything is allocated."""
+    """What a builder decides on before anything is allocated."""
 
     backend: Backend
     cells: int
@@ -52,7 +52,7 @@ class Job:
     extents: Any = None
     extent_axes: int = 0
     deterministic: bool = False
-    checked: bool = False  # bad items are an error: nobody will look at what becomes of them
+    checked: bool = False  # bad items are an error, so their results are never read
     status: Any = None  # the words of sorting/cells.h come first in it
 
     def kernel(self, file: str, name: str, **defines: Any) -> Kernel:
@@ -84,4 +84,4 @@ class CpuJob:
     folded: np.ndarray | None  # (N, 3)
     extents: np.ndarray | None
     threads: int | None
-    overflow: tuple[int, int] | None = None  # the fullest cell and its count, where it has not the room
+    overflow: tuple[int, int] | None = None  # the fullest cell and its count, if that exceeds the capacity

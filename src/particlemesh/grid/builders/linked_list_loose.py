@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from particlemesh.grid.builders.builder import ATOMICS_ORDER, Builder
+from particlemesh.grid.builders.builder import Builder
 from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem
 from particlemesh.grid.builders.order import order_of_lists
 from particlemesh.grid.cpu.builders import lists as cpu
@@ -14,11 +14,8 @@ class LinkedListLoose(Builder):
     """Each particle becomes the head of its cell's list and points at the head before."""
 
     name = "linked_list_loose"
+    stable = False
     cite = "barbieri2013"
-
-    @classmethod
-    def declines(cls, problem: Problem) -> str | None:
-        return ATOMICS_ORDER if problem.deterministic and problem.gpu else None
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from particlemesh.grid.builders.builder import ATOMICS_ORDER, Builder, Overlaps
+from particlemesh.grid.builders.builder import Builder, Overlaps
 from particlemesh.grid.builders.job import U32, U64, CpuJob, Job, Problem
 from particlemesh.grid.cpu.builders import sorting
 from particlemesh.grid.cpu.builders import tight as cpu
@@ -26,6 +26,7 @@ class LinkedListTight(Builder):
     """
 
     name = "linked_list_tight"
+    stable = False
     cite = "barbieri2013"
 
     @classmethod
@@ -39,7 +40,7 @@ class LinkedListTight(Builder):
         most = MOST if problem.gpu else MOST // 2
         if problem.count > most:
             return f"numbers entries with 32 bits: {most:,} particles at most"
-        return ATOMICS_ORDER if problem.deterministic and problem.gpu else None
+        return super().declines(problem)
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:

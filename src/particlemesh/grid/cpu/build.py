@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays import operands
 from particlemesh.backends import cpu
 from particlemesh.grid import checks
 from particlemesh.grid.builders.builder import Builder
@@ -73,6 +72,15 @@ class CpuBuild(Built):
             raise RuntimeError(NO_POSITIONS)
         return self.job.folded[self.order(), 3 - self.problem.ndim :]
 
+    def public_storage(self) -> Any:
+        """Return the storage; searches trust its numbers, so that nobody else may write them."""
+        shown = [a.view() if isinstance(a, np.ndarray) else a for a in self.storage]
+        for array in shown:
+            if isinstance(array, np.ndarray):
+                array.setflags(write=False)
+        kind: Any = type(self.storage)
+        return kind(*shown)
+
 
 def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder]) -> CpuBuild:
     """Build a grid; raise, with the grid as it was, if ``given.check`` and anything is wrong.
@@ -94,7 +102,7 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
         keys, bins = np.where((keys >= 0) & (keys < given.buckets), keys, -1).astype(np.int32), given.buckets
     else:
         if given.radii is not None:
-            extents, extent_axes = _extents(given.radii, given.x.count, sizes.box.ndim, given.dtype)
+            extents, extent_axes = _extents(given, given.x.count, sizes.box.ndim, backend)
         cells = cells_of(sizes.box, sizes.shape, sizes.levels, given.dtype)
         keys, folded, turns, faults = locate(given.x.arrays, extents, cells, sizes.threads)
         status = checks.GridStatus(given.x.count, faults.not_finite, faults.outside, faults.bad_radius, faults.first)
@@ -106,13 +114,14 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
     builder = choose(problem)
     job = CpuJob(sizes.box, sizes.shape, keys, bins, cells, folded, extents, sizes.threads)
     unfit = builder.unfit(job)
-    if len(unfit):
+    if unfit is not None and len(unfit):
         keys[unfit] = -1
         first = int(unfit[0]) if status.first_bad < 0 else min(int(unfit[0]), status.first_bad)
         status = status._replace(bad_radius=status.bad_radius + len(unfit), first_bad=first)
         if given.check:
             raise checks.bad_particles(status, given.array, given.radii, box)
-    with builder.kept():
+    capacity = builder.capacity
+    try:
         storage = builder.build_cpu(job)
         while job.overflow is not None:
             cell, fullest = job.overflow
@@ -125,25 +134,19 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
             job.overflow = None
             storage = builder.build_cpu(job)
         return CpuBuild(job, builder, problem, storage, status, turns)
+    except BaseException:
+        builder.capacity = capacity  # memory that could not be allocated is not asked for again
+        raise
 
 
 def _keys(given: Input) -> np.ndarray:
     keys = np.ascontiguousarray(given.kind.native(given.array))
-    if keys.dtype == np.uint64:
-        raise TypeError("keys have dtype uint64; int32 or int64 are needed.")
     return keys.astype(np.int64, copy=False)
 
 
-def _extents(radii: Any, count: int, ndim: int, dtype: np.dtype) -> tuple[np.ndarray, int]:
+def _extents(given: Input, count: int, ndim: int, backend: Any) -> tuple[np.ndarray, int]:
     """Return the grid's own copy of radii (N,) or of half edges (N, d), and how many a particle has."""
-    if np.isscalar(radii):
-        return np.full(count, checks.radius(radii), dtype), 1
-    kind, array = operands.adopt(radii, "radii")
-    native = kind.native(array)
-    if not native.shape:
-        return np.full(count, checks.radius(native), dtype), 1
-    axes = checks.radii_shape(native.shape, count, ndim)
-    checks.narrow_enough(native.dtype, dtype, listed=array is not radii)
-    if native.ndim == 1:
-        return native.astype(dtype), 1
-    return native.astype(dtype), 3 if axes > 1 else 1
+    native, axes = given.extents(ndim, backend)
+    if isinstance(native, float):
+        return np.full(count, native, given.dtype), 1
+    return native.astype(given.dtype), 3 if axes > 1 else 1

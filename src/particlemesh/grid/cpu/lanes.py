@@ -73,9 +73,9 @@ def sub(typing, a, b):
     return a(a, a), build
 
 
-def _bits(builder: ir.IRBuilder, found: Any) -> Any:
+def _bits(builder: ir.IRBuilder, flags: Any) -> Any:
     """Return a vector of booleans as an integer."""
-    return builder.zext(builder.bitcast(found, ir.IntType(found.type.count)), _LONG)
+    return builder.zext(builder.bitcast(flags, ir.IntType(flags.type.count)), _LONG)
 
 
 @intrinsic

@@ -25,7 +25,7 @@ class Cloud:
     Attributes
     ----------
     count : int
-        Particles that came; those that took part are ``start[cells.count]``, known to the device only.
+        Particles given to the build; ``start[cells.count]`` of them take part, a number on the device.
     records : (count, 4)
         Folded coordinates, missing axes first, and the particle's index as the bits of a real, by cell.
     start : (cells + 1,) uint32
@@ -33,7 +33,7 @@ class Cloud:
     ends : (cells,) uint32 or None
         Where each cell ends, if cells are not in the order of their numbers.
     turns : (count,) uint64
-        Turns that folding took off, in the caller's order; only valid where the status says that there are any.
+        Whole turns that folding subtracted, in the caller's order; valid only if the status reports any.
     status : (8,) uint64
         See sorting/cells.h.
     extents : (count,) or (count, 3), or None

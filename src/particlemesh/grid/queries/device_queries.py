@@ -21,17 +21,17 @@ from particlemesh.sorting.keys import FIRST, NOT_FINITE, OUTSIDE
 
 
 class DeviceQueries:
-    """What one build answers; every method takes and returns native arrays."""
+    """The queries of one build; every method takes and returns native arrays."""
 
     def __init__(self, cloud: Cloud, searcher: Searcher, overlaps_in_storage: Callable[..., Pairs] | None) -> None:
         self.cloud, self.searcher, self._overlaps_in_storage = cloud, searcher, overlaps_in_storage
 
     def check(self) -> None:
-        """Raise what searches with ``check=False`` found wrong; waits for the device."""
+        """Raise the errors of searches with ``check=False``; waits for the device."""
         self.searcher.unread.check()
 
     def asked_again(self, *question: Any) -> None:
-        """Say that lists were made again without this object."""
+        """Mark lists as repeated: a tape or a graph did it."""
         self.searcher.unread.again(question)
 
     def pairs(

@@ -88,6 +88,6 @@ def _search(cloud: Cloud, k: int, radius: float) -> Record:
     cells, axes = cloud.cells, cloud.cells.box.ndim
     finest = math.prod(cells.shape)
     ball = (2.0, math.pi, 4 / 3 * math.pi)[axes - 1]
-    wanted = 1.5 * k + 3
-    scale = (2 * wanted * cells.box.volume / finest / ball) ** (1 / axes)
+    expected = 1.5 * k + 3
+    scale = (2 * expected * cells.box.volume / finest / ball) ** (1 / axes)
     return Record(f"=4{cells.dtype.char}", radius, scale, cloud.count / finest, -1 / axes)

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.base import Backend, Unread, allocate
+from particlemesh.grid import checks
 from particlemesh.grid.queries.cloud import reach_record
+from particlemesh.grid.queries.quantities import FIELDS, array_types, wants
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.storage import TightLists
 from particlemesh.sorting.keys import Cells
@@ -16,8 +18,7 @@ from particlemesh.sorting.scan import Allocate, allocate_counts, scan
 
 MOST = 2**29 - 1  # particles: an entry is one of eight, and is counted from 1 in 32 bits
 _WIDE, _WIDEST = 6, 7  # words of the status, as the builder's kernel has them
-_FIELDS = {"i": "i", "j": "j", "S": "shift", "d": "distance", "D": "vector"}
-_I32, _U64 = np.dtype(np.int32), np.dtype(np.uint64)
+_U64 = np.dtype(np.uint64)
 
 
 def too_wide(status: np.ndarray, dtype: np.dtype) -> tuple[int, float] | None:
@@ -66,9 +67,9 @@ def overlaps_of_lists(
     ValueError
         If the lists cannot tell what is asked for.
     """
-    boxes = _boxes(shape, extent_axes, cells)
-    axes, dtype, total = cells.box.ndim, cells.dtype, 0
-    wants = {f"WANT_{field.upper()}": int(letter in quantities) for letter, field in _FIELDS.items()}
+    boxes = checks.compares_boxes(extent_axes, shape)
+    checks.lists_suffice(extent_axes, boxes=boxes, orthorhombic=cells.box.orthorhombic)
+    dtype, total = cells.dtype, 0
     defines = {
         "REAL_IS_DOUBLE": int(dtype.itemsize == 8), "COORDINATE_IS_DOUBLE": int(dtype.itemsize == 8),
         "KEYS_ARE_POSITIONS": 1, "EXTENTS": 0, "BOXES": int(boxes), "HALF_EDGES": int(extent_axes == 3),
@@ -82,33 +83,13 @@ def overlaps_of_lists(
         counts = allocate_counts(backend, count, _U64, allocate_scratch, "overlap_counts")
         place = allocate_scratch("overlap_place", (count + 1,), _U64)
         backend.clear(counts)
-        run = backend.kernel("grid/queries/overlaps.c", "overlaps", {**defines, "LISTS": 0, **dict.fromkeys(wants, 0)})
+        run = backend.kernel("grid/queries/overlaps.c", "overlaps", {**defines, "LISTS": 0, **wants("")})
         run(count, *inputs, counts, *(Unread(status),) * 5, count, *geometry)
         scan(backend, counts, place, count)
         total = int(backend.download(place[count : count + 1])[0])
-    rows = {"i": (total,), "j": (total,), "shift": (total, axes), "distance": (total,), "vector": (total, axes)}
-    made = {}
-    for letter, field in _FIELDS.items():
-        if letter in quantities:
-            kind = dtype if letter in "dD" else _I32
-            made[field] = allocate(backend, rows[field], kind, "overlaps")
+    types = array_types(quantities, (total,), cells.box.ndim, dtype)
+    arrays = {field: allocate(backend, size, type_, "overlaps") for field, (size, type_) in types.items()}
     if total:
-        run = backend.kernel("grid/queries/overlaps.c", "overlaps", {**defines, "LISTS": 1, **wants})
-        run(count, *inputs, place, *(made.get(field, Unread(status)) for field in rows), count, *geometry)
-    return Pairs(**made)
-
-
-def _boxes(shape: str | None, extent_axes: int, cells: Cells) -> bool:
-    """Return whether boxes are compared, rather than spheres."""
-    if shape is None:
-        return extent_axes == 3
-    if shape not in ("sphere", "box"):
-        raise ValueError(f"shape is {shape!r}; choose 'sphere' or 'box'.")
-    if shape == "sphere" and extent_axes == 3:
-        raise ValueError("shape is 'sphere', but the particles were built with half edges (N, d): give radii (N,).")
-    if shape == "box" and extent_axes == 1 and not cells.box.orthorhombic:
-        raise ValueError(
-            "shape is 'box' in a triclinic box, where the lists of spheres miss the corners of cubes: build with half "
-            "edges (N, d)."
-        )
-    return shape == "box"
+        run = backend.kernel("grid/queries/overlaps.c", "overlaps", {**defines, "LISTS": 1, **wants(quantities)})
+        run(count, *inputs, place, *(arrays.get(field, Unread(status)) for field in FIELDS.values()), count, *geometry)
+    return Pairs(**arrays)

@@ -151,8 +151,9 @@ class PairFunction:
             from numba import njit
             from numba.core.dispatcher import Dispatcher
 
-            own = self.function
-            self._compiled = own if isinstance(own, Dispatcher) else njit(nogil=True, error_model="numpy")(own)
+            function = self.function
+            known = isinstance(function, Dispatcher)
+            self._compiled = function if known else njit(nogil=True, error_model="numpy")(function)
         return self._compiled
 
     def check_values(self, shape: tuple[int, ...] | None, count: int) -> None:
@@ -168,6 +169,6 @@ class PairFunction:
         allowed = [(count, self.values)] + ([(count,)] if self.values == 1 else [])
         if self.values and shape is not None and tuple(shape) in allowed:
             return
-        came = "no values came" if shape is None else f"values has shape {tuple(shape)}"
-        wanted = " or ".join(map(str, allowed)) if self.values else "no values"
-        raise ValueError(f"{came}; this PairFunction of {self.values} values takes {wanted} for {count} particles.")
+        given = "no values came" if shape is None else f"values has shape {tuple(shape)}"
+        accepted = " or ".join(map(str, allowed)) if self.values else "no values"
+        raise ValueError(f"{given}; this PairFunction of {self.values} values takes {accepted} for {count} particles.")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.base import Unread, allocate
+from particlemesh.grid.queries.quantities import FIELDS, array_types, wants
 from particlemesh.grid.queries.search import Question, Search
 from particlemesh.grid.results import Pairs
 from particlemesh.sorting.scan import allocate_counts, scan
@@ -30,7 +31,7 @@ class PairLists:
     ) -> None:  # fmt: skip
         self.searcher, self.asked, self.form, self.check = searcher, asked, form, check
         self.backend, self.rows, self.cells = searcher.backend, asked.rows, asked.cloud.cells
-        self.wanted = quantities + ("i" if form == "coo" and "i" not in quantities else "")
+        self.letters = quantities + ("i" if form == "coo" and "i" not in quantities else "")
         self.by_index, self.rows_by_index = by_index, rows_by_index
         # Half a list by slots finds each pair once: the smaller index is put first when it is written.
         self.swaps = form == "coo" and by_index and bool(asked.half)
@@ -72,7 +73,7 @@ class PairLists:
                 for name, array in arrays.items():
                     if total:
                         self.backend.copy(array, large[name][:total])
-            if total > capacity:  # what was learned is out of date; where rows begin is right all the same
+            if total > capacity:  # the last search had fewer pairs; where rows begin is right
                 arrays = self._fill(_PLACED, start, total, mean)
             arrays = {name: array[:total] for name, array in arrays.items()}
         return Pairs(start=start if self.form == "csr" else None, **arrays), total
@@ -137,25 +138,22 @@ class PairLists:
         self._launch(place, start, Unread(self.asked.words), arrays, capacity, 0, *collected)
         return arrays
 
-    def _collected(self, wanted: float, mean: float = 0) -> tuple[int, int]:
-        """Return CAP and SPAN for rows of up to ``wanted`` pairs; CAP is 0 where most rows would find no room."""
-        turns = bool(set("dDS") & set(self.wanted)) and any(self.cells.box.periodic)
+    def _collected(self, pairs: float, mean: float = 0) -> tuple[int, int]:
+        """Return CAP and SPAN for rows of up to ``pairs`` pairs; CAP is 0 where most rows would find no room."""
+        turns = bool(set("dDS") & set(self.letters)) and any(self.cells.box.periodic)
         # Where a group is a warp nothing is gained by more programs.
         # The ends of vectors from points lie in local memory, too.
-        most = 2 if self.asked.points is not None and set("dDS") & set(self.wanted) else 3 if turns else 4
+        most = 2 if self.asked.points is not None and set("dDS") & set(self.letters) else 3 if turns else 4
         choices = _COLLECTED[:most] if self.backend.group_size > 32 else _COLLECTED[1:2]
         for choice in choices:
-            if wanted <= choice[0]:
+            if pairs <= choice[0]:
                 return choice
         return choices[-1] if mean <= choices[-1][0] else (0, 32)
 
     def _defines(self, place: int, cap: int, span: int) -> dict[str, int]:
-        wanted = self.wanted
         return {
             **self.asked.defines(), "PLACE": place, "CAP": cap, "SPAN": span, "BY_INDEX": int(self.by_index),
-            "ROWS_BY_INDEX": int(self.rows_by_index), "SWAP": int(self.swaps), "WANT_I": int("i" in wanted),
-            "WANT_J": int("j" in wanted), "WANT_SHIFT": int("S" in wanted), "WANT_DISTANCE": int("d" in wanted),
-            "WANT_VECTOR": int("D" in wanted),
+            "ROWS_BY_INDEX": int(self.rows_by_index), "SWAP": int(self.swaps), **wants(self.letters),
         }  # fmt: skip
 
     def _launch(
@@ -166,7 +164,7 @@ class PairLists:
         kernel = self.searcher.program(
             "grid/queries/pairs.c", "list_pairs", asked.cloud, self._defines(place, cap, span)
         )
-        outputs = (arrays.get(name, none) for name in ("i", "j", "shift", "distance", "vector"))
+        outputs = (arrays.get(name, none) for name in FIELDS.values())
         kernel(
             self.rows, *asked.cells(), asked.cloud.turns, asked.cloud.status, start, counts, *outputs, asked.words,
             self.rows, self.cells.count, capacity, width, *self.searcher.records(asked),
@@ -174,16 +172,11 @@ class PairLists:
 
     def _arrays(self, shape: tuple[int, ...]) -> dict[str, Any]:
         """Return an array for each quantity that is wanted."""
-        real, axes = self.cells.dtype, (self.cells.box.ndim,)
-        kinds: dict[str, tuple[str, Any, tuple[int, ...]]] = {
-            "i": ("i", _I32, ()), "j": ("j", _I32, ()), "S": ("shift", _I32, axes), "d": ("distance", real, ()),
-            "D": ("vector", real, axes),
-        }  # fmt: skip
-        chosen = [kinds[letter] for letter in kinds if letter in self.wanted]
-        return {name: self._room(name, shape + inner, dtype) for name, dtype, inner in chosen}
+        types = array_types(self.letters, shape, self.cells.box.ndim, self.cells.dtype)
+        return {field: self._room(field, size, dtype) for field, (size, dtype) in types.items()}
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return memory for a result: new and the caller's own, or reserved if nobody waits."""
+        """Return memory for a result: new if the search is checked, else reserved."""
         if self.check:
             return allocate(self.backend, shape, dtype, f"{name} of pairs")
         array = self.searcher.room(f"pairs_{name}", shape, dtype)

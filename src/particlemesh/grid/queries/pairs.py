@@ -22,15 +22,15 @@ _I32 = np.dtype(np.int32)
 
 @dataclass
 class PairSearch:
-    """What a search left, in native arrays.
+    """The result of a search, in native arrays.
 
     Attributes
     ----------
     pairs : Pairs
     total : int or None
-        Pairs there are; None for dense lists, and where nobody waited for it.
+        Number of pairs; None for dense lists and for unchecked searches.
     words : uint64
-        What the device noted: see :meth:`Searcher.verdict`.
+        Counts that the device recorded: see :meth:`Search.verdict`.
     """
 
     pairs: Pairs
@@ -42,7 +42,7 @@ _QUESTIONS = 64
 
 
 class Unread:
-    """What searches noted for which nobody waited, by what was asked."""
+    """What unchecked searches recorded on the device, by question."""
 
     def __init__(self, searcher: Searcher) -> None:
         self._searcher = searcher
@@ -52,42 +52,42 @@ class Unread:
         self._raised: set[Any] = set()  # until they are asked again
 
     def place(self, question: Any) -> str:
-        """Return where a question's search shall note what it finds; the place of one that was checked may go.
+        """Return the place of a question's record; the place of a checked one may be reused.
 
         Raises
         ------
         RuntimeError
-            If there are too many questions that were not checked.
+            If too many questions are unchecked.
         """
         if question not in self._places:
             place = next(n for n in range(_QUESTIONS + 1) if n not in self._places.values())
             if place == _QUESTIONS:
-                gone = next((q for q in self._places if q in self._read), None)
-                if gone is None:
+                checked = next((q for q in self._places if q in self._read), None)
+                if checked is None:
                     raise RuntimeError(f"{_QUESTIONS} different searches with check=False are unread: call check().")
-                place = self._places.pop(gone)
-                if isinstance(self._searcher.room, Room):  # that search would be played into another's place
+                place = self._places.pop(checked)
+                if isinstance(self._searcher.room, Room):  # a tape of that search writes to the reused place
                     self._searcher.room.forget_tapes()
-                self._known.pop(gone, None)
-                self._read.discard(gone)
-                self._raised.discard(gone)
+                self._known.pop(checked, None)
+                self._read.discard(checked)
+                self._raised.discard(checked)
             self._places[question] = place
         return str(self._places[question])
 
     def keep(self, question: Any, words: Any, capacity: int | None, width: int | None) -> None:
-        """Keep where a search noted what it found."""
+        """Keep where a search records its counts."""
         self._known[question] = words, capacity, width
         self.again(question)
 
     def again(self, question: Any) -> None:
-        """Say that a search was made again."""
+        """Mark a search as repeated."""
         self._read.discard(question)
         self._raised.discard(question)
 
     def check(self) -> None:
-        """Raise what searches found wrong, each once; waits for the device.
+        """Raise the error of each failed search once; waits for the device.
 
-        What was found right is looked at again next time: a graph may have made the search anew without telling.
+        A search without an error is read again at the next call: a graph may have repeated it.
         """
         for question, (words, capacity, width) in self._known.items():
             if question in self._raised:

@@ -2,7 +2,7 @@
 // What every query shares: particles by cell, the cells within reach of a point, and vectors between images.
 //
 // A kernel defines STRIP, a statement for particles `from` to `to` (excluded) of one strip of cells along the last
-// axis whose vectors get `shift` added, and includes grid/queries/strips.h where the walk shall be.
+// axis whose vectors get `shift` added, and includes grid/queries/strips.h where the loops shall be.
 
 #include "sorting/cells.h"
 

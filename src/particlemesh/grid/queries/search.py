@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What lists and counts of pairs on GPUs share: the question, its programs, and what the device noted."""
+"""What lists and counts of pairs on GPUs share: the question, its kernels, and what the device recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from particlemesh.grid import checks
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.sorting.scan import Allocate
 
-_WORDS = 8  # of what a search notes (grid/queries/within.h), before those of its tiles
+_WORDS = 8  # that a search records (grid/queries/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
 _U64 = np.dtype(np.uint64)
 
@@ -32,7 +32,7 @@ class Extents:
 
 @dataclass
 class Question:
-    """What is asked, as kernels take it."""
+    """A question, as kernels take it."""
 
     cloud: Cloud
     points: Coordinates | None

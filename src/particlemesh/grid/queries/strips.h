@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The loops of a walk (grid/queries/search.h): STRIP for every strip of cells along the last axis within reach of a point.
+// The loops of a search (grid/queries/search.h): STRIP for every strip of cells along the last axis within reach of a point.
 //
 // Reads x and s (the point, its fractions), FIRST_LEVEL, REACH_OF(level), cells, geometry, frame, reach, start and,
 // where cells are in no order (CELLS_ARE_SCATTERED), ends. STRIP sees from, to, turn[3] and shift[3], and `turned`,

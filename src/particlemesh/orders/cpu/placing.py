@@ -32,6 +32,7 @@ from particlemesh.particles.locate import (
 from particlemesh.sorting.cpu import histogram_rows, index_type, scan, share_of
 
 if TYPE_CHECKING:
+    from particlemesh.box import Box
     from particlemesh.particles.stencil import Axis
 
 _SHARES = 2  # ranges of particles for each thread, so that one that came late has less left to do
@@ -85,8 +86,8 @@ def _count_tiles(address, stride, count, frame, tiling, histogram, status, count
         for block in range(begin, end, BLOCK):
             length = min(BLOCK, end - block)
             if locate_block(address, stride, frame, block, length, room):
-                note_bad(block, length, room[3], status[row])
-            _tiles_of(tiling, room[2], length, last, key, local)
+                note_bad(block, length, room[2], status[row])
+            _tiles_of(tiling, room[0], length, last, key, local)
             for k in range(length):
                 counts[key[k]] += 1
 
@@ -110,7 +111,7 @@ def _place_in_tiles(address, stride, count, frame, tiling, place, records, order
         for block in range(begin, end, BLOCK):
             length = min(BLOCK, end - block)
             locate_block(address, stride, frame, block, length, room)
-            _tiles_of(tiling, room[2], length, last, key, local)
+            _tiles_of(tiling, room[0], length, last, key, local)
             # Places are far apart in memory: asked for a block ahead, writing them takes half the time.
             for k in range(length):
                 at = places[key[k]]
@@ -131,11 +132,8 @@ def _place_in_tiles(address, stride, count, frame, tiling, place, records, order
 
 def count_positions(
     columns: Sequence[np.ndarray],
-    axes: Sequence[Axis],
-    origin: np.ndarray,
-    inverse: np.ndarray,
-    periodic: Sequence[bool],
-    lengths: np.ndarray | None,
+    axes: tuple[Axis, Axis, Axis],
+    box: Box,
     threads: int | None = None,
     *,
     bits: Sequence[int] | None = None,
@@ -146,7 +144,7 @@ def count_positions(
     ----------
     columns : d arrays of shape (N,), float32 or float64
         Positions, of any stride.
-    axes, origin, inverse, periodic, lengths
+    axes, box
         As for `particlemesh.particles.locate.frame_of`.
     threads
         The most threads to use; by default as many as suit N.
@@ -156,7 +154,7 @@ def count_positions(
     count = len(columns[0])
     real = columns[0].dtype.newbyteorder("=")
     columns = tuple(x if x.dtype.isnative else x.astype(real) for x in columns)
-    frame = frame_of(axes, origin, inverse, periodic, lengths, real)
+    frame = frame_of(axes, box, real)
     tiling = tiling_of(axes, bits)
     bins = math.prod(tiling.tiles) + 1
     threads = threads_for(threads, count)

@@ -8,7 +8,7 @@ import numpy as np
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
-from particlemesh.grid.cpu.builders.slots import SHARE, shares_for
+from particlemesh.grid.cpu.shares import SHARE, shares_for
 from particlemesh.grid.storage import LinkedLists, PackedLists, SortedCells
 from particlemesh.sorting.cpu import histogram_rows, scan, share_of
 

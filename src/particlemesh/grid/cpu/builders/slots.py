@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cells with so many slots each."""
+"""Cells with a fixed number of slots each."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ import numpy as np
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
+from particlemesh.grid.cpu.shares import SHARE, shares_for
 from particlemesh.grid.storage import Slots, SortedCells
 from particlemesh.sorting.cpu import histogram_rows, scan, share_of
-
-SHARE = 1 << 14  # cells or particles at a time where one does not depend on another
-
-
-def shares_for(count: int, threads: int) -> int:
-    """Return how many threads ``count`` independent things are worth."""
-    return max(1, min(threads, count // SHARE))
 
 
 @compiled

@@ -10,8 +10,8 @@ from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
 from particlemesh.box import Box
 from particlemesh.grid.cpu.builders.lists import linked_lists
-from particlemesh.grid.cpu.builders.slots import SHARE, shares_for
 from particlemesh.grid.cpu.locate import CpuCells, margins
+from particlemesh.grid.cpu.shares import SHARE, shares_for
 from particlemesh.grid.storage import TightLists
 
 

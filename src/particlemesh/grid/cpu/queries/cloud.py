@@ -11,19 +11,19 @@ from numpy.typing import ArrayLike
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
-from particlemesh.grid.cpu.builders.slots import SHARE, shares_for
 from particlemesh.grid.cpu.lanes import PAD
 from particlemesh.grid.cpu.locate import CpuCells
+from particlemesh.grid.cpu.shares import SHARE, shares_for
 
 
 class CpuCloud(NamedTuple):
-    """What a build leaves for searches."""
+    """The particles by cell that a build leaves for searches."""
 
     cells: CpuCells
     start: np.ndarray  # (cells + 1,) int64: cell c holds places start[c] to start[c + 1]
     order: np.ndarray  # (n,) int32: the caller's index of the particle at each place
     points: np.ndarray  # (3, n + PAD): positions inside the box, by place; zeros follow
-    came: int  # particles that came; n of them take part
+    particles: int  # given to the build; n of them take part
     turns: np.ndarray | None  # (count, 3) int32, in the caller's order
     sizes: np.ndarray | None  # (1, n + PAD) radii or (3, n + PAD) half extents, missing axes first, by place
 
@@ -65,9 +65,9 @@ def sorted_sizes(sizes: ArrayLike | None, order: np.ndarray, count: int, cells: 
     sizes : None, number, (count,) or (count, d)
         Of all particles, in the caller's order.
     order : (n,)
-        Who is at each place.
+        The particle at each place.
     count
-        How many particles came.
+        How many particles were given.
     cells
         The grid.
     """
@@ -102,7 +102,7 @@ def cloud_of(
     start : (cells + 1,) int64
         The place of each cell's first particle.
     order : (n,) int32
-        Who is at each place; what is longer than ``start[-1]`` is cut off.
+        The particle at each place; entries from ``start[-1]`` on are ignored.
     sizes : None, number, (count,) or (count, d)
         Radii of spheres or half extents of boxes, in the caller's order.
     threads

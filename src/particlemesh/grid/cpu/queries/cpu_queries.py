@@ -19,7 +19,7 @@ from particlemesh.grid.results import Pairs
 
 
 class CpuQueries:
-    """What one build answers, in NumPy arrays."""
+    """The queries of one build, in NumPy arrays."""
 
     def __init__(
         self, cloud: CpuCloud, threads: int | None, overlaps_in_storage: Callable[..., Pairs] | None, *,

@@ -163,7 +163,7 @@ def nearest(
     search = search_of(cloud, names_of(cloud, "input"), radius)
     faults = None
     if x is None:
-        rows = cloud.came
+        rows = cloud.particles
         # No image counts that has k nearer ones along the shortest lattice vector.
         lengths = np.linalg.norm(cloud.cells.rows.astype(float), axis=1)[np.array(cloud.cells.periodic) != 0]
         farthest = (k // 2 + 1) * float(lengths.min(initial=math.inf))

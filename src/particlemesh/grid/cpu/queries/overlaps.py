@@ -8,6 +8,7 @@ import numpy as np
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
+from particlemesh.grid import checks
 from particlemesh.grid.cpu.builders.lists import order_of_lists
 from particlemesh.grid.cpu.builders.tight import extents, sizes_of, tight_range
 from particlemesh.grid.cpu.lanes import unowned
@@ -140,17 +141,10 @@ def overlaps_of_lists(
         The most threads to use.
     """
     sizes = extents(half, len(folded), cells)
-    if shape not in {None, "sphere", "box"}:
-        raise ValueError(f"shape={shape!r} is neither 'sphere' nor 'box'.")
-    if shape == "sphere" and np.ndim(half) == 2:
-        raise ValueError("shape='sphere' needs a radius for each particle, not half extents.")
-    if shape == "box" and np.ndim(half) < 2 and not cells.orthorhombic:
-        raise ValueError(
-            "shape='box' for radii in a triclinic box: lists of spheres miss the corners of cubes. Build with half "
-            "extents."
-        )
+    axes = 3 if np.ndim(half) == 2 else 1
+    boxes = int(checks.compares_boxes(axes, shape))
+    checks.lists_suffice(axes, boxes=boxes == 1, orthorhombic=bool(cells.orthorhombic))
     reciprocal, margin = np.sqrt((cells.inverse**2).sum(1)), margins(cells)
-    boxes = int(shape == "box" or (shape is None and np.ndim(half) == 2))
     threads = threads_for(threads, len(folded))
     start, order = order_of_lists(lists.heads, lists.next, threads)[:2]
     used = max(1, min(threads, cells.total // _SHARE))

@@ -39,7 +39,7 @@ def _sized(cloud: CpuCloud, radius: ArrayLike) -> tuple[CpuCloud, float | None]:
     wrong = cloud.order[~((given >= 0) & (given < np.inf))]
     if len(wrong):
         raise ValueError(f"{len(wrong)} radii are negative or not finite; the first is that of particle {wrong.min()}.")
-    return cloud._replace(sizes=sorted_sizes(radius, cloud.order, cloud.came, cloud.cells)), None
+    return cloud._replace(sizes=sorted_sizes(radius, cloud.order, cloud.particles, cloud.cells)), None
 
 
 def _own_query(cloud: CpuCloud, search: Search, *, half: bool) -> Query:
@@ -128,7 +128,7 @@ def pairs(
     by_place = order == "grid"
     numbers = names_of(cloud, "grid" if named else order)
     search = search_of(cloud, numbers, uniform, forward=half and (by_place or named))
-    rows = len(cloud.order) if by_place or named else cloud.came
+    rows = len(cloud.order) if by_place or named else cloud.particles
     query = _own_query(cloud, search, half=half)
     return _list(
         query, search, cloud, cloud.turns, rows, quantities, form, threads, by_place=by_place, named=named, width=width
@@ -140,7 +140,7 @@ def count(cloud: CpuCloud, radius: ArrayLike, *, order: str = "input", threads: 
     threads = threads_for(threads, len(cloud.order))
     cloud, uniform = _sized(cloud, radius)
     search = search_of(cloud, names_of(cloud, order), uniform)
-    counts = np.zeros(len(cloud.order) if order == "grid" else cloud.came, np.int32)
+    counts = np.zeros(len(cloud.order) if order == "grid" else cloud.particles, np.int32)
     count_rows(_own_query(cloud, search, half=False), search, counts, threads)
     return counts
 
@@ -219,14 +219,8 @@ def overlaps(cloud: CpuCloud, *, shape: str | None = None, quantities: str = "ij
 
 def shaped(cloud: CpuCloud, shape: str | None) -> CpuCloud:
     """Return a cloud whose sizes are those of a shape."""
-    sizes = cloud.sizes
-    if sizes is None:
-        raise ValueError("Particles without radii overlap with nothing: give radii to build().")
-    if shape not in {None, "sphere", "box"}:
-        raise ValueError(f"shape={shape!r} is neither 'sphere' nor 'box'.")
-    if shape == "sphere" and len(sizes) == 3:
-        raise ValueError("shape='sphere' needs a radius for each particle, not half extents.")
-    if shape == "box" and len(sizes) == 1:
+    sizes = np.empty((0, 0)) if cloud.sizes is None else cloud.sizes
+    if checks.compares_boxes(len(sizes), shape) and len(sizes) == 1:
         cubes = np.zeros((3, sizes.shape[1]), sizes.dtype)
         cubes[cloud.cells.missing :] = sizes
         return cloud._replace(sizes=cubes)

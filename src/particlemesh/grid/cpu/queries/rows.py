@@ -48,7 +48,7 @@ class Query(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Where neighbours are written. Arrays of what nobody asked for are empty."""
+    """Where neighbours are written. Arrays of quantities that are not requested are empty."""
 
     start: np.ndarray  # (rows,) int64: where each row begins
     i: np.ndarray  # (P,) int32: number of the point

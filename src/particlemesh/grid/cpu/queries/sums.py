@@ -123,11 +123,11 @@ def sums(
     real = cloud.cells.dtype
     search = search_of(cloud, names_of(cloud, "grid"), radius)
     query = Query(cloud.points, search.sizes, search.numbers, 1, 0, *images_of(search, half=False))
-    brought = np.empty((cloud.came, 0), real) if values is None else values
-    brought = brought if brought.ndim == 2 else brought[:, None]
-    by_place = np.ascontiguousarray(brought[cloud.order], real)
+    per_particle = np.empty((cloud.particles, 0), real) if values is None else values
+    per_particle = per_particle if per_particle.ndim == 2 else per_particle[:, None]
+    by_place = np.ascontiguousarray(per_particle[cloud.order], real)
     shared = np.array(parameters, real).reshape(-1)
-    totals = np.zeros((cloud.came, results), real)
+    totals = np.zeros((cloud.particles, results), real)
     shares = -(-len(cloud.order) // SHARE)
     used = max(1, min(threads_for(threads, len(cloud.order)), shares))
     run(

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sentences that one has to read twice: none of a page has more than 32 words."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGEST = 32
+EXEMPT = {"ARCHITECTURE.md", "CHANGELOG.md"}
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.rst")]
+    if path.name not in EXEMPT and "_build" not in path.parts
+)
+PROSE_INSIDE = (".. figure::", ".. note::", ".. warning::")  # of other directives nothing is text
+ITEM = re.compile(r"\s*(?:[-*]|\d+\.) +")
+# What counts as a word: code, roles, links, formulas, substitutions, citations, images.
+INLINE = re.compile(r"(?::[\w:]+:)?`{1,2}[^`]+`{1,2}_*|!?\[[^\]]*\](?:_|\([^)]*\))|\|\w+\||\bet al\.")
+
+
+def indent(line):
+    return len(line) - len(line.lstrip())
+
+
+def paragraphs(text, restructured):
+    """Return the paragraphs, items of lists and captions of a page: no headings, tables, code or formulas."""
+    texts, hidden = [], None
+    if not restructured:
+        text = re.sub(r"^```.*?^```|<!--.*?-->", "", text, flags=re.DOTALL | re.MULTILINE)
+    for block in re.split(r"\n\s*\n", text):
+        lines = block.strip("\n").splitlines()
+        if not lines or (hidden is not None and indent(lines[0]) > hidden):
+            continue
+        hidden, first = None, lines[0].strip()
+        if restructured:
+            code = first.startswith((".. ", ">>>")) or re.search(r"^\s*(?:[=~-]{3,} *)+$", block, re.MULTILINE)
+            if (first.startswith(".. ") and not first.startswith(PROSE_INSIDE)) or first.endswith("::"):
+                hidden = indent(lines[0])
+        else:
+            code = first.startswith(("#", "|")) or all(line.startswith("    ") for line in lines)
+        depth = None
+        for line in [] if code else lines:
+            item = ITEM.match(line)
+            if item or indent(line) != depth:
+                texts.append("")
+            depth = len(item[0]) if item else indent(line)
+            texts[-1] += " " + line[len(item[0]) if item else 0 :].strip()
+    return texts
+
+
+def sentences(paragraph):
+    """Return the words of each sentence of a paragraph."""
+    plain = INLINE.sub("Word", paragraph)
+    for sentence in re.split(r"(?<=[.!?])[*)\"”]*\s+(?=[*(\"“]*[A-Z0-9])", plain):
+        yield [word for word in sentence.split() if re.search(r"\w", word)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_sentence_has_more_than_32_words(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = [words for p in paragraphs(text, page.endswith(".rst")) for words in sentences(p)]
+    assert found
+    assert [" ".join(words) for words in found if len(words) > LONGEST] == []
+
+
+LONG = "We go " + "on and " * 20 + "stop."
+
+
+@pytest.mark.parametrize(
+    ("text", "restructured", "count"),
+    [
+        (f"A short one. {LONG} Another.", True, 1),
+        (f"- one item\n- {LONG}\n- {LONG}", True, 2),
+        (f"term\n    {LONG}", True, 1),
+        (f".. figure:: a.svg\n\n   {LONG}", True, 1),
+        (f"Text:\n\n.. code-block:: python\n\n   {LONG}\n\n   {LONG}\n\n{LONG}", True, 1),
+        (f"Text::\n\n   {LONG}\n\nText.", True, 0),
+        (f"{LONG}\n" + "=" * 120, True, 0),
+        (f"====  ====\na     b\n====  ====\na     {LONG}\n====  ====", True, 0),
+        (f">>> {LONG}\n{LONG}", True, 0),
+        (f"``{LONG}`` :doc:`{LONG}`", True, 0),
+        (f"# {LONG}\n\n| {LONG} |\n\n    {LONG}\n\n```python\n{LONG}\n\n{LONG}\n```", False, 0),
+        (f"- {LONG}\n\n{LONG}\n\n1. {LONG}", False, 3),
+        ("We see [1.5, 2] in 2.5 s. " * 9, False, 0),
+    ],
+)
+def test_what_counts_as_a_sentence(text, restructured, count):
+    found = [words for p in paragraphs(text, restructured) for words in sentences(p)]
+    assert sum(len(words) > LONGEST for words in found) == count

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Nothing is cast silently: numbers come in a type that is computed with, or are refused; masks likewise."""
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from test_arrays import KINDS, MESH, Q, X
+
+FIELD = np.zeros(MESH.field_shape)
+REFUSED = ["f2", "g", "G"]
+ALLOWED = "float32, float64, complex64, complex128 and integers are allowed, and nothing is cast silently: convert"
+
+
+def plan():
+    made = pm.Plan(MESH, "cic")
+    made.set_positions(X)
+    return made
+
+
+def grid():
+    return pm.UniformGrid(MESH.box, shape=(3, 3, 3)).build(X)
+
+
+def add(r2, d, i, j, a, b, p, total):
+    total[0] += b[0]
+
+
+SUM = pm.PairFunction("sum[0] += b[0];", add, results=1, values=1)
+# Every public argument that takes an array of numbers, in the array's place.
+ARGUMENTS = {
+    "spread positions": (X, lambda a: pm.spread(a, Q, MESH)),
+    "spread values": (Q, lambda a: pm.spread(X, a, MESH)),
+    "interpolate field": (FIELD, lambda a: pm.interpolate(a, X, MESH)),
+    "interpolate positions": (X, lambda a: pm.interpolate(FIELD, a, MESH)),
+    "gradient field": (FIELD, lambda a: pm.gradient(a, X, MESH)),
+    "plan positions": (X, lambda a: pm.Plan(MESH, "cic").set_positions(a)),
+    "plan positions by axis": (X[:, 0], lambda a: pm.Plan(MESH, "cic").set_positions((X[:, 0], X[:, 1], a))),
+    "plan values": (Q, lambda a: plan().spread(a)),
+    "plan vectors": (X, lambda a: plan().spread_gradient(a)),
+    "plan field": (FIELD, lambda a: plan().interpolate(a)),
+    "plan field, gradient": (FIELD, lambda a: plan().gradient(a)),
+    "plan field, both": (FIELD, lambda a: plan().value_and_gradient(a)),
+    "lost values": (Q, lambda a: plan().lost(a)),
+    "box positions": (X, MESH.box.fractional),
+    "folded positions": (X, MESH.box.fold),
+    "grid positions": (X, lambda a: grid().build(a)),
+    "grid radii": (Q**2, lambda a: grid().build(X, a)),
+    "grid half edges": (X, lambda a: grid().build(X, a)),
+    "cutoffs": (Q**2, lambda a: grid().pairs(a)),
+    "cutoffs of counts": (Q**2, lambda a: grid().count(a)),
+    "points": (X, lambda a: grid().neighbours(a, 0.1)),
+    "nearest points": (X, lambda a: grid().nearest(1, 0.1, a)),
+    "stream values": (Q, lambda a: grid().stream(0.1, SUM, a)),
+    "list positions": (X, lambda a: pm.neighbour_list("ij", a, MESH.box, 0.1)),
+    "list radii": (Q**2, lambda a: pm.neighbour_list("ij", X, MESH.box, a)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", REFUSED)
+@pytest.mark.parametrize("what", ARGUMENTS)
+def test_types_that_would_be_cast_are_refused(what, dtype):
+    host, call = ARGUMENTS[what]
+    with pytest.raises(TypeError, match=f"{ALLOWED}|real numbers are needed"):
+        call(host.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", REFUSED)
+def test_a_refused_type_is_named_with_what_is_allowed_and_what_to_do(dtype):
+    text = rf"values: dtype is {np.dtype(dtype)}; {ALLOWED} the numbers yourself"
+    with pytest.raises(TypeError, match=text):
+        plan().spread(Q.astype(dtype))
+
+
+@pytest.mark.parametrize("what", ARGUMENTS)
+@pytest.mark.parametrize("bad", ["S3", "U3", "O", "M8[s]", "V4"])
+def test_arrays_without_numbers_are_refused_in_our_words(what, bad):
+    host, call = ARGUMENTS[what]
+    with pytest.raises(TypeError, match=f"dtype is|have dtype|{ALLOWED}|real numbers are needed"):
+        call(np.zeros(host.shape, np.dtype(bad)))
+
+
+@pytest.mark.parametrize("bad", [np.array("0.1"), np.array(b"1"), "0.1", np.array(0.1 + 0j), np.array(True), [["a"]]])
+def test_a_radius_without_a_number_is_refused(bad):
+    for call in (lambda: grid().build(X, bad), lambda: grid().pairs(bad), lambda: grid().count(bad)):
+        with pytest.raises(TypeError, match="a number is needed|numbers"):
+            call()
+    with pytest.raises(TypeError, match="a number is needed|numbers"):
+        pm.neighbour_list("ij", X, MESH.box, bad)
+
+
+@pytest.mark.parametrize("what", ARGUMENTS)
+def test_masks_are_never_dropped(what):
+    host, call = ARGUMENTS[what]
+    masked = np.ma.array(host, mask=np.arange(host.size).reshape(host.shape) == 3)
+    for given in (masked, [masked, masked]):
+        with pytest.raises(TypeError, match="the mask would be lost"):
+            call(given)
+
+
+def test_masks_of_keys_are_never_dropped():
+    with pytest.raises(TypeError, match="the mask would be lost"):
+        grid().build_keys(np.ma.array([1, 2, 3], mask=[True, False, False]), 4)
+
+
+@pytest.mark.parametrize("where", [{"box": (1.0, 2.0)}, {"offset": (0.5, 0.5)}, {"origin": (0.1, 0.2)}])
+def test_masks_of_boxes_and_meshes_are_never_dropped(where):
+    ((name, numbers),) = where.items()
+    arguments = {"box": (1.0, 2.0), name: np.ma.array(numbers, mask=[True, False])}
+    with pytest.raises(TypeError, match="the mask would be lost"):
+        pm.Mesh((4, 4), **arguments)
+
+
+@pytest.mark.parametrize("verb", ["fold_ghosts", "fill_ghosts"])
+def test_masks_of_fields_with_ghosts_are_never_dropped(verb):
+    mesh = pm.Mesh((3, 3), (1.0, 1.0), ghosts=1)
+    shape = mesh.field_shape if verb == "fold_ghosts" else mesh.shape
+    masked = np.ma.array(np.ones(shape), mask=np.eye(len(np.ones(shape)), dtype=bool))
+    with pytest.raises(TypeError, match="the mask would be lost"):
+        getattr(mesh, verb)(masked)
+    with pytest.raises(TypeError, match="the mask would be lost"):
+        getattr(mesh, verb)(list(masked))
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u4", "i8", "u8"])
+def test_integers_are_promoted(dtype):
+    q, x = (np.arange(40) % 2).astype(dtype), (X * 4).astype("i4")
+    field = pm.spread(x, q, MESH)
+    assert field.dtype == np.float64
+    np.testing.assert_array_equal(field, pm.spread(x.astype(float), q.astype(float), MESH))
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u4", "i8", "u8"])
+def test_integers_that_a_plan_does_not_hold_are_refused(dtype):
+    largest = np.iinfo(dtype).max
+    with pm.Plan(MESH, "cic", dtype="float32") as made:
+        made.set_positions(X)
+        for whole in (2**24, 2**30, largest // 2 + 1):
+            assert made.spread(np.full(40, whole, dtype)).dtype == np.float32
+        for whole in (2**24 + 1, largest // 2, largest - 1):
+            with pytest.raises(TypeError, match=f"values has dtype {np.dtype(dtype)}, and float32 does not hold all"):
+                made.spread(np.full(40, whole, dtype))
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("kind", ["pyopencl", "cupy", "torch-cpu"])
+def test_half_precision_of_a_device_is_refused(kind):
+    from particlemesh import backends
+
+    maker = KINDS[kind]
+    reason = backends.module(maker.home).available()
+    if reason is not None:
+        pytest.skip(reason)
+    x, q = maker.make(X), maker.make(Q)
+    made = pm.Plan(MESH, "cic")
+    made.set_positions(x)
+    half_x, half_q = maker.make(X.astype("f2")), maker.make(Q.astype("f2"))
+    cells = pm.UniformGrid(MESH.box, shape=(3, 3, 3))
+    for call in (
+        lambda: made.spread(half_q), lambda: made.set_positions(half_x), lambda: pm.spread(x, half_q, MESH),
+        lambda: cells.build(half_x), lambda: cells.build(x, half_q), lambda: cells.build(x).pairs(half_q),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=ALLOWED):
+            call()
+    assert made.spread(q) is not None
+
+
+def test_bfloat16_of_torch_is_refused():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    x, q = torch.tensor(X), torch.tensor(Q)
+    made = pm.Plan(MESH, "cic")
+    made.set_positions(x)
+    for call in (
+        lambda: made.spread(q.bfloat16()), lambda: made.set_positions(x.bfloat16()),
+        lambda: pm.spread(x, q.bfloat16(), MESH), lambda: made.spread(q, out=torch.zeros(MESH.shape).bfloat16()),
+        lambda: pm.UniformGrid(MESH.box, shape=(3, 3, 3)).build(x.bfloat16()),
+        lambda: pm.neighbour_list("ij", x.bfloat16(), MESH.box, 0.1),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=f"dtype is bfloat16; {ALLOWED}"):
+            call()

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the pages in docs derive from the library: the tables of methods and builders, and the list of papers."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+from sphinx.util.docutils import SphinxDirective
+
+from particlemesh.command import survey
+
+BIBLIOGRAPHY = Path(__file__).resolve().parents[2] / "src" / "particlemesh" / "reference.bib"
+
+
+class Methods(SphinxDirective):
+    """``.. methods:: spread``: the table of the methods (or builders of grids) in a folder, from its ``METHODS``."""
+
+    required_arguments = 1
+
+    def run(self):
+        rows = [("method", "algorithm", "backends", "reproducible", "paper")]
+        for method in importlib.import_module(f"particlemesh.{self.arguments[0]}").METHODS:
+            summary = inspect.getdoc(method).partition("\n\n")[0].replace("\n", " ")
+            cite = f"[{method.cite}]_" if method.cite else ""
+            where = ", ".join(sorted(method.backends))
+            rows.append((f"``{method.name}``", summary, where, survey.same_bits(method), cite))
+        lines = [".. list-table::", "   :header-rows: 1", "   :widths: 14 40 16 16 14", ""]
+        for row in rows:
+            lines += [f"   {'*' if i == 0 else ' '} - {cell}".rstrip() for i, cell in enumerate(row)]
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
+class Options(SphinxDirective):
+    """``.. options:: spread interpolate``: the options of the methods in these folders."""
+
+    required_arguments = 1
+    optional_arguments = 1
+
+    def run(self):
+        rows = {}
+        for folder in self.arguments:
+            for method in importlib.import_module(f"particlemesh.{folder}").METHODS:
+                for name, option in method.options.items():
+                    rows[method.name, name] = (f"``{method.name}``", f"``{name}``", option.told(), option.words)
+        lines = [".. list-table::", "   :header-rows: 1", "   :widths: 16 16 30 38", ""]
+        for row in [("method", "option", "allowed values", "meaning"), *rows.values()]:
+            lines += [f"   {'*' if i == 0 else ' '} - {cell}".rstrip() for i, cell in enumerate(row)]
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
+class References(SphinxDirective):
+    """``.. references::``: everything in reference.bib, as targets of ``[key]_``."""
+
+    def run(self):
+        self.env.note_dependency(str(BIBLIOGRAPHY))
+        entries = re.findall(r"@\w+\{(\w+),(.*?)\n\}", BIBLIOGRAPHY.read_text(encoding="utf-8"), re.DOTALL)
+        lines = []
+        for key, body in sorted(entries):
+            lines += [f".. [{key}] \\{written(fields(body))}", ""]  # \\: "R. W." would begin a list
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
+def fields(body):
+    """Return the fields of a BibTeX entry that has one to a line."""
+    pairs = re.findall(r"^\s*(\w+)\s*=\s*[{\"](.*)[}\"],?\s*$", body, re.MULTILINE)
+    return {key.lower(): plain(value) for key, value in pairs}
+
+
+def plain(text):
+    """Return text of BibTeX without its mark-up."""
+    text = re.sub(r"\\[\"'`^~=.vcHku]\s*\{?(\w)\}?", r"\1", text)
+    for old, new in (("``", "“"), ("''", "”"), ("---", "—"), ("--", "–"), ("{", ""), ("}", ""), ("\\", "")):
+        text = text.replace(old, new)
+    return text.replace("*", r"\*")
+
+
+def written(entry):
+    """Return an entry as a sentence."""
+    people = [" ".join(reversed(name.split(", ", 1))) for name in entry.get("author", "").split(" and ")]
+    parts = [", ".join(people), entry["title"]]
+    where = entry.get("journal") or entry.get("booktitle") or entry.get("publisher") or entry.get("institution", "")
+    where = f"*{where}*" if where else ""
+    if "volume" in entry and "journal" in entry:
+        where += f" {entry['volume']}"
+    if "pages" in entry:
+        where += f", {entry['pages']}"
+    parts.append(f"{where} ({entry.get('year', 'no year')})".strip())
+    if "doi" in entry:
+        parts.append(f"`doi:{entry['doi']} <https://doi.org/{entry['doi']}>`__")
+    return ". ".join(part for part in parts if part) + "."
+
+
+def escape_stars(app, what, name, thing, options, lines):
+    """Let docstrings write ``(..., *mesh.field_shape)`` as Python does: it is no emphasis."""
+    for i, line in enumerate(lines):
+        if ">>>" not in line:
+            lines[i] = re.sub(r"(?<=, )\*(?=\w)", r"\\*", line)
+
+
+def setup(app):
+    app.add_directive("methods", Methods)
+    app.add_directive("options", Options)
+    app.add_directive("references", References)
+    app.connect("autodoc-process-docstring", escape_stars, priority=400)  # before napoleon, at 500
+    return {"parallel_read_safe": True}
