@@ -58,3 +58,16 @@ def interpolate(mesh, window, positions, field):
         away = np.array([float(first + k - u) for k in range(window.support)])
         values.append(window(away) @ field[(first + np.arange(window.support)) % mesh.shape[0]].astype(np.float64))
     return np.array(values)
+
+
+def unfolded(box, positions, folded):
+    """Return how far folding took each particle off an image of it, (N, d), and the turns that it took off."""
+    inverse, rows = _inverse(box.matrix), [[Fraction(float(v)) for v in row] for row in box.matrix]
+    axes = range(box.ndim)
+    moved, turns = np.empty(folded.shape), np.empty(folded.shape)
+    for i, (given, inside) in enumerate(zip(positions, folded, strict=True)):
+        step = [Fraction(float(v)) - Fraction(float(w)) for v, w in zip(given, inside, strict=True)]
+        turn = [round(sum(step[b] * inverse[b][a] for b in axes)) for a in axes]
+        moved[i] = [float(step[b] - sum(turn[a] * rows[a][b] for a in axes)) for b in axes]
+        turns[i] = turn
+    return np.abs(moved), turns

@@ -305,7 +305,7 @@ def test_new_positions_make_a_new_order_in_the_same_memory(backend, unpack):
     with pm.Plan(mesh, "bspline6", backend=backend.name, dtype="float32") as plan:
         plan.reserve(300)
         for stable in (False, True):
-            block_order.reserve(plan.workspace, (3, 3, 2), stable=stable)
+            block_order.reserve(plan.workspace, {(3, 3, 2): 300}, stable=stable)
         held = plan.nbytes
         for seed, count in enumerate((300, 0, 200)):
             plan.set_positions(backend.array(positions(mesh, count, seed).astype(np.float32)), check=False)
@@ -334,7 +334,7 @@ def test_a_captured_order_replays_with_other_positions(backend, unpack, monkeypa
     mesh, cells, x = MESHES["prime"], (1, 3, 2), cupy.zeros((5000, 3), real)
     plan = pm.Plan(mesh, "bspline6", dtype=real, backend="cuda", method="particle", interpolation="particle")
     plan.reserve(5000)
-    block_order.reserve(plan.workspace, cells)
+    block_order.reserve(plan.workspace, {cells: 5000})
 
     def step():
         plan.set_positions(x, check=False)

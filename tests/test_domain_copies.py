@@ -12,10 +12,10 @@ import oracle
 import particlemesh as pm
 from devices import METHODS
 from particlemesh.backends import opencl
+from particlemesh.methods import by_copy
 from particlemesh.orders import node_order
 from particlemesh.orders.domain_copies import blocks_of, fullest
 from particlemesh.particles.stencil import axes_of
-from particlemesh.spread import domain_copies
 from ptx import ATOMIC, kernels_of, ptx
 from test_nvrtc import without_nvrtc
 
@@ -37,6 +37,11 @@ CHOICES = {
     "single cells": {"block": (1, 1, 1), "copies": 3},
 }
 pytestmark = pytest.mark.backends("opencl", "cuda")
+
+
+def sizes_of(mesh, window):
+    backend = SimpleNamespace(group_size=128)
+    return SimpleNamespace(mesh=mesh, window=window, axes=axes_of(mesh, window), backend=backend)
 
 
 def plan_of(backend, mesh, window="bspline4", chosen=None, dtype="float64", **more):
@@ -80,16 +85,16 @@ def test_blocks_that_do_not_fit_local_memory_add_where_they_lie(backend, monkeyp
     mesh, asked = MESHES[mesh], []
     x, q = cloud(mesh, 40), np.random.default_rng(4).normal(size=40) + 1j
     f = np.random.default_rng(5).normal(size=mesh.field_shape) * (1 - 2j)
-    plain = domain_copies.kernel
+    plain = by_copy.kernel
 
     def kernel(*arguments, **defines):
         asked.append(defines["WITHIN"])
         return plain(*arguments, **defines)
 
-    monkeypatch.setattr(domain_copies, "kernel", kernel)
+    monkeypatch.setattr(by_copy, "kernel", kernel)
     found = []
-    for most in (domain_copies._MOST_LOCAL, 1000):
-        monkeypatch.setattr(domain_copies, "_MOST_LOCAL", most)
+    for most in (by_copy._MOST_LOCAL, 1000):
+        monkeypatch.setattr(by_copy, "_MOST_LOCAL", most)
         with plan_of(backend, mesh, chosen={"copies": 2, "block": (4, 4, 7)}) as plan:
             plan.set_positions(x)
             found.append((plan.spread(q), *plan.value_and_gradient(f)))
@@ -170,14 +175,11 @@ def test_extended_blocks_add_up_to_the_field(backend, mesh):
 
 @pytest.mark.parametrize(("support", "ratio"), [(4, 3.3), (6, 5.9)])
 def test_replicated_nodes_take_the_memory_that_is_told(support, ratio):
-    backend = SimpleNamespace(group_size=128)
-    mesh, window = pm.Mesh((64, 64, 64), (1.0,) * 3), pm.bspline(support)
-    asked = SimpleNamespace(axes=axes_of(mesh, window), mesh=mesh, window=window, backend=backend)
+    asked = sizes_of(pm.Mesh((64, 64, 64), (1.0,) * 3), pm.bspline(support))
     blocks = blocks_of(asked, 64**3, None, None)
     assert (blocks.cells, blocks.blocks, blocks.chunks) == ((4, 4, 32), (16, 16, 2), 4)
     assert blocks.nodes / 64**3 == pytest.approx(ratio, abs=0.05)
-    mesh = pm.Mesh((64, 64), (1.0,) * 2)
-    flat = SimpleNamespace(axes=axes_of(mesh, window), mesh=mesh, window=window, backend=backend)
+    flat = sizes_of(pm.Mesh((64, 64), (1.0,) * 2), asked.window)
     assert blocks_of(flat, 64, None, None).cells == (1, 16, 32)
 
 
@@ -203,9 +205,7 @@ def test_a_uniform_cloud_has_copies_for_all(mean, cells):
 
 
 def test_a_crowd_in_a_small_mesh_has_bounded_memory():
-    backend = SimpleNamespace(group_size=128)
-    mesh, window = pm.Mesh((1,), (1.0,)), pm.bspline(4)
-    asked = SimpleNamespace(axes=axes_of(mesh, window), mesh=mesh, window=window, backend=backend)
+    asked = sizes_of(pm.Mesh((1,), (1.0,)), pm.bspline(4))
     blocks = blocks_of(asked, 10**6, None, None)
     assert blocks.copies * blocks.places <= 16 * 10**6 + 10 * blocks.places
 
@@ -244,7 +244,7 @@ def test_interpolation_is_the_same_however_ranks_are_counted(backend):
 def test_nothing_is_atomic_once_particles_are_ordered(monkeypatch, local):
     mesh = MESHES["mixed"]
     if not local:
-        monkeypatch.setattr(domain_copies, "_MOST_LOCAL", 0)
+        monkeypatch.setattr(by_copy, "_MOST_LOCAL", 0)
 
     def both():
         with pm.Plan(mesh, "bspline4", method=NAME, interpolation=NAME, backend="opencl") as plan:

@@ -42,7 +42,7 @@ def test_wide_entries_and_counts(backend, monkeypatch):
         plan.set_positions(backend.array(X))
         plan.spread(backend.array(Q))
         monkeypatch.setattr(group_mesh, "_WIDE_ENTRY", 1000)
-        monkeypatch.setattr(group_mesh, "_WIDE_COUNT", 1000)
+        monkeypatch.setattr(group_mesh.GroupMesh, "narrow", 1000)
         for x in (X, X[::-1]):  # the plan has kernels for narrow ones
             plan.set_positions(backend.array(x))
             close(backend.host(plan.spread(backend.array(Q))), oracle.spread(MESH, WINDOW, x, Q))

@@ -62,7 +62,7 @@ def test_the_width_is_bell_and_garlands(backend, monkeypatch, count, least, long
         close(
             backend.host(plan.spread(backend.array(Q[:, :count]))), oracle.spread(MESH, WINDOW, X[:count], Q[:, :count])
         )
-        matrix = plan._methods["spread"]._room(plan, 0)
+        matrix = plan._methods["spread"]._room(plan.workspace, slopes=False)
         lengths, (width,), start = (backend.host(a) for a in (matrix.lengths, matrix.width, matrix.start))
         np.testing.assert_array_equal(lengths, wanted)
         assert width == ruled(wanted, least, longest)
@@ -77,7 +77,7 @@ def test_the_width_is_bell_and_garlands(backend, monkeypatch, count, least, long
 def test_rows_longer_than_intervals(backend, monkeypatch, width, wide):
     """All particles on a few nodes: rows go over many intervals, and carries over many of a warp's."""
     monkeypatch.setattr(hybrid_mesh, "INTERVAL", 64)
-    monkeypatch.setattr(hybrid_mesh, "_WIDE_COUNT", 1000 if wide else 2**31)
+    monkeypatch.setattr(hybrid_mesh.HybridMesh, "narrow", 1000 if wide else 2**31)
     mesh, window, count = pm.Mesh((40,), 1.0), pm.bspline(3), 9000
     x = np.repeat([0.11, 0.52, 0.55], (5000, 3990, 10)) if width else np.full(count, 0.3)
     q = np.stack([RNG.normal(size=count), np.ones(count)])

@@ -28,6 +28,13 @@ def test_what_is_written_for_the_page_is_todays():
         assert any(f"|{line.split('|')[1]}|" in page for page in pages)
 
 
+def test_the_limits_pages_are_short_and_know_each_other():
+    pages = {name: (PAGES / f"{name}.rst").read_text(encoding="utf-8") for name in ("limit", "limit_measured")}
+    index = (DOCS / "index.rst").read_text(encoding="utf-8").split()
+    for (name, page), other in zip(pages.items(), reversed(pages), strict=True):
+        assert len(page.splitlines()) <= 400 and f":doc:`{other}`" in page and f"performance/{name}" in index
+
+
 @pytest.mark.parametrize(("support", "tiles"), [(4, 1), (5, 2), (6, 1), (6, 2)])
 @pytest.mark.parametrize("density", [0.005, 0.05, 0.5])
 def test_nodes_that_walks_write(support, tiles, density):

@@ -32,11 +32,11 @@ def problem(backend, mesh, count=60, **options):
 @pytest.mark.parametrize("wide", [False, True])
 def test_entries_in_32_and_64_bits_give_the_oracle(backend, mesh, wide, monkeypatch):
     if wide:
-        monkeypatch.setattr(line_mesh, "_NARROW", 10)
+        monkeypatch.setattr(line_mesh.LineMesh, "narrow", 10)
     mesh = MESHES[mesh]
     plan, x, q, v = problem(backend, mesh)
     field = backend.host(plan.spread(backend.array(q)))
-    assert plan.workspace.memory.arrays["lines.start"].dtype == (np.uint64 if wide else np.uint32)
+    assert plan.workspace.memory.arrays["line_mesh.start"].dtype == (np.uint64 if wide else np.uint32)
     np.testing.assert_allclose(field, oracle.spread(mesh, pm.bspline(4), x, q), atol=1e-12)
     field = backend.host(plan.spread_gradient(backend.array(v)))
     np.testing.assert_allclose(field, oracle.spread_gradient(mesh, pm.bspline(4), x, v), atol=1e-11)
@@ -55,7 +55,7 @@ def test_entries_are_products_of_the_weights_across_the_line(backend):
     plan, x, q, _ = problem(backend, mesh)
     plan.spread(backend.array(q))
     held = plan.workspace.memory.arrays
-    start, place, weight = (plan.backend.download(held[f"lines.{n}"]) for n in ("start", "place", "weight"))
+    start, place, weight = (plan.backend.download(held[f"line_mesh.{n}"]) for n in ("start", "place", "weight"))
     order = plan.backend.download(node_order.node_order(plan.workspace).order)
     nx, ny, nz = mesh.shape
     assert start[nx * ny * nz] == len(q) * 16

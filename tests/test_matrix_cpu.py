@@ -8,15 +8,15 @@ import particlemesh as pm
 from cases import case_of, matrices
 from particlemesh.arrays import operands
 from particlemesh.backends import cpu
-from particlemesh.spread import matrix_cpu
+from particlemesh.spread.cpu import matrix as matrix_cpu
 from test_covering import ROWS
 
 FORMS = {
     "rows": matrix_cpu.by_rows,
-    "groups-1": lambda plan: matrix_cpu.by_groups(plan, 1),
-    "groups-64": lambda plan: matrix_cpu.by_groups(plan, 64),
+    "groups-1": lambda workspace: matrix_cpu.by_groups(workspace, 1),
+    "groups-64": lambda workspace: matrix_cpu.by_groups(workspace, 64),
     "ell-coo": matrix_cpu.ell_coo,
-    "ell-coo-3": lambda plan: matrix_cpu.ell_coo(plan, 3),
+    "ell-coo-3": lambda workspace: matrix_cpu.ell_coo(workspace, 3),
 }
 CASES = [
     ("periodic", "odd", "3", "bspline3", "float64", "real"),
@@ -58,7 +58,7 @@ def test_a_stored_matrix_is_the_dense_one(form, case):
     tolerance = 1e-4 if precision == "float32" else 1e-12
     with pm.Plan(mesh, window, backend="cpu") as plan:
         plan.set_positions(x)
-        matrix = FORMS[form](plan)
+        matrix = FORMS[form](plan.workspace)
         came = product(matrix, plan, q).reshape(2, -1)
         assert np.abs(came - q @ weights).max() <= tolerance * (np.abs(q) @ most).max()
         before = matrix.nbytes
@@ -79,7 +79,7 @@ def test_threads_change_no_bit(form, shape):
     for threads in (1, 4):
         with pm.Plan(pm.Mesh(shape, (1.0,) * len(shape)), "bspline4", backend="cpu", threads=threads) as plan:
             plan.set_positions(x)
-            matrix = FORMS[form](plan)
+            matrix = FORMS[form](plan.workspace)
             found.append((product(matrix, plan, q), product(matrix, plan, v, gradient=True)))
             np.testing.assert_allclose(found[-1][0], plan.spread(q), atol=2e-5)
     for one, four in zip(*found, strict=True):
@@ -93,17 +93,17 @@ def test_particles_without_weight_and_no_particles(form):
         plan.set_positions(
             np.array([[0.5, 0.5, 0.5], [np.nan, 0.5, 0.5], [0.2, 0.3, 0.9], [0.5, 2.0, 0.5]]), check=False
         )
-        came = product(FORMS[form](plan), plan, np.array([1.0, np.nan, 2.0, np.nan]))
+        came = product(FORMS[form](plan.workspace), plan, np.array([1.0, np.nan, 2.0, np.nan]))
         np.testing.assert_allclose(came, plan.spread(np.array([1.0, 5.0, 2.0, 5.0])), atol=1e-15)
         plan.set_positions(np.empty((0, 3)))
-        assert not product(FORMS[form](plan), plan, np.empty(0)).any()
+        assert not product(FORMS[form](plan.workspace), plan, np.empty(0)).any()
 
 
 def test_a_value_that_is_not_finite_stays_where_it_is_spread():
     mesh = pm.Mesh((20, 20), (1.0, 1.0))
     with pm.Plan(mesh, "cic", backend="cpu", dtype="float64") as plan:
         plan.set_positions(np.array([[0.11, 0.11], [0.52, 0.51]]))
-        assert np.isnan(product(matrix_cpu.ell_coo(plan, 3), plan, np.array([np.nan, 1.0]))).sum() == 4
+        assert np.isnan(product(matrix_cpu.ell_coo(plan.workspace, 3), plan, np.array([np.nan, 1.0]))).sum() == 4
 
 
 def test_width_of_the_rectangle():
@@ -124,14 +124,14 @@ def test_sizes():
     with pm.Plan(mesh, "bspline4", backend="cpu", dtype="float32") as plan:
         plan.set_positions(np.random.default_rng(1).random((50, 3)))
         entries = 50 * 64
-        assert matrix_cpu.by_rows(plan).nbytes == entries * 8 + 8 * 1001
-        assert matrix_cpu.by_groups(plan, 64).nbytes == entries * 10 + 8 * 17
-        matrix = matrix_cpu.ell_coo(plan, 2)
+        assert matrix_cpu.by_rows(plan.workspace).nbytes == entries * 8 + 8 * 1001
+        assert matrix_cpu.by_groups(plan.workspace, 64).nbytes == entries * 10 + 8 * 17
+        matrix = matrix_cpu.ell_coo(plan.workspace, 2)
         assert matrix.width == 2
         beyond = len(matrix.row)
         assert matrix.nbytes == (2000 + beyond) * 8 + 4 * beyond + 8 * 1001
         with pytest.raises(ValueError, match="group_size is 0"):
-            matrix_cpu.by_groups(plan, 0)
+            matrix_cpu.by_groups(plan.workspace, 0)
 
 
 def test_shares_have_about_as_many_entries(monkeypatch):
@@ -143,7 +143,7 @@ def test_shares_have_about_as_many_entries(monkeypatch):
     x = np.random.default_rng(1).normal(0.5, 0.05, (20_000, 2))
     with pm.Plan(pm.Mesh((64, 64), (1.0, 1.0)), "bspline3", backend="cpu", threads=2) as plan:
         plan.set_positions(x)
-        matrix = matrix_cpu.by_rows(plan)
+        matrix = matrix_cpu.by_rows(plan.workspace)
         product(matrix, plan, np.ones(20_000))
         cuts, start = asked[-1][:2]
         assert np.diff(start[cuts]).max() < 2 * start[-1] / (len(cuts) - 1)

@@ -77,7 +77,7 @@ def test_a_cluster_is_walked_in_less_time():
     assert Walk.cost(problem((200, 200, 200), filled=0.01))[1] < 0.7 * Walk.cost(problem((200, 200, 200)))[1]
 
 
-@pytest.mark.parametrize("chosen", [{"levels": 2}, {"levels": 3}, {"window": 16}, {"form": "multiply"}])
+@pytest.mark.parametrize("chosen", [{"levels": 2}, {"levels": 3}, {"patch": 16}, {"form": "multiply"}])
 def test_options_of_a_method_do_not_change_what_includes_it(chosen):
     times = predict.Timings(GPU, (), "")
     asked = problem(support=4, options={"walk": chosen})

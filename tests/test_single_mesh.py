@@ -9,8 +9,7 @@ import particlemesh as pm
 import ptx
 from cases import matrices
 from particlemesh.backends import cuda, opencl
-from particlemesh.spread import single_mesh
-from particlemesh.spread.single_mesh import lanes_of_row, rows_of_group
+from particlemesh.spread.single_mesh import SingleMesh, lanes_of_row, rows_of_group
 from test_nvrtc import without_nvrtc
 
 CONSTRUCTIONS = ("sorted", "paper")
@@ -55,8 +54,9 @@ def test_the_stored_matrix_is_the_operator(backend, name, construction):
     with plan_of(backend, mesh, construction=construction) as plan:
         plan.set_positions(backend.array(x))
         plan.spread_gradient(backend.array(v))
-        came = plan._methods["spread"]._matrix
-        start, column, weight, slope = map(backend.host, (came.start, came.column, came.weight, came.slopes))
+        method = plan._methods["spread"]
+        rows, slopes_of = method._rows(plan.workspace), method._slopes(plan.workspace)
+        start, column, weight, slope = map(backend.host, (rows.start, rows.column, rows.weight, slopes_of))
         np.testing.assert_array_equal(np.diff(start.astype(int)), lengths.ravel())
         assert start[0] == 0
         column, weight, slope = column[: start[-1]], weight[: start[-1]], slope.reshape(mesh.ndim, -1)[:, : start[-1]]
@@ -102,12 +102,12 @@ def test_rows_too_long_for_local_memory_are_written_at_once(backend):
 def test_entries_counted_in_64_bits(backend, construction, monkeypatch):
     mesh = MESHES["short"]
     x, q, v = particles(mesh)
-    monkeypatch.setattr(single_mesh, "_NARROW", 0)
+    monkeypatch.setattr(SingleMesh, "narrow", 0)
     with plan_of(backend, mesh, construction=construction) as plan:
         plan.set_positions(backend.array(x))
         close(backend.host(plan.spread(backend.array(q))), oracle.spread(mesh, WINDOW, x, q))
         close(backend.host(plan.spread_gradient(backend.array(v))), oracle.spread_gradient(mesh, WINDOW, x, v))
-        assert plan._methods["spread"]._matrix.start.dtype == np.uint64
+        assert plan._methods["spread"]._rows(plan.workspace).start.dtype == np.uint64
 
 
 @on_devices

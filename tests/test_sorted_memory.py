@@ -8,7 +8,7 @@ import particlemesh as pm
 from blocks import staged_from
 from particlemesh.backends import cuda
 from particlemesh.orders import block_order
-from particlemesh.walk import patch
+from particlemesh.walk.by_block import cells_to_sort_by
 from test_failures_memory import Scarce
 from test_nvrtc import without_nvrtc
 from test_sorted import MESH, WINDOW, close, drawn, order_of, plain_interpolate, plain_spread, sorted_plan
@@ -82,9 +82,9 @@ def test_methods_that_read_orders_take_no_stencils(backend, monkeypatch, method)
 @pytest.mark.parametrize(
     ("method", "reading", "options", "again"),
     [
-        ("ordered", "ordered", {"walk": {"window": 8}}, 0),  # any blocks will do
-        ("walk", "ordered", {"walk": {"window": 8}}, 0),
-        ("walk_fixed", "walk", {"walk": {"window": 8}, "walk_fixed": {"window": 16}}, 1),  # only its own fit its window
+        ("ordered", "ordered", {"walk": {"patch": 8}}, 0),  # any blocks will do
+        ("walk", "ordered", {"walk": {"patch": 8}}, 0),
+        ("walk_fixed", "walk", {"walk": {"patch": 8}, "walk_fixed": {"patch": 16}}, 1),  # only its own fit its patch
     ],
 )
 def test_plans_sorted_by_blocks_that_a_method_did_not_choose(backend, monkeypatch, method, reading, options, again):
@@ -236,7 +236,7 @@ def test_blocks_where_no_method_walks(backend):
         sorted_plan(backend) as plan,
         pytest.raises(ValueError, match="2,147,483,648 particles are too many for order='sorted'"),
     ):
-        patch.cells_to_sort_by(plan.workspace, 2**31)
+        cells_to_sort_by((), plan.workspace, 2**31)
 
 
 @pytest.mark.backends("opencl")
@@ -267,9 +267,9 @@ def test_kernels_compile_for_cuda(backend, monkeypatch, way, real):
     with sorted_plan(backend, mesh, dtype=real, deterministic=way == "stable") as plan:
         plan.set_positions(backend.array(drawn(100, 0, mesh)[0].astype(real)))
         assert plan.particles.node.shape == (3, 100)
-    asked = [(file, *more) for file, *more in asked if file in ("particles/sorted.c", "orders/block_order.c")]
+    asked = [(file, *more) for file, *more in asked if file in ("particles/sorted_particles.c", "orders/block_order.c")]
     sources = {(file, tuple(defines.items())) for file, _, defines in asked}
-    assert {file for file, _ in sources} == {"particles/sorted.c", "orders/block_order.c"}
+    assert {file for file, _ in sources} == {"particles/sorted_particles.c", "orders/block_order.c"}
     for file, defines in sources:
         cubin = cuda.compile_only(file, dict(defines), 90)
         assert all(name.encode() in cubin for other, name, given in asked if (other, given) == (file, dict(defines)))

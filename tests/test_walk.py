@@ -13,7 +13,7 @@ from particlemesh.arrays.views import Layout
 from particlemesh.methods.launches import SINGLE
 from particlemesh.orders import block_order
 from particlemesh.spread.walk import Walk
-from particlemesh.walk import patch as windows
+from particlemesh.walk import patch as patches
 from test_covering import check_spread
 from walk_cases import CASES, close, plan_of, positions, trial_of
 
@@ -122,8 +122,8 @@ def test_walks_that_stay_step_and_jump(backend, form):
     for name, x in clouds.items():
         x, q = x.astype(np.float32), rng.normal(size=len(x)).astype(np.float32)
         for chunk in (32, 100, 10_000):
-            plan = walks(backend, mesh, "bspline4", "float32", x, form=form, window=8, levels=6, chunk=chunk)
-            cells = plan._method("spread").walk(plan.workspace).cells
+            plan = walks(backend, mesh, "bspline4", "float32", x, form=form, patch=8, levels=6, chunk=chunk)
+            cells = plan._method("spread").patch(plan.workspace).cells
             assert block_order.blocks_of(plan.workspace.axes, cells).counts[0] > 20
             came = backend.host(plan.spread(backend.array(q)))
             close(came, wanted_of(mesh, x, q), "float32", max(1.0, np.sqrt(len(q)))), name
@@ -148,7 +148,7 @@ def wanted_of(mesh, x, q):
         ("float32", False, {"form": "matrix"}),  # batches of 32
         ("float32", False, {"form": "multiply"}),
         ("float64", False, {"form": "matrix"}),
-        ("float64", True, {"form": "multiply", "window": 16}),  # complex: batches of 8
+        ("float64", True, {"form": "multiply", "patch": 16}),  # complex: batches of 8
     ],
 )
 def test_any_number_of_particles_and_chunks_that_end_within_batches(backend, real, gradient, options):
@@ -192,13 +192,14 @@ def test_memory_reserved_for_many_serves_few(backend):
     plan = pm.Plan(mesh, "bspline4", method="walk", dtype="float32", backend=backend.name)
     plan.reserve(4000)
     method = plan._method("spread")
-    made = method.walk(plan.workspace)
-    assert made != method.found(plan.workspace, 3)  # few would have had another window
+    assert len(method.kinds(plan.workspace)) == 2, "few particles have another patch than many"
+    held = plan.nbytes
     for count in (2000, 3, 0, 65):
         plan.set_positions(backend.array(x[:count]), check=False)
         came = backend.host(plan.spread(backend.array(q[:count])))
         close(came, wanted_of(mesh, x[:count], q[:count]), "float32", 10)
-        assert method.walk(plan.workspace) == made
+        assert method.patch(plan.workspace) == method.patch_for(plan.workspace, count)
+    assert plan.nbytes == held
 
 
 # ---- what is not finite ----------------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ def test_a_value_that_is_not_finite_stays_within_its_block(backend, form, bad):
     q[100] = bad
     plan = walks(backend, mesh, "bspline4", "float32", x, form=form, levels=4)
     came = backend.host(plan.spread(backend.array(q)))
-    made = plan._method("spread").walk(plan.workspace)
+    made = plan._method("spread").patch(plan.workspace)
     first = np.array([10, 8, 9])  # of the stencil
     low = first - cut(block_order.blocks_of(plan.workspace.axes, made.cells), first)[1]
     block = tuple(slice(a, a + n) for a, n in zip(low, (made.levels, 8, 8 * made.tiles), strict=True))
@@ -247,8 +248,8 @@ def test_a_value_that_is_not_finite_stays_within_its_block(backend, form, bad):
 @pytest.mark.parametrize("order", ["planar", "reversed"])
 def test_offsets_of_64_bits(backend, monkeypatch, order):
     # The kernel that serves fields of 2^31 reals and more, on a small one; open edges have nodes off the field.
-    plain = windows.walk_defines
-    monkeypatch.setattr(windows, "walk_defines", lambda *a, **k: {**plain(*a, **k), "FIELD_IS_WIDE": 1})
+    plain = patches.patch_defines
+    monkeypatch.setattr(patches, "patch_defines", lambda *a, **k: {**plain(*a, **k), "FIELD_IS_WIDE": 1})
     row = ("bspline4", "float32", "real", "3", "mixed", "odd", "none", order, "65")
     oracles(trial(backend, row), gradient=False)
 
@@ -272,5 +273,5 @@ def any_plan(backend):
 def test_offsets_have_64_bits_where_the_field_needs_them(backend, strides, wide):
     plan = any_plan(backend)
     layout = Layout(0, (1, 4, 5, 6, 1), strides, 16)
-    made = plan._method("spread").walk(plan.workspace)
-    assert windows.walk_defines(plan.workspace, made, SINGLE, 1, 3, layout, 0)["FIELD_IS_WIDE"] == wide
+    made = plan._method("spread").patch(plan.workspace)
+    assert patches.patch_defines(plan.workspace, made, SINGLE, 1, 3, layout, 0)["FIELD_IS_WIDE"] == wide

@@ -12,7 +12,7 @@ from test_walk_forms import key_of
 @pytest.mark.opencl
 @pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device")
 @pytest.mark.parametrize("method", ["walk", "walk_fixed"])
-@pytest.mark.parametrize("more", [{}, {"form": "matrix"}, {"window": 16, "levels": 8}])
+@pytest.mark.parametrize("more", [{}, {"form": "matrix"}, {"patch": 16, "levels": 8}])
 def test_sums_leave_the_matrix_unit_unless_options_say_otherwise(monkeypatch, method, more):
     # Where a device has such a unit, and a cell has enough particles that it is used.
     facts = {**opencl.current().facts(), "HAS_MMA": 1}

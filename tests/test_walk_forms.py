@@ -73,11 +73,11 @@ def test_supports_and_sizes_out_of_reach_are_declined_in_words(backend):
     # Fewer blocks, but where lines are short, there are as many steps of a walk.
     wall = pm.Mesh((1, 2**17, 2**17), (1.0, 1.0, 1.0))
     assert block_order.blocks_of(axes_of(wall, pm.bspline(8)), (1, 1, 8)).total == 2**31
-    assert "2**31 lines of blocks" in Walk.declines(asked(backend, wall, 8, "float32", window=16, levels=8))
+    assert "2**31 lines of blocks" in Walk.declines(asked(backend, wall, 8, "float32", patch=16, levels=8))
     wall = pm.Mesh((2, 2**16, 2**17), (1.0, 1.0, 1.0))
-    assert "2**32 blocks or more" in Walk.declines(asked(backend, wall, 8, "float32", window=16, levels=8))
+    assert "2**32 blocks or more" in Walk.declines(asked(backend, wall, 8, "float32", patch=16, levels=8))
     wall = pm.Mesh((1, 2**14, 2**17), (1.0, 1.0, 1.0))
-    assert Walk.declines(asked(backend, wall, 8, "float32", window=16, levels=8)) is None
+    assert Walk.declines(asked(backend, wall, 8, "float32", patch=16, levels=8)) is None
 
 
 @pytest.mark.backends("cuda", "opencl")
@@ -91,7 +91,7 @@ def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
     if backend.name == "opencl" and request.config.thins:  # PoCL compiles slowly
         combinations = [("matrix", 8, 8, False), ("multiply", 8, 7, True), ("multiply", 16, 5, True)]
     for form, tiles, levels, fragments in combinations:
-        options = {"form": form, "window": tiles, "levels": levels}
+        options = {"form": form, "patch": tiles, "levels": levels}
         problem = asked(backend, mesh, 4, real, **options)
         options = {**problem.options["walk"], "fragments": fragments, "chunk": 40}
         plan = pm.Plan(mesh, window, method="walk", options={"walk": options}, backend=backend.name, dtype=real)
@@ -109,7 +109,7 @@ def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
     ("given", "words"),
     [
         ({"form": "tensor"}, "is 'tensor'; give one of None, 'matrix', 'multiply'"),
-        ({"window": 12}, "is 12; give one of None, 8, 16"),
+        ({"patch": 12}, "is 12; give one of None, 8, 16"),
         ({"levels": 9}, "is 9; give an integer from 2 to 8"),
         ({"chunk": 31}, "is 31; give an integer from 32 to 1,048,575"),
         ({"fragments": 1}, "is 1; give one of True, False"),
@@ -168,13 +168,13 @@ def case(*values, id):
         ),
         case("float32", 5, 1, {"form": "matrix", "gradient": True}, "m16n8k8.row.col.f32.tf32", "v2.f32", id="slopes"),
         case("float32", 6, 1, {"form": "multiply"}, None, "v2.f32", id="multiply"),
-        case("float32", 6, 1, {"form": "matrix", "window": 8}, "m16n8k8.row.col.f32.tf32", "f32", id="narrow"),
+        case("float32", 6, 1, {"form": "matrix", "patch": 8}, "m16n8k8.row.col.f32.tf32", "f32", id="narrow"),
         case(
-            "float32", 4, 4, {"form": "matrix", "window": 8, "interleaved": True}, "m16n8k8.row.col.f32.tf32",
+            "float32", 4, 4, {"form": "matrix", "patch": 8, "interleaved": True}, "m16n8k8.row.col.f32.tf32",
             "v4.f32", id="four beside, narrow",
         ),
         case("float64", 6, 1, {"form": "matrix"}, "m8n8k4.row.col.f64", "f64", id="double"),
-        case("float64", 4, 2, {"form": "matrix", "window": 16}, "m8n8k4.row.col.f64", "f64", id="double, two tiles"),
+        case("float64", 4, 2, {"form": "matrix", "patch": 16}, "m8n8k4.row.col.f64", "f64", id="double, two tiles"),
     ],
 )  # fmt: skip
 def test_registers_matrix_instructions_and_vectors_of_adds(monkeypatch, real, support, channels, more, matrix, adds):
@@ -186,7 +186,7 @@ def test_registers_matrix_instructions_and_vectors_of_adds(monkeypatch, real, su
 
 
 @pytest.mark.parametrize(
-    ("real", "channels", "window", "gradient", "warps"),
+    ("real", "channels", "patch", "gradient", "warps"),
     [
         case("float32", 4, 16, False, 4, id="values"),
         case("float64", 4, 16, False, 4, id="double values"),
@@ -197,10 +197,10 @@ def test_registers_matrix_instructions_and_vectors_of_adds(monkeypatch, real, su
         case("float64", 4, 16, True, 1, id="more double slopes"),
     ],
 )
-def test_rows_fit_local_memory(monkeypatch, real, channels, window, gradient, warps):
+def test_rows_fit_local_memory(monkeypatch, real, channels, patch, gradient, warps):
     # PoCL has one warp a group; on GPUs a group has four, or as many as there is room for.
     monkeypatch.setattr(Device.of("opencl").library, "group_size", cuda.CudaBackend.group_size)
-    file, name, defines = key_of(monkeypatch, real, 6, channels, gradient=gradient, window=window, form="matrix")
+    file, name, defines = key_of(monkeypatch, real, 6, channels, gradient=gradient, patch=patch, form="matrix")
     assert defines["WARPS"] == warps
     assert name.encode() in cuda.compile_only(file, defines, 90)
 
@@ -216,10 +216,10 @@ def test_chunks_are_whole_batches_and_keep_far_fields_near(spreads, real):
         plan = SimpleNamespace(
             mesh=mesh, window=window, axes=axes_of(mesh, window), dtype=dtype, backend=chip, count=count
         )
-        walk = patch.walk_of(plan, dict.fromkeys(patch.OPTIONS), count)
-        chunk = patch.chunk_of(plan, walk, reals, spreads=spreads)
+        held = patch.patch_of(plan, dict.fromkeys(patch.OPTIONS), count)
+        chunk = patch.chunk_of(plan, held, reals, spreads=spreads)
         assert chunk % 32 == 0
         assert 32 <= chunk <= 1024
-        at_once, field = 132 * 4 * patch.resident(walk, reals), nodes**3 * reals * dtype.itemsize
+        at_once, field = 132 * 4 * patch.resident(held, reals), nodes**3 * reals * dtype.itemsize
         alive = (chunk - 32) * at_once / max(count, 1) * field
         assert chunk <= 64 or field <= patch._CACHED or alive <= (16e6 if spreads else 5e6)

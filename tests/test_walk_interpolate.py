@@ -9,7 +9,7 @@ import particlemesh as pm
 from blocks import cut
 from particlemesh.interpolate.walk import Walk
 from particlemesh.orders import block_order
-from particlemesh.walk import patch as windows
+from particlemesh.walk import patch as patches
 from test_covering import check_interpolate
 from walk_cases import CASES, close, plan_of, positions, trial_of
 
@@ -135,8 +135,8 @@ def test_walks_that_stay_step_and_jump(backend, form):
         x = x.astype(np.float32)
         came = []
         for chunk in (32, 100, 10_000):
-            plan = walks(backend, mesh, "bspline4", "float32", x, form=form, window=8, levels=6, chunk=chunk)
-            cells = plan._method("interpolate").walk(plan.workspace).cells
+            plan = walks(backend, mesh, "bspline4", "float32", x, form=form, patch=8, levels=6, chunk=chunk)
+            cells = plan._method("interpolate").patch(plan.workspace).cells
             assert block_order.blocks_of(plan.workspace.axes, cells).counts[0] > 20
             came.append(backend.host(plan.interpolate(backend.array(f))))
             close(came[-1], wanted_of(mesh, x, f), "float32", 4)
@@ -150,8 +150,8 @@ def test_walks_that_stay_step_and_jump(backend, form):
         ("float32", False, {"form": "matrix"}),  # batches of 32
         ("float32", False, {"form": "multiply"}),
         ("float64", False, {"form": "matrix"}),  # four are kept for the next batch, steps are of eight
-        ("float64", True, {"form": "matrix", "window": 16}),  # batches of 8
-        ("float32", True, {"form": "multiply", "window": 16}),  # complex: one at a time
+        ("float64", True, {"form": "matrix", "patch": 16}),  # batches of 8
+        ("float32", True, {"form": "multiply", "patch": 16}),  # complex: one at a time
     ],
 )
 def test_any_number_of_particles_and_chunks_that_end_within_batches(backend, real, gradient, options):
@@ -194,13 +194,14 @@ def test_memory_reserved_for_many_serves_few(backend):
     plan = pm.Plan(mesh, "bspline4", interpolation="walk", dtype="float32", backend=backend.name)
     plan.reserve(4000)
     method = plan._method("interpolate")
-    made = method.walk(plan.workspace)
-    assert made != method.found(plan.workspace, 3)  # few would have had another window
+    assert len(method.kinds(plan.workspace)) == 2, "few particles have another patch than many"
+    held = plan.nbytes
     for count in (2000, 3, 0, 65):
         plan.set_positions(backend.array(x[:count]), check=False)
         came = backend.host(plan.interpolate(backend.array(f)))
         close(came, wanted_of(mesh, x[:count], f), "float32", 4)
-        assert method.walk(plan.workspace) == made
+        assert method.patch(plan.workspace) == method.patch_for(plan.workspace, count)
+    assert plan.nbytes == held
 
 
 @anywhere
@@ -265,7 +266,7 @@ def test_a_node_that_is_not_finite_stays_within_windows(backend, form, bad):
     f[tuple(node)] = bad
     plan = walks(backend, mesh, "bspline4", "float32", x, form=form, levels=4)
     came = backend.host(plan.interpolate(backend.array(f)))
-    made = plan._method("interpolate").walk(plan.workspace)
+    made = plan._method("interpolate").patch(plan.workspace)
     first = np.floor(oracle.node_coordinates(mesh, x)).astype(int) - 1  # of the stencil
     cells = first % mesh.shape
     away = node - cells  # also of the first node of the block
@@ -286,6 +287,6 @@ def test_a_node_that_is_not_finite_stays_within_windows(backend, form, bad):
 @pytest.mark.parametrize("order", ["planar", "reversed"])
 def test_offsets_of_64_bits(backend, monkeypatch, order):
     # The kernel that serves fields of 2^31 reals and more, on a small one; open edges have nodes off the field.
-    plain = windows.walk_defines
-    monkeypatch.setattr(windows, "walk_defines", lambda *a, **k: {**plain(*a, **k), "FIELD_IS_WIDE": 1})
+    plain = patches.patch_defines
+    monkeypatch.setattr(patches, "patch_defines", lambda *a, **k: {**plain(*a, **k), "FIELD_IS_WIDE": 1})
     oracles(trial(backend, ("bspline4", "float32", "real", "3", "mixed", "odd", "none", order, "65")))

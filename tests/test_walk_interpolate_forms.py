@@ -27,7 +27,7 @@ def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
     if backend.name == "opencl" and request.config.thins:  # PoCL compiles slowly
         combinations = [("matrix", 8, 8), ("multiply", 8, 7), ("multiply", 16, 5)]
     for form, tiles, levels in combinations:
-        given = {"form": form, "window": tiles, "levels": levels, "chunk": 40}
+        given = {"form": form, "patch": tiles, "levels": levels, "chunk": 40}
         plan = walks(backend, mesh, window, real, x, **{k: v for k, v in given.items() if v is not None})
         if form == "matrix" and real == "float32" and levels and levels % 2:
             with pytest.raises(pm.MethodNotSuitable, match="even number of levels"):
@@ -84,8 +84,8 @@ BESIDE = {"form": "matrix", "interleaved": True}
         case("float32", 4, 4, BESIDE, {MATRIX}, ("v4.", "32"), id="four beside"),
         case("float32", 5, 1, {"form": "matrix", "wanted": "gradient"}, {MATRIX}, ("v2.", "32"), id="slopes"),
         case("float32", 6, 1, {"form": "multiply"}, set(), ("v2.", "32"), id="multiply"),
-        case("float32", 6, 1, {"form": "matrix", "window": 8}, {MATRIX}, ("", "32"), id="narrow"),
-        case("float32", 6, 4, {**BESIDE, "window": 8}, {MATRIX}, ("v4.", "32"), id="four beside, narrow"),
+        case("float32", 6, 1, {"form": "matrix", "patch": 8}, {MATRIX}, ("", "32"), id="narrow"),
+        case("float32", 6, 4, {**BESIDE, "patch": 8}, {MATRIX}, ("v4.", "32"), id="four beside, narrow"),
         case("float64", 6, 1, {"form": "matrix"}, {DOUBLE}, ("", "64"), id="double"),
         case("float64", 4, 2, BESIDE, {DOUBLE}, ("v2.", "64"), id="double, beside"),
     ],
@@ -101,7 +101,7 @@ def test_registers_matrix_instructions_and_vectors(monkeypatch, real, support, c
 
 
 @pytest.mark.parametrize(
-    ("real", "channels", "window", "wanted"),
+    ("real", "channels", "patch", "wanted"),
     [
         case("float32", 4, 16, "value_and_gradient", id="float32"),
         case("float64", 1, 16, "interpolate", id="double values"),
@@ -109,9 +109,9 @@ def test_registers_matrix_instructions_and_vectors(monkeypatch, real, support, c
         case("float64", 4, 16, "value_and_gradient", id="double"),
     ],
 )
-def test_rows_fit_local_memory(monkeypatch, real, channels, window, wanted):
+def test_rows_fit_local_memory(monkeypatch, real, channels, patch, wanted):
     # PoCL has one warp a group; on GPUs a group has four.
     monkeypatch.setattr(Device.of("opencl").library, "group_size", cuda.CudaBackend.group_size)
-    file, name, defines = key_of(monkeypatch, real, 6, channels, window=window, wanted=wanted, form="matrix")
+    file, name, defines = key_of(monkeypatch, real, 6, channels, patch=patch, wanted=wanted, form="matrix")
     assert defines["WARPS"] == 4
     assert name.encode() in cuda.compile_only(file, defines, 90)

@@ -12,7 +12,7 @@ from particlemesh.choosing.choice import METHODS
 from particlemesh.methods.contract import Problem
 from particlemesh.orders import block_order
 from particlemesh.particles.stencil import axes_of
-from particlemesh.walk import patch
+from particlemesh.walk import patch as patches
 
 GPU = SimpleNamespace(name="cuda", units=132, facts=lambda: {"HAS_WARP": 1, "HAS_MMA": 1})
 WALKS = {direction: {m.name: m for m in methods}["walk"] for direction, methods in METHODS.items()}
@@ -52,8 +52,8 @@ def counted(problem, found, chunk):
 )
 def test_the_slowest_warp_makes_about_as_many_moves(nodes, support, count):
     problem, walk = problem_of(nodes, support, count), WALKS["interpolate"]
-    found = walk.found(problem, count)
-    chunk = patch.chunk_of(problem, found, 1, spreads=False)
+    found = walk.patch_for(problem, count)
+    chunk = patches.chunk_of(problem, found, 1, spreads=False)
     moves = counted(problem, found, chunk)
     assert walk.most_moves(problem, found, chunk) == pytest.approx(moves.max(), rel=0.4, abs=3)
     left, mean = walk.passed(problem, found)
@@ -66,7 +66,7 @@ def test_no_warp_waits_for_a_thin_block():
 
     def most(nodes):
         problem = problem_of(nodes, 2, round(0.35 * nodes**3))
-        found = walk.found(problem, problem.count)
+        found = walk.patch_for(problem, problem.count)
         return walk.most_moves(problem, found, 64), walk.cost(problem)[1]
 
     whole, thin = most(49), most(50)
@@ -92,7 +92,7 @@ def test_particles_of_a_lattice_move_windows_less_often(nodes, edge, support):
     sites = np.stack(np.unravel_index(np.arange(edge**3), (edge,) * 3), axis=-1)
     cell = ((sites + 0.5) * nodes / edge).astype(int)
     problem, walk = problem_of(nodes, support, edge**3, occupied=edge / nodes), WALKS["interpolate"]
-    found = walk.found(problem, problem.count)
+    found = walk.patch_for(problem, problem.count)
     cuts = block_order.blocks_of(axes_of(problem.mesh, problem.window), found.cells)
     blocks = len(np.unique(cut(cuts, cell.T)[0], axis=1).T)
     left, moves = walk.passed(problem, found)

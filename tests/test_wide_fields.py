@@ -6,7 +6,7 @@ import pytest
 
 import oracle
 import particlemesh as pm
-from particlemesh.walk import patch as windows
+from particlemesh.walk import patch as patches
 
 WINDOW = pm.bspline(4)
 NEAR = pm.Mesh((16, 16, 16), (16.0, 16.0, 16.0))  # the nodes around the corner, as a mesh of their own
@@ -70,8 +70,8 @@ def interpolates(backend, nodes, options):
 @pytest.fixture
 def wide(monkeypatch):
     """The kernels of large fields, whatever the field."""
-    plain = windows.walk_defines
-    monkeypatch.setattr(windows, "walk_defines", lambda *a, **k: {**plain(*a, **k), "FIELD_IS_WIDE": 1})
+    plain = patches.patch_defines
+    monkeypatch.setattr(patches, "patch_defines", lambda *a, **k: {**plain(*a, **k), "FIELD_IS_WIDE": 1})
 
 
 @pytest.fixture

@@ -39,8 +39,8 @@ def walk_of(support, tiles, *, double=False, matrix=True):
     """Return the walk for a window of `support` nodes: its levels and cells."""
     sizes = Sizes(pm.Mesh((64,) * 3, (1.0,) * 3), pm.bspline(support), np.dtype(np.float64 if double else np.float32),
                   components=1, applications=1, count=1, deterministic=False, backend=None)  # fmt: skip
-    options = {"form": "matrix" if matrix else "multiply", "window": 8 * tiles, "levels": None, "chunk": None}
-    return patch.walk_of(sizes, options, 1)
+    options = {"form": "matrix" if matrix else "multiply", "patch": 8 * tiles, "levels": None, "chunk": None}
+    return patch.patch_of(sizes, options, 1)
 
 
 def restructured(head, widths, rows):

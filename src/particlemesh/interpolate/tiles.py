@@ -135,7 +135,7 @@ def _read_tasks(
         if task >= tile.size:
             return
         low, nodes = box_of(tiling, tile[task])
-        # Few particles: each has a box of its own, the size of a stencil.
+        # Few particles: one box per particle, the size of a stencil.
         dense = (end[task] - begin[task]) * support[0] * support[1] > SPARSE * nodes[0] * nodes[1]
         step = end[task] - begin[task] if dense else 1
         mask = -1 if dense else 0
@@ -214,11 +214,11 @@ class Tiles(TileMethod):
         jacobian = None if gradient is None else workspace.jacobian
         targets = [None if view is None else view.numpy() for view in (values, gradient)]
         for b, source in enumerate(field.numpy()):
-            wanted = [None if target is None else target[b] for target in targets]
-            whole = [None if w is None else w if w.flags.c_contiguous else np.empty(w.shape, w.dtype) for w in wanted]
+            batch = [None if target is None else target[b] for target in targets]
+            whole = [None if t is None else t if t.flags.c_contiguous else np.empty(t.shape, t.dtype) for t in batch]
             read_tiles(
                 ordering, rows, np.ascontiguousarray(source), whole[0], whole[1], jacobian, workspace.threads,
             )  # fmt: skip
-            for target, result in zip(wanted, whole, strict=True):
+            for target, result in zip(batch, whole, strict=True):
                 if target is not None and result is not target:
                     target[...] = result

@@ -68,7 +68,7 @@ class Memory:
     def __init__(
         self, backend: Backend, changed: Callable[[], None] = lambda: None, advice: Callable[[], str] = lambda: ""
     ) -> None:
-        self.kernels: dict[Any, Any] = {}  # those that orders keep (backends.base.kept)
+        self.kernels: dict[Any, Any] = {}  # kept by orders (backends.base.kept)
         self.block_cells: tuple[int, int, int] | None = None  # of the blocks that the next set_positions counts
         self.counted: Any = None  # which blocks were counted, for the particles of now
         self._backend, self._changed, self._advice = backend, changed, advice
@@ -98,7 +98,7 @@ class Workspace(Sizes):
 
     Attributes
     ----------
-    particles : Located, TiledParticles or one of their sorted forms
+    particles : DeviceParticles, HostParticles or one of their sorted forms
         None before the first configuration.
     memory : Memory
         Kept from one configuration to the next.
@@ -118,7 +118,7 @@ class Workspace(Sizes):
         return self._with(particles=particles, count=count, orders={})
 
     def apart(self) -> Workspace:
-        """Return a workspace over the same particles with memory of its own, which is given back with it."""
+        """Return a workspace over the same particles with separate memory, which is freed with it."""
         # A copy of the particles: stencils that are packed here, and a method wants unpacked, are freed with it.
         return self._with(particles=copy.copy(self.particles), memory=Memory(self.backend), orders={})
 

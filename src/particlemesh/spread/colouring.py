@@ -108,7 +108,7 @@ def _spread_vectors(
 def _spread_tasks(
     tiling, tile, begin, end, ready, records, packed, order, values, jacobian, rows, boxes, done, field, counter
 ):  # fmt: skip
-    """Do tasks until none is left. Every thread runs this; which one does which task changes no bit."""
+    """Do tasks until none is left. Every thread runs this; the bits do not depend on which thread does which task."""
     parts, lanes = rows.parts, len(rows.width)
     box = boxes[fetch_add(counter, 1, 1)]
     weights = np.empty(4 * lanes, box.dtype)
@@ -120,7 +120,7 @@ def _spread_tasks(
         this = tile[task]
         chunk = (begin[task] - ready[this, 0]) // CHUNK
         low, nodes = box_of(tiling, this)
-        # Few particles: each has a box of its own, the size of a stencil.
+        # Few particles: one box per particle, the size of a stencil.
         dense = (end[task] - begin[task]) * support[0] * support[1] > SPARSE * nodes[0] * nodes[1]
         step = end[task] - begin[task] if dense else 1
         mask = -1 if dense else 0

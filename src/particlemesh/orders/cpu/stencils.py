@@ -24,7 +24,7 @@ def corner_of(low, local):
 def factors_at(table, terms, lanes, x, y, z, slopes, factors):
     """Write the weights along the three axes, and if ``slopes`` then theirs, ``lanes`` numbers each.
 
-    ``table``, ``terms`` and ``lanes`` are those of `binning.rows.Rows` for one part.
+    ``table``, ``terms`` and ``lanes`` are those of `orders.cpu.rows.Rows` for one part.
     """
     for number in range(6 if slopes else 3):
         axis = number % 3

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The entries of stored matrices on the processor: count, scan, fill.
 
-Rows are nodes, or groups of so many consecutive ones. Each thread counts and fills shares of the rows, and walks over
-the particles whose stencils reach them; so entries come in the order of particles, whoever fills them in.
+Rows are nodes, or groups of consecutive nodes. Each thread counts and fills shares of the rows: it walks over the
+particles whose stencils reach them. So entries are in the order of particles, for any number of threads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Entries:
     size
         Nodes of a row.
     width
-        Entries of each row in a rectangle that comes first; -1 is the column of those that are not used.
+        Entries of each row in a rectangle that comes first; unused ones have the column -1.
     start : (rows + 1,) int64
         Where each row's other entries begin, after the rectangle.
     column : (entries,) int32 or int64
@@ -185,7 +185,7 @@ def _build_cuts(workspace: Workspace, rows: int, threads: int) -> np.ndarray:
 
 
 def count_entries(workspace: Workspace, size: int = 1) -> np.ndarray:
-    """Return how many entries each row has, of ``size`` nodes."""
+    """Return how many entries each row of ``size`` nodes has."""
     ordering = ordering_of(workspace)
     rows = -(-math.prod(ordering.tiling.size) // size)
     threads = threads_for(workspace.threads, workspace.count)
@@ -198,7 +198,7 @@ def count_entries(workspace: Workspace, size: int = 1) -> np.ndarray:
 
 
 def reserve(workspace: Workspace, name: str, entries: int, *, size: int = 0) -> None:
-    """Allocate for a matrix of up to so many entries, and for values, so that building and applying will not."""
+    """Allocate for a matrix of up to ``entries``, and for values, so that building and applying will not."""
     workspace.scratch(f"{name}.column", (entries,), np.dtype(index_type(workspace.capacity)))
     workspace.scratch(f"{name}.node", (entries if size else 0,), np.dtype(np.uint16))
     workspace.scratch(f"{name}.weight", (entries,), workspace.dtype)
@@ -206,7 +206,7 @@ def reserve(workspace: Workspace, name: str, entries: int, *, size: int = 0) -> 
 
 
 def place_entries(workspace: Workspace, name: str, counts: np.ndarray, *, size: int = 0, width: int = 0) -> Entries:
-    """Return room for so many entries in each row; of groups, if there is a ``size``, with the entries' nodes."""
+    """Return room for ``counts`` entries in each row; of groups, if there is a ``size``, with the entries' nodes."""
     start = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(np.maximum(counts - width, 0), out=start[1:])
     total = len(counts) * width + int(start[-1])

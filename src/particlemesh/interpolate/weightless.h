@@ -4,8 +4,8 @@
 
 #include "particles/packed.h"
 
-#ifndef LOST_LAST
-#define LOST_LAST 0
+#ifndef WEIGHTLESS_LAST
+#define WEIGHTLESS_LAST 0
 #endif
 
 // Where results go: those of particle i to i * step from `to` on.
@@ -25,14 +25,14 @@ DEVICE void target_of(PRIVATE Target* target, const int result, GLOBAL real* val
     target->step = layout->particle;
 }
 
-// Particles without weight find nothing; `taken` have some. LOST_LAST: they come first, and stencils are not read.
-DEVICE void clear_lost(GLOBAL const u32* located, GLOBAL const int* node, GLOBAL real* values, GLOBAL real* gradient,
+// Particles without weight find nothing; `taken` have some. WEIGHTLESS_LAST: they come first, and stencils are not read.
+DEVICE void clear_weightless(GLOBAL const u32* located, GLOBAL const int* node, GLOBAL real* values, GLOBAL real* gradient,
                        const i64 taken, const i64 particles, const i64 rows, PRIVATE const Values* value_layout,
                        PRIVATE const Values* gradient_layout)
 {
-    const i64 begin = LOST_LAST ? taken : 0;
+    const i64 begin = WEIGHTLESS_LAST ? taken : 0;
     ROLL for (i64 i = begin + GROUP_ID * GROUP_SIZE + LOCAL_ID; i < particles; i += GROUP_COUNT * GROUP_SIZE) {
-#if LOST_LAST
+#if WEIGHTLESS_LAST
         // all that are left
 #elif PACKED
         u32 words[PACKED_WORDS];

@@ -8,7 +8,7 @@ thread: nothing is added atomically, and the bits do not depend on the number of
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,10 +16,13 @@ from particlemesh.arrays.views import View
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import fetch_add, prefetch
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.stored_matrix import HostMatrix
 from particlemesh.orders.cpu.tiles import ordering_of
 from particlemesh.particles.workspace import Workspace
 from particlemesh.sorting.cpu import index_type
-from particlemesh.spread.matrix_entries import Entries, count_entries, fill_entries, place_entries
+from particlemesh.spread.cpu import entries as storing
+from particlemesh.spread.cpu.entries import Entries, count_entries, fill_entries, place_entries
 
 _SHARES = 16  # ranges of rows for each thread, of about as many entries each
 _AHEAD = 16  # particles between asking for a value and using it
@@ -129,16 +132,43 @@ def _add_ell_coo(cuts, start, ell, row, planes, pitch, column, weight, values, f
                     field[c, row[k], p] += total
 
 
-class Matrix:
-    """The spreading matrix of one configuration.
+class Matrix(HostMatrix):
+    """The spreading matrix of one configuration, by rows.
 
-    Its memory is the plan's scratch, which the next matrix of that kind takes over.
+    Its memory is the workspace's scratch, which the next matrix of that kind takes over.
     """
+
+    memory: ClassVar[str] = "matrix.rows"  # name in the scratch
+    index_bytes: ClassVar[int] = 4  # of an entry, beside its weight
+    rectangle: ClassVar[float] = 1.0  # entries with room, per entry
+    # Seconds to build an entry and a row, and to multiply by them: one thread of a Xeon at 2.5 GHz, busy.
+    seconds: ClassVar[tuple[float, float, float, float]] = (2.8e-8, 5e-8, 3e-9, 2.5e-8)
 
     def __init__(self, workspace: Workspace, entries: Entries) -> None:
         self.entries = entries
         self.weight = fill_entries(workspace, entries)
         self._slope: np.ndarray | None = None
+
+    @classmethod
+    def scratch_bytes(cls, method: Any, problem: Problem) -> int:
+        entries, real = method.entries(problem, problem.count), problem.dtype.itemsize
+        values = problem.count * problem.components * real
+        return int(entries * cls.rectangle) * (cls.index_bytes + real) + 8 * (problem.nodes + 1) + values
+
+    @classmethod
+    def cost(cls, method: Any, problem: Problem) -> tuple[float, float]:
+        entries, nodes = problem.count * problem.stencil, problem.nodes
+        build_entry, build_row, add_entry, add_row = cls.seconds
+        build = entries * build_entry + nodes * build_row
+        return build, problem.components * (entries * add_entry + nodes * add_row)
+
+    @classmethod
+    def reserve(cls, method: Any, workspace: Workspace) -> None:
+        storing.reserve(workspace, cls.memory, method.entries(workspace, workspace.capacity))
+
+    @classmethod
+    def build(cls, method: Any, workspace: Workspace) -> Matrix:
+        return by_rows(workspace)
 
     @property
     def nbytes(self) -> int:
@@ -146,7 +176,7 @@ class Matrix:
         slope = 0 if self._slope is None else self._slope.nbytes
         return self.entries.nbytes + self.weight.nbytes + slope
 
-    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False) -> None:
+    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         """Add the matrix times values, or times vectors (channels, particles, axes, parts), to a field."""
         if not ordering_of(workspace).kept:
             return
@@ -164,7 +194,7 @@ class Matrix:
             target += whole
 
     def slope(self, workspace: Workspace) -> np.ndarray:
-        """Return the entries' slopes (d, entries) in user coordinates, made when they are first wanted."""
+        """Return the entries' slopes (d, entries) in user coordinates, made at the first call that needs them."""
         if self._slope is None:
             self._slope = fill_entries(workspace, self.entries, slopes=True)
         return self._slope
@@ -198,6 +228,24 @@ class Matrix:
 class Groups(Matrix):
     """Entries of consecutive nodes together, each with its node."""
 
+    memory = "matrix.groups"
+    index_bytes = 6
+    seconds = (4e-8, 0.0, 6e-9, 3e-9)
+
+    @classmethod
+    def declines(cls, method: Any, problem: Problem) -> str | None:
+        reason: str | None = method.device_declines(problem)
+        return reason
+
+    @classmethod
+    def reserve(cls, method: Any, workspace: Workspace) -> None:
+        entries, size = method.entries(workspace, workspace.capacity), method.option(workspace, "group_size")
+        storing.reserve(workspace, cls.memory, entries, size=size)
+
+    @classmethod
+    def build(cls, method: Any, workspace: Workspace) -> Groups:
+        return by_groups(workspace, method.option(workspace, "group_size"))
+
     def _product(self) -> tuple[Any, ...]:
         return _add_groups, self.entries.size, self.entries.node
 
@@ -205,9 +253,23 @@ class Groups(Matrix):
 class EllCoo(Matrix):
     """A rectangle of the first entries of every row (ELL), and a list of the others with their rows (COO)."""
 
+    memory = "matrix.ell_coo"
+    rectangle = 1.2  # predictions need not make ready for the widest rectangle
+    seconds = (3e-8, 1.6e-7, 4.5e-9, 4e-8)
+
     def __init__(self, workspace: Workspace, entries: Entries) -> None:
         super().__init__(workspace, entries)
         self.row = np.repeat(np.arange(entries.rows, dtype=index_type(entries.rows)), np.diff(entries.start))
+
+    @classmethod
+    def reserve(cls, method: Any, workspace: Workspace) -> None:
+        capacity = workspace.capacity
+        entries = method.entries(workspace, capacity) + method.rectangle(workspace, capacity)
+        storing.reserve(workspace, cls.memory, entries)
+
+    @classmethod
+    def build(cls, method: Any, workspace: Workspace) -> EllCoo:
+        return ell_coo(workspace, method.width(workspace, max(workspace.count, 1)))
 
     @property
     def width(self) -> int:
@@ -225,7 +287,7 @@ class EllCoo(Matrix):
 
 def by_rows(workspace: Workspace) -> Matrix:
     """Return the matrix by rows (CSR): a row is a node, its entries are in the order of tiles."""
-    return Matrix(workspace, place_entries(workspace, "matrix.rows", count_entries(workspace)))
+    return Matrix(workspace, place_entries(workspace, Matrix.memory, count_entries(workspace)))
 
 
 def by_groups(workspace: Workspace, group_size: int) -> Groups:
@@ -235,9 +297,8 @@ def by_groups(workspace: Workspace, group_size: int) -> Groups:
     """
     if not 1 <= group_size <= MOST_NODES:
         raise ValueError(f"group_size is {group_size}; give 1 to {MOST_NODES:,} nodes.")
-    return Groups(
-        workspace, place_entries(workspace, "matrix.groups", count_entries(workspace, group_size), size=group_size)
-    )
+    counts = count_entries(workspace, group_size)
+    return Groups(workspace, place_entries(workspace, Groups.memory, counts, size=group_size))
 
 
 def ell_coo(workspace: Workspace, width: int | None = None) -> EllCoo:
@@ -247,7 +308,7 @@ def ell_coo(workspace: Workspace, width: int | None = None) -> EllCoo:
     """
     counts = count_entries(workspace)
     wide = usual_width(counts) if width is None else width
-    return EllCoo(workspace, place_entries(workspace, "matrix.ell_coo", counts, width=wide))
+    return EllCoo(workspace, place_entries(workspace, EllCoo.memory, counts, width=wide))
 
 
 def usual_width(counts: np.ndarray) -> int:
