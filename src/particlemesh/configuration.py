@@ -324,7 +324,7 @@ class Configuration:
         """Return what methods are asked about."""
         return Problem(
             self.mesh, self.window, self.dtype, self.components, self.applications, self.count or self.capacity,
-            self.deterministic, self.backend, self.options, self._sorted, *self._choice.arrangement,
+            self.deterministic, self.backend, self.options, self._sorted, *self._choice.arrangement, self.threads,
         )  # fmt: skip
 
     def _method(self, what: str) -> Method:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from particlemesh.arrays import Layout, View
-from particlemesh.backends.cpu import PARTICLES_PER_THREAD, available_threads
+from particlemesh.backends.cpu import threads_for
 from particlemesh.interpolate import stored_cpu
-from particlemesh.methods.by_tile import cold
+from particlemesh.methods.by_tile import CALL, cold
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import (
     MOST,
@@ -67,14 +67,13 @@ class Stored(KernelMethod):
     def cost(cls, problem: Problem) -> tuple[float, float]:
         entries = problem.count * _entries(problem)
         if problem.backend.name == "cpu":
-            used = max(1, min(available_threads(), problem.count // PARTICLES_PER_THREAD))
-            # Xeon at 2.5 GHz, one thread of a busy machine, supports 2 to 6, with few and with many particles
-            each = (1.2e-9 if problem.dtype.itemsize == 4 else 1.7e-9) * problem.components
-            prepare = problem.count * 1e-7 + entries * 3e-9
+            used = threads_for(problem.threads, problem.count)
+            # One thread, as the constants of `tiles`
+            each = (0.7e-9 if problem.dtype.itemsize == 4 else 1.1e-9) * problem.components
             # Parts of complex numbers are taken apart first.
-            apart = problem.nodes * problem.components * 4e-9 if problem.components % 2 == 0 else 0.0
-            read = problem.count * (6e-8 + cold(problem) * 5e-8) + entries * each
-            return prepare / used, 10e-6 + read / used + apart
+            apart = problem.nodes * problem.components * 2e-9 if problem.components % 2 == 0 else 0.0
+            read = problem.count * (2e-8 + cold(problem) * 6e-9) + entries * each
+            return CALL + (problem.count * 6e-8 + entries * 1.6e-9) / used, 3 * CALL + read / used + apart
         slow = 1.0 if problem.dtype.itemsize == 4 else 1.25
         passes = -(-problem.components // MOST)
         # H200: a million particles with supports 4 and 6 (benchmarks/results/buyukkececi-times-nvidia-h200.csv)

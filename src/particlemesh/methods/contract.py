@@ -40,6 +40,7 @@ class Problem:
     filled: float = 1.0  # of the box, by particles: clusters fill little of it
     in_order: bool = False  # neighbours in memory are neighbours in space
     occupied: float = 1.0  # of the layers of cells across an axis: particles of a lattice lie in some of them
+    threads: int | None = None  # of the CPU, as named by the user; by default what suits the number of particles
 
     @property
     def nodes(self) -> int:

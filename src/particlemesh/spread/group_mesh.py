@@ -10,6 +10,7 @@ import numpy as np
 
 from particlemesh.arrays import Layout, View
 from particlemesh.backends.base import As
+from particlemesh.methods.by_tile import matrix_seconds
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import NO_LANES, SINGLE, KernelMethod, field_record, groups, kernel, values_record
 from particlemesh.sorting.scan import allocate_counts, scan
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from particlemesh.plan import Plan
 
 _FILE = "spread/group_mesh.c"
-
-# Seconds of an entry, and of a node: one thread of a Xeon at 2.5 GHz, busy.
-_CPU_BUILT, _CPU_ADDED, _CPU_CLEARED = 4e-8, 6e-9, 3e-9
 
 _WIDE_COUNT = 2**31  # entries from which on they are counted in 64 bits
 _WIDE_ENTRY = 2**32  # particles times nodes of a group from which on an entry takes 64 bits
@@ -59,8 +57,8 @@ class GroupMesh(KernelMethod):
     def cost(cls, problem: Problem) -> tuple[float, float]:
         entries = problem.count * problem.stencil
         if problem.backend.name == "cpu":
-            reals, cleared = entries * problem.components, problem.nodes * problem.components * _CPU_CLEARED
-            return entries * _CPU_BUILT, reals * _CPU_ADDED + cleared
+            built, applied = matrix_seconds(problem, 1.7e-8, 2.4e-9)
+            return built, applied + problem.nodes * problem.components * 6e-10
         slow = 1.0 if problem.dtype.itemsize == 4 else 1.6
         idle = max(1.0, 4096 * cls.option(problem, "group_size") / problem.nodes)  # groups too few for all of a GPU
         # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)

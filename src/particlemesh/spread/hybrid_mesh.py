@@ -10,6 +10,7 @@ import numpy as np
 
 from particlemesh.arrays import Layout, View
 from particlemesh.backends.base import As
+from particlemesh.methods.by_tile import matrix_seconds
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import (
     MOST,
@@ -36,9 +37,6 @@ LONGEST = 2047  # entries of a row: longer ones count as this long where the wid
 INTERVAL = 512  # entries of the list that a warp takes at a time
 _MOST_WARPS = 2**14  # that are launched for the list, whose length the host does not know
 _WIDE_COUNT = 2**31  # entries from which on they are counted in 64 bits
-
-# Seconds of an entry, and of a row: one thread of a Xeon at 2.5 GHz, busy.
-_CPU_BUILT, _CPU_ADDED, _CPU_ROW = 3e-8, 4.5e-9, 4e-8
 
 
 class _Matrix(NamedTuple):
@@ -100,8 +98,8 @@ class HybridMesh(KernelMethod):
     def cost(cls, problem: Problem) -> tuple[float, float]:
         entries = problem.count * problem.stencil
         if problem.backend.name == "cpu":
-            reals, rows = entries * problem.components, problem.nodes * _CPU_ROW
-            return entries * _CPU_BUILT + 4 * rows, reals * _CPU_ADDED + problem.components * rows
+            built, applied = matrix_seconds(problem, 1.3e-8, 1.75e-9)
+            return built + problem.nodes * 3e-8, applied + problem.nodes * problem.components * 1.2e-8
         slow = 1.0 if problem.dtype.itemsize == 4 else 1.4
         longer = 2.5 if entries > 2047 * problem.nodes else 1.0  # than the widest rectangle
         # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)

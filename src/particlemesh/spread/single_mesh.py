@@ -11,6 +11,7 @@ import numpy as np
 
 from particlemesh.arrays import Layout, View
 from particlemesh.backends.base import As
+from particlemesh.methods.by_tile import matrix_seconds
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import (
     MOST,
@@ -37,9 +38,6 @@ _STAGED = 28 * 1024  # bytes of entries that a group puts in order before they a
 _CHUNK_BYTES = 8 * 1024  # of products that a group has in local memory; with 16 KB H200's caches are too small
 _FEW_NODES = 2**19  # fewer would not keep a large GPU's warps busy, 32 rows each
 _MOST_LANES = 16  # of a row by the paper's rule: with 32 there is one step more to add up, and no better balance
-
-# Seconds of an entry, and of a row: one thread of a Xeon at 2.5 GHz, busy.
-_CPU_BUILT, _CPU_READ, _CPU_ROW = 2.8e-8, 3e-9, 2.5e-8
 
 
 @dataclass
@@ -139,8 +137,8 @@ class SingleMesh(KernelMethod):
     def cost(cls, problem: Problem) -> tuple[float, float]:
         entries = problem.count * problem.stencil
         if problem.backend.name == "cpu":
-            reals, rows = entries * problem.components, problem.nodes * _CPU_ROW
-            return entries * _CPU_BUILT + 2 * rows, reals * _CPU_READ + problem.components * rows
+            built, applied = matrix_seconds(problem, 1.4e-8, 1.6e-9)
+            return built + problem.nodes * 8e-9, applied + problem.nodes * problem.components * 1e-8
         slow = 1.0 if problem.dtype.itemsize == 4 else 1.6
         # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
         multiply = entries * (1.6e-12 + 0.6e-12 * problem.components) * slow
