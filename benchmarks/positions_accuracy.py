@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How exactly float32 positions are located: interpolation in float32 against exact positions.
 
-Writes ``results/positions-accuracy-DEVICE.csv`` and prints it as a table. One axis of length 0.7, a B-spline of order 6,
-random values at the nodes. The error is the largest of all particles, as a part of the largest value. The reference
+Writes ``results/positions-accuracy-DEVICE.csv`` and prints it as a table. One axis of length 0.7, a B-spline of order
+6, random values at the nodes. The error is the largest of all particles, as a part of the largest value. The reference
 takes the same float32 positions in extended precision and the same field in float64.
 
 FINUFFT, where it can be imported, interpolates in float32 with its window of 6 nodes (``eps=1e-5``, upsampling 2).
@@ -82,7 +82,7 @@ def main() -> None:
     peer = importlib.util.find_spec("finufft") is not None
     version = importlib.metadata.version("finufft") if peer else ""
     backend = backends.current(options.backend)
-    about = facts(backend) | {"finufft": version}
+    about = facts(backend) | {"finufft_version": version}
     print("nodes  boxes away  particlemesh  finufft" if peer else "nodes  boxes away  particlemesh (no finufft here)")
     rows = []
     for away in AWAY:
