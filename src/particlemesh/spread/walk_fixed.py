@@ -8,7 +8,7 @@ from typing import Any
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import MOST, Form, Group
+from particlemesh.methods.launches import MOST, Form, Group, Launch
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 from particlemesh.spread import fixed
@@ -68,9 +68,7 @@ class WalkFixed(Walk):
     def non_finite_values(self) -> bool:
         return self._sums.non_finite_values()
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         blocks = self.order(workspace).blocks
         layout = fixed.apart(workspace.axes, group.reals)
         target = self._sums.target(

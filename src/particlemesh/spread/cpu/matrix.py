@@ -233,11 +233,6 @@ class Groups(Matrix):
     seconds = (4e-8, 0.0, 6e-9, 3e-9)
 
     @classmethod
-    def declines(cls, method: Any, problem: Problem) -> str | None:
-        reason: str | None = method.device_declines(problem)
-        return reason
-
-    @classmethod
     def reserve(cls, method: Any, workspace: Workspace) -> None:
         entries, size = method.entries(workspace, workspace.capacity), method.option(workspace, "group_size")
         storing.reserve(workspace, cls.memory, entries, size=size)
