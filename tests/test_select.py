@@ -134,10 +134,13 @@ def test_measuring_respects_memory_declines_and_determinism():
         method("unable", 0.0, 0.1, reason="no", same_bits=True), method("racing", 0.0, 0.1),
     )  # fmt: skip
     clock = Clock(bits=(0.0, 1.0))
-    chosen, learned = candidates.measure((*others, bits), replace(PROBLEM, deterministic=True), clock)
+    chosen, learned = candidates.measure((*others[:3], bits), PROBLEM, clock)
     assert chosen is bits
     assert clock.asked == ["bits"]
-    assert [c.reason for c in learned[1:]] == ["needs 2,000 bytes, 1,000 are free", "no", "not deterministic", None]
+    assert [c.reason for c in learned[1:]] == ["needs 2,000 bytes, 1,000 are free", "no", None]
+    # A reproducible choice does not look at memory, which is another in the next process.
+    reproducible = replace(PROBLEM, deterministic=True)
+    assert [candidates.ask(m, reproducible).reason for m in others[1:]] == [None, "no", "not deterministic"]
     assert not learned[0].measured and learned[0].reason is None
 
 

@@ -61,7 +61,7 @@ class Configuration:
         self.applications = checks.integer(applications, "applications", 1, 2**63)
         self.threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
         self.deterministic = checks.flag(deterministic, "deterministic")
-        self._choice = Choice({"spread": method, "interpolate": interpolation})
+        self._choice = Choice({"spread": method, "interpolate": interpolation}, self.deterministic)
         for what, name in self._choice.wanted.items():
             checks.method_name(name, METHODS[what], KEYWORDS[what], BY_ITSELF)
         self.options = candidates.options_of(options, METHODS.values())
@@ -95,7 +95,7 @@ class Configuration:
         """Return a workspace without particles."""
         return Workspace(
             self.mesh, self.window, dtype, self.components, self.applications, 0, self.deterministic, backend,
-            self.options, self._sorted, threads=self.threads, memory=Memory(backend, self._tapes.clear, self._frugal),
+            self.options, self._sorted, self.threads, memory=Memory(backend, self._tapes.clear, self._frugal),
         )  # fmt: skip
 
     @property
