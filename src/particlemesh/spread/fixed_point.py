@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Spreading into 64-bit integers: the same bits whatever the order."""
+"""Spreading into 64-bit integers: bit-identical for any order of particles."""
 
 from __future__ import annotations
 

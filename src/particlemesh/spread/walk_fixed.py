@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Spreading by warps that walk, into 64-bit integers: the same bits in every run."""
+"""Spreading by warps that walk, into 64-bit integers: bit-identical in every run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class WalkFixed(Walk):
             left, _ = cls.passed(problem, cls.patch_for(problem, problem.count))
             apply += left / 1.4e11 - left / 3.2e11  # integers have no vector form
         passes = problem.nodes * (2 * 8 + 2 * size) + problem.count * size  # cleared, added to the field; the largest
-        return prepare + 1e-5, apply + 1e-5 + passes * reals / 3e12  # H200: launches, bytes a second
+        return prepare + 1e-5, apply + 1e-5 + passes * reals / 3e12  # H200: launches, bytes per second
 
     def reserve(self, workspace: Workspace) -> None:
         super().reserve(workspace)

@@ -25,7 +25,7 @@ from particlemesh.sorting.cpu import index_type
 from particlemesh.spread.cpu import entries as storing
 from particlemesh.spread.cpu.entries import Entries, count_entries, fill_entries, place_entries
 
-_SHARES = 16  # ranges of rows for each thread, of about as many entries each
+_SHARES = 16  # ranges of rows per thread, each with about as many entries
 _AHEAD = 16  # particles between asking for a value and using it
 MOST_NODES = 2**16  # of a group
 
