@@ -37,7 +37,7 @@ class TileMethod(Method):
 
     backends = frozenset({"cpu"})
     deterministic = True
-    # Of a particle, of a row of its stencil, of 32 bytes of that, of a row that is touched for the first time, of a node.
+    # Of a particle, of a row of its stencil, of 32 bytes of that, of a row touched for the first time, of a node.
     seconds: ClassVar[tuple[float, float, float, float, float]]
     clears: ClassVar[bool] = False  # whether all of the field is cleared before
 
