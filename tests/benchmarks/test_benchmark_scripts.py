@@ -138,7 +138,7 @@ def test_kernels_of_a_plan_take_the_value_of_a_constant(backend):
     for value in constant.values:
         with thresholds.in_effect(constant, value), here.setup(Job(case, "walk")) as made:
             made.call()
-            tiles.append(inside.method_of(made.plan, "spread").walk(made.plan).tiles)
+            tiles.append(inside.method_of(made.plan, "spread").patch(made.plan.workspace).tiles)
             assert here.error(case, made.result()) < 1e-6
     assert tiles == [1, 2, 2]
 
