@@ -22,7 +22,7 @@ class PlainAdds(Particle):
     stores: ClassVar[int] = 0
 
     def compile(self, workspace: Any, form: Any, group: Any, field: Any, *values: Any) -> tuple[Any, ...]:
-        """Return the other kernel."""
+        """Return the particle method's kernel with plain memory accesses."""
         return (adding(workspace, form, group, field, FILE, STORES=self.stores),)
 
 
