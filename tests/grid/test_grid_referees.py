@@ -13,7 +13,7 @@ from grid_cases import SKEWED, codes, entries, rounding
 from test_grid_builders import put
 
 WATER = Path(pm.__file__).parent / "data" / "water.npz"
-PROTEIN = Path(__file__).resolve().parents[2] / "shared" / "data" / "dhfr.npz"  # optional
+PROTEIN = Path(__file__).resolve().parents[3] / "shared" / "data" / "dhfr.npz"  # optional
 MATRIX = np.array([[3.0, 0.0, 0.0], [0.6, 2.5, 0.0], [-0.4, 0.7, 2.75]])
 
 
