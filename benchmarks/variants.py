@@ -17,7 +17,7 @@ SPREADING = [
     *_forms("hybrid_mesh", "method", {"width": 0}, {"width": 2}),
     *_forms("line_mesh", "method", {"lanes_per_cell": 32}),
     *_forms("domain_copies", "method", {"ranks": "atomic", "copies": 1}, {"copies": 2}),
-    *_forms("walk", "method", *(walks := [{"form": "multiply"}, {"form": "matrix", "window": 16, "chunk": 40}])),
+    *_forms("walk", "method", *(walks := [{"form": "multiply"}, {"form": "matrix", "patch": 16, "chunk": 40}])),
     *_forms("walk", "method", {"form": "matrix", "fragments": False, "levels": 8, "chunk": 100}),
     *_forms("walk_fixed", "method", *walks),
     {"method": "walk", "order": "sorted"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CUB's radix sort of 32-bit keys with 32-bit values, for benchmarks/grid_peers.py, which compiles and calls it.
+// CUB's radix sort of 32-bit keys with 32-bit values, for benchmarks/grid/peers.py, which compiles and calls it.
 #include <cstddef>
 #include <cstdint>
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -20,13 +22,14 @@ from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
 from particlemesh.mesh import Mesh
 from particlemesh.methods.contract import Method, Problem
 from particlemesh.orders import block_order
-from particlemesh.particles import sorted as sorted_particles
-from particlemesh.particles.located import Particles, TiledParticles, packable
+from particlemesh.particles import sorted_particles
+from particlemesh.particles.located import DeviceParticles, HostParticles, packable
 from particlemesh.particles.workspace import Memory, Workspace
-from particlemesh.walk.patch import cells_to_sort_by
+from particlemesh.walk.by_block import cells_to_sort_by
 from particlemesh.window import DEFAULT, Window, window_of
 
 MANY = 100_000  # particles
+_CELLS_FOR = functools.partial(cells_to_sort_by, tuple(itertools.chain(*METHODS.values())))
 
 
 class Configuration:
@@ -58,7 +61,7 @@ class Configuration:
         self.applications = checks.integer(applications, "applications", 1, 2**63)
         self.threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
         self.deterministic = checks.flag(deterministic, "deterministic")
-        self._choice = Choice({"spread": method, "interpolate": interpolation})
+        self._choice = Choice({"spread": method, "interpolate": interpolation}, self.deterministic)
         for what, name in self._choice.wanted.items():
             checks.method_name(name, METHODS[what], KEYWORDS[what], BY_ITSELF)
         self.options = candidates.options_of(options, METHODS.values())
@@ -71,7 +74,7 @@ class Configuration:
         self._device: Any = None if backend is None else backends.current(backend)
         self._shape = mesh.field_shape
         self._kind: Kind | None = None
-        self._spare: Particles | None = None
+        self._spare: DeviceParticles | None = None
         self._methods: dict[str, Method] = {}
         self._chosen_for = 0  # particles
         self._reserved = False  # methods stay, and with them what they have allocated
@@ -92,7 +95,7 @@ class Configuration:
         """Return a workspace without particles."""
         return Workspace(
             self.mesh, self.window, dtype, self.components, self.applications, 0, self.deterministic, backend,
-            self.options, self._sorted, threads=self.threads, memory=Memory(backend, self._tapes.clear, self._frugal),
+            self.options, self._sorted, self.threads, memory=Memory(backend, self._tapes.clear, self._frugal),
         )  # fmt: skip
 
     @property
@@ -203,7 +206,7 @@ class Configuration:
             if workspace.capacity < count:
                 kind = self._particle_kind(backend)
                 room = kind(backend, workspace.dtype, count)
-                self._spare = Particles(backend, workspace.dtype, count) if kind is Particles else None
+                self._spare = DeviceParticles(backend, workspace.dtype, count) if kind is DeviceParticles else None
                 if workspace.particles is not None:
                     room.take_over(backend, workspace.particles)
                 # Methods get larger memory, too: what they had made of the positions does not move there.
@@ -213,10 +216,10 @@ class Configuration:
                 self._tapes.clear()  # they hold the old room's addresses
             methods = [self._method(what) for what in METHODS]
             for held in (workspace.particles, self._spare):
-                if isinstance(held, Particles):
+                if isinstance(held, DeviceParticles):
                     held.make_room(packed=self._packs(count) and packable(workspace.axes, workspace.dtype))
             if self._sorted:
-                workspace.particles.reserve(workspace, cells_to_sort_by, stencils=not self._packs(count))
+                workspace.particles.reserve(workspace, _CELLS_FOR, stencils=not self._packs(count))
             for method in methods:
                 method.reserve(workspace)
             self._reserved = True
@@ -274,7 +277,7 @@ class Configuration:
             elif anew:
                 self._choice.look_away()
             if self._sorted:
-                room.hold(workspace, cells_to_sort_by)
+                room.hold(workspace, _CELLS_FOR)
             # Nothing can fail from here on: the new configuration takes the old one's place.
             self._kind, self.token = kind, token
             if anew:
@@ -289,25 +292,25 @@ class Configuration:
             room.place(workspace)
             self.workspace = workspace
             self._order = sorted_particles.shown(room, kind, backend) if self._sorted else None
-            if room is not before and isinstance(before, Particles):
+            if room is not before and isinstance(before, DeviceParticles):
                 self._spare = before
         return self
 
     def _particle_kind(self, backend: Backend) -> Any:
         if self._sorted:
             return sorted_particles.kind_on(backend)
-        return TiledParticles if backend.name == "cpu" else Particles
+        return HostParticles if backend.name == "cpu" else DeviceParticles
 
     def _room(self, before: Workspace, count: int, check: bool) -> Any:
         """Return where ``count`` particles can be located while those of ``before`` stay as they are."""
         backend, held, kind = before.backend, before.particles, self._particle_kind(before.backend)
-        if kind is not Particles:
+        if kind is not DeviceParticles:
             return kind(backend, before.dtype, count, held)
         if not check and held is not None and held.rows >= count:
             return held
         if check and self._spare is not None and self._spare.rows >= count:
             return self._spare
-        return Particles(backend, before.dtype, max(count, before.capacity))
+        return DeviceParticles(backend, before.dtype, max(count, before.capacity))
 
     def _packs(self, count: int) -> bool:
         """Return whether particles are kept packed: where methods, as far as they are known, read orders only."""

@@ -39,7 +39,7 @@ def located(plan):
     return node[axes, :count], fraction[axes, :count]
 
 
-@pytest.mark.parametrize("away", [0, 1, 1000, 10**5])
+@pytest.mark.parametrize("away", [0, 1, 1000, 10**5, 2**24])
 @pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
 @pytest.mark.parametrize("real", REALS)
 def test_rounding_moves_no_particle_on_a_fine_mesh_or_far_away(backend, real, box, away):
@@ -146,3 +146,17 @@ def test_boxes_near_the_ends_of_float32_are_located_as_others(backend, length):
         plan.set_positions(backend.array(x))
         node, fraction = located(plan)
         assert exact.distances(mesh, 4, x, node, fraction).max() < LIMIT[np.float32]
+
+
+@pytest.mark.parametrize("away", [1, 1000, 10**5])
+@pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
+@pytest.mark.parametrize("real", REALS)
+def test_a_grid_folds_far_positions_as_exactly_as_near_ones(backend, real, box, away):
+    x = cloud(box, 60, real, away)
+    grid = pm.UniformGrid(box, shape=(3, 4, 5)[: box.ndim])
+    grid.build(backend.array(x))
+    given = x[backend.host(grid.order).astype(int)]
+    moved, turns = exact.unfolded(box, given, backend.host(grid.positions))
+    size = np.abs(box.matrix).sum(0) + np.abs(box.origin)
+    assert (moved <= 2 * np.finfo(real).eps * size).all()
+    assert np.abs(turns).max() > away / 2

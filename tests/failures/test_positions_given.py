@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
+from particlemesh import backends
 
 RNG = np.random.default_rng(7)
 BOX = (1.0, 2.0, 3.0)
@@ -140,3 +141,21 @@ def test_a_bad_particle_of_a_tuple_of_lists_is_named():
     for call in (CALLS["plan"], CALLS["grid"]):
         with pytest.raises(ValueError, match=r"the first is (particle )?2 at \([\d.]+, nan, [\d.]+\)"):
             call(given, 3)
+
+
+@pytest.mark.opencl
+@pytest.mark.skipif(backends.module("opencl").available() is not None, reason="no OpenCL device")
+def test_a_named_device_gets_lists_and_nothing():
+    x, q = RNG.random((5, 3)) * BOX, RNG.normal(size=5)
+    wanted = pm.spread(x, q, mesh(3))
+    with pm.Plan(mesh(3), "bspline4", backend="opencl") as plan, grid(3, backend="opencl") as cells:
+        for given in (x, x.tolist(), tuple(x.T), tuple(a.tolist() for a in x.T), (x[:, 0].tolist(), *x.T[1:])):
+            plan.set_positions(given)
+            np.testing.assert_allclose(plan.spread(q), wanted, atol=1e-13)
+            plan.set_positions(given, check=False)
+            np.testing.assert_allclose(plan.spread(q), wanted, atol=1e-13)
+            assert cells.build(given).count(10.0).tolist() == grid(3).build(x).count(10.0).tolist()
+        for nothing in NOTHING:
+            plan.set_positions(nothing)
+            assert not plan.spread([]).any()
+            assert cells.build(nothing).size == 0

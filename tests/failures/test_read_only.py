@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.grid import METHODS
+from particlemesh.grid.builders import METHODS
 
 RNG = np.random.default_rng(5)
 X = RNG.random((300, 3))

@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 from pictures import BLUE, INK, ORANGE, QUIET, ROOT, STYLE, command_line
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from guo.times import Times, heuristic, number, size
+from papers.guo.times import Times, heuristic, number, size
 
 # One colour for each method everywhere; dashes are a second form of it.
 LOOKS = {

@@ -39,8 +39,8 @@ def walk_of(support, tiles, *, double=False, matrix=True):
     """Return the walk for a window of `support` nodes: its levels and cells."""
     sizes = Sizes(pm.Mesh((64,) * 3, (1.0,) * 3), pm.bspline(support), np.dtype(np.float64 if double else np.float32),
                   components=1, applications=1, count=1, deterministic=False, backend=None)  # fmt: skip
-    options = {"form": "matrix" if matrix else "multiply", "window": 8 * tiles, "levels": None, "chunk": None}
-    return patch.walk_of(sizes, options, 1)
+    options = {"form": "matrix" if matrix else "multiply", "patch": 8 * tiles, "levels": None, "chunk": None}
+    return patch.patch_of(sizes, options, 1)
 
 
 def restructured(head, widths, rows):
@@ -263,10 +263,11 @@ MISSING = "(not measured yet)"
 
 def words(results, device):
     """Return substitutions for the page: what files say of walks."""
-    from limit import claims
+    from core import report
+    from harness.claims import Files
 
-    rows = claims.read(results, "rows", device)
-    by_key = {row.key: line for row, line in zip(claims.ROWS, claims.promised(rows), strict=True)}
+    files = Files(device, results)
+    by_key = report.of_rows(files.all_rows("limit-rows"))
     lines = [".. Written by tools/docs/limit_derived.py from benchmarks/results/limit-*.csv.", ""]
     for name, key in (("spread_rate", "spread"), ("spread_real_rate", "spread-real"), ("spread_f64_rate", "spread-f64"),
                       ("interpolate_rate", "interpolate")):  # fmt: skip
@@ -275,9 +276,9 @@ def words(results, device):
     lines.append(f".. |crowded| replace:: {patch._CROWDED}")
     lines.append(f".. |few| replace:: {patch._FEW}")
     value = by_key["error-spread"].walk
-    shown = MISSING if math.isnan(value) else claims.figure(value, claims.ERROR)
+    shown = MISSING if math.isnan(value) else report.figure(value, report.ERROR)
     lines.append(f".. |spread_error| replace:: {shown}")
-    counters = claims.read(results, "counters", device)
+    counters = files.all_rows("limit-counters")
     keys = ("spread", "spread-real", "spread-f64", "spread-some", "interpolate", "interpolate-some")
     lines += [f".. |{key.replace('-', '_')}_fullest| replace:: {fullest(counters, key)}" for key in keys]
     return "\n".join([*lines, ""])
@@ -285,8 +286,8 @@ def words(results, device):
 
 def fullest(counters, name):
     """Return which of the counted units of a row's longest kernel is used most, and how much."""
-    from limit.claims import number
-    from limit.counters import COUNTERS, PLAIN
+    from core.counters import COUNTERS, PLAIN
+    from harness.tables import number
 
     launches = [row for row in counters if row["row"] == name]
     if not launches:
@@ -310,7 +311,7 @@ def placeholders(folder, pages):
             save(figure, f"{name}.svg", folder)
     counters = pages / "limit_counters.inc"
     if not counters.exists():
-        counters.write_text("Not counted yet: ``benchmarks/limit/counters.py`` writes this table.\n", encoding="utf-8")
+        counters.write_text("Not counted yet: ``benchmarks/core/counters.py`` counts them.\n", encoding="utf-8")
 
 
 def main():

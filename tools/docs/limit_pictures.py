@@ -18,8 +18,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter
 from pictures import BLUE, INK, ORANGE, QUIET, ROOT, STYLE, command_line
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from guo.times import size
-from limit.device import Ceilings
+from core.device import Ceilings
+from harness.tables import size
 
 PEER = "cuFINUFFT"
 RED = "#B2182B"

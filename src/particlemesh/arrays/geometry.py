@@ -23,6 +23,11 @@ def open_bounds(
     return -slack, 1 + slack
 
 
+def tails_of(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return what rounding to a type takes off float64 numbers."""
+    return np.asarray(numbers - numbers.astype(dtype).astype(np.float64))
+
+
 def check_range(box: Box, dtype: np.dtype) -> None:
     """Check that a type holds a box: its lattice vectors, their inverse and the squares of lengths.
 
@@ -49,7 +54,9 @@ def geometry_record(box: Box, dtype: np.dtype) -> Record:
     inverse[missing:, missing:] = box.inverse
     rows[missing:, missing:] = box.matrix
     lower[missing:], upper[missing:] = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, dtype)
-    return Record(f"=27{dtype.char}", *origin, *inverse.ravel(), *rows.ravel(), *lower, *upper)
+    tails = tails_of(rows, dtype)
+    numbers = (origin, inverse.ravel(), rows.ravel(), tails.ravel(), lower, upper, [1.0])
+    return Record(f"=37{dtype.char}", *np.concatenate(numbers))
 
 
 def frame_record(box: Box) -> Record:

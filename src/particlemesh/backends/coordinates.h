@@ -11,8 +11,9 @@ typedef float coordinate;
 
 typedef struct {
     coordinate origin[3], inverse[9]; // fractional = inverse (x - origin)
-    coordinate rows[9];               // the lattice vectors
+    coordinate rows[9], tails[9];     // the lattice vectors, and what rounding took off them
     coordinate lower[3], upper[3];    // of an open axis, in x where orthorhombic, else fractional
+    coordinate one;                   // no compiler knows that it is, so fma(one, a, b * c) rounds the product
 } Geometry;
 
 typedef struct {
@@ -75,11 +76,21 @@ DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s, PRIVATE coor
     return inside ? GOOD : OUTSIDE;
 }
 
-// x with its turns taken off; positions inside the box stay as they are, to the last bit.
+// x with its turns taken off, rounded when all are; positions inside the box stay as they are, to the last bit.
 DEVICE void fold(PRIVATE coordinate* x, PRIVATE const coordinate* turns, PRIVATE const Geometry* geometry)
 {
-    for (int b = 0; b < 3; b++)
-        for (int a = 0; a < 3; a++) x[b] -= turns[a] * geometry->rows[3 * a + b];
+    for (int b = 0; b < 3; b++) {
+        coordinate high = x[b], low = 0;
+        for (int a = 0; a < 3; a++) {
+            const coordinate row = geometry->rows[3 * a + b], off = turns[a] * row;
+            const coordinate sum = fma(geometry->one, high, -off), step = sum - high;
+            low += (high - (sum - step)) - fma(geometry->one, off, step); // what rounding took off the sum
+            low -= fma(turns[a], row, -off);                              // and off the product
+            low = fma(-turns[a], geometry->tails[3 * a + b], low);
+            high = sum;
+        }
+        x[b] = low != 0 ? high + low : high;
+    }
 }
 
 // status: not finite, outside, ~(first bad)

@@ -53,11 +53,12 @@ def ask(method: type[Method], problem: Problem, cost: Cost = modelled) -> Candid
     reason = method.declines(problem)
     if reason is not None:
         return Candidate(method, reason)
-    wanted = method.scratch_bytes(problem)
-    free = problem.backend.free_bytes() if wanted else 0
-    if wanted > free:
-        return Candidate(method, f"needs {wanted:,} bytes, {free:,} are free", bytes=wanted)
-    return Candidate(method, None, *cost(method, problem), wanted)
+    needed = method.scratch_bytes(problem)
+    # Of a reproducible choice free memory is no part: it is another in the next process.
+    free = problem.backend.free_bytes() if needed and not problem.deterministic else needed
+    if needed > free:
+        return Candidate(method, f"needs {needed:,} bytes, {free:,} are free", bytes=needed)
+    return Candidate(method, None, *cost(method, problem), needed)
 
 
 def check_backend(methods: Sequence[Any], wanted: str, keyword: str, backend: str) -> None:
@@ -98,7 +99,7 @@ def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str, cos
     if wanted != "auto" and wanted not in names:
         raise ValueError(f"method {wanted!r} is unknown; choose 'auto' or one of {', '.join(names)}.")
     asked = [ask(m, problem, cost) for m in methods if wanted in ("auto", m.name)]
-    able = _able(asked, problem, frugal=wanted == "auto", named=wanted != "auto")
+    able = _able(asked, problem, frugal=wanted == "auto" and not problem.deterministic, named=wanted != "auto")
     return min(able, key=lambda c: c.total(problem.applications)).method
 
 

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.choosing import arrangement, candidates, trial
-from particlemesh.choosing.predict import known
+from particlemesh.choosing.predict import OWN_MODELS, known
 from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
 from particlemesh.methods.contract import Method, Problem
 from particlemesh.particles.workspace import Sizes, Workspace
@@ -23,14 +23,20 @@ BY_ITSELF = ("auto", "measure")  # instead of a method's name
 class Choice:
     """What a plan's choices stand on; ``wanted`` are methods, or one of :data:`BY_ITSELF`, by direction."""
 
-    def __init__(self, wanted: dict[str, str]) -> None:
+    def __init__(self, wanted: dict[str, str], deterministic: bool) -> None:
+        if deterministic and "measure" in wanted.values():
+            raise ValueError(
+                "deterministic=True with method 'measure': measured times differ from run to run, and with them the "
+                "method and the last bits. Use 'auto', or name a method."
+            )
         self.wanted = wanted
+        self._deterministic = deterministic
         self.arrangement = arrangement.Arrangement()  # of particles, as far as it is known
         self._measured: dict[str, list[candidates.Candidate]] = {}  # by direction
 
     def look(self, workspace: Workspace, x: Coordinates) -> None:
         """Find out how particles lie, where it is worth knowing for a choice; waits for the device."""
-        chooses = any(name in BY_ITSELF for name in self.wanted.values())
+        chooses = any(name in BY_ITSELF for name in self.wanted.values()) and not self._deterministic
         self.look_away()
         if chooses and arrangement.worth(workspace.backend, x.count, workspace.applications):
             self.arrangement = arrangement.look(workspace.backend, workspace.mesh, x)
@@ -45,14 +51,19 @@ class Choice:
             raise ValueError("'measure' times methods on positions: call set_positions before reserve.")
 
     def problem(self, workspace: Workspace) -> Problem:
-        """Return what methods are asked about: the particles that are there or, without any, those that fit."""
+        """Return what methods are asked about: the particles that are there or, without any, those that fit.
+
+        A reproducible choice follows from the plan's arguments alone. It is made for one particle per node, whatever
+        particles came before or are here now.
+        """
         sizes = {f.name: getattr(workspace, f.name) for f in fields(Sizes)}
-        return Problem(**{**sizes, "count": workspace.count or workspace.capacity}, **self.arrangement._asdict())
+        sizes["count"] = workspace.nodes if self._deterministic else workspace.count or workspace.capacity
+        return Problem(**sizes, **self.arrangement._asdict())
 
     def choose(self, workspace: Workspace, what: str) -> type[Method]:
         """Return the method of a direction; ``"measure"`` times several, and waits."""
         wanted, problem = self.wanted[what], self.problem(workspace)
-        cost = self._cost(workspace, what) if wanted in BY_ITSELF else candidates.modelled
+        cost = self._cost(workspace, what)
         self._measured.pop(what, None)
         if wanted != "measure":
             return candidates.choose(METHODS[what], problem, wanted, cost)
@@ -76,8 +87,12 @@ class Choice:
             cost = self._cost(workspace, what)
             asked = self._measured.get(what) or [candidates.ask(m, problem, cost) for m in methods]
             tables.append(candidates.table(what, asked, replace(problem, count=workspace.count), chosen[what]))
+        if self._deterministic:
+            return "\n".join([*tables, f"predictions: {OWN_MODELS}, for one particle per node: a reproducible choice"])
         times = known(workspace.backend)
         return "\n".join([*tables, f"predictions: {times.source}", *filter(None, [times.hint])])
 
     def _cost(self, workspace: Workspace, what: str) -> candidates.Cost:
+        if self._deterministic or self.wanted[what] not in BY_ITSELF:
+            return candidates.modelled
         return functools.partial(known(workspace.backend).predict, what)

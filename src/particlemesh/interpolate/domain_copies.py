@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 from particlemesh.arrays.views import Layout, View
+from particlemesh.methods.by_copy import ByCopy
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import MOST, field_record, groups, values_record
+from particlemesh.methods.launches import MOST, VALUES, Form, Group, Launch, targets, written
 from particlemesh.particles.workspace import Workspace
-from particlemesh.spread.domain_copies import InBlocks
 
 
-class DomainCopies(InBlocks):
+class DomainCopies(ByCopy):
     """Particles of a cell in copies of the domain; a group per block gathers from its own copy of the nodes."""
 
     name = "domain_copies"
@@ -29,39 +29,31 @@ class DomainCopies(InBlocks):
     def segments(self, workspace: Workspace) -> int:
         return min(workspace.components, MOST) * (1 + workspace.mesh.ndim)
 
-    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         names = ("copies_extend", "copies_interpolate", "copies_collect")
-        wanted = {"VALUE": int(values[0] is not None), "GRADIENT": int(values[1] is not None)}
-        return [
-            (
-                *self.compiled(workspace, "interpolate/domain_copies.c", names, group, **wanted),
-                *(values_record(group, v) for v in values), field_record(group, field, workspace.axes),
-            )
-            for group in groups(field)
-        ]  # fmt: skip
+        return self.kernels(workspace, "interpolate/domain_copies.c", names, group, **written(*values))
 
     def apply(
         self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
     ) -> None:
-        found, particles, count = self._copies(workspace), workspace.particles, workspace.count
-        blocks, order = found.blocks, found.order
+        copies, particles, count = self._copies(workspace), workspace.particles, workspace.count
+        blocks, order = copies.blocks, copies.order
         lattice, record = order.lattice, blocks.record
-        outputs = [v.array for v in (values, gradient) if v is not None]
-        first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
+        arrays = targets(values, gradient)
         results = (values is not None) + workspace.mesh.ndim * (gradient is not None)
-        for reals, local, (extend, interpolate, collect), value_layout, gradient_layout, layout in self.launches(
-            workspace, 0, field, values, gradient
+        for reals, local, extend, interpolate, collect, value_layout, gradient_layout, layout in self.launches(
+            workspace, VALUES, field, values, gradient
         ):
             result = self.carried(workspace, blocks, reals * results)
             extended = self.extended(workspace, blocks, reals)
             extend(blocks.count * blocks.group, field.array, extended, lattice, record, layout)
             interpolate(
-                blocks.count * blocks.group, found.position, extended, result, found.fullest, order.start,
-                order.order, order.fraction, first, last, order.rows, lattice, record, value_layout,
-                gradient_layout, workspace.window_record, workspace.jacobian_record, local_bytes=local,
+                blocks.count * blocks.group, copies.position, extended, result, copies.fullest, order.start,
+                order.order, order.fraction, *arrays, order.rows, lattice, record, value_layout, gradient_layout,
+                workspace.window_record, workspace.jacobian_record, local_bytes=local,
             )  # fmt: skip
             collect(
-                count, particles.node, order.start, order.rank, result, first, last, count, particles.rows, lattice,
+                count, particles.node, order.start, order.rank, result, *arrays, count, particles.rows, lattice,
                 record, value_layout, gradient_layout,
             )  # fmt: skip
             self._last, workspace.orders["extended mesh"] = (extended, reals), self

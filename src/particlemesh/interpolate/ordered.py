@@ -6,15 +6,16 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from particlemesh.interpolate import lost
+from particlemesh.interpolate import weightless
 from particlemesh.interpolate.particle import LANES, Particle, reading
 from particlemesh.methods.contract import Problem
+from particlemesh.methods.launches import Form
 from particlemesh.particles.workspace import Workspace
 from particlemesh.walk.by_block import ByBlock
 
-# Many neighbours find each other's rows in the cache: they are read faster by a lane or two each than by several. Lanes
-# of a particle, from how many particles on, with so many nodes for each at most: where registers of a lane hold its
-# stencil, and where they do not (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv).
+# Many neighbours have each other's rows in the cache: one or two lanes per particle then read faster than several.
+# Lanes per particle, the particles from which on, and the most nodes per particle: if the registers of a lane hold its
+# stencil, and if they do not (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv).
 NARROW, WIDE = (1, 2**16, 32), (2, 2**17, 4)
 
 
@@ -37,14 +38,14 @@ class Ordered(ByBlock, Particle):
         )
         return {"LANES_ALL": lanes, "LANES_ROW": 1} if crowded else LANES
 
-    def kind(self, workspace: Workspace) -> int:
-        return lost.lost_among(workspace)[0] + 4 * self.lanes(workspace, 1)["LANES_ALL"]
+    def form(self, workspace: Workspace) -> Form:
+        unplaced, *_ = weightless.weightless(workspace)
+        return Form(variant=unplaced)
 
     def facts(self, workspace: Workspace) -> dict[str, int]:
-        return lost.FACTS[lost.lost_among(workspace)[0]]
+        return weightless.FACTS[weightless.weightless(workspace)[0]]
 
     def particles(self, workspace: Workspace) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         order = self.order(workspace)
-        _, *stencils = lost.lost_among(workspace)
-        # Only those without weight are looked for among them, in whatever form they are.
+        _, *stencils = weightless.weightless(workspace)  # read for the particles without weight only
         return (order.records, order.start, *stencils), (order.blocks.record,)

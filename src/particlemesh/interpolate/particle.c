@@ -6,7 +6,7 @@
 #define REALS (CHANNELS * PARTS)
 #define RESULTS ((VALUE + GRADIENT * SUPPORT_AXES) * REALS)
 #include "orders/ordered.h"
-#include "interpolate/lost.h"
+#include "interpolate/weightless.h"
 #define PARTICLES                                                            \
     GLOBAL const u32 *RESTRICT records, GLOBAL const u32 *RESTRICT start,    \
         GLOBAL const u32 *RESTRICT located, GLOBAL const int *RESTRICT node, \
@@ -126,6 +126,6 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
         }
     }
 #ifdef ORDERED
-    if (all < count) clear_lost(located, node, values, gradient, all, count, rows, &value_layout, &gradient_layout);
+    if (all < count) clear_weightless(located, node, values, gradient, all, count, rows, &value_layout, &gradient_layout);
 #endif
 }

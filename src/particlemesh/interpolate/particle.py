@@ -7,7 +7,17 @@ from typing import Any, ClassVar
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import KernelMethod, field_record, groups, kernel, values_record, vector
+from particlemesh.methods.launches import (
+    VALUES,
+    Form,
+    Group,
+    KernelMethod,
+    Launch,
+    kernel,
+    reading_width,
+    targets,
+    written,
+)
 from particlemesh.particles.workspace import Workspace
 
 # Lanes of a particle, and of one row of its stencil (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
@@ -17,9 +27,9 @@ LANES = {"LANES_ALL": 4, "LANES_ROW": 2}
 def reading(problem: Problem, row: float, byte: float, far: float, *, shared: bool = False) -> float:
     """Return the seconds in which all stencils are read.
 
-    Each row of a stencil takes ``row``, each of its bytes ``byte``; what is past the second-level cache comes in
-    ``far`` bytes a second, and a sector of 32 bytes more than was wanted; all of it once at most where particles find
-    it ``shared`` with their neighbours. The first stencil is waited for.
+    Each row of a stencil takes ``row`` seconds, each of its bytes ``byte``. Memory beyond the second-level cache is
+    read at ``far`` bytes per second, with 32 bytes more per row than the row has. If neighbours have ``shared`` rows,
+    it is read once at most. The latency of the first stencil is added.
     """
     size = problem.components * problem.dtype.itemsize
     rows, width = problem.stencil / problem.window.support, problem.window.support * size
@@ -47,42 +57,30 @@ class Particle(KernelMethod):
         """Return how many lanes a particle has, and a row of its stencil."""
         return LANES
 
-    def kind(self, workspace: Workspace) -> int:
+    def form(self, workspace: Workspace) -> Form:
         """Return what tells kernels for the same arrays from each other."""
-        return 0
+        return VALUES
 
     def facts(self, workspace: Workspace) -> dict[str, int]:
-        """Return what the kernel must know beside."""
+        """Return more facts that the kernel is compiled for."""
         return {}
 
     def particles(self, workspace: Workspace) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return what the kernel reads of the particles, and the records behind all others."""
         return (workspace.particles.node, workspace.particles.fraction), ()
 
-    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        built = []
-        wanted = {"VALUE": int(values[0] is not None), "GRADIENT": int(values[1] is not None)}
-        for group in groups(field):
-            width = vector(group, field, workspace.dtype.itemsize, 4 if workspace.dtype.itemsize == 4 else 2)
-            lanes = self.lanes(workspace, group.parts * group.channels)
-            run = kernel(
-                workspace, self.file, "interpolate_particle", group, width, **wanted, **lanes, **self.facts(workspace)
-            )
-            records = (*(values_record(group, v) for v in values), field_record(group, field, workspace.axes))
-            built.append((run, lanes["LANES_ALL"], *records))
-        return built
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
+        lanes = self.lanes(workspace, group.reals)
+        facts = {**written(*values), **lanes, **self.facts(workspace)}
+        width = reading_width(workspace, group, field)
+        return kernel(workspace, self.file, "interpolate_particle", group, width, **facts), lanes["LANES_ALL"]
 
     def apply(
         self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
     ) -> None:
-        outputs = [v.array for v in (values, gradient) if v is not None]
-        first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
-        particles, more = self.particles(workspace)
-        for run, lanes, value_layout, gradient_layout, field_layout in self.launches(
-            workspace, self.kind(workspace), field, values, gradient
-        ):
+        particles, records = self.particles(workspace)
+        for run, lanes, *layouts in self.launches(workspace, self.form(workspace), field, values, gradient):
             run(
-                lanes * workspace.count, *particles, field.array, first, last, workspace.count,
-                workspace.particles.rows, value_layout, gradient_layout, field_layout, workspace.window_record,
-                workspace.jacobian_record, *more,
+                lanes * workspace.count, *particles, field.array, *targets(values, gradient), workspace.count,
+                workspace.particles.rows, *layouts, workspace.window_record, workspace.jacobian_record, *records,
             )  # fmt: skip

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The window of the field in a warp's registers, for interpolation by a walk: read level by level (walk/walk.h).
+// The patch of the field in a warp's registers, for interpolation by a walk: read level by level (walk/walk.h).
 
 // The lane's nodes of a level: two a tile. Levels lie in a ring, node x of the field at x modulo LEVELS (counted from the
 // first block): registers that matrix instructions read then stay where they are while the walk goes on.
 #define NODE(level, real_, tile, e) ((((level)*REALS + (real_)) * Z_TILES + (tile)) * 2 + (e))
 #define LEVEL_NODES (REALS * Z_TILES * 2)
 #define NODES (LEVELS * LEVEL_NODES)
-#define MOVES ((LEVELS + BLOCK_X - 1) / BLOCK_X) // of the walk until nothing is left of a window
+#define MOVES ((LEVELS + BLOCK_X - 1) / BLOCK_X) // of the walk until nothing is left of a patch
 
 // Turn a ring of LEVELS numbers, by powers of two: registers have no addresses.
 DEVICE void turn(PRIVATE real* ring, const int by)
@@ -51,8 +51,8 @@ DEVICE void read_block(PRIVATE real* nodes, int slot, GLOBAL const real* field, 
     }
 }
 
-// Read the whole window at x into the ring, from `slot` on.
-DEVICE void read_window(PRIVATE real* nodes, const int slot, GLOBAL const real* field, PRIVATE Abscissa* x,
+// Read the whole patch at x into the ring, from `slot` on.
+DEVICE void read_patch(PRIVATE real* nodes, const int slot, GLOBAL const real* field, PRIVATE Abscissa* x,
                         PRIVATE const Field* layout, PRIVATE const Columns* columns)
 {
     UNROLL for (int l = 0; l < LEVELS; l++) {
@@ -67,7 +67,7 @@ DEVICE void read_window(PRIVATE real* nodes, const int slot, GLOBAL const real* 
     }
 }
 
-// Where the window's first level is in the ring.
+// Where the patch's first level is in the ring.
 DEVICE int slot_of(const int bx)
 {
     return bx * BLOCK_X % LEVELS;

@@ -4,161 +4,114 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.backends.cpu import PARTICLES_PER_THREAD, available_threads
-from particlemesh.interpolate import stored_cpu
-from particlemesh.methods.by_tile import cold
+from particlemesh.interpolate.cpu.stored import Weights
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import (
     MOST,
+    NO_LANES,
     SINGLE,
-    KernelMethod,
-    field_record,
-    groups,
+    VALUES,
+    Form,
+    Group,
+    Launch,
     kernel,
-    values_record,
-    vector,
+    reading_width,
+    targets,
+    written,
 )
+from particlemesh.methods.stored_matrix import StoredMatrix
 from particlemesh.orders import tile_order
-from particlemesh.particles.workspace import Workspace
+from particlemesh.particles.workspace import Sizes, Workspace
 
-_LANES = {"LANES_ALL": 1, "LANES_ROW": 1}  # what shared functions ask for; none of them is called
-_NODES = 4  # of a stencil for each lane, by default: enough loads at once, and neighbouring lanes read whole rows
+_NODES = 4  # of a stencil per lane, by default: enough loads at once, and neighbouring lanes read whole rows
 _MOST_LANES = 32
-_ROUNDS = 8  # particles that lanes take one after the other, if there are enough: they share what is worked out once
+_ROUNDS = 8  # particles that lanes take one after the other, if there are enough: they share addresses
 _RESIDENT = 2**18  # threads that an H200 runs at once, about
 
 
-def _entries(sizes: Problem | Workspace) -> int:
-    return int(sizes.window.support**sizes.mesh.ndim)
-
-
-class Stored(KernelMethod):
+class Stored(StoredMatrix):
     """Every particle's weights stored once, then read in one stretch; no polynomials when it is applied."""
 
     name = "stored"
-    stores_weights = True
-    cite = "guo2015"
     backends = frozenset({"cpu", "cuda", "opencl"})
-    deterministic = True
     order_independent = True  # a particle's value does not depend on the others
-    options: ClassVar[Mapping[str, Option]] = {
+    host = Weights
+    options: ClassVar = {
         "lanes": Option(
             None, (1, 2, 4, 8, 16, 32), "lanes that share a particle, on GPUs; by default one for four nodes"
         ),
     }
 
     @classmethod
-    def declines(cls, problem: Problem) -> str | None:
+    def device_declines(cls, problem: Problem) -> str | None:
         return "2**31 particles or more" if problem.count >= 2**31 else None
 
     @classmethod
-    def scratch_bytes(cls, problem: Problem) -> int:
-        size = problem.dtype.itemsize
-        beside = 0 if problem.backend.name == "cpu" else 4 * size + 12  # places, order
-        return problem.count * (_entries(problem) * size + beside)  # a gradient takes d times as much again
+    def device_bytes(cls, problem: Problem) -> int:
+        # Beside the weights, places and order; a gradient takes d times the weights again.
+        real = problem.dtype.itemsize
+        return problem.count * (problem.stencil * real + 4 * real + 12)
 
     @classmethod
-    def cost(cls, problem: Problem) -> tuple[float, float]:
-        entries = problem.count * _entries(problem)
-        if problem.backend.name == "cpu":
-            used = max(1, min(available_threads(), problem.count // PARTICLES_PER_THREAD))
-            # Xeon at 2.5 GHz, one thread of a busy machine, supports 2 to 6, with few and with many particles
-            each = (1.2e-9 if problem.dtype.itemsize == 4 else 1.7e-9) * problem.components
-            prepare = problem.count * 1e-7 + entries * 3e-9
-            # Parts of complex numbers are taken apart first.
-            apart = problem.nodes * problem.components * 4e-9 if problem.components % 2 == 0 else 0.0
-            read = problem.count * (6e-8 + cold(problem) * 5e-8) + entries * each
-            return prepare / used, 10e-6 + read / used + apart
-        slow = 1.0 if problem.dtype.itemsize == 4 else 1.25
+    def device_cost(cls, problem: Problem) -> tuple[float, float]:
+        entries, slow = problem.count * problem.stencil, 1.0 if problem.dtype.itemsize == 4 else 1.25
         passes = -(-problem.components // MOST)
         # H200: a million particles with supports 4 and 6 (benchmarks/results/buyukkececi-times-nvidia-h200.csv)
         return 5e-5 + entries * 3e-12 * slow, 5e-6 + passes * entries * 2.3e-12 * slow
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._sloped = False  # whether slopes are stored for the configuration
-
-    def reserve(self, workspace: Workspace) -> None:
-        if workspace.backend.name != "cpu":
-            tile_order.reserve(workspace)
-            self._places(workspace, workspace.capacity)
-        self._weights(workspace, workspace.capacity, 0)  # slopes only if they are wanted: they are d times as large
+    def allocate(self, workspace: Workspace) -> None:
+        tile_order.reserve(workspace)
+        self._places(workspace)
+        self._weights(workspace, slopes=False)
 
     @staticmethod
-    def _places(workspace: Workspace, count: int) -> Any:
-        return workspace.scratch("stored.places", (4 * max(count, 1),), workspace.dtype)
+    def _places(workspace: Workspace) -> Any:
+        return workspace.scratch("stored.places", (4 * max(workspace.capacity, 1),), workspace.dtype)
 
     @staticmethod
-    def _weights(workspace: Workspace, count: int, slopes: int) -> Any:
-        name, planes = ("stored.slopes", slopes) if slopes else ("stored.weights", 1)
-        return workspace.scratch(
-            name, (max(count, workspace.capacity) * planes * _entries(workspace) + stored_cpu.SPARE,), workspace.dtype
-        )
+    def _weights(workspace: Workspace, *, slopes: bool) -> Any:
+        name, planes = ("stored.slopes", workspace.mesh.ndim) if slopes else ("stored.weights", 1)
+        count = max(workspace.capacity, 1) * planes * workspace.stencil
+        return workspace.scratch(name, (count,), workspace.dtype)
 
-    def prepare(self, workspace: Workspace) -> None:
-        self._sloped = False
-        self._store(workspace, 0)
+    def fill(self, workspace: Workspace, slopes: bool) -> None:
+        particles, count = workspace.particles, workspace.count
+        facts = {**NO_LANES, "SLOPES": workspace.mesh.ndim if slopes else 0}
+        run = kernel(workspace, "interpolate/stored_build.c", "store_weights", SINGLE, 1, **facts)
+        run(
+            4 * count, particles.node, particles.fraction, tile_order.tile_order(workspace).order,
+            self._places(workspace), self._weights(workspace, slopes=slopes), count, particles.rows,
+            workspace.window_record, workspace.jacobian_record,
+        )  # fmt: skip
 
-    def _store(self, workspace: Workspace, slopes: int) -> None:
-        """Write weights, or ``slopes`` of them an entry."""
-        weights = self._weights(workspace, workspace.count, slopes)
-        if workspace.backend.name == "cpu":
-            stored_cpu.store(workspace, weights, slopes=bool(slopes))
-        elif workspace.count:
-            particles, count = workspace.particles, workspace.count
-            order = tile_order.tile_order(workspace).order
-            run = kernel(
-                workspace, "interpolate/stored_build.c", "store_weights", SINGLE, 1, GRADIENT=0, SLOPES=slopes, **_LANES
-            )  # fmt: skip
-            run(
-                4 * count, particles.node, particles.fraction, order, self._places(workspace, count), weights, count,
-                particles.rows, workspace.window_record, workspace.jacobian_record,
-            )  # fmt: skip
-
-    def lanes(self, workspace: Workspace) -> int:
+    def lanes(self, sizes: Sizes) -> int:
         """Return how many lanes share a particle: a power of two."""
-        lanes, chosen = 1, self.option(workspace, "lanes")
-        while lanes < _MOST_LANES and lanes * _NODES < _entries(workspace):
+        lanes, chosen = 1, self.option(sizes, "lanes")
+        while lanes < _MOST_LANES and lanes * _NODES < sizes.stencil:
             lanes *= 2
         return int(chosen or lanes)
 
-    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        built = []
-        wanted = {"VALUE": int(values[0] is not None), "GRADIENT": int(values[1] is not None)}
-        for group in groups(field):
-            # A node's reals in one go; neighbouring nodes are other lanes'.
-            width = min(
-                group.parts, vector(group, field, workspace.dtype.itemsize, 4 if workspace.dtype.itemsize == 4 else 2)
-            )
-            run = kernel(
-                workspace, "interpolate/stored.c", "interpolate_stored", group, width, **wanted, **_LANES,
-                TEAM=self.lanes(workspace),
-            )  # fmt: skip
-            built.append((run, *(values_record(group, v) for v in values), field_record(group, field, workspace.axes)))
-        return built
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
+        # A node's reals in one go; neighbouring nodes are other lanes'.
+        width = min(group.parts, reading_width(workspace, group, field))
+        facts = {**NO_LANES, **written(*values), "TEAM": self.lanes(workspace)}
+        return (kernel(workspace, "interpolate/stored.c", "interpolate_stored", group, width, **facts),)
 
-    def apply(
+    def multiply(
         self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
     ) -> None:
-        count, ndim = workspace.count, workspace.mesh.ndim
-        if gradient is not None and not self._sloped:
-            self._store(workspace, ndim)
-            self._sloped = True
-        weights = self._weights(workspace, count, 0)
-        slopes = weights if gradient is None else self._weights(workspace, count, ndim)
-        if workspace.backend.name == "cpu":
-            stored_cpu.read(workspace, weights, slopes, field, values, gradient)
-            return
-        outputs = [v.array for v in (values, gradient) if v is not None]
-        first, last = outputs[0], outputs[-1]  # an output that is not wanted is not written
+        count = workspace.count
+        weights = slopes = self._weights(workspace, slopes=False)
+        if gradient is not None:
+            slopes = self._weights(workspace, slopes=True)
+            self.filled(workspace, slopes=True)
         lanes = self.lanes(workspace)
         rounds = max(1, min(_ROUNDS, count * lanes // _RESIDENT))
-        for run, value_layout, gradient_layout, field_layout in self.launches(workspace, 0, field, values, gradient):
+        for run, *layouts in self.launches(workspace, VALUES, field, values, gradient):
             run(
-                lanes * math.ceil(count / rounds), self._places(workspace, count), weights, slopes, field.array, first,
-                last, count, rounds, value_layout, gradient_layout, field_layout,
+                lanes * math.ceil(count / rounds), self._places(workspace), weights, slopes, field.array,
+                *targets(values, gradient), count, rounds, *layouts,
             )  # fmt: skip

@@ -135,7 +135,7 @@ def _read_tasks(
         if task >= tile.size:
             return
         low, nodes = box_of(tiling, tile[task])
-        # Few particles: each has a box of its own, the size of a stencil.
+        # Few particles: one box per particle, the size of a stencil.
         dense = (end[task] - begin[task]) * support[0] * support[1] > SPARSE * nodes[0] * nodes[1]
         step = end[task] - begin[task] if dense else 1
         mask = -1 if dense else 0
@@ -204,7 +204,8 @@ class Tiles(TileMethod):
 
     name = "tiles"
     cite = "liu2014"
-    seconds = (5e-9, 0.5e-9, 1e-9)  # EPYC 9005, one thread (benchmarks/results/cpu-amd-epyc-2-threads.csv)
+    # One thread, between a Xeon at 2.5 GHz (1.4 times these) and an EPYC 9005 (0.65): benchmarks/results/cpu-*.csv
+    seconds = (6e-9, 1.1e-9, 0.37e-9, 5e-8, 0.8e-9)
 
     def apply(
         self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
@@ -214,11 +215,11 @@ class Tiles(TileMethod):
         jacobian = None if gradient is None else workspace.jacobian
         targets = [None if view is None else view.numpy() for view in (values, gradient)]
         for b, source in enumerate(field.numpy()):
-            wanted = [None if target is None else target[b] for target in targets]
-            whole = [None if w is None else w if w.flags.c_contiguous else np.empty(w.shape, w.dtype) for w in wanted]
+            batch = [None if target is None else target[b] for target in targets]
+            whole = [None if t is None else t if t.flags.c_contiguous else np.empty(t.shape, t.dtype) for t in batch]
             read_tiles(
                 ordering, rows, np.ascontiguousarray(source), whole[0], whole[1], jacobian, workspace.threads,
             )  # fmt: skip
-            for target, result in zip(wanted, whole, strict=True):
+            for target, result in zip(batch, whole, strict=True):
                 if target is not None and result is not target:
                     target[...] = result

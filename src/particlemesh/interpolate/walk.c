@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Interpolation by warps that walk along x with a window of the mesh in registers (walk/walk.h).
+// Interpolation by warps that walk along x with a patch of the mesh in registers (walk/walk.h).
 //
-// What particles find in the window is a product of matrices, of the window's rows along z (levels and y by z) and the
+// What particles find in the patch is a product of matrices, of the patch's rows along z (levels and y by z) and the
 // weights along z (z by particle), that is then weighted across and added up. VALUE and GRADIENT say what is wanted;
 // both come out of one walk.
 
@@ -175,11 +175,11 @@ DEVICE void take(PRIVATE real* sums, PRIVATE const real* nodes, LOCAL const real
 #endif
 
 #include "interpolate/results.h"
-#include "interpolate/lost.h"
+#include "interpolate/weightless.h"
 
 KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
                         GLOBAL const u32* RESTRICT located, // read if PACKED
-                        GLOBAL const int* RESTRICT node,    // (3, rows), read if not, nor LOST_LAST
+                        GLOBAL const int* RESTRICT node,    // (3, rows), read if not, nor WEIGHTLESS_LAST
                         GLOBAL const real* RESTRICT field,
                         GLOBAL real* RESTRICT values,   // written if VALUE
                         GLOBAL real* RESTRICT gradient, // written if GRADIENT, per user length
@@ -212,11 +212,11 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         UNROLL for (int k = 0; k < NODES; k++) nodes[k] = 0;
         Columns columns;
         Abscissa x;   // of the first level that is not loaded
-        int slot = 0; // where it goes, in place of the window's first
+        int slot = 0; // where it goes, in place of the patch's first
         int line = line_of(warp, start, begin, lines, nx);
         i64 line_end = (i64)start[(i64)(line + 1) * nx] - begin;
-        int line_now = -1, next = LEFT; // the window's line; the first row that is still to be taken
-        u32 now = 0;                    // the window's block
+        int line_now = -1, next = LEFT; // the patch's line; the first row that is still to be taken
+        u32 now = 0;                    // the patch's block
         u32 words[RECORD_WORDS];
         UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = 0;
         if (LANE < BATCH && LANE < size) read_record(mine, LANE, words);
@@ -230,8 +230,8 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
             if (here) {
                 stage_across(staged, LEFT + LANE, &p, &window);
                 UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
-                    real row[WINDOW_Z];
-                    row_of(row, WINDOW_Z, &window, 2, slope, p.fraction[2], p.offset[2], BLOCK_Z_MOST - 1);
+                    real row[PATCH_Z];
+                    row_of(row, PATCH_Z, &window, 2, slope, p.fraction[2], p.offset[2], BLOCK_Z_MOST - 1);
                     UNROLL for (int tile = 0; tile < Z_TILES; tile++)
                         stage_row_z(staged, LEFT + LANE, ROW_OF(slope, tile), row + 8 * tile);
                 }
@@ -288,13 +288,13 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                             read_block(nodes, slot, field, &x, &field_layout, &columns);
                             slot = slot + BLOCK_X < LEVELS ? slot + BLOCK_X : slot + BLOCK_X - LEVELS;
                         }
-                    } else { // beyond the window
+                    } else { // beyond the patch
                         const int run_line = (int)WARP_SHUFFLE_U32(warp, own_line, first);
                         const int run_bx = (int)WARP_SHUFFLE_U32(warp, p.bx, first);
                         if (run_line != line_now) columns_of(&columns, &field_layout, &blocks, run_line);
                         start_at(&x, &field_layout, &blocks, run_bx);
                         line_now = run_line, slot = slot_of(run_bx);
-                        read_window(nodes, slot, field, &x, &field_layout, &columns);
+                        read_patch(nodes, slot, field, &x, &field_layout, &columns);
                     }
                 }
             }
@@ -309,5 +309,5 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         }
     }
     if (count < particles)
-        clear_lost(located, node, values, gradient, count, particles, rows, &value_layout, &gradient_layout);
+        clear_weightless(located, node, values, gradient, count, particles, rows, &value_layout, &gradient_layout);
 }

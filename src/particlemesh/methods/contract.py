@@ -125,7 +125,7 @@ class Method:
     def prepare(self, workspace: Workspace) -> None:
         """Do what depends on the positions only."""
 
-    def apply(self, workspace: Workspace, *arrays: Any, **kind: Any) -> None:
+    def apply(self, workspace: Workspace, *arrays: Any, **form: Any) -> None:
         """Spread: ``apply(workspace, values, field)`` adds to the field. Interpolate: ``(workspace, field, values)``.
 
         Both arrays are views (``arrays.View``): ``values`` of shape (channels, particles, parts), ``field``

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel, Record
@@ -23,18 +23,43 @@ class Group:
     channels: int
     first: int  # index of the first channel among the view's
 
+    @property
+    def reals(self) -> int:
+        """Reals of a node."""
+        return self.parts * self.channels
+
     def defines(self) -> dict[str, int]:
         return {"PARTS": self.parts, "CHANNELS": self.channels}
 
 
 SINGLE = Group(1, 1, 0)
-# What the functions that kernels share ask for, where a kernel calls none of those.
+Launch = tuple[Any, ...]  # kernels for a group of channels, and what else their call needs
+# Facts that shared kernel functions need; the values do not matter to kernels that call none of them.
 NO_LANES = {"LANES_ALL": 1, "LANES_ROW": 1, "GRADIENT": 0}
+# Lanes of a particle, and of one row of its stencil, that spread together
+# (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv).
+LANES = {"LANES_ALL": 8, "LANES_ROW": 8}
 
 
-def placed_step(quantities: int) -> int:
-    """Return the reals from one particle's values in node order to the next's: ``STEP`` of spread/placed.h."""
-    return -(-quantities // 4) * 4 if quantities > 2 else quantities
+class Form(NamedTuple):
+    """What tells the launches of a method for arrays of the same layouts from each other.
+
+    Attributes
+    ----------
+    gradient : bool
+        Whether spreading is the adjoint of the gradient, so that values are vectors.
+    wide : bool
+        Whether kernels count in 64 bits.
+    variant : hashable
+        What else the method compiles for, beside what follows from the number of particles.
+    """
+
+    gradient: bool = False
+    wide: bool = False
+    variant: Any = None
+
+
+VALUES = Form()
 
 
 def groups(field: Layout) -> Iterator[Group]:
@@ -88,27 +113,59 @@ def values_record(group: Group, values: Layout | None) -> Record:
 
 
 class KernelMethod(Method):
-    """A method whose kernels see groups of channels. Launches are worked out once for each layout."""
+    """A method whose kernels see groups of channels. Launches are worked out once for each layout and form."""
 
     backends = frozenset({"cuda", "opencl"})
 
     def __init__(self) -> None:
-        self._launches: dict[Any, list[Any]] = {}
+        self._launches: dict[Any, list[Launch]] = {}
 
-    def launches(self, workspace: Workspace, kind: int, field: View, *values: View | None) -> list[Any]:
-        """Return what :meth:`build` made for arrays of these layouts, remembered for the next call."""
-        layouts = tuple(None if v is None else v.layout for v in values)
-        found = self._launches.get((kind, field.layout, layouts))
-        if found is None:
-            found = self._launches[kind, field.layout, layouts] = self.build(workspace, kind, field.layout, *layouts)
-        return found
+    def launches(self, workspace: Workspace, form: Form, field: View, *values: View | None) -> list[Launch]:
+        """Return for each group of channels what :meth:`compile` made, then the records of values and field.
 
-    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        """Return the launches (a kernel and its records) for every group of channels.
-
-        ``kind`` is 1 where spreading is the gradient's adjoint.
+        The launches are kept for the next call with arrays of these layouts, and so with as many particles.
         """
+        layouts = tuple(None if v is None else v.layout for v in values)
+        key = form, field.layout, layouts
+        launches = self._launches.get(key)
+        if launches is None:
+            launches = self._launches[key] = [
+                (
+                    *self.compile(workspace, form, group, field.layout, *layouts),
+                    *(values_record(group, v) for v in layouts),
+                    field_record(group, field.layout, workspace.axes),
+                )
+                for group in groups(field.layout)
+            ]
+        return launches
+
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
+        """Return the kernels for a group of channels, and what else their call needs."""
         raise NotImplementedError
+
+
+def written(values: Any, gradient: Any) -> dict[str, int]:
+    """Return which results an interpolation writes, as kernels see it."""
+    return {"VALUE": int(values is not None), "GRADIENT": int(gradient is not None)}
+
+
+def targets(values: View | None, gradient: View | None) -> tuple[Any, Any]:
+    """Return the arrays that kernels take for values and gradient; the one that is missing is not written."""
+    arrays = [view.array for view in (values, gradient) if view is not None]
+    return arrays[0], arrays[-1]
+
+
+def reading_width(workspace: Workspace, group: Group, field: Layout) -> int:
+    """Return how many reals of a row one instruction may read."""
+    size = workspace.dtype.itemsize
+    return vector(group, field, size, 4 if size == 4 else 2)
+
+
+def adding_width(workspace: Workspace, group: Group, field: Layout) -> int:
+    """Return how many reals of a row one instruction may add to."""
+    # Adds of eight bytes have no vector form; single ones of neighbouring lanes meet in a sector.
+    size = workspace.dtype.itemsize
+    return vector(group, field, size, 4 if size == 4 else 1)
 
 
 def defines(workspace: Workspace, group: Group, width: int, **more: int) -> dict[str, int]:

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The particles of a plan by blocks of cells, as records, on CUDA and OpenCL: made once a configuration.
+"""The particles of a plan by blocks of cells, as records, on CUDA and OpenCL: made once per configuration.
 
-All stencils that begin in a block reach into one window of the mesh (``orders/blocks.h``). A record has what a kernel
+All stencils that begin in a block reach into one patch of the mesh (``orders/blocks.h``). A record has what a kernel
 needs of a particle in 16 bytes (float64: 32), so that particles are read in one go, one behind the other.
 
 Particles are counted by block, the counts are summed, and every particle goes to its place. The counting may be done
-already: a plan that has asked for an order is likely to ask again, and ``set_positions`` has every particle in hand.
+already: a plan that has had an order is likely to need it again, and ``set_positions`` reads every particle.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,6 +41,10 @@ MOST_LINES = 2**31 - 2**6  # of blocks along x: kernels count them in 32 bits
 _U32 = np.dtype(np.uint32)
 
 
+Cells = tuple[int, int, int]  # of a block, along three axes
+Kinds = dict[Cells, int]  # the blocks that particles may be taken by, and the most particles for each
+
+
 @dataclass(frozen=True)
 class Blocks:
     """How the nodes that stencils may begin at are cut into blocks; three axes, missing ones first.
@@ -52,7 +58,7 @@ class Blocks:
     counts : (3,) ints
         Blocks along each axis.
     wide : (3,) ints
-        Of these, how many have so many nodes; those behind them are narrow, so that the last one is not alone in that.
+        How many of these are wide. The blocks after them are narrow, so that the last one is not the only thin one.
     narrow : (3,) ints
         Nodes of a narrow block.
     last : (3,) ints
@@ -170,42 +176,53 @@ def seconds(sizes: Sizes, cells: tuple[int, int, int], *, stable: bool = False) 
 
 
 def block_order(workspace: Workspace, cells: tuple[int, int, int], *, stable: bool = False) -> BlockOrder:
-    """Return the particles of ``workspace`` by block; within a block, if ``stable``, in the caller's order."""
+    """Return the particles of ``workspace`` by block; if ``stable``, in the caller's order within a block."""
     key = ("blocks", cells, stable)
     sorted_by = workspace.particles.by_block
     if sorted_by is not None and sorted_by.blocks.cells == cells:
         return sorted_by
-    found = workspace.orders.get(key)
-    if found is None:
-        found = workspace.orders[key] = _order(workspace, cells, stable)
+    order: BlockOrder | None = workspace.orders.get(key)
+    if order is None:
+        order = workspace.orders[key] = _order(workspace, cells, stable)
         workspace.memory.block_cells = cells
-    return found
+    return order
 
 
 def sort(workspace: Workspace, cells: tuple[int, int, int], *, stable: bool = False) -> BlockOrder:
-    """Return the order of particles that are to be kept in it: their records have places for indices."""
+    """Return the order of particles that a plan keeps sorted: their records have places instead of indices."""
     workspace.memory.block_cells = cells
     return _order(workspace, cells, stable, sorting=True)
 
 
-def reserve(workspace: Workspace, cells: tuple[int, int, int], *, stable: bool = False) -> None:
-    """Allocate for the plan's capacity, so that ordering will not."""
-    if workspace.particles.cells == cells:
+def kinds_of(cells_for: Callable[[int], Cells], capacity: int) -> Kinds:
+    """Return the blocks of up to ``capacity`` particles: ``cells_for`` has one answer for few, and one for many."""
+    few, many = cells_for(0), cells_for(capacity)
+    if few == many:
+        return {many: capacity}
+    most = bisect.bisect_left(range(capacity), True, key=lambda count: cells_for(count) != few) - 1
+    return {many: capacity, few: most}
+
+
+def reserve(workspace: Workspace, kinds: Kinds, *, stable: bool = False) -> None:
+    """Allocate, so that ordering by these blocks will not."""
+    if workspace.particles.kinds == kinds:
         return  # they will be in this order
-    if workspace.particles.cells is not None:
+    if workspace.particles.kinds is not None:
         workspace.particles.make_stencils()  # sorted by other blocks, they are sorted again, by their stencils
-    _memory(workspace, blocks_of(workspace.axes, cells), max(workspace.capacity, 1), stable)
-    workspace.memory.block_cells = cells
+    for cells, count in kinds.items():
+        _memory(workspace, blocks_of(workspace.axes, cells), max(count, 1), stable)
+    workspace.memory.block_cells = next(iter(kinds))
 
 
-def reserve_to_sort(workspace: Workspace, cells: tuple[int, int, int], count: int, *, stable: bool = False) -> None:
-    """Allocate so that sorting ``count`` particles will not."""
-    _memory(workspace, blocks_of(workspace.axes, cells), max(count, 1), stable, sorting=True)
-    workspace.memory.block_cells = cells
+def reserve_to_sort(workspace: Workspace, kinds: Kinds, *, stable: bool = False) -> None:
+    """Allocate, so that sorting particles by these blocks will not."""
+    for cells, count in kinds.items():
+        _memory(workspace, blocks_of(workspace.axes, cells), max(count, 1), stable, sorting=True)
+    workspace.memory.block_cells = next(iter(kinds))
 
 
 class Counting(NamedTuple):
-    """What ``set_positions`` counts on the way."""
+    """What ``set_positions`` counts while it locates particles."""
 
     blocks: Blocks
     work: Any
@@ -213,7 +230,7 @@ class Counting(NamedTuple):
 
 
 def counting(workspace: Workspace) -> Counting | None:
-    """Return what to count while particles are located, if an order is expected. It ends what was counted before."""
+    """Return what to count while particles are located, if an order is expected; former counts are dropped."""
     memory = workspace.memory
     memory.counted = None
     if memory.block_cells is None or workspace.count == 0 or workspace.backend.capturing() == UNKNOWN:
@@ -227,7 +244,7 @@ def counting(workspace: Workspace) -> Counting | None:
 def counted(workspace: Workspace, done: Counting | None) -> None:
     """Note that the particles of ``workspace`` are counted."""
     if done is not None:
-        # An order uses the counts up. One in another graph would not find them when that is replayed a second time.
+        # An order overwrites the counts, so a graph that is replayed needs counts that were made in it.
         workspace.memory.counted = done.blocks.cells, workspace.backend.capturing()
 
 
@@ -294,7 +311,7 @@ def _order(workspace: Workspace, cells: tuple[int, int, int], stable: bool, *, s
     backend, count = kept(workspace.backend, workspace.memory.kernels), workspace.count
     blocks = blocks_of(workspace.axes, cells)
     memory = _memory(workspace, blocks, max(count, 1), stable, sorting=sorting)
-    records = memory.records, memory.order if sorting else memory.records  # nobody writes the second of two
+    records = memory.records, memory.order if sorting else memory.records  # the second of two is not written
     work = As(memory.work, _U32)  # counts with the books of their scan
     packed, node, fraction = workspace.particles.located()
     particles = (As(node, np.int32), Unread(fraction)) if packed else (node, fraction)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Blocks of cells, a cell being a node that stencils may begin at, and records of the particles in them. All stencils
-// of a block reach into one window of the mesh, so that a warp can hold the window while it goes through the block.
+// of a block reach into one patch of the mesh, so that a warp can hold the patch while it goes through the block.
 // Where blocks do not divide the mesh, several are narrow instead of the last one alone: it would have few particles.
 //
 // Block (bx, by, bz) is number (by * counts[2] + bz) * counts[0] + bx: in this order one walks along x.

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The particles of a plan in domain copies, for groups that take blocks of cells: made once a configuration.
+"""The particles of a plan in domain copies, for groups that take blocks of cells: made once per configuration.
 
 Each cell has one place in each copy, and its i-th particle lies in copy i. Blocks are stored one after the other, in
 a block the cells, the last axis fastest, and each axis has a segment of its own: work-items that own neighbouring
 cells read neighbouring reals. Places without a particle hold dummies.
 
-How many particles the fullest cell holds only the device knows, and nobody waits for it. So there are as many copies
-as a uniform cloud needs; deeper particles are found through node order, which is slower and just as right.
+Only the device knows how many particles the fullest cell holds, and the host does not wait for it. So there are as
+many copies as a uniform cloud needs. Further particles of a cell are read through node order: slower, same result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from particlemesh.particles.workspace import Sizes, Workspace
 
 # Of the paper: 32 banks of local memory along the fastest axis, 512 cells.
 SHAPES = {1: (512,), 2: (16, 32), 3: (4, 4, 32)}
-_MOST_PLACES = 16, 8  # for each particle, and beside those for each cell: a small mesh has no copies for all of a crowd
+_MOST_PLACES = 16, 8  # per particle, and more per cell: on a small mesh there are no copies for a whole crowd
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def fullest(mean: float, cells: int) -> int:
 def blocks_of(sizes: Sizes, count: int, shape: tuple[int, ...] | None, copies: int | None) -> Blocks:
     """Return the blocks of a mesh, and how many copies ``count`` particles get."""
     axes, group = sizes.axes, sizes.backend.group_size
-    wanted = (1,) * (3 - sizes.mesh.ndim) + (shape or SHAPES[sizes.mesh.ndim])
-    cells = tuple(min(w, axis.extent) for w, axis in zip(wanted, axes, strict=True))
+    shape = (1,) * (3 - sizes.mesh.ndim) + (shape or SHAPES[sizes.mesh.ndim])
+    cells = tuple(min(n, axis.extent) for n, axis in zip(shape, axes, strict=True))
     blocks = tuple(-(-axis.extent // c) for c, axis in zip(cells, axes, strict=True))
     chunks = -(-math.prod(cells) // group)
     rows = -(-chunks * group // (cells[1] * cells[2]))
@@ -112,7 +112,7 @@ def blocks_of(sizes: Sizes, count: int, shape: tuple[int, ...] | None, copies: i
 
 
 @dataclass(frozen=True)
-class DomainCopies:
+class Copies:
     """Particles in domain copies.
 
     Attributes
@@ -121,7 +121,7 @@ class DomainCopies:
     order : NodeOrder
         Where the particles of each cell are in the caller's order.
     fullest : (blocks, chunks) uint32
-        Particles of the fullest cell of those that a group takes at a time; the largest is the paper's p_max.
+        Particles of the fullest cell among the cells that a group takes at a time; the largest is the paper's p_max.
     position : (axes, copies, places) real
         Fractions; zero for dummies.
     """
@@ -144,10 +144,10 @@ def reserve(workspace: Workspace, blocks: Blocks, *, stable: bool) -> None:
     _memory(workspace, blocks)
 
 
-def domain_copies(workspace: Workspace, blocks: Blocks, *, stable: bool) -> DomainCopies:
+def domain_copies(workspace: Workspace, blocks: Blocks, *, stable: bool) -> Copies:
     """Return the particles of ``workspace`` in domain copies; if not ``stable``, which copy is whose may change."""
-    found = workspace.orders.get("domain copies")
-    if found is None:
+    copies: Copies | None = workspace.orders.get("domain copies")
+    if copies is None:
         order = node_order.node_order(workspace, stable=stable)
         fullest, position = _memory(workspace, blocks)
         place = workspace.backend.kernel(
@@ -157,8 +157,8 @@ def domain_copies(workspace: Workspace, blocks: Blocks, *, stable: bool) -> Doma
             blocks.places, order.start, order.fraction, fullest, position, order.rows, workspace.mesh.ndim,
             order.lattice, blocks.record,
         )  # fmt: skip
-        found = workspace.orders["domain copies"] = DomainCopies(blocks, order, fullest, position)
-    return found
+        copies = workspace.orders["domain copies"] = Copies(blocks, order, fullest, position)
+    return copies
 
 
 def _memory(workspace: Workspace, blocks: Blocks) -> tuple[Any, Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The particles of a plan by the first node of their stencils, on CUDA and OpenCL: made once a configuration.
+"""The particles of a plan by the first node of their stencils, on CUDA and OpenCL: made once per configuration.
 
 What a node gets comes from particles whose first nodes lie within a support of it, so in this order they are a few
 runs, along the last axis one each. Methods that work node by node stand on it (``spread/meeting.h``).
@@ -76,18 +76,18 @@ def seconds(sizes: Sizes) -> float:
 def node_order(workspace: Workspace, *, stable: bool = True) -> NodeOrder:
     """Return the particles of ``workspace`` by first node; in a cell, if not ``stable``, as atomics happen to count."""
     name = _name(stable)
-    found = workspace.orders.get(name)
-    if found is None:
-        found = workspace.orders[name] = _order(workspace, stable)
-    return found
+    order = workspace.orders.get(name)
+    if order is None:
+        order = workspace.orders[name] = _order(workspace, stable)
+    return order
 
 
 def _name(stable: bool) -> str:
-    return "nodes" if stable else "counted"  # both may be there at once, each in memory of its own
+    return "nodes" if stable else "counted"  # both may be there at once, in separate memory
 
 
 def reserve(workspace: Workspace, *, stable: bool = True) -> None:
-    """Allocate for the plan's capacity, so that ordering will not."""
+    """Allocate for the workspace's capacity, so that ordering will not."""
     count, allocate = max(workspace.capacity, 1), _allocate(workspace, stable)
     whole = np.dtype(np.int32)
     order = allocate("order", (count,), whole)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The particles of a plan in the order of tiles, on CUDA and OpenCL: made once a configuration, shared by methods."""
+"""The particles of a plan in the order of tiles, on CUDA and OpenCL: made once per configuration, shared by methods."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MOST_TILES = 2**24  # beyond, tiles grow: clearing and scanning counts would cos
 
 def tile_order(workspace: Workspace) -> Order:
     """Return all particles of ``workspace`` by tile; those without weight come last."""
-    found = workspace.orders.get("tiles")
-    if found is None:
-        found = workspace.orders["tiles"] = _order(workspace)
-    return found
+    order = workspace.orders.get("tiles")
+    if order is None:
+        order = workspace.orders["tiles"] = _order(workspace)
+    return order
 
 
 def reserve(workspace: Workspace) -> None:
-    """Allocate for the plan's capacity, so that ordering will not."""
+    """Allocate for the workspace's capacity, so that ordering will not."""
     _, tiles = _tiles(workspace)
     counting.reserve(workspace.backend, workspace.capacity, math.prod(tiles) + 1, _allocate(workspace))
     workspace.scratch("tiles.keys", (max(workspace.capacity, 1),), np.dtype(np.int32))
@@ -52,5 +52,5 @@ def _order(workspace: Workspace) -> Order:
         lows = [axis.low for axis in workspace.axes]
         run(count, particles.node, keys, count, particles.rows, *lows, *tiles, bits)
     bins = math.prod(tiles) + 1
-    found = counting.counting_sort(backend, keys, count, bins, stable=False, allocate=_allocate(workspace))
-    return Order(*found)
+    start, order, rank = counting.counting_sort(backend, keys, count, bins, stable=False, allocate=_allocate(workspace))
+    return Order(start, order, rank)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Positions to stencils: the first node of each, and the centred fraction the window is evaluated at.
-// Computed once, in the positions' precision; only the fraction is rounded to the plan's.
+// Computed once, exactly; only the fraction is rounded. CPUs: locate.py.
 //
 // PACKED: 16 or 32 bytes a particle (particles/packed.h) instead of node and fraction. COUNTING: particles are counted by
 // blocks on the way, for an order that will be asked for.
@@ -24,16 +24,19 @@ typedef struct {
     int low[3]; // what nodes are counted from
 } Axes;
 
-// Nodes from 0, up to which two parts of a slope do; from which on a position tells nothing about its place.
+// Nodes from 0, up to which two parts of a slope do; from which on a position tells nothing about its place. SHIFT: what is
+// added to it and taken off again is a whole number, the nearest one; rint and floor take several times as long.
 #if COORDINATE_IS_DOUBLE
 #define NEAR_NODES 2251799813685248.0
+#define SHIFT 6755399441055744.0
 #else
 #define NEAR_NODES 4194304.0f
+#define SHIFT 12582912.0f
 #endif
 #define TOO_FAR ((coordinate)288230376151711744.0)
 
-// Along axis a, in nodes: whole + rest = slopes x + centre, where rest has any size. Returns whether x is near. The rest
-// of a product is rounded once: products may be contracted or not, a nearest integer that is another one does no harm.
+// Along axis a, in nodes: whole + rest = slopes x + centre, rest in [-1/2, 1/2]. Returns whether x is near. The rest of
+// a product is rounded once, whether products are contracted or not: any whole number about there does as well.
 DEVICE int split_near(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE const coordinate* x, const int a,
                       PRIVATE const Nodes* nodes, PRIVATE const Frame* frame)
 {
@@ -41,14 +44,16 @@ DEVICE int split_near(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE cons
     coordinate sum = 0, heads = 0, tails = nodes->centre[a];
     for (int b = 0; b < 3; b++) {
         if (frame->orthorhombic && b != a) continue;
-        const coordinate slope = nodes->slopes[3 * a + b], nearest = rint(slope * x[b]);
-        near &= fabs(nearest) <= NEAR_NODES;
+        const coordinate slope = nodes->slopes[3 * a + b], product = slope * x[b], nearest = (product + SHIFT) - SHIFT;
+        near &= fabs(product) <= NEAR_NODES;
         sum += nearest;
         heads += fma(slope, x[b], -nearest);
         tails = fma(nodes->slopes[9 + 3 * a + b], x[b], tails);
     }
-    *rest = heads + tails;
-    if (near) *whole = (i64)sum;
+    heads += tails;
+    const coordinate carried = (heads + SHIFT) - SHIFT;
+    *rest = heads - carried;
+    if (near) *whole = (i64)(sum + carried);
     return near;
 }
 
@@ -79,10 +84,8 @@ DEVICE int first_node(PRIVATE coordinate* rest, PRIVATE int* outside, PRIVATE co
 {
     i64 cell;
     if (!split_near(&cell, rest, x, a, nodes, frame)) split_far(&cell, rest, x, a, nodes);
-    coordinate carried = floor(*rest + (coordinate)0.5);
-    *rest -= carried;
-    if (*rest < -(coordinate)0.5) *rest += 1, carried -= 1; // the sum with 1/2 was rounded up
-    cell += (i64)carried - nodes->fold[a];
+    if (*rest >= (coordinate)0.5) *rest -= 1, cell += 1;
+    cell -= nodes->fold[a];
     const int count = axes->count[a];
     int borrow = *rest < nodes->edge[a];
     if (frame->periodic[a]) {

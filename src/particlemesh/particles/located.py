@@ -38,8 +38,7 @@ class Status(NamedTuple):
     first_bad : int
         Index of the first such particle, -1 if there is none.
     non_finite_values : bool
-        Whether values that were not all finite have come, seen by methods that must know (``fixed_point``,
-        ``walk_fixed``).
+        Whether any value was not finite, as far as the method sees it: methods that sum in integers do.
     """
 
     count: int  # type: ignore[assignment]  # a tuple's method of that name is not missed
@@ -49,7 +48,7 @@ class Status(NamedTuple):
     non_finite_values: bool = False
 
 
-class Particles:
+class DeviceParticles:
     """Stencils of all particles: ``node`` (3, rows) int32 and ``fraction`` (3, rows), missing axes first.
 
     ``rows`` is the room; the first ``count`` of each row are in use. A particle that must not take part
@@ -58,7 +57,7 @@ class Particles:
     """
 
     by_block: ClassVar[None] = None  # they are not sorted
-    cells: ClassVar[None] = None  # and will not be
+    kinds: ClassVar[None] = None  # and will not be
 
     def __init__(self, backend: Backend, dtype: np.dtype, rows: int) -> None:
         self.rows = rows
@@ -121,7 +120,7 @@ class Particles:
         wide = {"REAL_IS_DOUBLE": self.dtype, "COORDINATE_IS_DOUBLE": coordinate}
         return {**{name: int(t.itemsize == 8) for name, t in wide.items()}, "PACKED": int(packed)}
 
-    def take_over(self, backend: Backend, other: Particles) -> None:
+    def take_over(self, backend: Backend, other: DeviceParticles) -> None:
         """Copy the particles of ``other``, which has less room."""
         used = min(other.rows, self.rows)
         self.make_room(packed=other._is_packed)
@@ -173,14 +172,14 @@ class Particles:
         return status_of(backend, self.status, self.count)
 
 
-class TiledParticles:
+class HostParticles:
     """The particles of a plan on the CPU: ``ordering``, in memory of ``rows`` particles.
 
     ``locate`` reads the positions and may find fault with them; only ``place`` writes, so that the memory may be
     that of the particles before.
     """
 
-    def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: TiledParticles | None = None) -> None:
+    def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: HostParticles | None = None) -> None:
         self.count = 0
         self._ordering: TileOrdering | None = None
         self._counted: Counted | None = None
@@ -222,7 +221,7 @@ class TiledParticles:
         """Fractions (3, count) in the caller's order, worked out anew."""
         return np.empty((3, 0), self._records.dtype) if self._ordering is None else self._ordering.located()[1]
 
-    def take_over(self, backend: Backend, other: TiledParticles) -> None:
+    def take_over(self, backend: Backend, other: HostParticles) -> None:
         """Copy the particles of ``other``, which has less room."""
         self.count, self._status = other.count, other._status
         if other._ordering is not None:

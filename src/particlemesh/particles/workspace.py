@@ -36,6 +36,7 @@ class Sizes:
     backend: Backend
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, as given to the plan
     sorted: bool = False  # particles are by block already, or by tile
+    threads: int | None = None  # most threads of the CPU; by default what suits the number of particles
 
     @functools.cached_property
     def axes(self) -> tuple[Axis, Axis, Axis]:
@@ -60,7 +61,7 @@ class Memory:
     ----------
     backend : Backend
     changed : callable, optional
-        Called when memory moves: who holds addresses must forget them.
+        Called when memory moves, so that addresses are dropped.
     advice : callable, optional
         Returns what to do without memory, for an error.
     """
@@ -68,7 +69,7 @@ class Memory:
     def __init__(
         self, backend: Backend, changed: Callable[[], None] = lambda: None, advice: Callable[[], str] = lambda: ""
     ) -> None:
-        self.kernels: dict[Any, Any] = {}  # those that orders keep (backends.base.kept)
+        self.kernels: dict[Any, Any] = {}  # kept by orders (backends.base.kept)
         self.block_cells: tuple[int, int, int] | None = None  # of the blocks that the next set_positions counts
         self.counted: Any = None  # which blocks were counted, for the particles of now
         self._backend, self._changed, self._advice = backend, changed, advice
@@ -98,19 +99,16 @@ class Workspace(Sizes):
 
     Attributes
     ----------
-    particles : Located, TiledParticles or one of their sorted forms
+    particles : DeviceParticles, HostParticles or one of their sorted forms
         None before the first configuration.
     memory : Memory
         Kept from one configuration to the next.
-    threads : int, optional
-        Most threads on the CPU.
     orders : dict
         Orders of the particles that methods share, for one configuration.
     """
 
     particles: Any = field(default=None, kw_only=True)
     memory: Memory = field(kw_only=True)
-    threads: int | None = field(default=None, kw_only=True)
     orders: dict[Any, Any] = field(default_factory=dict, kw_only=True)
 
     def over(self, particles: Any, count: int) -> Workspace:
@@ -118,7 +116,7 @@ class Workspace(Sizes):
         return self._with(particles=particles, count=count, orders={})
 
     def apart(self) -> Workspace:
-        """Return a workspace over the same particles with memory of its own, which is given back with it."""
+        """Return a workspace over the same particles with separate memory, which is freed with it."""
         # A copy of the particles: stencils that are packed here, and a method wants unpacked, are freed with it.
         return self._with(particles=copy.copy(self.particles), memory=Memory(self.backend), orders={})
 

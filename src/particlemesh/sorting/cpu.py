@@ -45,7 +45,8 @@ def share_of(count, shares, share):
 
 
 @compiled
-def _count_keys(keys, histogram, counter):
+def count_keys(keys, histogram, counter):
+    """Count the keys of each range in each bin."""
     rows = histogram.shape[0]
     while True:
         row = fetch_add(counter, 0, 1)
@@ -161,7 +162,7 @@ def counting_sort(keys: np.ndarray, bins: int, threads: int | None = None) -> So
     rank = np.empty(count, index)
     histogram = np.empty((histogram_rows(count, bins, threads), bins), index)
     used = len(histogram)
-    run(_count_keys, used, keys, histogram, np.zeros(1, np.int64))
+    run(count_keys, used, keys, histogram, np.zeros(1, np.int64))
     scan(histogram, start, threads)
     run(_place_keys, used, keys, histogram, order, rank, np.zeros(1, np.int64))
     return Sorted(start, order, rank)

@@ -108,7 +108,7 @@ def _spread_vectors(
 def _spread_tasks(
     tiling, tile, begin, end, ready, records, packed, order, values, jacobian, rows, boxes, done, field, counter
 ):  # fmt: skip
-    """Do tasks until none is left. Every thread runs this; which one does which task changes no bit."""
+    """Do tasks until none is left. Every thread runs this; the bits do not depend on which thread does which task."""
     parts, lanes = rows.parts, len(rows.width)
     box = boxes[fetch_add(counter, 1, 1)]
     weights = np.empty(4 * lanes, box.dtype)
@@ -120,7 +120,7 @@ def _spread_tasks(
         this = tile[task]
         chunk = (begin[task] - ready[this, 0]) // CHUNK
         low, nodes = box_of(tiling, this)
-        # Few particles: each has a box of its own, the size of a stencil.
+        # Few particles: one box per particle, the size of a stencil.
         dense = (end[task] - begin[task]) * support[0] * support[1] > SPARSE * nodes[0] * nodes[1]
         step = end[task] - begin[task] if dense else 1
         mask = -1 if dense else 0
@@ -185,7 +185,8 @@ class Colouring(TileMethod):
     name = "colouring"
     cite = "liu2014"
     clears = True
-    seconds = (3e-9, 0.8e-9, 2e-9)  # EPYC 9005, one thread (benchmarks/results/cpu-amd-epyc-2-threads.csv)
+    # One thread, between a Xeon at 2.5 GHz (1.4 times these) and an EPYC 9005 (0.65): benchmarks/results/cpu-*.csv
+    seconds = (5.6e-9, 1.15e-9, 0.57e-9, 4e-8, 2e-9)
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         ordering = ordering_of(workspace)

@@ -10,12 +10,12 @@ import numpy as np
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel, Record
-from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Group, field_record, kernel, values_record
+from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Group, field_record, kernel
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 
 _FILE = "spread/fixed.c"
-_MANY = 2**18  # work-items that search numbers for the largest
+MANY = 2**18  # work-items that search numbers for the largest
 
 
 class Target(NamedTuple):
@@ -24,18 +24,16 @@ class Target(NamedTuple):
     layout: Layout  # of the integers
     record: Record
     headroom: int  # bits that the window takes, and the tiles from which a node is reached
-    values: Record
     find: Kernel  # the largest values
     finish: Kernel
     rows: int  # along z
-    field: Record
 
 
 class Sums:
     """The integers of one method, scaled by powers of two for which the device finds what bounds the sums."""
 
     def __init__(self) -> None:
-        self._plan: Workspace | None = None
+        self._workspace: Workspace | None = None  # of the last configuration
 
     @staticmethod
     def _bounds(workspace: Workspace) -> tuple[Any, Any, Any]:
@@ -55,20 +53,20 @@ class Sums:
 
     def prepare(self, workspace: Workspace, name: str, numbers: Any, count: int) -> None:
         """Find the most stencils of a tile, by a kernel of that name; forget that values were not finite."""
-        self._plan = workspace
+        self._workspace = workspace
         most, _, not_finite = self._bounds(workspace)
         for array in (most, not_finite):
             workspace.backend.clear(array)
         run = kernel(workspace, _FILE, name, SINGLE, 1, **NO_LANES, APART=0)
-        run(min(count, _MANY), numbers, most, count)
+        run(min(count, MANY), numbers, most, count)
 
     def non_finite_values(self) -> bool:
-        """Return whether values that were not finite came since the last configuration."""
-        return self._plan is not None and bool(self._plan.backend.download(self._bounds(self._plan)[2])[0])
+        """Return whether any value since the last configuration was not finite."""
+        workspace = self._workspace
+        return workspace is not None and bool(workspace.backend.download(self._bounds(workspace)[2])[0])
 
     def target(
-        self, workspace: Workspace, group: Group, layout: Layout, field: Layout, values: Layout | None, *,
-        gradient: int, tiles: int, find: str, apart: bool,
+        self, workspace: Workspace, group: Group, layout: Layout, *, gradient: bool, tiles: int, find: str, apart: bool,
     ) -> Target:  # fmt: skip
         """Return where a group of channels goes.
 
@@ -84,27 +82,26 @@ class Sums:
         turns = math.prod(-(-axis.support // axis.size) for axis in workspace.axes)
         headroom = max(0, math.ceil(math.log2(max(tiles * turns * steepest, 1))))
         names = (find, "fixed_finish")
-        key = {**NO_LANES, "GRADIENT": gradient, "APART": int(apart)}
+        key = {**NO_LANES, "GRADIENT": int(gradient), "APART": int(apart)}
         largest, finish = (kernel(workspace, _FILE, name, group, 1, **key) for name in names)
         whole = Group(group.parts, group.channels, 0)
         return Target(
-            layout, field_record(whole, layout, workspace.axes), headroom, values_record(group, values), largest,
-            finish, group.channels * workspace.axes[0].size * workspace.axes[1].size,
-            field_record(group, field, workspace.axes),
+            layout, field_record(whole, layout, workspace.axes), headroom, largest, finish,
+            group.channels * workspace.axes[0].size * workspace.axes[1].size,
         )  # fmt: skip
 
     def begin(self, workspace: Workspace, target: Target) -> tuple[Any, Any, Any]:
-        """Return the integers and what bounds them: the most stencils, and the largest values, still to be found."""
+        """Return the cleared integers and what bounds them: the most stencils, and room for the largest values."""
         sums, (most, largest, _) = self._integers(workspace, target.layout), self._bounds(workspace)
         workspace.backend.clear(sums)
         workspace.backend.clear(largest)
         return sums, most, largest
 
-    def finish(self, workspace: Workspace, target: Target, field: View) -> None:
+    def finish(self, workspace: Workspace, target: Target, field: View, layout: Record) -> None:
         """Add the sums to the field."""
         target.finish(
             32 * target.rows, self._integers(workspace, target.layout), field.array, *self._bounds(workspace),
-            target.headroom, target.record, target.field,
+            target.headroom, target.record, layout,
         )  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Spreading into 64-bit integers: the same bits whatever the order."""
+"""Spreading into 64-bit integers: bit-identical for any order of particles."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import numpy as np
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import MOST, SINGLE, Group, KernelMethod, groups, kernel
+from particlemesh.methods.launches import LANES, MOST, SINGLE, Form, Group, KernelMethod, Launch, kernel
 from particlemesh.particles.workspace import Workspace
 from particlemesh.spread import fixed
-from particlemesh.spread.particle import LANES
 
 _FILE = "spread/fixed_point.c"
 
@@ -32,7 +31,7 @@ class FixedPoint(KernelMethod):
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
-        return 8 * math.prod(problem.mesh.field_shape) * min(problem.components, 4)
+        return 8 * problem.nodes * min(problem.components, MOST)
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
@@ -68,27 +67,27 @@ class FixedPoint(KernelMethod):
     def non_finite_values(self) -> bool:
         return self._sums.non_finite_values()
 
-    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        tiles, built = 3**workspace.mesh.ndim, []  # of an axis' tiles the last may be narrow
-        for group in groups(field):
-            target = self._sums.target(
-                workspace, group, fixed.beside(workspace.axes, group), field, values[0], gradient=kind, tiles=tiles,
-                find="fixed_largest", apart=False,
-            )  # fmt: skip
-            built.append((target, kernel(workspace, _FILE, "fixed_spread", group, 1, GRADIENT=kind, APART=0, **LANES)))
-        return built
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
+        target = self._sums.target(
+            workspace, group, fixed.beside(workspace.axes, group), gradient=form.gradient,
+            tiles=3**workspace.mesh.ndim,  # of an axis' tiles the last may be narrow
+            find="fixed_largest", apart=False,
+        )  # fmt: skip
+        facts = {"GRADIENT": int(form.gradient), "APART": 0, **LANES}
+        return target, kernel(workspace, _FILE, "fixed_spread", group, 1, **facts)
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         particles, count = workspace.particles, workspace.count
         node, rows = particles.node, particles.rows
-        for target, add in self.launches(workspace, int(gradient), field, values):
+        for target, add, value_layout, layout in self.launches(workspace, Form(gradient), field, values):
             sums, most, largest = self._sums.begin(workspace, target)
             target.find(
-                min(count, 2**18), node, values.array, largest, count, rows, target.values, workspace.jacobian_record
+                min(count, fixed.MANY), node, values.array, largest, count, rows, value_layout,
+                workspace.jacobian_record,
             )  # fmt: skip
             add(
                 LANES["LANES_ALL"] * count, node, particles.fraction, values.array, sums, most, largest,
-                target.headroom, count, rows, target.values, target.record, workspace.window_record,
+                target.headroom, count, rows, value_layout, target.record, workspace.window_record,
                 workspace.jacobian_record,
             )  # fmt: skip
-            self._sums.finish(workspace, target, field)
+            self._sums.finish(workspace, target, field, layout)

@@ -10,18 +10,13 @@ import numpy as np
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import MOST, SINGLE, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.methods.launches import LANES, MOST, SINGLE, Form, Group, KernelMethod, Launch, kernel
 from particlemesh.orders import node_order
 from particlemesh.particles.workspace import Workspace
-from particlemesh.spread import particle
-from particlemesh.spread.particle import LANES, Particle
+from particlemesh.spread.particle import Particle, adding  # particles without a cell are added as there
 
 _FILE = "spread/gather.c"
 _MOST_LISTED = 2**16  # particles whose lanes are launched at once: how many are listed only the device knows
-
-
-def _cells(workspace: Workspace) -> int:
-    return math.prod(axis.extent for axis in workspace.axes)
 
 
 class Gather(KernelMethod):
@@ -57,7 +52,7 @@ class Gather(KernelMethod):
     @staticmethod
     def _placement(workspace: Workspace, count: int) -> tuple[Any, Any, Any, Any]:
         # index + 1 by cell, fractions by cell, how many particles have none, which
-        cells, whole = _cells(workspace), np.dtype(np.uint32)
+        cells, whole = node_order.cells(workspace), np.dtype(np.uint32)
         return (
             workspace.scratch("gather.slots", (cells,), whole),
             workspace.scratch("gather.placed", (workspace.mesh.ndim * cells,), workspace.dtype),
@@ -67,11 +62,11 @@ class Gather(KernelMethod):
 
     @staticmethod
     def _brought(workspace: Workspace, quantities: int) -> Any:
-        return workspace.scratch("gather.brought", (quantities * _cells(workspace),), workspace.dtype)
+        return workspace.scratch("gather.brought", (quantities * node_order.cells(workspace),), workspace.dtype)
 
     def prepare(self, workspace: Workspace) -> None:
         """Give each cell one of its particles and list the others."""
-        particles, count, cells = workspace.particles, workspace.count, _cells(workspace)
+        particles, count, cells = workspace.particles, workspace.count, node_order.cells(workspace)
         slots, placed, listed, rest = self._placement(workspace, max(count, 1))
         workspace.backend.clear(slots)
         workspace.backend.clear(listed)
@@ -83,28 +78,19 @@ class Gather(KernelMethod):
             place(count, particles.node, slots, listed, rest, count, particles.rows, lattice)
         keep(cells, slots, particles.fraction, placed, cells, particles.rows)
 
-    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        lattice = node_order.lattice_record(workspace)
-        built = []
-        for group, adding in zip(
-            groups(field), particle.launches(workspace, kind, field, values[0], LISTED=1), strict=True
-        ):
-            quantities = group.parts * group.channels * (3 if kind else 1)
-            runs = [
-                kernel(workspace, _FILE, n, group, 1, GRADIENT=kind, **LANES) for n in ("gather_values", "gather_nodes")
-            ]
-            built.append((
-                quantities, *runs, values_record(group, values[0]), lattice, field_record(group, field, workspace.axes),
-                adding[0],
-            ))  # fmt: skip
-        return built
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
+        facts = {"GRADIENT": int(form.gradient), **LANES}
+        runs = (kernel(workspace, _FILE, name, group, 1, **facts) for name in ("gather_values", "gather_nodes"))
+        quantities = group.reals * (3 if form.gradient else 1)
+        listed = adding(workspace, form, group, field, LISTED=1)
+        return quantities, *runs, listed, node_order.lattice_record(workspace)
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        particles, count, cells = workspace.particles, workspace.count, _cells(workspace)
+        particles, count, cells = workspace.particles, workspace.count, node_order.cells(workspace)
         slots, placed, listed, rest = self._placement(workspace, max(count, 1))
-        nodes = math.prod(a.size for a in workspace.axes)
-        for quantities, bring, gather, value_layout, lattice, layout, add in self.launches(
-            workspace, int(gradient), field, values
+        nodes = workspace.nodes
+        for quantities, bring, gather, add, lattice, value_layout, layout in self.launches(
+            workspace, Form(gradient), field, values
         ):
             brought = self._brought(workspace, quantities)
             bring(cells, slots, values.array, brought, cells, value_layout, workspace.jacobian_record)

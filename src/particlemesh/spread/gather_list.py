@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import MOST, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.methods.launches import LANES, MOST, Form, Group, KernelMethod, Launch, kernel
 from particlemesh.orders import node_order
 from particlemesh.particles.workspace import Workspace
-from particlemesh.spread.particle import LANES
 
 
 class GatherList(KernelMethod):
@@ -49,26 +47,23 @@ class GatherList(KernelMethod):
     def prepare(self, workspace: Workspace) -> None:
         node_order.node_order(workspace)
 
-    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        built = []
-        for group in groups(field):
-            files = {"spread/permute.c": "permute_values", "spread/gather_list.c": "gather_runs"}
-            runs = [kernel(workspace, file, name, group, 1, GRADIENT=kind, **LANES) for file, name in files.items()]
-            quantities = group.parts * group.channels * (3 if kind else 1)
-            built.append((
-                quantities, *runs, values_record(group, values[0]), field_record(group, field, workspace.axes),
-            ))  # fmt: skip
-        return built
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
+        files = {"spread/permute.c": "permute_values", "spread/gather_list.c": "gather_runs"}
+        facts = {"GRADIENT": int(form.gradient), **LANES}
+        runs = (kernel(workspace, file, name, group, 1, **facts) for file, name in files.items())
+        return group.reals * (3 if form.gradient else 1), *runs
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        found, nodes = node_order.node_order(workspace), math.prod(a.size for a in workspace.axes)
-        for quantities, permute, gather, value_layout, layout in self.launches(workspace, int(gradient), field, values):
+        order, nodes = node_order.node_order(workspace), workspace.nodes
+        for quantities, permute, gather, value_layout, layout in self.launches(
+            workspace, Form(gradient), field, values
+        ):
             brought = self._brought(workspace, quantities, max(workspace.capacity, 1))
             permute(
-                workspace.count, found.order, values.array, brought, workspace.count, found.rows, value_layout,
+                workspace.count, order.order, values.array, brought, workspace.count, order.rows, value_layout,
                 workspace.jacobian_record,
             )  # fmt: skip
             gather(
-                nodes, found.start, found.node, found.fraction, brought, field.array, nodes, found.rows, found.lattice,
+                nodes, order.start, order.node, order.fraction, brought, field.array, nodes, order.rows, order.lattice,
                 layout, workspace.window_record,
             )  # fmt: skip

@@ -3,173 +3,124 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import As
 from particlemesh.methods.contract import Option, Problem
-from particlemesh.methods.launches import NO_LANES, SINGLE, KernelMethod, field_record, groups, kernel, values_record
+from particlemesh.methods.launches import NO_LANES, SINGLE, Form, Group, Launch, field_record, kernel
+from particlemesh.methods.stored_matrix import StoredMatrix
 from particlemesh.particles.workspace import Workspace
 from particlemesh.sorting.scan import allocate_counts, scan
+from particlemesh.spread.cpu.matrix import Groups
 
 _FILE = "spread/group_mesh.c"
-
-# Seconds of an entry, and of a node: one thread of a Xeon at 2.5 GHz, busy.
-_CPU_BUILT, _CPU_ADDED, _CPU_CLEARED = 4e-8, 6e-9, 3e-9
-
-_WIDE_COUNT = 2**31  # entries from which on they are counted in 64 bits
 _WIDE_ENTRY = 2**32  # particles times nodes of a group from which on an entry takes 64 bits
 
 
-class GroupMesh(KernelMethod):
+class _Entries(NamedTuple):
+    """Where the matrix lies; planes of weights are ``plane`` apart."""
+
+    counts: Any  # of each group, with the books of their scan
+    ends: Any  # of each group's entries
+    entries: Any
+    weights: Any
+    plane: int
+
+
+class GroupMesh(StoredMatrix):
     """Weights stored by groups of neighbouring nodes; a group's sums are made in local memory."""
 
     name = "group_mesh"
-    stores_weights = True
-    cite = "guo2015"
     backends = frozenset({"cpu", "cuda", "opencl"})
+    deterministic = False
+    host = Groups
+    narrow = 2**31
     options: ClassVar = {
         "group_size": Option(64, (16, 32, 64, 128, 256), "neighbouring nodes whose entries lie together"),
         "warps": Option(1, (1, 2, 4), "warps that share a group, on GPUs"),
     }
 
     @classmethod
-    def declines(cls, problem: Problem) -> str | None:
+    def device_declines(cls, problem: Problem) -> str | None:
         return "2**31 particles or more" if problem.count >= 2**31 else None
 
     @classmethod
-    def scratch_bytes(cls, problem: Problem) -> int:
-        entries = problem.count * problem.window.support**problem.mesh.ndim
-        nodes = math.prod(problem.mesh.field_shape)
-        wide = problem.count * cls.option(problem, "group_size") > _WIDE_ENTRY
-        if problem.backend.name == "cpu":  # entries with their nodes, starts, values in the order of tiles
-            values = problem.count * problem.components * problem.dtype.itemsize
-            return entries * (6 + problem.dtype.itemsize) + 8 * (nodes + 1) + values
-        counter = 8 if entries >= _WIDE_COUNT else 4
-        return entries * (4 + 4 * wide + problem.dtype.itemsize) + 2 * counter * (
-            nodes // cls.option(problem, "group_size") + 1
-        )
+    def device_bytes(cls, problem: Problem) -> int:
+        entries, size = cls.entries(problem, problem.count), cls.option(problem, "group_size")
+        wide_entry = problem.count * size > _WIDE_ENTRY
+        counter = 8 if entries >= cls.narrow else 4
+        return entries * (4 + 4 * wide_entry + problem.dtype.itemsize) + 2 * counter * (problem.nodes // size + 1)
 
     @classmethod
-    def cost(cls, problem: Problem) -> tuple[float, float]:
-        entries = problem.count * problem.stencil
-        if problem.backend.name == "cpu":
-            reals, cleared = entries * problem.components, problem.nodes * problem.components * _CPU_CLEARED
-            return entries * _CPU_BUILT, reals * _CPU_ADDED + cleared
-        slow = 1.0 if problem.dtype.itemsize == 4 else 1.6
+    def device_cost(cls, problem: Problem) -> tuple[float, float]:
+        entries, slow = problem.count * problem.stencil, 1.0 if problem.dtype.itemsize == 4 else 1.6
         idle = max(1.0, 4096 * cls.option(problem, "group_size") / problem.nodes)  # groups too few for all of a GPU
         # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
         added = entries * (1.2e-12 + 2.2e-12 * problem.components) * slow * idle
         return 7e-5 + entries * 2.3e-11, 8e-6 + added + problem.nodes * 5e-12
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._built: set[int] = set()
-        self._host: Any = None
-        self._known: dict[str, int] = {}  # what kernels were compiled for
-
-    def reserve(self, workspace: Workspace) -> None:
-        if workspace.backend.name == "cpu":
-            from particlemesh.spread import matrix_entries
-
-            matrix_entries.reserve(
-                workspace, "matrix.groups", self._entries(workspace), size=self.option(workspace, "group_size")
-            )
-        else:  # slopes only if they are wanted: they are three times as large
-            self._room(workspace, 0)
-
-    def prepare(self, workspace: Workspace) -> None:
-        """Build the matrix of values; that of the gradient's adjoint is built when it is first wanted."""
-        if workspace.backend.name == "cpu":
-            from particlemesh.spread import matrix_cpu
-
-            self._host = matrix_cpu.by_groups(workspace, self.option(workspace, "group_size"))
-            return
-        self._built.clear()
-        known = self._defines(workspace, 0)  # more particles may need wider words
-        if known != self._known:
-            self._known = known
-            self._launches.clear()
-        if workspace.count:
-            self._matrix(workspace, 0)
-
-    def _defines(self, workspace: Workspace, kind: int) -> dict[str, int]:
-        size = self.option(workspace, "group_size")
-        bins = self._groups(workspace)
-        return {
-            **NO_LANES, "SHIFT": size.bit_length() - 1, "SLOPES": kind * workspace.mesh.ndim,
-            "WIDE_ENTRY": int(workspace.capacity * size > _WIDE_ENTRY),
-            "COUNT_IS_64": int(self._entries(workspace) >= _WIDE_COUNT), "KEY_IS_64": int(bins >= 2**31),
-        }  # fmt: skip
+    def allocate(self, workspace: Workspace) -> None:
+        self._entries(workspace, slopes=False)
 
     def _groups(self, workspace: Workspace) -> int:
-        return -(-math.prod(axis.size for axis in workspace.axes) // self.option(workspace, "group_size"))
+        return -(-workspace.nodes // int(self.option(workspace, "group_size")))
 
-    @staticmethod
-    def _entries(workspace: Workspace) -> int:
-        return max(workspace.capacity, 1) * math.prod(axis.support for axis in workspace.axes)
+    def _form(self, workspace: Workspace, gradient: bool) -> Form:
+        wide_entry = workspace.capacity * self.option(workspace, "group_size") > _WIDE_ENTRY
+        return Form(gradient, self.wide(workspace), wide_entry)
 
-    def _room(self, workspace: Workspace, kind: int) -> tuple[Any, Any, Any, Any, int]:
-        """Return counts, where groups end, entries, their weights, and how far apart planes of weights are."""
-        known = self._defines(workspace, kind)
-        counter, entry = (np.dtype(np.uint64 if known[n] else np.uint32) for n in ("COUNT_IS_64", "WIDE_ENTRY"))
-        bins, plane = self._groups(workspace), -(-self._entries(workspace) // 4) * 4  # entries are read by fours
+    def _facts(self, workspace: Workspace, form: Form) -> dict[str, int]:
+        return {
+            **NO_LANES, "SHIFT": self.option(workspace, "group_size").bit_length() - 1,
+            "SLOPES": workspace.mesh.ndim if form.gradient else 0, "WIDE_ENTRY": int(bool(form.variant)),
+            "COUNT_IS_64": int(form.wide), "KEY_IS_64": int(self._groups(workspace) >= 2**31),
+        }  # fmt: skip
 
-        def allocate(name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-            return workspace.scratch(f"group.{name}{kind}", shape, dtype)
+    def _entries(self, workspace: Workspace, *, slopes: bool) -> _Entries:
+        _, _, wide_entry = self._form(workspace, slopes)
+        groups, counter = self._groups(workspace), self.counter(workspace)
+        plane = -(-self.most(workspace) // 4) * 4  # entries are read by fours
+        planes = workspace.mesh.ndim if slopes else 1
 
-        counts = allocate_counts(workspace.backend, bins, counter, allocate)
-        ends = allocate("ends", (bins + 1,), counter)
-        entries = allocate("entries", (plane,), entry)
-        return counts, ends, entries, allocate("weights", (max(known["SLOPES"], 1) * plane,), workspace.dtype), plane
+        def allocate(what: str, shape: tuple[int, ...], dtype: Any) -> Any:
+            return workspace.scratch(f"{self.name}.{'slopes.' if slopes else ''}{what}", shape, dtype)
 
-    def _matrix(self, workspace: Workspace, kind: int) -> tuple[Any, Any, Any, int]:
-        counts, ends, entries, weights, plane = self._room(workspace, kind)
-        if kind not in self._built:
-            particles, count, bins = workspace.particles, workspace.count, self._groups(workspace)
-            known, backend = self._defines(workspace, kind), workspace.backend
-            layout = Layout(0, (1, *(a.size for a in workspace.axes), 1), (0, 0, 0, 0, 0), 1)
-            nodes = field_record(SINGLE, layout, workspace.axes)
-            items = -(-count // 32) * backend.group_size  # a group has 32 particles
-            backend.clear(counts)
-            if count:
-                run = kernel(workspace, _FILE, "group_count", SINGLE, 1, **known, TEAM=32)
-                run(items, particles.node, As(counts, ends.dtype), count, particles.rows, nodes)
-            scan(backend, counts, ends, bins)
-            if count:
-                run = kernel(workspace, _FILE, "group_collect", SINGLE, 1, **known, TEAM=32)
-                run(
-                    items, particles.node, particles.fraction, ends, entries, weights, count, particles.rows, plane,
-                    bins, nodes, workspace.window_record, workspace.jacobian_record,
-                )  # fmt: skip
-            self._built.add(kind)
-        return ends, entries, weights, plane
+        return _Entries(
+            allocate_counts(workspace.backend, groups, counter, allocate),
+            allocate("ends", (groups + 1,), counter),
+            allocate("entries", (plane,), np.dtype(np.uint64 if wide_entry else np.uint32)),
+            allocate("weights", (planes * plane,), workspace.dtype),
+            plane,
+        )
 
-    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
+    def fill(self, workspace: Workspace, slopes: bool) -> None:
+        """Build the matrix of weights, or that of slopes. Their entries are in different orders."""
+        counts, ends, entries, weights, plane = self._entries(workspace, slopes=slopes)
+        particles, count, groups = workspace.particles, workspace.count, self._groups(workspace)
+        facts, backend = self._facts(workspace, self._form(workspace, slopes)), workspace.backend
+        layout = Layout(0, (1, *(a.size for a in workspace.axes), 1), (0, 0, 0, 0, 0), 1)
+        nodes = field_record(SINGLE, layout, workspace.axes)
+        items = -(-count // 32) * backend.group_size  # a group has 32 particles
+        backend.clear(counts)
+        kernel(workspace, _FILE, "group_count", SINGLE, 1, **facts, TEAM=32)(
+            items, particles.node, As(counts, ends.dtype), count, particles.rows, nodes
+        )
+        scan(backend, counts, ends, groups)
+        kernel(workspace, _FILE, "group_collect", SINGLE, 1, **facts, TEAM=32)(
+            items, particles.node, particles.fraction, ends, entries, weights, count, particles.rows, plane, groups,
+            nodes, workspace.window_record, workspace.jacobian_record,
+        )  # fmt: skip
+
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         team = min(32 * self.option(workspace, "warps"), workspace.backend.group_size)
-        return [
-            (
-                team,
-                kernel(workspace, _FILE, "group_apply", group, 1, **self._defines(workspace, kind), TEAM=team),
-                values_record(group, values[0]),
-                field_record(group, field, workspace.axes),
-            )
-            for group in groups(field)
-        ]
+        return team, kernel(workspace, _FILE, "group_apply", group, 1, **self._facts(workspace, form), TEAM=team)
 
-    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        if self._host is not None:
-            self._host.apply(workspace, values, field, gradient)
-            return
-        if not workspace.count:
-            return
-        ends, entries, weights, plane = self._matrix(workspace, int(gradient))
-        bins, nodes = self._groups(workspace), math.prod(axis.size for axis in workspace.axes)
-        for team, run, value_layout, field_layout in self.launches(workspace, int(gradient), field, values):
-            run(
-                bins * team, ends, entries, weights, values.array, field.array, bins, nodes, plane, value_layout,
-                field_layout,
-            )  # fmt: skip
+    def multiply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        _, ends, entries, weights, plane = self._entries(workspace, slopes=gradient)
+        self.filled(workspace, slopes=gradient)
+        groups, nodes = self._groups(workspace), workspace.nodes
+        for team, run, *layouts in self.launches(workspace, self._form(workspace, gradient), field, values):
+            run(groups * team, ends, entries, weights, values.array, field.array, groups, nodes, plane, *layouts)

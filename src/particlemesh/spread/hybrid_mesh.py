@@ -11,31 +11,19 @@ import numpy as np
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import As
 from particlemesh.methods.contract import Option, Problem
-from particlemesh.methods.launches import (
-    MOST,
-    NO_LANES,
-    SINGLE,
-    KernelMethod,
-    field_record,
-    groups,
-    kernel,
-    placed_step,
-    values_record,
-)
+from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Form, Group, Launch, kernel
+from particlemesh.methods.stored_matrix import StoredMatrix, place_kernel
 from particlemesh.orders import node_order
-from particlemesh.particles.workspace import Workspace
+from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.sorting.scan import allocate_control, allocate_counts, scan
+from particlemesh.spread.cpu.matrix import EllCoo
 
-_BUILD, _APPLY, _PLACE = "spread/hybrid_mesh_build.c", "spread/hybrid_mesh.c", "spread/placed.c"
+_BUILD, _APPLY = "spread/hybrid_mesh_build.c", "spread/hybrid_mesh.c"
 
 LEAST_ROWS = 4096  # that must fill a column of the rectangle [bell2009]
 LONGEST = 2047  # entries of a row: longer ones count as this long where the width is chosen
 INTERVAL = 512  # entries of the list that a warp takes at a time
 _MOST_WARPS = 2**14  # that are launched for the list, whose length the host does not know
-_WIDE_COUNT = 2**31  # entries from which on they are counted in 64 bits
-
-# Seconds of an entry, and of a row: one thread of a Xeon at 2.5 GHz, busy.
-_CPU_BUILT, _CPU_ADDED, _CPU_ROW = 3e-8, 4.5e-9, 4e-8
 
 
 class _Matrix(NamedTuple):
@@ -53,168 +41,119 @@ class _Matrix(NamedTuple):
     coo_plane: int
 
 
-def _ell_entries(entries: int, nodes: int, width: int | None) -> int:
-    """Return the room of the rectangle: a third of the rows fill it, where the width is chosen by the rule."""
-    if width is not None:
-        return nodes * width
-    return 3 * entries if nodes >= LEAST_ROWS else 0
-
-
-class HybridMesh(KernelMethod):
+class HybridMesh(StoredMatrix):
     """Stored weights as ELL and COO: the first entries of all rows side by side, the others as a list; no atomics."""
 
     name = "hybrid_mesh"
-    stores_weights = True
     cite = "bell2009"
     backends = frozenset({"cpu", "cuda", "opencl"})
-    deterministic = True
+    host = EllCoo
+    narrow = 2**31
     options: ClassVar = {
         "width": Option(None, range(2**20), "entries of a row in the rectangle; None takes Bell and Garland's rule"),
     }
 
     @classmethod
-    def declines(cls, problem: Problem) -> str | None:
-        if problem.backend.name == "cpu":
-            return None
-        nodes = math.prod(axis.size for axis in problem.axes)
-        return "2**32 - 1 nodes or more" if nodes >= 2**32 - 1 else node_order.declines(problem)
+    def width(cls, sizes: Sizes, count: int) -> int | None:
+        """Return the chosen width, or the longest row that there can be if that is less."""
+        width, turns = cls.option(sizes, "width"), math.prod(-(-axis.support // axis.size) for axis in sizes.axes)
+        return None if width is None else min(width, count * turns)
 
     @classmethod
-    def scratch_bytes(cls, problem: Problem) -> int:
-        axes, real = problem.axes, problem.dtype.itemsize
-        nodes, entries = math.prod(a.size for a in axes), problem.count * math.prod(a.support for a in axes)
-        width = _narrowed(cls.option(problem, "width"), problem.count, axes)
-        ell = _ell_entries(entries, nodes, width)
+    def rectangle(cls, sizes: Sizes, count: int) -> int:
+        """Return the most entries of the rectangle: a third of the rows fill it, if the rule chooses the width."""
+        width = cls.width(sizes, count)
+        if width is not None:
+            return sizes.nodes * width
+        return 3 * cls.entries(sizes, count) if sizes.nodes >= LEAST_ROWS else 0
+
+    @classmethod
+    def device_declines(cls, problem: Problem) -> str | None:
+        return "2**32 - 1 nodes or more" if problem.nodes >= 2**32 - 1 else node_order.declines(problem)
+
+    @classmethod
+    def device_bytes(cls, problem: Problem) -> int:
+        entries, real = cls.entries(problem, problem.count), problem.dtype.itemsize
         carried = entries // INTERVAL * (4 + 4 * real)
-        counts = 3 * nodes * (8 if entries >= _WIDE_COUNT else 4)
+        counts = 3 * problem.nodes * (8 if entries >= cls.narrow else 4)
         values = problem.count * real * min(problem.components, MOST)
-        if problem.backend.name == "cpu":  # which need not make ready for the widest rectangle
-            return int(entries * 1.2) * (4 + real) + 8 * (nodes + 1) + values
-        own = ell * (4 + real) + entries * (8 + real) + carried + counts + values
-        return own + (0 if problem.backend.name == "cpu" else node_order.order_bytes(problem))
+        stored = cls.rectangle(problem, problem.count) * (4 + real) + entries * (8 + real)
+        return stored + carried + counts + values + node_order.order_bytes(problem)
 
     @classmethod
-    def cost(cls, problem: Problem) -> tuple[float, float]:
-        entries = problem.count * problem.stencil
-        if problem.backend.name == "cpu":
-            reals, rows = entries * problem.components, problem.nodes * _CPU_ROW
-            return entries * _CPU_BUILT + 4 * rows, reals * _CPU_ADDED + problem.components * rows
-        slow = 1.0 if problem.dtype.itemsize == 4 else 1.4
+    def device_cost(cls, problem: Problem) -> tuple[float, float]:
+        entries, slow = problem.count * problem.stencil, 1.0 if problem.dtype.itemsize == 4 else 1.4
         longer = 2.5 if entries > 2047 * problem.nodes else 1.0  # than the widest rectangle
         # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
         multiply = entries * (1.9e-12 + 0.35e-12 * problem.components) * slow * longer
         return 1e-4 + entries * 4.5e-11 + problem.nodes * 1.5e-10, 3e-5 + multiply + problem.nodes * 6e-12
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._built: set[int] = set()
-        self._host: Any = None
-        self._known: dict[str, int] = {}  # what kernels were compiled for
+    # ---- memory -------------------------------------------------------------------------------------------
 
-    def reserve(self, workspace: Workspace) -> None:
-        if workspace.backend.name == "cpu":
-            from particlemesh.spread import matrix_entries
-
-            nodes, entries = self._sizes(workspace)
-            matrix_entries.reserve(
-                workspace, "matrix.ell_coo", entries + _ell_entries(entries, nodes, self._width(workspace))
-            )
-            return
+    def allocate(self, workspace: Workspace) -> None:
         node_order.reserve(workspace)
         self._histogram(workspace)
         self._excess(workspace)
-        self._room(workspace, 0)  # slopes only if they are wanted: they are three times as large
-        self._values(workspace, min(workspace.components, MOST), 0)
-
-    def prepare(self, workspace: Workspace) -> None:
-        """Build the matrix of values; that of the gradient's adjoint is built when it is first wanted."""
-        if workspace.backend.name == "cpu":
-            from particlemesh.spread import matrix_cpu
-
-            self._host = matrix_cpu.ell_coo(workspace, self._width(workspace))
-            return
-        self._built.clear()
-        known = self._defines(workspace, 0)  # more particles may need wider counts
-        if known != self._known:
-            self._known = known
-            self._launches.clear()
-        if workspace.count:
-            self._divide(workspace)
-            self._fill(workspace, 0)
-
-    # ---- memory -------------------------------------------------------------------------------------------
-
-    def _width(self, workspace: Workspace) -> int | None:
-        return _narrowed(self.option(workspace, "width"), max(workspace.capacity, 1), workspace.axes)
-
-    @staticmethod
-    def _sizes(workspace: Workspace) -> tuple[int, int]:
-        """Return how many nodes there are, and the most entries."""
-        entries = max(workspace.capacity, 1) * math.prod(axis.support for axis in workspace.axes)
-        return math.prod(axis.size for axis in workspace.axes), entries
-
-    def _defines(self, workspace: Workspace, kind: int) -> dict[str, int]:
-        wide = int(self._sizes(workspace)[1] >= _WIDE_COUNT)
-        return {**NO_LANES, "SLOPES": kind * workspace.mesh.ndim, "COUNT_IS_64": wide, "LONGEST": LONGEST}
-
-    def _counter(self, workspace: Workspace) -> np.dtype:
-        return np.dtype(np.uint64 if self._defines(workspace, 0)["COUNT_IS_64"] else np.uint32)
+        self._room(workspace, slopes=False)
+        components = min(workspace.components, MOST)
+        self.placed(workspace, components)
+        self._carries(workspace, components)
 
     def _histogram(self, workspace: Workspace) -> tuple[Any, Any]:
         """Return room for how many rows there are of each length, and for how many are shorter."""
-        whole = np.dtype(np.uint32)
-        counts = allocate_counts(workspace.backend, LONGEST + 1, whole, _allocate(workspace), "histogram")
-        return counts, _allocate(workspace)("shorter", (LONGEST + 2,), whole)
+        whole, allocate = np.dtype(np.uint32), self.scratch(workspace)
+        counts = allocate_counts(workspace.backend, LONGEST + 1, whole, allocate, "histogram")
+        return counts, allocate("shorter", (LONGEST + 2,), whole)
 
     def _excess(self, workspace: Workspace) -> tuple[Any, Any]:
         """Return room for how many entries of each row do not fit, and for the books of their sums."""
-        nodes, allocate = self._sizes(workspace)[0], _allocate(workspace)
-        return allocate("excess", (nodes,), self._counter(workspace)), allocate_control(
-            workspace.backend, nodes, allocate
-        )
+        nodes, allocate = workspace.nodes, self.scratch(workspace)
+        excess = allocate("excess", (nodes,), self.counter(workspace))
+        return excess, allocate_control(workspace.backend, nodes, allocate)
 
-    def _room(self, workspace: Workspace, kind: int) -> _Matrix:
-        nodes, entries = self._sizes(workspace)
-        ell = max(_ell_entries(entries, nodes, self._width(workspace)), 1)
-        whole, counter, allocate = np.dtype(np.uint32), self._counter(workspace), _allocate(workspace)
-        planes = workspace.mesh.ndim if kind else 1
+    def _room(self, workspace: Workspace, *, slopes: bool) -> _Matrix:
+        nodes, entries = workspace.nodes, self.most(workspace)
+        ell = max(self.rectangle(workspace, max(workspace.capacity, 1)), 1)
+        whole, counter, allocate = np.dtype(np.uint32), self.counter(workspace), self.scratch(workspace)
+        planes, weights = (workspace.mesh.ndim, "slope") if slopes else (1, "weight")
         return _Matrix(
             lengths=allocate("lengths", (nodes,), counter),
             width=allocate("width", (1,), whole),
             start=allocate("start", (nodes + 1,), counter),
             ell_column=allocate("ell_column", (ell,), whole),
-            ell_weight=allocate(f"ell_weight{kind}", (planes * ell,), workspace.dtype),
+            ell_weight=allocate(f"ell_{weights}", (planes * ell,), workspace.dtype),
             coo_row=allocate("coo_row", (entries,), whole),
             coo_column=allocate("coo_column", (entries,), whole),
-            coo_weight=allocate(f"coo_weight{kind}", (planes * entries,), workspace.dtype),
+            coo_weight=allocate(f"coo_{weights}", (planes * entries,), workspace.dtype),
             ell_plane=ell,
             coo_plane=entries,
         )
 
-    def _values(self, workspace: Workspace, components: int, kind: int) -> tuple[Any, Any, Any]:
-        """Return room for values in node order, and for rows and sums that intervals carry over."""
-        quantities, allocate = components * (workspace.mesh.ndim if kind else 1), _allocate(workspace)
-        step = placed_step(quantities)
-        intervals = -(-self._sizes(workspace)[1] // INTERVAL)
-        return (
-            allocate("values", (max(workspace.capacity, 1) * step,), workspace.dtype),
-            allocate("carry_rows", (intervals,), np.dtype(np.uint32)),
-            allocate("carries", (intervals * components,), workspace.dtype),
-        )
+    def _carries(self, workspace: Workspace, components: int) -> tuple[Any, Any]:
+        """Return room for rows and sums that intervals carry over."""
+        intervals, allocate = -(-self.most(workspace) // INTERVAL), self.scratch(workspace)
+        rows = allocate("carry_rows", (intervals,), np.dtype(np.uint32))
+        return rows, allocate("carries", (intervals * components,), workspace.dtype)
 
     # ---- the matrix ---------------------------------------------------------------------------------------
 
-    def _divide(self, workspace: Workspace) -> None:
+    def _facts(self, workspace: Workspace, form: Form) -> dict[str, int]:
+        slopes = workspace.mesh.ndim if form.gradient else 0
+        return {**NO_LANES, "SLOPES": slopes, "COUNT_IS_64": int(form.wide), "LONGEST": LONGEST}
+
+    def assemble(self, workspace: Workspace) -> None:
         """Find the length of every row, the width, and where each row's entries begin in the list."""
-        backend, (nodes, _), known = workspace.backend, self._sizes(workspace), self._defines(workspace, 0)
-        found, matrix, forced = node_order.node_order(workspace), self._room(workspace, 0), self._width(workspace)
+        backend, nodes = workspace.backend, workspace.nodes
+        facts = self._facts(workspace, Form(wide=self.wide(workspace)))
+        order, matrix = node_order.node_order(workspace), self._room(workspace, slopes=False)
+        forced = self.width(workspace, max(workspace.capacity, 1))
         histogram, shorter = self._histogram(workspace)
         excess, control = self._excess(workspace)
 
         def run(name: str, items: int, *arguments: Any) -> None:
-            kernel(workspace, _BUILD, name, SINGLE, 1, **known)(items, *arguments)
+            kernel(workspace, _BUILD, name, SINGLE, 1, **facts)(items, *arguments)
 
-        run("hybrid_lengths", nodes, found.start, matrix.lengths, nodes, found.lattice)
+        run("hybrid_lengths", nodes, order.start, matrix.lengths, nodes, order.lattice)
         if forced is None:
             backend.clear(histogram)
             run("hybrid_histogram", min(nodes, 2**17), matrix.lengths, As(histogram, np.uint32), nodes)
@@ -223,64 +162,36 @@ class HybridMesh(KernelMethod):
         run("hybrid_excess", nodes, matrix.lengths, matrix.width, excess, nodes)
         scan(backend, excess, matrix.start, nodes, control)
 
-    def _fill(self, workspace: Workspace, kind: int) -> _Matrix:
-        """Return the matrix, with weights (``kind`` 0) or slopes filled in."""
-        matrix = self._room(workspace, kind)
-        if kind not in self._built:
-            nodes, known, found = (
-                self._sizes(workspace)[0],
-                self._defines(workspace, kind),
-                node_order.node_order(workspace),
-            )
-            for name in ("hybrid_fill", "hybrid_fill_long"):
-                kernel(workspace, _BUILD, name, SINGLE, 1, **known)(
-                    nodes, found.start, found.node, found.fraction, *matrix[:-2], nodes, found.rows, *matrix[-2:],
-                    found.lattice, workspace.window_record, workspace.jacobian_record,
-                )  # fmt: skip
-            self._built.add(kind)
-        return matrix
+    def fill(self, workspace: Workspace, slopes: bool) -> None:
+        matrix, nodes, order = self._room(workspace, slopes=slopes), workspace.nodes, node_order.node_order(workspace)
+        facts = self._facts(workspace, Form(slopes, self.wide(workspace)))
+        for name in ("hybrid_fill", "hybrid_fill_long"):
+            kernel(workspace, _BUILD, name, SINGLE, 1, **facts)(
+                nodes, order.start, order.node, order.fraction, *matrix[:-2], nodes, order.rows, *matrix[-2:],
+                order.lattice, workspace.window_record, workspace.jacobian_record,
+            )  # fmt: skip
 
     # ---- application --------------------------------------------------------------------------------------
 
-    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        known = {**self._defines(workspace, kind), "INTERVAL": INTERVAL}
-        names = ("hybrid_ell", "hybrid_coo", "hybrid_carry")
-        return [
-            (
-                group.parts * group.channels,
-                kernel(workspace, _PLACE, "place_values", group, 1, **known),
-                *(kernel(workspace, _APPLY, name, group, 1, **known) for name in names),
-                values_record(group, values[0]),
-                field_record(group, field, workspace.axes),
-            )
-            for group in groups(field)
-        ]
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
+        facts = {**self._facts(workspace, form), "INTERVAL": INTERVAL}
+        runs = (
+            kernel(workspace, _APPLY, name, group, 1, **facts) for name in ("hybrid_ell", "hybrid_coo", "hybrid_carry")
+        )
+        return group.reals, place_kernel(workspace, form, group), *runs
 
-    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        if self._host is not None:
-            self._host.apply(workspace, values, field, gradient)
-            return
-        if not workspace.count:
-            return
-        kind, (nodes, entries), count = int(gradient), self._sizes(workspace), workspace.count
-        m, order = self._fill(workspace, kind), node_order.node_order(workspace).order
-        warps = min(-(-entries // INTERVAL), _MOST_WARPS)
-        for components, place, ell, coo, carry, value_layout, layout in self.launches(workspace, kind, field, values):
-            placed, carry_rows, carries = self._values(workspace, components, kind)
+    def multiply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        nodes, count, m = workspace.nodes, workspace.count, self._room(workspace, slopes=gradient)
+        self.filled(workspace, slopes=gradient)
+        order, vectors = node_order.node_order(workspace).order, workspace.mesh.ndim if gradient else 1
+        warps = min(-(-self.most(workspace) // INTERVAL), _MOST_WARPS)
+        form = Form(gradient, self.wide(workspace))
+        for components, place, ell, coo, carry, value_layout, layout in self.launches(workspace, form, field, values):
+            placed, (rows, sums) = self.placed(workspace, components * vectors), self._carries(workspace, components)
             place(count, order, values.array, placed, count, value_layout)
             ell(nodes, m.lengths, m.width, m.ell_column, m.ell_weight, placed, field.array, nodes, m.ell_plane, layout)
             coo(
-                32 * warps, m.start, m.coo_row, m.coo_column, m.coo_weight, placed, field.array, carry_rows, carries,
-                nodes, m.coo_plane, layout,
+                32 * warps, m.start, m.coo_row, m.coo_column, m.coo_weight, placed, field.array, rows, sums, nodes,
+                m.coo_plane, layout,
             )  # fmt: skip
-            carry(warps, m.start, carry_rows, carries, field.array, nodes, layout)
-
-
-def _narrowed(width: int | None, count: int, axes: Any) -> int | None:
-    """Return a width that was asked for, or the longest row that there can be."""
-    turns = math.prod(-(-axis.support // axis.size) for axis in axes)
-    return None if width is None else min(width, count * turns)
-
-
-def _allocate(workspace: Workspace) -> Any:
-    return lambda name, shape, dtype: workspace.scratch(f"hybrid.{name}", shape, dtype)
+            carry(warps, m.start, rows, sums, field.array, nodes, layout)

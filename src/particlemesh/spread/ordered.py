@@ -8,9 +8,9 @@ from typing import Any
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import field_record, groups, kernel, values_record, vector
+from particlemesh.methods.launches import LANES, Form, Group, Launch, adding_width, kernel
 from particlemesh.particles.workspace import Workspace
-from particlemesh.spread.particle import LANES, Particle
+from particlemesh.spread.particle import Particle
 from particlemesh.walk.by_block import ByBlock
 
 
@@ -30,19 +30,15 @@ class Ordered(ByBlock, Particle):
         # H200 (benchmarks/results/limit-peer-nvidia-h200.csv)
         return cls.ordering(problem), 1e-6 + cleared + (apply - cleared) * (1.2 + 0.1 * problem.beyond_cache)
 
-    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        most = 4 if workspace.dtype.itemsize == 4 else 1
-        built = []
-        for group in groups(field):
-            width = vector(group, field, workspace.dtype.itemsize, most)
-            run = kernel(workspace, "spread/ordered.c", "spread_ordered", group, width, GRADIENT=kind, **LANES)
-            built.append((run, values_record(group, values[0]), field_record(group, field, workspace.axes)))
-        return built
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
+        facts = {"GRADIENT": int(form.gradient), **LANES}
+        width = adding_width(workspace, group, field)
+        return (kernel(workspace, "spread/ordered.c", "spread_ordered", group, width, **facts),)
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         order = self.order(workspace)
-        for run, value_layout, field_layout in self.launches(workspace, int(gradient), field, values):
+        for run, *layouts in self.launches(workspace, Form(gradient), field, values):
             run(
                 LANES["LANES_ALL"] * workspace.count, order.records, order.start, values.array, field.array,
-                value_layout, field_layout, workspace.window_record, workspace.jacobian_record, order.blocks.record,
+                *layouts, workspace.window_record, workspace.jacobian_record, order.blocks.record,
             )  # fmt: skip

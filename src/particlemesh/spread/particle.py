@@ -6,25 +6,18 @@ from __future__ import annotations
 from typing import Any
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.backends.base import Unread
+from particlemesh.backends.base import Kernel, Unread
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import KernelMethod, field_record, groups, kernel, values_record, vector
+from particlemesh.methods.launches import LANES, Form, Group, KernelMethod, Launch, adding_width, kernel
 from particlemesh.particles.workspace import Workspace
 
-# Lanes of a particle, and of one row of its stencil (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
-LANES = {"LANES_ALL": 8, "LANES_ROW": 8}
+FILE = "spread/particle.c"
 
 
-def launches(workspace: Workspace, kind: int, field: Layout, values: Layout | None, **more: int) -> list[Any]:
-    """Return kernel and records for every group of channels; ``LISTED=1`` takes the particles of a list."""
-    # Adds of eight bytes have no vector form; single ones of neighbouring lanes meet in a sector.
-    most = 4 if workspace.dtype.itemsize == 4 else 1
-    built = []
-    for group in groups(field):
-        width = vector(group, field, workspace.dtype.itemsize, most)
-        run = kernel(workspace, "spread/particle.c", "spread_particle", group, width, GRADIENT=kind, **LANES, **more)
-        built.append((run, values_record(group, values), field_record(group, field, workspace.axes)))
-    return built
+def adding(workspace: Workspace, form: Form, group: Group, field: Layout, file: str = FILE, **facts: int) -> Kernel:
+    """Compile the kernel for a group of channels; ``LISTED=1`` takes the particles of a list."""
+    width, gradient = adding_width(workspace, group, field), int(form.gradient)
+    return kernel(workspace, file, "spread_particle", group, width, GRADIENT=gradient, **LANES, **facts)
 
 
 class Particle(KernelMethod):
@@ -43,14 +36,14 @@ class Particle(KernelMethod):
         slowed = 1.0 if problem.in_order else 1 + 1.2 * problem.beyond_cache
         return 0.0, 4e-6 + cleared + adds / rate * slowed
 
-    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        return launches(workspace, kind, field, values[0])
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
+        return (adding(workspace, form, group, field),)
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         particles, count, no_list = workspace.particles, workspace.count, Unread(workspace.particles.node)
-        for run, value_layout, field_layout in self.launches(workspace, int(gradient), field, values):
+        for run, *layouts in self.launches(workspace, Form(gradient), field, values):
             run(
                 LANES["LANES_ALL"] * count, particles.node, particles.fraction, values.array, field.array,
-                no_list, no_list, count, particles.rows, value_layout, field_layout, workspace.window_record,
+                no_list, no_list, count, particles.rows, *layouts, workspace.window_record,
                 workspace.jacobian_record,
             )  # fmt: skip

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Spreading by warps that walk along x with a window of the mesh in registers (walk/walk.h).
+// Spreading by warps that walk along x with a patch of the mesh in registers (walk/walk.h).
 //
-// What particles add to the window is a product of matrices: of the weights across (levels and y, by particle) and the
+// What particles add to the patch is a product of matrices: of the weights across (levels and y, by particle) and the
 // values times the weights along z (particle by z). Levels that the walk has passed leave by adds to memory.
 
 #define ROWS_Z (REALS * TERMS * Z_TILES)
@@ -22,15 +22,15 @@ typedef real Sink;
 #define SUM(level, real_, tile, e) ((((level)*REALS + (real_)) * Z_TILES + (tile)) * 2 + (e))
 #define LEVEL_SUMS (REALS * Z_TILES * 2)
 #define SUM_AT(l, m, k) (SUM((l) + (m) / 2, 0, 0, (m) % 2) + 2 * (k)) // element m of a product, from level l on
-#define MOVES ((LEVELS + BLOCK_X - 1) / BLOCK_X) // of the walk until nothing is left of a window
+#define MOVES ((LEVELS + BLOCK_X - 1) / BLOCK_X) // of the walk until nothing is left of a patch
 
 // The rows along z: what the particle brings times its weights.
 DEVICE void stage_z(LOCAL real* staged, const int place, PRIVATE const Placed* p, PRIVATE const real* q,
                     PRIVATE const Window* window)
 {
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
-        real row[WINDOW_Z];
-        row_of(row, WINDOW_Z, window, 2, slope, p->fraction[2], p->offset[2], BLOCK_Z_MOST - 1);
+        real row[PATCH_Z];
+        row_of(row, PATCH_Z, window, 2, slope, p->fraction[2], p->offset[2], BLOCK_Z_MOST - 1);
         UNROLL for (int r = 0; r < REALS; r++)
             UNROLL for (int term = 0; term < TERMS; term++) {
                 if (GRADIENT && slope != (term == 2)) continue; // the third term has the slope along z
@@ -174,7 +174,7 @@ DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa
     }
 }
 
-// What is left of the window when the walk goes on by a block.
+// What is left of the patch when the walk goes on by a block.
 DEVICE void shift(PRIVATE real* sums)
 {
     UNROLL for (int l = 0; l < LEVELS; l++)
@@ -212,8 +212,8 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
         Abscissa x;
         int line = line_of(warp, start, begin, lines, nx);
         int line_end = end_of(start, begin, size, line, nx);
-        int line_now = -1, next = LEFT; // the window's line; the first row that is not in the sums yet
-        u32 now = 0;                    // the window's block
+        int line_now = -1, next = LEFT; // the patch's line; the first row that is not in the sums yet
+        u32 now = 0;                    // the patch's block
         // Records are read two batches ahead, so that values can be one batch ahead.
         u32 words[RECORD_WORDS], ahead[RECORD_WORDS];
         real q[QUANTITIES];
@@ -263,7 +263,7 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
                             shift(sums);
                         }
                     }
-                    if (on > MOVES) { // beyond the window
+                    if (on > MOVES) { // beyond the patch
                         const int run_line = (int)WARP_SHUFFLE_U32(warp, own_line, first);
                         const int run_bx = (int)WARP_SHUFFLE_U32(warp, p.bx, first);
                         if (run_line != line_now) columns_of(&columns, &field_layout, &blocks, run_line);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Spreading by warps that walk, into 64-bit integers: the same bits in every run."""
+"""Spreading by warps that walk, into 64-bit integers: bit-identical in every run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import MOST, groups
+from particlemesh.methods.launches import MOST, Form, Group, Launch
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 from particlemesh.spread import fixed
@@ -25,7 +25,7 @@ def reached_from(axis: Axis, cells: int, count: int) -> int:
 class WalkFixed(Walk):
     """The walk with a stable order and 64-bit integers, in which the sums of its warps do not depend on their order.
 
-    A warp adds up reals, as many as ever and in one order: integers are what leaves the window. A value that is not
+    A warp sums reals in registers, always in one order, and adds its sums to the mesh as integers. A value that is not
     finite makes all nodes of its component NaN. A plan with ``order="sorted"`` sorts particles of a block in another
     order each time, and the last bits with them, unless it is ``deterministic``.
     """
@@ -34,6 +34,7 @@ class WalkFixed(Walk):
     cite = "eastman2017"
     deterministic = True
     stable = True
+    sorts = False
     includes = Walk
 
     def __init__(self) -> None:
@@ -50,10 +51,10 @@ class WalkFixed(Walk):
         prepare, apply = super().cost(problem)
         reals, size = problem.components, problem.dtype.itemsize
         if size == 4:
-            left, _ = cls.passed(problem, cls.found(problem, problem.count))
+            left, _ = cls.passed(problem, cls.patch_for(problem, problem.count))
             apply += left / 1.4e11 - left / 3.2e11  # integers have no vector form
         passes = problem.nodes * (2 * 8 + 2 * size) + problem.count * size  # cleared, added to the field; the largest
-        return prepare + 1e-5, apply + 1e-5 + passes * reals / 3e12  # H200: launches, bytes a second
+        return prepare + 1e-5, apply + 1e-5 + passes * reals / 3e12  # H200: launches, bytes per second
 
     def reserve(self, workspace: Workspace) -> None:
         super().reserve(workspace)
@@ -67,25 +68,23 @@ class WalkFixed(Walk):
     def non_finite_values(self) -> bool:
         return self._sums.non_finite_values()
 
-    def build(self, workspace: Workspace, kind: int, field: Layout, *values: Layout | None) -> list[Any]:
-        blocks, built = self.order(workspace).blocks, []
-        tiles = math.prod(map(reached_from, workspace.axes, blocks.narrow, blocks.counts))
-        for group in groups(field):
-            layout = fixed.apart(workspace.axes, group.parts * group.channels)
-            target = self._sums.target(
-                workspace, group, layout, field, values[0], gradient=kind & 1, tiles=tiles,
-                find="fixed_largest_recorded", apart=True,
-            )  # fmt: skip
-            built.append((target, self._kernel(workspace, "spread/walk_fixed.c", group, 1, layout, kind & 1)))
-        return built
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
+        blocks = self.order(workspace).blocks
+        layout = fixed.apart(workspace.axes, group.reals)
+        target = self._sums.target(
+            workspace, group, layout, gradient=form.gradient,
+            tiles=math.prod(map(reached_from, workspace.axes, blocks.narrow, blocks.counts)),
+            find="fixed_largest_recorded", apart=True,
+        )  # fmt: skip
+        return target, self._walk(workspace, "spread/walk_fixed.c", group, 1, layout, form)
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         order = self.order(workspace)
-        for target, run in self.launches(workspace, self._again(workspace, gradient), field, values):
+        for target, walk, value_layout, layout in self.launches(workspace, Form(gradient), field, values):
             sums, most, largest = self._sums.begin(workspace, target)
             target.find(
-                min(workspace.count, 2**18), order.records, order.start, values.array, largest, workspace.count,
-                order.blocks.total, target.values, workspace.jacobian_record,
+                min(workspace.count, fixed.MANY), order.records, order.start, values.array, largest, workspace.count,
+                order.blocks.total, value_layout, workspace.jacobian_record,
             )  # fmt: skip
-            self._run(workspace, run, values, (sums, most, largest, target.headroom), target.values, target.record)
-            self._sums.finish(workspace, target, field)
+            self._launch(workspace, walk, values, (sums, most, largest, target.headroom), value_layout, target.record)
+            self._sums.finish(workspace, target, field, layout)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The window that a warp keeps in registers while it walks along x, and the blocks of particles that fit it.
+"""The patch of mesh that a warp keeps in registers while it walks along x, and the blocks of particles that fit it.
 
-Both directions take the same for the same particles, so that they share one order (``walk/walk.h``).
+Both directions take the same patch for the same particles, so that they share one order (``walk/walk.h``).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from particlemesh.particles.workspace import Sizes, Workspace
 SUPPORTS = range(2, 9)
 OPTIONS = {
     "form": Option(None, ("matrix", "multiply"), "matrix instructions, or multiply and add; by default what is fast"),
-    "window": Option(None, (8, 16), "nodes of the window along z; by default as the density suggests"),
-    "levels": Option(None, range(2, 9), "nodes of the window along x; even for matrix instructions"),
+    "patch": Option(None, (8, 16), "nodes of the patch along z; by default as the density suggests"),
+    "levels": Option(None, range(2, 9), "nodes of the patch along x; even for matrix instructions"),
     "chunk": Option(None, range(32, 2**20), "particles of a warp"),
 }
 _LOCAL_BYTES = 48_000  # of the 48 KB that a group may have
@@ -31,15 +31,15 @@ _CACHED = 40e6  # bytes of a field that stay near the chip (H200; benchmarks/res
 
 
 @dataclass(frozen=True)
-class Walk:
-    """What is compiled into the kernels of a walk, and its blocks.
+class Patch:
+    """The nodes that a warp keeps in registers, as kernels are compiled for them, and the blocks that fit.
 
     Attributes
     ----------
     matrix : bool
         Whether products of matrices are made by matrix instructions.
     levels, tiles : int
-        Nodes of the window along x, and how many times eight along z.
+        Nodes of the patch along x, and how many times eight along z.
     cells : (3,) ints
         Of a block.
     single : bool
@@ -57,16 +57,16 @@ class Walk:
 
     @property
     def pairs(self) -> bool:
-        """Whether windows begin at even nodes along z, so that pairs of nodes are aligned."""
+        """Whether patches begin at even nodes along z, so that pairs of nodes are aligned."""
         return self.single and self.tiles == 2
 
     def defines(self) -> dict[str, int]:
-        """Return the facts of walk/walk.h that are the walk's."""
+        """Return the facts of walk/walk.h that are the patch's."""
         return {"LEVELS": self.levels, "Z_TILES": self.tiles, "MATRIX": int(self.matrix), "WITH_MMA": int(self.matrix)}
 
 
-def walk_of(sizes: Sizes, options: dict[str, Any], count: int) -> Walk:
-    """Return the walk for ``count`` particles; ``options`` are those of :data:`OPTIONS` by name."""
+def patch_of(sizes: Sizes, options: dict[str, Any], count: int) -> Patch:
+    """Return the patch for ``count`` particles; ``options`` are values of :data:`OPTIONS` by name."""
     axes, single = sizes.axes, sizes.dtype.itemsize == 4
     matrix = options["form"] == "matrix" if options["form"] else bool(sizes.backend.facts()["HAS_MMA"])
     step = 2 if single and matrix else 1  # levels of a matrix instruction
@@ -75,31 +75,31 @@ def walk_of(sizes: Sizes, options: dict[str, Any], count: int) -> Walk:
 
     def cells(tiles: int) -> tuple[int, int, int]:
         along_z = 8 * tiles - z + 1
-        # A wide window wins by pairs of nodes in an instruction, a narrow one by more particles in a block (H200).
+        # A wide patch wins by pairs of nodes in an instruction, a narrow one by more particles in a block (H200).
         return levels - x + 1, 8 - y + 1, along_z - along_z % 2 if single and tiles == 2 else along_z
 
-    def crowd(own: tuple[int, ...]) -> float:
-        """Return the particles of a block, of which axes that are not there have one cell."""
+    def crowd(block: tuple[int, ...]) -> float:
+        """Return the particles of a block, which has one cell along missing axes."""
         extents = [axis.extent for axis in axes]
-        return count / math.prod(extents) * math.prod(map(min, own, extents))
+        return count / math.prod(extents) * math.prod(map(min, block, extents))
 
-    tiles = (options["window"] or 0) // 8 or (1 if crowd(cells(1)) >= _CROWDED else 2)
-    own = cells(tiles)
-    return Walk(matrix, levels, tiles, own, single, crowd((1, *own[1:])) < _FEW)
+    tiles = (options["patch"] or 0) // 8 or (1 if crowd(cells(1)) >= _CROWDED else 2)
+    block = cells(tiles)
+    return Patch(matrix, levels, tiles, block, single, crowd((1, *block[1:])) < _FEW)
 
 
-def width_of(walk: Walk, group: Group, field: Layout, *, adds: bool) -> int:
+def width_of(patch: Patch, group: Group, field: Layout, *, adds: bool) -> int:
     """Return how many reals one instruction moves: one, of a node or, in pairs, of two, as rows are aligned.
 
     Adds of eight bytes have no vector form.
     """
-    size = 4 if walk.single else 8
-    width = vector(group, field, size, 16 // size if walk.single or not adds else 1)
-    return width if walk.pairs else min(width, group.parts)
+    size = 4 if patch.single else 8
+    width = vector(group, field, size, 16 // size if patch.single or not adds else 1)
+    return width if patch.pairs else min(width, group.parts)
 
 
 # Particles of a block (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
-_CROWDED = 9  # from here on a narrow window wastes less
+_CROWDED = 9  # from here on a narrow patch wastes less
 _FEW = 3  # from here on, in blocks of one cell along x, matrix instructions spread faster than multiplying and adding
 
 
@@ -108,60 +108,43 @@ def _levels(support: int, step: int) -> int:
 
 
 def cells_of(sizes: Sizes, count: int) -> tuple[int, int, int]:
-    """Return the cells of blocks for methods that only want neighbours together: those of a walk, if there is one."""
+    """Return the cells of blocks for methods that want neighbours together: the blocks of a walk, if one can serve."""
     if sizes.window.support not in SUPPORTS:
         return 4, 4, 8
-    return walk_of(sizes, dict.fromkeys(OPTIONS), count).cells
-
-
-# Cells of a block where no method walks; the second where there would be too many of the first.
-_CELLS = ((4, 4, 8), block_order.MOST_CELLS)
-
-
-def cells_to_sort_by(sizes: Sizes, count: int) -> tuple[int, int, int]:
-    """Return the cells of the blocks by which ``count`` particles are sorted for good: those of methods that walk."""
-    if count >= 2**31:  # indices of particles are int32
-        raise ValueError(f"{count:,} particles are too many for order='sorted', {2**31 - 1:,} at most: use 'caller'.")
-    options = {name: sizes.options.get("walk", {}).get(name, option.default) for name, option in OPTIONS.items()}
-    if declines(replace(sizes, count=count), options, stable=sizes.deterministic) is None:
-        return walk_of(sizes, options, count).cells
-    for cells in _CELLS:
-        reason = block_order.declines(sizes.axes, cells, count, stable=sizes.deterministic)
-        if reason is None:
-            return cells
-    raise ValueError(f"order='sorted' cannot serve this mesh ({reason}): use order='caller'.")
+    return patch_of(sizes, dict.fromkeys(OPTIONS), count).cells
 
 
 def declines(sizes: Sizes, options: dict[str, Any], *, stable: bool = False) -> str | None:
-    """Return why there is no walk for these sizes, or None."""
+    """Return why no patch fits these sizes, or None."""
     if sizes.window.support not in SUPPORTS:
         return f"supports of {SUPPORTS[0]} to {SUPPORTS[-1]} nodes"
-    walk = walk_of(sizes, options, sizes.count)
+    patch = patch_of(sizes, options, sizes.count)
     axes = sizes.axes
     x = axes[0].support
-    if walk.levels < x:
-        return f"{walk.levels} levels are less than the window's {x} nodes"
-    if walk.matrix and sizes.dtype.itemsize == 4 and walk.levels % 2:
-        return f"matrix instructions take an even number of levels, not {walk.levels}"
-    reason = block_order.declines(axes, walk.cells, sizes.count, stable=stable)
+    if patch.levels < x:
+        return f"{patch.levels} levels are less than the window function's {x} nodes"
+    if patch.matrix and sizes.dtype.itemsize == 4 and patch.levels % 2:
+        return f"matrix instructions take an even number of levels, not {patch.levels}"
+    reason = block_order.declines(axes, patch.cells, sizes.count, stable=stable)
     if reason is None:
-        along_x, *lines = block_order.blocks_of(axes, walk.cells).counts
-        moves = -(-walk.levels // walk.cells[0])
-        if math.prod(lines) * (along_x + moves) >= 2**32:  # what a warp tells blocks by
+        along_x, *lines = block_order.blocks_of(axes, patch.cells).counts
+        moves = -(-patch.levels // patch.cells[0])
+        if math.prod(lines) * (along_x + moves) >= 2**32:  # a warp numbers blocks in 32 bits
             return "nearly 2**32 blocks or more"
     return reason
 
 
-def chunk_of(sizes: Sizes, walk: Walk, reals: int, *, spreads: bool) -> int:
+def chunk_of(sizes: Sizes, patch: Patch, reals: int, *, spreads: bool) -> int:
     """Return the particles of a warp: all warps that run at once get as many, in a few rounds.
 
-    At the end of a chunk the whole window leaves, so few long chunks write less; a window is read in less time, and
-    short chunks spread the work more evenly. Of a field beyond the cache what is alive in one round should fit it.
+    Spreading writes the whole patch at the end of a chunk, so few long chunks write less. Interpolation reads a patch
+    in less time, and short chunks spread the work more evenly. If the field is beyond the cache, what one round uses of
+    it should fit the cache.
     """
-    at_once = sizes.backend.units * _WARPS * resident(walk, reals)
+    at_once = sizes.backend.units * _WARPS * resident(patch, reals)
     field = math.prod(sizes.mesh.field_shape) * reals * sizes.dtype.itemsize
-    # H200; benchmarks/results/limit-thresholds-nvidia-h200.csv has half and twice of what comes out
-    least, most, alive = (32, 512 if walk.single else 640, 16e6) if spreads else (64, 512, 5e6)
+    # H200; benchmarks/results/limit-thresholds-nvidia-h200.csv has half and twice these chunks
+    least, most, alive = (32, 512 if patch.single else 640, 16e6) if spreads else (64, 512, 5e6)
     far = field > _CACHED
     if far:
         least, most = 32, 384
@@ -171,13 +154,13 @@ def chunk_of(sizes: Sizes, walk: Walk, reals: int, *, spreads: bool) -> int:
     return max(least, -(-sizes.count // (int(at_once * rounds) * 32)) * 32)
 
 
-def resident(walk: Walk, reals: int) -> int:
-    """Return for how many groups of a multiprocessor registers are bounded: what was fastest of few spills (H200)."""
+def resident(patch: Patch, reals: int) -> int:
+    """Return the groups per multiprocessor for which registers are bounded: the fastest with few spills (H200)."""
     # benchmarks/results/limit-thresholds-nvidia-h200.csv has one group less and one more.
-    held = reals * walk.tiles
-    if held == 1 or (held == 2 and walk.single and walk.levels <= 4):
+    held = reals * patch.tiles
+    if held == 1 or (held == 2 and patch.single and patch.levels <= 4):
         return 5
-    return 4 if held == 2 and walk.levels > 4 else 3
+    return 4 if held == 2 and patch.levels > 4 else 3
 
 
 def batch_of(size: int, rows: int, *, indexed: bool) -> tuple[int, int]:
@@ -193,18 +176,18 @@ def batch_of(size: int, rows: int, *, indexed: bool) -> tuple[int, int]:
     return batch, min(_WARPS, _LOCAL_BYTES // bytes_of[batch])
 
 
-def walk_defines(
-    workspace: Workspace, walk: Walk, group: Group, width: int, rows: int, field: Layout, gradient: int, *,
+def patch_defines(
+    workspace: Workspace, patch: Patch, group: Group, width: int, rows: int, field: Layout, gradient: int, *,
     indexed: bool = False, **more: int,
 ) -> dict[str, int]:  # fmt: skip
     """Return the compile key of a kernel with ``rows`` rows of eight a particle: see :func:`batch_of`."""
     table = np.asarray(workspace.window.table)
-    # Of a symmetric window, weights at z from one side are those at -z from the other.
+    # The weights of a symmetric window function at z from one side are its weights at -z from the other.
     signs = (-1.0) ** np.arange(table.shape[1])
     wide = sum((n - 1) * abs(s) for n, s in zip(field.shape, field.strides, strict=True)) >= 2**31
     batch, warps = batch_of(workspace.dtype.itemsize, rows, indexed=indexed)
     return defines(
         workspace, group, width, GRADIENT=gradient, LANES_ALL=1, LANES_ROW=1, BATCH=batch,
         WARPS=min(warps, workspace.backend.group_size // 32), SYMMETRIC=int(np.array_equal(table[::-1], table * signs)),
-        FIELD_IS_WIDE=int(wide), **walk.defines(), **more,
+        FIELD_IS_WIDE=int(wide), **patch.defines(), **more,
     )  # fmt: skip

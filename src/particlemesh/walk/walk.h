@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A warp walks along x over a chunk of particles that are sorted by block (orders/block_order.py), and keeps the
-// nodes that the block's stencils reach in registers: the window, LEVELS x 8 x WINDOW_Z nodes.
+// nodes that the block's stencils reach in registers: the patch, LEVELS x 8 x PATCH_Z nodes.
 //
 // Lane 4 g + t holds of every level the nodes y = g and z = NODE_Z(t, 0), NODE_Z(t, 1) of each tile of eight along z:
 // where a matrix instruction leaves its results. BATCH particles at a time have their weights laid out in local memory,
-// as rows of eight at the places that their nodes have in the window, zero elsewhere.
+// as rows of eight at the places that their nodes have in the patch, zero elsewhere.
 //
 // Compile-time facts beside those of stencil.h: LEVELS, Z_TILES, BATCH, WARPS (of a group, that walk), SYMMETRIC (the
 // window's table), MATRIX (use matrix instructions), GRADIENT.
@@ -14,17 +14,17 @@
 
 #define BLOCK_X (LEVELS - SUPPORT_X + 1) // cells of a block
 #define BLOCK_Y (8 - SUPPORT_Y + 1)
-#define BLOCK_Z_MOST (WINDOW_Z - SUPPORT_Z + 1)
-#define WINDOW_Z (8 * Z_TILES)
+#define BLOCK_Z_MOST (PATCH_Z - SUPPORT_Z + 1)
+#define PATCH_Z (8 * Z_TILES)
 #define REALS (CHANNELS * PARTS)
 #define INDEX_OF(words) ((i64)(words)[RECORD_WORDS - 1])
 #define TERMS (GRADIENT ? 3 : 1) // of a derivative by three coordinates
 
 #define STEP 8 // particles that go through matrix instructions together
 #if VECTOR > PARTS
-#define NODE_Z(t, e) (2 * (t) + (e)) // a lane has neighbours, which one instruction moves: see Walk.pairs in walk/patch.py
+#define NODE_Z(t, e) (2 * (t) + (e)) // a lane has neighbours, which one instruction moves: see Patch.pairs in walk/patch.py
 #else
-#define NODE_Z(t, e) ((t) + 4 * (e)) // four lanes have neighbours, wherever a window begins
+#define NODE_Z(t, e) ((t) + 4 * (e)) // four lanes have neighbours, wherever a patch begins
 #endif
 #define ELEMENT_Z(t, e) (2 * (t) + (e)) // where a row along z has that node's weight
 #if REAL_IS_DOUBLE
@@ -91,7 +91,7 @@ DEVICE void move_up(PRIVATE real* row, const int size, const int offset, const i
         }
 }
 
-// The weights (or slopes) along one axis at their places in the window.
+// The weights (or slopes) along one axis at their places in the patch.
 DEVICE void row_of(PRIVATE real* row, const int size, PRIVATE const Window* window, const int axis, const int slope,
                    const real z, const int offset, const int most)
 {
@@ -177,7 +177,7 @@ DEVICE void stage_x_y(LOCAL real* staged, const int place, PRIVATE const Placed*
     }
 }
 
-// ---- the window's place in the field -------------------------------------------------------------------------------
+// ---- the patch's place in the field --------------------------------------------------------------------------------
 
 #if FIELD_IS_WIDE
 typedef i64 offset_t;
@@ -205,7 +205,7 @@ DEVICE void columns_of(PRIVATE Columns* columns, PRIVATE const Field* field, PRI
         }
 }
 
-// Where the walk is along x: the node of the window's first level, and what that adds to an offset.
+// Where the walk is along x: the node of the patch's first level, and what that adds to an offset.
 typedef struct {
     int node, turn; // where the axis wraps, node `turn` is node 0
     offset_t at;

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from particlemesh.arrays.geometry import check_range, open_bounds
+from particlemesh.arrays.geometry import check_range, open_bounds, tails_of
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add, peek
+from particlemesh.backends.simd import fetch_add, fused, peek
 from particlemesh.box import Box
 from particlemesh.grid.cpu.lanes import fuse
 
@@ -37,6 +37,7 @@ class CpuCells(NamedTuple):
     origin: np.ndarray  # (3,)
     inverse: np.ndarray  # (3, 3): fractions are inverse (x - origin)
     rows: np.ndarray  # (3, 3): lattice vectors
+    tails: np.ndarray  # (3, 3): what rounding took off them
     periodic: tuple[int, int, int]
     lower: (
         np.ndarray
@@ -104,6 +105,7 @@ def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any) -> CpuCell
         origin=origin.astype(real),
         inverse=inverse.astype(real),
         rows=rows.astype(real),
+        tails=tails_of(rows, real).astype(real),
         periodic=(flags[0], flags[1], flags[2]),
         lower=lower.astype(real),
         upper=upper.astype(real),
@@ -196,27 +198,41 @@ def _fractions(x, length, cells, s):
 
 
 @compiled
-def _fold(x, length, cells, turn):
-    """Take turns off positions; those without turns stay as they are, to the last bit."""
+def _fold(x, length, cells, turn, low):
+    """Take turns off positions, rounded when all are; those without turns stay as they are, to the last bit.
+
+    As kernels on GPUs do: ``low`` is for what rounding takes off.
+    """
     real = x.dtype.type
-    for a in range(cells.missing, 3):
-        if cells.periodic[a]:
-            for b in range(cells.missing, 3):
-                row = cells.rows[a, b]
-                if row != 0:
-                    for k in range(length):
-                        x[b, k] = fuse(-real(turn[a, k]), row, x[b, k])
+    for b in range(cells.missing, 3):
+        low[:length] = 0
+        for a in range(cells.missing, 3):
+            row, tail = cells.rows[a, b], cells.tails[a, b]
+            if cells.periodic[a] and row != 0:
+                for k in range(length):
+                    turns, high = real(turn[a, k]), x[b, k]
+                    off = turns * row
+                    total = high - off
+                    step = total - high
+                    lost = low[k] + ((high - (total - step)) - (off + step))  # of the sum
+                    lost -= fused(turns, row, -off)  # of the product
+                    low[k] = fused(-turns, tail, lost)
+                    x[b, k] = total
+        for k in range(length):
+            x[b, k] = x[b, k] + low[k] if low[k] != 0 else x[b, k]
 
 
 @compiled
-def _fold_again(x, s, length, cells, turn, more, below, bad):
+def _fold_again(x, s, length, cells, turn, more, low, below, bad):
     """Fold positions by turns, and once more: the fraction of a far position is rounded by as much as it is far."""
-    _fold(x, length, cells, turn)
+    _fold(x, length, cells, turn, low)
     _fractions(x, length, cells, s)
+    far = np.int32(0)
     for a in range(cells.missing, 3):
         if cells.periodic[a]:
-            _turn(s[a], more[a], length, below, bad)
-    _fold(x, length, cells, more)
+            far = max(far, _turn(s[a], more[a], length, below, bad))
+    if far > 0:
+        _fold(x, length, cells, more, low)
     for a in range(3):
         for k in range(length):
             turn[a, k] += more[a, k]
@@ -269,7 +285,7 @@ def _locate(address, stride, count, radii, cells, keys, folded, turns, status, c
     below = np.nextafter(real(1), real(0))
     x, s = np.zeros((3, _BLOCK), folded.dtype), np.zeros((3, _BLOCK), folded.dtype)
     turn, more = np.zeros((3, _BLOCK), np.int32), np.zeros((3, _BLOCK), np.int32)
-    bad, level = np.empty(_BLOCK, np.int32), np.zeros(_BLOCK, np.int32)
+    bad, level, low = np.empty(_BLOCK, np.int32), np.zeros(_BLOCK, np.int32), np.empty(_BLOCK, folded.dtype)
     while True:
         share = fetch_add(counter, 0, 1)
         if share >= status.shape[0]:
@@ -288,7 +304,7 @@ def _locate(address, stride, count, radii, cells, keys, folded, turns, status, c
                     tested = x[a] if cells.orthorhombic else s[a]
                     _confine(s[a], tested, length, cells.lower[a], cells.upper[a], below, bad)
             if far > 0:
-                _fold_again(x, s, length, cells, turn, more, below, bad)
+                _fold_again(x, s, length, cells, turn, more, low, below, bad)
                 faults[4] = max(faults[4], far)
                 for k in range(length):
                     for a in range(3):

@@ -8,7 +8,7 @@ from particlemesh.backends.jit import compiled
 
 @compiled
 def place_of(node, size, wraps):
-    """Return the place of a node along one axis, or -1 where there is none."""
+    """Return the place of a node along one axis, or -1 if there is none."""
     if wraps:
         return node % size if node >= size else node
     return node if 0 <= node < size else -1
@@ -24,7 +24,7 @@ def corner_of(low, local):
 def factors_at(table, terms, lanes, x, y, z, slopes, factors):
     """Write the weights along the three axes, and if ``slopes`` then theirs, ``lanes`` numbers each.
 
-    ``table``, ``terms`` and ``lanes`` are those of `binning.rows.Rows` for one part.
+    ``table``, ``terms`` and ``lanes`` are those of `orders.cpu.rows.Rows` for one part.
     """
     for number in range(6 if slopes else 3):
         axis = number % 3

@@ -205,7 +205,7 @@ def list_tasks(tiling, start, tile, begin, end, ready):
 
 
 def ordering_of(workspace: Workspace) -> TileOrdering:
-    """Return the plan's particles in the order of tiles: on the CPU they have no other."""
+    """Return the particles of ``workspace`` in the order of tiles: on the CPU they have no other."""
     return workspace.particles.ordering
 
 

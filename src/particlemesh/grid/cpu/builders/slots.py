@@ -10,23 +10,7 @@ from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
 from particlemesh.grid.cpu.shares import SHARE, shares_for
 from particlemesh.grid.storage import Slots, SortedCells
-from particlemesh.sorting.cpu import histogram_rows, scan, share_of
-
-
-@compiled
-def _count_cells(keys, histogram, counter):
-    """Count the particles of each range in each cell."""
-    rows = histogram.shape[0]
-    while True:
-        row = fetch_add(counter, 0, 1)
-        if row >= rows:
-            return
-        counts = histogram[row]
-        counts[:] = 0
-        begin, end = share_of(keys.size, rows, row)
-        for k in range(begin, end):
-            if keys[k] >= 0:
-                counts[keys[k]] += np.int32(1)
+from particlemesh.sorting.cpu import count_keys, histogram_rows, scan, share_of
 
 
 @compiled
@@ -94,7 +78,7 @@ def slots_of(
     place = count.reshape(1, cells)
     if rows > 1:
         place = np.empty((rows, cells), np.int32)
-        run(_count_cells, rows, keys, place, np.zeros(1, np.int64))
+        run(count_keys, rows, keys, place, np.zeros(1, np.int64))
         run(_first_slots, shares_for(cells, threads), place, count, np.zeros(1, np.int64))
     run(_fill_slots, rows, keys, place, capacity, *strides, slots, np.zeros(1, np.int64))
     cell = int(count.argmax()) if cells else 0

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Peers of uniform grids: sorts on the GPU, other neighbour lists, published figures."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.tables import PEERS, read
+
+
+def published(quantity: str) -> list[dict[str, str]]:
+    """Return others' published figures of a quantity, ``insertions`` or ``neighbours``, from ``peers``."""
+    return [row for row in read(PEERS / "grids-published.csv") if row["quantity"] == quantity]
+
+
+class Cub:
+    """CUB's radix sort, compiled by nvcc."""
+
+    def __init__(self, compute: str) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._file = Path(self._folder.name) / "cub_sort.so"
+        self._compiler: subprocess.Popen[str] | None = None
+        self._sort: Any = None
+        nvcc = shutil.which("nvcc")
+        if nvcc is not None:
+            source = str(PEERS / "cub_sort.cu")
+            command = [nvcc, "-O3", f"-arch=sm_{compute}", "-shared", "-Xcompiler", "-fPIC", "-o", str(self._file)]
+            self._compiler = subprocess.Popen([*command, source], stderr=subprocess.PIPE, text=True)
+
+    def missing(self) -> str | None:
+        """Return why there is no CUB here, or None; waits for the compiler."""
+        if self._compiler is None:
+            return "CUB is not measured: there is no nvcc on this machine."
+        if self._sort is None:
+            complaint = self._compiler.communicate()[1]
+            if self._compiler.returncode:
+                return f"CUB is not measured: nvcc failed with {complaint.strip().splitlines()[-1:]}."
+            self._sort = ctypes.CDLL(str(self._file)).sort_pairs
+            self._sort.restype = ctypes.c_int
+            self._sort.argtypes = [*[ctypes.c_void_p] * 6, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+        return None
+
+    def sorter(self, keys: Any, bits: int) -> Callable[[], Any]:
+        """Return a call that sorts keys (N,) uint32 and their indices by the lowest bits, on the current stream."""
+        import cupy
+
+        values = cupy.arange(keys.size, dtype=np.uint32)
+        outputs = cupy.empty_like(keys), cupy.empty_like(values)
+        arrays = keys.data.ptr, outputs[0].data.ptr, values.data.ptr, outputs[1].data.ptr
+        size = ctypes.c_size_t(0)
+
+        def sort(scratch: int | None, alive: Any = (keys, values)) -> Any:
+            stream = cupy.cuda.get_current_stream().ptr
+            error = self._sort(scratch, ctypes.addressof(size), *arrays, keys.size, bits, stream)
+            if error:
+                raise RuntimeError(f"CUB's sort of {keys.size:,} pairs failed with CUDA error {error}.")
+            return outputs
+
+        sort(None)
+        room = cupy.empty(max(size.value, 1), np.uint8)
+        return lambda: sort(room.data.ptr)
+
+
+def vesin_list(x: Any, box: Any, periodic: bool, cutoff: float, full: bool, threads: int = 0) -> Callable[[], Any]:
+    """Return a call of vesin for positions (N, 3) float64 of NumPy or CuPy; raises ImportError without vesin."""
+    from vesin import NeighborList
+
+    lister = NeighborList(cutoff=cutoff, full_list=full, n_threads=threads)
+    return lambda: lister.compute(x, box, periodic, "ij", copy=False)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Measurements of published papers, repeated, and their claims re-tested."""

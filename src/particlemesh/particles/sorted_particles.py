@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The particles of a plan with ``order="sorted"``: its caller keeps values in the plan's order.
+
+On GPUs the order is that of blocks, as the methods that walk have it (``orders/block_order.py``): their records are
+all that is kept of a particle. On the CPU it is the order of tiles, which all particles have there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from particlemesh.arrays.kinds import Kind
+from particlemesh.backends.base import As, Backend, Kernel, allocate, kept
+from particlemesh.orders import block_order
+from particlemesh.orders.block_order import BlockOrder, Cells, Kinds, kinds_of
+from particlemesh.particles.located import DeviceParticles, HostParticles, Status, packable, status_of
+from particlemesh.particles.workspace import Sizes, Workspace
+
+_FILE = "particles/sorted_particles.c"
+_INDEX = np.dtype(np.int32)
+_AT_ONCE = 2**17  # work-items that look for particles without weight, which are rare
+
+CellsFor = Callable[[Sizes, int], Cells]  # the cells of the blocks by which a number of particles is sorted
+
+
+def kind_on(backend: Backend) -> type[SortedDeviceParticles | SortedHostParticles]:
+    """Return what holds sorted particles on a backend."""
+    return SortedHostParticles if backend.name == "cpu" else SortedDeviceParticles
+
+
+def shown(particles: SortedDeviceParticles | SortedHostParticles, kind: Kind, backend: Backend) -> Any:
+    """Return the order as an array of ``kind``, or None if that would have to wait for the device."""
+    if kind.home != backend.name:
+        return None
+    order = particles.order
+    if isinstance(order, np.ndarray):  # a slice of its own, so that the plan can still write
+        order.setflags(write=False)
+    if hasattr(order, "with_queue"):  # PyOpenCL's, which another queue may have written last
+        order = order.with_queue(backend.queue)  # type: ignore[attr-defined]  # only this backend has one
+    backend.mark(order)
+    return kind.wrap(order)
+
+
+class _Room:
+    """Memory for ``rows`` particles, which the next positions take over."""
+
+    def __init__(self, backend: Backend, dtype: np.dtype, rows: int) -> None:
+        self.rows = rows
+        self.located = DeviceParticles(backend, dtype, rows)  # in the caller's order
+        self.left = allocate(backend, (1,), np.dtype(np.uint32), "a counter")
+        self.status = backend.upload(np.zeros(3, np.uint64))  # of the particles that were sorted
+        self.node: Any = None
+        self.fraction: Any = None
+        self.kernels: dict[Any, Kernel] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.located.nbytes + sum(a.nbytes for a in (self.node, self.fraction) if a is not None))
+
+
+class SortedDeviceParticles:
+    """Particles by block on a GPU: the one at place k is the caller's ``order[k]``-th.
+
+    ``locate`` works in separate memory and may raise; ``hold`` allocates; only ``place`` overwrites the particles of
+    the former configuration, whose memory it may take.
+    """
+
+    def __init__(
+        self, backend: Backend, dtype: np.dtype, rows: int, before: SortedDeviceParticles | None = None
+    ) -> None:
+        self.count = 0
+        self.dtype = dtype
+        self.by_block: BlockOrder | None = None  # block_order() returns it without ordering again
+        self._backend = backend
+        self._room: _Room = before._room if before is not None and before.rows >= rows else _Room(backend, dtype, rows)
+        # Blocks for which memory is reserved, and the cells of blocks by which these particles are sorted.
+        self.kinds: Kinds | None = None if before is None else before.kinds
+        self._cells: Cells | None = None
+        self._status = self._room.located.status
+        self._is_spelt_out = False
+        self._kept = 0  # bytes of smaller rooms that are still in use
+
+    @property
+    def rows(self) -> int:
+        """Particles that there is room for."""
+        return self._room.rows
+
+    @property
+    def nbytes(self) -> int:
+        return self._room.nbytes + self._kept
+
+    @property
+    def order(self) -> Any:
+        """The caller's index of the particle at each place."""
+        return self._empty() if self.by_block is None else self.by_block.order.view(_INDEX)[: self.count]
+
+    def _empty(self) -> Any:
+        return self._backend.empty((0,), _INDEX)
+
+    @property
+    def node(self) -> Any:
+        """First nodes of stencils."""
+        self._spell_out()
+        return self._room.node
+
+    @property
+    def fraction(self) -> Any:
+        """Centred fractions."""
+        self._spell_out()
+        return self._room.fraction
+
+    def located(self) -> tuple[bool, Any, Any]:
+        """Return False, as they are not packed, ``node`` and ``fraction``."""
+        return False, self.node, self.fraction
+
+    def make_stencils(self) -> None:
+        """Allocate memory for stencils."""
+        backend, room = self._backend, self._room
+        if room.node is None:
+            node = allocate(backend, (3, room.rows), _INDEX, f"the nodes of {room.rows:,} particles")
+            room.fraction = allocate(backend, (3, room.rows), self.dtype, f"the fractions of {room.rows:,} particles")
+            room.node = node
+
+    def _spell_out(self) -> None:
+        self.make_stencils()
+        if self.by_block is not None and not self._is_spelt_out and self.count:
+            order, room = self.by_block, self._room
+            self._kernel("spell_out_places", packed=False)(
+                self.count, order.records, order.start, room.node, room.fraction, self.count, room.rows,
+                order.blocks.record,
+            )  # fmt: skip
+        self._is_spelt_out = True
+
+    def spell_out_again(self) -> None:
+        """Compute ``node`` and ``fraction`` again when they are next read: the records may have changed."""
+        self._is_spelt_out = False
+
+    def _kernel(self, name: str, *, packed: bool) -> Any:
+        defines = {"REAL_IS_DOUBLE": int(self.dtype.itemsize == 8), "PACKED": int(packed)}
+        return kept(self._backend, self._room.kernels).kernel(_FILE, name, defines)
+
+    def reserve(self, workspace: Workspace, cells_for: CellsFor, *, stencils: bool) -> None:
+        """Allocate for up to ``rows`` particles what sorting and methods take."""
+        self._room.located.make_room(packed=packable(workspace.axes, self.dtype))
+        if stencils:
+            self.make_stencils()
+        self.kinds = kinds_of(functools.partial(cells_for, workspace), max(self.rows, 1))
+        block_order.reserve_to_sort(workspace, self.kinds, stable=workspace.deterministic)
+
+    def take_over(self, backend: Backend, other: SortedDeviceParticles) -> None:
+        """Share the particles of ``other``, in its memory: they move with the next positions."""
+        self.count, self.by_block, self.kinds = other.count, other.by_block, other.kinds
+        self._status, self._kept = other._status, other._kept
+        if (order := other.by_block) is not None:
+            self._kept += int(order.order.nbytes + order.records.nbytes + order.start.nbytes)
+
+    def locate(self, *arguments: Any, **options: Any) -> None:
+        """Fill in the particles in the caller's order, as :meth:`DeviceParticles.locate`."""
+        self._room.located.locate(*arguments, **{**options, "packed": True})
+        self.count = self._room.located.count
+
+    def hold(self, workspace: Workspace, cells_for: CellsFor) -> None:
+        """Choose blocks for these particles, and allocate what sorting by them takes."""
+        self._cells = cells_for(workspace, self.count)
+        block_order.reserve_to_sort(workspace, {self._cells: self.count}, stable=workspace.deterministic)
+
+    def place(self, workspace: Workspace) -> None:
+        """Sort the particles that were located."""
+        room, backend, stable = self._room, self._backend, workspace.deterministic
+        assert self._cells is not None
+        located = workspace.over(room.located, self.count)
+        order = block_order.sort(located, self._cells, stable=stable)
+        if self.count:
+            packed, node, _ = room.located.located()
+            backend.clear(room.left)
+            self._kernel("come_last", packed=packed)(
+                min(self.count, _AT_ONCE), order.start, As(node, np.int32), order.order, room.located.status,
+                room.status, room.left, self.count, room.rows, order.blocks.total, int(stable),
+            )  # fmt: skip
+        else:
+            backend.clear(room.status)
+        self.by_block, self._status = order, room.status
+
+    def read_status(self, backend: Backend) -> Status:
+        """Read the status record; waits for the device."""
+        return status_of(backend, self._status, self.count)
+
+    def __str__(self) -> str:
+        cells = (1, 1, 1) if self.by_block is None else self.by_block.blocks.cells
+        return "by blocks of {} x {} x {} cells".format(*cells)
+
+
+class SortedHostParticles(HostParticles):
+    """Particles by tile on the CPU, where the plan's order is that of tiles; ``order`` has the caller's indices."""
+
+    def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: SortedHostParticles | None = None) -> None:
+        super().__init__(backend, dtype, rows, before)
+        self._places: np.ndarray
+        if before is not None and self._order is before._order:
+            self._places = before._places
+        else:
+            self._places = allocate(backend, (self.rows,), self._order.dtype, f"the places of {self.rows:,} particles")
+            self._places[:] = np.arange(self.rows, dtype=self._order.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + int(self._places.nbytes)
+
+    @property
+    def order(self) -> np.ndarray:
+        """The caller's index of the particle at each place."""
+        return self._order[: self.count]
+
+    def hold(self, workspace: Workspace, cells_for: CellsFor) -> None:
+        """Nothing is left to allocate."""
+
+    def reserve(self, workspace: Workspace, cells_for: CellsFor, *, stencils: bool) -> None:
+        """Nothing is left to allocate."""
+
+    def take_over(self, backend: Backend, other: HostParticles) -> None:
+        assert isinstance(other, SortedHostParticles)
+        super().take_over(backend, other)
+        backend.copy(self._order[: self.count], other.order)
+        self._at_their_places()
+
+    def place(self, workspace: Workspace) -> None:
+        super().place(workspace)
+        self._at_their_places()
+
+    def _at_their_places(self) -> None:
+        if self._ordering is not None:
+            self._ordering = replace(self._ordering, order=self._places[: self.count])
+
+    def __str__(self) -> str:
+        bits = (0, 0, 0) if self._ordering is None else self._ordering.tiling.bits
+        return "by tiles of {} x {} x {} nodes".format(*(1 << b for b in bits))

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Both preludes give the same verbs, and the page about them has them all."""
+
+import importlib.resources
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "developers" / "dialect.rst"
+
+
+def verbs(prelude):
+    text = (importlib.resources.files("particlemesh") / "backends" / prelude).read_text(encoding="utf-8")
+    defined = set(re.findall(r"^#define ([A-Z][A-Z0-9_]*)", text, re.MULTILINE))
+    return defined | set(re.findall(r"^typedef [\w ]+ (\w+);", text, re.MULTILINE))
+
+
+def test_the_preludes_have_the_same_verbs():
+    assert verbs("cuda.h") == verbs("opencl.h")
+
+
+@pytest.mark.parametrize("prelude", ["cuda.h", "opencl.h"])
+def test_the_page_has_every_verb(prelude):
+    page = set(re.findall(r"\w+", PAGE.read_text(encoding="utf-8")))
+    assert verbs(prelude) - page == set()

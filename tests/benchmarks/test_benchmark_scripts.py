@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every script of the benchmarks runs with tiny cases and writes files with the columns of the committed ones."""
+
+import functools
+import importlib
+import importlib.util
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import oracle
+import particlemesh as pm
+from particlemesh import backends
+from particlemesh.backends import nvrtc
+from test_nvrtc import without_nvrtc
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+
+import compare  # noqa: E402
+from core import ceilings, first_call, rows, thresholds  # noqa: E402
+from grid import build  # noqa: E402
+from harness import inside, tables  # noqa: E402
+from harness.bench import Bench  # noqa: E402
+from harness.cases import Job  # noqa: E402
+from harness.place import Place  # noqa: E402
+from papers.buyukkececi import breakdown, cases, times  # noqa: E402
+from papers.guo.atomics import PlainAdds, PlainStores  # noqa: E402
+
+CPU = ["--backend", "cpu"]
+SCRIPTS = {  # arguments beside --small and --out, and the files that a script writes
+    "core.run": ([*CPU, "--only", "ceilings", "peer", "density", "roofline", "thresholds"],
+                 ("limit-ceilings", "limit-peer", "limit-density", "limit-roofline")),
+    "core.regret": ([*CPU, "--problems", "1"], ("regret",)),
+    "core.first_call": ([], ("first-call",)),
+    "core.gpu": (CPU, ()),
+    "grid.run": (CPU, ("grid-build", "grid-pairs")),
+    "grid.build": ([*CPU, "--only", "published"], ("grid-build",)),
+    "grid.pairs": ([*CPU, "--only", "published"], ("grid-pairs",)),
+    "grid.cpu": (["--threads", "1"], ("grid-cpu",)),
+    "papers.guo.run": ([*CPU, "--only", "fig3", "fig9", "long_totals", "cusparse"],
+                       ("guo-fig3", "guo-fig9", "guo-long_totals", "guo-cusparse")),
+    "papers.buyukkececi.run": ([*CPU, "--only", "times", "breakdown"], ("buyukkececi-times", "buyukkececi-tables")),
+}  # fmt: skip
+# Columns of the committed file that fresh files do not have.
+FORMER = {"limit-rows": {"prototype", "reach", "stretch"}}
+
+
+def committed(name):
+    """The columns of a committed file of a benchmark."""
+    files = [set(tables.read(file)[0]) for file in tables.RESULTS.glob(f"{name}-*.csv")]
+    return max(files, key=len) - FORMER.get(name, set())
+
+
+def run(script, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", [script, "--small", *map(str, arguments)])
+    importlib.import_module(script).main()
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_writes_the_columns_of_the_committed_files(script, monkeypatch, tmp_path):
+    arguments, names = SCRIPTS[script]
+    monkeypatch.setattr(first_call, "CHILD", "print([0.5, 7, 0])")  # compiling everything takes half a minute
+    run(script, monkeypatch, *arguments, "--out", tmp_path)
+    written = {name: next(tmp_path.glob(f"{name}-*.csv")) for name in names}
+    assert len(list(tmp_path.iterdir())) == len(names)
+    for name, file in written.items():
+        fresh = tables.read(file)
+        assert fresh and set(fresh[0]) == committed(name), name
+        kind = compare.kind_of(file)
+        assert kind is None or compare.named(fresh, kind) or "published" in arguments
+
+
+def test_finufft_is_asked_for_where_it_is_missing(monkeypatch, tmp_path):
+    if importlib.util.find_spec("finufft"):
+        run("core.cpu", monkeypatch, "--threads", 1, "--out", tmp_path)
+        assert set(tables.read(next(tmp_path.iterdir()))[0]) == committed("cpu")
+    else:
+        with pytest.raises(SystemExit, match="pip install finufft"):
+            run("core.cpu", monkeypatch)
+
+
+# ---- rows of the limit ------------------------------------------------------------------------------------
+
+
+class Few(Bench):
+    """Walks, or else the simplest method: kernels take long to compile."""
+
+    def rivals(self, case, factor=4.0, most=4):
+        able = [name for name, c in self.asked(case)[1].items() if c.reason is None]
+        chosen = [n for n in able if n in ("walk", "particle")] or able[-1:]
+        return chosen[0], chosen
+
+
+@functools.cache
+def bench(name):
+    return Few(name, small=True)
+
+
+@pytest.mark.parametrize(
+    "key", ["spread-4", "interpolate-sorted", "order-nearly", "spread-few", "error-spread-clustered", "deterministic"]
+)
+def test_a_row_of_the_limit_has_a_figure_and_a_small_error(backend, key):
+    row = next(r for r in rows.ROWS if r.key == key)
+    row = replace(row, case=replace(row.case, count=150, nodes=16, support=4))
+    measured = list(rows.rows(bench(backend.name), row))
+    assert measured and set(measured[0]) == committed("limit-rows")
+    assert all(r["note"] == "" and r["figure"] > 0 for r in measured)
+    if row.unit == rows.MS:
+        assert all(r["figure"] == pytest.approx(1e3 * r["positions_s"]) for r in measured)
+        assert all(r["positions_s"] >= r["prepare_s"] >= 0 for r in measured)
+    else:
+        assert all(1e-9 < r["error"] < 2e-6 for r in measured)
+    if row.unit == rows.POINTS:
+        assert all(r["figure"] == pytest.approx(4 * 150e-9 / r["call_s"], rel=1e-3) for r in measured)
+
+
+def test_a_method_that_declines_has_a_row_with_its_reason(monkeypatch):
+    here = Few("cpu", small=True)
+
+    def declined(*_):
+        raise pm.MethodNotSuitable("too small")
+
+    monkeypatch.setattr(here, "_measure", declined)
+    (row,) = rows.rows(here, replace(rows.ROWS[0], case=rows.smaller(rows.ROWS[0].case)))
+    assert row["note"] == "too small" and math.isnan(row["figure"])
+
+
+@pytest.mark.backends("cuda", "opencl")
+def test_kernels_of_a_plan_take_the_value_of_a_constant(backend):
+    here = bench(backend.name)
+    constant = next(c for c in thresholds.CONSTANTS if c.name == "patch._CROWDED")
+    case = replace(constant.jobs[0].case, count=1400, nodes=16, support=4)  # 8.5 particles per narrow block
+    tiles = []
+    for value in constant.values:
+        with thresholds.in_effect(constant, value), here.setup(Job(case, "walk")) as made:
+            made.call()
+            tiles.append(inside.walk_tiles(made.plan, "spread"))
+            assert here.error(case, made.result()) < 1e-6
+    assert tiles == [1, 2, 2]
+
+
+@pytest.mark.backends("cuda")
+def test_parts_that_need_a_gpu_run_there(backend, monkeypatch, tmp_path):
+    for script, *only in (
+        ("core.run", "--only", "ceilings", "rows"), ("core.gpu",), ("papers.guo.run", "--only", "fig6", "cusparse"),
+        ("papers.buyukkececi.run", "--only", "times", "breakdown"), ("grid.run",),
+    ):  # fmt: skip
+        run(script, monkeypatch, "--backend", "cuda", "--out", tmp_path, *only)
+    written = {file.name.rpartition("-nvidia")[0]: tables.read(file) for file in tmp_path.iterdir()}
+    known = {row["name"]: float(row["value"]) for row in written["limit-ceilings"]}
+    assert known["tensor_f32"] > known["fma_f32"] > 0 and 0 < known["launch"] < known["gather"] < 1e-3
+    assert any(row["method"].startswith("cuSPARSE, CSR") for row in written["guo-cusparse"])
+    assert all(float(row["graph_s"]) > 0 for row in written["grid-build"])
+
+
+@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
+def test_kernels_of_the_ceilings_compile_for_cuda():
+    binary = nvrtc.compiled(ceilings.SOURCE.read_text(), ceilings.SOURCE.name, 90)
+    for name in ("nothing", "shortest_gather", "read_l2", "read_l1", "multiply_adds_f32", "matrix_f64", "add_f32x4"):
+        assert name.encode() in binary
+
+
+# ---- papers, grids ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("variant", [None, PlainAdds, PlainStores])
+def test_plain_stores_lose_values_and_atomics_do_not(backend, variant):
+    mesh, values, library = (
+        pm.Mesh((8, 8, 8), (1.0,) * 3),
+        np.array([1.0, 2.0], np.float32),
+        backends.current(backend.name),
+    )
+    for apart, lossy in ((0.3, False), (0.0, variant is PlainStores)):
+        x = np.array([[0.4] * 3, [0.4 + apart] * 3], np.float32)
+        with pm.Plan(mesh, "bspline2", method="particle", backend=backend.name, dtype="float32") as plan:
+            plan.set_positions(x)
+            if variant is not None:
+                inside.replace_method(plan, "spread", variant())
+            plan.spread(values, out=(field := library.empty(mesh.shape, "float32")))
+            right = oracle.spread(mesh, pm.bspline(2), x, values)
+            lost = np.abs(library.download(field) - right).max() / right.max()
+        if variant is not PlainAdds or not lossy:  # PoCL runs work-items in turn, so plain additions lose nothing there
+            assert (lost > 0.3) == lossy
+
+
+@pytest.mark.opencl
+def test_stages_of_a_call_add_up_to_the_whole():
+    if backends.module("opencl").available() is not None:
+        pytest.skip("no OpenCL device")
+    place, case = Place("opencl"), cases.Case("spread", 2, "cic", "float32", 16)
+    every = place.methods
+    place.methods = lambda direction: [m for m in every(direction) if m.name in ("particle", "domain_copies")]
+    stages = list(breakdown.measure(place, case))
+    assert not place.failed and set(stages[0]) == committed("buyukkececi-breakdown")
+    for method, names in (("particle", {"transfer", "kernel"}), ("domain_copies", {"ordering", "stitch, collect"})):
+        assert names <= {r["stage"] for r in stages if r["method"] == method}
+        assert sum(r["share"] for r in stages if r["method"] == method) == pytest.approx(1, abs=1e-3)
+    measured = list(times.measure([place], case, {}))
+    assert {r["method"] for r in measured} == {"particle", "domain_copies"}
+
+
+def test_a_builder_is_measured_on_every_backend(backend):
+    builds = build.Builds(Place(backend.name))
+    case = next(c for c in build.cases(builds.place, small=True) if c.builder == "linked_list_loose")
+    (row,) = builds.row(case)
+    assert set(row) == committed("grid-build")
+    assert row["graph_s"] > 0 and row["plain_s"] > 0 and row["rate"] == pytest.approx(1024 / row["graph_s"], rel=1e-3)

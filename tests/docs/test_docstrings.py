@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every example in a docstring gives what it says."""
+
+import doctest
+import importlib
+import importlib.util
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import particlemesh
+from particlemesh.backends import nvrtc
+from particlemesh.window import WINDOWS
+from test_nvrtc import without_nvrtc
+
+CHECKOUT = Path(__file__).parents[2]
+DOCS = CHECKOUT / "docs"
+WITH_EXAMPLES = sorted(
+    path.relative_to(DOCS).as_posix()
+    for path in DOCS.rglob("*.rst")
+    if "_build" not in path.parts and ">>> " in path.read_text(encoding="utf-8")
+)
+ROOT = Path(particlemesh.__file__).parent
+MODULES = sorted(
+    ".".join(("particlemesh", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+    for path in ROOT.rglob("*.py")
+    if path.name != "__main__.py"
+)
+OPTIONAL = {"figures": "matplotlib"}  # module: what it needs beyond the dependencies
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_doctests(name):
+    needs = OPTIONAL.get(name.split(".")[-1])
+    if needs is not None and importlib.util.find_spec(needs) is None:
+        pytest.skip(f"{needs} is not installed")
+    module = importlib.import_module(name)
+    found = doctest.testmod(module, extraglobs={"np": importlib.import_module("numpy")})
+    assert found.failed == 0
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES)
+def test_examples_of_pages(page):
+    found = doctest.testfile(str(DOCS / page), module_relative=False)
+    assert found.attempted > 0
+    assert found.failed == 0
+
+
+@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
+def test_the_kernel_that_walks_a_grid_compiles():
+    (code,) = re.findall(r"RawKernel\(r'''\n(.*?)'''", (DOCS / "guide" / "grid_builders.rst").read_text(), re.DOTALL)
+    assert nvrtc.compiled(textwrap.dedent(code), "docs/guide/grid_builders.rst", 90)
+
+
+def test_the_laws_that_windows_are_said_to_keep():
+    orders = {name: make().order for name, make in WINDOWS.items()}
+    assert orders["ngp"] == 1
+    neither = {name for name in orders if name.startswith("kaiser_bessel")}
+    assert all(orders[name] == 0 for name in neither)
+    assert all(orders[name] >= 2 for name in orders.keys() - neither - {"ngp", "bspline1"})
+
+
+def test_only_a_release_has_a_date():
+    version = re.search(r"^version: (.+)$", (CHECKOUT / "CITATION.cff").read_text(), re.MULTILINE)[1]
+    released = re.search(rf"^## \[?{re.escape(version)}\b", (CHECKOUT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert ("date-released" in (CHECKOUT / "CITATION.cff").read_text()) == bool(released)
+
+
+def test_make_has_a_rule_for_what_it_lists():
+    text = (CHECKOUT / "Makefile").read_text()
+    names = re.search(r"^\.PHONY:(.*)$", text, re.MULTILINE)[1].split()
+    assert [name for name in names if re.search(rf"^{name}:", text, re.MULTILINE) is None] == []

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The examples run, and what they find is right; how long it takes is not looked at."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+
+FOLDER = Path(__file__).parents[2] / "examples"
+
+
+def test_lanczos_finds_the_square_root(backend, capsys):
+    lanczos = runpy.run_path(str(FOLDER / "lanczos.py"))
+    words = ["--particles", "300", "--mesh", "8", "--backend", backend.name]
+    errors = lanczos["main"](words)
+    assert errors["agreement"] < 1e-10
+    assert errors["residual"] < 1e-6
+    assert "applications" in capsys.readouterr().out
+
+
+def test_lanczos_of_a_matrix_is_its_square_root():
+    square_root = runpy.run_path(str(FOLDER / "lanczos.py"))["square_root"]
+    rng = np.random.default_rng(7)
+    a = rng.normal(size=(12, 12))
+    a = a @ a.T + np.eye(12)
+    values, vectors = np.linalg.eigh(a)
+    root = vectors * np.sqrt(values) @ vectors.T
+    z = rng.normal(size=12)
+    np.testing.assert_allclose(square_root(lambda v: a @ v, z, 12), root @ z, rtol=1e-7)
+    np.testing.assert_allclose(square_root(lambda v: 4 * v, z, 12), 2 * z, rtol=1e-12)  # one step is enough

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What users choose of interpolation by a walk, and what CUDA's compiler makes of it."""
+
+import collections
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+import oracle
+import particlemesh as pm
+import ptx
+from devices import Device
+from particlemesh.backends import cuda, opencl
+from test_nvrtc import without_nvrtc
+from test_walk_interpolate import FORMS, draw, walks
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize("real", ["float32", "float64"])
+def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
+    mesh, window = pm.Mesh((9, 6, 8), (1.0, 1.5, 2.0)), pm.bspline(4)
+    x, f = draw(mesh, 80, real, 7)
+    wanted = oracle.interpolate(mesh, window, x, f)
+    combinations = list(itertools.product(FORMS, (None, 8, 16), (None, *range(4, 9))))
+    if backend.name == "opencl" and request.config.thins:  # PoCL compiles slowly
+        combinations = [("matrix", 8, 8), ("multiply", 8, 7), ("multiply", 16, 5)]
+    for form, tiles, levels in combinations:
+        given = {"form": form, "patch": tiles, "levels": levels, "chunk": 40}
+        plan = walks(backend, mesh, window, real, x, **{k: v for k, v in given.items() if v is not None})
+        if form == "matrix" and real == "float32" and levels and levels % 2:
+            with pytest.raises(pm.MethodNotSuitable, match="even number of levels"):
+                plan.interpolate(backend.array(f))
+            continue
+        came = backend.host(plan.interpolate(backend.array(f)))
+        tolerance = 1e-14 if real == "float64" else 1e-6
+        np.testing.assert_allclose(came, wanted, rtol=0, atol=tolerance * np.abs(f).max(), err_msg=str(given))
+
+
+# ---- what the compiler makes of it -----------------------------------------------------------------------------------
+
+
+def key_of(monkeypatch, real, support, channels, *, wanted="interpolate", interleaved=False, nodes=16, **options):
+    """File, name and defines of the kernel that a call takes; nothing runs."""
+    found = []
+
+    def kernel(self, file, name, defines, texts=None):
+        found.append((file, name, defines))
+        return lambda *arguments: None
+
+    monkeypatch.setattr(opencl.OpenClBackend, "kernel", kernel)
+    mesh = pm.Mesh((16, 16, nodes), (1.0, 1.0, 1.0))
+    plan = pm.Plan(mesh, f"bspline{support}", interpolation="walk", options={"walk": options}, dtype=real)
+    device, batch = Device.of("opencl"), () if channels == 1 else (channels,)
+    plan.set_positions(device.array(np.full((5, 3), 0.5, real)), check=False)
+    getattr(plan, wanted)(
+        device.array(np.zeros((*batch, *mesh.shape), real), "interleaved" if interleaved else "planar")
+    )
+    (mine,) = [(file, name, defines) for file, name, defines in found if name == "interpolate_walk"]
+    return mine
+
+
+nvrtc = [
+    pytest.mark.opencl,
+    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
+    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
+]
+
+
+def case(*values, id):
+    return pytest.param(*values, marks=nvrtc, id=id)
+
+
+MATRIX, DOUBLE = "m16n8k8.row.col.f32.tf32", "m8n8k4.row.col.f64"
+BESIDE = {"form": "matrix", "interleaved": True}
+
+
+@pytest.mark.parametrize(
+    ("real", "support", "channels", "more", "matrix", "reads"),
+    [
+        case("float32", 6, 1, {"form": "matrix"}, {MATRIX}, ("v2.", "32"), id="real"),
+        case("float32", 6, 1, {"form": "matrix", "nodes": 15}, {MATRIX}, ("", "32"), id="odd"),
+        case("float32", 4, 4, BESIDE, {MATRIX}, ("v4.", "32"), id="four beside"),
+        case("float32", 5, 1, {"form": "matrix", "wanted": "gradient"}, {MATRIX}, ("v2.", "32"), id="slopes"),
+        case("float32", 6, 1, {"form": "multiply"}, set(), ("v2.", "32"), id="multiply"),
+        case("float32", 6, 1, {"form": "matrix", "patch": 8}, {MATRIX}, ("", "32"), id="narrow"),
+        case("float32", 6, 4, {**BESIDE, "patch": 8}, {MATRIX}, ("v4.", "32"), id="four beside, narrow"),
+        case("float64", 6, 1, {"form": "matrix"}, {DOUBLE}, ("", "64"), id="double"),
+        case("float64", 4, 2, BESIDE, {DOUBLE}, ("v2.", "64"), id="double, beside"),
+    ],
+)
+def test_registers_matrix_instructions_and_vectors(monkeypatch, real, support, channels, more, matrix, reads):
+    text = ptx.ptx(*key_of(monkeypatch, real, support, channels, **more))
+    assert set(re.findall(r"mma\.sync\.aligned\.(\w+\.row\.col\.f\d\d(?:\.tf32)?)", text)) == matrix
+    found = collections.Counter(re.findall(r"\bld\.global(?:\.nc)?\.((?:v\d\.)?)[fbu](\d\d)", text))
+    # A window's levels are read one by one; records and where lines begin take fewer instructions.
+    assert {kind for kind, times in found.items() if times > 13} == {reads}, found
+    assert not re.search(r"\b(?:ld|st)\.local|\.local\s+\.align", text)  # what is indexed by constants is in registers
+    assert not re.search(r"\b(?:red|atom)\.", text)
+
+
+@pytest.mark.parametrize(
+    ("real", "channels", "patch", "wanted"),
+    [
+        case("float32", 4, 16, "value_and_gradient", id="float32"),
+        case("float64", 1, 16, "interpolate", id="double values"),
+        case("float64", 4, 8, "gradient", id="double slopes"),
+        case("float64", 4, 16, "value_and_gradient", id="double"),
+    ],
+)
+def test_rows_fit_local_memory(monkeypatch, real, channels, patch, wanted):
+    # PoCL has one warp a group; on GPUs a group has four.
+    monkeypatch.setattr(Device.of("opencl").library, "group_size", cuda.CudaBackend.group_size)
+    file, name, defines = key_of(monkeypatch, real, 6, channels, patch=patch, wanted=wanted, form="matrix")
+    assert defines["WARPS"] == 4
+    assert name.encode() in cuda.compile_only(file, defines, 90)

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Particles in copies of the domain: where they lie, what blocks hold of the mesh, and all that may be chosen."""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import oracle
+import particlemesh as pm
+from devices import METHODS
+from particlemesh.backends import opencl
+from particlemesh.methods import by_copy
+from particlemesh.orders import node_order
+from particlemesh.orders.domain_copies import blocks_of, fullest
+from particlemesh.particles.stencil import axes_of
+from ptx import ATOMIC, kernels_of, ptx
+from test_nvrtc import without_nvrtc
+
+NAME = "domain_copies"
+BOX = pm.Box((1.0, 2.0, 3.0), periodic=(True, False, True))
+MESHES = {
+    "periodic": pm.Mesh((6, 5, 40), (1.0, 2.0, 3.0)),
+    "mixed": pm.Mesh((5, 4, 3), BOX, offset=0.5),
+    "ghosts": pm.Mesh((4, 9), (1.0, 2.0), ghosts=3),
+    "line": pm.Mesh((70,), (1.0,)),
+    "small": pm.Mesh((1, 3, 2), (1.0, 2.0, 3.0)),
+}
+CHOICES = {
+    "as they come": {},
+    "one copy": {"copies": 1},
+    "many copies": {"copies": 50, "ranks": "atomic"},
+    "odd blocks": {"block": (3, 2, 5)},
+    "flat blocks": {"block": (1, 1, 1000), "copies": 2},
+    "single cells": {"block": (1, 1, 1), "copies": 3},
+}
+pytestmark = pytest.mark.backends("opencl", "cuda")
+
+
+def sizes_of(mesh, window):
+    backend = SimpleNamespace(group_size=128)
+    return SimpleNamespace(mesh=mesh, window=window, axes=axes_of(mesh, window), backend=backend)
+
+
+def plan_of(backend, mesh, window="bspline4", chosen=None, dtype="float64", **more):
+    chosen = dict(chosen or {})
+    if "block" in chosen:
+        chosen["block"] = chosen["block"][3 - mesh.ndim :]
+    return pm.Plan(
+        mesh, window, method=NAME, interpolation=NAME, backend=backend.name, dtype=dtype, options={NAME: chosen}, **more
+    )
+
+
+def cloud(mesh, count, crowd=0):
+    rng = np.random.default_rng(count)
+    x = rng.random((count, mesh.ndim))
+    x[:crowd] = 0.4 + 0.001 * x[:crowd]
+    return x * mesh.box.lengths + mesh.box.origin
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("mesh", ["periodic", "mixed"])
+def test_every_choice_gives_the_same(backend, mesh, choice):
+    mesh, rng = MESHES[mesh], np.random.default_rng(3)
+    x = cloud(mesh, 60, crowd=25)
+    q, f, v = (rng.normal(size=n) for n in (60, mesh.field_shape, (60, 3)))
+    window = pm.bspline(4)
+    with plan_of(backend, mesh, chosen=CHOICES[choice]) as plan:
+        plan.set_positions(x)
+        found = plan.spread(q), plan.spread_gradient(v), *plan.value_and_gradient(f)
+        again = plan.spread(q)
+    wanted = (
+        oracle.spread(mesh, window, x, q), oracle.spread_gradient(mesh, window, x, v),
+        oracle.interpolate(mesh, window, x, f), oracle.gradient(mesh, window, x, f),
+    )  # fmt: skip
+    for came, right in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(came, right, atol=1e-13 * np.abs(right).max())
+    np.testing.assert_array_equal(again, found[0])
+
+
+@pytest.mark.parametrize("mesh", ["periodic", "ghosts"])
+def test_blocks_that_do_not_fit_local_memory_add_where_they_lie(backend, monkeypatch, mesh):
+    mesh, asked = MESHES[mesh], []
+    x, q = cloud(mesh, 40), np.random.default_rng(4).normal(size=40) + 1j
+    f = np.random.default_rng(5).normal(size=mesh.field_shape) * (1 - 2j)
+    plain = by_copy.kernel
+
+    def kernel(*arguments, **defines):
+        asked.append(defines["WITHIN"])
+        return plain(*arguments, **defines)
+
+    monkeypatch.setattr(by_copy, "kernel", kernel)
+    found = []
+    for most in (by_copy._MOST_LOCAL, 1000):
+        monkeypatch.setattr(by_copy, "_MOST_LOCAL", most)
+        with plan_of(backend, mesh, chosen={"copies": 2, "block": (4, 4, 7)}) as plan:
+            plan.set_positions(x)
+            found.append((plan.spread(q), *plan.value_and_gradient(f)))
+    assert set(asked[: len(asked) // 2]) == {1}
+    assert set(asked[len(asked) // 2 :]) == {0}
+    np.testing.assert_allclose(found[0][0], oracle.spread(mesh, pm.bspline(4), x, q), atol=1e-12)
+    for here, there in zip(*found, strict=True):
+        np.testing.assert_allclose(here, there, rtol=1e-13, atol=1e-13 * np.abs(there).max())
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_each_particle_lies_once_in_its_cell_and_the_rest_are_dummies(backend, mesh):
+    mesh, library = MESHES[mesh], backend.library
+    x = cloud(mesh, 90, crowd=9)
+    x[4] = np.nan
+    with plan_of(backend, mesh, chosen={"block": (2, 3, 8), "copies": 12}) as plan:
+        plan.reserve(90)
+        plan.set_positions(x, check=False)
+        plan.spread(np.ones(90))
+        shared = plan.workspace.orders["domain copies"]
+        plan.interpolate(np.ones(mesh.field_shape))
+        assert plan.workspace.orders["domain copies"] is shared  # both directions have the same
+        b = shared.blocks
+        order, start = (library.download(a) for a in (shared.order.order, shared.order.start))
+        size = mesh.ndim * b.copies * b.places
+        place = library.download(shared.position)[:size].reshape(mesh.ndim, b.copies, b.count, b.chunks * b.group)
+        most = library.download(shared.fullest).reshape(b.count, b.chunks)
+        fraction = library.download(plan.particles.fraction)[3 - mesh.ndim :]
+        extent, axes = [axis.extent for axis in plan.workspace.axes], range(3)
+    assert start[math.prod(extent)] == 89
+    seen, full = 0, np.zeros((b.count, b.chunks), int)
+    inside = list(itertools.product(*(range(n) for n in b.cells)))  # z fastest, as blocks
+    for n, block in enumerate(itertools.product(*(range(k) for k in b.blocks))):
+        for k in range(b.chunks * b.group):
+            at = [block[a] * b.cells[a] + inside[k][a] for a in axes] if k < len(inside) else extent
+            there = all(i < e for i, e in zip(at, extent, strict=True))
+            cell = (at[0] * extent[1] + at[1]) * extent[2] + at[2]
+            mine = order[start[cell] : start[cell + 1]] if there else []
+            full[n, k // b.group] = max(full[n, k // b.group], len(mine))
+            for i in range(min(most[n, k // b.group], b.copies)):
+                wanted = fraction[:, mine[i]] if i < len(mine) else 0
+                np.testing.assert_array_equal(place[:, i, n, k], wanted)
+            seen += len(mine)
+    np.testing.assert_array_equal(most, full)
+    assert most.max() >= 8
+    assert seen == 89
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_extended_blocks_add_up_to_the_field(backend, mesh):
+    mesh = MESHES[mesh]
+    x, q = cloud(mesh, 50), np.random.default_rng(8).normal(size=(2, 50))
+    with plan_of(backend, mesh, chosen={"block": (2, 3, 8)}) as plan:
+        with pytest.raises(RuntimeError, match="no extended mesh"):
+            plan._method("spread").extended_blocks(plan.workspace)
+        plan.set_positions(x)
+        field = plan.spread(q)
+        blocks, first = plan._method("spread").extended_blocks(plan.workspace)
+        wraps = [axis.wraps for axis in plan.workspace.axes][3 - mesh.ndim :]
+        read = plan.interpolate(field)
+        copied, _ = plan._method("interpolate").extended_blocks(plan.workspace)
+        np.testing.assert_allclose(read, oracle.interpolate(mesh, pm.bspline(4), x, field), atol=1e-12)
+    d = mesh.ndim
+    assert blocks.shape == (2, *first.shape[:-1], *blocks.shape[1 + d :])
+    sums = np.zeros_like(field)
+    for block in np.ndindex(*first.shape[:-1]):
+        for offset in np.ndindex(*blocks.shape[1 + d :]):
+            node = [
+                n % size if w else n for n, size, w in zip(first[block] + offset, mesh.field_shape, wraps, strict=True)
+            ]
+            there = all(0 <= n < size for n, size in zip(node, mesh.field_shape, strict=True))
+            held = (slice(None), *block, *offset)
+            if there:
+                sums[(slice(None), *node)] += blocks[held]
+            np.testing.assert_array_equal(copied[held], field[(slice(None), *node)] if there else 0)
+    np.testing.assert_allclose(sums, field, atol=1e-13)
+
+
+@pytest.mark.parametrize(("support", "ratio"), [(4, 3.3), (6, 5.9)])
+def test_replicated_nodes_take_the_memory_that_is_told(support, ratio):
+    asked = sizes_of(pm.Mesh((64, 64, 64), (1.0,) * 3), pm.bspline(support))
+    blocks = blocks_of(asked, 64**3, None, None)
+    assert (blocks.cells, blocks.blocks, blocks.chunks) == ((4, 4, 32), (16, 16, 2), 4)
+    assert blocks.nodes / 64**3 == pytest.approx(ratio, abs=0.05)
+    flat = sizes_of(pm.Mesh((64, 64), (1.0,) * 2), asked.window)
+    assert blocks_of(flat, 64, None, None).cells == (1, 16, 32)
+
+
+@pytest.mark.parametrize("mesh", ["periodic", "line"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_memory_is_what_was_told(backend, mesh, dtype):
+    mesh = MESHES[mesh]
+    with plan_of(backend, mesh, dtype=dtype, components=2) as plan:
+        plan.set_positions(cloud(mesh, 300))
+        plan.spread(np.ones((2, 300), dtype))
+        plan.interpolate(np.ones((2, *mesh.field_shape), dtype))
+        held = sum(array.nbytes for name, array in plan.workspace.memory.arrays.items() if name.startswith("copies."))
+        for method in (plan._method("spread"), plan._method("interpolate")):
+            assert held == method.scratch_bytes(plan.problem()) - node_order.order_bytes(plan.problem())
+
+
+@pytest.mark.parametrize(("mean", "cells"), [(0.05, 20000), (1.0, 20000), (30.0, 5000)])
+def test_a_uniform_cloud_has_copies_for_all(mean, cells):
+    counts = np.random.default_rng(9).poisson(mean, (50, cells)).max(axis=1)
+    assert np.mean(counts <= fullest(mean, cells)) > 0.8
+    assert fullest(mean, cells) <= counts.max() + 3 + 0.3 * mean
+    assert fullest(0.0, cells) == 1
+
+
+def test_a_crowd_in_a_small_mesh_has_bounded_memory():
+    asked = sizes_of(pm.Mesh((1,), (1.0,)), pm.bspline(4))
+    blocks = blocks_of(asked, 10**6, None, None)
+    assert blocks.copies * blocks.places <= 16 * 10**6 + 10 * blocks.places
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ({"block": (4, 4)}, "blocks of 2 lengths; the mesh has 3 axes"),
+        ({"ranks": "atomic"}, "ranks='atomic' is not deterministic"),
+    ],
+)
+def test_what_cannot_be_served_is_told(backend, chosen, words):
+    plan = pm.Plan(
+        MESHES["periodic"], "cic", method=NAME, backend=backend.name, options={NAME: chosen}, deterministic=True
+    )
+    plan.set_positions(cloud(MESHES["periodic"], 5))
+    with pytest.raises(pm.MethodNotSuitable, match=words):
+        plan.spread(np.ones(5))
+
+
+def test_interpolation_is_the_same_however_ranks_are_counted(backend):
+    mesh = MESHES["mixed"]
+    x, f = cloud(mesh, 200), np.random.default_rng(7).normal(size=mesh.field_shape)
+    found = []
+    for ranks in ("stable", "atomic"):
+        with plan_of(backend, mesh, chosen={"ranks": ranks, "copies": 2}) as plan:
+            plan.set_positions(x)
+            found.append(plan.interpolate(f))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.opencl
+@pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device")
+@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
+@pytest.mark.parametrize("local", [True, False])
+def test_nothing_is_atomic_once_particles_are_ordered(monkeypatch, local):
+    mesh = MESHES["mixed"]
+    if not local:
+        monkeypatch.setattr(by_copy, "_MOST_LOCAL", 0)
+
+    def both():
+        with pm.Plan(mesh, "bspline4", method=NAME, interpolation=NAME, backend="opencl") as plan:
+            plan.set_positions(cloud(mesh, 20))
+            plan.spread(np.ones(20))
+            plan.spread_gradient(np.ones((20, 3), np.complex128))
+            plan.value_and_gradient(np.ones(mesh.field_shape))
+
+    atomic = {}
+    for file, name, defines in kernels_of(monkeypatch, both):
+        atomic[name] = atomic.get(name, False) or bool(ATOMIC.search(ptx(file, name, defines)))
+    assert atomic.pop("invert_order")  # the test sees atomics where there are some
+    ours = {name for name in atomic if name.startswith("copies_")}
+    assert ours == {
+        "copies_place", "copies_store", "copies_spread", "copies_stitch", "copies_extend", "copies_interpolate",
+        "copies_collect",
+    }  # fmt: skip
+    assert not any(atomic[name] for name in ours)
+
+
+def test_both_directions_have_the_same_options():
+    found = [m for methods in METHODS.values() for m in methods if m.name == NAME]
+    assert len(found) == 2
+    assert found[0].options is found[1].options
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize("ranks", ["stable", "atomic"])
+def test_particles_without_weight_are_nowhere(backend, ranks):
+    mesh, rng = pm.Mesh((6, 5, 7), (1.0, 1.0, 1.0)), np.random.default_rng(7)
+    options = {"domain_copies": {"ranks": ranks}}
+    x, q = rng.random((300, 3)), rng.normal(size=300)
+    with pm.Plan(mesh, "bspline4", method="domain_copies", dtype="float64", options=options) as plan:
+        plan.set_positions(backend.array(x))
+        plan.spread(backend.array(q))
+        x[::3] = np.nan
+        plan.set_positions(backend.array(x), check=False)
+        field = backend.host(plan.spread(backend.array(q)))
+    kept = ~np.isnan(x[:, 0])
+    np.testing.assert_allclose(field, oracle.spread(mesh, pm.bspline(4), x[kept], q[kept]), atol=1e-13)
