@@ -75,6 +75,13 @@ def test_a_script_writes_the_columns_of_the_committed_files(script, monkeypatch,
         assert kind is None or compare.named(fresh, kind) or "published" in arguments
 
 
+def test_every_cloud_that_a_dense_grid_does_not_suit_has_a_time(monkeypatch, tmp_path):
+    run("grid.cliffs", monkeypatch, *CPU, "--out", tmp_path)
+    fresh = tables.read(next(tmp_path.glob("grid-cliffs-*.csv")))
+    assert len({row["cloud"] for row in fresh}) == len(fresh) == 8
+    assert all(float(row["seconds"]) > 0 and int(row["pairs"]) > 0 for row in fresh if row["cloud"] != "few in reach")
+
+
 def test_finufft_is_asked_for_where_it_is_missing(monkeypatch, tmp_path):
     if importlib.util.find_spec("finufft"):
         run("core.cpu", monkeypatch, "--threads", 1, "--out", tmp_path)
