@@ -56,9 +56,7 @@ def decided_by_name(tree):
             yield from (c.value for c in inner if isinstance(c, ast.Constant) and c.value in NAMES)
 
 
-@pytest.mark.parametrize(
-    "file", [file for file in TREES if not file.startswith("grid/")]
-)  # builders have such names, too
+@pytest.mark.parametrize("file", OUTSIDE)
 def test_no_code_decides_by_the_name_of_a_method(file):
     own = Path(file).stem if file.startswith(("spread/", "interpolate/")) else None
     keys = {"tiles"} if file == "orders/tile_order.py" else set()  # the order's key
