@@ -136,7 +136,7 @@ def count_positions(
     box: Box,
     threads: int | None = None,
     *,
-    bits: Sequence[int] | None = None,
+    bits: tuple[int, ...] | None = None,
 ) -> Counted:
     """Count particles by tile and say what is wrong with positions; never raise for it.
 
@@ -162,7 +162,7 @@ def count_positions(
     histogram = np.empty((rows, bins), index_type(count))
     status = np.zeros((rows, 8), np.int64)
     status[:, 2] = -1
-    address = np.array([x.ctypes.data for x in columns])
+    address = np.array([x.__array_interface__["data"][0] for x in columns])
     stride = np.array([x.strides[0] for x in columns])
     threads = min(threads, rows)
     run(_count_tiles, threads, address, stride, count, frame, tiling, histogram, status, np.zeros(1, np.int64))
