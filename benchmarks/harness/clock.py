@@ -144,13 +144,18 @@ class Clock:
         return statistics.median(times)
 
 
-def turns(repeats: int, *calls: Call) -> list[float]:
-    """Return the median wall time of each call on the CPU; calls alternate, so that a disturbance meets all of them."""
-    times: list[list[float]] = [[] for _ in calls]
+def times(repeats: int, *calls: Call) -> list[list[float]]:
+    """Return all wall times of each call on the CPU; calls alternate, so that a disturbance meets all of them."""
+    taken: list[list[float]] = [[] for _ in calls]
     for turn in range(repeats + 1):  # the first turn warms up
         for i, call in enumerate(calls):
             begin = time.perf_counter()
             call()
             if turn:
-                times[i].append(time.perf_counter() - begin)
-    return [statistics.median(t) for t in times]
+                taken[i].append(time.perf_counter() - begin)
+    return taken
+
+
+def turns(repeats: int, *calls: Call) -> list[float]:
+    """Return the median of the :func:`times` of each call."""
+    return [statistics.median(t) for t in times(repeats, *calls)]

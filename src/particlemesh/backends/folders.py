@@ -16,15 +16,11 @@ def cache(*names: str) -> Path | None:
     None without either: users without HOME and without an entry among users, as in containers. A relative folder does
     not count, by the rules of XDG.
     """
-    return _below(os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~"), names)  # noqa: PTH111
-
-
-@functools.lru_cache(maxsize=16)
-def _below(named: str, home: str, names: tuple[str, ...]) -> Path | None:
-    # Takes strings: every choice of a method asks for the folder, and making paths anew takes longer.
-    if Path(named).is_absolute():
-        return Path(named).joinpath(*names)
-    return None if home == "~" else Path(home).joinpath(".cache", *names)
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        return (Path(named) if Path(named).is_absolute() else Path.home() / ".cache").joinpath(*names)
+    except RuntimeError:
+        return None
 
 
 def unwritable(folder: Path) -> str | None:
