@@ -95,7 +95,7 @@ class Configuration:
         """Return a workspace without particles."""
         return Workspace(
             self.mesh, self.window, dtype, self.components, self.applications, 0, self.deterministic, backend,
-            self.options, self._sorted, threads=self.threads, memory=Memory(backend, self._tapes.clear, self._frugal),
+            self.options, self._sorted, self.threads, memory=Memory(backend, self._tapes.clear, self._frugal),
         )  # fmt: skip
 
     @property

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.backends.cpu import PARTICLES_PER_THREAD
 from particlemesh.choosing import tables
 from particlemesh.choosing.tables import Row, Table
 from particlemesh.mesh import Mesh
@@ -87,9 +88,12 @@ class Interpolation:
 class Timings:
     """What is known of the times on one device; in words: where from, and what would be better."""
 
-    def __init__(self, backend: Any, rows: tuple[Row, ...], source: str, hint: str = "") -> None:
+    def __init__(
+        self, backend: Any, rows: tuple[Row, ...], source: str, hint: str = "", threads: int | None = None
+    ) -> None:
         self.source, self.hint = source, hint
         self.rows = rows
+        self._threads = threads  # of the processor that rows were measured on
         self._backend = backend
         self._corrections: dict[tuple[str, str], Interpolation | None] = {}
 
@@ -124,7 +128,7 @@ class Timings:
     def _measured(self, direction: str, method: type[Method]) -> list[tuple[Row, Problem]]:
         """Return what was measured of a method; what it declines never was, whoever wrote that into a table."""
         rows = (row for row in self.rows if (row.direction, row.method) == (direction, method.name))
-        its = ((row, problem_of(row, self._backend)) for row in rows)
+        its = ((row, problem_of(row, self._backend, threads=self._threads)) for row in rows)
         return [(row, problem) for row, problem in its if method.declines(problem) is None]
 
 
@@ -143,12 +147,13 @@ def _mesh(nodes: int) -> Mesh:
 _window = functools.cache(bspline)
 
 
-def problem_of(row: Row, backend: Any, applications: int = 1) -> Problem:
-    """Return the problem of a table's row."""
+def problem_of(row: Row, backend: Any, applications: int = 1, threads: int | None = None) -> Problem:
+    """Return the problem of a table's row, of a processor with so many ``threads``; by default of this one."""
+    used = None if threads is None else max(1, min(threads, row.particles // PARTICLES_PER_THREAD))
     mesh, window, dtype = _mesh(row.nodes), _window(row.support), np.dtype(row.dtype)
     return Problem(
         mesh, window, dtype, row.components, applications, row.particles, False, backend, filled=row.filled,
-        in_order=bool(row.in_order), occupied=row.occupied,
+        in_order=bool(row.in_order), occupied=row.occupied, threads=used,
     )  # fmt: skip
 
 
@@ -192,14 +197,25 @@ def _look(backend: Any, device: str) -> Timings:
     akin = [table for table in tables.shipped() if _akin(backend, table)]
     if not akin:
         return Timings(backend, (), OWN_MODELS, hint or _HINT)
-    # The same device is best, behind another interface, too; then another device behind the same interface.
-    best = max(akin, key=lambda table: (table.device == device, table.backend == backend.name))
+    # The same device is best, behind another interface, too; then another device behind the same interface, of
+    # processors one with about as many threads.
+    best = max(
+        akin, key=lambda table: (table.device == device, table.backend == backend.name, -_times_apart(table, device))
+    )
     same = (best.backend, best.device) == (backend.name, device)
     # Old times are better than none: the release after a change of a kernel comes before its measurements.
     changed = best.changed()
     with_others = f"; the code of {len(changed)} of {len(best.sources)} methods has changed since" if changed else ""
     source = f"measured on {best.device}, {best.measured}{with_others}"
-    return Timings(backend, best.rows, source, hint or ("" if same else _HINT))
+    if backend.name == "cpu" and not same:
+        source += f"; taken for {device} and its threads, to within the difference of the two processors"
+    return Timings(backend, best.rows, source, hint or ("" if same else _HINT), tables.threads_of(best.device))
+
+
+def _times_apart(table: Table, device: str) -> float:
+    """Return how far apart two processors are in their threads, in doublings; 0 for other devices."""
+    ours, theirs = tables.threads_of(device), tables.threads_of(table.device)
+    return 0.0 if ours is None or theirs is None else abs(math.log2(ours / theirs))
 
 
 OWN_MODELS = "the methods' own models"

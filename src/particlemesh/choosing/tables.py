@@ -76,6 +76,12 @@ def device_of(backend: Any) -> str:
     return f"{_processor() or backend.device}, {threads} thread{'s' if threads > 1 else ''}"
 
 
+def threads_of(device: str) -> int | None:
+    """Return the threads in the name of a processor, as :func:`device_of` gives it; None for other devices."""
+    found = re.search(r", (\d+) threads?$", device)
+    return None if found is None else int(found[1])
+
+
 @functools.cache
 def _processor() -> str:
     facts = Path("/proc/cpuinfo")

@@ -8,18 +8,30 @@ from typing import ClassVar
 
 import numpy as np
 
-from particlemesh.backends.cpu import PARTICLES_PER_THREAD, available_threads
+from particlemesh.backends.cpu import threads_for
 from particlemesh.methods.contract import Method, Problem
 from particlemesh.orders.cpu.rows import Rows, rows_of
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 from particlemesh.window import Window
 
+CALL = 5e-5  # seconds of a call, whatever it is for
+
 
 def cold(problem: Problem) -> float:
-    """Return how many rows of a particle's stencil nobody has read or written before it."""
+    """Return how many rows of a particle's stencil no other particle has read or written before."""
     met = problem.count * problem.stencil / (problem.nodes * problem.filled)  # contributions to a node
     return float(problem.window.support ** (problem.mesh.ndim - 1) / (1 + met) ** 2)
+
+
+def matrix_seconds(problem: Problem, entry: float, add: float) -> tuple[float, float]:
+    """Return the seconds of building a stored matrix, ``entry`` each, and of applying it, ``add`` each and real.
+
+    What its rows take comes on top. Constants are of one thread, as those of tiles.
+    """
+    entries, used = problem.count * problem.stencil, threads_for(problem.threads, problem.count)
+    built = CALL + (problem.count * 1.5e-7 + entries * entry) / used
+    return built, 3 * CALL + (problem.count * 1.1e-8 + entries * problem.components * add) / used
 
 
 class TileMethod(Method):
@@ -30,7 +42,8 @@ class TileMethod(Method):
 
     backends = frozenset({"cpu"})
     deterministic = True
-    seconds: ClassVar[tuple[float, float, float]]  # of a particle, of 64 bytes of a stencil, of a node
+    # Of a particle, of a row of its stencil, of 32 bytes of that, of a row touched for the first time, of a node.
+    seconds: ClassVar[tuple[float, float, float, float, float]]
     clears: ClassVar[bool] = False  # whether all of the field is cleared before
 
     def __init__(self) -> None:
@@ -38,14 +51,14 @@ class TileMethod(Method):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        a_particle, a_vector, a_node = cls.seconds
-        used = max(1, min(available_threads(), problem.count // PARTICLES_PER_THREAD))
-        vectors = -(-problem.window.support * problem.components * problem.dtype.itemsize // 64)
+        a_particle, a_row, a_vector, a_cold_row, a_node = cls.seconds
         rows = problem.window.support ** (problem.mesh.ndim - 1)
-        each = a_particle + a_vector * vectors * rows + cold(problem) * 1.2e-7
+        vectors = -(-problem.window.support * problem.components * problem.dtype.itemsize // 32)
+        each = a_particle + (a_row + a_vector * vectors) * rows + a_cold_row * cold(problem)
         nodes = min(problem.nodes * problem.filled, 50 * problem.count) * problem.components
-        cleared = cls.clears * problem.nodes * problem.components * problem.dtype.itemsize * 1e-10
-        return 0.0, 10e-6 + (problem.count * each + a_node * nodes) / used + cleared
+        cleared = cls.clears * problem.nodes * problem.components * problem.dtype.itemsize * 7e-11
+        used = threads_for(problem.threads, problem.count)
+        return 0.0, CALL + (problem.count * each + a_node * nodes) / used + cleared
 
     def rows(self, workspace: Workspace, parts: int) -> Rows:
         """Return the window's rows for numbers of ``parts`` reals."""

@@ -36,6 +36,7 @@ class Sizes:
     backend: Backend
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)  # by method, as given
     sorted: bool = False  # particles are by block already, or by tile
+    threads: int | None = None  # most threads of the CPU; by default what suits the number of particles
 
     @functools.cached_property
     def axes(self) -> tuple[Axis, Axis, Axis]:
@@ -60,7 +61,7 @@ class Memory:
     ----------
     backend : Backend
     changed : callable, optional
-        Called when memory moves: who holds addresses must forget them.
+        Called when memory moves, so that addresses are dropped.
     advice : callable, optional
         Returns what to do without memory, for an error.
     """
@@ -102,15 +103,12 @@ class Workspace(Sizes):
         None before the first configuration.
     memory : Memory
         Kept from one configuration to the next.
-    threads : int, optional
-        Most threads on the CPU.
     orders : dict
         Orders of the particles that methods share, for one configuration.
     """
 
     particles: Any = field(default=None, kw_only=True)
     memory: Memory = field(kw_only=True)
-    threads: int | None = field(default=None, kw_only=True)
     orders: dict[Any, Any] = field(default_factory=dict, kw_only=True)
 
     def over(self, particles: Any, count: int) -> Workspace:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.views import View
-from particlemesh.backends.cpu import PARTICLES_PER_THREAD, available_threads, run, threads_for
+from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import fetch_add, fma, keep, load, splat, sums
-from particlemesh.methods.by_tile import cold
+from particlemesh.methods.by_tile import CALL, cold
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.stored_matrix import HostMatrix
 from particlemesh.orders.cpu.rows import rows_of
@@ -109,26 +109,19 @@ class Weights(HostMatrix):
         self._slope: np.ndarray | None = None
 
     @classmethod
-    def declines(cls, method: Any, problem: Problem) -> str | None:
-        reason: str | None = method.device_declines(problem)
-        return reason
-
-    @classmethod
     def scratch_bytes(cls, method: Any, problem: Problem) -> int:
         # A gradient takes d times as much again.
         return int(method.entries(problem, problem.count)) * problem.dtype.itemsize
 
     @classmethod
     def cost(cls, method: Any, problem: Problem) -> tuple[float, float]:
-        entries = problem.count * problem.stencil
-        used = max(1, min(available_threads(), problem.count // PARTICLES_PER_THREAD))
-        # Xeon at 2.5 GHz, one thread of a busy machine, supports 2 to 6, with few and with many particles
-        each = (1.2e-9 if problem.dtype.itemsize == 4 else 1.7e-9) * problem.components
-        prepare = problem.count * 1e-7 + entries * 3e-9
+        entries, used = problem.count * problem.stencil, threads_for(problem.threads, problem.count)
+        # One thread, as the constants of `tiles`
+        each = (0.7e-9 if problem.dtype.itemsize == 4 else 1.1e-9) * problem.components
         # Parts of complex numbers are taken apart first.
-        apart = problem.nodes * problem.components * 4e-9 if problem.components % 2 == 0 else 0.0
-        read = problem.count * (6e-8 + cold(problem) * 5e-8) + entries * each
-        return prepare / used, 10e-6 + read / used + apart
+        apart = problem.nodes * problem.components * 2e-9 if problem.components % 2 == 0 else 0.0
+        read = problem.count * (2e-8 + cold(problem) * 6e-9) + entries * each
+        return CALL + (problem.count * 6e-8 + entries * 1.6e-9) / used, 3 * CALL + read / used + apart
 
     @classmethod
     def reserve(cls, method: Any, workspace: Workspace) -> None:

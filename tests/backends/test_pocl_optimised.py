@@ -23,7 +23,7 @@ from particlemesh.choosing.choice import METHODS
 from particlemesh.choosing.predict import Timings
 from particlemesh.methods.contract import Problem
 
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCE = Path(__file__).parents[2] / "src"
 CHILD = """
 import numpy as np
 import particlemesh as pm

@@ -15,7 +15,7 @@ from particlemesh.backends import nvrtc
 from particlemesh.window import WINDOWS
 from test_nvrtc import without_nvrtc
 
-CHECKOUT = Path(__file__).parents[1]
+CHECKOUT = Path(__file__).parents[2]
 DOCS = CHECKOUT / "docs"
 WITH_EXAMPLES = sorted(
     path.relative_to(DOCS).as_posix()

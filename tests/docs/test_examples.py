@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-FOLDER = Path(__file__).parents[1] / "examples"
+FOLDER = Path(__file__).parents[2] / "examples"
 
 
 def test_lanczos_finds_the_square_root(backend, capsys):

@@ -13,8 +13,8 @@ import particlemesh as pm
 from devices import Device
 from grid_cases import Case, check_cells, walk
 from particlemesh.grid.builders import METHODS
-from test_failures_memory import Scarce
 from test_grid_builders import check_grid, check_order, own_radii, put, stored, told
+from test_memory import Scarce
 
 CASE = Case("mixed", (4, 3, 5), "wrapped", 200, "f8")
 BOX, CELLS, X = CASE.domain, CASE.cells, CASE.positions

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCS, PAGES = ROOT / "docs", ROOT / "docs" / "performance"
 sys.path += [str(ROOT / "tools" / "docs"), str(ROOT / "benchmarks")]
 

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What lies between measured times, and what methods' models say of any problem."""
 
+import csv
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import particlemesh as pm
+from particlemesh import backends
+from particlemesh.backends import cpu as cpu_backend
 from particlemesh.choosing import predict
 from particlemesh.choosing.choice import METHODS
 from particlemesh.choosing.tables import Row
@@ -93,3 +97,67 @@ def test_what_a_method_declines_was_not_measured():
         predict.Timings(GPU, rows, "").predict("spread", Walk, asked) for rows in ((row, spoilt), (row,))
     )
     assert with_it == without != Walk.cost(asked)
+
+
+# ---- the processor ----------------------------------------------------------------------------------------
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+
+
+def measured_on_processors():
+    """Yield direction, method, what was measured and its threads, of the files of measured times."""
+    regret = "regret-intel-r-xeon-r-processor-2-50ghz-2-threads.csv"
+    for row in csv.DictReader((RESULTS / regret).read_text().splitlines()):
+        case = row["nodes"], row["support"], row["dtype"], row["components"], row["particles"], row["filled"]
+        for one in row["times"].split():
+            method, prepare, apply = one.split(":")
+            yield row["direction"], method, case, int(row["in_order"]), 2, float(prepare), float(apply)
+    for file in sorted(RESULTS.glob("cpu-*.csv")):
+        for row in csv.DictReader(file.read_text().splitlines()):
+            if row["cloud"] == "uniform":
+                case = row["K"], row["width"], row["dtype"], 1, row["N"], 1.0
+                method = {"spread": "colouring", "interpolate": "tiles"}[row["operation"]]
+                yield row["operation"], method, case, 0, int(row["threads"]), 0.0, float(row["ours_s"])
+
+
+def test_models_alone_are_within_a_factor_of_two_on_common_processors():
+    ratios = []
+    cpu = backends.current("cpu")
+    for direction, name, case, in_order, threads, prepare, apply in measured_on_processors():
+        nodes, support, dtype, components, particles, filled = case
+        row = Row(
+            direction, name, int(nodes), int(support), dtype, int(components), int(particles), float(filled), in_order,
+            1.0, prepare, apply,
+        )  # fmt: skip
+        method = next(m for m in METHODS[direction] if m.name == name)
+        told = method.cost(predict.problem_of(row, cpu, threads=threads))
+        ratios += [t / s for t, s in zip(told, (prepare, apply), strict=True) if s > 0]
+    ratios = np.array(ratios)
+    within = np.mean((ratios > 0.5) & (ratios < 2))
+    assert len(ratios) > 400 and within > 0.85, within
+    assert ratios.min() > 0.25 and ratios.max() < 4, (ratios.min(), ratios.max())
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(2, 16), (16, 2), (4, 4), (1, 3)])
+def test_times_of_another_processor_are_taken_for_its_threads(monkeypatch, theirs, ours):
+    """A table of a common processor serves others: more threads than it had make calls shorter, as the models say."""
+    monkeypatch.setattr(cpu_backend, "available_threads", lambda: ours)
+    cpu = backends.current("cpu")
+    row = Row("spread", "colouring", 64, 4, "float32", 1, 10**6, 1.0, 0, 1.0, 0.0, 1.0)
+    colouring = next(m for m in METHODS["spread"] if m.name == "colouring")
+    modelled = [colouring.cost(predict.problem_of(row, cpu, threads=n))[1] for n in (theirs, ours)]
+    times = predict.Timings(cpu, (row,), "", threads=theirs)
+    _, took = times.predict("spread", colouring, predict.problem_of(row, cpu))
+    assert took == pytest.approx(modelled[1] / modelled[0], rel=1e-3)
+
+
+def test_threads_that_a_plan_names_count(monkeypatch):
+    monkeypatch.setattr(cpu_backend, "available_threads", lambda: 16)
+    x = np.random.default_rng(1).random((100_000, 3))
+    times = []
+    for threads in (1, 8, None):
+        with pm.Plan(pm.Mesh((32, 32, 32), (1.0,) * 3), "cic", threads=threads) as plan:
+            plan.set_positions(x)
+            times.append(METHODS["interpolate"][-1].cost(plan.problem())[1])
+    assert METHODS["interpolate"][-1].name == "tiles"
+    assert times[0] > 4 * times[1] > 4 * times[2]

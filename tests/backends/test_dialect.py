@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "developers" / "dialect.rst"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "developers" / "dialect.rst"
 
 
 def verbs(prelude):

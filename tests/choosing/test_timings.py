@@ -405,7 +405,20 @@ def test_shipped_tables_serve_akin_devices(monkeypatch, place, taken, hinted):
     assert [row.nodes for row in times.rows] == ([taken] if taken else [])
     assert bool(times.hint) == hinted
     assert (known[taken - 1][1] if taken else "models") in times.source
-    assert times.source.endswith("; the code of 1 of 1 methods has changed since") == bool(taken)
+    assert ("; the code of 1 of 1 methods has changed since" in times.source) == bool(taken)
+
+
+def test_a_processor_without_a_table_takes_that_of_about_as_many_threads(monkeypatch):
+    keys = [("cpu", f"processor {n}, {n} thread{'s' if n > 1 else ''}") for n in (1, 8, 32)]
+    monkeypatch.setattr(tables, "shipped", shipped(*keys))
+    for ours, nearest in ((1, 1), (2, 1), (4, 8), (8, 8), (12, 8), (64, 32)):
+        monkeypatch.setattr(tables, "available_threads", lambda ours=ours: ours)
+        predict.forget()
+        times = predict.known(CPU)
+        assert f"measured on processor {nearest}, " in times.source
+        assert f"; taken for {tables.device_of(CPU)} and its threads" in times.source
+        assert times.hint == "`particlemesh tune` measures this device"
+    assert tables.threads_of("NVIDIA H200") is None
 
 
 def test_the_users_table_comes_before_a_shipped_one(monkeypatch):

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TOOL = Path(__file__).parents[1] / "tools" / "races"
+TOOL = Path(__file__).parents[2] / "tools" / "races"
 
 
 def test_races_are_looked_for_or_the_reason_is_told():

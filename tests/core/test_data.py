@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.special import erfc
 
-PACKAGE = Path(__file__).resolve().parents[1] / "src" / "particlemesh" / "data" / "water.npz"
-DHFR = Path(__file__).resolve().parents[2] / "shared" / "data" / "dhfr.npz"  # optional
+PACKAGE = Path(__file__).resolve().parents[2] / "src" / "particlemesh" / "data" / "water.npz"
+DHFR = Path(__file__).resolve().parents[3] / "shared" / "data" / "dhfr.npz"  # optional
 MASS = {"H": 1.008, "O": 15.999, "Na": 22.990, "Cl": 35.45}  # g/mol
 COULOMB = 138.93545764438198  # kJ nm/(mol e^2), as OpenMM has it
 
