@@ -3,8 +3,9 @@
 
 Writes ``results/overhead-DEVICE.csv``. ``limit_s`` is what a call may take: a fixed time for small problems; for one
 axis the least time of NumPy's two ``bincount`` in the same run. ``positions to field`` includes the work that depends
-on positions only, on both sides; ``values to field`` does not. Calls that are compared alternate. Other processes make
-times longer and never shorter: on a busy machine look at the least times and the lowest tenth.
+on positions only, on both sides; ``values to field`` does not. Calls that are compared alternate. Small calls have wall
+times, those on one axis processor times. Other processes make both longer and never shorter: on a busy machine the
+least times and the lowest tenth are to be compared.
 
     python benchmarks/core/overhead.py [--small] [--threads 1] [--repeats 1000] [--out DIR]
 """
@@ -12,6 +13,7 @@ times longer and never shorter: on a busy machine look at the least times and th
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,7 +70,7 @@ def small(call: str, repeats: int) -> Iterator[dict[str, Any]]:
 
 
 def line(nodes: int, particles: int, threads: int, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield rows of one axis with the window ``cic``, whose fields are compared, too."""
+    """Yield rows of one axis with the window ``cic``; both fields are compared."""
     rng = np.random.default_rng(clouds.SEED)
     x, values = rng.random(particles), rng.random(particles)
     plan, out = pm.Plan(pm.Mesh(nodes, 1.0), "cic", threads=threads).set_positions(x), np.empty(nodes)
@@ -90,7 +92,7 @@ def line(nodes: int, particles: int, threads: int, repeats: int) -> Iterator[dic
         "values to field": (lambda: plan.spread(values, out=out), lambda: add(*known)),
     }
     for call, (ours, peer) in pairs.items():
-        taken = times(repeats, ours, peer)
+        taken = times(repeats, ours, peer, clock=time.process_time)
         yield row(call, particles, nodes, "cic", taken[0], min(taken[1]))
 
 
