@@ -38,6 +38,9 @@ class Located(NamedTuple):
     kind: int  # of the first bad particle: NOT_FINITE or OUTSIDE
 
 
+NOTHING_WRONG = Located(0, 0, -1, 0)
+
+
 class Arithmetic(NamedTuple):
     """The numbers of a `NodeMap` in one real type."""
 
@@ -305,6 +308,8 @@ def note_bad(begin, length, bad, record):
 
 def located(records: np.ndarray) -> Located:
     """Sum up what `note_bad` wrote, a row for each range of particles."""
+    if not records[:, :2].any():
+        return NOTHING_WRONG
     bad = records[records[:, 2] >= 0]
-    first = bad[np.argmin(bad[:, 2]), 2:4] if len(bad) else (-1, 0)
+    first = bad[np.argmin(bad[:, 2]), 2:4]
     return Located(int(records[:, 0].sum()), int(records[:, 1].sum()), int(first[0]), int(first[1]))

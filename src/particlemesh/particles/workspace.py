@@ -34,7 +34,7 @@ class Sizes:
     count: int  # particles
     deterministic: bool
     backend: Backend
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, as given to the plan
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)  # by method, as given
     sorted: bool = False  # particles are by block already, or by tile
     threads: int | None = None  # most threads of the CPU; by default what suits the number of particles
 
