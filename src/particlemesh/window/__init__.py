@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Windows: how a particle reaches the nodes around it, as a table of polynomials."""
+"""Windows: the weights of the nodes around a particle, as tables of polynomials."""
 
 from particlemesh.window.window import DEFAULT as DEFAULT
 from particlemesh.window.window import WINDOWS as WINDOWS
