@@ -314,7 +314,7 @@ def test_staggered_twins():
         (
             lambda: Mesh((4, 4), (1, 1)).fill_ghosts(np.zeros(4)),
             ValueError,
-            "must be 4, 4 here, with any batch",
+            "must be 4, 4; any batch axes",
         ),
     ],
 )

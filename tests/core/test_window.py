@@ -296,7 +296,11 @@ def semicircle(x):
         (lambda: fitted(lambda x: np.maximum(1 - abs(x), 0), 3, 1e-3), ValueError, "tol is 0.001"),
         (lambda: fitted(np.exp, 2, 1e-3), ValueError, r"not symmetric; give one with phi\(-x\)"),
         (lambda: fitted(lambda x: 1 / (abs(x) < 0.6), 2, 1e-3), ValueError, "the function is not finite at"),
-        (lambda: fitted(lambda x: np.exp(-x * x) + 0j, 4, 1e-3), TypeError, "returned dtype complex128; it must return real"),
+        (
+            lambda: fitted(lambda x: np.exp(-x * x) + 0j, 4, 1e-3),
+            TypeError,
+            "returned dtype complex128; it must return real",
+        ),
         (lambda: fitted(lambda x: x.astype(object) + 1j, 4, 1e-3), TypeError, "values that are no real numbers"),
         (
             lambda: fitted(np.cos, 4, 1e-3, derivative=lambda x: -np.sin(x) + 0j),
@@ -324,7 +328,7 @@ def semicircle(x):
             "window is 'bspline17'; choose from 'ngp', 'cic', .*'m4prime'",
         ),
         (lambda: window_of(4), TypeError, "window is 4; give a Window or one of the names ngp, cic"),
-        (lambda: Window("w", ()), ValueError, "window 'w' has 0 polynomials; 1 to 16"),
+        (lambda: Window("w", ()), ValueError, "window 'w' has 0 polynomials; give 1 to 16"),
         (lambda: Window("w", ((),)), ValueError, "empty polynomial"),
         (lambda: Window("w", ((1j,),)), TypeError, "the coefficient 1j; give a Fraction, int or float"),
         (lambda: Window("w", ((np.nan,),)), ValueError, "the coefficient nan; every coefficient must be finite"),
