@@ -10,6 +10,7 @@ import oracle
 import particlemesh as pm
 from devices import names
 from particlemesh import backends
+from scarce import Scarce
 
 MESH = pm.Mesh((6, 5, 7), (1.0, 2.0, 3.0))
 RNG = np.random.default_rng(1)
@@ -52,20 +53,6 @@ def test_row_29_a_closed_plan_says_so(backend):
     ):  # fmt: skip
         with pytest.raises(RuntimeError, match="this plan is closed; make a new one"):
             call()
-
-
-class Scarce:
-    """Lets some allocations pass and then has no memory."""
-
-    def __init__(self, empty, passes):
-        self.empty, self.left, self.failed = empty, passes, False
-
-    def __call__(self, *arguments, **options):
-        self.left -= 1
-        if self.left < 0:
-            self.failed = True
-            raise MemoryError("no memory (made up by a test)")
-        return self.empty(*arguments, **options)
 
 
 def test_row_30_out_of_memory_leaves_the_plan_as_it_was(backend, law, monkeypatch):

@@ -6,9 +6,9 @@ import pytest
 
 import oracle
 import particlemesh as pm
+from kinds import FIELD, MESH, SLOPES, VALUES, WINDOW, Q, X
 from particlemesh import backends
 from particlemesh.arrays import memory
-from test_arrays import FIELD, MESH, SLOPES, VALUES, WINDOW, Q, X
 
 Z = Q + 1j * Q[::-1]
 LAZY = {

@@ -5,47 +5,20 @@ import os
 import pickle
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import particlemesh as pm
 from particlemesh import backends
+from processes import SOURCE, child, finish
 
-SOURCE = Path(pm.__file__).parent
 MESH = pm.Mesh((8, 9, 10), (1.0, 1.0, 1.0))
 RNG = np.random.default_rng(1)
 X = RNG.random((9000, 3))
 Q = RNG.normal(size=(8, 9000))
-
-
-def child(code, tmp_path=None, timeout=120, **environment):
-    """Run Python code in a process of its own, with caches of its own if there is a folder."""
-    path = os.pathsep.join([str(SOURCE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    variables = {**os.environ, "PYTHONPATH": path, **environment}
-    if tmp_path is not None:
-        for name in ("NUMBA_CACHE_DIR", "POCL_CACHE_DIR", "XDG_CACHE_HOME", "CUPY_CACHE_DIR"):
-            variables[name] = str(tmp_path / name)
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables,
-    ), timeout  # fmt: skip
-
-
-def finish(started):
-    process, timeout = started
-    try:
-        out, error = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        pytest.fail(f"a child process hung for {timeout} s: {process.communicate()[1]}")
-    assert process.returncode == 0, error
-    return out
 
 
 def test_row_54_plans_in_several_threads_at_once(backend):

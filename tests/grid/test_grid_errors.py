@@ -8,9 +8,9 @@ import pytest
 
 import particlemesh as pm
 from grid_cases import BOXES, Case
+from grid_checks import check_grid, own_radii, put, told
 from particlemesh.grid import checks
 from particlemesh.grid.builders import METHODS
-from test_grid_builders import check_grid, own_radii, put, told
 
 CASE = Case("mixed", (4, 3, 5), "wrapped", 200, "f8")
 BOX, CELLS, X = CASE.domain, CASE.cells, CASE.positions

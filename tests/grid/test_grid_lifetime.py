@@ -12,9 +12,9 @@ import pytest
 import particlemesh as pm
 from devices import Device
 from grid_cases import Case, check_cells, walk
+from grid_checks import check_grid, check_order, own_radii, put, stored, told
 from particlemesh.grid.builders import METHODS
-from test_grid_builders import check_grid, check_order, own_radii, put, stored, told
-from test_memory import Scarce
+from scarce import Scarce
 
 CASE = Case("mixed", (4, 3, 5), "wrapped", 200, "f8")
 BOX, CELLS, X = CASE.domain, CASE.cells, CASE.positions

@@ -8,7 +8,7 @@ from clouds import BOXES, brute, cloud_of, coordinates, positions
 from particlemesh import Box
 from particlemesh.backends import cuda
 from particlemesh.grid.queries.nearest import nearest
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
 EPS = {np.float32: 3e-6, np.float64: 1e-14}

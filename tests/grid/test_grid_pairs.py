@@ -21,7 +21,7 @@ from pairs_by_hand import (
 )  # fmt: skip
 from particlemesh.backends import cuda, opencl
 from particlemesh.grid.queries.pairs import Extents, Searcher
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
 

@@ -23,7 +23,7 @@ from grid_cases import (
     rounding,
     turned,
 )
-from test_grid_builders import own_radii, put, told
+from grid_checks import own_radii, put, told
 
 ALL = "ijdDS"
 WRAPPED = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")

@@ -10,7 +10,7 @@ from scipy.spatial import cKDTree
 
 import particlemesh as pm
 from grid_cases import SKEWED, codes, entries, rounding
-from test_grid_builders import put
+from grid_checks import put
 
 WATER = Path(pm.__file__).parent / "data" / "water.npz"
 PROTEIN = Path(__file__).resolve().parents[3] / "shared" / "data" / "dhfr.npz"  # optional

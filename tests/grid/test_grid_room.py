@@ -6,9 +6,8 @@ import pytest
 
 import particlemesh as pm
 from grid_cases import Case, all_pairs, check_answer, entries, oracle_of
-from test_grid_builders import put
-from test_grid_searches import WALK
-from test_memory import Scarce
+from grid_checks import WALK, put
+from scarce import Scarce
 
 ALL = "ijdDS"
 WRAPPED = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")

@@ -12,7 +12,7 @@ from particlemesh.backends import cuda
 from particlemesh.backends.base import CompilationError
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.queries.sums import sums
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
 

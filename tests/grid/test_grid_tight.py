@@ -10,7 +10,7 @@ from particlemesh.backends import cuda
 from particlemesh.grid.queries.cloud import reach_record
 from particlemesh.grid.queries.overlaps import overlaps_of_lists, too_wide
 from particlemesh.grid.storage import TightLists
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
 BIT = (4, 2, 1)

@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from cases import case_of, matrices
+from cases import case_of, matrices, rows
 from particlemesh.arrays import operands
 from particlemesh.backends import cpu
 from particlemesh.spread.cpu import matrix as matrix_cpu
-from test_covering import ROWS
 
 FORMS = {
     "rows": matrix_cpu.by_rows,
@@ -49,7 +48,7 @@ def product(matrix, plan, values, gradient=False):
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_a_stored_matrix_is_the_dense_one(form, case):
     boundary, size, dimension, window, precision, kind = case
-    row = ROWS[0]._replace(
+    row = rows()[0]._replace(
         boundary=boundary, size=size, dimension=dimension, window=window, precision=precision, kind=kind,
         count="17", batch="2",
     )  # fmt: skip
