@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Neighbours of points, the nearest, overlaps, sums over pairs, against all images of all pairs."""
 
-import itertools
-
 import numpy as np
 import pytest
 
 import particlemesh as pm
 from grid_cases import CASES, Case, all_pairs, check_answer, entries, oracle_of, rounding
-from grid_checks import WALK, own_radii, put
+from grid_checks import WALK, check_nearest, own_radii, put
 
 ALL = "ijdDS"
 WRAPPED = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")
@@ -56,29 +54,6 @@ def test_every_builder_finds_neighbours_of_points_and_the_nearest(backend, build
                 pairs = grid.neighbours(backend.array(points), 0.45, quantities=ALL)
                 check_answer(box, x, 0.45, entries(backend, pairs), all_pairs(box, x, 0.45, points), points=points)
                 check_nearest(backend, grid, box, x, 5, 0.5)
-
-
-def check_nearest(backend, grid, box, x, k, radius, points=None):
-    """The distances are the least there are, and each is that of the particle beside it."""
-    indices, distances = grid.nearest(k, radius, None if points is None else backend.array(points))
-    indices, distances = backend.host(indices), backend.host(distances)
-    rows = len(x if points is None else points)
-    assert indices.shape == distances.shape == (rows, k)
-    assert indices.dtype == np.int32 and distances.dtype == x.dtype
-    np.testing.assert_array_equal(indices < 0, np.isinf(distances))
-    assert (distances[:, 1:] >= distances[:, :-1]).all()
-    band = rounding(box, x if points is None else np.concatenate([x, points]), radius)
-    oracle = all_pairs(box, x, radius + 2 * band, points)
-    by_row = np.lexsort((oracle.distance, oracle.i))
-    i, j, d = oracle.i[by_row], oracle.j[by_row], oracle.distance[by_row]
-    for row, (first, last) in enumerate(itertools.pairwise(np.searchsorted(i, np.arange(rows + 1)))):
-        there, whose = d[first:last], j[first:last]
-        filled = np.isfinite(distances[row]).sum()
-        assert min(k, (there <= radius - band).sum()) <= filled <= min(k, (there <= radius + band).sum())
-        np.testing.assert_allclose(distances[row, :filled], there[:filled], rtol=0, atol=band)
-        for index, distance in zip(indices[row, :filled], distances[row, :filled], strict=True):
-            images = (indices[row, :filled] == index) & (np.abs(distances[row, :filled] - distance) <= band)
-            assert ((whose == index) & (np.abs(there - distance) <= 2 * band)).sum() >= images.sum()
 
 
 @pytest.mark.parametrize("case", [WRAPPED, PLANE, SKEWED, CASES[9], CASES[19], CASES[21], CASES[23]], ids=str)
@@ -178,6 +153,43 @@ def test_one_radius_for_all_and_touching_spheres(backend, builder):
         with pm.UniformGrid(box, shape=(4, 4, 4), method=builder.name) as grid:
             grid.build(backend.array(x), radius)
             assert len(grid.overlaps().i) == pairs
+
+
+@pytest.mark.parametrize("real", ["f4", "f8"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_no_touch_is_lost_to_rounding(backend, builder, axis, real):
+    # Pairs that touch on the face of a cell as wide as they are, as far as the type of the positions can tell, in a
+    # box whose fractions round much.
+    box = pm.Box([[4.0, 0.0, 0.0], [3.0, 3.5, 0.0], [-2.5, 1.75, 3.0]], origin=(-2.0, -2.0, -1.5))
+    count, rng, thickness = 4000, np.random.default_rng(7), 1 / np.linalg.norm(box.inverse, axis=1) / 6
+    radius = np.dtype(real).type(thickness.min() / 2)
+    s = rng.random((count, 3))
+    s[:, axis] = rng.integers(1, 6, count) / 6
+    face, normal = box.origin + s @ box.matrix, box.inverse[axis] / np.linalg.norm(box.inverse[axis])
+    first, second = (face - normal * radius).astype(real), (face + normal * radius).astype(real)
+    for n in range(200):
+        d = second.astype(np.longdouble) - first.astype(np.longdouble)
+        apart = (d**2).sum(1) > (2 * np.longdouble(radius)) ** 2 * (1 - 2 * np.finfo(real).eps)
+        second[apart, n % 3] = np.nextafter(second[apart, n % 3], first[apart, n % 3])
+    fractions = np.hstack([box.fractional(first.astype(float)), box.fractional(second.astype(float))])
+    sure = np.flatnonzero(~apart & (fractions > 0).all(1) & (fractions < 1).all(1))
+    assert len(sure) > count / 2
+    x = np.stack([first, second], 1).reshape(-1, 3)
+    with pm.UniformGrid(box, shape=(6, 6, 6), method=builder.name) as grid:
+        put(backend, grid, x, np.full(2 * count, radius))
+        found = grid.overlaps()
+        pairs = set(zip(backend.host(found.i).tolist(), backend.host(found.j).tolist(), strict=True))
+    assert {(n, n + 1) for n in (2 * sure).tolist()} <= pairs
+
+
+@pytest.mark.parametrize("cells", [1, 2, 3])
+def test_large_and_small_spheres_all_around_a_periodic_axis(backend, builder, cells):
+    box, rng = pm.Box(5.0, -1.0), np.random.default_rng(11)
+    x = box.origin + rng.permutation(np.arange(200.0))[:, None] / 200 * 5.0
+    radii = np.where(rng.random(200) < 0.5, 2.5 / cells, 0.011)
+    with pm.UniformGrid(box, shape=cells, method=builder.name) as grid:
+        put(backend, grid, x, radii)
+        check_overlaps(backend, grid, box, x, radii)
 
 
 def test_overlaps_need_radii(backend):

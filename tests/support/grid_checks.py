@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 
 import particlemesh as pm
-from grid_cases import check_cells, level_shape, rounding, touched, walk
+from grid_cases import all_pairs, check_cells, level_shape, rounding, touched, walk
 
 
 def own_radii(builder, case, x=None):
@@ -128,3 +128,26 @@ WALK = pm.PairFunction(
     """,
     _walk, results=5, values=2, parameters=(0.5,),
 )  # fmt: skip
+
+
+def check_nearest(backend, grid, box, x, k, radius, points=None):
+    """The distances are the least there are, and each is that of the particle beside it."""
+    indices, distances = grid.nearest(k, radius, None if points is None else backend.array(points))
+    indices, distances = backend.host(indices), backend.host(distances)
+    rows = len(x if points is None else points)
+    assert indices.shape == distances.shape == (rows, k)
+    assert indices.dtype == np.int32 and distances.dtype == x.dtype
+    np.testing.assert_array_equal(indices < 0, np.isinf(distances))
+    assert (distances[:, 1:] >= distances[:, :-1]).all()
+    band = rounding(box, x if points is None else np.concatenate([x, points]), radius)
+    oracle = all_pairs(box, x, radius + 2 * band, points)
+    by_row = np.lexsort((oracle.distance, oracle.i))
+    i, j, d = oracle.i[by_row], oracle.j[by_row], oracle.distance[by_row]
+    for row, (first, last) in enumerate(itertools.pairwise(np.searchsorted(i, np.arange(rows + 1)))):
+        there, whose = d[first:last], j[first:last]
+        filled = np.isfinite(distances[row]).sum()
+        assert min(k, (there <= radius - band).sum()) <= filled <= min(k, (there <= radius + band).sum())
+        np.testing.assert_allclose(distances[row, :filled], there[:filled], rtol=0, atol=band)
+        for index, distance in zip(indices[row, :filled], distances[row, :filled], strict=True):
+            images = (indices[row, :filled] == index) & (np.abs(distances[row, :filled] - distance) <= band)
+            assert ((whose == index) & (np.abs(there - distance) <= 2 * band)).sum() >= images.sum()
