@@ -24,7 +24,7 @@ KERNELS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.[ch
 # Imports go from a higher rank to a lower or equal one; equal ranks know each other only within one group.
 RANKS = [
     ("values", ["box.py", "mesh.py", "window/", "checks.py"]),
-    ("backends", ["backends/"]),
+    ("backends", ["backends/", "busy.py"]),
     ("arrays", ["arrays/", "operands.py"]),
     ("sorting", ["sorting/"]),
     ("particles", ["orders/", "particles/"]),

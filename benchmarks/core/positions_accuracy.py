@@ -85,7 +85,7 @@ def main() -> None:
     peer = importlib.util.find_spec("finufft") is not None
     version = importlib.metadata.version("finufft") if peer else ""
     backend = backends.current(options.backend)
-    about = facts(backend) | {"finufft": version}
+    about = facts(backend) | {"finufft_version": version}
     print("nodes  boxes away  particlemesh  finufft" if peer else "nodes  boxes away  particlemesh (no finufft here)")
     rows = []
     for away in AWAY:

@@ -49,7 +49,7 @@ def compile_for(bench: Bench, part: int, parts: int, only: list[str]) -> None:
 def _windows(bench: Bench, case: Case) -> list[Job]:
     """Return walks with windows that they do not take by default for so small a problem."""
     walks = [name for name in bench.rivals(case)[1] if name.startswith(WALK)]
-    return [Job(case, w, {"window": v}) for w in walks for v in density.other_values(bench, case, w, "window")]
+    return [Job(case, w, {"patch": v}) for w in walks for v in density.other_values(bench, case, w, "patch")]
 
 
 def main() -> None:

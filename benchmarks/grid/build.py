@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -217,26 +217,29 @@ def slow_choices(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     return slow
 
 
-def main() -> None:
-    """Measure the groups that the command line names."""
-    asked = runs.parser(__doc__, GROUPS).parse_args()
-    place = Place(asked.backend)
-    builds = Builds(place)
-    with runs.Run(place, asked.out) as run:
-        rows = run.measure("builds", [c for c in cases(place, asked.small) if c.group in asked.only], builds.row)
-        slow = slow_choices(rows)
-        if "repeat" in asked.only:
-            repeated = [*((b, False) for b in builders(place) if b[0] not in ("auto", TIGHT)), (AUTO, True)]
-            power = 10 if asked.small else 20
-            rows += run.measure("repeat", repeated, lambda job: builds.identical(*job, power))
-        if "peer" in asked.only and place.name == "cuda" and not asked.small:
-            rows += run.measure("peer", ["sorts of given keys"], lambda _: peers(builds, run))
-        if "published" in asked.only:
-            rows += figures_of_others()
-        run.write(place.file("grid", "build"), rows)
+def measure(run: runs.Run, small: bool, only: Collection[str] = GROUPS) -> None:
+    """Measure groups and write their file."""
+    place, builds = run.place, Builds(run.place)
+    rows = run.measure("builds", [c for c in cases(place, small) if c.group in only], builds.row)
+    slow = slow_choices(rows)
+    if "repeat" in only:
+        repeated = [*((b, False) for b in builders(place) if b[0] not in ("auto", TIGHT)), (AUTO, True)]
+        rows += run.measure("repeat", repeated, lambda job: builds.identical(*job, 10 if small else 20))
+    if "peer" in only and place.name == "cuda" and not small:
+        rows += run.measure("peer", ["sorts of given keys"], lambda _: peers(builds, run))
+    if "published" in only:
+        rows += figures_of_others()
+    run.write(place.file("grid", "build"), rows)
     if slow:
         head = ("storage", "cloud", "cells", "N", "auto, µs", "best, µs")
         show("auto takes over 10 % longer than the best", head, slow)
+
+
+def main() -> None:
+    """Measure the groups that the command line names."""
+    asked = runs.parser(__doc__, GROUPS).parse_args()
+    with runs.Run(Place(asked.backend), asked.out) as run:
+        measure(run, asked.small, asked.only)
     run.finish()
 
 

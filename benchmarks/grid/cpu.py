@@ -117,8 +117,8 @@ def lists(count: int, periodic: bool, threads: int, repeats: int) -> Iterator[di
         grid.count(1.0)
 
     others = {
-        "half csr": ours(), "full csr": ours(half=False), "full csr, grid order": ours(half=False, order="grid"),
-        "half ijdDS": ours(format="coo", quantities="ijdDS"), "count": counted,
+        "half csr": ours(half=True), "full csr": ours(), "full csr, grid order": ours(order="grid"),
+        "half ijdDS": ours(half=True, format="coo", quantities="ijdDS"), "count": counted,
     }  # fmt: skip
     for (what, _), mine in zip(others.items(), turns(repeats, *others.values()), strict=True):
         twice = 2 if what.startswith(("full", "count")) else 1

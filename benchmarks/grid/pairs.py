@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -207,21 +207,26 @@ def disagreements(rows: list[dict[str, Any]]) -> list[str]:
     return wrong
 
 
+def measure(run: runs.Run, small: bool, only: Collection[str] = GROUPS) -> list[str]:
+    """Measure groups, write their file, and return lists that disagree."""
+    place, lists = run.place, Lists(run.place)
+    rows = run.measure("lists", [c for c in cases(small) if c.group in only], lists.rows)
+    wrong = disagreements(rows)
+    if importlib.util.find_spec("vesin") and "vesin" in only and place.name == "cuda":
+        template = Case("vesin", "full", "-", 2**14, dtype="float64", quantities="ij")
+        peers = [replace(template, count=2**n, kind=k) for n in (14, 17, 20) for k in ("full", "half")]
+        rows += run.measure("vesin", peers, lists.vesin)
+    if "published" in only:
+        rows += figures_of_others()
+    run.write(place.file("grid", "pairs"), rows)
+    return wrong
+
+
 def main() -> None:
     """Measure the groups that the command line names."""
     asked = runs.parser(__doc__, GROUPS).parse_args()
-    place = Place(asked.backend)
-    lists = Lists(place)
-    with runs.Run(place, asked.out) as run:
-        rows = run.measure("lists", [c for c in cases(asked.small) if c.group in asked.only], lists.rows)
-        wrong = disagreements(rows)
-        if importlib.util.find_spec("vesin") and "vesin" in asked.only and place.name == "cuda":
-            template = Case("vesin", "full", "-", 2**14, dtype="float64", quantities="ij")
-            peers = [replace(template, count=2**n, kind=k) for n in (14, 17, 20) for k in ("full", "half")]
-            rows += run.measure("vesin", peers, lists.vesin)
-        if "published" in asked.only:
-            rows += figures_of_others()
-        run.write(place.file("grid", "pairs"), rows)
+    with runs.Run(Place(asked.backend), asked.out) as run:
+        wrong = measure(run, asked.small, asked.only)
     run.finish(wrong)
 
 

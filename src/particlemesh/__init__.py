@@ -4,7 +4,7 @@
 from particlemesh.box import Box
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.functions import gradient, interpolate, spread
-from particlemesh.grid.neighbour_list import neighbour_list
+from particlemesh.grid.neighbour_list import neighbor_list, neighbour_list
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.uniform_grid import UniformGrid
@@ -31,6 +31,7 @@ __all__ = [
     "interpolate",
     "kaiser_bessel",
     "m4prime",
+    "neighbor_list",
     "neighbour_list",
     "peskin4",
     "spread",

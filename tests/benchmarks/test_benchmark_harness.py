@@ -288,5 +288,5 @@ def test_the_matrix_given_to_cusparse_is_the_operator():
 
 
 def test_a_job_is_named_by_method_options_and_problem():
-    job = Job(Case("spread", 1000, 16, values="3", cloud="lattice"), "walk", {"window": 8, "form": "matrix"})
-    assert str(job) == "walk form=matrix window=8: spread float32 3 p = 6 N = 1,000 K = 16 lattice planar"
+    job = Job(Case("spread", 1000, 16, values="3", cloud="lattice"), "walk", {"patch": 8, "form": "matrix"})
+    assert str(job) == "walk form=matrix patch=8: spread float32 3 p = 6 N = 1,000 K = 16 lattice planar"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import particlemesh as pm
 from particlemesh import backends
-from particlemesh.choosing import choice, predict, tables
+from particlemesh.choosing import predict, tables, trial
 from particlemesh.choosing.candidates import Candidate
 from particlemesh.choosing.choice import METHODS
 from particlemesh.command import cli, report, survey, tune
@@ -163,18 +163,18 @@ def test_no_trial_begins_after_the_end(small, monkeypatch):
         return 0.0, 1e-3
 
     monkeypatch.setattr(tune, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    monkeypatch.setattr(choice, "time", time_of)
+    monkeypatch.setattr(trial, "seconds", time_of)
     assert len(tune.measure(CPU, 0.3).rows) == len(tried) == 2
     assert not tune.measure(CPU, 0.0).rows
 
 
 def test_what_finds_no_memory_is_left_out(small, monkeypatch):
-    def time_of(plan, direction, method):
+    def time_of(workspace, direction, method):
         if direction == "spread":
             raise MemoryError
         return 0.0, 1e-3
 
-    monkeypatch.setattr(choice, "time", time_of)
+    monkeypatch.setattr(trial, "seconds", time_of)
     assert {row.direction for row in tune.measure(CPU).rows} == {"interpolate"}
 
 
@@ -195,21 +195,21 @@ def test_a_problem_that_finds_no_memory_is_left_out(small, monkeypatch):
 def test_kernels_are_compiled_many_at_a_time_before_they_are_timed(small, monkeypatch):
     compiled, timed, begun, both = [], [], set(), threading.Barrier(2, timeout=30)
 
-    def compile_for(plan, direction, method):
+    def compile_for(workspace, direction, method):
         if threading.current_thread() not in begun:
             begun.add(threading.current_thread())
             both.wait()  # for the other thread, with another problem
-        compiled.append((plan.count, direction, method))
+        compiled.append((workspace.count, direction, method))
 
-    def time_of(plan, direction, method):
-        assert (plan.count, direction, method) in compiled
+    def time_of(workspace, direction, method):
+        assert (workspace.count, direction, method) in compiled
         timed.append(method)
         return 0.0, 1e-3
 
     monkeypatch.setattr(tune, "COMPILING", ("cpu",))
     monkeypatch.setattr(tune, "available_threads", lambda: 2)
-    monkeypatch.setattr(choice, "compile_for", compile_for)
-    monkeypatch.setattr(choice, "time", time_of)
+    monkeypatch.setattr(trial, "once", compile_for)
+    monkeypatch.setattr(trial, "seconds", time_of)
     said = []
     table = tune.measure(CPU, 60, lambda what, done, total: said.append(what))
     assert len(begun) == 2 and len(table.rows) == len(timed) == len(compiled)
@@ -221,8 +221,8 @@ def test_what_finds_no_memory_to_compile_is_timed_all_the_same(small, monkeypatc
         raise MemoryError
 
     monkeypatch.setattr(tune, "COMPILING", ("cpu",))
-    monkeypatch.setattr(choice, "compile_for", fails)
-    monkeypatch.setattr(choice, "time", lambda *asked: (0.0, 1e-3))
+    monkeypatch.setattr(trial, "once", fails)
+    monkeypatch.setattr(trial, "seconds", lambda *asked: (0.0, 1e-3))
     assert {row[2:7] for row in tune.measure(CPU, 60).rows} == {c[:5] for c in small}
 
 
@@ -253,7 +253,7 @@ def test_the_command_shows_that_nothing_is_known():
 
 def test_where_nothing_can_be_written_nothing_is_measured(small, cache, monkeypatch):
     cache.parent.write_text("a file where the folder should be")
-    monkeypatch.setattr(choice, "time", lambda *a: pytest.fail("this was measured in vain"))
+    monkeypatch.setattr(trial, "seconds", lambda *a: pytest.fail("this was measured in vain"))
     code, said = run("--quick")
     said = said.replace(" ", "")  # lines are broken within the folder's name, too
     assert code == 2 and f"particlemeshtune:{cache}cannotbewritten".replace(" ", "") in said

@@ -10,8 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from particlemesh.methods.launches import field_record, groups, kernel, values_record, vector
-from particlemesh.spread.particle import LANES, Particle
+from particlemesh.spread.particle import Particle, adding
 
 FILE = str(Path(__file__).with_name("particle_plain.c"))
 
@@ -22,16 +21,9 @@ class PlainAdds(Particle):
     name = "particle, plain adds"
     stores: ClassVar[int] = 0
 
-    def build(self, workspace: Any, kind: int, field: Any, *values: Any) -> list[Any]:
-        """Return the launches of the particle method, with the other kernel."""
-        most = 4 if workspace.dtype.itemsize == 4 else 1
-        built = []
-        for group in groups(field):
-            width = vector(group, field, workspace.dtype.itemsize, most)
-            more = dict(GRADIENT=kind, STORES=self.stores, **LANES)
-            run = kernel(workspace, FILE, "spread_particle", group, width, **more)
-            built.append((run, values_record(group, values[0]), field_record(group, field, workspace.axes)))
-        return built
+    def compile(self, workspace: Any, form: Any, group: Any, field: Any, *values: Any) -> tuple[Any, ...]:
+        """Return the particle method's kernel with plain memory accesses."""
+        return (adding(workspace, form, group, field, FILE, STORES=self.stores),)
 
 
 class PlainStores(PlainAdds):

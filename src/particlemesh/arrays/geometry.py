@@ -28,8 +28,25 @@ def tails_of(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.asarray(numbers - numbers.astype(dtype).astype(np.float64))
 
 
+def check_range(box: Box, dtype: np.dtype) -> None:
+    """Check that a type holds a box: its lattice vectors, their inverse and the squares of lengths.
+
+    Raises
+    ------
+    ValueError
+        If numbers overflow or vanish.
+    """
+    largest = max(float(np.abs(a).max()) for a in (box.matrix, box.inverse, box.origin))
+    if largest > float(np.finfo(dtype).max) / 16:
+        raise ValueError(
+            f"{box!r} is beyond the range of {dtype.name}: lengths, origin and 1 / length must be below "
+            f"{float(np.finfo(dtype).max) / 16:.2g}. Use another unit of length{', or float64' * (dtype.itemsize < 8)}."
+        )
+
+
 def geometry_record(box: Box, dtype: np.dtype) -> Record:
     """Return ``Geometry`` in the coordinates' type."""
+    check_range(box, dtype)
     missing = 3 - box.ndim
     origin, lower, upper = np.zeros(3), np.zeros(3), np.zeros(3)
     inverse, rows = np.zeros((3, 3)), np.zeros((3, 3))

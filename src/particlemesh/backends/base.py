@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import struct
 import sys
 import time
@@ -62,11 +63,42 @@ class Unread(As):
 
 
 class CompilationError(RuntimeError):
-    """A kernel did not compile; the message holds the compiler's words and the numbered source."""
+    """A kernel did not compile.
 
-    def __init__(self, what: str, log: str, source: str) -> None:
+    The message of a kernel of the library holds the numbered source and the compiler's log. For a text of the user it
+    holds the compiler's first error and the user's line.
+
+    Attributes
+    ----------
+    source, log : str
+        The whole source, and all that the compiler wrote.
+    """
+
+    def __init__(self, what: str, log: str, source: str, texts: Texts | None = None) -> None:
+        self.what, self.log, self.source, self.texts = what, log, source, dict(texts or {})
+        if texts:
+            super().__init__(f"{_first_error(log, self.texts)}\n({what}; this error's source and log have the rest)")
+            return
         lines = "\n".join(f"{n:5d}  {line}" for n, line in enumerate(source.splitlines(), 1))
         super().__init__(f"{what} did not compile.\n{lines}\n{log}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.what, self.log, self.source, self.texts)
+
+
+def _first_error(log: str, texts: dict[str, str]) -> str:
+    """Return the compiler's first error in a user's text, and the line that it is about."""
+    errors = [line.strip() for line in log.splitlines() if "error" in line and re.search(r"\d", line)]
+    for name, text in texts.items():
+        for error in errors:
+            found = re.search(rf"{re.escape(name)}\W{{1,2}}(\d+)", error)
+            lines = text.splitlines()
+            if found and 0 < int(found[1]) <= len(lines):
+                return f"{error}\n    {lines[int(found[1]) - 1].strip()}"
+    # Some compilers count lines of the whole program, and show the line itself.
+    whole = log.splitlines()
+    first = next((n for n, line in enumerate(whole) if errors and line.strip() == errors[0]), 0)
+    return "\n".join(line[:200] for line in whole[first : first + 4]) or "the compiler wrote nothing."
 
 
 class Kernel(Protocol):

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from particlemesh.backends import memory
 from particlemesh.backends.base import seconds_by_host
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
@@ -20,6 +21,9 @@ from particlemesh.backends.simd import fetch_add
 # Below this many particles a second thread costs more than it saves: waking one takes 10 to 20 us,
 # in which one thread spreads about 500 particles (measured, EPYC 9005).
 PARTICLES_PER_THREAD = 2000
+LONG = 2e8  # steps of the least work that another thread does, so that signals reach the caller's
+_LOOK, _PATIENCE = 0.2, 0.5  # seconds between looks for signals; that an interrupted call waits for its threads
+_STOPPED = 2**62  # a share that no work has
 
 
 class _Call:
@@ -32,6 +36,7 @@ class _Call:
         self.closed = False
         self.inside = 0
         self.empty = threading.Condition(self.lock)
+        self.done = False
         self.error: BaseException | None = None
 
     def join(self) -> None:
@@ -47,8 +52,21 @@ class _Call:
         finally:
             with self.lock:
                 self.inside -= 1
-                if not self.inside:
-                    self.empty.notify_all()
+                self.done = True
+                self.empty.notify_all()
+
+    def wait(self) -> None:
+        """Wait until one thread has come to the end of the work."""
+        with self.lock:
+            while not self.done:
+                self.empty.wait(_LOOK)
+
+    def abandon(self) -> None:
+        """Let nobody else join and wait for those inside, but not for long."""
+        with self.lock:
+            self.closed = True
+            if self.inside:
+                self.empty.wait(_PATIENCE)
 
     def finish(self) -> None:
         """Let nobody else join and wait for those inside."""
@@ -64,7 +82,11 @@ class _Pool:
     def __init__(self) -> None:
         self.calls: SimpleQueue[_Call] = SimpleQueue()
         self.lock = threading.Lock()
-        self.threads = 0
+        self.threads = self.working = 0
+
+    def spare(self, threads: int) -> None:
+        """Have so many threads that are free."""
+        self.grow(threads + self.working)
 
     def grow(self, threads: int) -> None:
         with self.lock:
@@ -76,7 +98,11 @@ class _Pool:
     def _work(self) -> None:
         while True:
             call = self.calls.get()
+            with self.lock:
+                self.working += 1
             call.join()
+            with self.lock:
+                self.working -= 1
             del call  # arrays are not kept alive while idle
 
 
@@ -93,7 +119,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-def run(function: Callable, threads: int, *arguments: Any) -> None:
+def run(function: Callable, threads: int, *arguments: Any, stop: np.ndarray | None = None) -> None:
     """Call ``function(*arguments)`` from up to ``threads`` threads at once and wait for all.
 
     The caller's thread always takes part; others join when they are free. So ``function`` must do all
@@ -105,13 +131,19 @@ def run(function: Callable, threads: int, *arguments: Any) -> None:
     function
         A compiled function that releases the interpreter lock.
     threads
-        The most threads that may take part. There are never more than this process has cores: the pool does not grow
-        beyond them, whatever is asked for.
+        The most threads that may take part. There are never more than this process has cores, whatever is asked
+        for.
     *arguments
         Arguments of every call.
+    stop
+        Of long work: the shared counter, whose first number claims shares. In the main thread Python handles signals
+        between compiled functions only. So other threads do long work, and Ctrl-C ends it at their next shares.
     """
     if threads > 1:
         threads = min(threads, available_threads())
+    if stop is not None and threading.current_thread() is threading.main_thread():
+        _run_elsewhere(function, threads, arguments, stop)
+        return
     if threads <= 1:
         function(*arguments)
         return
@@ -124,6 +156,24 @@ def run(function: Callable, threads: int, *arguments: Any) -> None:
         function(*arguments)
     finally:
         call.finish()
+    if call.error is not None:
+        raise call.error
+
+
+def _run_elsewhere(function: Callable, threads: int, arguments: tuple, stop: np.ndarray) -> None:
+    """Do the same in other threads while this one waits for signals."""
+    pool = _pool
+    pool.spare(threads)
+    call = _Call(function, arguments)
+    for _ in range(threads):
+        pool.calls.put(call)
+    try:
+        call.wait()
+        call.finish()
+    except BaseException:
+        stop[0] = _STOPPED
+        call.abandon()
+        raise
     if call.error is not None:
         raise call.error
 
@@ -230,10 +280,7 @@ class CpuBackend:
         return array
 
     def free_bytes(self) -> int:
-        try:
-            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        except (AttributeError, ValueError, OSError):
-            return 2**62  # not told here
+        return memory.free_bytes()
 
     def capturing(self) -> int:
         return 0

@@ -215,7 +215,7 @@ class CudaBackend(Taping):
         module = self._programs.get(key)
         if module is None:
             facts = {"GROUP_SIZE": self.group_size, **self.facts(), **defines}
-            module = nvrtc.module(source.program("backends/cuda.h", file, facts, texts), file, self.compute)
+            module = nvrtc.module(source.program("backends/cuda.h", file, facts, texts), file, self.compute, texts)
             self._signatures[key] = Signatures("backends/cuda.h", file, facts, texts)
             self._programs[key] = module
         raw = module.get_function(name)
@@ -290,7 +290,7 @@ def compile_only(file: str, defines: dict[str, Any], compute: int, texts: source
     """Compile a kernel file for compute capability ``compute`` (90 for sm_90); needs NVRTC, no GPU."""
     facts = {"GROUP_SIZE": CudaBackend.group_size, **facts_of(compute), **defines}
     code = source.program("backends/cuda.h", file, facts, texts)
-    return nvrtc.compiled(code, file, compute)
+    return nvrtc.compiled(code, file, compute, texts)
 
 
 @functools.cache

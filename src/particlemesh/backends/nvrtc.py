@@ -16,11 +16,12 @@ from typing import Any
 
 from particlemesh.backends.base import CompilationError
 from particlemesh.backends.folders import cache, warn
+from particlemesh.backends.source import Texts
 
 OPTIONS = ("--std=c++17",)
 
 
-def compiled(code: str, file: str, compute: int) -> bytes:
+def compiled(code: str, file: str, compute: int, texts: Texts | None = None) -> bytes:
     """Compile a complete source for compute capability ``compute`` (90 for sm_90); needs no GPU.
 
     The result is a binary, or PTX where the compiler is older than the chip.
@@ -36,7 +37,7 @@ def compiled(code: str, file: str, compute: int) -> bytes:
         made = nvrtc.getCUBIN(program) if binary else nvrtc.getPTX(program)
         return made if isinstance(made, bytes) else made.encode()
     except nvrtc.NVRTCError as error:
-        raise CompilationError(f"{file} for {target}", nvrtc.getProgramLog(program), code) from error
+        raise CompilationError(f"{file} for {target}", nvrtc.getProgramLog(program), code, texts) from error
     finally:
         nvrtc.destroyProgram(program)
 
@@ -46,7 +47,7 @@ def folder() -> Path | None:
     return cache("particlemesh", "cuda")
 
 
-def module(code: str, file: str, compute: int) -> Any:
+def module(code: str, file: str, compute: int, texts: Texts | None = None) -> Any:
     """Return the loaded module of a source, compiled unless its binary is on disk.
 
     Files are written aside and renamed, so that any number of processes may start at once; one that does
@@ -61,7 +62,7 @@ def module(code: str, file: str, compute: int) -> Any:
     if path and path.exists():
         with contextlib.suppress(cupy.cuda.driver.CUDADriverError):
             return _loaded(path)
-    binary = compiled(code, file, compute)
+    binary = compiled(code, file, compute, texts)
     if path:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

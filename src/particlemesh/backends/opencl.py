@@ -242,7 +242,7 @@ class OpenClBackend(Taping):
                 try:
                     program = self._build(code, options)
                 except cl.RuntimeError as error:
-                    raise CompilationError(f"{file} for {self.device}", str(error), code) from error
+                    raise CompilationError(f"{file} for {self.device}", str(error), code, texts) from error
             self._programs[key] = program
         return OpenClKernel(self, program, name, self._signatures[key])
 

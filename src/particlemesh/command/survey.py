@@ -173,7 +173,10 @@ def grids(backend: Any, count: int = 500) -> Iterator[tuple[str, str, float, str
             error, wrong = 0.0, None
             with UniformGrid(lengths, cell_size=radius, method=builder.name, backend=backend.name) as grid:
                 grid.build(positions, radius / 2)
-                for pairs in (grid.pairs(radius, format="coo", quantities="ijd"), grid.overlaps(quantities="ijd")):
+                for pairs in (
+                    grid.pairs(radius, half=True, format="coo", quantities="ijd"),
+                    grid.overlaps(quantities="ijd"),
+                ):
                     places = pairs.i.astype(np.int64) * count + pairs.j
                     order = np.argsort(places)
                     if not np.array_equal(places[order], i[wanted] * count + j[wanted]):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
@@ -16,8 +17,10 @@ from particlemesh.arrays.kinds import Kind, kind_of
 from particlemesh.arrays.positions import coordinates
 from particlemesh.backends.base import NOTHING, Backend
 from particlemesh.backends.cpu import at_most_cores
+from particlemesh.backends.memory import check_room
 from particlemesh.backends.tapes import Tapes
 from particlemesh.box import Box
+from particlemesh.busy import alone
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
 from particlemesh.grid.builders import METHODS
@@ -31,6 +34,7 @@ from particlemesh.grid.room import Rooms
 from particlemesh.grid.sizes import Input, Sizes
 
 _METHODS: Any = METHODS  # as `select` sees them
+_SMALL = 10**6  # particles and cells that memory is not in doubt for
 
 
 class Construction:
@@ -83,6 +87,7 @@ class Construction:
         self.token: Any = None  # the stream that last worked for this grid
         self._capacity = 0
         self._closed = False
+        self.busy = threading.RLock()
 
     # ---- sizes --------------------------------------------------------------------------------------------
 
@@ -143,6 +148,7 @@ class Construction:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    @alone
     def close(self) -> None:
         """Release the grid's memory; using it afterwards is a RuntimeError. May be called twice."""
         self._closed = True
@@ -166,6 +172,7 @@ class Construction:
 
     # ---- building -------------------------------------------------------------------------------------
 
+    @alone
     def reserve(self, count: int, *, radii: int = 0) -> None:
         """Allocate for up to ``count`` particles, so that builds with ``check=False`` allocate nothing.
 
@@ -216,6 +223,7 @@ class Construction:
             finally:
                 self._built, self._kind = before, kind
 
+    @alone
     def build(self, positions: Any, radii: Any = None, *, check: bool = True) -> Self:
         """Put particles into cells; what the grid held before is gone.
 
@@ -250,15 +258,17 @@ class Construction:
         self._open()
         common.flag(check, "check")
         if check or self.backend is None or not (radii is None or np.isscalar(radii)):
-            return self._build(positions, radii, check=check)
+            self._build(positions, radii, check=check)
+            return self._forget_searches()
 
         def call() -> Any:
             self._build(positions, radii, check=False)
             return self._built, self._kind, self._place
 
         self._built, self._kind, self._place = self._tapes.again(self, radii, (positions,), call)
-        return self
+        return self._forget_searches()
 
+    @alone
     def build_keys(self, keys: Any, n: int, *, check: bool = True) -> Self:
         """Put items into ``n`` buckets by a number each, as in a hash table: no positions, no queries.
 
@@ -299,7 +309,14 @@ class Construction:
         if kind.dtype(array) == np.uint64:
             raise TypeError("keys have dtype uint64; int32 or int64 are needed.")
         backend = self.backend or kind.backend(array)
-        return self._run(kind, backend, array, None, None, n, check)
+        self._run(kind, backend, array, None, None, n, check)
+        return self._forget_searches()
+
+    def _forget_searches(self) -> Self:
+        """Say that what unchecked searches found wrong was about particles that are gone."""
+        if self._searcher is not None:
+            self._searcher.unread.forget()
+        return self
 
     def _build(self, positions: Any, radii: Any, *, check: bool) -> Self:
         kind, backend, x = coordinates(positions, self.box.ndim, self.backend, upload=self._uploads, least=self.dtype)
@@ -350,8 +367,18 @@ class Construction:
         local = self._kind is not None and self.backend is not None and self._kind.home == self.backend.name
         return self._kind.scope(self._place) if local else NOTHING  # type: ignore[union-attr]  # it is one
 
+    def _check_memory(self, problem: Problem) -> None:
+        """Raise a MemoryError if no builder that can serve has the memory on the CPU."""
+        if problem.gpu or problem.count + problem.cells < _SMALL:
+            return
+        serving = [m for m in METHODS if self._method in ("auto", m.name) and m.declines(problem) is None]
+        if serving:
+            wanted = min(m.scratch_bytes(problem) for m in serving)
+            check_room(wanted, f"a grid of {problem.cells:,} cells and {problem.count:,} particles")
+
     def _choose(self, problem: Problem) -> Builder:
         """Return the builder that serves ``problem``: the one before, if nothing has changed by much."""
+        self._check_memory(problem)
         known, before = self._builder, self._problem
         alike = before is not None and replace(problem, count=before.count) == before
         reserved = problem.count <= self._capacity

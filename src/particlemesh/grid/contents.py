@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from particlemesh.busy import alone
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
 from particlemesh.grid.builders import METHODS
@@ -26,6 +27,7 @@ class Contents(Construction):
         """Particles given to the last build, including those left out."""
         return 0 if self._built is None else self._built.count
 
+    @alone
     def _from_build(self, read: Callable[[Any], Any]) -> Any:
         """Read from the build, on the stream or queue that made it, and return the result as the user's kind."""
         built = self._ready()
@@ -38,6 +40,7 @@ class Contents(Construction):
         """What the last build found wrong; waits for the device."""
         return self._from_build(lambda built: built.status())
 
+    @alone
     def check(self) -> None:
         """Raise what the last build and unchecked queries found wrong; waits for the device.
 
@@ -93,6 +96,7 @@ class Contents(Construction):
             array = array.with_queue(self.backend.queue)
         return self._kind.wrap(array)
 
+    @alone
     def explain(self) -> str:
         """Return each builder's estimate, or why it declines; the chosen one is starred.
 

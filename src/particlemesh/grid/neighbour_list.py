@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,16 +13,23 @@ import numpy as np
 from particlemesh import backends
 from particlemesh import checks as common
 from particlemesh.arrays import operands
+from particlemesh.arrays.kinds import Kind, kind_of
 from particlemesh.arrays.positions import Coordinates, coordinates
 from particlemesh.backends.base import Backend
+from particlemesh.backends.cpu import at_most_cores
 from particlemesh.box import Box
 from particlemesh.grid import checks
+from particlemesh.grid.cpu.queries.once import dense_list, raise_bad, sparse_list
+from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.quantities import FIELDS
+from particlemesh.grid.queries.sparse import sparse_list as sparse_on_device
+from particlemesh.grid.sparse import close_gaps, crowded, levels_for, sparse_cells
 from particlemesh.grid.uniform_grid import UniformGrid
 
 # A search on a GPU reads the cells along the last axis in one go: thinner ones there waste less of what it reads.
 _THINNER = 4
 _CELLS_A_PARTICLE, _FEW_CELLS = 8, 4096  # more would hold nothing and take their time and memory all the same
+_UNEVEN = 16  # volumes around the largest particle for one around the mean: levels of cells are faster from here on
 
 
 def neighbour_list(
@@ -97,30 +106,129 @@ def neighbour_list(
     common.flag(half, "half")
     if not quantities:
         raise ValueError("quantities is ''; give at least one letter of 'ijdDS'.")
-    domain = checks.box_of(box, periodic)
+    threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
+    domain = _domain(box, periodic)
     kind, home, x = coordinates(positions, domain.ndim, None, upload=False)
-    reach = _reach(radius, x.count)
-    if x.count and not all(domain.periodic):
-        with kind.scope(x.user), home.scope(*x.arrays):
-            domain = _fitted(domain, _on_host(x, home), x.dtype, reach)
+    checks.few_enough(x.count, "particles")
+    reach, radii = _reach(radius, x.count, x.dtype)
     place = home if backend is None else backends.current(backend)
-    cells = _cells(domain, reach, x.count, thin=place.name != "cpu")
-    with UniformGrid(domain, shape=cells, backend=backend, threads=threads) as grid:
-        pairs = grid.build(positions).pairs(radius, half=half, quantities=quantities)
-    arrays = tuple(getattr(pairs, FIELDS[letter]) for letter in quantities)
-    return arrays if len(arrays) > 1 else arrays[0]
+    with kind.scope(x.user), home.scope(*x.arrays):
+        call = _Call(quantities, positions, kind, home, place, x, domain, reach, radii, half, threads, backend)
+        found = call.dense(radius)
+        if found is None:
+            found = call.sparse()
+    listed = tuple(found[letter] for letter in quantities)
+    return listed if len(listed) > 1 else listed[0]
 
 
-def _reach(radius: Any, count: int) -> float:
-    """Return how far apart two particles may be at most."""
+@functools.lru_cache(maxsize=32)
+def _made(lengths: tuple[float, ...], periodic: Any) -> Box:
+    return Box(lengths, periodic=periodic)
+
+
+def _domain(box: Any, periodic: Any) -> Box:
+    """Return the box; lengths that come again make it once."""
+    lengths = type(box) is tuple and all(type(length) is float for length in box)
+    flags = [periodic] if periodic is None or type(periodic) is bool else periodic
+    if lengths and (type(flags) is list or (type(flags) is tuple and all(type(flag) is bool for flag in flags))):
+        return _made(box, True if periodic is None else periodic if type(periodic) is not list else tuple(periodic))
+    return checks.box_of(box, periodic)
+
+
+@dataclass
+class _Call:
+    """One call: what was given, and what was made of it."""
+
+    quantities: str
+    positions: Any
+    kind: Kind
+    home: Backend
+    place: Backend
+    x: Coordinates
+    box: Box
+    reach: float
+    radii: np.ndarray | None  # on the host
+    half: bool
+    threads: int | None
+    named: str | None
+
+    def dense(self, radius: Any) -> dict[str, Any] | None:
+        """Search with a dense grid; None where sparse cells suit better."""
+        x, box, place = self.x, self.box, self.place
+        if x.count and not all(box.periodic):
+            box = _fitted(box, self.columns, x.dtype, self.reach)
+        if self.radii is not None and x.count and _uneven(self.radii, box.ndim):
+            return None
+        shape, doubtful = _dense_cells(box, self.reach, x.count, place.name != "cpu")
+        doubtful = doubtful or self.radii is not None
+        if self.home.name == place.name == "cpu":
+            found = dense_list(
+                x, self.positions, box, shape, self.reach if self.radii is None else self.radii, half=self.half,
+                quantities=self.quantities, threads=self.threads, doubtful=doubtful,
+            )  # fmt: skip
+            return None if found is None else self._wrapped(found)
+        with UniformGrid(box, shape=shape, backend=self.named, threads=self.threads) as grid:
+            grid.build(self.positions)
+            if doubtful and crowded(self._host(grid.cell_start), x.count):
+                return None
+            pairs = grid.pairs(radius, half=self.half, quantities=self.quantities)
+        return {letter: getattr(pairs, field) for letter, field in FIELDS.items()}
+
+    def sparse(self) -> dict[str, Any]:
+        """Search with cells that hold particles only."""
+        x, box, dtype = self.columns, self.box, self.x.dtype
+        if not all(np.isfinite(column).all() for column in x):
+            box = Box(box.matrix, box.origin)  # an open axis has no length yet
+        elif not all(box.periodic):
+            x = close_gaps(x, box, self.reach)
+            box = _fitted(box, x, dtype, self.reach)
+        size, levels = (self.reach, 1) if self.radii is None else levels_for(self.radii)
+        few_images(self.reach, box)
+        made = sparse_cells(x, self.radii, box, size, levels, dtype, self.threads)
+        raise_bad(made.faults, self.x.count, self.positions, self.box)
+        radius = self.reach if self.radii is None else self.radii.astype(dtype)
+        asked: Any = dict(half=self.half, quantities=self.quantities)
+        if self.place.name == "cpu":
+            return self._wrapped(sparse_list(made, radius, threads=self.threads, **asked))
+        with self.place.scope():
+            return self._wrapped(sparse_on_device(self.place, made, box, radius, **asked))
+
+    @functools.cached_property
+    def columns(self) -> list[np.ndarray]:
+        """The coordinates along each axis on the host."""
+        return _on_host(self.x, self.home)
+
+    def _host(self, array: Any) -> np.ndarray:
+        kind = kind_of(array)
+        return np.asarray(array) if kind is None or kind.home == "cpu" else self.place.download(kind.native(array))
+
+    def _wrapped(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Return arrays as the user's kind."""
+        elsewhere = self.kind.home != self.place.name
+        wrap = self.kind.wrap
+        return {
+            letter: wrap(self.place.download(array) if elsewhere else array)
+            for letter, array in found.items() if array is not None
+        }  # fmt: skip
+
+
+def _uneven(radii: np.ndarray, ndim: int) -> bool:
+    """Return whether cells of the largest radius are much too large for most particles."""
+    largest = float(radii.max())
+    return largest > 0 and float(((radii / largest) ** ndim).mean()) * _UNEVEN < 1
+
+
+def _reach(radius: Any, count: int, dtype: np.dtype) -> tuple[float, np.ndarray | None]:
+    """Return how far apart two particles may be at most, and the radii on the host if each has its own."""
     if np.isscalar(radius) or not getattr(radius, "shape", True):
-        return checks.radius(radius)
+        return checks.radius(radius), None
     kind, array = operands.adopt(radius, "radius")
     checks.real_numbers(kind.dtype(array), "radius")
     native = kind.native(array)
     checks.one_each(tuple(native.shape), count)
+    checks.narrow_enough(np.dtype(native.dtype), dtype, listed=array is not radius, what="radius")
     if not count:
-        return 0.0
+        return 0.0, np.empty(0, dtype)
     home = kind.backend(array)
     with kind.scope(array), home.scope(native):
         radii = home.download(native)
@@ -130,7 +238,7 @@ def _reach(radius: Any, count: int) -> float:
             f"{len(wrong)} radii are negative or not finite; the first is that of particle {wrong[0]}, "
             f"{radii[wrong[0]]}."
         )
-    return 2.0 * float(radii.max())
+    return 2.0 * float(radii.max()), radii.astype(dtype)
 
 
 def _on_host(x: Coordinates, home: Backend) -> list[np.ndarray]:
@@ -151,6 +259,7 @@ def _fitted(box: Box, x: list[np.ndarray], dtype: np.dtype, reach: float) -> Box
         x = [column[finite] for column in x]
         ends = np.array([_ends(column) for column in x])
     size = np.abs(ends).max(axis=1) + np.abs(box.origin)
+    reach = min(reach, 4 * float(size.sum()))  # no particles are farther apart
     for axis in np.flatnonzero(~np.array(box.periodic)):
         row = box.inverse[axis]
         if np.count_nonzero(row) == 1:  # the others need not be looked at
@@ -172,6 +281,15 @@ def _ends(numbers: np.ndarray) -> tuple[float, float]:
     return float(numbers.min()), float(numbers.max())
 
 
+@functools.lru_cache(maxsize=64)
+def _dense_cells(box: Box, reach: float, count: int, thin: bool) -> tuple[tuple[int, ...], bool]:
+    """Return cells of a dense grid, and whether they are so large that they may hold all that is clustered."""
+    few_images(reach, box)
+    shape = _cells(box, reach, count, thin=thin)
+    thickness = 1 / np.linalg.norm(box.inverse, axis=1)
+    return shape, any(n > 2 * m for n, m in zip(thickness / max(reach, 1e-300), shape, strict=True))
+
+
 def _cells(box: Box, reach: float, count: int, *, thin: bool) -> tuple[int, ...]:
     """Return cells along each axis: as thick as the reach, unless that would be far more cells than particles."""
     thickness = 1 / np.linalg.norm(box.inverse, axis=1)
@@ -187,3 +305,6 @@ def _cells(box: Box, reach: float, count: int, *, thin: bool) -> tuple[int, ...]
         if excess <= 1:
             return cells
         sizes = sizes * max(excess ** (1 / box.ndim), 1.02)
+
+
+neighbor_list = neighbour_list  # as ASE, vesin and American English spell it

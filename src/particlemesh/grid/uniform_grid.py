@@ -10,6 +10,7 @@ from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import kind_of
 from particlemesh.arrays.positions import coordinates
+from particlemesh.busy import alone
 from particlemesh.grid import checks
 from particlemesh.grid.contents import Contents
 from particlemesh.grid.queries import nearest
@@ -20,6 +21,9 @@ from particlemesh.grid.results import Pairs
 
 class UniformGrid(Contents):
     """A box cut into cells of one size, for finding what is near.
+
+    A grid is not to be shared between threads: a call while another thread is inside one raises a RuntimeError. Work on
+    a GPU goes to the caller's current stream or queue.
 
     Parameters
     ----------
@@ -82,11 +86,12 @@ class UniformGrid(Contents):
 
     # ---- queries --------------------------------------------------------------------------------------
 
+    @alone
     def pairs(
         self,
         radius: Any,
         *,
-        half: bool = True,
+        half: bool = False,
         order: str = "input",
         format: str = "csr",  # noqa: A002 - what it is
         quantities: str = "j",
@@ -102,8 +107,9 @@ class UniformGrid(Contents):
             Pairs are at most so far apart; one number for each particle: at most as far as two of them together.
             It may be larger than a cell, and than the box.
         half : bool
-            Each pair once, with the larger number second, or of a particle and its own image with the first shift
-            that is not zero positive. Otherwise every pair comes from both sides.
+            By default every pair comes from both sides, so that row i holds all neighbours of particle i, as in ASE,
+            freud and :func:`particlemesh.neighbour_list`. With True each pair comes once, with the larger number
+            second. Of a particle and its own image, the pair whose first nonzero shift is positive comes.
         order : {"input", "grid"}
             Particles are called by the caller's indices, or by their places in the grid, which is faster.
         format : {"csr", "coo", "dense"}
@@ -134,7 +140,7 @@ class UniformGrid(Contents):
         >>> import numpy as np, particlemesh as pm
         >>> x = np.array([[0.1, 0.5], [0.9, 0.5], [0.5, 0.5]])
         >>> grid = pm.UniformGrid((1.0, 1.0), cell_size=0.25).build(x)
-        >>> pairs = grid.pairs(0.25, format="coo", quantities="ijdS")
+        >>> pairs = grid.pairs(0.25, half=True, format="coo", quantities="ijdS")
         >>> pairs.i, pairs.j, pairs.distance.round(12), pairs.shift
         (array([0], dtype=int32), array([1], dtype=int32), array([0.2]), array([[-1,  0]], dtype=int32))
         """
@@ -157,6 +163,7 @@ class UniformGrid(Contents):
         built.queries.asked_again(*question)
         return pairs
 
+    @alone
     def count(self, radius: Any, *, order: str = "input", check: bool = True) -> Any:
         """Return how many neighbours within a distance each particle has, images included.
 
@@ -183,6 +190,7 @@ class UniformGrid(Contents):
         check = common.flag(check, "check")
         return self._answer(lambda queries: queries.count(self._cutoff(radius), order, check), radius)
 
+    @alone
     def neighbours(self, points: Any, radius: float, *, quantities: str = "j") -> Pairs:
         """Return the particles within a distance of each of some points.
 
@@ -217,6 +225,7 @@ class UniformGrid(Contents):
         reach = self._reach(radius)
         return self._answer(lambda queries: queries.neighbours(self._points(points), reach, quantities), points)
 
+    @alone
     def nearest(self, k: int, radius: float, points: Any = None) -> tuple[Any, Any]:
         """Return the nearest particles of each particle, or of each of some points.
 
@@ -247,6 +256,7 @@ class UniformGrid(Contents):
         k, reach = common.integer(k, "k", 1, nearest.MOST), self._reach(radius)
         return self._answer(lambda queries: queries.nearest(k, reach, None if points is None else self._points(points)))
 
+    @alone
     def overlaps(self, *, shape: str | None = None, quantities: str = "ij") -> Pairs:
         """Return the pairs of particles that overlap, each once: the broad phase of collision detection.
 
@@ -281,6 +291,7 @@ class UniformGrid(Contents):
         checks.compares_boxes(self._ready().problem.extents, shape)
         return self._answer(lambda queries: queries.overlaps(shape, quantities))
 
+    @alone
     def stream(self, radius: float, function: PairFunction, values: Any = None) -> Any:
         """Sum a function of pairs over the neighbours of each particle, without making a list.
 

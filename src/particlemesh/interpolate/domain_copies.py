@@ -8,7 +8,7 @@ from typing import Any
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.by_copy import ByCopy
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import MOST, VALUES, Form, Group, targets, written
+from particlemesh.methods.launches import MOST, VALUES, Form, Group, Launch, targets, written
 from particlemesh.particles.workspace import Workspace
 
 
@@ -29,9 +29,7 @@ class DomainCopies(ByCopy):
     def segments(self, workspace: Workspace) -> int:
         return min(workspace.components, MOST) * (1 + workspace.mesh.ndim)
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         names = ("copies_extend", "copies_interpolate", "copies_collect")
         return self.kernels(workspace, "interpolate/domain_copies.c", names, group, **written(*values))
 

@@ -13,9 +13,9 @@ from particlemesh.methods.launches import Form
 from particlemesh.particles.workspace import Workspace
 from particlemesh.walk.by_block import ByBlock
 
-# Many neighbours find each other's rows in the cache: they are read faster by a lane or two each than by several. Lanes
-# of a particle, from how many particles on, with so many nodes for each at most: where registers of a lane hold its
-# stencil, and where they do not (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv).
+# Many neighbours have each other's rows in the cache: one or two lanes per particle then read faster than several.
+# Lanes per particle, the particles from which on, and the most nodes per particle: if the registers of a lane hold its
+# stencil, and if they do not (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv).
 NARROW, WIDE = (1, 2**16, 32), (2, 2**17, 4)
 
 

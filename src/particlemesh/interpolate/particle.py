@@ -7,7 +7,17 @@ from typing import Any, ClassVar
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import VALUES, Form, Group, KernelMethod, kernel, reading_width, targets, written
+from particlemesh.methods.launches import (
+    VALUES,
+    Form,
+    Group,
+    KernelMethod,
+    Launch,
+    kernel,
+    reading_width,
+    targets,
+    written,
+)
 from particlemesh.particles.workspace import Workspace
 
 # Lanes of a particle, and of one row of its stencil (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
@@ -59,9 +69,7 @@ class Particle(KernelMethod):
         """Return what the kernel reads of the particles, and the records behind all others."""
         return (workspace.particles.node, workspace.particles.fraction), ()
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         lanes = self.lanes(workspace, group.reals)
         facts = {**written(*values), **lanes, **self.facts(workspace)}
         width = reading_width(workspace, group, field)

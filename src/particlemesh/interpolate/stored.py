@@ -16,6 +16,7 @@ from particlemesh.methods.launches import (
     VALUES,
     Form,
     Group,
+    Launch,
     kernel,
     reading_width,
     targets,
@@ -93,9 +94,7 @@ class Stored(StoredMatrix):
             lanes *= 2
         return int(chosen or lanes)
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         # A node's reals in one go; neighbouring nodes are other lanes'.
         width = min(group.parts, reading_width(workspace, group, field))
         facts = {**NO_LANES, **written(*values), "TEAM": self.lanes(workspace)}

@@ -8,7 +8,7 @@ from typing import Any
 from particlemesh.arrays.views import Layout, View
 from particlemesh.interpolate import weightless
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import Form, Group, targets, written
+from particlemesh.methods.launches import Form, Group, Launch, targets, written
 from particlemesh.particles.workspace import Workspace
 from particlemesh.walk import patch as patches
 from particlemesh.walk.walking import Pace, Walking
@@ -43,9 +43,7 @@ class Walk(Walking):
         seconds = cls.seconds(problem, patch, PACE[problem.dtype.itemsize], spreads=False)
         return cls.ordering(problem), cls.slowed(problem) * seconds
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         patch, results = self.patch(workspace), written(*values)
         rows = (1 + results["GRADIENT"]) * (2 + patch.tiles)
         width = patches.width_of(patch, group, field, adds=False)

@@ -14,7 +14,7 @@ CALL = 5e-5  # seconds of a call, whatever it is for
 
 
 def cold(problem: Problem) -> float:
-    """Return how many rows of a particle's stencil nobody has read or written before it."""
+    """Return how many rows of a particle's stencil no other particle has read or written before."""
     met = problem.count * problem.stencil / (problem.nodes * problem.filled)  # contributions to a node
     return float(problem.window.support ** (problem.mesh.ndim - 1) / (1 + met) ** 2)
 
@@ -37,7 +37,7 @@ class TileMethod(Method):
 
     backends = frozenset({"cpu"})
     deterministic = True
-    # Of a particle, of a row of its stencil, of 32 bytes of that, of a row that nobody has touched before, of a node.
+    # Of a particle, of a row of its stencil, of 32 bytes of that, of a row touched for the first time, of a node.
     seconds: ClassVar[tuple[float, float, float, float, float]]
     clears: ClassVar[bool] = False  # whether all of the field is cleared before
 

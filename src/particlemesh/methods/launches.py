@@ -33,6 +33,7 @@ class Group:
 
 
 SINGLE = Group(1, 1, 0)
+Launch = tuple[Any, ...]  # kernels for a group of channels, and what else their call needs
 # Facts that shared kernel functions need; the values do not matter to kernels that call none of them.
 NO_LANES = {"LANES_ALL": 1, "LANES_ROW": 1, "GRADIENT": 0}
 # Lanes of a particle, and of one row of its stencil, that spread together
@@ -117,9 +118,9 @@ class KernelMethod(Method):
     backends = frozenset({"cuda", "opencl"})
 
     def __init__(self) -> None:
-        self._launches: dict[Any, list[tuple[Any, ...]]] = {}
+        self._launches: dict[Any, list[Launch]] = {}
 
-    def launches(self, workspace: Workspace, form: Form, field: View, *values: View | None) -> list[tuple[Any, ...]]:
+    def launches(self, workspace: Workspace, form: Form, field: View, *values: View | None) -> list[Launch]:
         """Return for each group of channels what :meth:`compile` made, then the records of values and field.
 
         The launches are kept for the next call with arrays of these layouts, and so with as many particles.
@@ -138,10 +139,8 @@ class KernelMethod(Method):
             ]
         return launches
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
-        """Return the kernels for a group of channels, and what else their launch needs."""
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
+        """Return the kernels for a group of channels, and what else their call needs."""
         raise NotImplementedError
 
 

@@ -22,11 +22,6 @@ class HostMatrix:
     """A matrix on the CPU, for one configuration; ``method`` is the class whose options count."""
 
     @classmethod
-    def declines(cls, method: Any, problem: Problem) -> str | None:
-        """Return why the CPU cannot serve ``problem``, or None."""
-        return None
-
-    @classmethod
     def scratch_bytes(cls, method: Any, problem: Problem) -> int:
         """Return the bytes of memory it takes beside positions, values and field."""
         raise NotImplementedError
@@ -82,8 +77,7 @@ class StoredMatrix(KernelMethod):
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:
-        host = cls.on(problem)
-        return host.declines(cls, problem) if host else cls.device_declines(problem)
+        return None if cls.on(problem) else cls.device_declines(problem)
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The particles of a plan by blocks of cells, as records, on CUDA and OpenCL: made once a configuration.
+"""The particles of a plan by blocks of cells, as records, on CUDA and OpenCL: made once per configuration.
 
 All stencils that begin in a block reach into one patch of the mesh (``orders/blocks.h``). A record has what a kernel
 needs of a particle in 16 bytes (float64: 32), so that particles are read in one go, one behind the other.
@@ -311,7 +311,7 @@ def _order(workspace: Workspace, cells: tuple[int, int, int], stable: bool, *, s
     backend, count = kept(workspace.backend, workspace.memory.kernels), workspace.count
     blocks = blocks_of(workspace.axes, cells)
     memory = _memory(workspace, blocks, max(count, 1), stable, sorting=sorting)
-    records = memory.records, memory.order if sorting else memory.records  # nobody writes the second of two
+    records = memory.records, memory.order if sorting else memory.records  # the second of two is not written
     work = As(memory.work, _U32)  # counts with the books of their scan
     packed, node, fraction = workspace.particles.located()
     particles = (As(node, np.int32), Unread(fraction)) if packed else (node, fraction)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The particles of a plan in domain copies, for groups that take blocks of cells: made once a configuration.
+"""The particles of a plan in domain copies, for groups that take blocks of cells: made once per configuration.
 
 Each cell has one place in each copy, and its i-th particle lies in copy i. Blocks are stored one after the other, in
 a block the cells, the last axis fastest, and each axis has a segment of its own: work-items that own neighbouring
@@ -24,7 +24,7 @@ from particlemesh.particles.workspace import Sizes, Workspace
 
 # Of the paper: 32 banks of local memory along the fastest axis, 512 cells.
 SHAPES = {1: (512,), 2: (16, 32), 3: (4, 4, 32)}
-_MOST_PLACES = 16, 8  # for each particle, and beside those for each cell: a small mesh has no copies for all of a crowd
+_MOST_PLACES = 16, 8  # per particle, and more per cell: on a small mesh there are no copies for a whole crowd
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The particles of a plan by the first node of their stencils, on CUDA and OpenCL: made once a configuration.
+"""The particles of a plan by the first node of their stencils, on CUDA and OpenCL: made once per configuration.
 
 What a node gets comes from particles whose first nodes lie within a support of it, so in this order they are a few
 runs, along the last axis one each. Methods that work node by node stand on it (``spread/meeting.h``).

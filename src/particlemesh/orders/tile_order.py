@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The particles of a plan in the order of tiles, on CUDA and OpenCL: made once a configuration, shared by methods."""
+"""The particles of a plan in the order of tiles, on CUDA and OpenCL: made once per configuration, shared by methods."""
 
 from __future__ import annotations
 

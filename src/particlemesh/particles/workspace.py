@@ -61,7 +61,7 @@ class Memory:
     ----------
     backend : Backend
     changed : callable, optional
-        Called when memory moves: who holds addresses must forget them.
+        Called when memory moves, so that addresses are dropped.
     advice : callable, optional
         Returns what to do without memory, for an error.
     """

@@ -8,7 +8,7 @@ from typing import Any
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.by_copy import ByCopy
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import MOST, Form, Group
+from particlemesh.methods.launches import MOST, Form, Group, Launch
 from particlemesh.particles.workspace import Workspace
 
 
@@ -33,9 +33,7 @@ class DomainCopies(ByCopy):
     def segments(self, workspace: Workspace) -> int:
         return min(workspace.components, MOST) * workspace.mesh.ndim
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         names = ("copies_store", "copies_spread", "copies_stitch")
         return self.kernels(workspace, "spread/domain_copies.c", names, group, GRADIENT=int(form.gradient))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Spreading into 64-bit integers: the same bits whatever the order."""
+"""Spreading into 64-bit integers: bit-identical for any order of particles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import LANES, MOST, SINGLE, Form, Group, KernelMethod, kernel
+from particlemesh.methods.launches import LANES, MOST, SINGLE, Form, Group, KernelMethod, Launch, kernel
 from particlemesh.particles.workspace import Workspace
 from particlemesh.spread import fixed
 
@@ -67,9 +67,7 @@ class FixedPoint(KernelMethod):
     def non_finite_values(self) -> bool:
         return self._sums.non_finite_values()
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         target = self._sums.target(
             workspace, group, fixed.beside(workspace.axes, group), gradient=form.gradient,
             tiles=3**workspace.mesh.ndim,  # of an axis' tiles the last may be narrow

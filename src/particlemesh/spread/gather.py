@@ -10,7 +10,7 @@ import numpy as np
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import LANES, MOST, SINGLE, Form, Group, KernelMethod, kernel
+from particlemesh.methods.launches import LANES, MOST, SINGLE, Form, Group, KernelMethod, Launch, kernel
 from particlemesh.orders import node_order
 from particlemesh.particles.workspace import Workspace
 from particlemesh.spread.particle import Particle, adding  # particles without a cell are added as there
@@ -78,9 +78,7 @@ class Gather(KernelMethod):
             place(count, particles.node, slots, listed, rest, count, particles.rows, lattice)
         keep(cells, slots, particles.fraction, placed, cells, particles.rows)
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         facts = {"GRADIENT": int(form.gradient), **LANES}
         runs = (kernel(workspace, _FILE, name, group, 1, **facts) for name in ("gather_values", "gather_nodes"))
         quantities = group.reals * (3 if form.gradient else 1)

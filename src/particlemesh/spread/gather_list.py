@@ -7,7 +7,7 @@ from typing import Any
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import LANES, MOST, Form, Group, KernelMethod, kernel
+from particlemesh.methods.launches import LANES, MOST, Form, Group, KernelMethod, Launch, kernel
 from particlemesh.orders import node_order
 from particlemesh.particles.workspace import Workspace
 
@@ -47,9 +47,7 @@ class GatherList(KernelMethod):
     def prepare(self, workspace: Workspace) -> None:
         node_order.node_order(workspace)
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         files = {"spread/permute.c": "permute_values", "spread/gather_list.c": "gather_runs"}
         facts = {"GRADIENT": int(form.gradient), **LANES}
         runs = (kernel(workspace, file, name, group, 1, **facts) for file, name in files.items())

@@ -10,7 +10,7 @@ import numpy as np
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import As
 from particlemesh.methods.contract import Option, Problem
-from particlemesh.methods.launches import NO_LANES, SINGLE, Form, Group, field_record, kernel
+from particlemesh.methods.launches import NO_LANES, SINGLE, Form, Group, Launch, field_record, kernel
 from particlemesh.methods.stored_matrix import StoredMatrix
 from particlemesh.particles.workspace import Workspace
 from particlemesh.sorting.scan import allocate_counts, scan
@@ -114,9 +114,7 @@ class GroupMesh(StoredMatrix):
             nodes, workspace.window_record, workspace.jacobian_record,
         )  # fmt: skip
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         team = min(32 * self.option(workspace, "warps"), workspace.backend.group_size)
         return team, kernel(workspace, _FILE, "group_apply", group, 1, **self._facts(workspace, form), TEAM=team)
 

@@ -11,7 +11,7 @@ import numpy as np
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import As
 from particlemesh.methods.contract import Option, Problem
-from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Form, Group, kernel
+from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Form, Group, Launch, kernel
 from particlemesh.methods.stored_matrix import StoredMatrix, place_kernel
 from particlemesh.orders import node_order
 from particlemesh.particles.workspace import Sizes, Workspace
@@ -173,9 +173,7 @@ class HybridMesh(StoredMatrix):
 
     # ---- application --------------------------------------------------------------------------------------
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         facts = {**self._facts(workspace, form), "INTERVAL": INTERVAL}
         runs = (
             kernel(workspace, _APPLY, name, group, 1, **facts) for name in ("hybrid_ell", "hybrid_coo", "hybrid_carry")

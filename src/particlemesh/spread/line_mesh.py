@@ -10,7 +10,7 @@ import numpy as np
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import As, Kernel
 from particlemesh.methods.contract import Option, Problem
-from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Form, Group, kernel
+from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Form, Group, Launch, kernel
 from particlemesh.methods.stored_matrix import StoredMatrix
 from particlemesh.orders import node_order
 from particlemesh.particles.workspace import Sizes, Workspace
@@ -135,9 +135,7 @@ class LineMesh(StoredMatrix):
         entries = self.entries(workspace, workspace.count) / _cells(workspace)
         return int(self.option(workspace, "lanes_per_cell") or _lanes_for(entries / 4, 32))
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         quantities = group.reals * (3 if form.gradient else 1)
         support, real, tile = workspace.axes[2].support, workspace.dtype.itemsize, 128
         while tile > 32 and support * (tile + support - 1) * group.reals * real > _LOCAL_BYTES:

@@ -8,7 +8,7 @@ from typing import Any
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import LANES, Form, Group, adding_width, kernel
+from particlemesh.methods.launches import LANES, Form, Group, Launch, adding_width, kernel
 from particlemesh.particles.workspace import Workspace
 from particlemesh.spread.particle import Particle
 from particlemesh.walk.by_block import ByBlock
@@ -30,9 +30,7 @@ class Ordered(ByBlock, Particle):
         # H200 (benchmarks/results/limit-peer-nvidia-h200.csv)
         return cls.ordering(problem), 1e-6 + cleared + (apply - cleared) * (1.2 + 0.1 * problem.beyond_cache)
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         facts = {"GRADIENT": int(form.gradient), **LANES}
         width = adding_width(workspace, group, field)
         return (kernel(workspace, "spread/ordered.c", "spread_ordered", group, width, **facts),)

@@ -8,7 +8,7 @@ from typing import Any
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel, Unread
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import LANES, Form, Group, KernelMethod, adding_width, kernel
+from particlemesh.methods.launches import LANES, Form, Group, KernelMethod, Launch, adding_width, kernel
 from particlemesh.particles.workspace import Workspace
 
 FILE = "spread/particle.c"
@@ -36,9 +36,7 @@ class Particle(KernelMethod):
         slowed = 1.0 if problem.in_order else 1 + 1.2 * problem.beyond_cache
         return 0.0, 4e-6 + cleared + adds / rate * slowed
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         return (adding(workspace, form, group, field),)
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import As, Kernel
 from particlemesh.methods.contract import Option, Problem
-from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Form, Group, kernel
+from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Form, Group, Launch, kernel
 from particlemesh.methods.stored_matrix import StoredMatrix, place_kernel, placed_step
 from particlemesh.orders import node_order
 from particlemesh.particles.workspace import Sizes, Workspace
@@ -214,9 +214,7 @@ class SingleMesh(StoredMatrix):
         flight = 2 if entries <= 2.5 * lanes * nodes else 4
         return _Sum(reduction, lanes, {"REDUCE_LOCAL": int(reduction == "local"), "IN_FLIGHT": flight})
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         slopes = workspace.mesh.ndim if form.gradient else 0
         quantities = group.reals * max(1, slopes)
         reduction, lanes, how = self._sum(workspace, group.reals, quantities)

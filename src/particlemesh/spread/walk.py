@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel, Record
 from particlemesh.methods.contract import Option, Problem
-from particlemesh.methods.launches import Form, Group
+from particlemesh.methods.launches import Form, Group, Launch
 from particlemesh.particles.workspace import Workspace
 from particlemesh.walk import patch as patches
 from particlemesh.walk.walking import Pace, Walking
@@ -55,9 +55,7 @@ class Walk(Walking):
         cleared = problem.nodes * problem.components * problem.dtype.itemsize / 3e12
         return cls.ordering(problem), cls.slowed(problem) * (cleared + seconds)
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         width = patches.width_of(self.patch(workspace), group, field, adds=True)
         return (self._walk(workspace, "spread/walk.c", group, width, field, form),)
 

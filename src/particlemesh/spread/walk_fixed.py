@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Spreading by warps that walk, into 64-bit integers: the same bits in every run."""
+"""Spreading by warps that walk, into 64-bit integers: bit-identical in every run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import MOST, Form, Group
+from particlemesh.methods.launches import MOST, Form, Group, Launch
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 from particlemesh.spread import fixed
@@ -54,7 +54,7 @@ class WalkFixed(Walk):
             left, _ = cls.passed(problem, cls.patch_for(problem, problem.count))
             apply += left / 1.4e11 - left / 3.2e11  # integers have no vector form
         passes = problem.nodes * (2 * 8 + 2 * size) + problem.count * size  # cleared, added to the field; the largest
-        return prepare + 1e-5, apply + 1e-5 + passes * reals / 3e12  # H200: launches, bytes a second
+        return prepare + 1e-5, apply + 1e-5 + passes * reals / 3e12  # H200: launches, bytes per second
 
     def reserve(self, workspace: Workspace) -> None:
         super().reserve(workspace)
@@ -68,9 +68,7 @@ class WalkFixed(Walk):
     def non_finite_values(self) -> bool:
         return self._sums.non_finite_values()
 
-    def compile(
-        self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None
-    ) -> tuple[Any, ...]:
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         blocks = self.order(workspace).blocks
         layout = fixed.apart(workspace.axes, group.reals)
         target = self._sums.target(

@@ -69,7 +69,7 @@ class ByBlock(KernelMethod):
         return block_order.block_order(workspace, self.taken(workspace), stable=self.stable)
 
 
-# Cells of a block where no method sorts; the second where there would be too many of the first.
+# Cells of a block if no method sorts; the larger ones if there are too many blocks of the first.
 _CELLS = ((4, 4, 8), block_order.MOST_CELLS)
 
 

@@ -18,15 +18,15 @@ from particlemesh.walk.patch import Patch
 
 
 class Pace(NamedTuple):
-    """What a walk takes on one device, in seconds (and bytes a second): of its model."""
+    """The constants of the model of a walk's time on one device, in seconds and bytes per second."""
 
     start: float
-    each: float  # a particle, if all warps have enough to do
-    product: float  # and more, relatively, for each product of matrices
-    rate: float  # bytes of nodes that patches pass
-    step: float  # a product of eight particles, if nothing is done beside it
-    move: float  # a move of the patch, if nothing is done beside it
-    far: float  # and more, relatively, if the field is beyond the cache
+    each: float  # a particle, if all warps are busy
+    product: float  # added to each, relative to it, per matrix product
+    rate: float  # bytes per second of nodes that patches pass
+    step: float  # a product of eight particles, if nothing else runs
+    move: float  # a move of the patch, if nothing else runs
+    far: float  # added to a move, relative to it, if the field is beyond the cache
 
 
 class Walking(ByBlock):

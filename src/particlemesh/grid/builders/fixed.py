@@ -8,7 +8,7 @@ from typing import Any
 
 from particlemesh import checks
 from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem
+from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
 from particlemesh.grid.builders.order import order_of_slots
 from particlemesh.grid.cpu.builders import slots as cpu
 from particlemesh.grid.storage import Slots, SortedCells
@@ -43,7 +43,11 @@ class Fixed(Builder):
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
         capacity = problem.options.get("capacity") or usual_capacity(problem.count, problem.cells)
-        return 4 * problem.cells * (capacity + 1)
+        slots = 4 * problem.cells * (capacity + 1)
+        if problem.gpu:
+            return slots
+        work = histogram_bytes(problem, problem.count, problem.cells, alone=0)
+        return cpu_bytes(problem, slots, work, 4 * problem.count + 12 * problem.cells)
 
     @classmethod
     def seconds(cls, problem: Problem) -> tuple[float, float]:

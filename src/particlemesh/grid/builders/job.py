@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.base import Backend, Kernel
+from particlemesh.backends.cpu import default_threads
 from particlemesh.box import Box
 from particlemesh.grid.cpu.locate import CpuCells
 from particlemesh.grid.room import Room
+from particlemesh.sorting.cpu import histogram_rows
 from particlemesh.sorting.keys import STATUS_WORDS, Cells, Keys
 
 U32, I32, U64 = np.dtype(np.uint32), np.dtype(np.int32), np.dtype(np.uint64)
@@ -38,6 +40,31 @@ class Problem:
     def gpu(self) -> bool:
         """Whether kernels do the work."""
         return self.backend.name != "cpu"
+
+
+def cpu_bytes(problem: Problem, stored: int, scratch: int, order: int) -> int:
+    """Return the bytes of a build on the CPU at its peak, where periodic axes fold some of the particles.
+
+    Parameters
+    ----------
+    problem
+        What is built.
+    stored, scratch
+        Bytes that the builder leaves, and what it takes beyond that while it works.
+    order
+        Bytes of an order of particles that queries need beyond what is stored.
+    """
+    n, real = problem.count, problem.dtype.itemsize
+    if not problem.ndim:
+        return 8 * n + max(16 * n, 4 * n + stored + scratch)  # of keys: copies of 64 and 32 bits
+    cloud = (3 + problem.extents) * real * n + order if problem.queries else 0
+    return n * (4 + 12 + (3 + problem.extents) * real) + stored + max(scratch, cloud)
+
+
+def histogram_bytes(problem: Problem, entries: int, bins: int, *, alone: int = 1) -> int:
+    """Return the bytes of the histograms of all threads on the CPU; of one thread ``alone`` times as many."""
+    rows = histogram_rows(entries, bins, default_threads(problem.count))
+    return 4 * bins * (rows if rows > 1 else alone)
 
 
 @dataclass

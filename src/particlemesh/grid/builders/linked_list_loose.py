@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem
+from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
 from particlemesh.grid.builders.order import order_of_lists
 from particlemesh.grid.cpu.builders import lists as cpu
 from particlemesh.grid.storage import LinkedLists, SortedCells
@@ -19,7 +19,14 @@ class LinkedListLoose(Builder):
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
-        return 4 * (problem.count + problem.cells)
+        links = 4 * problem.count
+        return links + 4 * problem.cells if problem.gpu else cls.list_bytes(problem, links, problem.count)
+
+    @classmethod
+    def list_bytes(cls, problem: Problem, links: int, entries: int) -> int:
+        """Return the bytes of a build on the CPU whose links take ``links``."""
+        work = histogram_bytes(problem, entries, 2 * problem.cells, alone=0)  # heads and tails of each thread's lists
+        return cpu_bytes(problem, links + 4 * problem.cells, work, 4 * problem.count + 12 * problem.cells)
 
     @classmethod
     def seconds(cls, problem: Problem) -> tuple[float, float]:

@@ -21,7 +21,8 @@ class LinkedListPacked(LinkedListLoose):
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
-        return 4 * problem.count * problem.dtype.itemsize + 4 * problem.cells
+        nodes = 4 * problem.count * problem.dtype.itemsize
+        return nodes + 4 * problem.cells if problem.gpu else cls.list_bytes(problem, nodes, problem.count)
 
     @classmethod
     def seconds(cls, problem: Problem) -> tuple[float, float]:

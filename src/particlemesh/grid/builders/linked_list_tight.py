@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from particlemesh.grid.builders.builder import Builder, Overlaps
-from particlemesh.grid.builders.job import U32, U64, CpuJob, Job, Problem
+from particlemesh.grid.builders.job import U32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
 from particlemesh.grid.cpu.builders import sorting
 from particlemesh.grid.cpu.builders import tight as cpu
 from particlemesh.grid.cpu.queries.overlaps import overlaps_of_lists as overlaps_of_cpu_lists
@@ -44,6 +44,11 @@ class LinkedListTight(Builder):
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
+        if not problem.gpu:
+            entries = problem.count << problem.ndim
+            order = 8 * problem.count + 8 * problem.cells + histogram_bytes(problem, problem.count, problem.cells)
+            work = histogram_bytes(problem, entries, 2 * problem.cells, alone=0)
+            return cpu_bytes(problem, 4 * entries + 4 * problem.cells, 4 * entries + work, order)
         return problem.count * (4 * 8 + 4 * problem.dtype.itemsize) + 4 * problem.cells
 
     @classmethod

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.job import I32, U64, CpuJob, Job, Problem
+from particlemesh.grid.builders.job import I32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
 from particlemesh.grid.cpu.builders import sorting as cpu
 from particlemesh.grid.storage import SortedCells
 from particlemesh.sorting import counting
@@ -23,6 +23,9 @@ class Scan(Builder):
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
+        if not problem.gpu:
+            work = histogram_bytes(problem, problem.count, problem.cells)
+            return cpu_bytes(problem, 8 * problem.count + 8 * problem.cells + work, 0, 0)
         records = 4 * problem.dtype.itemsize + 8 if problem.queries and problem.ndim else 4
         return problem.count * (4 + records) + 8 * problem.cells
 

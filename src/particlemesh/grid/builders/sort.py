@@ -7,7 +7,7 @@ from typing import Any
 
 from particlemesh import checks
 from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem
+from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem, cpu_bytes
 from particlemesh.grid.cpu.builders import sorting as cpu
 from particlemesh.grid.storage import SortedCells
 from particlemesh.sorting import radix
@@ -48,6 +48,10 @@ class Sort(Builder):
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
+        if not problem.gpu:
+            n, cells, morton = problem.count, problem.cells, int(problem.options.get("curve") == "morton")
+            order = 12 * n + 16 * cells if morton else 0  # searches go along another curve
+            return cpu_bytes(problem, 4 * n + (8 + 8 * morton) * cells, max((19 + 8 * morton) * n, 16 * cells), order)
         records = 4 * problem.dtype.itemsize + 8 if problem.queries and problem.ndim else 4
         return problem.count * (16 + records) + 8 * problem.cells
 

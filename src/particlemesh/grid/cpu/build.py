@@ -46,7 +46,8 @@ class CpuBuild(Built):
         job = self.job
         order = self.__dict__.get("_order", ())
         arrays = [job.keys, job.folded, self.turns, job.extents, *self.storage, *order]
-        return sum({id(a): a.nbytes for a in arrays if isinstance(a, np.ndarray)}.values())
+        arrays += [] if self.queries is None else self.queries.cloud
+        return sum({a.ctypes.data: a.nbytes for a in arrays if isinstance(a, np.ndarray)}.values())
 
     @functools.cached_property
     def _order(self) -> SortedCells:
@@ -95,14 +96,17 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
     backend: Any = cpu.current()
     folded = turns = extents = cells = None
     extent_axes = 0
+    if given.radii is not None and given.x is not None:
+        extents, extent_axes = _extents(given, given.x.count, sizes.box.ndim, backend)
+    count = int(given.array.shape[0]) if given.x is None else given.x.count
+    problem = sizes.problem(backend, count, given.dtype, extent_axes, given.buckets)
+    builder = choose(problem)  # raises if the memory does not suffice, before any of it is taken
     if given.x is None:
         keys = _keys(given)
         outside = np.flatnonzero(keys >= given.buckets)
         status = checks.GridStatus(len(keys), 0, len(outside), 0, int(outside[0]) if len(outside) else -1)
         keys, bins = np.where((keys >= 0) & (keys < given.buckets), keys, -1).astype(np.int32), given.buckets
     else:
-        if given.radii is not None:
-            extents, extent_axes = _extents(given, given.x.count, sizes.box.ndim, backend)
         cells = cells_of(sizes.box, sizes.shape, sizes.levels, given.dtype)
         keys, folded, turns, faults = locate(given.x.arrays, extents, cells, sizes.threads)
         status = checks.GridStatus(given.x.count, faults.not_finite, faults.outside, faults.bad_radius, faults.first)
@@ -110,8 +114,6 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
     box = None if given.x is None else sizes.box
     if given.check and status.bad:
         raise checks.bad_particles(status, given.array, given.radii, box)
-    problem = sizes.problem(backend, len(keys), given.dtype, extent_axes, given.buckets)
-    builder = choose(problem)
     job = CpuJob(sizes.box, sizes.shape, keys, bins, cells, folded, extents, sizes.threads)
     unfit = builder.unfit(job)
     if unfit is not None and len(unfit):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from particlemesh.arrays.geometry import open_bounds, tails_of
+from particlemesh.arrays.geometry import check_range, open_bounds, tails_of
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, fused, peek
@@ -86,6 +86,7 @@ def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any) -> CpuCell
         float32 or float64, the type of the positions.
     """
     real = np.dtype(dtype)
+    check_range(box, real)
     missing = 3 - box.ndim
     used = [int(size) for size in shape][-box.ndim :]
     inverse, rows = np.zeros((3, 3)), np.zeros((3, 3))

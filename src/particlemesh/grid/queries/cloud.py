@@ -40,6 +40,8 @@ class Cloud:
         Radii or half edges in the caller's order, missing axes first.
     extent_axes : int
         0, 1 or 3: what ``extents`` are.
+    occupied : (occupied_cells,) uint64 or None
+        Of sparse cells: the ascending numbers of the cells that ``start`` has.
     """
 
     backend: Backend
@@ -52,13 +54,20 @@ class Cloud:
     status: Any
     extents: Any = None
     extent_axes: int = 0
+    occupied: Any = None
+    occupied_cells: int = 0
+
+    @property
+    def bins(self) -> int:
+        """Cells that ``start`` has."""
+        return self.cells.count if self.occupied is None else self.occupied_cells
 
     def defines(self) -> dict[str, int]:
         """Return what every kernel over a cloud is compiled with."""
         wide = int(self.cells.dtype.itemsize == 8)
         return {
             "REAL_IS_DOUBLE": wide, "COORDINATE_IS_DOUBLE": wide, "KEYS_ARE_POSITIONS": 1,
-            "CELLS_ARE_SCATTERED": int(self.ends is not None),
+            "CELLS_ARE_SCATTERED": int(self.ends is not None), "CELLS_ARE_SPARSE": int(self.occupied is not None),
         }  # fmt: skip
 
     def geometry(self) -> tuple[Record, ...]:

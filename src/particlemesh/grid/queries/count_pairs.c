@@ -5,13 +5,20 @@
 
 #include "grid/queries/within.h"
 
+// WIDE_ROWS: a row may have 2^31 pairs or more.
+#if WIDE_ROWS
+typedef i64 length_t;
+#else
+typedef int length_t;
+#endif
+
 #if COUNT_IS_64
 typedef u64 count_t;
 #else
 typedef int count_t;
 #endif
 
-DEVICE void record_longest(GLOBAL u64* found, int length)
+DEVICE void record_longest(GLOBAL u64* found, length_t length)
 {
     if ((u64)length > PEEK_U64(found + FOUND_LONGEST)) ATOMIC_MAX_U64(found + FOUND_LONGEST, length);
 }
@@ -33,7 +40,7 @@ DEVICE int share_cells(PRIVATE int* low, PRIVATE int* high, PRIVATE const coordi
 #endif
 
 KERNEL count_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
-                   GLOBAL const u32* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
+                   GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
                    GLOBAL const u64* RESTRICT largest, GLOBAL count_t* RESTRICT counts, GLOBAL u64* found,
                    const i64 rows, const i64 bins, ROW_STRIDES const Geometry geometry, const Frame frame,
                    const Cells cells, const Reach reach, const Ask ask)
@@ -130,7 +137,7 @@ KERNEL count_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const 
     for (i64 r = GROUP_ID * GROUP_SIZE + LOCAL_ID; r < rows; r += GROUP_COUNT * GROUP_SIZE) {
         Row row;
         row.index = (int)r;
-        int length = 0;
+        length_t length = 0;
         if (r < taken) {
             const int bad = ROW_OF(&row, r);
 #if ROWS_ARE_POINTS

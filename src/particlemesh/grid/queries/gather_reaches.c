@@ -14,9 +14,9 @@ DEVICE u64 ordered_bits(coordinate extent)
 }
 
 KERNEL gather_reaches(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
-                      GLOBAL const coordinate* RESTRICT extents, GLOBAL coordinate* RESTRICT reaches,
-                      GLOBAL u64* largest, GLOBAL u64* found, const i64 count, const i64 bins,
-                      const Geometry geometry, const Frame frame, const Cells cells, const Reach reach)
+                      GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT extents,
+                      GLOBAL coordinate* RESTRICT reaches, GLOBAL u64* largest, GLOBAL u64* found, const i64 count,
+                      const i64 bins, const Geometry geometry, const Frame frame, const Cells cells, const Reach reach)
 {
     WARP(warp);
     const i64 taken = start[bins];
@@ -47,7 +47,7 @@ KERNEL gather_reaches(GLOBAL const real* RESTRICT records, GLOBAL const u32* RES
                 reaches[4 * slot + a] = own[a];
 #endif
             }
-            while (level + 1 < cells.levels && slot >= start[first_of_level(&cells, level + 1)]) level++;
+            while (level + 1 < cells.levels && slot >= BEGIN_OF(first_of_level(&cells, level + 1))) level++;
         }
         // Neighbours are mostly of one level: one of them speaks for the warp.
         const int level_of_first = (int)WARP_SHUFFLE_U32(warp, level, 0);

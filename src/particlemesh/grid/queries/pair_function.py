@@ -34,6 +34,10 @@ class PairFunction:
     Every neighbour comes once: each pair is seen from both ends, so that half the energy of a pair goes to each.
     Particles in one place are neighbours with ``r2 == 0``.
 
+    The CPU compiles a function the first time that it is used, which takes some seconds. The compiled code is kept in
+    ``~/.cache/particlemesh/cpu`` by the function's text and the constants that it sees, for all objects and processes.
+    Compiling is logged by the logger ``"particlemesh"`` and noted on a terminal.
+
     Parameters
     ----------
     source : str or None
@@ -135,7 +139,24 @@ class PairFunction:
 
     @property
     def compiled(self) -> Any:
-        """The function as Numba compiled it, for the CPU.
+        """The function as Numba compiles it, for the CPU.
+
+        Raises
+        ------
+        TypeError
+            If there is none.
+        """
+        own = self.on_cpu
+        if self._compiled is None:
+            from numba import njit
+            from numba.core.dispatcher import Dispatcher
+
+            self._compiled = own if isinstance(own, Dispatcher) else njit(nogil=True, error_model="numpy")(own)
+        return self._compiled
+
+    @property
+    def on_cpu(self) -> Any:
+        """The function in Python, for the CPU.
 
         Raises
         ------
@@ -147,14 +168,7 @@ class PairFunction:
                 "this PairFunction has a source for GPUs only, and the particles are on the CPU: give it function, "
                 "a Python function f(r2, d, i, j, a, b, p, sum), too."
             )
-        if self._compiled is None:
-            from numba import njit
-            from numba.core.dispatcher import Dispatcher
-
-            function = self.function
-            known = isinstance(function, Dispatcher)
-            self._compiled = function if known else njit(nogil=True, error_model="numpy")(function)
-        return self._compiled
+        return self.function
 
     def check_values(self, shape: tuple[int, ...] | None, count: int) -> None:
         """Check the shape of what ``count`` particles bring along; None stands for no array.

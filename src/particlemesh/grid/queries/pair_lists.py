@@ -99,7 +99,7 @@ class PairLists:
             )
             blank(
                 self.rows * width, asked.cloud.start, arrays.get("i", none), arrays.get("j", none), self.rows,
-                self.cells.count, width,
+                asked.cloud.bins, width,
             )  # fmt: skip
         self._launch(_DENSE, none, counts, arrays, self.rows * width, width, *self._collected(width))
         if self.check:
@@ -167,7 +167,7 @@ class PairLists:
         outputs = (arrays.get(name, none) for name in FIELDS.values())
         kernel(
             self.rows, *asked.cells(), asked.cloud.turns, asked.cloud.status, start, counts, *outputs, asked.words,
-            self.rows, self.cells.count, capacity, width, *self.searcher.records(asked),
+            self.rows, asked.cloud.bins, capacity, width, *self.searcher.records(asked),
         )  # fmt: skip
 
     def _arrays(self, shape: tuple[int, ...]) -> dict[str, Any]:

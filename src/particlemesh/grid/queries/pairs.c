@@ -40,7 +40,7 @@
     }
 
 KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
-                  GLOBAL const u32* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
+                  GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
                   GLOBAL const u64* RESTRICT largest, GLOBAL const u64* RESTRICT turns,
                   GLOBAL const u64* RESTRICT status, GLOBAL i64* RESTRICT place, GLOBAL int* RESTRICT counts,
                   GLOBAL int* RESTRICT out_i, GLOBAL int* RESTRICT out_j, GLOBAL int* RESTRICT out_shift,

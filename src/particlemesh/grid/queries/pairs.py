@@ -84,6 +84,10 @@ class Unread:
         self._read.discard(question)
         self._raised.discard(question)
 
+    def forget(self) -> None:
+        """Say that what was searched is gone: only searches that are made again count."""
+        self._raised.update(self._known)
+
     def check(self) -> None:
         """Raise the error of each failed search once; waits for the device.
 
@@ -114,6 +118,7 @@ class Searcher(Search):
         """Return how many pairs each particle or point has, (rows,) int32; waits only to check points and radii."""
         by_index = order == "input" and points is None
         asked = self.ask(cloud, radius, points, half, by_index)
+        self.check_rows(asked, "", check, counted=True)
         counts = allocate(self.backend, (asked.rows,), _I32, "counts of pairs")
         if by_index and asked.rows:
             self.backend.clear(counts)  # particles that were left out have none
@@ -158,6 +163,7 @@ class Searcher(Search):
         by_index = order == "input" or points is not None
         rows_by_index = order == "input" and points is None and form != "coo"
         asked = self.ask(cloud, radius, points, half, rows_by_index, notes)
+        self.check_rows(asked, quantities, check)
         lists = PairLists(self, asked, form, quantities, by_index, rows_by_index, check)
         pairs, total = lists.dense(width) if form == "dense" else lists.compact(capacity)
         return PairSearch(pairs, total, asked.words)

@@ -6,6 +6,30 @@
 
 #include "sorting/cells.h"
 
+// CELLS_ARE_SPARSE: `start` has the cells that hold particles only, and `ends` their ascending numbers of 64 bits.
+// BEGIN_OF(cell): where a cell begins, or the next one that holds particles.
+#if CELLS_ARE_SPARSE
+typedef u64 end_t;
+typedef i64 cell_t;
+
+DEVICE int place_of_cell(GLOBAL const u32* start, GLOBAL const u64* occupied, i64 bins, i64 cell)
+{
+    i64 low = 0, high = bins;
+    while (low < high) {
+        const i64 middle = (low + high) / 2;
+        if (occupied[middle] < (u64)cell) low = middle + 1;
+        else high = middle;
+    }
+    return (int)start[low];
+}
+
+#define BEGIN_OF(cell) place_of_cell(start, ends, bins, cell)
+#else
+typedef u32 end_t;
+typedef int cell_t;
+#define BEGIN_OF(cell) (int)start[cell]
+#endif
+
 typedef struct {
     coordinate per[3];    // fractions of the box that a distance of one spans, across the faces of each axis
     coordinate margin[3]; // how wrong the difference of two fractions may be

@@ -11,6 +11,7 @@ import numpy as np
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Backend, Kernel, Record
 from particlemesh.grid import checks
+from particlemesh.grid.limits import MOST_COUNTED, bytes_per_pair, least_images, most_images, too_many
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.sorting.scan import Allocate
 
@@ -56,7 +57,7 @@ class Question:
         """Return the first arrays of a kernel: points if there are any, particles, cells, what they reach."""
         cloud = self.cloud
         points = () if self.points is None else self.points.arguments()
-        ends = cloud.start if cloud.ends is None else cloud.ends
+        ends = cloud.occupied if cloud.occupied is not None else cloud.start if cloud.ends is None else cloud.ends
         return (*points, cloud.records, cloud.start, ends, self.reaches, self.largest)
 
 
@@ -78,6 +79,7 @@ class Search:
         self._programs: dict[tuple[Any, ...], Kernel] = {}
         self._known: tuple[Any, ...] = ()  # what the records are of
         self._records: tuple[Record, ...] = ()
+        self._short: tuple[Any, ...] = ()  # box, radius and count whose rows need no check
 
     def program(self, file: str, name: str, cloud: Cloud, defines: dict[str, int]) -> Kernel:
         """Return a kernel over a cloud."""
@@ -103,20 +105,64 @@ class Search:
             self._records = (*asked.cloud.geometry(), Record(f"={cells.dtype.char}", asked.radius))
         return self._records if asked.points is None else (asked.points.record(), *self._records)
 
-    def count_rows(self, asked: Question, counts: Any, by_index: bool, longest: bool = False) -> None:
+    def count_rows(
+        self, asked: Question, counts: Any, by_index: bool, longest: bool = False, wide: bool = False
+    ) -> None:  # fmt: skip
         """Write the pairs of each row, int32 or uint64, by slots or by indices."""
         if not asked.rows:
             return
         cells = asked.cloud.cells
-        paired = not (asked.points or asked.half or asked.reach_is or asked.cloud.ends is not None or cells.levels > 1)
-        wide = counts.dtype.itemsize // 8
+        paired = not (
+            wide or asked.points or asked.half or asked.reach_is or asked.cloud.ends is not None or cells.levels > 1
+        )
+        words = counts.dtype.itemsize // 8
         defines = {
-            **asked.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": wide,
-            "WANT_LONGEST": int(longest),
+            **asked.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,
+            "WANT_LONGEST": int(longest), "WIDE_ROWS": int(wide),
         }  # fmt: skip
         kernel = self.program("grid/queries/count_pairs.c", "count_pairs", asked.cloud, defines)
         items = -(-asked.rows // 2) if paired else asked.rows
-        kernel(items, *asked.cells(), counts, asked.words, asked.rows, cells.count, *self.records(asked))
+        kernel(items, *asked.cells(), counts, asked.words, asked.rows, asked.cloud.bins, *self.records(asked))
+
+    def check_rows(self, asked: Question, quantities: str, check: bool, *, counted: bool = False) -> None:
+        """Refuse rows that kernels cannot count and lists that no memory holds, before anything wraps or is written."""
+        cloud, box = asked.cloud, asked.cloud.cells.box
+        question = (box, asked.radius, cloud.count)
+        if not asked.reach_is and self._short == question:
+            return
+        images = 0
+        if asked.reach_is:
+            if not (check and any(box.periodic) and cloud.count):
+                return
+            reach = 2 * self._largest(asked)
+        else:
+            reach = asked.radius
+            images = least_images(reach, box.matrix, box.periodic)
+            least = images * (cloud.count - (asked.points is None)) // (1 + bool(asked.half))
+            wanted = least * asked.rows * bytes_per_pair(quantities, box.ndim, cloud.cells.dtype.itemsize)
+            if counted and least > MOST_COUNTED:
+                raise too_many(least, at_least=True)
+            if wanted and wanted > (free := self.backend.free_bytes()):
+                raise MemoryError(f"cannot allocate at least {wanted:,} bytes for pairs: {free:,} are free.")
+        if cloud.count * most_images(reach, box.inverse, box.periodic) <= MOST_COUNTED:
+            if not asked.reach_is and not images:
+                self._short = question
+            return
+        if not check:
+            raise ValueError(f"a particle may have 2**31 neighbours within {reach:g}: check=False cannot tell; wait.")
+        scratch = self.room("wide_counts", (max(asked.rows, 1),), _U64)
+        self.count_rows(asked, scratch, by_index=False, longest=True, wide=True)
+        _, longest = self.verdict(asked.words)
+        if longest > MOST_COUNTED:
+            raise too_many(longest)
+        self.backend.clear(asked.words)
+
+    def _largest(self, asked: Question) -> float:
+        """Return the largest radius or half diagonal of all particles; waits for the device."""
+        bits = self.backend.download(asked.largest)[: 3 * asked.cloud.cells.levels]
+        real = asked.cloud.cells.dtype
+        sizes = bits.view(np.float64) if real.itemsize == 8 else bits.astype(np.uint32).view(np.float32)
+        return float(np.sqrt((sizes.reshape(-1, 3).astype(np.float64) ** 2).sum(1)).max())
 
     def ask(
         self, cloud: Cloud, radius: float | Extents, points: Coordinates | None, half: bool, by_index: bool,
@@ -146,8 +192,8 @@ class Search:
         if cloud.count:
             gather = self.program("grid/queries/gather_reaches.c", "gather_reaches", cloud, {"EXTENTS": radius.axes})
             gather(
-                cloud.count, cloud.records, cloud.start, radius.array, reaches, largest, words, cloud.count,
-                cloud.cells.count, *self.records(asked)[:-1],
+                cloud.count, cloud.records, cloud.start, asked.cells()[-3], radius.array, reaches, largest, words,
+                cloud.count, cloud.bins, *self.records(asked)[:-1],
             )  # fmt: skip
         return asked
 

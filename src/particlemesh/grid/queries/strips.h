@@ -9,10 +9,11 @@
 // one more program of STRIP, for points that see no images.
 #if ONE_LEVEL
 {
-    const int level = 0, first_cell = 0;
+    const int level = 0;
+    const cell_t first_cell = 0;
 #else
 for (int level = FIRST_LEVEL; level < cells.levels; level++) {
-    const int first_cell = level ? (int)first_of_level(&cells, level) : 0;
+    const cell_t first_cell = level ? (cell_t)first_of_level(&cells, level) : 0;
 #endif
     int size[3], low[3], high[3];
 #ifdef WIDTH_OF

@@ -16,19 +16,19 @@ for (int c0 = low[0]; c0 <= high[0]; c0++)
 #else
 // The ends of the next strip are on their way while a strip is gone through.
 const int strips_across = high[1] - low[1] + 1;
-int cell_of_strip = first_cell + (low[0] * size[1] + low[1]) * size[2] + low[2];
+cell_t cell_of_strip = first_cell + ((cell_t)low[0] * size[1] + low[1]) * size[2] + low[2];
 const int length_of_strip = high[2] - low[2] + 1;
-int next_from = (int)start[cell_of_strip], next_to = (int)start[cell_of_strip + length_of_strip], across = strips_across;
+int next_from = BEGIN_OF(cell_of_strip), next_to = BEGIN_OF(cell_of_strip + length_of_strip), across = strips_across;
 for (int left = (high[0] - low[0] + 1) * strips_across; left > 0; left--) {
     const int from = next_from, to = next_to;
     cell_of_strip += size[2];
     if (--across == 0) {
         across = strips_across;
-        cell_of_strip += (size[1] - strips_across) * size[2];
+        cell_of_strip += (cell_t)(size[1] - strips_across) * size[2];
     }
     if (left > 1) {
-        next_from = (int)start[cell_of_strip];
-        next_to = (int)start[cell_of_strip + length_of_strip];
+        next_from = BEGIN_OF(cell_of_strip);
+        next_to = BEGIN_OF(cell_of_strip + length_of_strip);
     }
     if (from < to) {
         STRIP

@@ -9,7 +9,7 @@ for (int c0 = low[0]; c0 <= high[0]; c0++) {
     turn[1] = first_turn_1;
     int cell_1 = low[1] - first_turn_1 * size[1];
     for (int c1 = low[1]; c1 <= high[1]; c1++) {
-        const int first_of_row = first_cell + (cell_0 * size[1] + cell_1) * size[2];
+        const cell_t first_of_row = first_cell + ((cell_t)cell_0 * size[1] + cell_1) * size[2];
         turn[2] = first_turn_2;
         for (int c2 = low[2]; c2 <= high[2];) {
             const int begin_of_turn = turn[2] * size[2];
@@ -20,8 +20,8 @@ for (int c0 = low[0]; c0 <= high[0]; c0++) {
 #else
             const int end_of_turn = begin_of_turn + size[2] - 1;
             const int last = high[2] < end_of_turn ? high[2] : end_of_turn;
-            const int from = (int)start[first_of_row + c2 - begin_of_turn];
-            const int to = (int)start[first_of_row + last - begin_of_turn + 1];
+            const int from = BEGIN_OF(first_of_row + c2 - begin_of_turn);
+            const int to = BEGIN_OF(first_of_row + last - begin_of_turn + 1);
 #endif
             const int turned = (turn[0] | turn[1] | turn[2]) != 0;
             coordinate shift[3] = {0, 0, 0};
@@ -35,8 +35,8 @@ for (int c0 = low[0]; c0 <= high[0]; c0++) {
             int from_2 = 0, to_2 = 0;
             if (c2 <= high[2]) {
                 const int last_2 = high[2] < c2 + size[2] - 1 ? high[2] : c2 + size[2] - 1;
-                from_2 = (int)start[first_of_row];
-                to_2 = (int)start[first_of_row + last_2 - c2 + 1];
+                from_2 = BEGIN_OF(first_of_row);
+                to_2 = BEGIN_OF(first_of_row + last_2 - c2 + 1);
                 image_shift(shift_2, turn_2, &geometry);
                 c2 = last_2 + 1;
             }

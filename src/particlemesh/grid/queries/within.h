@@ -66,15 +66,16 @@ DEVICE int row_of_particle(PRIVATE Row* row, GLOBAL const real* records, GLOBAL 
 #endif
 
 // The level of a slot.
-DEVICE int level_of_slot(int slot, GLOBAL const u32* start, PRIVATE const Cells* cells)
+DEVICE int level_of_slot(int slot, GLOBAL const u32* start, GLOBAL const end_t* ends, i64 bins,
+                         PRIVATE const Cells* cells)
 {
     int level = 0;
-    while (level + 1 < cells->levels && slot >= (int)start[first_of_level(cells, level + 1)]) level++;
+    while (level + 1 < cells->levels && slot >= BEGIN_OF(first_of_level(cells, level + 1))) level++;
     return level;
 }
 
 #if HALF == 1 && !CELLS_ARE_SCATTERED
-#define FIRST_LEVEL level_of_slot(row.slot, start, &cells) // finer ones lie before it
+#define FIRST_LEVEL level_of_slot(row.slot, start, ends, bins, &cells) // finer ones lie before it
 #else
 #define FIRST_LEVEL 0
 #endif

@@ -109,11 +109,6 @@ class Weights(HostMatrix):
         self._slope: np.ndarray | None = None
 
     @classmethod
-    def declines(cls, method: Any, problem: Problem) -> str | None:
-        reason: str | None = method.device_declines(problem)
-        return reason
-
-    @classmethod
     def scratch_bytes(cls, method: Any, problem: Problem) -> int:
         # A gradient takes d times as much again.
         return int(method.entries(problem, problem.count)) * problem.dtype.itemsize

@@ -8,7 +8,7 @@ from particlemesh.backends.jit import compiled
 
 @compiled
 def place_of(node, size, wraps):
-    """Return the place of a node along one axis, or -1 where there is none."""
+    """Return the place of a node along one axis, or -1 if there is none."""
     if wraps:
         return node % size if node >= size else node
     return node if 0 <= node < size else -1

@@ -21,7 +21,7 @@ from particlemesh.orders.cpu.tiles import box_of, ordering_of
 from particlemesh.particles.workspace import Workspace
 from particlemesh.sorting.cpu import index_type
 
-_SHARES = 2  # of the rows for each thread; more would meet more stencils twice
+_SHARES = 2  # ranges of rows per thread; with more, more stencils lie in two of them
 
 
 @dataclass(frozen=True)

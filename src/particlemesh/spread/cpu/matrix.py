@@ -25,7 +25,7 @@ from particlemesh.sorting.cpu import index_type
 from particlemesh.spread.cpu import entries as storing
 from particlemesh.spread.cpu.entries import Entries, count_entries, fill_entries, place_entries
 
-_SHARES = 16  # ranges of rows for each thread, of about as many entries each
+_SHARES = 16  # ranges of rows per thread, each with about as many entries
 _AHEAD = 16  # particles between asking for a value and using it
 MOST_NODES = 2**16  # of a group
 
@@ -231,11 +231,6 @@ class Groups(Matrix):
     memory = "matrix.groups"
     index_bytes = 6
     seconds = (1.7e-8, 0.0, 2.4e-9, 6e-10)
-
-    @classmethod
-    def declines(cls, method: Any, problem: Problem) -> str | None:
-        reason: str | None = method.device_declines(problem)
-        return reason
 
     @classmethod
     def reserve(cls, method: Any, workspace: Workspace) -> None:

@@ -37,6 +37,7 @@ class Search(NamedTuple):
     sizes: np.ndarray  # (0, 1 or 3; n + PAD)
     numbers: np.ndarray  # (n + PAD,) int32: what a place is called in results
     start: np.ndarray
+    occupied: np.ndarray  # (cells,) int64: ascending numbers of the cells in `start`; empty: all cells are there
     first: np.ndarray  # (levels + 1,): the first cell of each level
     shape: np.ndarray  # (levels, 3)
     most: np.ndarray  # (levels, 3): the largest radius (first column) or half extents of a level's particles
@@ -51,6 +52,10 @@ class Search(NamedTuple):
     radius: Any  # where it is uniform
     square: Any
     forward: int  # 1: only places from the group's first on
+
+
+def _index(occupied: np.ndarray, number: int) -> int:
+    return int(np.searchsorted(occupied, number)) if len(occupied) else int(number)
 
 
 def search_of(
@@ -84,10 +89,12 @@ def search_of(
     criterion = UNIFORM if radius is not None else SPHERES if len(sizes) == 1 else BOXES
     most = np.zeros((levels, 3), real)
     for level in range(levels):
-        begin, end = (int(place) for place in cloud.start[first[level : level + 2]])
+        begin, end = (int(cloud.start[_index(cloud.occupied, number)]) for number in first[level : level + 2])
         if criterion != UNIFORM and end > begin:
             most[level, : len(sizes)] = sizes[:, begin:end].max(1)
-    cutoff = real(0 if radius is None else radius)
+    largest = float(np.finfo(real).max)
+    cutoff = real(0 if radius is None else min(radius, largest))
+    square = float(cutoff) * float(cutoff)
     inverse = cells.inverse.astype(float)
     # How far a search goes at most; half extents are not beyond a radius times the root of three.
     farthest = float(cutoff) if criterion == UNIFORM else 2 * (reach + 2 * float(most.max(initial=0)))
@@ -95,7 +102,8 @@ def search_of(
     spans = farthest * per[np.array(cells.periodic) != 0].max(initial=0)
     if not spans < MOST_IMAGES:
         raise ValueError(
-            f"A radius of {farthest:g} spans {spans:g} periodic boxes; at most {MOST_IMAGES} are searched."
+            f"a search within {farthest:g} spans {spans:g} periodic boxes; fewer than {MOST_IMAGES:,} are searched: "
+            "take smaller radii."
         )
     return Search(
         x=cloud.points[0],
@@ -104,6 +112,7 @@ def search_of(
         sizes=sizes,
         numbers=numbers,
         start=cloud.start,
+        occupied=cloud.occupied,
         first=first,
         shape=shape,
         most=most,
@@ -113,11 +122,11 @@ def search_of(
         per=(per * (1 + 4 * np.finfo(real).eps)).astype(real),
         margin=margins(cells, math.ceil(spans)),
         # Measured on an EPYC 9005: thin cells along the last axis would cut groups too short.
-        limit=np.maximum(1 / shape[0], [0, 0, float(cutoff) * per[2]]).astype(real),
+        limit=np.maximum(1 / shape[0], [0, 0, min(float(cutoff) * per[2], 2.0)]).astype(real),
         periodic=np.array(cells.periodic, np.int64),
         criterion=criterion,
         radius=cutoff,
-        square=cutoff * cutoff,
+        square=real(square if square <= largest else math.inf),
         forward=int(forward),
     )
 
@@ -164,6 +173,31 @@ def begin_search(search, k, count, sizes, state, extent):
                 extent[b] = max(extent[b], sizes[b, k + n])
 
 
+@compiled
+def _first_from(occupied, number, low):
+    """Return where the first number not below ``number`` is, from ``low`` on; near ones are found at once."""
+    step, high = 1, low
+    while high < occupied.size and occupied[high] < number:
+        low, high, step = high + 1, high + step, 2 * step
+    high = min(high, occupied.size)
+    while low < high:
+        middle = (low + high) // 2
+        if occupied[middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled(forceinline=True)
+def _places(search, first, strip):
+    """Return where a strip of cells begins and ends."""
+    if search.occupied.size == 0:
+        return search.start[first], search.start[first + strip]
+    begin = _first_from(search.occupied, first, 0)
+    return search.start[begin], search.start[_first_from(search.occupied, first + strip, begin)]
+
+
 @compiled(forceinline=True)
 def _next_level(search, place, low, high, extent, state, reach):
     """Go to the next level that has particles; write the first and last cell in reach along each axis."""
@@ -171,8 +205,8 @@ def _next_level(search, place, low, high, extent, state, reach):
     real = low.dtype.type
     level = state[_LEVEL] + 1
     while level < levels:
-        end = search.start[search.first[level + 1]]
-        if end > search.start[search.first[level]] and not (search.forward and end <= place):
+        begin, end = _places(search, search.first[level], search.first[level + 1] - search.first[level])
+        if end > begin and not (search.forward and end <= place):
             break
         level += 1
     state[_LEVEL] = level
@@ -236,7 +270,7 @@ def gather(search, place, low, high, extent, state, reach, buffer, bx, by, bz, c
     """
     real = shifts.dtype.type
     lanes = len(width)
-    start, x, y, z, numbers, sizes = search.start, search.x, search.y, search.z, search.numbers, search.sizes
+    x, y, z, numbers, sizes = search.x, search.y, search.z, search.numbers, search.sizes
     least = place if search.forward else 0
     n = 0
     for r in range(RUNS):
@@ -259,7 +293,8 @@ def gather(search, place, low, high, extent, state, reach, buffer, bx, by, bz, c
             c0, c1, done = state[_CELL], state[_CELL + 1], state[_PLACE]
         while c0 <= l0:
             first = search.first[level] + (c0 * n1 + c1) * n2 + f2
-            begin, end = max(start[first], done), start[first + strip]
+            begin, end = _places(search, first, strip)
+            begin = max(begin, done)
             if begin < end:
                 taken = min(end - begin, ROOM - n)
                 for at in range(0, taken, lanes):

@@ -26,6 +26,7 @@ class CpuCloud(NamedTuple):
     particles: int  # given to the build; n of them take part
     turns: np.ndarray | None  # (count, 3) int32, in the caller's order
     sizes: np.ndarray | None  # (1, n + PAD) radii or (3, n + PAD) half extents, missing axes first, by place
+    occupied: np.ndarray = np.empty(0, np.int64)  # numbers of the cells in `start`; empty: all cells are there
 
     @property
     def nbytes(self) -> int:

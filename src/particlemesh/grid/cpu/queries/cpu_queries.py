@@ -61,7 +61,7 @@ class CpuQueries:
 
     def stream(self, radius: float, function: PairFunction, values: Any) -> np.ndarray:
         return sums(
-            self.cloud, radius, function.compiled, function.results, values, function.parameters, threads=self.threads
+            self.cloud, radius, function.on_cpu, function.results, values, function.parameters, threads=self.threads
         )
 
     def asked_again(self, *question: Any) -> None:

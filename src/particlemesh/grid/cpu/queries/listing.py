@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike
 
+from particlemesh.backends.memory import empty
 from particlemesh.grid.cpu.locate import CpuCells
 from particlemesh.grid.cpu.queries.rows import Rows, no_rows
 from particlemesh.grid.results import Pairs
@@ -17,7 +18,10 @@ def rows_for(quantities: str, cells: CpuCells, total: int, *, blank: bool = Fals
 
     def room(letter: str, shape: tuple[int, ...], dtype: DTypeLike, void: int) -> np.ndarray:
         size = (total if letter in quantities else 0, *shape)
-        return np.full(size, void, dtype) if blank else np.empty(size, dtype)
+        made = empty(size, dtype, f"{total:,} pairs")
+        if blank:
+            made.fill(void)
+        return made
 
     return no_rows(real, axes)._replace(
         i=room("i", (), np.int32, -1),

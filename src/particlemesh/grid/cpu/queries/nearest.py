@@ -19,7 +19,7 @@ from particlemesh.grid.cpu.locate import Faults
 from particlemesh.grid.cpu.queries.candidates import DONE, UNIFORM, Search, begin_search, gather, group_of, search_of
 from particlemesh.grid.cpu.queries.cloud import CpuCloud
 from particlemesh.grid.cpu.queries.pairs import names_of, point_query
-from particlemesh.grid.cpu.queries.rows import SHARE, Query, images_of, room_of, rooms_for, search_run, squared
+from particlemesh.grid.cpu.queries.rows import SHARE, Query, images_of, room_of, rooms_for, search_run, squared, stop_of
 
 _GROWTH = 1.5  # of the radius: three times the volume
 
@@ -174,8 +174,9 @@ def nearest(
     indices, distances = np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf, real)
     shares = -(-(query.points.shape[1] - PAD) // SHARE)
     used = max(1, min(threads_for(threads, rows), shares))
+    counter = np.zeros(2, np.int64)
     run(
         _nearest_rows, used, query, search, _guess(cloud, search, k), distances, indices, rooms_for(used, real),
-        np.zeros(2, np.int64), width_for(real.itemsize),
+        counter, width_for(real.itemsize), stop=stop_of(query, search, counter),
     )  # fmt: skip
     return indices, distances, faults

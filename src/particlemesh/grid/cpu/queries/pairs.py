@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from particlemesh.backends.cpu import threads_for
+from particlemesh.backends.memory import check_room
 from particlemesh.grid import checks
 from particlemesh.grid.cpu.lanes import PAD
 from particlemesh.grid.cpu.locate import Faults, locate
-from particlemesh.grid.cpu.queries.candidates import Search, search_of
+from particlemesh.grid.cpu.queries.candidates import UNIFORM, Search, search_of
 from particlemesh.grid.cpu.queries.cloud import CpuCloud, sorted_points, sorted_sizes
 from particlemesh.grid.cpu.queries.listing import pairs_of, rows_for
 from particlemesh.grid.cpu.queries.rows import Query, count_rows, fill_rows, images_of
+from particlemesh.grid.limits import MOST_COUNTED, bytes_per_pair, least_images, too_many
 from particlemesh.grid.results import Pairs
 from particlemesh.sorting.cpu import counting_sort
 
@@ -42,6 +44,12 @@ def _sized(cloud: CpuCloud, radius: ArrayLike) -> tuple[CpuCloud, float | None]:
     return cloud._replace(sizes=sorted_sizes(radius, cloud.order, cloud.particles, cloud.cells)), None
 
 
+def _least_pairs(cloud: CpuCloud, search: Search, rows: int, query: Query) -> int:
+    """Return how many pairs so many rows have at least."""
+    images = least_images(float(search.radius), search.rows, search.periodic.tolist())
+    return rows * images * (len(cloud.order) - query.own) // (1 + query.half)
+
+
 def _own_query(cloud: CpuCloud, search: Search, *, half: bool) -> Query:
     return Query(cloud.points, search.sizes, search.numbers, 1, int(half), *images_of(search, half=half))
 
@@ -61,11 +69,18 @@ def _list(
     width: int | None = None,
 ) -> Pairs:
     """Count, make room and write."""
-    counts = np.zeros(rows, np.int32)
+    counts = np.zeros(rows, np.int64)
+    if search.criterion == UNIFORM:
+        pair = bytes_per_pair(quantities, 3 - cloud.cells.missing, cloud.cells.dtype.itemsize)
+        least = _least_pairs(cloud, search, rows, query) * pair
+        check_room(least, f"pairs within {float(search.radius):g} (a lower bound)")
     count_rows(query, search, counts, threads)
     start = np.zeros(rows + 1, np.int64)
     if form == "dense":
         longest = int(counts.max(initial=0))
+        if longest > MOST_COUNTED:
+            raise too_many(longest)
+        counts = counts.astype(np.int32)
         checks.wide_enough(longest, width)
         width = longest if width is None else int(width)
         start[:] = np.arange(rows + 1) * width
@@ -140,9 +155,14 @@ def count(cloud: CpuCloud, radius: ArrayLike, *, order: str = "input", threads: 
     threads = threads_for(threads, len(cloud.order))
     cloud, uniform = _sized(cloud, radius)
     search = search_of(cloud, names_of(cloud, order), uniform)
-    counts = np.zeros(len(cloud.order) if order == "grid" else cloud.particles, np.int32)
-    count_rows(_own_query(cloud, search, half=False), search, counts, threads)
-    return counts
+    counts = np.zeros(len(cloud.order) if order == "grid" else cloud.particles, np.int64)
+    query = _own_query(cloud, search, half=False)
+    if search.criterion == UNIFORM and (least := _least_pairs(cloud, search, 1, query)) > MOST_COUNTED:
+        raise too_many(least, at_least=True)
+    count_rows(query, search, counts, threads)
+    if (longest := int(counts.max(initial=0))) > MOST_COUNTED:
+        raise too_many(longest)
+    return counts.astype(np.int32)
 
 
 def point_query(

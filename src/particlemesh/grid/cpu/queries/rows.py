@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.cpu import run
+from particlemesh.backends.cpu import LONG, run
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import add, fetch_add, fma, load, mul, splat
 from particlemesh.grid.cpu.lanes import PAD, apart, at_most, fuse, ones, size_at_most, sub, unowned, unpack, width_for
@@ -104,7 +104,7 @@ def images_of(search: Search, *, half: bool, reach: float = math.inf) -> tuple[n
     real = search.rows.dtype
     sizes = np.full(3, float(search.radius)) if search.criterion == UNIFORM else 2 * search.most.max(0).astype(float)
     distance = min(reach, float(sizes[0]) if search.criterion != BOXES else math.sqrt((sizes**2).sum()))
-    most = np.where(search.periodic != 0, np.floor(distance * search.per + 0.001), 0).astype(int)
+    most = np.where(search.periodic != 0, np.floor(distance * search.per.astype(float) + 0.001), 0).astype(int)
     if not most.any():
         return np.empty((0, 3), np.int64), np.empty((0, 3), real)
     turns = np.stack(np.meshgrid(*(np.arange(-m, m + 1) for m in most), indexing="ij"), -1).reshape(-1, 3)
@@ -324,20 +324,34 @@ def no_rows(real: np.dtype, axes: int = 1) -> Rows:
 
 
 def count_rows(query: Query, search: Search, counts: np.ndarray, threads: int) -> None:
-    """Write how many neighbours each point has to ``counts`` (rows,) int32."""
+    """Write how many neighbours each point has to ``counts`` (rows,) int64."""
     _run(query, search, counts, no_rows(search.x.dtype), 0, threads)
 
 
 def fill_rows(query: Query, search: Search, rows: Rows, threads: int) -> None:
     """Write the neighbours of each point from ``rows.start`` of its number on."""
-    _run(query, search, np.empty(0, np.int32), rows, 1, threads)
+    _run(query, search, np.empty(0, np.int64), rows, 1, threads)
 
 
 def _run(query: Query, search: Search, counts: np.ndarray, rows: Rows, keep: int, threads: int) -> None:
     real = search.x.dtype
     shares = -(-(query.points.shape[1] - PAD) // SHARE)
-    used = max(1, min(threads, shares))
+    used, counter = max(1, min(threads, shares)), np.zeros(2, np.int64)
     run(
-        _search_rows, used, query, search, counts, rows, keep, rooms_for(used, real), np.zeros(2, np.int64),
-        width_for(real.itemsize),
+        _search_rows, used, query, search, counts, rows, keep, rooms_for(used, real), counter,
+        width_for(real.itemsize), stop=stop_of(query, search, counter),
     )  # fmt: skip
+
+
+def stop_of(query: Query, search: Search, counter: np.ndarray) -> np.ndarray | None:
+    """Return the counter where a search may be so long that signals must interrupt it."""
+    steps = float(query.points.shape[1]) * search.x.shape[0] * most_images(search)
+    return counter if steps > LONG else None
+
+
+def most_images(search: Search) -> float:
+    """Return how many images of a particle may be within reach at most."""
+    reach = float(search.radius) if search.criterion == UNIFORM else 4 * float(search.most.max(initial=0))
+    return math.prod(
+        2 * reach * float(per) + 1 for per, repeats in zip(search.per, search.periodic, strict=True) if repeats
+    )

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
+from particlemesh.backends.jit_users import loop_with
 from particlemesh.backends.simd import fetch_add
 from particlemesh.grid.cpu.lanes import unowned, width_for
 from particlemesh.grid.cpu.queries.candidates import DONE, begin_search, gather, group_of, search_of
 from particlemesh.grid.cpu.queries.cloud import CpuCloud
 from particlemesh.grid.cpu.queries.pairs import names_of
-from particlemesh.grid.cpu.queries.rows import SHARE, Query, images_of, room_of, rooms_for, search_run, squared
+from particlemesh.grid.cpu.queries.rows import SHARE, Query, images_of, room_of, rooms_for, search_run, squared, stop_of
 
 
 @compiled
@@ -51,9 +51,13 @@ def _hits(room, r, x, y, z, sizes, criterion, square, k, width):
     )  # fmt: skip
 
 
-@njit(nogil=True, error_model="numpy")
-def _sum_rows(function, query, search, order, values, parameters, totals, rooms, counter, width):
-    """Add up over the neighbours of shares of particles until no share is left."""
+def pair_function(r2, d, i, j, a, b, p, sums):
+    """Stand for the user's function, which takes this name when the loop is compiled."""
+    raise NotImplementedError
+
+
+def _sum_rows(query, search, order, values, parameters, totals, rooms, counter, width):
+    """Add up over the neighbours of shares of particles until no share is left; ``pair_function`` is the user's."""
     query, search, order = unowned(query), unowned(search), unowned(order)
     values, parameters, totals = unowned(values), unowned(parameters), unowned(totals)
     room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
@@ -79,14 +83,16 @@ def _sum_rows(function, query, search, order, values, parameters, totals, rooms,
                             vector[2] = (b[2, p] - z) + shifts[r, 2]
                             square = squared(vector[0], vector[1], vector[2])
                             j = called[p]
-                            function(square, vector, i, np.int64(order[j]), values[q], values[j], parameters, totals[i])
+                            pair_function(
+                                square, vector, i, np.int64(order[j]), values[q], values[j], parameters, totals[i]
+                            )
             for q in range(k, k + members):
                 i = np.int64(order[q])
                 for m in range(query.images.shape[0]):
                     vector[:] = query.vectors[m]
                     square = squared(vector[0], vector[1], vector[2])
                     if square <= search.square:
-                        function(square, vector, i, i, values[q], values[q], parameters, totals[i])
+                        pair_function(square, vector, i, i, values[q], values[q], parameters, totals[i])
             k += members
 
 
@@ -109,8 +115,9 @@ def sums(
     radius
         How far neighbours may be.
     function
-        Compiled by Numba: ``f(r2, d, i, j, a, b, p, sum)`` adds to ``sum`` what particle j is to particle i, at the
-        end of vector ``d`` whose square is ``r2``; ``a`` and ``b`` are their values, ``p`` the parameters.
+        Python that Numba compiles, or has compiled: ``f(r2, d, i, j, a, b, p, sum)`` adds to ``sum`` what particle j is
+        to particle i, at the end of vector ``d`` whose square is ``r2``; ``a`` and ``b`` are their values, ``p`` the
+        parameters.
     results
         How many sums a particle has.
     values : (count, V) or (count,), optional
@@ -130,8 +137,9 @@ def sums(
     totals = np.zeros((cloud.particles, results), real)
     shares = -(-len(cloud.order) // SHARE)
     used = max(1, min(threads_for(threads, len(cloud.order)), shares))
+    counter = np.zeros(2, np.int64)
     run(
-        _sum_rows, used, function, query, search, cloud.order, by_place, shared, totals, rooms_for(used, real),
-        np.zeros(2, np.int64), width_for(real.itemsize),
+        loop_with(_sum_rows, "pair_function", function), used, query, search, cloud.order, by_place, shared, totals,
+        rooms_for(used, real), counter, width_for(real.itemsize), stop=stop_of(query, search, counter),
     )  # fmt: skip
     return totals

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compiling what users write for the CPU: once per text, kept in the library's cache folder.
+
+Numba keeps compiled code beside the file of a function, so it keeps nothing for functions that are passed as arguments.
+Here code is kept by what the function says and by the constants that it sees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from numba import njit
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.dispatcher import Dispatcher
+
+from particlemesh.backends.folders import cache, warn
+from particlemesh.backends.jit import _CacheFile, _stamps
+
+_LOG = logging.getLogger("particlemesh")
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+_made: dict[Any, Any] = {}  # loops, by what they are made of
+
+
+def digest_of(function: Callable) -> str | None:
+    """Return a digest of what a function does, or None if it sees things that have no text."""
+    try:
+        token = _token(function, set())
+    except _NoTextError:
+        return None
+    return hashlib.sha256(repr(token).encode()).hexdigest()[:20]
+
+
+class _NoTextError(Exception):
+    pass
+
+
+def _token(value: Any, seen: set[int]) -> Any:
+    """Return a text of a function, or of a constant that it sees."""
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        return type(value).__name__, repr(value)
+    if isinstance(value, tuple):
+        return "tuple", [_token(item, seen) for item in value]
+    if isinstance(value, np.generic):
+        return "number", value.dtype.str, value.tobytes()
+    if isinstance(value, types.ModuleType):
+        return "module", value.__name__, getattr(value, "__version__", "")
+    if isinstance(value, types.CodeType):
+        return "code", value.co_code, value.co_varnames, value.co_names, [_token(c, seen) for c in value.co_consts]
+    if isinstance(value, Dispatcher):
+        return "compiled", repr(sorted(value.targetoptions.items())), _token(value.py_func, seen)
+    if isinstance(value, types.FunctionType):
+        if id(value) in seen:
+            return ("again",)
+        seen.add(id(value))
+        names = sorted(_names(value.__code__) & value.__globals__.keys())
+        told = [(name, _token(value.__globals__[name], seen)) for name in names]
+        cells = [_token(cell.cell_contents, seen) for cell in value.__closure__ or ()]
+        return "function", _token(value.__code__, seen), told, cells, _token(value.__defaults__, seen)
+    if isinstance(value, (np.ufunc, type, types.BuiltinFunctionType)):
+        return "named", getattr(value, "__module__", ""), value.__name__
+    raise _NoTextError
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner = (c for c in code.co_consts if isinstance(c, types.CodeType))
+    return set(code.co_names).union(*(_names(c) for c in inner))
+
+
+def _copy(function: Any, digest: str, **names: Any) -> Any:
+    """Return a function of a name of its own: symbols of all kept code are in one table."""
+    made = types.FunctionType(
+        function.__code__, {**function.__globals__, **names}, f"{function.__name__}_{digest}", function.__defaults__,
+        function.__closure__,
+    )  # fmt: skip
+    made.__qualname__, made.__module__ = made.__name__, function.__module__
+    return made
+
+
+def loop_with(loop: Callable, name: str, function: Callable) -> Any:
+    """Return a loop, compiled, in which ``name`` is the user's function.
+
+    Parameters
+    ----------
+    loop
+        A plain function at module level that calls ``name``, a global.
+    name
+        How it calls the user's function.
+    function
+        A Python function, or one that Numba has compiled.
+    """
+    digest = None if isinstance(function, Dispatcher) else digest_of(function)
+    key = (loop, digest or function)
+    made = _made.get(key)
+    if made is None:
+        if len(_made) >= 256:  # functions made in a loop
+            _made.clear()
+        made = _made[key] = _loop(loop, name, function, digest)
+    return made
+
+
+def _loop(loop: Callable, name: str, function: Any, digest: str | None) -> Any:
+    own = digest or f"{id(function):x}"
+    if not isinstance(function, Dispatcher):
+        function = njit(**_OPTIONS)(_copy(function, own))
+    dispatcher = njit(**_OPTIONS)(_copy(loop, own, **{name: function}))
+    folder = cache("particlemesh", "cpu") if digest else None
+    told = function.py_func.__name__.removesuffix(f"_{own}")
+    dispatcher._cache = _Kept(dispatcher.py_func, folder, digest or "", _stamps(loop), told)
+    return dispatcher
+
+
+def _say(what: str, folder: Path | None) -> None:
+    kept = f"kept in {folder}" if folder else "kept for this process only"
+    text = f"particlemesh: compiling {what!r} for the CPU, some seconds; {kept}."
+    _LOG.info(text)
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(text, file=sys.stderr)  # noqa: T201 - a note to a person who waits
+
+
+class _Locator(_CacheLocator):
+    """Where one loop's code is kept."""
+
+    def __init__(self, folder: Path, digest: str, stamp: Any) -> None:
+        self._folder, self._digest, self._stamp = folder, digest, stamp
+        self._py_file = "particlemesh"  # that Numba's warnings name
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    def get_source_stamp(self) -> Any:
+        return self._stamp
+
+    def get_disambiguator(self) -> str:
+        return self._digest
+
+
+class _Kept(FunctionCache):
+    """Numba's cache of a function in the library's folder; says when something has to be compiled."""
+
+    def __init__(self, function: Any, folder: Path | None, digest: str, stamps: Any, told: str) -> None:
+        self._folder, self._told = folder, told
+        stamp = (numba.__version__, np.__version__, sorted(stamps))
+
+        class Placed(CompileResultCacheImpl):
+            _locator_classes = ()
+
+            def __init__(self) -> None:
+                self._lineno, self._locator = 0, _Locator(folder or Path(os.devnull), digest, stamp)
+                self._filename_base = self.get_filename_base("pair", getattr(sys, "abiflags", ""))
+
+        self._name, self._py_func, self._impl = repr(function), function, Placed()
+        self._cache_path = self._impl.locator.get_cache_path()
+        self._cache_file = _CacheFile(self._cache_path, self._impl.filename_base, stamp)
+        self._enabled = folder is not None
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        found = None
+        if self._enabled:
+            try:
+                found = super().load_overload(signature, target_context)
+            except Exception:  # noqa: BLE001 - pickles fail in every way; then it is compiled again
+                found = None
+        if found is None:
+            _say(self._told, self._folder if self._enabled else None)
+        return found
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        try:
+            super().save_overload(signature, data)
+        except OSError as error:  # a folder that cannot be written to costs the next process its compile time
+            self._enabled = False
+            warn("compiled pair functions", self._cache_path, error.strerror or str(error), "XDG_CACHE_HOME")

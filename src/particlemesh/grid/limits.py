@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How many neighbours there are at least and at most, before anything is counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+MOST_COUNTED = 2**31 - 1  # neighbours of a particle, in a result of int32
+
+
+def least_images(radius: float, rows: np.ndarray, periodic: Sequence[bool]) -> int:
+    """Return how many images of every particle are within ``radius`` of any point of the box, at least.
+
+    Parameters
+    ----------
+    radius
+        In the unit of ``rows``.
+    rows : (d, d)
+        Lattice vectors; zeros for axes that are not there.
+    periodic
+        Which of them repeat.
+    """
+    repeated = rows[np.array(periodic, bool)].astype(np.float64)
+    if not len(repeated):
+        return 0
+    diagonal = float(np.linalg.norm(np.abs(rows).sum(0, dtype=np.float64)))
+    # Each point of a ball is in the cell of one lattice point, which is no farther away than the cell's diagonal.
+    inner = radius - diagonal - float(np.linalg.norm(np.abs(repeated).sum(0)))
+    if not 0 < inner < 1e150:
+        return 0
+    ball = (2.0, math.pi, 4 / 3 * math.pi)[len(repeated) - 1] * inner ** len(repeated)
+    return int(ball / math.sqrt(np.linalg.det(repeated @ repeated.T)))
+
+
+def most_images(radius: float, inverse: np.ndarray, periodic: Sequence[bool]) -> int:
+    """Return how many images of a particle are within ``radius`` of a point, at most."""
+    per = np.sqrt((inverse.astype(np.float64) ** 2).sum(1))[np.array(periodic, bool)]
+    return math.prod(math.floor(min(2 * radius * p * (1 + 1e-6), 2.0**40)) + 1 for p in per)
+
+
+def too_many(neighbours: int, *, at_least: bool = False) -> OverflowError:
+    """Return the error for a particle with more neighbours than its count can tell."""
+    return OverflowError(
+        f"a particle has {'at least ' if at_least else ''}{neighbours:,} neighbours; a count is an int32, at most "
+        f"{MOST_COUNTED:,}: take a smaller radius."
+    )
+
+
+def bytes_per_pair(quantities: str, axes: int, itemsize: int) -> int:
+    """Return the bytes of one pair in a list."""
+    sizes = {"i": 4, "j": 4, "S": 4 * axes, "d": itemsize, "D": axes * itemsize}
+    return sum(sizes[letter] for letter in set(quantities))

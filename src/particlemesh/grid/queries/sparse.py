@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Searches of sparse cells on GPUs: the cells are made on the host, the pairs are found on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from particlemesh.backends.base import Backend
+from particlemesh.box import Box
+from particlemesh.grid.queries.cloud import Cloud
+from particlemesh.grid.queries.pairs import Searcher
+from particlemesh.grid.queries.quantities import FIELDS
+from particlemesh.grid.queries.search import Extents
+from particlemesh.grid.sparse import SparseCells, both_sides
+from particlemesh.sorting.keys import FOLDED, STATUS_WORDS, Cells
+
+_MOST_TURNS = 2**20  # as in sorting/cells.h
+
+
+def sparse_list(
+    backend: Backend, sparse: SparseCells, box: Box, radius: Any, *, half: bool, quantities: str
+) -> dict[str, Any]:
+    """Return native arrays of a list by letter.
+
+    Parameters
+    ----------
+    backend, sparse, box
+        Where to search, the particles by cell, and the domain that the cells are of.
+    radius : number or (N,)
+        Pairs have a distance of at most this, or at most the sum of both radii.
+    half, quantities
+        As of ``neighbour_list``.
+    """
+    cloud = _uploaded(backend, sparse, box)
+    searcher = Searcher(backend)
+    reach = radius if np.ndim(radius) == 0 else Extents(backend.upload(np.ascontiguousarray(radius)), 1)
+    if sparse.cells.levels == 1:
+        pairs = searcher.find(cloud, reach, half=half, quantities=quantities).pairs
+        return {letter: getattr(pairs, field) for letter, field in FIELDS.items()}
+    # Each pair is found once, from the smaller particle: small ones around a large one would be many empty cells.
+    wanted = quantities + "".join(letter for letter in "ij" if letter not in quantities)
+    pairs = searcher.find(cloud, reach, half=True, form="coo", quantities=wanted).pairs
+    fields = {letter: backend.download(getattr(pairs, FIELDS[letter])) for letter in wanted}
+    return {k: backend.upload(a) for k, a in both_sides(fields, cloud.count, half=half).items() if k in quantities}
+
+
+def _uploaded(backend: Backend, sparse: SparseCells, box: Box) -> Cloud:
+    real, count = sparse.cells.dtype, len(sparse.order)
+    records = np.empty((count, 4), real)
+    records[:, :3] = sparse.folded[sparse.order]
+    records.view(np.int32 if real.itemsize == 4 else np.int64)[:, 3] = sparse.order
+    status = np.zeros(STATUS_WORDS, np.uint64)
+    turns = np.zeros(1, np.uint64)
+    if sparse.turns is not None:
+        status[FOLDED] = 1
+        turns = np.zeros(count, np.uint64)
+        for a in range(3):
+            turns = turns << np.uint64(21) | (sparse.turns[:, a].astype(np.int64) + _MOST_TURNS).astype(np.uint64)
+    shape = sparse.cells.shape[sparse.cells.missing :]
+    cells = Cells(box, shape, sparse.cells.levels, float(sparse.cells.edge), real)
+    start, occupied = sparse.start.astype(np.uint32), sparse.occupied.astype(np.uint64)
+    return Cloud(
+        backend, cells, count, backend.upload(records), backend.upload(start), None, backend.upload(turns),
+        backend.upload(status), occupied=backend.upload(occupied), occupied_cells=len(occupied),
+    )  # fmt: skip

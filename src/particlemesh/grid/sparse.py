@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Cells that hold particles, and no others, for particles that fill little of their box or reach very differently.
+
+A dense grid has memory for each cell, so its cells are few and large where particles are clustered, and a search looks
+at all particles of a cluster. Here cells are as small as a search wants. Only those with particles are kept, sorted by
+number, and a search finds them by bisection. N particles take O(N log N), whatever the size of the box.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from particlemesh.box import Box
+from particlemesh.grid.cpu.locate import CpuCells, Faults, cells_of, level_shape, locate
+from particlemesh.sorting.cpu import counting_sort
+
+_MOST_CELLS = 2**61  # of all levels: numbers have 64 bits
+_MOST_LEVELS = 16
+_CROWDED = 32  # particles that share a cell with one, on average: below, a dense grid is faster
+
+
+class SparseCells(NamedTuple):
+    """Particles in the order of the cells that hold any."""
+
+    cells: CpuCells
+    folded: np.ndarray  # (N, 3): positions inside the box, in the caller's order
+    turns: np.ndarray | None  # (N, 3) int32: whole turns taken off
+    order: np.ndarray  # (N,) int32: the particle at each place
+    start: np.ndarray  # (occupied + 1,) int64
+    occupied: np.ndarray  # (occupied,) int64: numbers of cells, ascending
+    faults: Faults
+
+
+def crowded(start: np.ndarray, count: int) -> bool:
+    """Return whether a search would compare so many particles of the same cells that sparse cells are faster."""
+    lengths = np.diff(start).astype(np.float64)
+    return float(lengths @ lengths) > _CROWDED * count
+
+
+def levels_for(radii: np.ndarray) -> tuple[float, int]:
+    """Return the size of the finest cells for radii (N,), and how many levels there are."""
+    largest, smallest = float(radii.max()), float(radii[radii > 0].min(initial=np.inf))
+    if not smallest < largest:
+        return 2 * largest, 1
+    levels = min(_MOST_LEVELS, 1 + math.ceil(math.log2(largest / smallest)))
+    return 2 * largest / 2 ** (levels - 1), levels
+
+
+def close_gaps(x: list[np.ndarray], box: Box, reach: float) -> list[np.ndarray]:
+    """Return coordinates with wide gaps made narrow, along axes that no image moves along.
+
+    What is farther apart than ``reach`` stays so, and other differences keep their bits: whole clusters move towards
+    zero by multiples of a power of two that all moved coordinates are multiples of.
+    """
+    repeated = box.matrix[np.array(box.periodic)]
+    result = []
+    for axis, column in enumerate(x):
+        if repeated[:, axis].any():  # images fill its gaps
+            result.append(column)
+            continue
+        order = np.argsort(column, kind="stable")
+        along = column[order].astype(np.float64)
+        gaps, middle = np.diff(along), int(np.abs(along).argmin())
+        length = abs(along[middle]) + 4 * float(np.minimum(gaps, 2 * reach).sum())
+        unit = max(float(np.spacing(column.dtype.type(length))), 4 * float(np.spacing(np.abs(along).max())))
+        spare = np.maximum(gaps - (2 * reach + 4 * unit), 0)
+        moved = np.concatenate([[0.0], np.cumsum(np.floor(spare / unit) * unit)])
+        moved -= moved[middle]
+        closer = np.empty_like(column)
+        closer[order] = along - moved
+        result.append(closer)
+    return result
+
+
+def shape_of(box: Box, size: float, levels: int, dtype: np.dtype) -> tuple[int, ...]:
+    """Return cells of the finest level along each axis, no thinner than ``size`` and no more than can be numbered."""
+    thickness = 1 / np.linalg.norm(box.inverse, axis=1)
+    most = min(2.0**28, 1 / (32 * float(np.finfo(dtype).eps)))  # fractions tell no more cells apart
+    shape = [max(1, int(min(n, most))) for n in thickness / max(size, 1e-300) * (1 + 1e-12)]
+    while sum(math.prod(level_shape(shape, level)) for level in range(levels)) > _MOST_CELLS:
+        axis = shape.index(max(shape))
+        shape[axis] //= 2
+    return tuple(shape)
+
+
+def sparse_cells(
+    x: list[np.ndarray], radii: np.ndarray | None, box: Box, size: float, levels: int, dtype: np.dtype,
+    threads: int | None,
+) -> SparseCells:  # fmt: skip
+    """Put particles into cells no thinner than ``size``, or on levels of them by their radii.
+
+    Parameters
+    ----------
+    x : d arrays (N,)
+        Coordinates.
+    radii : (N,) or None
+        A particle is on the finest level whose cells are no thinner than twice its radius.
+    box, size, levels
+        The domain, the finest cells, and how many levels of cells there are, each twice as large as the one before.
+    dtype
+        Type of the positions.
+    threads
+        The most threads to use.
+    """
+    cells = cells_of(box, shape_of(box, size, levels, dtype), levels, dtype)
+    one = cells._replace(shape=(1, 1, 1), levels=1)
+    _, folded, turns, faults = locate(x, None, one, threads)
+    shapes = np.array([level_shape(cells.shape, level) for level in range(levels)], np.int64)
+    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(shapes.prod(1))])
+    level = np.zeros(len(folded), np.int64)
+    if radii is not None and levels > 1:
+        with np.errstate(divide="ignore"):
+            finer = np.ceil(np.log2(2 * radii.astype(np.float64) / float(cells.edge)))
+        level = np.clip(finer, 0, levels - 1).astype(np.int64)
+    number = np.zeros(len(folded), np.int64)
+    inverse, origin = cells.inverse.astype(np.float64), cells.origin.astype(np.float64)
+    for a in range(3):
+        fraction = (folded - origin) @ inverse[a]
+        sizes = shapes[level, a]
+        number = number * sizes + np.clip((fraction * sizes).astype(np.int64), 0, sizes - 1)
+    number += first[level]
+    order = np.argsort(number, kind="stable")
+    number = number[order]
+    begins = np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]])[: len(number)])
+    start = np.append(begins, len(number)).astype(np.int64)
+    return SparseCells(cells, folded, turns, order.astype(np.int32), start, number[begins], faults)
+
+
+def both_sides(fields: dict[str, np.ndarray], count: int, *, half: bool) -> dict[str, np.ndarray]:
+    """Return a list of pairs that come once, by ascending i, or from both sides.
+
+    Parameters
+    ----------
+    fields
+        Arrays by letter: ``i``, ``j`` and any of ``S``, ``d``, ``D``.
+    count
+        Particles.
+    half
+        Whether each pair stays alone.
+    """
+    join = np.concatenate
+    if not half:
+        away = {letter: -array if letter in "SD" else array for letter, array in fields.items()}
+        away["i"], away["j"] = fields["j"], fields["i"]
+        fields = {letter: join([array, away[letter]]) for letter, array in fields.items()}
+    order = counting_sort(fields["i"], max(count, 1)).order
+    return {letter: array[order] for letter, array in fields.items()}

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Inputs that made a search compare nearly all particles with all: outliers, clusters, radii of many sizes."""
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from grid_cases import BOXES, all_pairs, check_answer
+from particlemesh.grid.sparse import close_gaps
+from test_neighbour_list import cloud
+
+RNG = np.random.default_rng(3)
+
+
+@pytest.fixture
+def sparse_only(monkeypatch):
+    monkeypatch.setattr("particlemesh.grid.neighbour_list._Call.dense", lambda self, radius: None)
+
+
+def check(backend, box, x, radius, half, oracle=None, widths=None):
+    given = radius if widths is None else backend.array(widths)
+    i, j, shift, vector, distance = (
+        backend.host(a) for a in pm.neighbour_list("ijSDd", backend.array(x), box, given, half=half)
+    )
+    assert (np.diff(i) >= 0).all()
+    oracle = all_pairs(box, x, np.max(radius)) if oracle is None else oracle
+    check_answer(box, x, radius, (i, j, shift, distance, vector), oracle, half=half)
+    return len(i)
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(("name", "real"), list(zip(BOXES, ("f4", "f8") * 7, strict=True)))
+def test_sparse_cells_find_all_pairs_of_any_box(backend, sparse_only, name, real, half):
+    box = BOXES[name]
+    x, radius = cloud(box, 90, real, beyond=1.0), 0.1 if box.ndim == 1 else 0.5
+    assert check(backend, box, x, radius, half) > 0
+
+
+@pytest.mark.parametrize("name", ["mixed", "skewed plane", "open line"])
+def test_levels_of_sparse_cells_find_all_pairs_of_many_sizes(backend, sparse_only, name):
+    box = BOXES[name]
+    x = cloud(box, 80, beyond=1.0)
+    widths = 10.0 ** RNG.uniform(-5, -0.5, 80)
+    widths[::9] = 0
+    oracle = all_pairs(box, x, 2 * widths.max())
+    for half in (False, True):
+        check(backend, box, x, widths[oracle.i] + widths[oracle.j], half, oracle, widths)
+
+
+def clouds():
+    """Positions, whether axes repeat, and radii: each compared all particles with all before."""
+    x = RNG.random((3000, 3))
+    far = x.copy()
+    far[0] = 1e6, -1e7, 1e12
+    two = x.copy()
+    two[1500:] += 1e4
+    clusters = (x * 1e-3 + RNG.random((20, 3))[RNG.integers(0, 20, len(x))]) % 1
+    line = x[:, :1] * np.ones(3) + 1e-5 * x
+    one = np.full(3000, 0.01)
+    one[7] = 0.4
+    spread = 10 ** RNG.uniform(-4, -1.5, 3000)
+    apart = np.where(np.arange(3000) < 1500, 1e-3, 0.1)  # small ones crowded, large ones elsewhere
+    mixed = np.where(apart[:, None] < 0.01, x * 0.1, 0.2 + 0.8 * x)
+    return {
+        "one far away": (far, False, 0.05), "two clusters": (two, False, 0.05), "clusters": (clusters, True, 2e-4),
+        "a line": (line, False, 1e-3), "one large radius": (x, True, one), "radii of many sizes": (x, True, spread),
+        "small ones crowded": (mixed, True, apart),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(clouds()))
+@pytest.mark.parametrize("real", ["f4", "f8"])
+def test_particles_compared_are_as_many_as_particles_and_pairs(monkeypatch, name, real):
+    from particlemesh.grid.cpu.queries import pairs, rows
+
+    x, periodic, radius = clouds()[name]
+    x = x.astype(real)
+    radius = radius.astype(real) if np.ndim(radius) else radius
+    compared = []
+
+    def counted(query, search, counts, threads):
+        rows.count_rows(query, search, counts, threads)
+        compared.append(candidates(search))
+
+    monkeypatch.setattr(pairs, "count_rows", counted)
+    i, j = pm.neighbour_list("ij", x, (1.0, 1.0, 1.0), radius, periodic=periodic)
+    assert len(compared) == 1
+    assert compared[0] <= 60 * (len(x) + len(i))
+    box = pm.Box((1.0, 1.0, 1.0), periodic=periodic)
+    widths = np.full(len(x), radius / 2) if np.ndim(radius) == 0 else radius
+    few = RNG.choice(len(x), 40, replace=False)
+    for k in few:
+        d = x[:, :] - x[k]
+        d = d - np.round(d) if periodic else d
+        near = np.flatnonzero((d.astype("f8") ** 2).sum(1) < (0.999 * (widths + widths[k])) ** 2)
+        assert set(near.tolist()) - {k} <= set(j[i == k].tolist()), box
+
+
+def candidates(search):
+    """Particles that a search copies for all its particles, by levels: those of a group's cells and of cells around."""
+    n = search.x.size - 16
+    total = 0
+    for level in range(len(search.shape)):
+        ends = search.first[level : level + 2]
+        if search.occupied.size:
+            begin, end = np.searchsorted(search.occupied, ends)
+        else:
+            begin, end = ends
+        lengths = np.diff(search.start[begin : end + 1]).astype(float)
+        total += float(lengths @ lengths)
+    return total + 0 * n
+
+
+def test_closing_gaps_keeps_the_bits_of_differences():
+    for real in ("f4", "f8"):
+        x = np.concatenate([RNG.random(50), 1e5 + RNG.random(50), [-3e6], 7e7 + RNG.random(20)]).astype(real)
+        box = pm.Box(1.0, periodic=False)
+        (closer,) = close_gaps([x], box, 0.3)
+        assert np.ptp(closer) < 200 and closer.dtype == x.dtype
+        for begin, end in ((0, 50), (50, 100), (101, 121)):
+            np.testing.assert_array_equal(np.diff(closer[begin:end]), np.diff(x[begin:end]))
+        order = np.argsort(x, kind="stable")
+        wide = np.diff(x[order].astype("f8")) > 0.3
+        assert (np.diff(closer[order].astype("f8"))[wide] > 0.3).all()
+
+
+def test_a_periodic_axis_keeps_its_gaps():
+    x = [1e5 * RNG.random(9), 1e5 * RNG.random(9)]
+    for along, kept in ((0.5, True), (0.0, False)):
+        box = pm.Box([[1.0, along], [0.0, 1.0]], periodic=(True, False))
+        closer = close_gaps(x, box, 1e-3)
+        assert np.array_equal(closer[0], x[0])
+        assert np.array_equal(closer[1], x[1]) == kept

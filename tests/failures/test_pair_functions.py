@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pair functions: compiled once for all objects and processes, and errors that a person can read."""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh.backends import folders
+from particlemesh.backends.base import CompilationError
+from particlemesh.backends.jit_users import digest_of
+from test_nvrtc import without_nvrtc
+
+SCALE, TABLE = 2.0, np.arange(3.0)
+
+
+def weighted(r2, d, i, j, a, b, p, sum):
+    sum[0] += SCALE * b[0]
+
+
+def grid():
+    return pm.UniformGrid(1.0, shape=4).build(np.array([0.05, 0.5, 0.95]))
+
+
+def test_a_function_is_known_by_its_text_and_the_constants_that_it_sees():
+    def make(source, **names):
+        scope = {"np": np, "__name__": "here", **names}
+        exec(source, scope)
+        return scope["f"]
+
+    text = "def f(r2, d, i, j, a, b, p, sum):\n    sum[0] += K * np.sqrt(r2)\n"
+    first = digest_of(make(text, K=1.0))
+    assert first == digest_of(make("\n\n" + text, K=1.0))
+    others = [make(text, K=2.0), make(text, K=1), make(text.replace("sqrt", "exp"), K=1.0), make(text, K=np.float32(1))]
+    assert len({first, *map(digest_of, others)}) == 5
+    assert digest_of(make(text, K=TABLE)) is None  # an array may change
+    k = 3.0
+    assert digest_of(lambda r2: r2 * k) is not None
+
+
+def test_objects_of_one_text_compile_once(caplog):
+    caplog.set_level("INFO", "particlemesh")
+    values = np.array([3.0, 5.0, 7.0])
+    for _ in range(3):
+        found = grid().stream(0.2, pm.PairFunction(None, weighted, 1, 1), values).ravel()
+        np.testing.assert_array_equal(found, [14.0, 0.0, 6.0])
+    assert len([r for r in caplog.records if "compiling 'weighted'" in r.message]) <= 1
+
+
+PROGRAM = """
+import logging, sys
+import numpy as np, particlemesh as pm
+logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+logging.getLogger("numba").setLevel(logging.ERROR)
+K = {k}
+def heavy(r2, d, i, j, a, b, p, sum):
+    sum[0] += K * b[0]
+grid = pm.UniformGrid(1.0, shape=4).build(np.array([0.05, 0.5, 0.95]))
+print(grid.stream(0.2, pm.PairFunction(None, heavy, 1, 1), np.array([3.0, 5.0, 7.0])).ravel().tolist())
+"""
+
+
+def test_processes_share_what_was_compiled_and_a_changed_constant_counts(tmp_path):
+    def run(k, cache=tmp_path):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM.format(k=k)], capture_output=True, text=True, timeout=300, check=False,
+            env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    said, result = run(1.0)
+    assert said.startswith("particlemesh: compiling 'heavy' for the CPU") and str(tmp_path) in said
+    assert result == "[7.0, 0.0, 3.0]"
+    assert run(1.0) == [result]
+    for kept in (tmp_path / "particlemesh" / "cpu").iterdir():  # what cannot be read is compiled again
+        kept.write_bytes(b"nothing")
+    assert run(1.0)[1] == result
+    assert run(2.0)[1] == "[14.0, 0.0, 6.0]"
+
+
+def test_a_folder_that_cannot_be_written_is_named_and_the_function_serves_all_the_same(tmp_path, monkeypatch):
+    def own(r2, d, i, j, a, b, p, sum):
+        sum[0] += 17.25
+
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    folders.warn.cache_clear()
+    with pytest.warns(RuntimeWarning, match=r"compiled pair functions cannot be kept in .*file.*XDG_CACHE_HOME"):
+        sums = grid().stream(0.2, pm.PairFunction(None, own, 1))
+    np.testing.assert_array_equal(sums[:, 0], [17.25, 0, 17.25])
+
+
+@pytest.mark.backends("cuda", "opencl")
+def test_one_wrong_word_gives_a_short_error_with_the_users_line(backend):
+    wrong = pm.PairFunction("real w = r2;\nsum[0] += w;\nsum[1] += nothing;\n", None, 2)
+    x = pm.UniformGrid((1.0, 1.0, 1.0), shape=(4, 4, 4)).build(backend.array(np.random.default_rng(1).random((9, 3))))
+    with pytest.raises(CompilationError) as error:
+        x.stream(0.3, wrong)
+    text = str(error.value)
+    assert len(text) < 1000 and "sum[1] += nothing;" in text and "nothing" in text.splitlines()[0]
+    assert "KERNEL stream" in error.value.source and error.value.log
+    assert str(pickle.loads(pickle.dumps(error.value))) == text
+
+
+@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
+def test_cudas_compiler_names_the_users_line_too():
+    from particlemesh.backends import cuda
+
+    defines = {
+        "REAL_IS_DOUBLE": 0, "COORDINATE_IS_DOUBLE": 0, "KEYS_ARE_POSITIONS": 1, "CELLS_ARE_SCATTERED": 0, "EXTENTS": 0,
+        "RESULTS": 1, "VALUES": 0,
+    }  # fmt: skip
+    with pytest.raises(CompilationError, match=r"pair function\(2\).*\n    sum\[0\] \+= nothing;") as error:
+        cuda.compile_only("grid/queries/sums.c", defines, 90, {"pair function": "\nsum[0] += nothing;"})
+    assert len(str(error.value)) < 1000
