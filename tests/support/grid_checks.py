@@ -151,3 +151,12 @@ def check_nearest(backend, grid, box, x, k, radius, points=None):
         for index, distance in zip(indices[row, :filled], distances[row, :filled], strict=True):
             images = (indices[row, :filled] == index) & (np.abs(distances[row, :filled] - distance) <= band)
             assert ((whose == index) & (np.abs(there - distance) <= 2 * band)).sum() >= images.sum()
+
+
+def cloud(box, count, real="f8", *, beyond=0.0, seed=3):
+    """Positions over some boxes along periodic axes, and over as many beyond the ends of open ones."""
+    rng = np.random.default_rng(seed)
+    s = rng.random((count, box.ndim))
+    turns = rng.integers(-2, 3, s.shape)
+    s = np.where(box.periodic, s + turns, s + beyond * (rng.random(s.shape) * 2 - 1))
+    return (s @ box.matrix + box.origin).astype(real)
