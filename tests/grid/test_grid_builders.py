@@ -152,7 +152,7 @@ def test_cells_along_a_morton_curve(backend, case):
         case.grid(method="sort", curve="morton").build_keys(backend.array(np.zeros(3, np.int32)), 4)
 
 
-def test_row_64_deterministic_builds_keep_the_order_of_indices(backend, builder):
+def test_deterministic_builds_keep_the_order_of_indices(backend, builder):
     for case in (CASES[2], CASES[15], CASES[22]):
         x, radii = case.positions, own_radii(builder, case)
         grid, refused = case.grid(method=builder.name, deterministic=True), ""
@@ -192,7 +192,7 @@ def test_all_particles_in_one_cell_take_no_longer(backend, method):
         np.testing.assert_array_equal(order, np.arange(count))
 
 
-def test_row_17_a_grid_is_built_again_with_other_counts(backend, builder):
+def test_a_grid_is_built_again_with_other_counts(backend, builder):
     # One grid, more particles, fewer, none: what is left of others must not show.
     case = Case("mixed", (4, 3, 5), "wrapped", 200, "f8")
     x, radii = case.positions, own_radii(builder, case)
@@ -206,7 +206,7 @@ def test_row_17_a_grid_is_built_again_with_other_counts(backend, builder):
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_row_16_few_particles_in_few_and_many_cells(backend, builder, count):
+def test_few_particles_in_few_and_many_cells(backend, builder, count):
     for name, cells in (("plane", (1, 1)), ("triclinic", (1, 1, 1)), ("open", (12, 10, 8)), ("line", (2000,))):
         case = Case(name, cells, "uniform", count, "f4")
         x, radii = case.positions, own_radii(builder, case)

@@ -66,7 +66,7 @@ def test_the_nearest_of_particles_and_of_points(backend, case):
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 31, 32, 33, 128, 129])
-def test_rows_16_and_17_few_particles_or_points(backend, count):
+def test_few_particles_or_points(backend, count):
     case = Case("plane", (3, 2), "uniform", count, "f8")
     box, x, points = case.domain, case.positions, points_around(case)[:count]
     with case.grid() as grid:
