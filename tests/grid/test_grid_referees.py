@@ -66,6 +66,15 @@ def test_scipy_agrees_on_random_particles(backend, d, periodic):
     check_tree(backend, grid, x, lengths, {1: 0.01, 2: 0.07, 3: 0.21}[d], periodic)
 
 
+def test_scipy_agrees_on_long_rows(backend):
+    # More candidates of one particle than any search holds at once.
+    x, lengths = cloud(np.ones(3), 2500, 3, wrapped=False), np.ones(3)
+    with pm.UniformGrid(lengths, shape=(3, 3, 3)) as grid:
+        put(backend, grid, x)
+        for radius in (0.2, 0.45):
+            check_tree(backend, grid, x, lengths, radius, True)
+
+
 @pytest.mark.parametrize("name", ["water", "protein"])
 def test_scipy_agrees_on_real_matter(backend, name):
     x, lengths = real_data(name)

@@ -192,6 +192,17 @@ def test_large_and_small_spheres_all_around_a_periodic_axis(backend, builder, ce
         check_overlaps(backend, grid, box, x, radii)
 
 
+def test_a_particle_that_overlaps_its_own_image_is_listed_once_a_direction(backend, builder):
+    # Exact numbers: spheres as wide as the only cell touch their own images, and those of the other.
+    box, x = pm.Box((1.0, 1.0, 1.0)), np.array([[0.25, 0.5, 0.75], [0.5, 0.25, 0.25]])
+    radii = np.full(2, 0.5)
+    with pm.UniformGrid(box, shape=(1, 1, 1), method=builder.name) as grid:
+        put(backend, grid, x, radii)
+        found = grid.overlaps(quantities="ij")
+        check_overlaps(backend, grid, box, x, radii)
+        assert (backend.host(found.i) == backend.host(found.j)).sum() == 6
+
+
 def test_overlaps_need_radii(backend):
     with WRAPPED.grid() as grid:
         put(backend, grid, WRAPPED.positions)

@@ -15,8 +15,10 @@ SOURCE = Path(pm.__file__).parent
 
 def child(code, tmp_path=None, timeout=120, **environment):
     """Run Python code in a process of its own, with caches of its own if there is a folder."""
-    path = os.pathsep.join([str(SOURCE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    variables = {**os.environ, "PYTHONPATH": path, **environment}
+    path = os.pathsep.join(
+        [str(SOURCE.parent), *filter(None, [environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")])]
+    )
+    variables = {**os.environ, **environment, "PYTHONPATH": path}
     if tmp_path is not None:
         for name in ("NUMBA_CACHE_DIR", "POCL_CACHE_DIR", "XDG_CACHE_HOME", "CUPY_CACHE_DIR"):
             variables[name] = str(tmp_path / name)
