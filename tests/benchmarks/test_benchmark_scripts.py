@@ -16,7 +16,7 @@ import oracle
 import particlemesh as pm
 from particlemesh import backends
 from particlemesh.backends import nvrtc
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))

@@ -6,8 +6,8 @@ import pytest
 
 import particlemesh as pm
 from grid_cases import BOXES, all_pairs, check_answer
+from grid_checks import cloud
 from particlemesh.grid.sparse import close_gaps
-from test_neighbour_list import cloud
 
 RNG = np.random.default_rng(3)
 
