@@ -134,7 +134,7 @@ class Plan(Configuration):
         """
         status = self.status
         if status.not_finite or status.outside:
-            raise checks.bad_positions(status, None, self.mesh, taken=True)
+            raise checks.bad_positions(status, None, self.mesh, unchecked=True)
         if status.non_finite_values:
             raise ValueError("values were not all finite; the field is NaN everywhere.")
 

@@ -135,7 +135,7 @@ class _Torch(Kind):
         name = str(array.dtype).removeprefix("torch.")
         if name in _NUMBERS:  # NumPy may have learnt more types from others, and could not hold them
             return np.dtype(name)
-        raise checks.refused_type(name, "a tensor")
+        raise checks.unsupported_type(name, "a tensor")
 
     def target(self, out: Any) -> Any:
         if out.is_conj() or out.is_neg():

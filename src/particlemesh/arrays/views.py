@@ -41,6 +41,8 @@ class Layout:
 
 def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Return whether elements may share memory: every axis must step over all that the smaller ones span."""
+    if 0 in shape:  # nothing is shared, whatever the strides
+        return False
     span = 1
     for stride, size in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1):
         if stride < span:

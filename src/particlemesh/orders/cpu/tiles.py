@@ -149,7 +149,7 @@ def _tiling(axes: tuple[Axis, ...], bits: tuple[int, ...] | None, most: int) -> 
     while (tiles := math.prod(_tiles_along(extents, wished))) > most:
         # The last tile of an axis is up to twice as wide as the others.
         wider = [a for a in range(3) if extents[a] >> wished[a] > 1 and wished[a] < LOCAL_BITS - 1]
-        checks.few_tiles(bool(wider), [axis.size for axis in axes], tiles, most)
+        checks.tile_count(bool(wider), [axis.size for axis in axes], tiles, most)
         wished[min(wider, key=wished.__getitem__)] += 1
     return Tiling(
         size=_three(axis.size for axis in axes),
