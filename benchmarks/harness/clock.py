@@ -144,8 +144,12 @@ class Clock:
         return statistics.median(times)
 
 
-def times(repeats: int, *calls: Call, clock: Callable[[], float] = time.perf_counter) -> list[list[float]]:
-    """Return all times of each call on the CPU; calls alternate, so that a disturbance meets all of them."""
+def times(repeats: int, *calls: Call, clock: Callable[[], float] | None = None) -> list[list[float]]:
+    """Return all times of each call on the CPU, by default wall times.
+
+    Calls alternate, so that a disturbance meets all of them.
+    """
+    clock = clock or time.perf_counter
     taken: list[list[float]] = [[] for _ in calls]
     for turn in range(repeats + 1):  # the first turn warms up
         for i, call in enumerate(calls):
