@@ -52,14 +52,14 @@ def asked(monkeypatch, builder, case):
 
 
 @pytest.mark.parametrize("case", [SPHERES, EDGES], ids=["float32", "float64"])
-@pytest.mark.parametrize("builder", [b for b in METHODS if "cuda" in b.backends], ids=lambda b: b.name)
-def test_kernels_of_a_builder_and_its_queries_compile(monkeypatch, builder, case):
+@pytest.mark.parametrize("method", [m for m in METHODS if "cuda" in m.backends], ids=lambda m: m.name)
+def test_kernels_of_a_builder_and_its_queries_compile(monkeypatch, method, case):
     files = {}
-    for file, name, defines in asked(monkeypatch, builder, case):
+    for file, name, defines in asked(monkeypatch, method, case):
         if file.startswith("grid/"):
             files.setdefault((file, defines), set()).add(name)
     # Queries of builders whose cells lie alike are the same kernels: one of them suffices.
-    queries = builder.name in ("sort", "linked_list_loose")
+    queries = method.name in ("sort", "linked_list_loose")
     assert any(file.startswith("grid/builders/") for file, _ in files)
     for (file, defines), names in files.items():
         if queries or file.startswith("grid/builders/") or "overlaps" in file:
