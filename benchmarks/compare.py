@@ -99,15 +99,16 @@ def main() -> None:
         rows = [c for c in both if asked.all or abs(math.log(c.ratio)) > math.log1p(asked.tolerance)]
         slower += [c for c in both if c.ratio > 1 + asked.tolerance]
         median = statistics.median(c.ratio for c in both) if both else math.nan
-        show(f"{file.name}: {len(both)} rows, median ratio {median:.3f}; {len(rows)} shown",
-             ("row", "committed", "fresh", "ratio"),
-             [(c.row, f"{c.committed:.4g}", f"{c.fresh:.4g}", f"{c.ratio:.3f}") for c in rows])  # fmt: skip
+        print(f"{file.name}: {len(both)} rows, median ratio {median:.3f}, {len(rows)} shown")
+        if rows:
+            lines = [(c.row, f"{c.committed:.4g}", f"{c.fresh:.4g}", f"{c.ratio:.3f}") for c in rows]
+            show("", ("row", "committed", "fresh", "ratio"), lines)
         if single:
             print(f"In one file only: {'; '.join(sorted(single)[:20])}{' ...' if len(single) > 20 else ''}")
     if not files:
         raise SystemExit(f"{asked.fresh} has no CSV file that {asked.results} has under the same name.")
     if slower:
-        raise SystemExit(f"{len(slower)} rows are slower by more than {asked.tolerance:.0%}.")
+        raise SystemExit(f"Slower by more than {asked.tolerance:.0%}: {len(slower)} of the rows.")
     print(f"No row is slower by more than {asked.tolerance:.0%}.")
 
 

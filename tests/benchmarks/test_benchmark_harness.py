@@ -182,8 +182,8 @@ def test_compare_names_the_rows_that_differ(tmp_path, monkeypatch, capsys):
     tables.write("limit-rows", "chip", rows(20, 2.0, 1.0), committed)
     monkeypatch.setattr(sys, "argv", ["compare.py", str(fresh), "--results", str(committed)])
     for numbers, slow, shown in (
-        ((20.2, 2.02, 1.0), None, []), ((10, 2.0, 1.0), "1 rows", ["spread"]),
-        ((30, 2.2, 1.0), "1 rows", ["spread", "order"]),
+        ((20.2, 2.02, 1.0), None, []), ((10, 2.0, 1.0), ": 1 of", ["spread"]),
+        ((30, 2.2, 1.0), ": 1 of", ["spread", "order"]),
         ((30, 1.0, 1.0), None, ["spread", "order"]),
     ):  # fmt: skip
         tables.write("limit-rows", "chip", rows(*numbers), fresh)

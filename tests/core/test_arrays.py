@@ -187,7 +187,7 @@ def test_shapes_that_do_not_fit_are_named():
         with pytest.raises(TypeError, match="out is of type ndarray; value and gradient need a tuple of two arrays"):
             plan.value_and_gradient(FIELD, out=VALUES)
     for bad in (None, {1: 2}, "text", object()):
-        with pytest.raises(TypeError, match="arrays of these kinds are taken: NumPy"):
+        with pytest.raises(TypeError, match="give an array of one of these kinds: NumPy"):
             pm.spread(X, bad, MESH)
 
 
@@ -213,7 +213,7 @@ def test_outs_that_cannot_be_written_are_refused():
         q = store[-40 - 10 : -10]
         q[:] = Q
         overlapping = store[: FIELD.size].reshape(MESH.shape)  # its last 10 are among the values
-        text = "out shares memory with the input; give an array of its own"
+        text = "out shares memory with the input; give a separate array"
         with pytest.raises(ValueError, match=text):
             plan.spread(store[FIELD.size - 10 : FIELD.size + 30], out=overlapping)
         np.testing.assert_allclose(plan.spread(Q), FIELD, atol=1e-13)

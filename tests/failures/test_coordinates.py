@@ -49,9 +49,9 @@ def test_unchecked_bad_particles_weigh_nothing_and_are_recorded(backend):
 
 def test_the_error_says_what_has_become_of_the_particles():
     mesh, status = pm.Mesh(6, 1.0), Status(40, 1, 0, 7)
-    assert "The plan is as it was; check=False" in str(checks.bad_positions(status, None, mesh))
-    text = str(checks.bad_positions(status, None, mesh, taken=True))
-    assert text.endswith("The plan has taken such particles with zero weight, the others as they are.")
+    assert "The plan is unchanged; check=False" in str(checks.bad_positions(status, None, mesh))
+    text = str(checks.bad_positions(status, None, mesh, unchecked=True))
+    assert text.endswith("In the plan such particles have zero weight.")
     assert "as it was" not in text
 
 

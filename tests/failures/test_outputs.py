@@ -101,7 +101,7 @@ def test_sub_buffers_that_overlap_are_refused(way):
         for apart in (0, STEP):
             values, field = pair(apart)
             assert memory.overlap(values, field) and memory.overlap(field, values)
-            with pytest.raises(ValueError, match="out shares memory with the input; give an array of its own"):
+            with pytest.raises(ValueError, match="out shares memory with the input; give a separate array"):
                 plan.spread(values, out=field)
             with pytest.raises(ValueError, match="out shares memory with the input"):
                 plan.interpolate(field, out=values)
@@ -146,7 +146,7 @@ def test_shared_virtual_memory_is_refused_as_output():
     x, q, slopes = (to_device(queue, host) for host in (X, Q, SLOPES))
     with pm.Plan(MESH, WINDOW) as plan:
         plan.set_positions(x)
-        with pytest.raises(TypeError, match="out lies in shared virtual memory, which is only read here: give an"):
+        with pytest.raises(TypeError, match="out lies in shared virtual memory, which is read-only here: give an"):
             plan.spread(q, out=field)
         with pytest.raises(TypeError, match="out lies in shared virtual memory"):
             plan.value_and_gradient(to_device(queue, FIELD), out=(values, slopes))

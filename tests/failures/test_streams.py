@@ -140,7 +140,7 @@ def test_arrays_of_a_device_that_is_not_the_current_one(backend):
     np.testing.assert_allclose(cupy.asnumpy(field), FIELDS[0], atol=1e-12)
     with pm.Plan(MESH, "bspline3") as plan:
         plan.set_positions(x)
-        with pytest.raises(ValueError, match="copy it there, or use one plan or grid a device"):
+        with pytest.raises(ValueError, match="copy it there, or use one plan or grid per device"):
             plan.spread(cupy.asarray(Q[0]))
 
 
@@ -193,5 +193,5 @@ def test_a_queue_that_has_the_address_of_a_freed_one(backend):
             del mine
             queues = [cl.CommandQueue(foreign) for _ in range(5)]
             same = [queue for queue in queues if queue.int_ptr == address] or queues[:1]
-            with pytest.raises(ValueError, match="copy it there, or use one plan or grid a device"):
+            with pytest.raises(ValueError, match="copy it there, or use one plan or grid per device"):
                 plan.spread(pyopencl.array.to_device(same[0], Q[0]))

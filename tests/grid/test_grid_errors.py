@@ -270,7 +270,7 @@ def test_arguments_that_are_not_allowed_are_refused_in_words(options, error, tex
 
 def test_boxes_that_are_not_allowed_are_refused_in_words():
     for box, options, text in (
-        (pm.Box(CUBE), {"periodic": True}, "periodic is True beside a Box, which has its own: give it to the Box"),
+        (pm.Box(CUBE), {"periodic": True}, "periodic is True beside a Box, which has its own periodic: give it to"),
         ((1.0, -1.0, 1.0), {}, "every length must be positive"), ((1.0,) * 4, {}, "give 1 to 3 lengths"),
         ([[1.0, 2.0], [2.0, 4.0]], {}, "linearly dependent"), ((1.0, np.inf), {}, "must be finite"),
     ):  # fmt: skip
