@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from particlemesh import checks
 from particlemesh.box import Box
-from particlemesh.window import Window, admissible, window_of
+from particlemesh.window import Window, transforms, window_of
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -209,12 +209,15 @@ class Mesh:
     def _modes(self, real: bool) -> list[NDArray[np.float64]]:
         """Return the mode numbers of each axis, shaped to broadcast along that axis."""
         checks.all_periodic(self.periodic)
-        modes = []
-        for axis, nodes in enumerate(self.shape):
-            half = checks.flag(real, "real") and axis == self.ndim - 1
-            n = np.arange(nodes // 2 + 1) if half else (np.arange(nodes) + nodes // 2) % nodes - nodes // 2
-            modes.append(n.astype(np.float64).reshape([-1 if a == axis else 1 for a in range(self.ndim)]))
-        return modes
+        half = checks.flag(real, "real")
+        return [
+            self._along(axis, transforms.modes(nodes, half and axis == self.ndim - 1))
+            for axis, nodes in enumerate(self.shape)
+        ]
+
+    def _along(self, axis: int, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the numbers of an axis's modes so that they broadcast against those of other axes."""
+        return numbers.reshape([-1 if a == axis else 1 for a in range(self.ndim)])
 
     def compensation(
         self, window: str | Window, kind: str = "continuous", *, power: int = 1, real: bool = False
@@ -251,14 +254,11 @@ class Mesh:
         window = window_of(window)
         checks.one_of(kind, "kind", ("continuous", "discrete"))
         checks.one_of(power, "power", (1, 2))
-        product = np.ones(())
-        for axis, (modes, nodes) in enumerate(zip(self._modes(real), self.shape, strict=True)):
-            if kind == "continuous":
-                transform = window.fourier(2 * np.pi * modes / nodes)
-            else:
-                transform = window.symbol(nodes)[modes.astype(np.int64) % nodes]
-            admissible.no_zero(transform, window.name, axis)
-            product = product / transform**power
+        checks.all_periodic(self.periodic)
+        half, product = checks.flag(real, "real"), np.ones(())
+        for axis, nodes in enumerate(self.shape):
+            divisor = transforms.divisor(window, kind, int(power), nodes, half and axis == self.ndim - 1, axis)
+            product = product / self._along(axis, divisor)
         return product
 
     def shifted(self, offsets: ArrayLike) -> Mesh:

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
+from kinds import MESH, X
 from particlemesh import backends
-from test_arrays import MESH, X
 
 
 @pytest.mark.opencl

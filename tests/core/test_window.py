@@ -12,7 +12,8 @@ from scipy.integrate import quad
 from scipy.interpolate import BSpline
 from scipy.special import i0
 
-from particlemesh.window import (
+from particlemesh.window.polynomials import at
+from particlemesh.window.window import (
     MAX_SUPPORT,
     WINDOWS,
     Window,
@@ -23,7 +24,6 @@ from particlemesh.window import (
     peskin4,
     window_of,
 )
-from particlemesh.window.polynomials import at
 
 ORDERS = range(1, MAX_SUPPORT + 1)
 ALL = sorted(WINDOWS)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from test_arrays import KINDS, MESH, Q, X
+from kinds import KINDS, MESH, Q, X
 
 FIELD = np.zeros(MESH.field_shape)
 REFUSED = ["f2", "g", "G"]

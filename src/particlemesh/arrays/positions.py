@@ -43,8 +43,9 @@ def coordinates(
     """
     columns = _columns(positions, ndim)
     kind, user = columns[0]
-    types = [real_dtype(array, kind, "positions") for _, array in columns]
-    for _, array in columns:
+    arrays = {id(array): array for _, array in columns}  # one, of a table
+    types = [real_dtype(array, kind, "positions") for array in arrays.values()]
+    for array in arrays.values():
         if kind.dtype(array).kind == "c":
             raise TypeError(f"positions have dtype {kind.dtype(array)}; real numbers are needed.")
     wide = max(types if least is None else [*types, least], key=lambda t: t.itemsize)
@@ -52,10 +53,7 @@ def coordinates(
         wide = least or wide
     if backend is None:
         backend = kind.backend(user)
-    natives: dict[int, Any] = {}
-    for _, array in columns:
-        if id(array) not in natives:
-            natives[id(array)] = _native(kind, array, wide, backend, upload)
+    natives = {key: _native(kind, array, wide, backend, upload) for key, array in arrays.items()}
     return kind, backend, _coordinates([natives[id(array)] for _, array in columns], wide, backend, user)
 
 

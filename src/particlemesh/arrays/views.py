@@ -40,6 +40,8 @@ class Layout:
 
 def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Return whether elements may share memory: an axis steps by less than the span of those with smaller strides."""
+    if 0 in shape:  # nothing is shared, whatever the strides
+        return False
     span = 1
     for stride, size in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1):
         if stride < span:

@@ -13,6 +13,7 @@ from particlemesh import checks
 from particlemesh.box import Box
 
 MOST = 2**31 - 1  # particles, and cells
+MOST_LEVELS = 16
 
 
 class GridStatus(NamedTuple):

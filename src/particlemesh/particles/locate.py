@@ -37,6 +37,9 @@ class Located(NamedTuple):
     kind: int  # of the first bad particle: NOT_FINITE or OUTSIDE
 
 
+NOTHING_WRONG = Located(0, 0, -1, 0)
+
+
 class Arithmetic(NamedTuple):
     """The numbers of a `NodeMap` in one real type."""
 
@@ -304,6 +307,8 @@ def note_bad(begin, length, bad, record):
 
 def located(records: np.ndarray) -> Located:
     """Sum the records of `note_bad`, one row per range of particles."""
+    if not records[:, :2].any():
+        return NOTHING_WRONG
     bad = records[records[:, 2] >= 0]
-    first = bad[np.argmin(bad[:, 2]), 2:4] if len(bad) else (-1, 0)
+    first = bad[np.argmin(bad[:, 2]), 2:4]
     return Located(int(records[:, 0].sum()), int(records[:, 1].sum()), int(first[0]), int(first[1]))

@@ -7,6 +7,7 @@ thick and have a support of one node with weight one, so 1-D and 2-D need no sep
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -47,6 +48,7 @@ class Axis:
 MISSING = Axis(size=1, wraps=False, low=0, extent=1, support=1, scale=0, shift=0.0)
 
 
+@functools.lru_cache(maxsize=64)
 def axes_of(mesh: Mesh, window: Window) -> tuple[Axis, Axis, Axis]:
     """Return the three axes of ``mesh`` for stencils of ``window``, missing ones first."""
     axes = [MISSING] * (3 - mesh.ndim)

@@ -33,7 +33,7 @@ class Sizes:
     count: int  # particles
     deterministic: bool
     backend: Backend
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, as given to the plan
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)  # by method, as given
     sorted: bool = False  # whether the plan keeps particles by block or by tile
     threads: int | None = None  # largest number of CPU threads; by default it depends on the number of particles
 
