@@ -301,7 +301,7 @@ class Configuration:
         return HostParticles if backend.name == "cpu" else DeviceParticles
 
     def _room(self, before: Workspace, count: int, check: bool) -> Any:
-        """Return memory for ``count`` particles; with ``check`` it is not that of ``before``."""
+        """Return memory to locate ``count`` particles in; with ``check`` those of ``before`` stay intact."""
         backend, held, kind = before.backend, before.particles, self._particle_kind(before.backend)
         if kind is not DeviceParticles:
             return kind(backend, before.dtype, count, held)
