@@ -270,16 +270,16 @@ class Configuration:
                 status = room.read_status(backend)
                 if status.not_finite or status.outside:
                     raise checks.bad_positions(status, positions, self.mesh)
-            anew = not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2)
-            if check and anew:
+            choose_again = not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2)
+            if check and choose_again:
                 self._choice.look(workspace, x)
-            elif anew:
+            elif choose_again:
                 self._choice.look_away()
             if self._sorted:
                 room.hold(workspace, _CELLS_FOR)
             # Nothing can fail from here on: the new configuration replaces the old one.
             self._kind, self.token = kind, token
-            if anew:
+            if choose_again:
                 self._methods.clear()  # another method may be faster for this number
                 self._chosen_for, workspace.memory.block_cells = x.count, None
             self._capturing = not check and backend.capturing()
@@ -301,7 +301,7 @@ class Configuration:
         return HostParticles if backend.name == "cpu" else DeviceParticles
 
     def _room(self, before: Workspace, count: int, check: bool) -> Any:
-        """Return memory for ``count`` particles; with ``check`` it is not that of ``before``."""
+        """Return memory to locate ``count`` particles in; with ``check`` those of ``before`` stay intact."""
         backend, held, kind = before.backend, before.particles, self._particle_kind(before.backend)
         if kind is not DeviceParticles:
             return kind(backend, before.dtype, count, held)
