@@ -351,7 +351,7 @@ class Plan(Configuration):
             for what in METHODS:
                 with contextlib.suppress(MethodNotSuitable):  # the table says why
                     chosen[what] = type(self._method(what))
-            told = self._choice.explanation(self._working(), chosen)
+            told = self._choice.told(self._working(), chosen)
         if self._sorted:
             told += f"\norder: {self.particles}, of which set_positions takes care"
         return told

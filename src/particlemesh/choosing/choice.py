@@ -80,7 +80,7 @@ class Choice:
         chosen, self._measured[what] = candidates.measure(METHODS[what], problem, time, cost)
         return chosen
 
-    def explanation(self, workspace: Workspace, chosen: Mapping[str, type[Method] | None]) -> str:
+    def told(self, workspace: Workspace, chosen: Mapping[str, type[Method] | None]) -> str:
         """Return a table of methods and their times for each direction, and the source of predictions."""
         problem, tables = self.problem(workspace), []
         for what, methods in METHODS.items():

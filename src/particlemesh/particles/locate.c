@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Positions to stencils: the first node of each, and the centred fraction at which the window is evaluated. Computed
-// once, exactly; only the fraction is rounded. CPUs: locate.py.
+// Positions to stencils: the first node of each, and the centred fraction the window is evaluated at.
+// Computed once, exactly; only the fraction is rounded. CPUs: locate.py.
 //
-// PACKED: 16 or 32 bytes per particle (particles/packed.h) instead of node and fraction. COUNTING: also counts
-// particles by block, for a later order.
+// PACKED: 16 or 32 bytes a particle (particles/packed.h) instead of node and fraction. COUNTING: particles are counted by
+// blocks on the way, for an order that will be asked for.
 
 #include "backends/coordinates.h"
 #if COUNTING
@@ -21,11 +21,11 @@ typedef struct { // particles/node_map.py explains it
 
 typedef struct {
     int count[3], base[3];
-    int low[3]; // origin of node numbers
+    int low[3]; // what nodes are counted from
 } Axes;
 
-// In nodes from 0: up to the first, two parts of a slope suffice; from the second on, a position tells nothing about
-// its place. SHIFT: adding and subtracting it rounds to a whole number; rint and floor take several times as long.
+// Nodes from 0, up to which two parts of a slope do; from which on a position tells nothing about its place. SHIFT: what is
+// added to it and taken off again is a whole number, the nearest one; rint and floor take several times as long.
 #if COORDINATE_IS_DOUBLE
 #define NEAR_NODES 2251799813685248.0
 #define SHIFT 6755399441055744.0
@@ -36,7 +36,7 @@ typedef struct {
 #define TOO_FAR ((coordinate)288230376151711744.0)
 
 // Along axis a, in nodes: whole + rest = slopes x + centre, rest in [-1/2, 1/2]. Returns whether x is near. The rest of
-// a product is rounded once, whether or not products are contracted: any nearby whole number will do.
+// a product is rounded once, whether products are contracted or not: any whole number about there does as well.
 DEVICE int split_near(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE const coordinate* x, const int a,
                       PRIVATE const Nodes* nodes, PRIVATE const Frame* frame)
 {
@@ -67,7 +67,7 @@ DEVICE void split_far(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE cons
     ROLL for (int part = 0; part < 27; part += 9) {
         UNROLL for (int b = 0; b < 3; b++) {
             const coordinate slope = nodes->slopes[part + 3 * a + b], nearest = rint(slope * x[b]);
-            lost |= !(fabs(nearest) < TOO_FAR); // or NaN, after an overflow
+            lost |= !(fabs(nearest) < TOO_FAR); // or NaN: it overflowed
             const coordinate left = fma(slope, x[b], -nearest), more = rint(left);
             *rest += left - more;
             const coordinate carried = rint(*rest);
@@ -168,7 +168,7 @@ KERNEL locate(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL c
 }
 
 #if PACKED
-// Node and fraction of packed particles, for methods that read these.
+// Node and fraction of packed particles, for who reads these.
 KERNEL spell_out(GLOBAL const u32* RESTRICT packed, GLOBAL int* RESTRICT node, GLOBAL real* RESTRICT fraction,
                       const i64 count, const i64 rows, const Axes axes)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A located particle, packed into 16 bytes (float64: 32), in the caller's order.
+// What is known of a particle once it is located, and how it is kept in 16 bytes (float64: 32) in the caller's order.
 
 #ifndef PACKED_H
 #define PACKED_H
 
-// A stored centred fraction. In float32 it is a multiple of 2^-24 in every storage, so that results do not depend on
-// the storage. Positions in a box are no more precise.
+// A centred fraction as it is kept. In float32 it is a whole number of 2^-24, whatever keeps it, so that nothing
+// depends on what that was: positions in a box are not known any better.
 #if REAL_IS_DOUBLE
 typedef real kept_t;
 #define KEPT(fraction) (fraction)
@@ -23,9 +23,9 @@ DEVICE kept_t kept_fraction(real fraction)
 #endif
 
 typedef struct {
-    int at[3]; // the first node of the stencil, from the lowest possible one; along z from an even one
+    int at[3]; // the first node of the stencil, counted from the first there may be, of z from an even one
     kept_t fraction[3];
-    int taken; // whether the particle is not left out
+    int taken; // whether the particle takes part
 } Located;
 
 #if REAL_IS_DOUBLE
@@ -56,7 +56,7 @@ DEVICE void read_quads(PRIVATE u32* words, GLOBAL const u32* from, const int qua
 }
 
 #if REAL_IS_DOUBLE
-// Three fractions unpacked, then the nodes from bit 0 on; the last bit: whether the particle is left out.
+// Three fractions as they are, then the nodes from bit 0 on and in the last bit whether the particle is left out.
 DEVICE void fraction_words(PRIVATE u32* words, PRIVATE const kept_t* fraction)
 {
     for (int a = 0; a < 3; a++) {
@@ -87,8 +87,8 @@ DEVICE void unpack_located(PRIVATE Located* located, PRIVATE const u32* words)
     located->taken = !(nodes >> 63);
 }
 #else
-// Words 0 to 2: a fraction, and below it 8 bits: of word 0 the highest four of y, two of z, and last whether the
-// particle is left out; of word 1 the lowest of z; of word 2 the next of z. Word 3: x, and the lowest 14 bits of y.
+// Words 0 to 2: a fraction, and below it 8 bits: the highest four of y and two of z, and in the last whether the
+// particle is left out; the lowest of z; the next of z. Word 3: x, and the lowest 14 bits of y.
 DEVICE void pack_located(PRIVATE u32* words, PRIVATE const Located* located)
 {
     const u32 x = (u32)located->at[0], y = (u32)located->at[1], z = (u32)located->at[2];

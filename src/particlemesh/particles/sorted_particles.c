@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Particles stored in the order of their blocks: those without weight, and stencils from the records.
+// Particles that are kept in the order of their blocks: those without weight, and stencils from the records.
 //
 // PACKED: the particles were located into particles/packed.h, else into node and fraction.
 
@@ -18,8 +18,8 @@ DEVICE int left_out(GLOBAL const int* node, i64 rows, i64 i)
 #endif
 }
 
-// Particles without weight come last, in the order of counting, unless the order has them already. The status is copied
-// to where no other positions overwrite it.
+// Particles without weight come last, as they happen to be counted, if they are not in the order yet. The status is kept
+// where no other positions write to it.
 KERNEL come_last(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT node, GLOBAL u32* RESTRICT order,
                  GLOBAL const u64* RESTRICT found, GLOBAL u64* RESTRICT status, GLOBAL u32* RESTRICT left,
                  const i64 count, const i64 rows, const i64 total, const i64 in_order)
@@ -30,7 +30,7 @@ KERNEL come_last(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT no
         if (left_out(node, rows, i)) order[taken + (i64)ATOMIC_ADD_U32(left, 1)] = (u32)i;
 }
 
-// Node and fraction by place, for methods that read these.
+// Node and fraction by place, for who reads these.
 KERNEL spell_out_places(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
                         GLOBAL int* RESTRICT node, GLOBAL real* RESTRICT fraction, const i64 count, const i64 rows,
                         const Blocks blocks)
@@ -45,7 +45,7 @@ KERNEL spell_out_places(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         Placed placed;
         read_record(records, k, words);
         particle_of(words, &placed);
-        i64 low = 0, high = lines; // the record gives the place along x, the particle's place the line of blocks
+        i64 low = 0, high = lines; // a record says where along x, the place along which line of blocks
         while (high - low > 1) {
             const i64 middle = low + (high - low) / 2;
             if (start[middle * nx] <= k)
