@@ -121,6 +121,28 @@ def load(typing, array, index, width):
 
 
 @intrinsic
+def item(typing, array, index):
+    """Return ``array[index]`` (one axis, contiguous); the index is not negative, and is not tested for it."""
+
+    def build(context, builder, signature, arguments):
+        return builder.load(_pointer(context, builder, array, arguments[0], arguments[1]), align=_size(array))
+
+    return array.dtype(array, types.intp), build
+
+
+@intrinsic
+def put(typing, array, index, number):
+    """Write ``array[index] = number`` (one axis, contiguous); the index is not negative, and is not tested for it."""
+
+    def build(context, builder, signature, arguments):
+        place = _pointer(context, builder, array, arguments[0], arguments[1])
+        builder.store(arguments[2], place, align=_size(array))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), build
+
+
+@intrinsic
 def store(typing, array, index, lanes):
     """Write ``lanes`` to ``array`` (one axis, contiguous) from ``index`` on."""
 

@@ -157,7 +157,7 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
         UNROLL for (int v = 0; v < VECTOR; v++) {
             const int inside = used && r + v >= 0 && r + v < ROW;
             index[k * VECTOR + v] = inside ? (r + v) / PARTS : -1;
-            s->part[k * VECTOR + v] = (r + v + shift) % PARTS;
+            s->part[k * VECTOR + v] = inside ? (r + v + shift) % PARTS : -1;
             s->z[k * VECTOR + v] = 0;
 #if GRADIENT
             s->dz[k * VECTOR + v] = 0;
@@ -168,7 +168,7 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
         int at = first_z + lead;
         if (field->wraps[2] && at < 0) at += field->size[2];
         at = used ? place(at, field->size[2], field->wraps[2]) : -1;
-        s->at_z[k] = at < 0 ? NOWHERE : at * field->stride[2] + (VECTOR < PARTS ? s->part[k * VECTOR] : 0);
+        s->at_z[k] = at < 0 ? NOWHERE : at * field->stride[2] + (VECTOR < PARTS ? r % PARTS : 0);
     }
     const real zz = z[2];
     UNROLL for (int j = 0; j < SUPPORT_Z; j++) {

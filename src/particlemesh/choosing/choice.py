@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from typing import Any
 
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.choosing import arrangement, candidates, trial
@@ -18,6 +19,15 @@ from particlemesh.spread import METHODS as SPREAD_METHODS
 METHODS: dict[str, tuple[type[Method], ...]] = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
 KEYWORDS = {"spread": "method", "interpolate": "interpolation"}  # of a plan
 BY_ITSELF = ("auto", "measure")  # instead of a method's name: the plan selects
+# The most contributions and nodes of a problem on the CPU whose choice is cached: choosing would take longer than the
+# work, and no method needs so much memory that free memory decides.
+_SMALL = 2**20
+_MOST_CHOICES = 256
+_choices: dict[Any, type[Method]] = {}
+
+
+def _is_small(problem: Problem) -> bool:
+    return problem.backend.name == "cpu" and problem.count * problem.stencil + problem.nodes <= _SMALL
 
 
 class Choice:
@@ -63,8 +73,10 @@ class Choice:
     def choose(self, workspace: Workspace, what: str) -> type[Method]:
         """Return the method of a direction; ``"measure"`` times several, and waits."""
         wanted, problem = self.wanted[what], self.problem(workspace)
-        cost = self._cost(workspace, what)
         self._measured.pop(what, None)
+        if wanted == "auto" and not self._deterministic and _is_small(problem):
+            return self._choose_small(workspace, what, problem)
+        cost = self._cost(workspace, what)
         if wanted != "measure":
             return candidates.choose(METHODS[what], problem, wanted, cost)
         if not workspace.count:
@@ -78,6 +90,17 @@ class Choice:
             return trial.seconds(workspace, what, method)
 
         chosen, self._measured[what] = candidates.measure(METHODS[what], problem, time, cost)
+        return chosen
+
+    def _choose_small(self, workspace: Workspace, what: str, problem: Problem) -> type[Method]:
+        """Choose automatically, or return this process's choice for an equal problem."""
+        key = what, METHODS[what], known(workspace.backend), problem
+        chosen = _choices.get(key)
+        if chosen is None:
+            chosen = candidates.choose(METHODS[what], problem, "auto", self._cost(workspace, what))
+            if len(_choices) >= _MOST_CHOICES:
+                _choices.clear()
+            _choices[key] = chosen
         return chosen
 
     def told(self, workspace: Workspace, chosen: Mapping[str, type[Method] | None]) -> str:

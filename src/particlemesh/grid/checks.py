@@ -13,6 +13,7 @@ from particlemesh import checks
 from particlemesh.box import Box
 
 MOST = 2**31 - 1  # particles, and cells
+MOST_LEVELS = 16
 
 
 class GridStatus(NamedTuple):
@@ -51,7 +52,7 @@ class GridStatus(NamedTuple):
 def box_of(box: Any, periodic: Any) -> Box:
     """Return the box, made of lengths or a matrix if need be."""
     if isinstance(box, Box):
-        checks.told_once(periodic=periodic)
+        checks.not_beside_a_box(periodic=periodic)
         return box
     return Box(box, periodic=True if periodic is None else periodic)
 

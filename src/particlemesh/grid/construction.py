@@ -47,7 +47,7 @@ class Construction:
         cell_size: Any = None,
         shape: Any = None,
         periodic: Any = None,
-        levels: int = 1,
+        levels: int | None = None,
         method: str = "auto",
         deterministic: bool = False,
         queries: bool = True,
@@ -58,10 +58,10 @@ class Construction:
     ) -> None:
         domain = checks.box_of(box, periodic)
         cells = checks.cells_along(domain, cell_size, shape)
-        levels = common.integer(levels, "levels", 1, 16)
+        number = 1 if levels is None else common.integer(levels, "levels", 1, checks.MOST_LEVELS)
         threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
         self._sizes = Sizes(
-            domain, cells, levels, common.flag(deterministic, "deterministic"),
+            domain, cells, number, levels is None, common.flag(deterministic, "deterministic"),
             common.flag(queries, "queries"), threads, options,
         )  # fmt: skip
         checks.few_enough(self.cells, "cells")
@@ -69,8 +69,8 @@ class Construction:
         checks.options_of(method, METHODS, options)
         self._method = method
         for builder in METHODS:
-            if builder.name == method:
-                builder(**options)  # an option that is not allowed is an error now
+            if builder.name == method and builder(**options).one_level:  # an option that is not allowed is an error now
+                self._sizes = replace(self._sizes, follows_radii=False)
         self.dtype: Any = None if dtype is None else common.real_type(dtype)
         self._named = backend
         if backend is not None:
@@ -131,9 +131,9 @@ class Construction:
     def __reduce__(self) -> tuple[Any, ...]:
         # A recipe, never handles: the copy starts without particles.
         options = dict(
-            shape=self.shape, levels=self.levels, method=self._method, deterministic=self.deterministic,
-            queries=self.queries, dtype=None if self.dtype is None else self.dtype.name, backend=self._named,
-            threads=self.threads, **self._sizes.options,
+            shape=self.shape, levels=None if self._sizes.follows_radii else self.levels, method=self._method,
+            deterministic=self.deterministic, queries=self.queries, backend=self._named, threads=self.threads,
+            dtype=None if self.dtype is None else self.dtype.name, **self._sizes.options,
         )  # fmt: skip
         return _rebuild, (type(self), self.box, options)
 
@@ -345,7 +345,8 @@ class Construction:
                 self._built = build_on_cpu(self._sizes, user_input, self._choose)
             else:
                 rooms, searcher = self._memory(backend)
-                self._built = build_on_gpu(self._sizes, user_input, rooms, searcher, self._choose)
+                self._built = build_on_gpu(self._sizes.fitted(None), user_input, rooms, searcher, self._choose)
+            self._sizes = self._sizes.on_levels(self._built.problem.levels)
             self.backend, self._kind, self.token = backend, kind, token
             backend.mark(*arrays)
         return self

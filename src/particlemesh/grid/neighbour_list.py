@@ -87,8 +87,12 @@ def neighbour_list(
 
     Notes
     -----
-    The call waits for the device, as the length of its results is what it finds. Box and cells are fitted to the
-    particles: where an axis is open positions are copied to the host for that, and an array of radii always is.
+    The call waits for the device, since the length of its results is what it finds. Box and cells are fitted to the
+    particles. For that, positions are copied to the host where an axis is open, and an array of radii always is.
+
+    N particles with k pairs take O(N log N + k), wherever they are: where particles are clustered, only cells that
+    hold some are kept, and gaps along open axes are closed. For radii of many sizes there are levels of cells, and k
+    counts the pairs within twice the distance.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from particlemesh.grid.builders.builder import Builder
 from particlemesh.grid.builders.built import NO_POSITIONS, Built
 from particlemesh.grid.builders.job import CpuJob, Problem
 from particlemesh.grid.cpu.builders import sorting
-from particlemesh.grid.cpu.locate import cells_of, locate
+from particlemesh.grid.cpu.locate import known_cells, locate
 from particlemesh.grid.cpu.queries.cloud import cloud_of
 from particlemesh.grid.cpu.queries.cpu_queries import CpuQueries
 from particlemesh.grid.sizes import Input, Sizes
@@ -95,9 +95,10 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
     """
     backend: Any = cpu.current()
     folded = turns = extents = cells = None
-    extent_axes = 0
+    extent_axes, alike = 0, False
     if given.radii is not None and given.x is not None:
-        extents, extent_axes = _extents(given, given.x.count, sizes.box.ndim, backend)
+        extents, extent_axes, alike = _extents(given, given.x.count, sizes.box.ndim, backend)
+    sizes = sizes.fitted(None if alike else extents)
     count = int(given.array.shape[0]) if given.x is None else given.x.count
     problem = sizes.problem(backend, count, given.dtype, extent_axes, given.buckets)
     builder = choose(problem)  # raises if the memory does not suffice, before any of it is taken
@@ -107,7 +108,7 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
         status = checks.GridStatus(len(keys), 0, len(outside), 0, int(outside[0]) if len(outside) else -1)
         keys, bins = np.where((keys >= 0) & (keys < given.buckets), keys, -1).astype(np.int32), given.buckets
     else:
-        cells = cells_of(sizes.box, sizes.shape, sizes.levels, given.dtype)
+        cells = known_cells(sizes.box, sizes.shape, sizes.levels, given.dtype)
         keys, folded, turns, faults = locate(given.x.arrays, extents, cells, sizes.threads)
         status = checks.GridStatus(given.x.count, faults.not_finite, faults.outside, faults.bad_radius, faults.first)
         bins = cells.total
@@ -146,9 +147,9 @@ def _keys(given: Input) -> np.ndarray:
     return keys.astype(np.int64, copy=False)
 
 
-def _extents(given: Input, count: int, ndim: int, backend: Any) -> tuple[np.ndarray, int]:
-    """Return the grid's own copy of radii (N,) or of half edges (N, d), and how many a particle has."""
+def _extents(given: Input, count: int, ndim: int, backend: Any) -> tuple[np.ndarray, int, bool]:
+    """Return a copy of radii (N,) or half edges (N, d), how many a particle has, and whether one number is for all."""
     native, axes = given.extents(ndim, backend)
     if isinstance(native, float):
-        return np.full(count, native, given.dtype), 1
-    return native.astype(given.dtype), 3 if axes > 1 else 1
+        return np.full(count, native, given.dtype), 1, True
+    return native.astype(given.dtype), 3 if axes > 1 else 1, False
