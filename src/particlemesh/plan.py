@@ -352,7 +352,7 @@ class Plan(Configuration):
             for what in METHODS:
                 with contextlib.suppress(MethodNotSuitable):  # the table has the reason
                     chosen[what] = type(self._method(what))
-            table = self._choice.told(self._working(), chosen)
+            table = self._choice.explanation(self._working(), chosen)
         if self._sorted:
             table += f"\norder: {self.particles}, sorted by set_positions"
         return table

@@ -68,7 +68,7 @@ DEVICE void split_far(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE cons
     ROLL for (int part = 0; part < 27; part += 9) {
         UNROLL for (int b = 0; b < 3; b++) {
             const coordinate slope = nodes->slopes[part + 3 * a + b], nearest = rint(slope * x[b]);
-            lost |= !(fabs(nearest) < TOO_FAR); // or NaN: it overflowed
+            lost |= !(fabs(nearest) < TOO_FAR); // or NaN, after an overflow
             const coordinate left = fma(slope, x[b], -nearest), more = rint(left);
             *rest += left - more;
             const coordinate carried = rint(*rest);
