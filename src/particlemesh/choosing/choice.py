@@ -83,7 +83,7 @@ class Choice:
             return candidates.choose(METHODS[what], problem, "auto", cost)
         if workspace.backend.capturing():
             raise RuntimeError(
-                f"'measure' has to time methods to {what}, and waits, which a capture cannot: {what} once before it."
+                f"'measure' has to time methods to {what} and waits; a capture cannot: {what} once before it."
             )
 
         def time(method: type[Method]) -> tuple[float, float]:
