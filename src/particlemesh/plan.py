@@ -11,6 +11,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.views import COMPLEX
+from particlemesh.busy import alone
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import METHODS
 from particlemesh.configuration import Configuration
@@ -22,8 +23,8 @@ from particlemesh.particles.lost import lost_fraction
 class Plan(Configuration):
     """Spread and interpolate on one mesh with one window, for as many particle sets and values as wanted.
 
-    Construction depends on sizes, :meth:`set_positions` on positions, the rest on values. A plan is not
-    to be shared between threads. Work on a GPU goes to the caller's current stream or queue and is not
+    Construction depends on sizes, :meth:`set_positions` on positions, the rest on values. Only one thread
+    may use a plan at a time: a call from a second thread raises a RuntimeError. Work on a GPU goes to the caller's current stream or queue and is not
     waited for; only ``set_positions`` (unless ``check=False``), ``status``, ``check``, ``lost``, the trials of
     ``"measure"``, and copies from and to the host wait.
 
@@ -115,6 +116,7 @@ class Plan(Configuration):
         return self._order
 
     @property
+    @alone
     def status(self) -> Status:
         """What the last :meth:`set_positions` found; waits for the device."""
         self._ready()
@@ -278,6 +280,7 @@ class Plan(Configuration):
             backend.mark(came.native, *(r.native for r in (values, slopes) if r is not None))
             return values and values.finish(), slopes and slopes.finish()
 
+    @alone
     def lost(self, values: Any) -> Any:
         """Sum what :meth:`spread` loses past open edges; waits for the device.
 
@@ -331,6 +334,7 @@ class Plan(Configuration):
                 field = field.transpose(order)
             return field if kind is None else kind.wrap(field)
 
+    @alone
     def explain(self) -> str:
         """Return what each method takes, predicted or measured, or why it declined; the chosen ones are starred.
 

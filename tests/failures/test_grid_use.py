@@ -27,11 +27,13 @@ X = RNG.random((200, 3))
 
 def test_a_second_thread_is_refused_while_a_first_is_inside(backend):
     x = backend.array(X)
-    grid = pm.UniformGrid((1.0, 1.0, 1.0), shape=(4, 4, 4)).build(x)
+    grid = pm.UniformGrid((1.0, 1.0, 1.0), shape=(4, 4, 4)).build(x, 0.1)
+    nothing = pm.PairFunction("", lambda *_: None, results=1)
     calls = [
         lambda: grid.build(x), lambda: grid.build_keys(x, 4), lambda: grid.reserve(9), lambda: grid.pairs(0.1),
+        lambda: grid.pairs(0.1, capacity=9, check=False),
         lambda: grid.count(0.1), lambda: grid.neighbours(x, 0.1), lambda: grid.nearest(2, 0.1), grid.overlaps,
-        lambda: grid.stream(0.1, None), grid.check, lambda: grid.status, lambda: grid.order, lambda: grid.storage,
+        lambda: grid.stream(0.1, nothing), grid.check, lambda: grid.status, lambda: grid.order, lambda: grid.storage,
         grid.explain, grid.close,
     ]  # fmt: skip
     refused = []

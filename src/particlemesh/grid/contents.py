@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from particlemesh.busy import alone
+from particlemesh.busy import alone, in_use
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
 from particlemesh.grid.builders import METHODS
@@ -27,13 +27,17 @@ class Contents(Construction):
         """Particles given to the last build, including those left out."""
         return 0 if self._built is None else self._built.count
 
-    @alone
     def _from_build(self, read: Callable[[Any], Any]) -> Any:
         """Read from the build, on the stream or queue that made it, and return the result as the user's kind."""
-        built = self._ready()
-        with self._stream(), built.backend.scope():
-            self.token = built.backend.follow(self.token)
-            return self._out(read(built))
+        if not self.busy.acquire(False):
+            raise in_use(self)
+        try:
+            built = self._ready()
+            with self._stream(), built.backend.scope():
+                self.token = built.backend.follow(self.token)
+                return self._out(read(built))
+        finally:
+            self.busy.release()
 
     @property
     def status(self) -> checks.GridStatus:

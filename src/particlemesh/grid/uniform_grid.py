@@ -10,7 +10,7 @@ from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import kind_of
 from particlemesh.arrays.positions import coordinates
-from particlemesh.busy import alone
+from particlemesh.busy import in_use
 from particlemesh.grid import checks
 from particlemesh.grid.contents import Contents
 from particlemesh.grid.queries import nearest
@@ -86,7 +86,6 @@ class UniformGrid(Contents):
 
     # ---- queries --------------------------------------------------------------------------------------
 
-    @alone
     def pairs(
         self,
         radius: Any,
@@ -155,15 +154,19 @@ class UniformGrid(Contents):
         arguments = (half, order, format, quantities, width, capacity, check)
         if check or not isinstance(radius, (int, float)):
             return self._answer(lambda queries: queries.pairs(self._cutoff(radius), *arguments), radius)
-        # Nobody waits: the same question about the same memory can be asked again as it was.
-        built, question = self._built_for_queries(), (self._reach(radius), *arguments)
-        what = ("pairs", *question, built.number)
-        with self._stream():
-            pairs = self._tapes.again(self, what, (), lambda: self._answer(lambda queries: queries.pairs(*question)))
-        built.queries.asked_again(*question)
-        return pairs
+        question = (self._reach(radius), *arguments)
+        if not self.busy.acquire(False):
+            raise in_use(self)
+        try:
+            built = self._built_for_queries()
+            what = ("pairs", *question, built.number)
+            with self._stream():  # a repeated search of the same memory is played from a tape
+                pairs = self._tapes.again(self, what, (), lambda: self._ask(lambda q: q.pairs(*question)))
+            built.queries.asked_again(*question)
+            return pairs
+        finally:
+            self.busy.release()
 
-    @alone
     def count(self, radius: Any, *, order: str = "input", check: bool = True) -> Any:
         """Return how many neighbours within a distance each particle has, images included.
 
@@ -190,7 +193,6 @@ class UniformGrid(Contents):
         check = common.flag(check, "check")
         return self._answer(lambda queries: queries.count(self._cutoff(radius), order, check), radius)
 
-    @alone
     def neighbours(self, points: Any, radius: float, *, quantities: str = "j") -> Pairs:
         """Return the particles within a distance of each of some points.
 
@@ -225,7 +227,6 @@ class UniformGrid(Contents):
         reach = self._reach(radius)
         return self._answer(lambda queries: queries.neighbours(self._points(points), reach, quantities), points)
 
-    @alone
     def nearest(self, k: int, radius: float, points: Any = None) -> tuple[Any, Any]:
         """Return the nearest particles of each particle, or of each of some points.
 
@@ -256,7 +257,6 @@ class UniformGrid(Contents):
         k, reach = common.integer(k, "k", 1, nearest.MOST), self._reach(radius)
         return self._answer(lambda queries: queries.nearest(k, reach, None if points is None else self._points(points)))
 
-    @alone
     def overlaps(self, *, shape: str | None = None, quantities: str = "ij") -> Pairs:
         """Return the pairs of particles that overlap, each once: the broad phase of collision detection.
 
@@ -291,7 +291,6 @@ class UniformGrid(Contents):
         checks.compares_boxes(self._ready().problem.extents, shape)
         return self._answer(lambda queries: queries.overlaps(shape, quantities))
 
-    @alone
     def stream(self, radius: float, function: PairFunction, values: Any = None) -> Any:
         """Sum a function of pairs over the neighbours of each particle, without making a list.
 
@@ -336,7 +335,16 @@ class UniformGrid(Contents):
         return built
 
     def _answer(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
-        """Ask on the stream or queue of the arrays that were given, and return native arrays as the user's kind."""
+        """Run a query, one thread at a time; see :meth:`_ask`."""
+        if not self.busy.acquire(False):
+            raise in_use(self)
+        try:
+            return self._ask(ask, given)
+        finally:
+            self.busy.release()
+
+    def _ask(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
+        """Run a query on the stream or queue of the arrays ``given``; return arrays of the user's kind."""
         built = self._built_for_queries()
         arrays = [(kind_of(x), x) for x in (given if isinstance(given, tuple) else (given,))]
         local = [(kind, kind.native(x)) for kind, x in arrays if kind is not None and kind.home == self.backend.name]
