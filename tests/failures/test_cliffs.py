@@ -131,3 +131,18 @@ def test_a_periodic_axis_keeps_its_gaps():
         closer = close_gaps(x, box, 1e-3)
         assert np.array_equal(closer[0], x[0])
         assert np.array_equal(closer[1], x[1]) == kept
+
+
+def test_a_grid_has_the_levels_that_radii_take_on_the_cpu():
+    x, radii = RNG.random((500, 3)), np.full(500, 0.01)
+    radii[3] = 0.2
+    grid = pm.UniformGrid((1.0, 1.0, 1.0), cell_size=0.02)
+    one = pm.UniformGrid((1.0, 1.0, 1.0), cell_size=0.02, levels=1)
+    assert (grid.build(x, radii).levels, one.build(x, radii).levels) == (6, 1)
+    for ask in (lambda g: g.overlaps(), lambda g: g.pairs(radii, half=True, format="coo")):
+        by_level, by_one = (sorted(zip(*(a.tolist() for a in ask(g)), strict=True)) for g in (grid, one))
+        assert by_level == by_one
+    with pytest.raises(ValueError, match="not finite"):
+        grid.build(x * np.nan)
+    assert grid.levels == 6 and grid.cell_start.shape == (grid.cells + 1,)
+    assert grid.build(x).levels == 1 and grid.cells == 50**3

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh import checks
+from particlemesh.arrays.kinds import kind_of
 from particlemesh.box import Box
 
 MOST = 2**31 - 1  # particles, and cells
+MOST_LEVELS = 16
 
 
 class GridStatus(NamedTuple):
@@ -79,6 +81,20 @@ def cells_along(box: Box, cell_size: Any, shape: Any) -> tuple[int, ...]:
             f"(some {most:.0f} an axis): give larger cells."
         )
     return cells
+
+
+def levels_for(radii: Any, edge: float, shape: tuple[int, ...]) -> int:
+    """Return how many levels have cells for the largest of radii (N,) or (N, d) on the host; 1 for a number."""
+    kind = kind_of(radii)
+    if radii is None or (kind is not None and kind.home != "cpu"):
+        return 1
+    sizes = np.asarray(radii if kind is None else kind.native(radii))
+    if not sizes.ndim or not sizes.size or sizes.dtype.kind not in "iuf":
+        return 1
+    largest = 2 * float(sizes.max())
+    if not edge < largest < math.inf:
+        return 1
+    return min(1 + math.ceil(math.log2(largest / edge)), max(shape).bit_length(), MOST_LEVELS)
 
 
 def few_enough(count: int, what: str) -> None:

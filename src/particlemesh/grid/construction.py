@@ -47,7 +47,7 @@ class Construction:
         cell_size: Any = None,
         shape: Any = None,
         periodic: Any = None,
-        levels: int = 1,
+        levels: int | None = None,
         method: str = "auto",
         deterministic: bool = False,
         queries: bool = True,
@@ -58,7 +58,8 @@ class Construction:
     ) -> None:
         domain = checks.box_of(box, periodic)
         cells = checks.cells_along(domain, cell_size, shape)
-        levels = common.integer(levels, "levels", 1, 16)
+        self._levels_given = levels is not None
+        levels = 1 if levels is None else common.integer(levels, "levels", 1, checks.MOST_LEVELS)
         threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
         self._sizes = Sizes(
             domain, cells, levels, common.flag(deterministic, "deterministic"),
@@ -131,9 +132,9 @@ class Construction:
     def __reduce__(self) -> tuple[Any, ...]:
         # A recipe, never handles: the copy starts without particles.
         options = dict(
-            shape=self.shape, levels=self.levels, method=self._method, deterministic=self.deterministic,
-            queries=self.queries, dtype=None if self.dtype is None else self.dtype.name, backend=self._named,
-            threads=self.threads, **self._sizes.options,
+            shape=self.shape, levels=self.levels if self._levels_given else None, method=self._method,
+            deterministic=self.deterministic, queries=self.queries, backend=self._named, threads=self.threads,
+            dtype=None if self.dtype is None else self.dtype.name, **self._sizes.options,
         )  # fmt: skip
         return _rebuild, (type(self), self.box, options)
 
@@ -342,13 +343,26 @@ class Construction:
             token = backend.follow(self.token)
             user_input = Input(kind, given, x, radii, buckets, self._uploads, check)
             if backend.name == "cpu":
-                self._built = build_on_cpu(self._sizes, user_input, self._choose)
+                fitted = self._sizes_for(radii, keyed=x is None)
+                self._built, self._sizes = build_on_cpu(fitted, user_input, self._choose), fitted
             else:
                 rooms, searcher = self._memory(backend)
                 self._built = build_on_gpu(self._sizes, user_input, rooms, searcher, self._choose)
             self.backend, self._kind, self.token = backend, kind, token
             backend.mark(*arrays)
         return self
+
+    def _sizes_for(self, radii: Any, *, keyed: bool) -> Sizes:
+        """Return the sizes of a build on the CPU, with as many levels as the radii need unless the user named a number.
+
+        Builders of one level keep one.
+        """
+        sizes = self._sizes
+        if self._levels_given:
+            return sizes
+        one = keyed or self._method == "linked_list_tight" or sizes.options.get("curve") == "morton"
+        levels = 1 if one else checks.levels_for(radii, sizes.edge, sizes.shape)
+        return sizes if levels == sizes.levels else replace(sizes, levels=levels)
 
     @property
     def _uploads(self) -> bool:

@@ -87,8 +87,13 @@ def neighbour_list(
 
     Notes
     -----
-    The call waits for the device, as the length of its results is what it finds. Box and cells are fitted to the
-    particles: where an axis is open positions are copied to the host for that, and an array of radii always is.
+    The call waits for the device, because the number of pairs decides the length of the results. Box and cells are
+    fitted to the particles. For that, positions are copied to the host where an axis is open; an array of radii always
+    is.
+
+    N particles with k pairs take O(N log N + k), wherever they are. Where particles are clustered, only cells that
+    hold particles are kept, and gaps along open axes are closed. Radii of many sizes are put on levels of cells; there
+    k counts the pairs within twice the distance.
 
     Examples
     --------

@@ -37,11 +37,14 @@ class Sizes:
         return cells_in(self.shape, self.levels)
 
     @functools.cached_property
+    def edge(self) -> float:
+        """The least thickness of a cell of level 0 across its faces: the largest diameter of its particles."""
+        return float((1 / np.linalg.norm(self.box.inverse, axis=1) / np.array(self.shape)).min())
+
+    @functools.cached_property
     def _geometries(self) -> dict[np.dtype, Cells]:
-        # What level 0 is for: no wider than its cells, across their faces.
-        thickness = 1 / np.linalg.norm(self.box.inverse, axis=1) / np.array(self.shape)
         types = (np.dtype(np.float32), np.dtype(np.float64))
-        return {t: Cells(self.box, self.shape, self.levels, float(thickness.min()), t) for t in types}
+        return {t: Cells(self.box, self.shape, self.levels, self.edge, t) for t in types}
 
     def geometry(self, dtype: np.dtype) -> Cells:
         """Return the cells for positions of one type, the same object every time."""

@@ -36,9 +36,10 @@ class UniformGrid(Contents):
         Cells along each axis, instead of ``cell_size``.
     periodic : bool or one for each axis, optional
         Which axes repeat, for a box given by its lengths; by default all.
-    levels : int
-        Levels of cells for particles of many sizes: each level's cells are twice as large as those before, and a
-        particle is on the finest one whose cells hold it.
+    levels : int, optional
+        Levels of cells for particles of many sizes. The cells of each level are twice as large as those of the level
+        before, and a particle is on the finest level whose cells hold it. By default each build on the CPU has the
+        levels that its array of radii needs. The default on GPUs is 1, because a build does not wait to read radii.
     method : str
         How to build, by name; ``"auto"`` takes what predicts the least time.
     deterministic : bool
@@ -62,7 +63,7 @@ class UniformGrid(Contents):
     shape : tuple of d int
         Cells along each axis; with several levels, of the first and finest.
     cells : int
-        Cells of all levels.
+        Cells of all levels of the last build.
 
     Raises
     ------

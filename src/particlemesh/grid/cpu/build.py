@@ -15,7 +15,7 @@ from particlemesh.grid.builders.builder import Builder
 from particlemesh.grid.builders.built import NO_POSITIONS, Built
 from particlemesh.grid.builders.job import CpuJob, Problem
 from particlemesh.grid.cpu.builders import sorting
-from particlemesh.grid.cpu.locate import cells_of, locate
+from particlemesh.grid.cpu.locate import known_cells, locate
 from particlemesh.grid.cpu.queries.cloud import cloud_of
 from particlemesh.grid.cpu.queries.cpu_queries import CpuQueries
 from particlemesh.grid.sizes import Input, Sizes
@@ -107,7 +107,7 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
         status = checks.GridStatus(len(keys), 0, len(outside), 0, int(outside[0]) if len(outside) else -1)
         keys, bins = np.where((keys >= 0) & (keys < given.buckets), keys, -1).astype(np.int32), given.buckets
     else:
-        cells = cells_of(sizes.box, sizes.shape, sizes.levels, given.dtype)
+        cells = known_cells(sizes.box, sizes.shape, sizes.levels, given.dtype)
         keys, folded, turns, faults = locate(given.x.arrays, extents, cells, sizes.threads)
         status = checks.GridStatus(given.x.count, faults.not_finite, faults.outside, faults.bad_radius, faults.first)
         bins = cells.total

@@ -7,6 +7,7 @@ box does not have come first and are one cell thick.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -111,6 +112,9 @@ def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any) -> CpuCell
         orthorhombic=int(box.orthorhombic),
         missing=missing,
     )
+
+
+known_cells = functools.lru_cache(maxsize=64)(cells_of)  # for tuples of cells; the arrays are never written
 
 
 def margins(cells: CpuCells, images: int = 1) -> np.ndarray:

@@ -24,6 +24,7 @@ MOST_POINTS = 8  # of a group: more share a copy, but their strips are longer
 ROOM = 1024  # candidates of a buffer, so that it stays in the first cache
 RUNS = 64  # strips of a buffer at most whose images differ
 MOST_IMAGES = 2**20  # boxes that a reach may span
+_LARGEST = {np.dtype(real): float(np.finfo(real).max) for real in (np.float32, np.float64)}
 # Where a search is: level, image, cell along the first two axes, place; whether it is at its end.
 _LEVEL, _IMAGE, _CELL, _PLACE, DONE, STATE = 0, 1, 4, 6, 7, 8
 
@@ -52,6 +53,7 @@ class Search(NamedTuple):
     radius: Any  # where it is uniform
     square: Any
     forward: int  # 1: only places from the group's first on
+    spans: float  # boxes along a periodic axis within the farthest reach
 
 
 def _index(occupied: np.ndarray, number: int) -> int:
@@ -92,7 +94,7 @@ def search_of(
         begin, end = (int(cloud.start[_index(cloud.occupied, number)]) for number in first[level : level + 2])
         if criterion != UNIFORM and end > begin:
             most[level, : len(sizes)] = sizes[:, begin:end].max(1)
-    largest = float(np.finfo(real).max)
+    largest = _LARGEST[cells.dtype]
     cutoff = real(0 if radius is None else min(radius, largest))
     square = float(cutoff) * float(cutoff)
     inverse = cells.inverse.astype(float)
@@ -128,6 +130,7 @@ def search_of(
         radius=cutoff,
         square=real(square if square <= largest else math.inf),
         forward=int(forward),
+        spans=float(spans),
     )
 
 
@@ -189,13 +192,13 @@ def _first_from(occupied, number, low):
     return low
 
 
-@compiled(forceinline=True)
-def _places(search, first, strip):
+@compiled
+def _places(start, occupied, first, strip):
     """Return where a strip of cells begins and ends."""
-    if search.occupied.size == 0:
-        return search.start[first], search.start[first + strip]
-    begin = _first_from(search.occupied, first, 0)
-    return search.start[begin], search.start[_first_from(search.occupied, first + strip, begin)]
+    if occupied.size == 0:
+        return start[first], start[first + strip]
+    begin = _first_from(occupied, first, 0)
+    return start[begin], start[_first_from(occupied, first + strip, begin)]
 
 
 @compiled(forceinline=True)
@@ -205,7 +208,8 @@ def _next_level(search, place, low, high, extent, state, reach):
     real = low.dtype.type
     level = state[_LEVEL] + 1
     while level < levels:
-        begin, end = _places(search, search.first[level], search.first[level + 1] - search.first[level])
+        first, end = search.first[level], search.first[level + 1]
+        begin, end = _places(search.start, search.occupied, first, end - first)
         if end > begin and not (search.forward and end <= place):
             break
         level += 1
@@ -270,7 +274,8 @@ def gather(search, place, low, high, extent, state, reach, buffer, bx, by, bz, c
     """
     real = shifts.dtype.type
     lanes = len(width)
-    x, y, z, numbers, sizes = search.x, search.y, search.z, search.numbers, search.sizes
+    start, x, y, z, numbers, sizes = search.start, search.x, search.y, search.z, search.numbers, search.sizes
+    dense = search.occupied.size == 0
     least = place if search.forward else 0
     n = 0
     for r in range(RUNS):
@@ -293,8 +298,11 @@ def gather(search, place, low, high, extent, state, reach, buffer, bx, by, bz, c
             c0, c1, done = state[_CELL], state[_CELL + 1], state[_PLACE]
         while c0 <= l0:
             first = search.first[level] + (c0 * n1 + c1) * n2 + f2
-            begin, end = _places(search, first, strip)
-            begin = max(begin, done)
+            if dense:
+                begin, end = max(start[first], done), start[first + strip]
+            else:
+                begin, end = _places(start, search.occupied, first, strip)
+                begin = max(begin, done)
             if begin < end:
                 taken = min(end - begin, ROOM - n)
                 for at in range(0, taken, lanes):

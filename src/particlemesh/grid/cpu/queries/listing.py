@@ -11,6 +11,8 @@ from particlemesh.grid.cpu.locate import CpuCells
 from particlemesh.grid.cpu.queries.rows import Rows, no_rows
 from particlemesh.grid.results import Pairs
 
+_FEW = 10**6  # pairs whose memory needs no check
+
 
 def rows_for(quantities: str, cells: CpuCells, total: int, *, blank: bool = False) -> Rows:
     """Return room for ``total`` neighbours; ``blank``: numbers are -1 and all else is zero where nothing is written."""
@@ -18,7 +20,7 @@ def rows_for(quantities: str, cells: CpuCells, total: int, *, blank: bool = Fals
 
     def room(letter: str, shape: tuple[int, ...], dtype: DTypeLike, void: int) -> np.ndarray:
         size = (total if letter in quantities else 0, *shape)
-        made = empty(size, dtype, f"{total:,} pairs")
+        made = np.empty(size, dtype) if total < _FEW else empty(size, dtype, f"{total:,} pairs")
         if blank:
             made.fill(void)
         return made

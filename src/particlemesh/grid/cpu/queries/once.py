@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -11,15 +10,13 @@ import numpy as np
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.box import Box
 from particlemesh.grid import checks
-from particlemesh.grid.cpu.locate import Faults, cells_of, locate
+from particlemesh.grid.cpu.locate import Faults, known_cells, locate
 from particlemesh.grid.cpu.queries.cloud import cloud_of
 from particlemesh.grid.cpu.queries.pairs import pairs
 from particlemesh.grid.queries.quantities import FIELDS
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.sparse import SparseCells, both_sides, crowded
 from particlemesh.sorting.cpu import counting_sort
-
-_cells_of = functools.lru_cache(maxsize=32)(cells_of)
 
 
 def dense_list(
@@ -30,7 +27,7 @@ def dense_list(
 
     None where it is ``doubtful`` that the grid suits, and its cells hold too many particles each.
     """
-    cells = _cells_of(box, shape, 1, x.dtype)
+    cells = known_cells(box, shape, 1, x.dtype)
     keys, folded, turns, faults = locate(x.arrays, None, cells, threads)
     raise_bad(faults, x.count, positions, box)
     ordered = counting_sort(keys, cells.total, threads)

@@ -46,6 +46,8 @@ def _sized(cloud: CpuCloud, radius: ArrayLike) -> tuple[CpuCloud, float | None]:
 
 def _least_pairs(cloud: CpuCloud, search: Search, rows: int, query: Query) -> int:
     """Return how many pairs so many rows have at least."""
+    if search.spans < 1:
+        return 0  # some particles may have none
     images = least_images(float(search.radius), search.rows, search.periodic.tolist())
     return rows * images * (len(cloud.order) - query.own) // (1 + query.half)
 
@@ -70,7 +72,7 @@ def _list(
 ) -> Pairs:
     """Count, make room and write."""
     counts = np.zeros(rows, np.int64)
-    if search.criterion == UNIFORM:
+    if search.criterion == UNIFORM and search.spans >= 1:
         pair = bytes_per_pair(quantities, 3 - cloud.cells.missing, cloud.cells.dtype.itemsize)
         least = _least_pairs(cloud, search, rows, query) * pair
         check_room(least, f"pairs within {float(search.radius):g} (a lower bound)")

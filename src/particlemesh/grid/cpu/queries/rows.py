@@ -351,6 +351,8 @@ def stop_of(query: Query, search: Search, counter: np.ndarray) -> np.ndarray | N
 
 def most_images(search: Search) -> float:
     """Return how many images of a particle may be within reach at most."""
+    if search.spans < 0.5:
+        return 1.0
     reach = float(search.radius) if search.criterion == UNIFORM else 4 * float(search.most.max(initial=0))
     return math.prod(
         2 * reach * float(per) + 1 for per, repeats in zip(search.per, search.periodic, strict=True) if repeats
