@@ -18,9 +18,10 @@ import pytest
 import particlemesh as pm
 from particlemesh import backends
 from particlemesh.backends import opencl
-from particlemesh.choosing import candidates, tune
+from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import METHODS
 from particlemesh.choosing.predict import Timings
+from particlemesh.command import tune
 from particlemesh.methods.contract import Problem
 
 SOURCE = Path(__file__).parents[2] / "src"

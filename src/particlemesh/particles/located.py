@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The particles of a plan: where each one's stencil starts, and its fraction there.
 
-GPUs keep them in the caller's order, and methods make the orderings that they want. On the CPU they are in the
-order of tiles from the start: every method wants that, and positions are then read twice and nothing else is.
+GPUs keep particles in the caller's order, and methods make the orders that they need. On the CPU particles are in the
+order of tiles from the start: every method needs that order, and positions are then read twice and nothing else is.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Status(NamedTuple):
 
 
 class DeviceParticles:
-    """Stencils of all particles: ``node`` (3, rows) int32 and ``fraction`` (3, rows), missing axes first.
+    """Particles on a GPU: ``node`` (3, rows) int32 and ``fraction`` (3, rows), missing axes first.
 
-    ``rows`` is the room; the first ``count`` of each row are in use. A particle that must not take part
-    has ``node == -2**31``. Where methods read orders only, both are kept packed (``particles/packed.h``), in two thirds
-    of the memory, and worked out for who asks. Either way they have the same bits.
+    ``rows`` is the room; the first ``count`` of each row are in use. A particle without weight has ``node == -2**31``.
+    If methods read orders only, both are kept packed (``particles/packed.h``), in two thirds of the memory, and
+    unpacked when they are read. Unpacking returns bit-identical values.
     """
 
     by_block: ClassVar[None] = None  # they are not sorted
@@ -73,7 +73,7 @@ class DeviceParticles:
         self.status = backend.upload(np.zeros(3, np.uint64))  # not finite, outside, ~first bad
 
     def make_room(self, *, packed: bool) -> None:
-        """Allocate what particles take that are packed, or not."""
+        """Allocate memory for particles that are packed, or not."""
         backend, rows = self._backend, self.rows
         if packed and self._packed is None:
             size = rows * self.dtype.itemsize  # as many words as four reals have
@@ -113,7 +113,7 @@ class DeviceParticles:
         self._is_spelt_out = True
 
     def spell_out_again(self) -> None:
-        """Trust no ``node`` and ``fraction`` that were worked out: what they are of may have changed."""
+        """Unpack ``node`` and ``fraction`` again when they are next read: the packed ones may have changed."""
         self._is_spelt_out = not self._is_packed
 
     def _defines(self, coordinate: np.dtype, *, packed: bool) -> dict[str, int]:
@@ -137,7 +137,7 @@ class DeviceParticles:
         self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, *,
         packed: bool = False, counting: Counting | None = None,
     ) -> None:  # fmt: skip
-        """Fill in the particles and, on the way, count those of blocks; what is wrong goes to ``status``."""
+        """Fill in the particles, and count them by block if asked; bad positions are noted in ``status``."""
         packed = packed and packable(axes, self.dtype)
         self.make_room(packed=packed)
         self.count, self._axes = x.count, axes
@@ -233,7 +233,7 @@ class HostParticles:
     def locate(
         self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, **_: Any
     ) -> None:
-        """Find out how many particles go to each tile, and what is wrong; nothing is written yet."""
+        """Count the particles of each tile and the bad positions; nothing is written yet."""
         from particlemesh.orders.cpu.placing import count_positions
 
         self.count = x.count

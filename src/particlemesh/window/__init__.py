@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Windows: how a particle reaches the nodes around it, as a table of polynomials."""
 
+from particlemesh.window.shape_function import MAX_DEGREE as MAX_DEGREE
+from particlemesh.window.shape_function import MAX_SUPPORT as MAX_SUPPORT
 from particlemesh.window.window import DEFAULT as DEFAULT
 from particlemesh.window.window import WINDOWS as WINDOWS
 from particlemesh.window.window import Window as Window
