@@ -25,8 +25,8 @@ class Plan(Configuration):
 
     Construction depends on sizes, :meth:`set_positions` on positions, the rest on values. Only one thread may use a
     plan at a time: a call from a second thread raises a RuntimeError. Work on a GPU goes to the caller's current stream
-    or queue and is not waited for; only ``set_positions`` (unless ``check=False``), ``status``, ``check``, ``lost``, the
-    trials of ``"measure"``, and copies from and to the host wait.
+    or queue and is not waited for; only ``set_positions`` (unless ``check=False``), ``status``, ``check``, ``lost``,
+    the trials of ``"measure"``, and copies from and to the host wait.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from particlemesh.backends.simd import fetch_add
 # Below this many particles a second thread costs more than it saves: waking one takes 10 to 20 us,
 # in which one thread spreads about 500 particles (measured, EPYC 9005).
 PARTICLES_PER_THREAD = 2000
-LONG = 2e8  # steps of the least work that another thread does, so that signals reach the caller's
+_LONG = 2e8  # steps of work, some 0.2 s: other threads do longer work, so that signals reach the caller's
 _LOOK, _PATIENCE = 0.2, 0.5  # seconds between looks for signals; that an interrupted call waits for its threads
 _STOPPED = 2**62  # a share that no work has
 
@@ -119,7 +119,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-def run(function: Callable, threads: int, *arguments: Any, stop: np.ndarray | None = None) -> None:
+def run(function: Callable, threads: int, *arguments: Any, steps: float = 0.0) -> None:
     """Call ``function(*arguments)`` from up to ``threads`` threads at once and wait for all.
 
     The caller's thread always takes part; others join when they are free. So ``function`` must do all
@@ -134,15 +134,15 @@ def run(function: Callable, threads: int, *arguments: Any, stop: np.ndarray | No
         The most threads that may take part. There are never more than this process has cores, whatever is asked
         for.
     *arguments
-        Arguments of every call.
-    stop
-        Of long work: the shared counter, whose first number claims shares. In the main thread Python handles signals
-        between compiled functions only. So other threads do long work, and Ctrl-C ends it at their next shares.
+        Arguments of every call. The last one is the shared counter, whose first number claims shares.
+    steps
+        How long the work is, in steps of about 1 ns. In the main thread Python handles signals only between compiled
+        functions. Therefore other threads do long work, and Ctrl-C ends it at their next shares.
     """
     if threads > 1:
         threads = min(threads, available_threads())
-    if stop is not None and threading.current_thread() is threading.main_thread():
-        _run_elsewhere(function, threads, arguments, stop)
+    if steps > _LONG and threading.current_thread() is threading.main_thread():
+        _run_elsewhere(function, threads, arguments)
         return
     if threads <= 1:
         function(*arguments)
@@ -160,7 +160,7 @@ def run(function: Callable, threads: int, *arguments: Any, stop: np.ndarray | No
         raise call.error
 
 
-def _run_elsewhere(function: Callable, threads: int, arguments: tuple, stop: np.ndarray) -> None:
+def _run_elsewhere(function: Callable, threads: int, arguments: tuple) -> None:
     """Do the same in other threads while this one waits for signals."""
     pool = _pool
     pool.spare(threads)
@@ -171,7 +171,7 @@ def _run_elsewhere(function: Callable, threads: int, arguments: tuple, stop: np.
         call.wait()
         call.finish()
     except BaseException:
-        stop[0] = _STOPPED
+        arguments[-1][0] = _STOPPED
         call.abandon()
         raise
     if call.error is not None:

@@ -374,7 +374,10 @@ def locate(
     status[:, 3] = -1
     used = min(threads_for(threads, count), max(1, len(status)))
     sizes = _largest(radii, count, real)
-    run(_locate, used, address, stride, count, sizes, cells, keys, folded, turns, status, np.zeros(1, np.int64))
+    run(
+        _locate, used, address, stride, count, sizes, cells, keys, folded, turns, status, np.zeros(1, np.int64),
+        steps=20 * count,
+    )  # fmt: skip
     bad = status[status[:, 3] >= 0, 3]
     far = int(status[:, 4].max(initial=0))
     faults = Faults(

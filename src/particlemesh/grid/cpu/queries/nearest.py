@@ -19,7 +19,16 @@ from particlemesh.grid.cpu.locate import Faults
 from particlemesh.grid.cpu.queries.candidates import DONE, UNIFORM, Search, begin_search, gather, group_of, search_of
 from particlemesh.grid.cpu.queries.cloud import CpuCloud
 from particlemesh.grid.cpu.queries.pairs import names_of, point_query
-from particlemesh.grid.cpu.queries.rows import SHARE, Query, images_of, room_of, rooms_for, search_run, squared, stop_of
+from particlemesh.grid.cpu.queries.rows import (
+    SHARE,
+    Query,
+    images_of,
+    most_steps,
+    room_of,
+    rooms_for,
+    search_run,
+    squared,
+)
 
 _GROWTH = 1.5  # of the radius: three times the volume
 
@@ -42,7 +51,7 @@ def _insert(squares, indices, row, length, square, index):
 
 
 @compiled
-def _nearest_rows(query, search, guess, squares, indices, rooms, counter, width):
+def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter):
     """List the nearest particles of shares of points until no share is left."""
     query, search, squares, indices = unowned(query), unowned(search), unowned(squares), unowned(indices)
     room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
@@ -174,9 +183,8 @@ def nearest(
     indices, distances = np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf, real)
     shares = -(-(query.points.shape[1] - PAD) // SHARE)
     used = max(1, min(threads_for(threads, rows), shares))
-    counter = np.zeros(2, np.int64)
     run(
         _nearest_rows, used, query, search, _guess(cloud, search, k), distances, indices, rooms_for(used, real),
-        counter, width_for(real.itemsize), stop=stop_of(query, search, counter),
+        width_for(real.itemsize), np.zeros(2, np.int64), steps=most_steps(query, search),
     )  # fmt: skip
     return indices, distances, faults

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from particlemesh.backends.cpu import LONG, run, threads_for
+from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
 from particlemesh.grid import checks
@@ -154,10 +154,9 @@ def overlaps_of_lists(
     rows = rows_for("", cells, 0)
 
     def meet(keep: int) -> None:
-        counter = np.zeros(2, np.int64)
         run(
             _meet, used, start, order, folded, sizes, boxes, cells, reciprocal, margin, counts, rows, keep, numbers,
-            held, counter, stop=counter if float(np.square(np.diff(start), dtype=float).sum()) > LONG else None,
+            held, np.zeros(2, np.int64), steps=float(np.square(np.diff(start), dtype=float).sum()),
         )  # fmt: skip
 
     meet(0)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.cpu import LONG, run
+from particlemesh.backends.cpu import run
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import add, fetch_add, fma, load, mul, splat
 from particlemesh.grid.cpu.lanes import PAD, apart, at_most, fuse, ones, size_at_most, sub, unowned, unpack, width_for
@@ -253,7 +253,7 @@ def _write_run(rows, at, got, mine, hits, called, bx, by, bz, x, y, z, shifts, r
 
 
 @compiled
-def _search_rows(query, search, counts, rows, keep, rooms, counter, width):
+def _search_rows(query, search, counts, rows, keep, rooms, width, counter):
     """Count the neighbours of shares of points, or write them, until no share is left."""
     query, search, rows, counts = unowned(query), unowned(search), unowned(rows), unowned(counts)
     room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
@@ -336,24 +336,17 @@ def fill_rows(query: Query, search: Search, rows: Rows, threads: int) -> None:
 def _run(query: Query, search: Search, counts: np.ndarray, rows: Rows, keep: int, threads: int) -> None:
     real = search.x.dtype
     shares = -(-(query.points.shape[1] - PAD) // SHARE)
-    used, counter = max(1, min(threads, shares)), np.zeros(2, np.int64)
+    used = max(1, min(threads, shares))
     run(
-        _search_rows, used, query, search, counts, rows, keep, rooms_for(used, real), counter,
-        width_for(real.itemsize), stop=stop_of(query, search, counter),
+        _search_rows, used, query, search, counts, rows, keep, rooms_for(used, real), width_for(real.itemsize),
+        np.zeros(2, np.int64), steps=most_steps(query, search),
     )  # fmt: skip
 
 
-def stop_of(query: Query, search: Search, counter: np.ndarray) -> np.ndarray | None:
-    """Return the counter where a search may be so long that signals must interrupt it."""
-    steps = float(query.points.shape[1]) * search.x.shape[0] * most_images(search)
-    return counter if steps > LONG else None
-
-
-def most_images(search: Search) -> float:
-    """Return how many images of a particle may be within reach at most."""
+def most_steps(query: Query, search: Search) -> float:
+    """Return how many pairs of a point and an image of a particle a search compares at most."""
+    steps = float(query.points.shape[1]) * search.x.shape[0]
     if search.spans < 0.5:
-        return 1.0
+        return steps
     reach = float(search.radius) if search.criterion == UNIFORM else 4 * float(search.most.max(initial=0))
-    return math.prod(
-        2 * reach * float(per) + 1 for per, repeats in zip(search.per, search.periodic, strict=True) if repeats
-    )
+    return steps * float(np.prod(2 * reach * search.per[search.periodic != 0].astype(float) + 1))
