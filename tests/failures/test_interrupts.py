@@ -35,12 +35,17 @@ CALLS = {
     "interpolate": (PLAN, "plan.interpolate(fields, out=targets)", PLANNED),
 }
 CHILD = """
+import time
 {before}
 print("ready", flush=True)
 try:
     {call}
 except KeyboardInterrupt:
     print("interrupted", flush=True)
+    time.sleep(0.5)
+    begin = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - begin < 0.2  # no thread goes on
 {after}
 """
 

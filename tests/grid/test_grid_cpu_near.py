@@ -6,13 +6,10 @@ import pytest
 from numba import njit
 
 from particlemesh import Box
-from particlemesh.grid.cpu.builders.tight import tight_lists
-from particlemesh.grid.cpu.locate import cells_of, locate
 from particlemesh.grid.cpu.queries.nearest import nearest
-from particlemesh.grid.cpu.queries.overlaps import overlaps_of_lists
 from particlemesh.grid.cpu.queries.pairs import overlaps
 from particlemesh.grid.cpu.queries.sums import sums
-from test_grid_cpu import BOXES, arrays_of, columns, points, same
+from test_grid_cpu import BOXES, columns, points
 from test_grid_cpu_search import as_set, brute, built, is_half, listed
 
 
@@ -125,52 +122,15 @@ def test_sums_over_neighbours(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name", BOXES)
-@pytest.mark.parametrize("kind", ["spheres", "boxes", "cubes"])
-def test_overlaps_from_tight_lists(kind, name, dtype):
-    box = BOXES[name]
-    for shape in ((4, 3, 6), (1, 2, 1), (1, 1, 1)):
-        x = points(box, 90, dtype, seed=26, turns=1)
-        cells = cells_of(box, shape[: box.ndim], 1, dtype)
-        keys, folded, turns, _ = locate(columns(x), None, cells)
-        keys[7] = -1
-        rng = np.random.default_rng(27)
-        half = rng.random(90) if kind != "boxes" else rng.random((90, box.ndim)) / np.sqrt(box.ndim)
-        half = (0.5 * float(cells.edge) * half).astype(dtype)
-        lists = tight_lists(keys, folded, half, cells)
-        cloud, _, _ = built(x, box, shape[: box.ndim], half)
-        if kind == "cubes" and not box.orthorhombic:
-            with pytest.raises(ValueError, match="miss the corners"):
-                overlaps_of_lists(lists, folded, turns, half, cells, shape="box")
-            continue
-        asked = "box" if kind == "cubes" else None
-        expected = {e for e in listed(overlaps(cloud, shape=asked, quantities="ijS")) if 7 not in e[:2]}
-        assert expected or shape == (4, 3, 6)
-        for threads in (1, 3):
-            found = overlaps_of_lists(
-                lists, folded, turns, half, cells, shape=asked, quantities="ijSdD", threads=threads
-            )  # fmt: skip
-            assert listed(found) == expected
-            np.testing.assert_allclose(np.linalg.norm(found.vector, axis=1), found.distance, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_touching_spheres_as_wide_as_a_cell(dtype):
     for step, corner in ((1.0, 0.0), (0.1, 0.03), (1 / 3, -7.7)):
         n = 7
         grid = np.stack(np.meshgrid(*[np.arange(n)] * 3, indexing="ij"), -1).reshape(-1, 3)
         box = Box((n * step,) * 3, origin=(corner,) * 3)
         x = (grid * step + corner).astype(dtype)
-        cells = cells_of(box, (n, n, n), 1, dtype)
-        keys, folded, turns, _ = locate(columns(x), None, cells)
         half = np.full(len(x), 0.5 * step, dtype)
         cloud, folded, turns = built(x, box, (n, n, n), half)
-        lists = tight_lists(keys, np.pad(folded, ((0, 0), (3 - folded.shape[1], 0))), half, cells)
         expected = brute(folded, folded, box, turns, turns, half[:, None] + half, own=True)
         loose = overlaps(cloud, quantities="ijS")
         if step == 1.0:
             assert listed(loose) == {e for e in as_set(expected) if is_half(e)}
-        tight = overlaps_of_lists(lists, folded, turns, half, cells, quantities="ijS")
-        assert listed(tight) == listed(loose)
-        again = overlaps_of_lists(lists, folded, turns, half, cells, quantities="ijS", threads=3)
-        assert same(arrays_of(tight), arrays_of(again))

@@ -282,9 +282,6 @@ def test_neighbours_of_points_anywhere(name, dtype):
         assert status[:4] == (0, 0, -1, 0)
         assert listed(result) == as_set(found)
         np.testing.assert_array_equal(result.i, np.repeat(np.arange(50), np.diff(result.start)))
-    radii = (np.random.default_rng(4).random(50) * 0.5 * thickness).astype(dtype)
-    found = brute(asked_folded[:, 3 - box.ndim :], folded, box, asked_turns, turns, radii[:, None], own=False)
-    assert listed(neighbours(cloud, columns(asked), radii, quantities="ijS")[0]) == as_set(found)
 
 
 def test_points_that_are_no_points_have_no_neighbours():

@@ -152,7 +152,8 @@ def test_every_builder_finds_each_overlap_once(backend, builder, case, shape):
     radii = (most * rng.random((len(x), box.ndim) if shape == "edges" else len(x)) ** 0.5).astype(x.dtype)
     with case.grid(method=builder.name) as grid:
         put(backend, grid, x, radii)
-        if builder.name == "linked_list_tight" and shape == "box" and not box.orthorhombic:
+        lists = builder.name == "linked_list_tight" and backend.name != "cpu"
+        if lists and shape == "box" and not box.orthorhombic:
             with pytest.raises(ValueError, match="in a triclinic box.* lists of spheres miss the corners of cubes"):
                 grid.overlaps(shape=shape)
             return

@@ -23,7 +23,7 @@ from particlemesh.backends.simd import fetch_add
 PARTICLES_PER_THREAD = 2000
 _LONG = 2e8  # steps of work, some 0.2 s: other threads do longer work, so that signals reach the caller's
 _LOOK, _PATIENCE = 0.2, 0.5  # seconds between looks for signals; that an interrupted call waits for its threads
-_STOPPED = 2**62  # a share that no work has
+_STOPPED = 2**40  # a share that no work has; times the items of a share it is still an int64
 
 
 class _Call:

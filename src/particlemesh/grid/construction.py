@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from operator import attrgetter
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
@@ -19,7 +20,6 @@ from particlemesh.backends.base import NOTHING, Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.memory import check_room
 from particlemesh.backends.tapes import Tapes
-from particlemesh.box import Box
 from particlemesh.busy import alone
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
@@ -92,40 +92,15 @@ class Construction:
 
     # ---- sizes --------------------------------------------------------------------------------------------
 
-    @property
-    def box(self) -> Box:
-        """The domain."""
-        return self._sizes.box
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Cells along each axis; with several levels, of the first and finest."""
-        return self._sizes.shape
-
-    @property
-    def cells(self) -> int:
-        """Cells of all levels."""
-        return self._sizes.cells
-
-    @property
-    def levels(self) -> int:
-        """Levels of cells."""
-        return self._sizes.levels
-
-    @property
-    def deterministic(self) -> bool:
-        """Whether particles of a cell are in the order of their indices."""
-        return self._sizes.deterministic
-
-    @property
-    def queries(self) -> bool:
-        """Whether a build ends with what queries need."""
-        return self._sizes.queries
-
-    @property
-    def threads(self) -> int | None:
-        """The most threads on the CPU."""
-        return self._sizes.threads
+    box: Any = property(attrgetter("_sizes.box"), doc="The domain.")
+    shape: Any = property(attrgetter("_sizes.shape"), doc="Cells along each axis; with several levels, of the finest.")
+    cells: Any = property(attrgetter("_sizes.cells"), doc="Cells of all levels.")
+    levels: Any = property(attrgetter("_sizes.levels"), doc="Levels of cells.")
+    deterministic: Any = property(
+        attrgetter("_sizes.deterministic"), doc="Whether particles of a cell are in the order of their indices."
+    )
+    queries: Any = property(attrgetter("_sizes.queries"), doc="Whether a build ends with what queries need.")
+    threads: Any = property(attrgetter("_sizes.threads"), doc="The most threads on the CPU.")
 
     # ---- lifetime -------------------------------------------------------------------------------------
 

@@ -90,20 +90,9 @@ def sparse_cells(
     x: list[np.ndarray], radii: np.ndarray | None, box: Box, size: float, levels: int, dtype: np.dtype,
     threads: int | None,
 ) -> SparseCells:  # fmt: skip
-    """Put particles into cells no thinner than ``size``, or on levels of them by their radii.
+    """Put particles ``x``, d arrays (N,), into cells no thinner than ``size``.
 
-    Parameters
-    ----------
-    x : d arrays (N,)
-        Coordinates.
-    radii : (N,) or None
-        A particle is on the finest level whose cells are no thinner than twice its radius.
-    box, size, levels
-        The domain, the finest cells, and how many levels of cells there are, each twice as large as the one before.
-    dtype
-        Type of the positions.
-    threads
-        The most threads to use.
+    With ``radii`` (N,) a particle is on the finest of ``levels`` whose cells are no thinner than twice its radius.
     """
     cells = cells_of(box, shape_of(box, size, levels, dtype), levels, dtype)
     one = cells._replace(shape=(1, 1, 1), levels=1)
@@ -130,16 +119,9 @@ def sparse_cells(
 
 
 def both_sides(fields: dict[str, np.ndarray], count: int, *, half: bool) -> dict[str, np.ndarray]:
-    """Return a list of pairs that come once, by ascending i, or from both sides.
+    """Return pairs that come once by ascending i, or unless ``half`` from both sides.
 
-    Parameters
-    ----------
-    fields
-        Arrays by letter: ``i``, ``j`` and any of ``S``, ``d``, ``D``.
-    count
-        Particles.
-    half
-        Whether each pair stays alone.
+    ``fields`` are arrays by letter: ``i``, ``j`` and any of ``S``, ``d``, ``D``.
     """
     join = np.concatenate
     if not half:

@@ -22,15 +22,7 @@ from particlemesh.grid.queries.pairs import Searcher
 from particlemesh.grid.room import Room, Rooms
 from particlemesh.grid.sizes import Input, Sizes
 from particlemesh.grid.storage import SortedCells, Storage
-from particlemesh.sorting.keys import (
-    BAD_RADIUS,
-    FIRST,
-    FULLEST,
-    NOT_FINITE,
-    OUTSIDE,
-    STATUS_WORDS,
-    array_keys,
-)
+from particlemesh.sorting.keys import BAD_RADIUS, FIRST, FULLEST, NOT_FINITE, OUTSIDE, STATUS_WORDS, array_keys
 
 _numbers = itertools.count()
 
@@ -106,16 +98,9 @@ class Build(Built):
 def build_on_gpu(
     sizes: Sizes, given: Input, rooms: Rooms, searcher: Searcher, choose: Callable[[Problem], Builder]
 ) -> Build:
-    """Build a grid; raise, with the grid as it was, if ``given.check`` and anything is wrong.
+    """Build a grid in ``rooms`` with the builder that ``choose`` returns for a problem.
 
-    Parameters
-    ----------
-    sizes, given
-        The grid, and what comes to it.
-    rooms, searcher
-        Memory of this build, and what its queries use.
-    choose
-        Returns the builder for a problem.
+    If ``given.check`` and anything is wrong, raise and leave the grid as it was.
     """
     backend, cells, extents, extent_axes = rooms.backend, None, None, 0
     room = rooms.spare if given.check else rooms.current

@@ -37,8 +37,7 @@ class CpuBuild(Built):
             if scattered:  # searches go along the numbers of cells
                 order = sorting.by_cell(job.keys, job.bins, job.threads)
             cloud = cloud_of(job.cells, job.folded, turns, order.start, order.order, job.extents, job.threads)
-            in_storage = method.overlaps_cpu(job, storage, turns)
-            self.queries = CpuQueries(cloud, job.threads, in_storage, scattered=scattered)
+            self.queries = CpuQueries(cloud, job.threads, scattered=scattered)
 
     @property
     def nbytes(self) -> int:  # type: ignore[override]  # worked out when it is asked for
@@ -84,14 +83,9 @@ class CpuBuild(Built):
 
 
 def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder]) -> CpuBuild:
-    """Build a grid; raise, with the grid as it was, if ``given.check`` and anything is wrong.
+    """Build a grid with the builder that ``choose`` returns for a problem.
 
-    Parameters
-    ----------
-    sizes, given
-        The grid, and what comes to it.
-    choose
-        Returns the builder for a problem.
+    If ``given.check`` and anything is wrong, raise and leave the grid as it was.
     """
     backend: Any = cpu.current()
     folded = turns = extents = cells = None

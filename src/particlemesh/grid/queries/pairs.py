@@ -132,33 +132,11 @@ class Searcher(Search):
         order: str = "input", form: str = "csr", quantities: str = "j", width: int | None = None,
         capacity: int | None = None, check: bool = True, notes: str = "",
     ) -> PairSearch:  # fmt: skip
-        """Return lists of pairs.
+        """Return lists of pairs; arguments as for :meth:`particlemesh.UniformGrid.pairs`.
 
-        Parameters
-        ----------
-        cloud
-            Particles by cell.
-        radius
-            One for all, or :class:`Extents`, which add up.
-        points
-            Rows are those of these points instead of the particles; then ``half`` must be False.
-        half
-            Each pair once: with the larger number second or, of images of one particle, forward.
-        order
-            ``"input"``: particles and rows are named by their indices; ``"grid"``: by their places.
-        form
-            ``"csr"``, ``"coo"`` (no order of pairs is promised) or ``"dense"``.
-        quantities
-            Letters of "ijdDS".
-        width
-            Room for the pairs of each row of a dense list; by default as many as the longest has.
-        capacity
-            Room for so many pairs; by default as many as there are.
-        check
-            Wait, return exactly what there is, and raise what is wrong. Otherwise nothing waits, arrays have the
-            length ``capacity``, their memory belongs to the next search, too, and :meth:`verdict` tells the rest.
-        notes
-            Searches of different ``notes`` note what they find in different places.
+        The :class:`Extents` of two particles add up. With ``points`` rows are those of the points, and ``half`` must be
+        False. With ``check=False`` nothing waits, arrays have the length ``capacity``, the next search reuses their
+        memory, and :meth:`verdict` reports what is wrong. ``notes`` names the place of the counts on the device.
         """
         by_index = order == "input" or points is not None
         rows_by_index = order == "input" and points is None and form != "coo"

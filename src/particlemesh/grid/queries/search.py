@@ -62,14 +62,9 @@ class Question:
 
 
 class Search:
-    """Programs of searches on one backend, their scratch memory, and what was learned for the next one.
+    """Programs of searches on one backend, scratch memory from ``room``, and the mean lengths of former rows.
 
-    Parameters
-    ----------
-    backend : Backend
-        CUDA or OpenCL.
-    room : callable (name, shape, dtype), optional
-        Where scratch memory comes from, and what is returned by ``check=False``; by default it is new every time.
+    ``room`` also provides the results of ``check=False``; by default memory is new every time.
     """
 
     def __init__(self, backend: Backend, room: Allocate | None = None) -> None:
@@ -198,9 +193,9 @@ class Search:
         return asked
 
     def verdict(self, words: Any, *, capacity: int | None = None, width: int | None = None) -> tuple[int, int]:
-        """Return the pairs found, and those of the longest row if a dense list was too narrow for it.
+        """Return the pairs, and those of the longest row if a dense list was too narrow for it. Waits for the device.
 
-        Raises what is wrong with points or radii, and if there was too little room. Waits for the device.
+        Raises what is wrong with points or radii, and what did not fit.
         """
         read = [int(w) for w in self.backend.download(words[:_WORDS])]
         first = 2**64 - 1 - read[_FIRST]

@@ -22,17 +22,7 @@ _MOST_TURNS = 2**20  # as in sorting/cells.h
 def sparse_list(
     backend: Backend, sparse: SparseCells, box: Box, radius: Any, *, half: bool, quantities: str
 ) -> dict[str, Any]:
-    """Return native arrays of a list by letter.
-
-    Parameters
-    ----------
-    backend, sparse, box
-        Where to search, the particles by cell, and the domain that the cells are of.
-    radius : number or (N,)
-        Pairs have a distance of at most this, or at most the sum of both radii.
-    half, quantities
-        As of ``neighbour_list``.
-    """
+    """Return native arrays of a list by letter, for one radius or the sums of radii (N,); see ``neighbour_list``."""
     cloud = _uploaded(backend, sparse, box)
     searcher = Searcher(backend)
     reach = radius if np.ndim(radius) == 0 else Extents(backend.upload(np.ascontiguousarray(radius)), 1)

@@ -62,17 +62,7 @@ def _bounds(keys, order, start, ends):
 def along_curve(keys: np.ndarray, shape: tuple[int, int, int], cells: int, curve: str = "linear") -> SortedCells:
     """Return particles sorted by cell with NumPy's stable sort.
 
-    Parameters
-    ----------
-    keys : (N,) int32
-        Cell of each particle.
-    shape
-        Cells along each axis.
-    cells
-        How many cells there are.
-    curve
-        ``"linear"``: by number of cell; ``"morton"``: along a Morton curve, whose cells keep their linear numbers
-        in ``start`` and ``ends``. Of several levels only ``"linear"`` is known.
+    Along a Morton curve (``"morton"``, one level), cells keep their linear numbers in ``start`` and ``ends``.
     """
     if curve not in {"linear", "morton"}:
         raise ValueError(f"curve={curve!r} is neither 'linear' nor 'morton'.")

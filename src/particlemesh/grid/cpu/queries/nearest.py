@@ -124,8 +124,8 @@ def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter)
 def _guess(cloud: CpuCloud, search: Search, k: int) -> tuple[float, float, float]:
     """Return scale, mean and power: a first radius is ``scale * (particles of the cell + mean)**power``.
 
-    Particles are taken to be as dense as halfway between the point's own cell and the whole box. With 1.5 k + 3
-    particles expected in it, nine of ten spheres of evenly spread ones hold k.
+    The estimated density is the mean of the cell's and the box's. With 1.5 k + 3 particles expected, nine of ten
+    spheres of evenly spread particles hold k.
     """
     axes = 3 - cloud.cells.missing
     real = search.x.dtype.type
@@ -141,32 +141,10 @@ def _guess(cloud: CpuCloud, search: Search, k: int) -> tuple[float, float, float
 def nearest(
     cloud: CpuCloud, k: int, radius: float, x: Sequence[np.ndarray] | None = None, *, threads: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, Faults | None]:
-    """Return the nearest particles of each particle, or of each point, and what is wrong with points.
+    """Return the k nearest particles of each particle, or of each of the points ``x``, and what is wrong with points.
 
-    A particle is not its own neighbour, but its images are, and each image of another is one more. Equal squares
-    of distances go by index.
-
-    Parameters
-    ----------
-    cloud
-        The particles.
-    k
-        How many.
-    radius
-        The farthest that is looked for.
-    x : d arrays (M,), optional
-        Points, which may lie anywhere, in the type of the positions.
-    threads
-        The most threads to use.
-
-    Returns
-    -------
-    indices : (rows, k) int32
-        By distance; -1 where there are no more.
-    distances : (rows, k)
-        Infinite where there are no more.
-    faults : Faults or None
-        None without points.
+    A particle is not its own neighbour, but its images are. Each image counts separately. Equal squared distances go by
+    index. Rows with fewer than k neighbours end with index -1 and infinite distance.
     """
     real = cloud.cells.dtype
     search = search_of(cloud, names_of(cloud, "input"), radius)
@@ -179,7 +157,7 @@ def nearest(
         query = Query(cloud.points, search.sizes, search.numbers, 1, 0, *images_of(search, half=False, reach=farthest))
     else:
         rows = len(x[0])
-        query, _, faults = point_query(cloud, x, None, threads_for(threads, rows))
+        query, _, faults = point_query(cloud, x, threads_for(threads, rows))
     indices, distances = np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf, real)
     shares = -(-(query.points.shape[1] - PAD) // SHARE)
     used = max(1, min(threads_for(threads, rows), shares))

@@ -177,37 +177,21 @@ def search_run(bx, by, bz, b3, b4, b5, called, begin, end, x, y, z, sizes, k, sh
 
 
 @compiled(forceinline=True)
-def write_neighbour(rows, at, mine, other, dx, dy, dz, t0, t1, t2):
-    """Write one neighbour."""
-    ours, theirs = np.int64(mine), np.int64(other)
-    if rows.order.size > 0:
-        ours, theirs = np.int64(rows.order[mine]), np.int64(rows.order[other])
-    if rows.named and ours > theirs:
-        ours, theirs, dx, dy, dz, t0, t1, t2 = theirs, ours, -dx, -dy, -dz, -t0, -t1, -t2
+def _write_image(rows, at, mine, vector, turn):
+    """Write a particle as the neighbour of itself, by an image; its turns in the caller's positions cancel."""
+    name = np.int64(rows.order[mine]) if rows.named else mine
     if rows.i.size > 0:
-        rows.i[at] = ours if rows.named else mine
+        rows.i[at] = name
     if rows.j.size > 0:
-        rows.j[at] = theirs if rows.named else other
+        rows.j[at] = name
     if rows.distance.size > 0:
-        rows.distance[at] = np.sqrt(squared(dx, dy, dz))
-    axes = rows.vector.shape[1]
+        rows.distance[at] = np.sqrt(squared(vector[0], vector[1], vector[2]))
     if rows.vector.size > 0:
-        rows.vector[at, axes - 1] = dz
-        if axes > 1:
-            rows.vector[at, axes - 2] = dy
-        if axes > 2:
-            rows.vector[at, 0] = dx
-    axes = rows.shift.shape[1]
+        for b in range(rows.vector.shape[1]):
+            rows.vector[at, b] = vector[3 - rows.vector.shape[1] + b]
     if rows.shift.size > 0:
-        if rows.turns.size > 0:
-            t0, t1, t2 = t0 - rows.turns[theirs, 0], t1 - rows.turns[theirs, 1], t2 - rows.turns[theirs, 2]
-        if rows.turned.size > 0:
-            t0, t1, t2 = t0 + rows.turned[ours, 0], t1 + rows.turned[ours, 1], t2 + rows.turned[ours, 2]
-        rows.shift[at, axes - 1] = t2
-        if axes > 1:
-            rows.shift[at, axes - 2] = t1
-        if axes > 2:
-            rows.shift[at, 0] = t0
+        for b in range(rows.shift.shape[1]):
+            rows.shift[at, b] = turn[3 - rows.shift.shape[1] + b]
 
 
 @compiled(forceinline=True)
@@ -305,8 +289,7 @@ def _search_rows(query, search, counts, rows, keep, rooms, width, counter):
                     dx, dy, dz = query.vectors[m, 0], query.vectors[m, 1], query.vectors[m, 2]
                     if is_near(dx, dy, dz, criterion, square, sizes, k + n, sizes, k + n):
                         if keep:
-                            t0, t1, t2 = query.images[m, 0], query.images[m, 1], query.images[m, 2]
-                            write_neighbour(rows, place[n], number, number, dx, dy, dz, t0, t1, t2)
+                            _write_image(rows, place[n], number, query.vectors[m], query.images[m])
                         place[n] += 1
                 if not keep:
                     counts[number] = place[n]

@@ -115,27 +115,7 @@ def sums(
     *,
     threads: int | None = None,
 ) -> np.ndarray:
-    """Return the sums (count, results) of a pair function over each particle's neighbours, images too.
-
-    Parameters
-    ----------
-    cloud
-        The particles.
-    radius
-        How far neighbours may be.
-    function
-        Python that Numba compiles, or has compiled: ``f(r2, d, i, j, a, b, p, sum)`` adds to ``sum`` what particle j is
-        to particle i, at the end of vector ``d`` whose square is ``r2``; ``a`` and ``b`` are their values, ``p`` the
-        parameters.
-    results
-        How many sums a particle has.
-    values : (count, V) or (count,), optional
-        What particles bring along, in the caller's order.
-    parameters
-        Numbers that all pairs share.
-    threads
-        The most threads to use.
-    """
+    """Return the sums (count, results) of a pair function over each particle's neighbours, images included."""
     real = cloud.cells.dtype
     search = search_of(cloud, names_of(cloud, "grid"), radius)
     query = Query(cloud.points, search.sizes, search.numbers, 1, 0, *images_of(search, half=False))
