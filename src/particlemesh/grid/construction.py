@@ -229,7 +229,7 @@ class Construction:
         OverflowError
             If the method gives each cell a number of places and a cell needs more; the error names the number.
         particlemesh.MethodNotSuitable
-            If the builder asked for cannot serve; the message says why.
+            If the named builder cannot serve; the message says why.
         """
         self._open()
         common.flag(check, "check")
@@ -289,7 +289,7 @@ class Construction:
         return self._forget_searches()
 
     def _forget_searches(self) -> Self:
-        """Say that what unchecked searches found wrong was about particles that are gone."""
+        """Drop the errors of unchecked searches: they are about former particles."""
         if self._searcher is not None:
             self._searcher.unread.forget()
         return self
@@ -362,8 +362,8 @@ class Construction:
             return
         serving = [m for m in METHODS if self._method in ("auto", m.name) and m.declines(problem) is None]
         if serving:
-            wanted = min(m.scratch_bytes(problem) for m in serving)
-            check_room(wanted, f"a grid of {problem.cells:,} cells and {problem.count:,} particles")
+            least = min(m.scratch_bytes(problem) for m in serving)
+            check_room(least, f"a grid of {problem.cells:,} cells and {problem.count:,} particles")
 
     def _choose(self, problem: Problem) -> Builder:
         """Return the builder that serves ``problem``: the one before, if nothing has changed by much."""
@@ -374,7 +374,7 @@ class Construction:
         near = before is not None and before.count / 2 <= problem.count <= before.count * 2
         if known is not None and alike and (near or reserved):
             return known
-        chosen: Any = candidates.choose(_METHODS, problem, self._method)  # type: ignore[arg-type]  # asked the same way
+        chosen: Any = candidates.choose(_METHODS, problem, self._method)  # type: ignore[arg-type]  # the same interface
         self._builder = known if type(known) is chosen else chosen(**self._sizes.options)
         self._problem = problem
         return self._builder  # type: ignore[return-value]  # just made

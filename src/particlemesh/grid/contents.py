@@ -41,14 +41,14 @@ class Contents(Construction):
 
     @property
     def status(self) -> checks.GridStatus:
-        """What the last build found wrong; waits for the device."""
+        """What was wrong with the last build; waits for the device."""
         return self._from_build(lambda built: built.status())
 
     @alone
     def check(self) -> None:
-        """Raise what the last build and unchecked queries found wrong; waits for the device.
+        """Raise the errors of the last build and of unchecked queries; waits for the device.
 
-        A build forgets what was wrong with the one before: check after each, or as often as you would know.
+        A build drops the errors of the build before: check after each build whose errors matter.
         """
         built, status = self._ready(), self.status
         if status.bad:
@@ -59,7 +59,7 @@ class Contents(Construction):
 
     @property
     def storage(self) -> Storage:
-        """What the builder left, arrays included, as one of the types in ``particlemesh.grid.storage``.
+        """What the builder stored, arrays included, as one of the types in ``particlemesh.grid.storage``.
 
         NumPy arrays are read-only, and tensors of the CPU are copies. Never write to arrays of a GPU: kernels use
         their numbers unchecked as indices.
@@ -112,5 +112,5 @@ class Contents(Construction):
         grid ...
         """
         built: Any = self._ready()  # `select` is written for another Problem
-        asked = [candidates.ask(builder, built.problem) for builder in _METHODS]
-        return candidates.table("grid", asked, built.problem, type(built.method), ("build", "for queries"))
+        table = [candidates.ask(builder, built.problem) for builder in _METHODS]
+        return candidates.table("grid", table, built.problem, type(built.method), ("build", "for queries"))

@@ -21,7 +21,7 @@ from particlemesh.box import Box
 from particlemesh.grid import checks
 from particlemesh.grid.cpu.queries.once import dense_list, raise_bad, sparse_list
 from particlemesh.grid.queries.cloud import few_images
-from particlemesh.grid.queries.quantities import FIELDS
+from particlemesh.grid.queries.quantities import by_letter
 from particlemesh.grid.queries.sparse import sparse_list as sparse_on_device
 from particlemesh.grid.sparse import close_gaps, crowded, levels_for, sparse_cells
 from particlemesh.grid.uniform_grid import UniformGrid
@@ -119,11 +119,11 @@ def neighbour_list(
     place = home if backend is None else backends.current(backend)
     with kind.scope(x.user), home.scope(*x.arrays):
         call = _Call(quantities, positions, kind, home, place, x, domain, reach, radii, half, threads, backend)
-        found = call.dense(radius)
-        if found is None:
-            found = call.sparse()
-    listed = tuple(found[letter] for letter in quantities)
-    return listed if len(listed) > 1 else listed[0]
+        arrays = call.dense(radius)
+        if arrays is None:
+            arrays = call.sparse()
+    results = tuple(arrays[letter] for letter in quantities)
+    return results if len(results) > 1 else results[0]
 
 
 @functools.lru_cache(maxsize=32)
@@ -167,17 +167,17 @@ class _Call:
         shape, doubtful = _dense_cells(box, self.reach, x.count, place.name != "cpu")
         doubtful = doubtful or self.radii is not None
         if self.home.name == place.name == "cpu":
-            found = dense_list(
+            arrays = dense_list(
                 x, self.positions, box, shape, self.reach if self.radii is None else self.radii, half=self.half,
                 quantities=self.quantities, threads=self.threads, doubtful=doubtful,
             )  # fmt: skip
-            return None if found is None else self._wrapped(found)
+            return None if arrays is None else self._wrapped(arrays)
         with UniformGrid(box, shape=shape, backend=self.named, threads=self.threads) as grid:
             grid.build(self.positions)
             if doubtful and crowded(self._host(grid.cell_start), x.count):
                 return None
             pairs = grid.pairs(radius, half=self.half, quantities=self.quantities)
-        return {letter: getattr(pairs, field) for letter, field in FIELDS.items()}
+        return by_letter(pairs, self.quantities)
 
     def sparse(self) -> dict[str, Any]:
         """Search with cells that hold particles only."""
@@ -192,11 +192,11 @@ class _Call:
         made = sparse_cells(x, self.radii, box, size, levels, dtype, self.threads)
         raise_bad(made.faults, self.x.count, self.positions, self.box)
         radius = self.reach if self.radii is None else self.radii.astype(dtype)
-        asked: Any = dict(half=self.half, quantities=self.quantities)
+        options: Any = dict(half=self.half, quantities=self.quantities)
         if self.place.name == "cpu":
-            return self._wrapped(sparse_list(made, radius, threads=self.threads, **asked))
+            return self._wrapped(sparse_list(made, radius, threads=self.threads, **options))
         with self.place.scope():
-            return self._wrapped(sparse_on_device(self.place, made, box, radius, **asked))
+            return self._wrapped(sparse_on_device(self.place, made, box, radius, **options))
 
     @functools.cached_property
     def columns(self) -> list[np.ndarray]:
@@ -207,13 +207,13 @@ class _Call:
         kind = kind_of(array)
         return np.asarray(array) if kind is None or kind.home == "cpu" else self.place.download(kind.native(array))
 
-    def _wrapped(self, found: dict[str, Any]) -> dict[str, Any]:
+    def _wrapped(self, arrays: dict[str, Any]) -> dict[str, Any]:
         """Return arrays as the user's kind."""
         elsewhere = self.kind.home != self.place.name
         wrap = self.kind.wrap
         return {
             letter: wrap(self.place.download(array) if elsewhere else array)
-            for letter, array in found.items() if array is not None
+            for letter, array in arrays.items()
         }  # fmt: skip
 
 

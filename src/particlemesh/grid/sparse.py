@@ -9,12 +9,15 @@ number, and a search finds them by bisection. N particles take O(N log N), whate
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh.box import Box
 from particlemesh.grid.cpu.locate import CpuCells, Faults, cells_of, level_shape, locate
+from particlemesh.grid.queries.quantities import by_letter
+from particlemesh.grid.results import Pairs
 from particlemesh.sorting.cpu import counting_sort
 
 _MOST_CELLS = 2**61  # of all levels: numbers have 64 bits
@@ -116,6 +119,23 @@ def sparse_cells(
     begins = np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]])[: len(number)])
     start = np.append(begins, len(number)).astype(np.int64)
     return SparseCells(cells, folded, turns, order.astype(np.int32), start, number[begins], faults)
+
+
+def list_once(
+    sparse: SparseCells, find: Callable[..., Pairs], *, half: bool, quantities: str,
+    download: Callable[[Any], np.ndarray] = np.asarray,
+) -> dict[str, Any]:  # fmt: skip
+    """Return a list by letter from the search ``find(half=, form=, quantities=)`` of sparse cells.
+
+    On several levels each pair is found once, from the smaller particle: small ones around a large one would be many
+    empty cells. These lists are on the host.
+    """
+    if sparse.cells.levels == 1:
+        return by_letter(find(half=half, form="csr", quantities=quantities), quantities)
+    letters = quantities + "".join(letter for letter in "ij" if letter not in quantities)
+    arrays = by_letter(find(half=True, form="coo", quantities=letters), letters)
+    arrays = both_sides({k: download(a) for k, a in arrays.items()}, len(sparse.folded), half=half)
+    return {letter: arrays[letter] for letter in quantities}
 
 
 def both_sides(fields: dict[str, np.ndarray], count: int, *, half: bool) -> dict[str, np.ndarray]:

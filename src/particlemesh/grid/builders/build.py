@@ -123,7 +123,7 @@ def build_on_gpu(
             if not given.check or _accepted(built, sizes, given):
                 break
     except BaseException:
-        builder.capacity = capacity  # memory that could not be allocated is not asked for again
+        builder.capacity = capacity  # memory that could not be allocated is not requested again
         raise
     if given.check:
         rooms.swap()
@@ -157,7 +157,7 @@ def _keys(given: Input, backend: Backend) -> Any:
 
 
 def _extents(given: Input, count: int, ndim: int, backend: Backend, room: Room) -> tuple[Any, int]:
-    """Return the grid's own copy of radii (N,) or of half edges (N, 3), missing axes first."""
+    """Return a copy of radii (N,) or of half edges (N, 3), missing axes first."""
     dtype = given.dtype
     native, axes = given.extents(ndim, backend)
     if isinstance(native, float):

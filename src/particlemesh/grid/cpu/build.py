@@ -40,7 +40,7 @@ class CpuBuild(Built):
             self.queries = CpuQueries(cloud, job.threads, scattered=scattered)
 
     @property
-    def nbytes(self) -> int:  # type: ignore[override]  # worked out when it is asked for
+    def nbytes(self) -> int:  # type: ignore[override]  # computed on demand
         """Bytes of memory held."""
         job = self.job
         order = self.__dict__.get("_order", ())
@@ -131,7 +131,7 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
             storage = builder.build_cpu(job)
         return CpuBuild(job, builder, problem, storage, status, turns)
     except BaseException:
-        builder.capacity = capacity  # memory that could not be allocated is not asked for again
+        builder.capacity = capacity  # memory that could not be allocated is not requested again
         raise
 
 
@@ -141,7 +141,7 @@ def _keys(given: Input) -> np.ndarray:
 
 
 def _extents(given: Input, count: int, ndim: int, backend: Any) -> tuple[np.ndarray, int]:
-    """Return the grid's own copy of radii (N,) or of half edges (N, d), and how many a particle has."""
+    """Return a copy of radii (N,) or of half edges (N, d), and how many a particle has."""
     native, axes = given.extents(ndim, backend)
     if isinstance(native, float):
         return np.full(count, native, given.dtype), 1

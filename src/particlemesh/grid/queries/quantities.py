@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+
+from particlemesh.grid.results import Pairs
 
 # In the order in which kernels take the arrays.
 FIELDS = {"i": "i", "j": "j", "S": "shift", "d": "distance", "D": "vector"}
@@ -24,3 +28,8 @@ def array_types(
         for letter, field in FIELDS.items()
         if letter in letters
     }
+
+
+def by_letter(pairs: Pairs, letters: str) -> dict[str, Any]:
+    """Return the arrays of pairs by letter."""
+    return {letter: getattr(pairs, FIELDS[letter]) for letter in letters}

@@ -144,7 +144,7 @@ def begin_search(search, k, count, sizes, state, extent):
 
 @compiled
 def _first_from(occupied, number, low):
-    """Return where the first number not below ``number`` is, from ``low`` on; near ones are found at once."""
+    """Return where the first number not below ``number`` is, from ``low`` on; a near one takes few steps."""
     step, high = 1, low
     while high < occupied.size and occupied[high] < number:
         low, high, step = high + 1, high + step, 2 * step

@@ -89,7 +89,7 @@ def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter)
                     for n in range(members):
                         x, y, z = points[0, k + n], points[1, k + n], points[2, k + n]
                         number = np.int64(numbers[k + n])
-                        mine = number if query.own else np.int64(-1)
+                        mine = number if query.is_particle else np.int64(-1)
                         for r in range(run_count):
                             bound = min(reach, squares[number, most - 1]) if held[n] == most else reach
                             got = search_run(

@@ -49,7 +49,7 @@ def _least_pairs(cloud: CpuCloud, search: Search, rows: int, query: Query) -> in
     if search.spans < 1:
         return 0  # some particles may have none
     images = least_images(float(search.radius), search.rows, search.periodic.tolist())
-    return rows * images * (len(cloud.order) - query.own) // (1 + query.half)
+    return rows * images * (len(cloud.order) - query.is_particle) // (1 + query.half)
 
 
 def _own_query(cloud: CpuCloud, search: Search, *, half: bool) -> Query:

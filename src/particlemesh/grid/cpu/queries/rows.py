@@ -41,7 +41,7 @@ class Query(NamedTuple):
     points: np.ndarray  # (3, M + PAD), folded
     sizes: np.ndarray  # (0, 1 or 3; M + PAD)
     numbers: np.ndarray  # (M + PAD,) int32: the row of each
-    own: int  # 1: the points are the cloud's particles, and no particle is its own neighbour except as an image
+    is_particle: int  # 1: the points are the cloud's particles, and no particle is its own neighbour except as an image
     half: int  # 1: of two particles only the one with the smaller number has the other in its row
     images: np.ndarray  # (images, 3): turns of the images of a particle that it may be a neighbour of
     vectors: np.ndarray  # (images, 3)
@@ -119,7 +119,7 @@ def images_of(search: Search, *, half: bool, reach: float = math.inf) -> tuple[n
 
 @compiled(forceinline=True)
 def squared(dx, dy, dz):
-    """Return the square of a vector, rounded in the same way wherever one is asked for."""
+    """Return the square of a vector, rounded the same way in every search."""
     return fuse(dx, dx, fuse(dy, dy, dz * dz))
 
 
@@ -268,7 +268,7 @@ def _search_rows(query, search, counts, rows, keep, rooms, width, counter):
                 for n in range(members):
                     x, y, z = points[0, k + n], points[1, k + n], points[2, k + n]
                     number = np.int64(query.numbers[k + n])
-                    mine = number if query.own else np.int64(-1)
+                    mine = number if query.is_particle else np.int64(-1)
                     for r in range(run_count):
                         got = search_run(
                             bx, by, bz, b3, b4, b5, called, runs[r, 0], runs[r + 1, 0], x, y, z, sizes, k + n,
