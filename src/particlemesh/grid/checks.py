@@ -132,7 +132,7 @@ def radius(value: Any) -> float:
 
 
 def real_numbers(dtype: np.dtype, what: str) -> None:
-    """Check that an array has real numbers of a type that is taken."""
+    """Check that an array has real numbers of a supported type."""
     if dtype.kind not in "iuf":
         raise TypeError(f"{what}: dtype is {dtype}; real numbers are needed.")
     checks.number_type(dtype, what)

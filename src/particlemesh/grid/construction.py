@@ -159,7 +159,7 @@ class Construction:
         count : int
             Particles.
         radii : int
-            0: they come without radii; 1: with one each; d: with half the edges of boxes.
+            0: without radii; 1: one radius per particle; d: half the edges of boxes.
 
         Raises
         ------
@@ -313,7 +313,7 @@ class Construction:
         sizes = kind_of(radii)
         if sizes is not None and sizes.home == backend.name:
             arrays = (*arrays, sizes.native(radii))
-        self._place = SimpleNamespace(device=getattr(first, "device", None))  # tells a library's stream
+        self._place = SimpleNamespace(device=getattr(first, "device", None))  # names the stream of the user's library
         with kind.scope(first), backend.scope(*arrays):
             token = backend.follow(self.token)
             user_input = Input(kind, given, x, radii, buckets, self._uploads, check)

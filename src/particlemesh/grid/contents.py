@@ -19,7 +19,7 @@ _METHODS: Any = METHODS  # as `select` sees them
 class Contents(Construction):
     """A grid and its reports: see :class:`particlemesh.UniformGrid`.
 
-    Arrays of a GPU are views of the grid's memory: the next builds write there, and nobody else should.
+    Arrays of a GPU are views of the grid's memory: the next builds write there. Never write there yourself.
     """
 
     @property

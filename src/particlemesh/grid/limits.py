@@ -35,7 +35,7 @@ def most_images(radius: float, inverse: np.ndarray, periodic: Sequence[bool]) ->
 
 
 def too_many(neighbours: int, *, at_least: bool = False) -> OverflowError:
-    """Return the error for a particle with more neighbours than its count can tell."""
+    """Return the error for a particle with more neighbours than its count can hold."""
     return OverflowError(
         f"a particle has {'at least ' if at_least else ''}{neighbours:,} neighbours; a count is an int32, at most "
         f"{MOST_COUNTED:,}: take a smaller radius."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A list of neighbours in one call, in the words that simulations of molecules use for it."""
+"""A neighbour list in one call, with the interface of molecular simulations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def neighbour_list(
     backend: str | None = None,
     threads: int | None = None,
 ) -> Any:
-    """Return all pairs of particles within a distance, as arrays that are called by letters.
+    """Return all pairs of particles within a distance, as arrays named by letters.
 
     The letters are those of ASE's ``neighbor_list``, and so is their meaning. The cells are chosen here. To ask again
     and again, or for something else, make a :class:`particlemesh.UniformGrid`.
@@ -58,13 +58,13 @@ def neighbour_list(
     box : Box, lengths or matrix
         The domain. Lengths or a matrix, whose rows are the lattice vectors, make a box with ``periodic`` axes.
     radius : number or array (N,)
-        Pairs are at most so far apart; one number for each particle: at most as far as two of them together. It may
-        be larger than the box.
+        Pairs with distance ≤ ``radius``. With one number per particle, pairs with distance ≤ the sum of both. It may be
+        larger than the box.
     periodic : bool or one for each axis, optional
         Which axes repeat, for a box given by its lengths; by default all.
     half : bool
         Each pair once, with ``i < j``, or of a particle and its own image with the first shift that is not zero
-        positive. Otherwise every pair comes from both sides.
+        positive. By default every pair is returned from both sides.
     backend : {"cpu", "cuda", "opencl"}, optional
         By default where the positions are. If named, host arrays are copied there and back.
     threads : int, optional
@@ -132,7 +132,7 @@ def _made(lengths: tuple[float, ...], periodic: Any) -> Box:
 
 
 def _domain(box: Any, periodic: Any) -> Box:
-    """Return the box; lengths that come again make it once."""
+    """Return the box; a box of the same lengths is made once."""
     lengths = type(box) is tuple and all(type(length) is float for length in box)
     flags = [periodic] if periodic is None or type(periodic) is bool else periodic
     if lengths and (type(flags) is list or (type(flags) is tuple and all(type(flag) is bool for flag in flags))):
@@ -257,7 +257,7 @@ def _fitted(box: Box, x: list[np.ndarray], dtype: np.dtype, reach: float) -> Box
     """Return the box with its open axes as long as the particles take, neither shorter nor longer."""
     origin, matrix = box.origin.copy(), box.matrix.copy()
     ends = np.array([_ends(column) for column in x])
-    if not np.isfinite(ends).all():  # the build will tell which position it was
+    if not np.isfinite(ends).all():  # the build names the position
         finite = np.logical_and.reduce([np.isfinite(column) for column in x])
         if not finite.any():
             return box
@@ -267,7 +267,7 @@ def _fitted(box: Box, x: list[np.ndarray], dtype: np.dtype, reach: float) -> Box
     reach = min(reach, 4 * float(size.sum()))  # no particles are farther apart
     for axis in np.flatnonzero(~np.array(box.periodic)):
         row = box.inverse[axis]
-        if np.count_nonzero(row) == 1:  # the others need not be looked at
+        if np.count_nonzero(row) == 1:  # other coordinates do not matter
             along = np.flatnonzero(row)[0]
             low, high = sorted(row[along] * (ends[along] - box.origin[along]))
         else:
@@ -275,7 +275,7 @@ def _fitted(box: Box, x: list[np.ndarray], dtype: np.dtype, reach: float) -> Box
                             for step, column, o in zip(row, x, box.origin, strict=True))  # fmt: skip
             low, high = _ends(np.asarray(fractions))
         slack = 16 * np.finfo(dtype).eps * float(np.abs(row) @ size)  # a build's fractions are rounded
-        # Particles in a plane need some room across it, too.
+        # Particles in a plane need some room across the plane.
         span = max(high - low + 2 * slack, reach * float(np.linalg.norm(row)), 1e-6)
         origin += (low + high - span) / 2 * box.matrix[axis]
         matrix[axis] *= span

@@ -21,7 +21,7 @@ from particlemesh.sorting.keys import Cells, cells_in
 
 @dataclass(frozen=True)
 class Sizes:
-    """A box cut into cells, and how a grid is built: all that is known before particles come."""
+    """A box cut into cells, and how a grid is built: all that does not depend on particles."""
 
     box: Box
     shape: tuple[int, ...]  # cells of the finest level

@@ -2,7 +2,7 @@
 """Cells that hold particles, and no others, for particles that fill little of their box or reach very differently.
 
 A dense grid has memory for each cell, so its cells are few and large where particles are clustered, and a search looks
-at all particles of a cluster. Here cells are as small as a search wants. Only those with particles are kept, sorted by
+at all particles of a cluster. Here cells are as small as a search needs. Only cells with particles are kept, sorted by
 number, and a search finds them by bisection. N particles take O(N log N), whatever the size of the box.
 """
 
@@ -81,7 +81,7 @@ def close_gaps(x: list[np.ndarray], box: Box, reach: float) -> list[np.ndarray]:
 def shape_of(box: Box, size: float, levels: int, dtype: np.dtype) -> tuple[int, ...]:
     """Return cells of the finest level along each axis, no thinner than ``size`` and no more than can be numbered."""
     thickness = 1 / np.linalg.norm(box.inverse, axis=1)
-    most = min(2.0**28, 1 / (32 * float(np.finfo(dtype).eps)))  # fractions tell no more cells apart
+    most = min(2.0**28, 1 / (32 * float(np.finfo(dtype).eps)))  # fractions do not resolve more cells
     shape = [max(1, int(min(n, most))) for n in thickness / max(size, 1e-300) * (1 + 1e-12)]
     while sum(math.prod(level_shape(shape, level)) for level in range(levels)) > _MOST_CELLS:
         axis = shape.index(max(shape))
@@ -139,7 +139,7 @@ def list_once(
 
 
 def both_sides(fields: dict[str, np.ndarray], count: int, *, half: bool) -> dict[str, np.ndarray]:
-    """Return pairs that come once by ascending i, or unless ``half`` from both sides.
+    """Return a half list by ascending i, made a full list unless ``half``.
 
     ``fields`` are arrays by letter: ``i``, ``j`` and any of ``S``, ``d``, ``D``.
     """

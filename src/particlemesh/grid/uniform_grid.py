@@ -22,8 +22,8 @@ from particlemesh.grid.results import Pairs
 class UniformGrid(Contents):
     """A box cut into cells of one size, for finding what is near.
 
-    A grid is not to be shared between threads: a call while another thread is inside one raises a RuntimeError. Work on
-    a GPU goes to the caller's current stream or queue.
+    Only one thread may use a grid at a time: a call from a second thread raises a RuntimeError. Work on a GPU goes to
+    the caller's current stream or queue.
 
     Parameters
     ----------
@@ -41,13 +41,13 @@ class UniformGrid(Contents):
         before, and a particle is on the finest level whose cells hold it. By default each build on the CPU has the
         levels that its array of radii needs. The default on GPUs is 1, because a build does not wait to read radii.
     method : str
-        How to build, by name; ``"auto"`` takes what predicts the least time.
+        How to build, by name; ``"auto"`` selects the least predicted time.
     deterministic : bool
-        Particles of a cell in the order of their indices, so that every result has the same bits every time.
+        Particles of a cell in the order of their indices, so that every result is reproducible.
     queries : bool
         Whether a build ends with what queries need. Without it only the builder's own storage is made.
     dtype : {"float32", "float64"}, optional
-        Type of the positions; by default that of those that come.
+        Type of the positions; by default that of the given ones.
     backend : {"cpu", "cuda", "opencl"}, optional
         By default where the arrays are. If named, host arrays are copied there and back.
     threads : int, optional
@@ -104,25 +104,26 @@ class UniformGrid(Contents):
         Parameters
         ----------
         radius : number or array (N,)
-            Pairs are at most so far apart; one number for each particle: at most as far as two of them together.
-            It may be larger than a cell, and than the box.
+            Pairs with distance ≤ ``radius``. With one number per particle, pairs with distance ≤ the sum of both. The
+            radius may be larger than a cell, and than the box.
         half : bool
-            By default every pair comes from both sides, so that row i holds all neighbours of particle i, as in ASE,
-            freud and :func:`particlemesh.neighbour_list`. With True each pair comes once, with the larger number
-            second. Of a particle and its own image, the pair whose first nonzero shift is positive comes.
+            By default each pair is returned from both sides (full list): row i holds all neighbours of particle i, as
+            in ASE, freud and :func:`particlemesh.neighbour_list`. With True each pair is returned once (half list),
+            with the larger number second. Of a particle and its own image, the pair whose first nonzero shift is
+            positive is returned.
         order : {"input", "grid"}
-            Particles are called by the caller's indices, or by their places in the grid, which is faster.
+            Number particles by the caller's indices, or by their places in the grid, which is faster.
         format : {"csr", "coo", "dense"}
-            Rows of any length behind each other; two columns; or a table of ``width`` columns, -1 where it is empty.
+            Compressed rows; two columns; or a table of ``width`` columns, -1 in empty places.
         quantities : str
             Letters of "ijdDS": what to return, see :class:`particlemesh.Pairs`.
         width : int, optional
             Columns of a dense table; by default as many as the longest row needs.
         capacity : int, optional
-            With ``check=False``: room for so many pairs, in memory that belongs to the next such search, too.
+            With ``check=False``: room for this many pairs. The next such search reuses the memory.
         check : bool
-            If False, never wait: arrays are as long as ``capacity`` or ``width`` say, ``start`` (or ``count``) tells
-            how much of them is in use, and :meth:`check` raises if that was too little. For GPUs.
+            If False, never wait. The arrays have the length given by ``capacity`` or ``width``; ``start`` (or
+            ``count``) says how much of them is in use. :meth:`check` raises if they were too short. For GPUs.
 
         Returns
         -------
@@ -133,7 +134,7 @@ class UniformGrid(Contents):
         ValueError
             If an argument is not allowed.
         OverflowError
-            If ``width`` is too small; the error names what it takes.
+            If ``width`` is too small; the error names the width that is needed.
 
         Examples
         --------
@@ -202,7 +203,7 @@ class UniformGrid(Contents):
         points : array (M, d), tuple of d arrays (M,), or array (M,) in 1-D
             Anywhere; periodic axes see all images.
         radius : number
-            How far away particles may be.
+            Particles with distance ≤ ``radius``.
         quantities : str
             Letters of "ijdDS"; ``i`` is the point.
 
@@ -236,7 +237,7 @@ class UniformGrid(Contents):
         k : int
             How many, 1 to 128.
         radius : number
-            No farther than this.
+            Particles with distance ≤ ``radius``.
         points : array, optional
             As for :meth:`neighbours`; by default the particles, which are not neighbours of themselves (but their
             images are).
@@ -265,7 +266,7 @@ class UniformGrid(Contents):
         ----------
         shape : {"sphere", "box"}, optional
             Spheres, whose centres are no farther apart than both radii together, or boxes along the Cartesian axes.
-            By default what the radii of :meth:`build` are for; boxes of one radius are cubes.
+            By default spheres for radii (N,) and boxes for (N, d) of :meth:`build`; boxes of one radius are cubes.
         quantities : str
             Letters of "ijdDS".
 
@@ -278,7 +279,7 @@ class UniformGrid(Contents):
         Raises
         ------
         ValueError
-            If the particles came without radii.
+            If the particles have no radii.
 
         Examples
         --------
@@ -298,7 +299,7 @@ class UniformGrid(Contents):
         Parameters
         ----------
         radius : number
-            Neighbours are at most so far away.
+            Neighbours have distance ≤ ``radius``.
         function : PairFunction
             What to sum.
         values : array (N, function.values) or (N,), optional

@@ -58,7 +58,7 @@ class Build(Built):
         return checks.GridStatus(self.count, not_finite, outside, bad_radius, first, fullest, cell if fullest else -1)
 
     def _order(self) -> SortedCells:
-        """Return the order of cells; not kept where the build made none: a graph may build again without telling."""
+        """Return the order of cells. Only that of the build is kept: a graph may repeat the build."""
         return self.method.order(self.job, self.storage) if self._records is None else self._records
 
     def _held(self) -> int:

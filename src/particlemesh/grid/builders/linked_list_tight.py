@@ -18,7 +18,7 @@ from particlemesh.sorting.scan import Allocate
 
 
 class LinkedListTight(Builder):
-    """A particle is in up to 2**d lists; bits tell in which of them a pair counts, so that each pair comes once.
+    """A particle is in up to 2**d lists; bits say in which of them a pair counts, so that each pair is found once.
 
     For particles with radii, none of them wider than a cell. GPUs search overlaps in the lists themselves. All other
     queries read the order of the particles' centres, which a counting sort makes. So do overlaps on the CPU: comparing

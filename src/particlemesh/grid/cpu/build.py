@@ -73,7 +73,7 @@ class CpuBuild(Built):
         return self.job.folded[self.order(), 3 - self.problem.ndim :]
 
     def public_storage(self) -> Any:
-        """Return the storage; searches trust its numbers, so that nobody else may write them."""
+        """Return the storage, read-only: searches use its numbers unchecked as indices."""
         shown = [a.view() if isinstance(a, np.ndarray) else a for a in self.storage]
         for array in shown:
             if isinstance(array, np.ndarray):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which cell each particle is in, and the position that it has inside the box.
+"""The cell of each particle, and its position inside the box.
 
 Everything is computed in the type of the positions, with the formulas that the kernels of GPUs use. Axes that the
 box does not have come first and are one cell thick.
@@ -22,7 +22,7 @@ from particlemesh.backends.simd import fetch_add, fused, peek
 from particlemesh.box import Box
 from particlemesh.grid.cpu.lanes import fuse
 
-MOST_TURNS = 2**20  # of a particle around a periodic axis: beyond, its position tells nothing about its place
+MOST_TURNS = 2**20  # around a periodic axis: beyond, a position's digits do not determine a place
 NOT_FINITE, OUTSIDE, BAD_RADIUS = 1, 2, 3
 _BLOCK = 1024  # particles at a time: what is known of them stays in the first cache
 _SHARE = 8 * _BLOCK

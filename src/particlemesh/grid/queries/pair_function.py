@@ -31,7 +31,7 @@ class PairFunction:
     ``sum``
         The results of particle ``i``, to be added to; nothing else is written.
 
-    Every neighbour comes once: each pair is seen from both ends, so that half the energy of a pair goes to each.
+    The function is called once for each neighbour of each particle, so each end of a pair gets half its energy.
     Particles in one place are neighbours with ``r2 == 0``.
 
     The CPU compiles a function the first time that it is used, which takes some seconds. The compiled code is kept in
@@ -52,7 +52,7 @@ class PairFunction:
     values : int
         How many values a particle brings along, 0 to 64.
     parameters : array_like
-        Numbers that all pairs share, in C order. New ones compile nothing again.
+        Numbers that all pairs share, in C order. New values need no compilation.
 
     Raises
     ------

@@ -133,7 +133,7 @@ class PairLists:
         self, place: int, start: Any, capacity: int, mean: float, arrays: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         arrays = self._arrays((capacity,)) if arrays is None else arrays
-        # Rows spread about their mean as counts of independent particles do: nearly all shall fit.
+        # Rows spread about their mean as counts of independent particles do: nearly all rows fit.
         collected = self._collected(mean + 4.2 * math.sqrt(mean), mean)
         self._launch(place, start, Unread(self.question.words), arrays, capacity, 0, *collected)
         return arrays
@@ -142,7 +142,7 @@ class PairLists:
         """Return CAP and SPAN for rows of up to ``pairs`` pairs; CAP is 0 where most rows would find no room."""
         turns = bool(set("dDS") & set(self.letters)) and any(self.cells.box.periodic)
         # Where a group is a warp nothing is gained by more programs.
-        # The ends of vectors from points lie in local memory, too.
+        # The points are in local memory if vectors are returned.
         most = 2 if self.question.points is not None and set("dDS") & set(self.letters) else 3 if turns else 4
         choices = _COLLECTED[:most] if self.backend.group_size > 32 else _COLLECTED[1:2]
         for choice in choices:

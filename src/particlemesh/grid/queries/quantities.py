@@ -14,7 +14,7 @@ FIELDS = {"i": "i", "j": "j", "S": "shift", "d": "distance", "D": "vector"}
 
 
 def wants(letters: str) -> dict[str, int]:
-    """Return the defines that tell a kernel what to write."""
+    """Return the defines of what a kernel writes."""
     return {f"WANT_{field.upper()}": int(letter in letters) for letter, field in FIELDS.items()}
 
 

@@ -106,15 +106,9 @@ class Search:
         """Write the pairs of each row, int32 or uint64, by slots or by indices."""
         if not question.rows:
             return
-        cells = question.cloud.cells
-        paired = not (
-            wide
-            or question.points
-            or question.half
-            or question.reach_is
-            or question.cloud.ends is not None
-            or cells.levels > 1
-        )
+        cloud = question.cloud
+        one = not (question.reach_is or cloud.ends is not None or cloud.cells.levels > 1)
+        paired = one and not (wide or question.points or question.half)
         words = counts.dtype.itemsize // 8
         defines = {
             **question.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,
@@ -122,15 +116,8 @@ class Search:
         }  # fmt: skip
         kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, defines)
         items = -(-question.rows // 2) if paired else question.rows
-        kernel(
-            items,
-            *question.cells(),
-            counts,
-            question.words,
-            question.rows,
-            question.cloud.bins,
-            *self.records(question),
-        )
+        records = self.records(question)
+        kernel(items, *question.cells(), counts, question.words, question.rows, cloud.bins, *records)
 
     def check_rows(self, question: Question, quantities: str, check: bool, *, counted: bool = False) -> None:
         """Refuse rows that kernels cannot count and lists that no memory holds, before anything wraps or is written."""
@@ -157,7 +144,9 @@ class Search:
                 self._short_rows = uniform
             return
         if not check:
-            raise ValueError(f"a particle may have 2**31 neighbours within {reach:g}: check=False cannot tell; wait.")
+            raise ValueError(
+                f"a particle may have 2**31 neighbours within {reach:g}: check=False cannot count them: use check=True."
+            )
         scratch = self.room("wide_counts", (max(question.rows, 1),), _U64)
         self.count_rows(question, scratch, by_index=False, longest=True, wide=True)
         _, longest = self.verdict(question.words)

@@ -27,7 +27,7 @@ def spread_bits(number, axes):
 
 @compiled
 def _morton_keys(keys, n0, n1, n2, axes, curve):
-    """Write the place of each cell along a Morton curve, -1 for what is left out; only for one level."""
+    """Write the place of each cell along a Morton curve, -1 for particles left out; one level only."""
     for k in range(keys.size):
         key = keys[k]
         if key < 0:
