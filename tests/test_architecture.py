@@ -21,11 +21,16 @@ ROOT = Path(pm.__file__).parent
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 KERNELS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.[ch]"))
 
+# What lies beside the folders; a tenth module belongs into one of them.
+TOP = {
+    f"{name}.py"
+    for name in ["__init__", "__main__", "box", "busy", "checks", "configuration", "functions", "mesh", "plan"]
+}
 # Imports go from a higher rank to a lower or equal one; equal ranks know each other only within one group.
 RANKS = [
     ("values", ["box.py", "mesh.py", "window/", "checks.py"]),
     ("backends", ["backends/", "busy.py"]),
-    ("arrays", ["arrays/", "operands.py"]),
+    ("arrays", ["arrays/"]),
     ("sorting", ["sorting/"]),
     ("particles", ["orders/", "particles/"]),
     ("methods", ["methods/", "walk/", "choosing/candidates.py", "choosing/arrangement.py"]),
@@ -47,15 +52,9 @@ def rank(module):
 
 
 def imported(module):
-    """Modules of ours that a module imports when it runs; what is under TYPE_CHECKING is for readers only."""
+    """Modules of ours that a module imports anywhere: in functions and for type checking, too."""
     tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
-    hidden = {
-        id(inner) for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) for inner in ast.walk(node)
-    }  # fmt: skip
     for node in ast.walk(tree):
-        if id(node) in hidden:
-            continue
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name.split(".")[0] == "particlemesh")
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "particlemesh":
@@ -72,6 +71,26 @@ def file_of(name):
             if candidate in MODULES:
                 return candidate
     raise AssertionError(name)
+
+
+def test_no_module_lies_beside_the_folders_that_belongs_into_one():
+    assert {module for module in MODULES if "/" not in module} <= TOP
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in ROOT.rglob("*.py")}), ids=lambda f: f.name)
+def test_every_folder_says_what_is_in_it(folder):
+    tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+    assert (ast.get_docstring(tree) or "").splitlines()[:1], f"{folder.name}/__init__.py has no docstring"
+
+
+def test_no_test_reads_another_folders_tests():
+    """A folder's tests run by themselves; what several folders need lies in support."""
+    tests = Path(__file__).parent
+    paths = [path for path in tests.rglob("*.py") if path.parent.name != "support"]
+    assert len({path.name for path in paths}) == len(paths), "two test files of one name cannot be imported together"
+    for path in paths:
+        for name in re.findall(r"^(?:from|import) (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            assert (path.parent / f"{name}.py").exists(), f"{path.relative_to(tests)} reads {name}"
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -144,13 +144,22 @@ class Clock:
         return statistics.median(times)
 
 
-def turns(repeats: int, *calls: Call) -> list[float]:
-    """Return the median wall time of each call on the CPU; calls alternate, so that a disturbance meets all of them."""
-    times: list[list[float]] = [[] for _ in calls]
+def times(repeats: int, *calls: Call, clock: Callable[[], float] | None = None) -> list[list[float]]:
+    """Return all times of each call on the CPU, by default wall times.
+
+    Calls alternate, so that a disturbance meets all of them.
+    """
+    clock = clock or time.perf_counter
+    taken: list[list[float]] = [[] for _ in calls]
     for turn in range(repeats + 1):  # the first turn warms up
         for i, call in enumerate(calls):
-            begin = time.perf_counter()
+            begin = clock()
             call()
             if turn:
-                times[i].append(time.perf_counter() - begin)
-    return [statistics.median(t) for t in times]
+                taken[i].append(clock() - begin)
+    return taken
+
+
+def turns(repeats: int, *calls: Call) -> list[float]:
+    """Return the median wall time of each call, measured as :func:`times` does."""
+    return [statistics.median(t) for t in times(repeats, *calls)]

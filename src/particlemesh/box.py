@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The domain that particles and meshes live in."""
+"""The domain of particles and meshes."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Box:
         A length (one axis), d positive lengths (an orthorhombic box), or a matrix whose **rows**
         are the lattice vectors (a triclinic box, right- or left-handed).
     origin : float or sequence of d floats, optional
-        The corner at fraction 0; zero by default. A scalar serves every axis.
+        The corner at fraction 0; zero by default. A scalar applies to every axis.
     periodic : bool or sequence of d bools, default True
-        Whether the box repeats, for every lattice vector or for each.
+        Whether the box repeats along its lattice vectors. A bool applies to every axis.
 
     Raises
     ------
     ValueError
-        For lengths that are not positive, lattice vectors that are dependent, numbers that are not
-        finite, or a count that does not fit 1 to 3 axes.
+        If a length is not positive, lattice vectors are linearly dependent, a number is not finite, or
+        the number of axes is not 1 to 3 or differs between arguments.
     TypeError
-        For anything that is not a number, or not a bool.
+        If an argument is not numeric, or `periodic` is not boolean.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class Box:
 
     @classmethod
     def of(cls, value: Any) -> Box:
-        """Return `value` if it is a box, else the periodic box that the constructor makes of it.
+        """Return `value` if it is a box, else ``Box(value)``.
 
         Examples
         --------
@@ -78,7 +78,7 @@ class Box:
         return value if isinstance(value, cls) else cls(value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Rebuilt rather than copied: pickles of NumPy arrays lose their read-only flag.
+        # Rebuilt, not copied: pickles of NumPy arrays lose their read-only flag.
         return type(self), (self._rows, self._origin, self.periodic)
 
     def __repr__(self) -> str:
@@ -114,10 +114,10 @@ class Box:
 
     @cached_property
     def inverse(self) -> NDArray[np.float64]:
-        """From positions to fractions, shape (d, d), read-only: ``s_a = sum_b inverse[a, b] (x_b - origin_b)``.
+        """Matrix from positions to fractions, shape (d, d), read-only.
 
-        It is the transpose of the inverse of `matrix`, so that its row a is the reciprocal lattice
-        vector a without the factor 2 pi, in 1/length.
+        ``s_a = sum_b inverse[a, b] (x_b - origin_b)``. It is the transpose of the inverse of `matrix`:
+        row a is the reciprocal lattice vector a without the factor 2 pi, in 1/length.
         """
         if self.orthorhombic:
             return _read_only(np.diag(1.0 / np.diagonal(self.matrix)))
@@ -139,20 +139,20 @@ class Box:
         Parameters
         ----------
         positions : (..., d) array_like
-            Cartesian positions, a NumPy array or convertible; ``(n,)`` is taken too for d = 1.
+            Cartesian positions as a NumPy array or convertible. For d = 1 ``(n,)`` is also allowed.
 
         Returns
         -------
         (..., d) ndarray
-            Fractions, computed in the positions' dtype (integers become float64), not folded. An
+            Fractions, not folded, computed in the positions' dtype (integers become float64). An
             orthorhombic box divides by its lengths, so that a position on its upper face gives exactly 1.
 
         Raises
         ------
         ValueError
-            If the last axis of `positions` is not d long.
+            If the last axis of `positions` does not have length d.
         TypeError
-            If they are not real numbers.
+            If positions are not real numbers.
 
         Examples
         --------
@@ -167,27 +167,27 @@ class Box:
             return (x - self.origin.astype(x.dtype)) @ self.inverse.T.astype(x.dtype)
 
     def fold(self, positions: ArrayLike) -> NDArray[np.floating]:
-        """Return the image of each position inside the box; open axes keep theirs.
+        """Return the image of each position inside the box; coordinates along open axes do not change.
 
         Fractions of periodic axes are reduced by ``floor`` in the positions' dtype and then clamped
-        below 1, because a small negative fraction plus 1 rounds to 1. Positions inside stay as they are.
+        below 1, because a small negative fraction plus 1 rounds to 1. Positions inside do not change.
 
         Parameters
         ----------
         positions : (..., d) array_like
-            Cartesian positions of any magnitude; ``(n,)`` is taken too for d = 1.
+            Cartesian positions of any magnitude. For d = 1 ``(n,)`` is also allowed.
 
         Returns
         -------
         (..., d) ndarray
-            A new array in the dtype of `positions`. In an orthorhombic box every periodic coordinate is at
-            least the origin and has a fraction below 1, to the last bit; in a triclinic box to rounding.
-            A position so far out that its fraction overflows is put on the origin; NaN and infinity give NaN.
+            A new array in the dtype of `positions`. Every periodic coordinate is at least the origin and has a
+            fraction below 1: exactly in an orthorhombic box, to rounding in a triclinic one. A position
+            whose fraction overflows is moved to the origin; NaN and infinity become NaN.
 
         Raises
         ------
         ValueError, TypeError
-            As `fractional`.
+            As for `fractional`.
 
         Examples
         --------
@@ -224,11 +224,11 @@ class Box:
         return self.origin.astype(dtype) + fraction @ self.matrix.astype(dtype)
 
     def _faces(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """First and last representable coordinate inside, per axis of an orthorhombic box."""
+        """Return the first and last representable coordinate inside, per axis of an orthorhombic box."""
         low, length = self.origin.astype(dtype), self.lengths.astype(dtype)
         high = np.minimum(low + np.nextafter(length, dtype.type(0)), np.nextafter(low + length, low))
-        # x - origin rounds, so the neighbour below the face may still have fraction 1. The step is that of
-        # the rounding: neighbours of a face at 0 are subnormal and would take for ever.
+        # x - origin rounds, so the next number below the face may still have fraction 1. The step has the size of
+        # that rounding: near a face at 0 neighbouring numbers are subnormal, and the loop would not end.
         step = np.spacing(np.maximum(abs(low), length))
         while (outside := (high - low) / length >= 1).any():
             high = np.where(outside, np.maximum(high - step, low), high)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Input checks and the texts of their errors: what came, what is allowed, what to do."""
+"""Input checks. Their errors name the argument, what is allowed, and what to do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _listed(value: Any) -> list[Any] | None:
-    """The entries of a sequence; None for one number, also as an array without axes."""
+    """Return the entries of a sequence; None for a scalar or a zero-dimensional array."""
     scalar = not isinstance(value, Iterable) or isinstance(value, str | bytes) or getattr(value, "ndim", 1) == 0
     return None if scalar else list(value)
 
@@ -43,7 +43,7 @@ def _numbers(value: Any, what: str) -> NDArray[np.float64]:
 
 
 def integer(value: Any, what: str, low: int, high: int) -> int:
-    """Return `value` as an int of low..high; NumPy integers are taken, floats are not."""
+    """Return `value` as an int from `low` to `high`; NumPy integers are allowed, floats are not."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -61,12 +61,12 @@ def one_of(value: Any, what: str, choices: Sequence[Any]) -> Any:
 
 
 def _among(value: Any, choices: Sequence[Any]) -> bool:
-    return isinstance(value, Hashable) and value in choices  # an array, compared, has many answers
+    return isinstance(value, Hashable) and value in choices  # comparison with an array returns an array
 
 
 def flag(value: Any, what: str) -> bool:
     """Return `value` if it is a bool."""
-    if value is True or value is False:  # nearly always, and at no cost
+    if value is True or value is False:  # the common case first
         return value
     if not isinstance(value, np.bool_):
         raise TypeError(f"{what} is {value!r}; give True or False.")
@@ -93,7 +93,7 @@ def flags(value: Any, ndim: int, what: str) -> tuple[bool, ...]:
         raise TypeError(f"{what} is {value!r}; give True, False or one of them for each axis.")
     if len(values) != ndim:
         raise ValueError(
-            f"{what} names {_plural(len(values), 'axis')}; the box has {_plural(ndim, 'axis')}: give one bool for each."
+            f"{what} names {_plural(len(values), 'axis')}; the box has {_plural(ndim, 'axis')}: give one bool per axis."
         )
     return tuple(bool(flag) for flag in values)
 
@@ -110,7 +110,7 @@ def lattice(value: Any) -> NDArray[np.float64]:
     diagonal = array if array.ndim == 1 else np.diagonal(array)
     matrix = np.diag(diagonal)
     if array.ndim == 2 and (array != matrix).any():
-        # Scaled to unit rows so that small units are not taken for a flat box.
+        # Scaled to unit rows: the test must not depend on the unit of length.
         norms = np.linalg.norm(array, axis=1)
         if (norms == 0).any() or abs(np.linalg.det(array / norms[:, None])) < 1e-12:
             raise ValueError(f"box is {value!r}; its lattice vectors are linearly dependent: give independent rows.")
@@ -129,7 +129,7 @@ def mesh_shape(value: Any) -> tuple[int, ...]:
 
 
 def ghost_widths(value: Any, ndim: int) -> tuple[tuple[int, int], ...]:
-    """Return (lower, upper) ghosts of each axis from an int, an int per axis or a pair per axis."""
+    """Return (lower, upper) ghosts per axis from an int, an int per axis or a pair per axis."""
     values = [value] * ndim if (listed := _listed(value)) is None else listed
     if len(values) != ndim:
         raise ValueError(
@@ -147,7 +147,7 @@ def ghost_widths(value: Any, ndim: int) -> tuple[tuple[int, int], ...]:
 
 
 def open_offset(axis: int, offset: float, nodes: int) -> None:
-    """Check that an open axis has its nodes on both faces (0, two or more) or in the cells (0.5)."""
+    """Check that an open axis has offset 0 (two or more nodes, on both faces) or 0.5 (in the cells)."""
     if offset not in (0.0, 0.5):
         raise ValueError(
             f"offset[{axis}] is {offset}; axis {axis} is open: give 0 (nodes on both faces) or 0.5 (in cells)."
@@ -159,20 +159,20 @@ def open_offset(axis: int, offset: float, nodes: int) -> None:
         )
 
 
-def trailing_shape(came: Sequence[int], wanted: tuple[int, ...], what: str) -> None:
-    """Check that an array's last axes are the mesh's, whatever the batch axes before them."""
-    if tuple(came)[-len(wanted) :] != wanted:
+def trailing_shape(shape: Sequence[int], core: tuple[int, ...], what: str) -> None:
+    """Check that the last axes of an array are `core`; any batch axes may precede them."""
+    if tuple(shape)[-len(core) :] != core:
         raise ValueError(
-            f"{what} has shape {tuple(came)}; its last {_plural(len(wanted), 'axis')} must be "
-            f"{', '.join(map(str, wanted))} here, with any batch axes before."
+            f"{what} has shape {tuple(shape)}; its last {_plural(len(core), 'axis')} must be "
+            f"{', '.join(map(str, core))}; any batch axes may precede them."
         )
 
 
 def unmasked(value: Any) -> Any:
-    """Return `value`, an array or a sequence of rows, if it has no masks."""
+    """Return an array or a sequence of rows, checked to be without masks."""
     rows = value if isinstance(value, list | tuple) and value and not isinstance(value[0], int | float) else ()
     if isinstance(value, np.ma.MaskedArray) or any(isinstance(row, np.ma.MaskedArray) for row in rows):
-        raise TypeError("masked arrays are not taken: the mask would be lost. Index the array, or fill in zeros.")
+        raise TypeError("masked arrays are not supported: the mask would be lost. Index the array, or fill in zeros.")
     return value
 
 
@@ -181,38 +181,38 @@ def number_array(value: Any, what: str) -> NDArray[Any]:
     unmasked(value)
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError):  # rows of different lengths, for one
+    except (TypeError, ValueError):  # for example rows of different lengths
         array = None
     if array is None or array.dtype.kind not in "biufc":
         raise TypeError(
-            f"{what} is a {type(value).__name__} that makes no array of numbers; give an array, or numbers in rows of "
-            "one length."
+            f"{what} is a {type(value).__name__} that makes no array of numbers; give an array, or rows of numbers of "
+            "equal length."
         )
     number_type(array.dtype, what)
     return array
 
 
 def number_type(dtype: np.dtype[Any], what: str) -> None:
-    """Check that the library computes with numbers of a type, or promotes them: integers and booleans."""
+    """Check that the library computes with a dtype, or promotes it (integers and booleans)."""
     if dtype.kind not in "biu" and dtype.char not in "fdFD":
-        raise refused_type(dtype, what)
+        raise unsupported_type(dtype, what)
 
 
-def refused_type(dtype: Any, what: str) -> TypeError:
-    """Return the error for a type that would have to be cast."""
+def unsupported_type(dtype: Any, what: str) -> TypeError:
+    """Return the error for a dtype that the library does not support."""
     return TypeError(
-        f"{what}: dtype is {dtype}; float32, float64, complex64, complex128 and integers are allowed, and nothing is "
-        "cast silently: convert the numbers yourself."
+        f"{what}: dtype is {dtype}; float32, float64, complex64, complex128 and integers are allowed, without "
+        "implicit casts: convert the numbers yourself."
     )
 
 
-def allocating(namespace: Any, array: Any, what: str) -> None:
+def has_zeros(namespace: Any, array: Any, what: str) -> None:
     """Check that the module of an array has ``zeros``, as NumPy and CuPy do."""
     if not hasattr(namespace, "zeros"):
         kind = type(array)
         raise TypeError(
-            f"{what} is a {kind.__module__}.{kind.__qualname__}; arrays of NumPy, CuPy and torch are taken here, and "
-            "sequences of numbers: make one of it first, a NumPy array of a PyOpenCL one by its get()."
+            f"{what} is a {kind.__module__}.{kind.__qualname__}; arrays of NumPy, CuPy and torch and sequences of "
+            "numbers are allowed: convert it first, a PyOpenCL array by its get()."
         )
 
 
@@ -233,12 +233,12 @@ def real_positions(positions: Any, ndim: int) -> NDArray[np.floating]:
 
 
 def volume(matrix: NDArray[np.float64]) -> float:
-    """Return |det matrix|, checked against overflow and underflow of float64."""
+    """Return |det matrix|, checked for overflow and underflow of float64."""
     result = (
         abs(float(math.prod(np.diagonal(matrix).tolist()))) if _diagonal(matrix) else abs(float(np.linalg.det(matrix)))
     )
     if not 0 < result < math.inf:
-        raise ValueError(f"the box's volume is {result} in float64; choose a unit nearer to its lengths.")
+        raise ValueError(f"the box's volume is {result} in float64; choose a unit of length nearer to its lengths.")
     return result
 
 
@@ -247,8 +247,8 @@ def _diagonal(matrix: NDArray[np.float64]) -> bool:
 
 
 def real_type(value: Any) -> np.dtype[Any]:
-    """Return float32 or float64 from whatever names it."""
-    allowed = "give 'float32' or 'float64' (complex values need no type of their own)."
+    """Return float32 or float64 from its name or type object."""
+    allowed = "give 'float32' or 'float64' (complex values have the real type of their parts)."
     try:
         dtype = np.dtype(value)
     except (TypeError, ValueError):
@@ -259,47 +259,47 @@ def real_type(value: Any) -> np.dtype[Any]:
 
 
 def method_name(value: Any, methods: Sequence[Any], what: str, others: Sequence[str] = ("auto",)) -> None:
-    """Check that `value` names a method, or is one of ``others``."""
+    """Check that `value` names a method, or is among ``others``."""
     names = [m.name for m in methods]
     if not _among(value, (*others, *names)):
-        by_itself = ", ".join(repr(name) for name in others)
-        raise ValueError(f"{what} is {value!r}; choose {by_itself} or one of {', '.join(names)}.")
+        automatic = ", ".join(repr(name) for name in others)
+        raise ValueError(f"{what} is {value!r}; choose {automatic} or one of {', '.join(names)}.")
 
 
 def enough_ghosts(mesh: Any, support: int) -> None:
-    """Check that a periodic axis with ghosts has as many as stencils of `support` nodes reach."""
+    """Check that the ghosts of a periodic axis cover stencils of `support` nodes."""
     for axis, (lower, upper) in enumerate(mesh.ghosts):
         if mesh.periodic[axis] and (lower or upper):
             intervals = mesh.intervals[axis]
-            offset = math.fmod(mesh.offset[axis], intervals)  # as stencils take it
+            offset = math.fmod(mesh.offset[axis], intervals)  # as for stencils
             # first = floor(u - support/2 + 1) for node coordinates u of -offset to intervals - offset
             need_low = -math.floor(-offset - support / 2 + 1)
             last = math.floor(np.nextafter(intervals, 0) - offset - support / 2 + 1) + support - 1
             need = max(need_low, 0), max(last - mesh.shape[axis] + 1, 0)
             if lower < need[0] or upper < need[1]:
                 raise ValueError(
-                    f"ghosts[{axis}] is {(lower, upper)}; a window of support {support} reaches {need} nodes past "
-                    "the ends of this periodic axis: give as many, or no ghosts to have it wrap."
+                    f"ghosts[{axis}] is {(lower, upper)}; a window of support {support} needs {need} ghosts beyond "
+                    "the ends of this periodic axis: give as many, or none so that the axis wraps."
                 )
 
 
-def bad_positions(status: Any, positions: Any, mesh: Any, *, taken: bool = False) -> ValueError:
-    """Return the error for positions that are not finite or off an open axis; the first is named.
+def bad_positions(status: Any, positions: Any, mesh: Any, *, unchecked: bool = False) -> ValueError:
+    """Return the error for positions that are not finite or off an open axis; it names the first one.
 
-    ``taken`` says that the plan has these particles, without weight, rather than those before.
+    ``unchecked``: the plan holds these particles, with zero weight.
     """
-    what = []
+    counts = []
     if status.not_finite:
-        what.append(f"{status.not_finite} not finite")
+        counts.append(f"{status.not_finite} not finite")
     if status.outside:
-        what.append(f"{status.outside} outside an open axis")
-    where = ""
+        counts.append(f"{status.outside} outside an open axis")
+    coordinates = ""
     with contextlib.suppress(Exception):
         if isinstance(positions, tuple):
             point = [float(x[status.first_bad]) for x in positions]
         else:
             point = [float(x) for x in np.atleast_1d(positions[status.first_bad])]
-        where = f" at ({', '.join(f'{x:.17g}' for x in point)})"
+        coordinates = f" at ({', '.join(f'{x:.17g}' for x in point)})"
     allowed, open_axes = "finite numbers", [a for a in range(mesh.ndim) if not mesh.periodic[a]]
     if open_axes and mesh.box.orthorhombic:
         low = mesh.box.origin
@@ -308,12 +308,12 @@ def bad_positions(status: Any, positions: Any, mesh: Any, *, taken: bool = False
     elif open_axes:
         vectors = f"lattice vector{'s'[: len(open_axes) - 1]} {', '.join(map(str, open_axes))}"
         allowed += f" whose fractions along {vectors}, from the origin on, are within [0, 1]"
-    then = "The plan is as it was; check=False gives such particles zero weight."
-    if taken:
-        then = "The plan has taken such particles with zero weight, the others as they are."
+    outcome = "The plan is unchanged; check=False gives such particles zero weight."
+    if unchecked:
+        outcome = "In the plan such particles have zero weight."
     return ValueError(
-        f"positions: {' and '.join(what)} of {status.count}; the first is particle {status.first_bad}{where}. "
-        f"Allowed are {allowed}. {then}"
+        f"positions: {' and '.join(counts)} of {status.count}; the first is particle {status.first_bad}{coordinates}. "
+        f"Allowed are {allowed}. {outcome}"
     )
 
 
@@ -325,11 +325,11 @@ def positive(value: Any, what: str) -> float:
     return float(number)
 
 
-def told_once(**arguments: Any) -> None:
-    """Check that what a Box already says is not said again beside it."""
+def not_beside_a_box(**arguments: Any) -> None:
+    """Check that arguments of a Box are not given beside one."""
     for name, value in arguments.items():
         if value is not None:
-            raise ValueError(f"{name} is {value!r} beside a Box, which has its own: give it to the Box.")
+            raise ValueError(f"{name} is {value!r} beside a Box, which has its own {name}: give it to the Box.")
 
 
 def same_axes(shape: tuple[int, ...], ndim: int) -> None:
@@ -337,28 +337,28 @@ def same_axes(shape: tuple[int, ...], ndim: int) -> None:
     if len(shape) != ndim:
         raise ValueError(
             f"shape {shape} has {_plural(len(shape), 'axis')} and the box has {_plural(ndim, 'axis')}: "
-            "give one number of nodes and one length for each axis."
+            "give one number of nodes and one length per axis."
         )
 
 
-def few_tiles(possible: bool, sizes: Sequence[int], tiles: int, most: int) -> None:
-    """Check that a field can be cut into few enough tiles for the CPU."""
+def tile_count(possible: bool, sizes: Sequence[int], tiles: int, most: int) -> None:
+    """Check that a field has no more tiles than the CPU supports."""
     if not possible:
         nodes = math.prod(sizes)
         raise MemoryError(
-            f"a field of {nodes:,} nodes takes {4 * nodes:,} bytes in float32 and {tiles:,} tiles; {most:,} tiles are "
-            "the most on the CPU: give a mesh of fewer nodes."
+            f"a field of {nodes:,} nodes takes {4 * nodes:,} bytes in float32 and {tiles:,} tiles; the CPU supports up "
+            f"to {most:,} tiles: give a mesh of fewer nodes."
         )
 
 
 def all_periodic(periodic: tuple[bool, ...]) -> None:
-    """Check that every axis has Fourier modes."""
+    """Check that every axis is periodic, so that it has Fourier modes."""
     if not all(periodic):
         raise ValueError(f"axis {periodic.index(False)} is open; wavenumbers need every axis periodic.")
 
 
 def open_shift(axis: int, offset: float, shift: float) -> None:
-    """Check that the nodes of an open axis move between its faces and its cells, or stay."""
+    """Check that a shift moves the nodes of an open axis between its faces and its cells, or not at all."""
     allowed = 0.5 if offset == 0 else -0.5
     if shift not in (0.0, allowed):
         raise ValueError(

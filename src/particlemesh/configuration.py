@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a plan holds: sizes, positions, methods and their memory. :class:`Plan` adds the values."""
+"""The base of :class:`Plan`: sizes, positions, methods and their memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CELLS_FOR = functools.partial(cells_to_sort_by, tuple(itertools.chain(*METHODS.
 
 
 class Configuration:
-    """Everything of a plan but the values: see :class:`particlemesh.Plan`."""
+    """A plan without the calls for values: see :class:`particlemesh.Plan`."""
 
     def __init__(
         self,
@@ -79,20 +79,20 @@ class Configuration:
         self._spare: DeviceParticles | None = None
         self._methods: dict[str, Method] = {}
         self._chosen_for = 0  # particles
-        self._reserved = False  # methods stay, and with them what they have allocated
+        self._reserved = False  # methods stay, because their memory is allocated
         self._prepared: set[str] = set()
         self._tapes = Tapes()
-        self._captured = False  # set_positions or a preparation was: a replay changes what is there, and does not tell
-        self._capturing = False  # the last call was captured
-        self.token: Any = None  # the stream that last worked for this plan
+        self._captured = False  # whether set_positions or a preparation was: replays change it without notice
+        self._capturing = False  # whether the last call was captured
+        self.token: Any = None  # the stream of the last call
         self._closed = False
         self.busy = threading.RLock()
-        # What methods see; None until backend and type are known, without particles until these are.
+        # None until backend and dtype are known; without particles until positions are set.
         self.workspace: Workspace | None = None
         if self._device is not None and self._dtype is not None:
             self.workspace = self._bare(self._device, self._dtype)
 
-    __init__.__qualname__ = "Plan"  # Python's errors about arguments name what the caller wrote
+    __init__.__qualname__ = "Plan"  # the name in Python's errors about arguments
 
     def _bare(self, backend: Backend, dtype: np.dtype) -> Workspace:
         """Return a workspace without particles."""
@@ -103,12 +103,12 @@ class Configuration:
 
     @property
     def backend(self) -> Any:
-        """Where the plan works; None until it is named or arrays have come."""
+        """Backend of the plan; None until it is named or positions are set."""
         return self._device if self.workspace is None else self.workspace.backend
 
     @property
     def dtype(self) -> Any:
-        """Real type of the values; None until it is named or positions have come."""
+        """Real type of the values; None until it is named or positions are set."""
         return self._dtype if self.workspace is None else self.workspace.dtype
 
     @property
@@ -119,7 +119,7 @@ class Configuration:
     # ---- lifetime -------------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A recipe, never handles: the copy starts without positions.
+        # The arguments, never handles: the copy starts without positions.
         options = dict(
             dtype=None if self.dtype is None else self.dtype.name, components=self.components,
             applications=self.applications, method=self._choice.wanted["spread"],
@@ -137,7 +137,7 @@ class Configuration:
 
     @alone
     def close(self) -> None:
-        """Release the plan's memory; using it afterwards is a RuntimeError. May be called twice."""
+        """Release the plan's memory. Later calls raise a RuntimeError; closing twice is allowed."""
         self._closed = True
         self.workspace = self._spare = self._order = None
         self._methods.clear()
@@ -155,7 +155,7 @@ class Configuration:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory the plan holds."""
+        """Bytes of the plan's memory."""
         held = () if self.workspace is None else (self.particles, self._spare, self.workspace.memory)
         return sum(int(x.nbytes) for x in held if x is not None)  # orders lie in scratch memory
 
@@ -168,18 +168,17 @@ class Configuration:
 
     @property
     def capacity(self) -> int:
-        """Particles that fit without allocation."""
+        """Number of particles that fit without allocation."""
         return 0 if self.workspace is None else self.workspace.capacity
 
     @alone
     def reserve(self, count: int) -> None:
         """Allocate for up to ``count`` particles, so that later calls allocate nothing.
 
-        Many methods have memory for slopes only once these are wanted: if :meth:`Plan.spread_gradient` or
-        :meth:`Plan.gradient` are in a capture, call them once before.
+        Many methods allocate memory for gradients in their first gradient call. Before you capture
+        :meth:`Plan.spread_gradient` or :meth:`Plan.gradient`, call them once.
 
-        The plan must know where it runs and in which type: name ``backend`` and ``dtype``, or set
-        positions once before.
+        The plan needs its backend and dtype: give ``backend`` and ``dtype``, or set positions first.
 
         Parameters
         ----------
@@ -189,7 +188,7 @@ class Configuration:
         Raises
         ------
         ValueError
-            If backend or dtype are not known yet.
+            If the backend or dtype is not known yet.
 
         Examples
         --------
@@ -203,7 +202,7 @@ class Configuration:
         count = checks.integer(count, "count", 0, 2**62)
         workspace = self.workspace
         if workspace is None:
-            raise ValueError("reserve needs to know where and in which type: give Plan backend= and dtype=.")
+            raise ValueError("reserve needs a backend and a dtype: give Plan backend= and dtype=.")
         self._choice.check_reserve(self.count)
         backend = workspace.backend
         with backend.scope():
@@ -214,11 +213,11 @@ class Configuration:
                 self._spare = DeviceParticles(backend, workspace.dtype, count) if kind is DeviceParticles else None
                 if workspace.particles is not None:
                     room.take_over(backend, workspace.particles)
-                # Methods get larger memory, too: what they had made of the positions does not move there.
+                # Methods get larger memory; their preparation is not copied there.
                 self.workspace = workspace = workspace.over(room, room.count)
                 workspace.memory.counted = None
                 self._prepared.clear()
-                self._tapes.clear()  # they hold the old room's addresses
+                self._tapes.clear()  # they hold addresses of the old memory
             methods = [self._method(what) for what in METHODS]
             for held in (workspace.particles, self._spare):
                 if isinstance(held, DeviceParticles):
@@ -231,19 +230,19 @@ class Configuration:
 
     @alone
     def set_positions(self, positions: Any, *, check: bool = True) -> Self:
-        """Take a particle configuration: everything that depends on positions only.
+        """Set the particles' positions and do all work that depends on them only.
 
         Parameters
         ----------
         positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
-            Positions in the user's length unit; any strides; never modified. A list is taken as the array that NumPy
-            makes of it, points (N, d); a tuple always has one array or list for each axis. Periodic axes fold any
-            finite number; an open axis takes ``[origin, origin + length]``, both ends included.
+            Positions in the user's length unit, with any strides; never modified. A list is converted by NumPy to
+            points (N, d). A tuple has one array or list per axis. Periodic axes fold any finite number; an open axis
+            allows ``[origin, origin + length]``, both ends included.
         check : bool
-            If False, never synchronise and, after :meth:`reserve`, never allocate: particles that are not
-            finite or off an open axis get zero weight and are recorded in :attr:`status`. A CUDA graph can then
-            capture it. A replay does not tell the plan: from then on each call that is not captured prepares anew.
-            What a graph prepares is there for graphs captured after it: replay them in that order.
+            If False, never synchronise and, after :meth:`reserve`, never allocate. Particles that are not finite or
+            off an open axis then get zero weight and are recorded in :attr:`status`. A CUDA graph can capture such
+            a call. The plan has no notice of replays: after a capture, each call outside of captures prepares
+            again. Graphs reuse the preparation of graphs captured before them: replay them in that order.
 
         Returns
         -------
@@ -253,10 +252,10 @@ class Configuration:
         Raises
         ------
         ValueError
-            If a position is not finite or outside an open axis (the first one is named), or the shape is
-            wrong. The plan keeps its former positions.
+            If a position is not finite or outside an open axis (the message names the first), or the shape is
+            wrong. The plan keeps its previous positions.
         TypeError
-            If positions are no real numbers of a type that the library computes with.
+            If positions are not real numbers of a supported dtype.
         """
         self._open()
         checks.flag(check, "check")
@@ -284,17 +283,17 @@ class Configuration:
                 self._choice.look_away()
             if self._sorted:
                 room.hold(workspace, _CELLS_FOR)
-            # Nothing can fail from here on: the new configuration takes the old one's place.
+            # Nothing can fail from here on: the new configuration replaces the old one.
             self._kind, self.token = kind, token
             if anew:
-                self._methods.clear()  # another method may be faster for so many
+                self._methods.clear()  # another method may be faster for this number
                 self._chosen_for, workspace.memory.block_cells = x.count, None
             self._capturing = not check and backend.capturing()
             self._captured = self._captured or self._capturing
             self._prepared.clear()
             self._tapes.clear()
             block_order.counted(workspace, counting)
-            before, self.workspace = bare.particles, bare.over(None, 0)  # its memory may be written to: no way back
+            before, self.workspace = bare.particles, bare.over(None, 0)  # their memory may be overwritten below
             room.place(workspace)
             self.workspace = workspace
             self._order = sorted_particles.shown(room, kind, backend) if self._sorted else None
@@ -308,7 +307,7 @@ class Configuration:
         return HostParticles if backend.name == "cpu" else DeviceParticles
 
     def _room(self, before: Workspace, count: int, check: bool) -> Any:
-        """Return where ``count`` particles can be located while those of ``before`` stay as they are."""
+        """Return memory for ``count`` particles; with ``check`` it is not that of ``before``."""
         backend, held, kind = before.backend, before.particles, self._particle_kind(before.backend)
         if kind is not DeviceParticles:
             return kind(backend, before.dtype, count, held)
@@ -319,20 +318,20 @@ class Configuration:
         return DeviceParticles(backend, before.dtype, max(count, before.capacity))
 
     def _packs(self, count: int) -> bool:
-        """Return whether particles are kept packed: where methods, as far as they are known, read orders only."""
+        """Return whether particles are stored packed: if all known methods read orders only."""
         known = [type(method) for method in self._methods.values()]
         known += [m for what, name in self._choice.wanted.items() for m in METHODS[what] if m.name == name]
-        # Of methods still to be chosen, those that are fastest for many particles read orders.
+        # The methods that are fastest for many particles read orders.
         return all(not m.reads_stencils for m in known) if known else count >= MANY
 
     # ---- methods --------------------------------------------------------------------------------------
 
     def problem(self) -> Problem:
-        """Return what methods are asked about."""
+        """Return the problem that methods are chosen for."""
         return self._choice.problem(self._working())
 
     def _working(self) -> Workspace:
-        assert self.workspace is not None, "the plan knows its arrays by now"
+        assert self.workspace is not None
         return self.workspace
 
     def _method(self, what: str) -> Method:
@@ -345,7 +344,7 @@ class Configuration:
         workspace = self._working()
         if self._captured or what not in self._prepared:
             capturing = workspace.backend.capturing()
-            # What was made before is of other positions, or in no graph; what a graph makes is there after a replay.
+            # Earlier preparations are of other positions or in no graph; a graph's own is made again by each replay.
             if (self._captured or capturing) and not (capturing and self._capturing):
                 workspace.forget()
                 self._prepared -= METHODS.keys() if capturing else {what}
@@ -355,7 +354,7 @@ class Configuration:
             self._prepared.add(what)
 
     def _frugal(self) -> str:
-        """Return which methods need no memory of their own, for an error."""
+        """Return the methods that need no scratch memory, for an error."""
         if self.workspace is None:
             return ""
         problem = self.problem()
@@ -368,11 +367,11 @@ class Configuration:
         return f"; no scratch memory is needed to {' or '.join(names)}" if names else ""
 
     def _again(self, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any], result: Any) -> Any:
-        """Make a call; from the third time for the same arrays on, play what the device got for it."""
+        """Make a call; from the third call with the same arrays on, replay its recorded launches."""
         if not self.busy.acquire(False):
             raise in_use(self)
         try:
-            # Without out= results are other arrays each time. What a graph has captured makes calls prepare anew.
+            # Without out= each result is a new array. After a capture calls prepare again.
             return call() if result is None or self._captured else self._tapes.again(self, what, arrays, call, result)
         finally:
             self.busy.release()

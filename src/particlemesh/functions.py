@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One call instead of a plan, for positions that are used once."""
+"""Functions for positions that are used once, each of which makes a plan."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
 from particlemesh.window import DEFAULT, Window
 
-_OPTIONS = set(inspect.signature(Plan).parameters) - {"mesh", "window", "order"}  # values come in the caller's
+_OPTIONS = set(inspect.signature(Plan).parameters) - {"mesh", "window", "order"}  # values are in the caller's order
 
 
 def _plan(positions: Any, values: Any, what: str, mesh: Mesh, window: Window | str, options: dict[str, Any]) -> Plan:
     unknown = sorted(set(options) - _OPTIONS)
     if unknown:
         raise TypeError(f"option {unknown[0]!r} is unknown; Plan takes {', '.join(sorted(_OPTIONS))}.")
-    # The values' own precision: an integer has none, so that it takes the positions'.
+    # The precision is that of the values; for integers, that of the positions.
     kind, array = adopt(values, what)
     if "dtype" not in options and kind.dtype(array).kind in "fc":
         options = {**options, "dtype": real_dtype(array, kind, what)}
@@ -35,26 +35,26 @@ def spread(
     Parameters
     ----------
     positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
-        In the user's length unit. A list is taken as the array that NumPy makes of it, points (N, d); a tuple always
-        has one array or list for each axis.
+        In the user's length unit. A list is converted by NumPy to points (N, d). A tuple has one array or list per
+        axis.
     values : array (..., N)
-        Real or complex; their type is the result's, but for integers, which take the type of the positions.
+        Real or complex. The result has their dtype; integers are computed in the dtype of the positions.
     mesh : Mesh
     window : Window or str
     out : array (..., *mesh.field_shape), optional
         Written and returned.
     **options
-        Of :class:`Plan` (``method``, ``backend``, ``deterministic``, ...).
+        Options of :class:`Plan` (``method``, ``backend``, ``deterministic``, ...).
 
     Returns
     -------
     array (..., *mesh.field_shape)
-        Of the kind and device of ``values``; not divided by the volume of a node.
+        Array of the same library and device as ``values``; not divided by the volume of a node.
 
     Raises
     ------
     ValueError, TypeError
-        As :class:`Plan` and its methods.
+        As for :class:`Plan` and its methods.
 
     Examples
     --------
@@ -74,21 +74,21 @@ def interpolate(
     Parameters
     ----------
     field : array (..., *mesh.field_shape)
-        Real or complex; its type is the result's, but for integers, which take the type of the positions.
+        Real or complex. The result has its dtype; integers are computed in the dtype of the positions.
     positions, mesh, window, **options
-        As for :func:`spread`; ``interpolation`` names the method.
+        As for :func:`spread`. The option ``interpolation`` names the method.
     out : array (..., N), optional
         Written and returned.
 
     Returns
     -------
     array (..., N)
-        Of the kind and device of ``field``.
+        Array of the same library and device as ``field``.
 
     Raises
     ------
     ValueError, TypeError
-        As :class:`Plan` and its methods.
+        As for :class:`Plan` and its methods.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def gradient(
     Raises
     ------
     ValueError, TypeError
-        As :class:`Plan` and its methods.
+        As for :class:`Plan` and its methods.
 
     Examples
     --------

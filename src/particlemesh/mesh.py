@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The regular nodes that particles' values are moved to and from."""
+"""A box with regular nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from particlemesh import checks
 from particlemesh.box import Box
-from particlemesh.window import Window, admissible, window_of
+from particlemesh.window import Window, transforms, window_of
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -23,24 +23,24 @@ class Mesh:
     """A box with regular nodes: node i of an axis is at ``origin + (i + offset) h``.
 
     The spacing h is ``length / K`` on a periodic axis of K nodes. An open axis with `offset` 0.5 has its
-    nodes amid K cells, with the same h; with `offset` 0 it has nodes on both faces, ``h = length / (K - 1)``.
-    A value object: frozen, hashable, comparable, picklable. Lengths are in the user's unit.
+    nodes at the centres of K cells, with the same h; with `offset` 0 it has nodes on both faces, and
+    ``h = length / (K - 1)``. A value object: frozen, hashable, comparable, picklable. Lengths have any unit.
 
     Parameters
     ----------
     shape : int or sequence of d ints
-        Nodes of each axis without ghosts, each 1 or more and below 2**31; d is 1, 2 or 3.
+        Nodes per axis without ghosts, from 1 to 2**31 - 1; d is 1, 2 or 3.
     box : Box, float, sequence or matrix
-        A `Box`, or what its constructor takes.
+        A `Box`, or the first argument of its constructor.
     periodic : bool or sequence of d bools, optional
-        Periodic axes, True by default; only where `box` is not a `Box` already.
+        Periodic axes, True by default. Not allowed if `box` is a `Box`.
     origin : float or sequence of d floats, optional
-        Corner of the box; only where `box` is not a `Box` already.
+        Corner of the box. Not allowed if `box` is a `Box`.
     offset : float or sequence of d floats, default 0
-        Position of node 0 in units of h: any on a periodic axis, 0 or 0.5 on an open one.
+        Position of node 0 in units of h: any number on a periodic axis, 0 or 0.5 on an open one.
     ghosts : int, or for each axis an int or a pair (lower, upper), default 0
-        Nodes added to the field beyond both ends of an axis. An axis with ghosts never wraps; `fold_ghosts`
-        and `fill_ghosts` close it.
+        Nodes added to the field beyond both ends of an axis. An axis with ghosts never wraps: call
+        `fold_ghosts` after spreading and `fill_ghosts` before interpolating.
 
     Attributes
     ----------
@@ -52,8 +52,8 @@ class Mesh:
     Raises
     ------
     ValueError
-        If axes do not match, a number is out of range, `offset` does not suit an open axis, or `periodic` or
-        `origin` comes with a `Box`.
+        If the number of axes differs between arguments, a number is out of range, `offset` of an open axis is
+        not 0 or 0.5, or `periodic` or `origin` is given beside a `Box`.
     TypeError
         If a number of nodes is not an integer.
 
@@ -81,7 +81,7 @@ class Mesh:
     ) -> None:
         nodes = checks.mesh_shape(shape)
         if isinstance(box, Box):
-            checks.told_once(periodic=periodic, origin=origin)
+            checks.not_beside_a_box(periodic=periodic, origin=origin)
         else:
             box = Box(box, origin, True if periodic is None else periodic)
         checks.same_axes(nodes, box.ndim)
@@ -114,7 +114,7 @@ class Mesh:
 
     @property
     def intervals(self) -> tuple[int, ...]:
-        """Spacings along each axis of the box: K, or K - 1 where nodes are on both faces of an open axis."""
+        """Number of spacings per axis of the box: K, or K - 1 where an open axis has nodes on both faces."""
         return tuple(
             nodes - (not periodic and offset == 0)
             for nodes, periodic, offset in zip(self.shape, self.periodic, self.offset, strict=True)
@@ -122,14 +122,14 @@ class Mesh:
 
     @property
     def spacing(self) -> NDArray[np.float64]:
-        """Distance h of neighbouring nodes along each lattice vector, shape (d,), read-only."""
+        """Distance h between neighbouring nodes along each lattice vector, shape (d,), read-only."""
         spacing = self.box.lengths / np.array(self.intervals)
         spacing.setflags(write=False)
         return spacing
 
     @property
     def field_shape(self) -> tuple[int, ...]:
-        """Shape of a field: the nodes of each axis with its ghosts."""
+        """Shape of a field: nodes per axis, ghosts included."""
         return tuple(lower + nodes + upper for nodes, (lower, upper) in zip(self.shape, self.ghosts, strict=True))
 
     @property
@@ -139,7 +139,7 @@ class Mesh:
 
     @property
     def node_volume(self) -> float:
-        """Length, area or volume of the cell around one node; the same for every node."""
+        """Length, area or volume per node; the same for every node."""
         return self.box.volume / math.prod(self.intervals)
 
     def nodes(self, axis: int, *, ghosts: bool = False) -> NDArray[np.float64]:
@@ -148,14 +148,14 @@ class Mesh:
         Parameters
         ----------
         axis : int
-            From 0; negative counts from the last.
+            Counted from 0; negative numbers count from the last.
         ghosts : bool, default False
-            Whether to include the ghosts, so that there is one coordinate for each node of a field.
+            Whether to include the ghosts, so that each node of a field has a coordinate.
 
         Returns
         -------
         (n,) float64 ndarray
-            Ascending. In a triclinic box the distances along the lattice vector from the box's origin.
+            Ascending. In a triclinic box these are distances along the lattice vector from the box's origin.
 
         Raises
         ------
@@ -169,7 +169,7 @@ class Mesh:
         """
         axis = checks.integer(axis, "axis", -self.ndim, self.ndim - 1) % self.ndim
         lower, upper = self.ghosts[axis] if checks.flag(ghosts, "ghosts") else (0, 0)
-        # The quotient first: it is 1 at the last node of an open axis, which is on the face exactly.
+        # The division comes first: it is exactly 1 at the last node of an open axis, which is on the face.
         fraction = (np.arange(-lower, self.shape[axis] + upper) + self.offset[axis]) / self.intervals[axis]
         distance = fraction * self.box.lengths[axis]
         return distance + self.box.origin[axis] if self.box.orthorhombic else distance
@@ -180,12 +180,12 @@ class Mesh:
         Parameters
         ----------
         real : bool, default False
-            Whether the last axis has the modes of ``rfftn`` (0 to K/2) rather than those of ``fftn``.
+            Whether the last axis has the modes of ``rfftn`` (0 to K/2) instead of those of ``fftn``.
 
         Returns
         -------
         tuple of d float64 ndarrays
-            Angular wavenumbers in radians per length, that broadcast against each other and a transformed
+            Angular wavenumbers in radians per length. They broadcast against each other and against a transformed
             field. In an orthorhombic box component a varies along axis a only.
 
         Raises
@@ -207,14 +207,17 @@ class Mesh:
         return tuple(components)
 
     def _modes(self, real: bool) -> list[NDArray[np.float64]]:
-        """Whole mode numbers of each axis, each along its own axis of d."""
+        """Return the mode numbers of each axis, shaped to broadcast along that axis."""
         checks.all_periodic(self.periodic)
-        modes = []
-        for axis, nodes in enumerate(self.shape):
-            half = checks.flag(real, "real") and axis == self.ndim - 1
-            n = np.arange(nodes // 2 + 1) if half else (np.arange(nodes) + nodes // 2) % nodes - nodes // 2
-            modes.append(n.astype(np.float64).reshape([-1 if a == axis else 1 for a in range(self.ndim)]))
-        return modes
+        half = checks.flag(real, "real")
+        return [
+            self._along(axis, transforms.modes(nodes, half and axis == self.ndim - 1))
+            for axis, nodes in enumerate(self.shape)
+        ]
+
+    def _along(self, axis: int, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the numbers of an axis's modes so that they broadcast against those of other axes."""
+        return numbers.reshape([-1 if a == axis else 1 for a in range(self.ndim)])
 
     def compensation(
         self, window: str | Window, kind: str = "continuous", *, power: int = 1, real: bool = False
@@ -224,24 +227,24 @@ class Mesh:
         Parameters
         ----------
         window : Window or str
-            The window that values were spread or are interpolated with.
+            The window of the spreading or interpolation.
         kind : {"continuous", "discrete"}
-            Transform to divide by: of the window itself (`Window.fourier`), or of its samples at the nodes
+            Transform W to divide by: of the window itself (`Window.fourier`), or of its samples at the nodes
             (`Window.symbol`).
         power : {1, 2}
-            1 undoes one of spreading and interpolation, 2 both.
+            1 compensates for spreading or for interpolation, 2 for both.
         real : bool, default False
             As in `wavenumbers`.
 
         Returns
         -------
         (K1, ..., Kd) float64 ndarray
-            For a field transformed by ``fftn``, or by ``rfftn`` with `real`. The phase of an `offset` is not in it.
+            Factors of a field transformed by ``fftn``, or by ``rfftn`` with `real`, without the phase of an `offset`.
 
         Raises
         ------
         ValueError
-            If an axis is open, an argument is none of its choices, or the transform vanishes at a mode.
+            If an axis is open, `kind` or `power` is not among its choices, or the transform vanishes at a mode.
 
         Examples
         --------
@@ -251,29 +254,26 @@ class Mesh:
         window = window_of(window)
         checks.one_of(kind, "kind", ("continuous", "discrete"))
         checks.one_of(power, "power", (1, 2))
-        product = np.ones(())
-        for axis, (modes, nodes) in enumerate(zip(self._modes(real), self.shape, strict=True)):
-            if kind == "continuous":
-                transform = window.fourier(2 * np.pi * modes / nodes)
-            else:
-                transform = window.symbol(nodes)[modes.astype(np.int64) % nodes]
-            admissible.no_zero(transform, window.name, axis)
-            product = product / transform**power
+        checks.all_periodic(self.periodic)
+        half, product = checks.flag(real, "real"), np.ones(())
+        for axis, nodes in enumerate(self.shape):
+            divisor = transforms.divisor(window, kind, int(power), nodes, half and axis == self.ndim - 1, axis)
+            product = product / self._along(axis, divisor)
         return product
 
     def shifted(self, offsets: ArrayLike) -> Mesh:
-        """Return the staggered twin: the same box, intervals, spacing and ghosts, with nodes moved.
+        """Return the staggered mesh: the same box, intervals, spacing and ghosts, with shifted nodes.
 
         Parameters
         ----------
         offsets : float or sequence of d floats
-            Added to `offset`, in units of h. A periodic axis takes any number. An open axis takes 0; +0.5 from
-            nodes on the faces (K) to nodes in the cells (K - 1); -0.5 back, to K + 1 nodes.
+            Added to `offset`, in units of h. A periodic axis allows any number. An open axis allows 0, +0.5 from
+            K nodes on the faces to K - 1 in the cells, and -0.5 from K nodes in the cells to K + 1 on the faces.
 
         Raises
         ------
         ValueError
-            For any other shift of an open axis.
+            If an open axis has any other shift.
 
         Examples
         --------
@@ -292,26 +292,26 @@ class Mesh:
         return Mesh(shape, self.box, offset=moved, ghosts=self.ghosts)
 
     def fold_ghosts(self, field: Any) -> Any:
-        """Return a field without ghosts, each added to the node that it is an image of.
+        """Return a field without ghosts: the value of each ghost is added to the node that it is an image of.
 
-        Ghosts of an open axis are cut off. Any width is folded, also one wider than the axis.
+        Ghosts of an open axis are dropped. Ghost layers may be wider than the axis.
 
         Parameters
         ----------
         field : (..., *field_shape) array
-            NumPy, CuPy or torch, of any dtype that adds, or a sequence of numbers. It is not changed.
+            NumPy, CuPy or torch, of any dtype with addition, or a sequence of numbers. It is not changed.
 
         Returns
         -------
         (..., *shape) array
-            A new array of the same kind, dtype and device; NumPy for a sequence.
+            A new array of the same kind, dtype and device; a NumPy array for a sequence.
 
         Raises
         ------
         ValueError
             If the last axes are not `field_shape`.
         TypeError
-            If `field` is no array of these kinds.
+            If `field` is not an array of these kinds.
 
         Examples
         --------
@@ -322,9 +322,9 @@ class Mesh:
         return self._along_axes(field, self.shape, fold=True)
 
     def fill_ghosts(self, field: Any) -> Any:
-        """Return a field with ghosts, each the value of the node that it is an image of.
+        """Return a field with ghosts: each ghost has the value of the node that it is an image of.
 
-        The exact adjoint of `fold_ghosts`: ghosts of an open axis are zero.
+        This is the exact adjoint of `fold_ghosts`: ghosts of an open axis are zero.
 
         Parameters
         ----------
@@ -334,14 +334,14 @@ class Mesh:
         Returns
         -------
         (..., *field_shape) array
-            A new array of the same kind, dtype and device; NumPy for a sequence.
+            A new array of the same kind, dtype and device; a NumPy array for a sequence.
 
         Raises
         ------
         ValueError
             If the last axes are not `shape`.
         TypeError
-            If `field` is no array of these kinds.
+            If `field` is not an array of these kinds.
 
         Examples
         --------
@@ -364,7 +364,7 @@ class Mesh:
         return field
 
     def _runs(self, axis: int) -> Iterator[tuple[slice, slice]]:
-        """Runs of nodes of an axis with its ghosts, and the runs of plain nodes that they are images of."""
+        """Yield runs of nodes of an axis with ghosts, and the runs of plain nodes that they are images of."""
         nodes, (lower, upper) = self.shape[axis], self.ghosts[axis]
         if not self.periodic[axis]:
             yield slice(lower, lower + nodes), slice(0, nodes)
@@ -376,17 +376,17 @@ class Mesh:
 
 
 def _field(field: Any, shape: tuple[int, ...]) -> Any:
-    """Return an array of these last axes that `_zeros_like` knows, of a sequence a NumPy array."""
+    """Return an array that `_zeros_like` supports, with its last axes checked; sequences become NumPy arrays."""
     if not hasattr(checks.unmasked(field), "shape"):
         field = checks.number_array(field, "field")
     elif not isinstance(field, np.ndarray) and not hasattr(field, "new_zeros"):
-        checks.allocating(_namespace(field), field, "field")
+        checks.has_zeros(_namespace(field), field, "field")
     checks.trailing_shape(field.shape, shape, "field")
     return field
 
 
 def _namespace(array: Any) -> Any:
-    # Found by its name rather than imported: who has a CuPy array has loaded CuPy.
+    # Not imported: the module of an existing array is loaded.
     return sys.modules.get(type(array).__module__.partition(".")[0])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The plan: sizes once, positions once a configuration, values as often as wanted."""
+"""The plan: sizes at construction, positions once per configuration, values in each call."""
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ from particlemesh.particles.lost import lost_fraction
 
 
 class Plan(Configuration):
-    """Spread and interpolate on one mesh with one window, for as many particle sets and values as wanted.
+    """Spread and interpolate on one mesh with one window, for any number of particle sets and values.
 
-    Construction depends on sizes, :meth:`set_positions` on positions, the rest on values. Only one thread may use a
-    plan at a time: a call from a second thread raises a RuntimeError. Work on a GPU goes to the caller's current stream
-    or queue and is not waited for; only ``set_positions`` (unless ``check=False``), ``status``, ``check``, ``lost``,
-    the trials of ``"measure"``, and copies from and to the host wait.
+    Construction depends on sizes, :meth:`set_positions` on positions, the other methods on values. Only one thread may
+    use a plan at a time: a call from a second thread raises a RuntimeError. A plan enqueues GPU work on the caller's
+    current stream or queue. Only ``set_positions`` (unless ``check=False``), ``status``, ``check``, ``lost``, the
+    trials of ``"measure"``, and copies from and to the host wait for the device.
 
     Parameters
     ----------
     mesh : Mesh
-        Where the nodes are.
+        The nodes and their box.
     window : Window or str
         The window, or its name (``"bspline6"``, ``"cic"``, ``"m4prime"``, ...); ``"bspline4"`` by default.
     dtype : {"float32", "float64"}, optional
-        Real type of the values. By default that of the positions when they first come.
+        Real type of the values. By default that of the first positions.
     components : int
-        Reals per particle to plan for (2 for complex values); any number is served.
+        Expected reals per particle (2 for complex values); calls may have any number.
     applications : int
-        Spreads or interpolations expected for one configuration; steers the automatic choice.
+        Expected spreads or interpolations per configuration; the automatic choice uses it.
     method, interpolation : str
-        Method of each direction, by name. ``"auto"`` takes the one for which the least time is predicted; ``"measure"``
-        times those that may be the fastest on the plan's positions, with numbers of its own, and waits for them.
+        Method of each direction, by name. ``"auto"`` selects the method with the least predicted time. ``"measure"``
+        times the fastest candidates on the plan's positions with generated values, and waits for the device.
     backend : {"cpu", "cuda", "opencl"}, optional
-        By default where the arrays are. If named, host arrays are copied there and back.
+        By default the device of the arrays. If named, host arrays are copied there and back.
     deterministic : bool
-        Only methods that give the same bits for the same call.
+        Use reproducible methods only: equal calls return bit-identical results.
     threads : int, optional
-        Most threads on the CPU, from 1 to 4096; by default what suits the number of particles. The plan never uses
-        more threads than this process may use cores.
+        Largest number of CPU threads, 1 to 4096; by default it depends on the number of particles. The plan never uses
+        more threads than the cores available to this process.
     options : dict of dicts, optional
-        What a method leaves to choose, by its name: ``{"single_mesh": {"threads_per_row": 8}}``; the
-        documentation's table of methods lists them.
+        Options by method name: ``{"single_mesh": {"threads_per_row": 8}}``. The documentation's table of methods
+        lists them.
     order : {"caller", "sorted"}
-        In which order values come and go. ``"sorted"`` is the plan's own, which is faster: :attr:`order` says which of
-        the particles given to :meth:`set_positions` is at each place, and callers keep their arrays so.
+        Order of values in calls. ``"sorted"`` is the plan's order and is faster: :attr:`order` has the index in the
+        caller's order of each particle, and callers sort their arrays by it.
 
     Raises
     ------
     ValueError, TypeError
-        If an argument is not allowed; the message says what is.
+        If an argument is not allowed; the message lists what is.
 
     References
     ----------
-    The three phases follow [barnett2019]_; the methods cite their own sources, see :meth:`explain`.
+    The three phases follow [barnett2019]_. Each method has its own reference.
 
     Examples
     --------
@@ -89,21 +89,22 @@ class Plan(Configuration):
 
     @property
     def order(self) -> Any:
-        """Which of the particles given to :meth:`set_positions` is at each place, with ``order="sorted"``.
+        """Index in the caller's order of each particle, for plans with ``order="sorted"``.
 
-        An integer array (N,) of the kind and device of the positions: ``values[plan.order]`` are in the order in which
-        :meth:`spread` takes values and :meth:`interpolate` gives them. Particles without weight come last. The array
-        is the plan's memory, and the next :meth:`set_positions` writes to it. NumPy arrays are read-only; never write
-        to those of a GPU: kernels use their numbers unchecked as indices. Tensors of the CPU are copies. So is the
-        array where positions came from the host to a GPU, and for that the device is waited for.
+        An integer array (N,) of the library and device of the positions. ``values[plan.order]`` are in the order of
+        the values of :meth:`spread` and :meth:`interpolate`. Particles with zero weight come last.
+
+        The array is the plan's memory, and the next :meth:`set_positions` overwrites it. NumPy arrays are read-only.
+        Never write to arrays on a GPU: kernels use their numbers unchecked as indices. CPU tensors are copies. If the
+        positions were copied from the host to a GPU, the array is a host copy, which waits for the device.
 
         Raises
         ------
         RuntimeError
-            If the plan has no order of its own, or no positions yet.
+            If the plan has ``order="caller"``, or no positions yet.
         """
         if not self._sorted:
-            raise RuntimeError("values come in your order here; for the plan's own, make it with order='sorted'.")
+            raise RuntimeError("this plan keeps your order; to have a sorted one, make it with order='sorted'.")
         self._ready()
         if self._order is None:
             with self.backend.scope():
@@ -118,27 +119,27 @@ class Plan(Configuration):
     @property
     @alone
     def status(self) -> Status:
-        """What the last :meth:`set_positions` found; waits for the device."""
+        """Counts of bad particles in the last :meth:`set_positions`; waits for the device."""
         self._ready()
         with self.backend.scope():
             status = self.particles.read_status(self.backend)
-        # A method that is not prepared has seen no values of these particles, and may remember some of others.
+        # A method that is not prepared has read no values of these particles; its record is of earlier ones.
         bad = any(m.non_finite_values() for what, m in self._methods.items() if what in self._prepared)
         return status._replace(non_finite_values=bad)
 
     def check(self) -> None:
-        """Raise for what unchecked calls have recorded.
+        """Raise an error for bad positions and values that unchecked calls have recorded.
 
         Raises
         ------
         ValueError
-            If positions were not finite or off an open axis, or values were not finite where it matters.
+            If positions were not finite or off an open axis, or if values were not finite and the field is NaN.
         """
         status = self.status
         if status.not_finite or status.outside:
-            raise checks.bad_positions(status, None, self.mesh, taken=True)
+            raise checks.bad_positions(status, None, self.mesh, unchecked=True)
         if status.non_finite_values:
-            raise ValueError("values were not all finite; the field is NaN everywhere.")
+            raise ValueError("values were not all finite; the field is NaN everywhere: give finite values.")
 
     # ---- values ---------------------------------------------------------------------------------------
 
@@ -150,14 +151,14 @@ class Plan(Configuration):
         values : array (..., N)
             Real or complex.
         out : array (..., *mesh.field_shape), optional
-            Written (added to, if ``accumulate``) and returned. Any memory order.
+            Written (or added to, with ``accumulate``) and returned; any memory order.
         accumulate : bool
             Add to ``out`` instead of overwriting it.
 
         Returns
         -------
         array (..., *mesh.field_shape)
-            Of the kind, device and type of ``values``; not divided by any volume.
+            Array of the library, device and dtype of ``values``; not divided by any volume.
         """
         self._ready()
         checks.flag(accumulate, "accumulate")
@@ -168,7 +169,7 @@ class Plan(Configuration):
         return self._again(("spread", bool(accumulate)), (values, out), call, out)
 
     def spread_gradient(self, vectors: Any, *, out: Any = None, accumulate: bool = False) -> Any:
-        """Spread vectors against the window's slope: the exact adjoint of :meth:`gradient`.
+        """Spread vectors with the window's derivative: the exact adjoint of :meth:`gradient`.
 
         Parameters
         ----------
@@ -194,19 +195,19 @@ class Plan(Configuration):
             raise ValueError("accumulate=True adds to out: give out=.")
         backend, upload, mesh = self.backend, self._named is not None, self.mesh
         what = "vectors" if gradient else "values"
-        came = operands.take(values, core, len(core), self.dtype, backend, what, upload=upload)
-        with came.kind.scope(values), backend.scope(came.native, out):
+        operand = operands.take(values, core, len(core), self.dtype, backend, what, upload=upload)
+        with operand.kind.scope(values), backend.scope(operand.native, out):
             self.token = backend.follow(self.token)
             result = operands.give(
-                out, came, came.batch + self._shape, mesh.ndim, 3, backend, accumulate=accumulate, upload=upload
+                out, operand, operand.batch + self._shape, mesh.ndim, 3, backend, accumulate=accumulate, upload=upload
             )
             method = self._method("spread")
             self._prepare("spread", method)
             if not accumulate:
                 backend.clear(result.native)
-            if self.count and came.view.layout.channels:
-                method.apply(self._working(), came.view, result.view, gradient=gradient)
-            backend.mark(came.native, result.native)
+            if self.count and operand.view.layout.channels:
+                method.apply(self._working(), operand.view, result.view, gradient=gradient)
+            backend.mark(operand.native, result.native)
             return result.finish()
 
     def interpolate(self, field: Any, *, out: Any = None) -> Any:
@@ -215,8 +216,8 @@ class Plan(Configuration):
         Parameters
         ----------
         field : array (..., *mesh.field_shape)
-            Real or complex, any memory order. A node that is NaN or infinite spoils the particles whose stencils have
-            it; with the method ``walk`` some whose stencils begin up to 15 nodes away, too.
+            Real or complex, any memory order. A NaN or infinite node spoils every particle whose stencil has it. With
+            the method ``walk`` it also spoils some particles whose stencils begin up to 15 nodes away.
         out : array (..., N), optional
 
         Returns
@@ -257,32 +258,32 @@ class Plan(Configuration):
     def _interpolate(self, field: Any, value: bool, gradient: bool, out: Any) -> tuple[Any, Any]:
         backend, upload, mesh = self.backend, self._named is not None, self.mesh
         outs = out if value and gradient else (out, out)
-        came = operands.take(field, self._shape, 3, self.dtype, backend, "field", upload=upload)
-        with came.kind.scope(field), backend.scope(came.native, *outs):
+        operand = operands.take(field, self._shape, 3, self.dtype, backend, "field", upload=upload)
+        with operand.kind.scope(field), backend.scope(operand.native, *outs):
             self.token = backend.follow(self.token)
 
-            def result(wanted: bool, out: Any, core: tuple[int, ...]) -> operands.Result | None:
-                if not wanted:
+            def result(needed: bool, out: Any, core: tuple[int, ...]) -> operands.Result | None:
+                if not needed:
                     return None
                 return operands.give(
-                    out, came, came.batch + core, len(core), len(core), backend, accumulate=False, upload=upload
+                    out, operand, operand.batch + core, len(core), len(core), backend, accumulate=False, upload=upload
                 )
 
             values = result(value, outs[0], (self.count,))
             slopes = result(gradient, outs[1], (self.count, mesh.ndim))
             method = self._method("interpolate")
             self._prepare("interpolate", method)
-            if self.count and came.view.layout.channels:
+            if self.count and operand.view.layout.channels:
                 method.apply(
-                    self._working(), came.view, None if values is None else values.view,
+                    self._working(), operand.view, None if values is None else values.view,
                     gradient=None if slopes is None else slopes.view,
                 )  # fmt: skip
-            backend.mark(came.native, *(r.native for r in (values, slopes) if r is not None))
+            backend.mark(operand.native, *(r.native for r in (values, slopes) if r is not None))
             return values and values.finish(), slopes and slopes.finish()
 
     @alone
     def lost(self, values: Any) -> Any:
-        """Sum what :meth:`spread` loses past open edges; waits for the device.
+        """Sum the values that :meth:`spread` loses beyond open faces; waits for the device.
 
         Parameters
         ----------
@@ -295,11 +296,11 @@ class Plan(Configuration):
         """
         self._ready()
         upload = self._named is not None
-        came = operands.take(values, (self.count,), 1, self.dtype, self.backend, "values", upload=upload)
-        with came.kind.scope(values), self.backend.scope(came.native):
+        operand = operands.take(values, (self.count,), 1, self.dtype, self.backend, "values", upload=upload)
+        with operand.kind.scope(values), self.backend.scope(operand.native):
             if self._captured:
                 self._working().forget()
-            host = self.backend.download(came.native)
+            host = self.backend.download(operand.native)
             return host @ lost_fraction(self._working())
 
     def empty_field(self, *batch: int, layout: str = "planar", dtype: Any = None) -> Any:
@@ -310,16 +311,16 @@ class Plan(Configuration):
         *batch : int
             Batch axes.
         layout : {"planar", "interleaved"}
-            Where the batch axes lie in memory: first, or last (the values of one node side by side).
+            Place of the batch axes in memory: first, or last (the values of one node are adjacent).
         dtype : dtype, optional
-            The plan's real type by default; a complex type of the same precision may be asked for.
+            The plan's real type by default, or the complex type of the same precision.
         """
         self._open()
         if self.dtype is None or self.backend is None:
-            raise ValueError("the plan does not know its arrays yet: set positions, or give backend= and dtype=.")
+            raise ValueError("this plan has no backend or dtype yet: set positions, or give backend= and dtype=.")
         checks.one_of(layout, "layout", ("planar", "interleaved"))
-        wanted = np.dtype(self.dtype if dtype is None else dtype)
-        checks.one_of(wanted, "dtype", (self.dtype, COMPLEX[self.dtype]))
+        number = np.dtype(self.dtype if dtype is None else dtype)
+        checks.one_of(number, "dtype", (self.dtype, COMPLEX[self.dtype]))
         sizes = tuple(checks.integer(n, "batch", 0, 2**62) for n in batch)
         kind = self._kind
         host = kind is not None and kind.home == "cpu"
@@ -327,19 +328,19 @@ class Plan(Configuration):
         shape = self.mesh.field_shape
         with self.backend.scope():
             if layout == "planar":
-                field = empty(sizes + shape, wanted)
+                field = empty(sizes + shape, number)
             else:
-                field = empty(shape + sizes, wanted)
+                field = empty(shape + sizes, number)
                 order = (*range(len(shape), len(shape) + len(sizes)), *range(len(shape)))
                 field = field.transpose(order)
             return field if kind is None else kind.wrap(field)
 
     @alone
     def explain(self) -> str:
-        """Return what each method takes, predicted or measured, or why it declined; the chosen ones are starred.
+        """Return a table of each method's predicted or measured time, or its reason for declining.
 
-        *Prepare* is once for a configuration, *apply* once for values; the third column is one *prepare* and as many
-        *apply* as the plan's ``applications``.
+        A star marks the chosen methods. *Prepare* runs once per configuration, *apply* once per call. The third
+        column is one *prepare* and the plan's ``applications`` times *apply*.
 
         Examples
         --------
@@ -353,9 +354,9 @@ class Plan(Configuration):
         chosen: dict[str, type[Method] | None] = dict.fromkeys(METHODS)
         with self.backend.scope():
             for what in METHODS:
-                with contextlib.suppress(MethodNotSuitable):  # the table says why
+                with contextlib.suppress(MethodNotSuitable):  # the table has the reason
                     chosen[what] = type(self._method(what))
-            told = self._choice.told(self._working(), chosen)
+            table = self._choice.explanation(self._working(), chosen)
         if self._sorted:
-            told += f"\norder: {self.particles}, of which set_positions takes care"
-        return told
+            table += f"\norder: {self.particles}, sorted by set_positions"
+        return table

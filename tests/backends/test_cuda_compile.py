@@ -12,7 +12,7 @@ import pytest
 import particlemesh as pm
 from devices import METHODS
 from particlemesh.backends import cuda, opencl
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 pytestmark = [
     pytest.mark.opencl,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from particlemesh.backends import cuda, source
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 # Warp n adds two products to matrix n of C. A shuffle between them shares the scratch of a warp that has no registers.
 MULTIPLY = """

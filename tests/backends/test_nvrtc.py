@@ -9,17 +9,7 @@ from particlemesh.backends import cuda, opencl, source
 from particlemesh.backends.base import CompilationError
 from particlemesh.configuration import METHODS
 from particlemesh.sorting import radix, scan
-
-
-def without_nvrtc():
-    try:
-        from cupy.cuda import nvrtc
-
-        nvrtc.getVersion()
-    except Exception as error:  # CuPy wraps a missing library in errors of many kinds
-        return str(error).splitlines()[0]
-    return None
-
+from ptx import without_nvrtc
 
 pytestmark = [
     pytest.mark.opencl,

@@ -16,7 +16,7 @@ import oracle
 import particlemesh as pm
 from particlemesh import backends
 from particlemesh.backends import nvrtc
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
@@ -37,6 +37,7 @@ SCRIPTS = {  # arguments beside --small and --out, and the files that a script w
                  ("limit-ceilings", "limit-peer", "limit-density", "limit-roofline")),
     "core.regret": ([*CPU, "--problems", "1"], ("regret",)),
     "core.first_call": ([], ("first-call",)),
+    "core.overhead": ([], ("overhead",)),
     "core.gpu": (CPU, ()),
     "grid.run": (CPU, ("grid-build", "grid-pairs")),
     "grid.build": ([*CPU, "--only", "published"], ("grid-build",)),
@@ -75,6 +76,13 @@ def test_a_script_writes_the_columns_of_the_committed_files(script, monkeypatch,
         assert fresh and set(fresh[0]) == committed(name), name
         kind = compare.kind_of(file)
         assert kind is None or compare.named(fresh, kind) or "published" in arguments
+
+
+def test_every_cloud_that_a_dense_grid_does_not_suit_has_a_time(monkeypatch, tmp_path):
+    run("grid.cliffs", monkeypatch, *CPU, "--out", tmp_path)
+    fresh = tables.read(next(tmp_path.glob("grid-cliffs-*.csv")))
+    assert len({row["cloud"] for row in fresh}) == len(fresh) == 8
+    assert all(float(row["seconds"]) > 0 and int(row["pairs"]) > 0 for row in fresh if row["cloud"] != "few in reach")
 
 
 def test_finufft_is_asked_for_where_it_is_missing(monkeypatch, tmp_path):

@@ -128,7 +128,7 @@ def test_a_trial_leaves_everything_as_it_was(backend):
 
 
 @pytest.mark.parametrize("order", ["caller", "sorted"])
-def test_stencils_are_spelt_out_for_trials_only(backend, order, monkeypatch):
+def test_stencils_are_unpacked_for_trials_only(backend, order, monkeypatch):
     monkeypatch.setattr(configuration, "MANY", 1000)  # are kept packed
     x, q = X.astype(np.float32), np.ones(len(X), np.float32)
     plan = plan_of(backend.array(x), order=order, method="auto")

@@ -101,7 +101,7 @@ def test_what_a_method_declines_was_not_measured():
 
 # ---- the processor ----------------------------------------------------------------------------------------
 
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def measured_on_processors():

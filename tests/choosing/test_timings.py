@@ -271,8 +271,7 @@ def test_a_stale_table_is_not_used_and_named():
     times = predict.known(CPU)
     assert times.rows == ()
     assert times.hint == (
-        f"{path} has times of other code than today's for spread/modelled; they are not used: "
-        "`particlemesh tune` renews them"
+        f"{path} has outdated times, which are not used, for spread/modelled: `particlemesh tune` renews them"
     )
 
 
@@ -282,7 +281,7 @@ def test_times_are_dropped_of_changed_methods_only():
     tables.write(table(kept + dropped, of))
     times = predict.known(CPU)
     assert {row.method for row in times.rows} == {"modelled"} and len(times.rows) == 20
-    assert "for spread/colouring;" in times.hint and "measured on" in times.source
+    assert "for spread/colouring:" in times.hint and "measured on" in times.source
 
 
 def test_a_change_of_one_method_changes_no_other_fingerprint(tmp_path, monkeypatch):
@@ -416,7 +415,7 @@ def test_a_processor_without_a_table_takes_that_of_about_as_many_threads(monkeyp
         predict.forget()
         times = predict.known(CPU)
         assert f"measured on processor {nearest}, " in times.source
-        assert f"; taken for {tables.device_of(CPU)} and its threads" in times.source
+        assert f"; applied to {tables.device_of(CPU)}, " in times.source
         assert times.hint == "`particlemesh tune` measures this device"
     assert tables.threads_of("NVIDIA H200") is None
 

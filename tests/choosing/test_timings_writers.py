@@ -7,7 +7,7 @@ import pytest
 
 from particlemesh import backends
 from particlemesh.choosing import tables
-from test_processes import child, finish
+from processes import child, finish
 from test_timings import rows, table
 
 

@@ -242,7 +242,7 @@ def test_the_command_writes_and_shows(small, cache):
     path.write_text(re.sub(r"^# (spread/.+): .+$", r"# \1: 0123", path.read_text(), flags=re.MULTILINE))
     predict.forget()
     code, shown = run("--show", "--backend", "cpu")
-    assert code == 0 and f"{path} has times of other code than today's for spread/colouring, spread/" in shown
+    assert code == 0 and f"{path} has outdated times, which are not used, for spread/colouring, spread/" in shown
 
 
 def test_the_command_shows_that_nothing_is_known():

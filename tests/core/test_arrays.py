@@ -1,91 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Arrays of every kind: what comes in goes out again; what cannot be taken is refused with a reason."""
 
-from typing import ClassVar
-
 import numpy as np
 import pytest
 
 import oracle
 import particlemesh as pm
-from devices import Device
+from kinds import FIELD, KINDS, MESH, SLOPES, VALUES, WINDOW, Q, V, X
 from particlemesh import backends
-
-MESH = pm.Mesh((6, 5, 7), (1.0, 2.0, 3.0))
-WINDOW = pm.bspline(3)
-RNG = np.random.default_rng(1)
-X = RNG.random((40, 3)) * MESH.box.lengths
-Q = RNG.normal(size=40)
-V = RNG.normal(size=(40, 3))
-FIELD = oracle.spread(MESH, WINDOW, X, Q)
-VALUES = oracle.interpolate(MESH, WINDOW, X, FIELD)
-SLOPES = oracle.gradient(MESH, WINDOW, X, FIELD)
-
-
-class NumPy:
-    home: ClassVar[str] = "cpu"
-
-    def make(self, host):
-        return np.array(host)
-
-    def host(self, array):
-        return np.array(array)
-
-    def place(self, array):
-        return type(array), str(array.dtype)
-
-
-class PyOpenCL(NumPy):
-    home = "opencl"
-
-    def make(self, host):
-        return Device.of("opencl").array(host)
-
-    def host(self, array):
-        return Device.of("opencl").host(array)
-
-    def place(self, array):
-        return type(array), str(array.dtype), array.queue
-
-
-class CuPy(NumPy):
-    home = "cuda"
-
-    def make(self, host):
-        return Device.of("cuda").cupy.asarray(host)
-
-    def host(self, array):
-        return Device.of("cuda").cupy.asnumpy(array)
-
-    def place(self, array):
-        return type(array), str(array.dtype), array.device.id
-
-
-class Torch(NumPy):
-    device = "cpu"
-
-    def make(self, host):
-        torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-        return torch.from_numpy(np.array(host)).to(self.device)
-
-    def host(self, array):
-        return array.cpu().numpy()
-
-    def place(self, array):
-        return type(array), array.dtype, array.device
-
-
-class TorchCuda(Torch):
-    home, device = "cuda", "cuda"
-
-    def make(self, host):
-        torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-        if not torch.cuda.is_available():
-            pytest.skip("this PyTorch has no CUDA device")
-        return super().make(host)
-
-
-KINDS = {"numpy": NumPy(), "pyopencl": PyOpenCL(), "cupy": CuPy(), "torch-cpu": Torch(), "torch-cuda": TorchCuda()}
 
 
 @pytest.fixture(params=list(KINDS))
@@ -265,7 +187,7 @@ def test_shapes_that_do_not_fit_are_named():
         with pytest.raises(TypeError, match="out is of type ndarray; value and gradient need a tuple of two arrays"):
             plan.value_and_gradient(FIELD, out=VALUES)
     for bad in (None, {1: 2}, "text", object()):
-        with pytest.raises(TypeError, match="arrays of these kinds are taken: NumPy"):
+        with pytest.raises(TypeError, match="give an array of one of these kinds: NumPy"):
             pm.spread(X, bad, MESH)
 
 
@@ -291,7 +213,7 @@ def test_outs_that_cannot_be_written_are_refused():
         q = store[-40 - 10 : -10]
         q[:] = Q
         overlapping = store[: FIELD.size].reshape(MESH.shape)  # its last 10 are among the values
-        text = "out shares memory with the input; give an array of its own"
+        text = "out shares memory with the input; give a separate array"
         with pytest.raises(ValueError, match=text):
             plan.spread(store[FIELD.size - 10 : FIELD.size + 30], out=overlapping)
         np.testing.assert_allclose(plan.spread(Q), FIELD, atol=1e-13)

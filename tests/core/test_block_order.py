@@ -184,8 +184,8 @@ def test_packed_particles_are_the_same(backend, unpack, monkeypatch, mesh, real,
             located[packed] = [
                 plan.backend.download(a)[:, :700] for a in (plan.particles.node, plan.particles.fraction)
             ]
-    for spelt_out, kept in zip(*located.values(), strict=True):
-        np.testing.assert_array_equal(spelt_out, kept)
+    for unpacked, kept in zip(*located.values(), strict=True):
+        np.testing.assert_array_equal(unpacked, kept)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -354,5 +354,5 @@ def test_a_captured_order_replays_with_other_positions(backend, unpack, monkeypa
         cupy.cuda.Device().synchronize()
         graph.launch(stream)
         stream.synchronize()
-        plan.particles._is_spelt_out = False  # a replay does not tell the plan
+        plan.particles._is_unpacked = False  # a replay does not tell the plan
         check(plan, cells, unpack)

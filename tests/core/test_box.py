@@ -173,7 +173,7 @@ def test_it_is_a_value():
         (((1.0, 2.0), np.inf), ValueError, "origin is inf; every number must be finite"),
         (((1.0, 2.0), None, (True,)), ValueError, "periodic names 1 axis; the box has 2 axes"),
         (((1.0, 2.0), None, 1), TypeError, "give True, False or one of them for each axis"),
-        (((1e-200, 1e-200),), ValueError, "choose a unit nearer"),
+        (((1e-200, 1e-200),), ValueError, "choose a unit of length nearer"),
     ],
 )
 def test_refusals(arguments, error, text):

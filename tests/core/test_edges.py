@@ -90,7 +90,7 @@ def test_an_ulp_around_the_border_of_a_shifted_open_box(backend, real):
                     plan.set_positions(backend.array(x))
 
 
-def test_row_06_particles_exactly_on_nodes(backend, law):
+def test_particles_exactly_on_nodes(backend, law):
     mesh = pm.Mesh((4, 6, 8), (4.0, 3.0, 8.0))
     x = np.stack(np.meshgrid(*(mesh.nodes(a) for a in range(3)), indexing="ij"), -1).reshape(-1, 3)
     f = np.random.default_rng(1).normal(size=mesh.shape)
@@ -165,7 +165,7 @@ def test_subnormal_and_negative_zero_positions_are_at_the_origin(backend, real):
         close(field, wanted, real)
 
 
-def test_row_64_twenty_runs_have_the_same_bits(backend, law, request):
+def test_twenty_runs_have_the_same_bits(backend, law, request):
     if not law.method.deterministic:
         pytest.skip("this method does not promise it")
     mesh = pm.Mesh((9, 8, 7), (1.0, 1.0, 1.0))
@@ -187,7 +187,7 @@ def test_row_64_twenty_runs_have_the_same_bits(backend, law, request):
     assert len({run() for _ in range(runs)}) == 1
 
 
-def test_row_18_more_threads_than_particles(backend):
+def test_more_threads_than_particles(backend):
     mesh = pm.Mesh((6, 6, 6), (1.0, 1.0, 1.0))
     rng = np.random.default_rng(5)
     x, q = rng.random((5, 3)), rng.normal(size=5)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
+from kinds import MESH, X
 from particlemesh import backends
-from test_arrays import MESH, X
 
 
 @pytest.mark.opencl
@@ -24,5 +24,5 @@ def test_a_device_gets_host_arrays_of_types_that_it_may_not_know():
         with pytest.raises(TypeError, match="float32 does not hold all such integers"):
             plan.spread(whole + 2**30)
         flags = backends.current("opencl").upload(whole.astype("f4")).view(np.uint8)[:40].view(np.bool_)
-        with pytest.raises(TypeError, match="which the device cannot convert: do it yourself"):
+        with pytest.raises(TypeError, match="which the device cannot convert: convert it yourself"):
             plan.spread(flags)

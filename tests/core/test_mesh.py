@@ -132,7 +132,7 @@ def test_compensation_undoes_spreading_onto_the_nodes():
 
 def test_compensation_refuses_a_zero():
     window = fitted(lambda x: np.where(abs(x) < 0.5, 1.0, 0.5), 3, 1e-12)
-    with pytest.raises(ValueError, match="vanishes at mode 2 of axis 0: it cannot be undone"):
+    with pytest.raises(ValueError, match="vanishes at mode 2 of axis 0: the compensation would divide by zero"):
         Mesh(4, 1.0).compensation(window, "discrete")
 
 
@@ -314,7 +314,7 @@ def test_staggered_twins():
         (
             lambda: Mesh((4, 4), (1, 1)).fill_ghosts(np.zeros(4)),
             ValueError,
-            "must be 4, 4 here, with any batch",
+            "must be 4, 4; any batch axes",
         ),
     ],
 )

@@ -9,8 +9,8 @@ from blocks import staged_from
 from particlemesh.backends import cuda
 from particlemesh.orders import block_order
 from particlemesh.walk.by_block import cells_to_sort_by
-from test_memory import Scarce
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
+from scarce import Scarce
 from test_sorted import MESH, WINDOW, close, drawn, order_of, plain_interpolate, plain_spread, sorted_plan
 
 

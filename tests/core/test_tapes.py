@@ -8,7 +8,7 @@ import pytest
 
 import oracle
 import particlemesh as pm
-from test_streams import FIELDS, MESH, Q, X, here, plan_on, wait
+from late_work import FIELDS, MESH, Q, X, here, plan_on, wait
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
 TURNS = 5  # the third call for the same arrays is the first that is played

@@ -13,7 +13,7 @@ import pytest
 import particlemesh
 from particlemesh.backends import nvrtc
 from particlemesh.window import WINDOWS
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 CHECKOUT = Path(__file__).parents[2]
 DOCS = CHECKOUT / "docs"

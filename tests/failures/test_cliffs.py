@@ -6,8 +6,8 @@ import pytest
 
 import particlemesh as pm
 from grid_cases import BOXES, all_pairs, check_answer
+from grid_checks import cloud
 from particlemesh.grid.sparse import close_gaps
-from test_neighbour_list import cloud
 
 RNG = np.random.default_rng(3)
 
@@ -140,8 +140,8 @@ def test_a_grid_has_the_levels_that_radii_take_on_the_cpu():
     one = pm.UniformGrid((1.0, 1.0, 1.0), cell_size=0.02, levels=1)
     assert (grid.build(x, radii).levels, one.build(x, radii).levels) == (6, 1)
     for ask in (lambda g: g.overlaps(), lambda g: g.pairs(radii, half=True, format="coo")):
-        by_level, by_one = (sorted(zip(*(a.tolist() for a in ask(g)), strict=True)) for g in (grid, one))
-        assert by_level == by_one
+        found, wanted = (sorted(zip(*(a.tolist() for a in ask(g)), strict=True)) for g in (grid, one))
+        assert found == wanted
     with pytest.raises(ValueError, match="not finite"):
         grid.build(x * np.nan)
     assert grid.levels == 6 and grid.cell_start.shape == (grid.cells + 1,)

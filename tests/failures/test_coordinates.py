@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Failure modes 1-5 and 12 of other people's software: coordinates (row 6 is in test_edges.py)."""
+"""Positions on or beyond edges, far away or not finite that move, vanish or write elsewhere."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from particlemesh.particles.located import Status
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("real", [np.float32, np.float64])
-def test_row_01_not_finite_positions_are_named(backend, bad, real):
+def test_not_finite_positions_are_named(backend, bad, real):
     mesh = pm.Mesh((6, 5, 4), (1.0, 2.0, 3.0), periodic=(True, False, True), offset=(0, 0.5, 0))
     good = np.random.default_rng(1).random((70, 3)).astype(real)
     with pm.Plan(mesh, "cic") as plan:
@@ -27,7 +27,7 @@ def test_row_01_not_finite_positions_are_named(backend, bad, real):
         np.testing.assert_allclose(after, before, rtol=1e-6)  # the plan kept its positions
 
 
-def test_row_01_unchecked_bad_particles_weigh_nothing_and_are_recorded(backend):
+def test_unchecked_bad_particles_weigh_nothing_and_are_recorded(backend):
     mesh = pm.Mesh((6, 5), (1.0, 2.0), periodic=(True, False), offset=(0, 0.5))
     x = np.random.default_rng(2).random((40, 2))
     x[7, 0], x[20, 1], x[30, 1] = np.nan, 2.5, -0.1
@@ -47,15 +47,15 @@ def test_row_01_unchecked_bad_particles_weigh_nothing_and_are_recorded(backend):
         plan.check()
 
 
-def test_row_01_the_error_says_what_has_become_of_the_particles():
+def test_the_error_says_what_has_become_of_the_particles():
     mesh, status = pm.Mesh(6, 1.0), Status(40, 1, 0, 7)
-    assert "The plan is as it was; check=False" in str(checks.bad_positions(status, None, mesh))
-    text = str(checks.bad_positions(status, None, mesh, taken=True))
-    assert text.endswith("The plan has taken such particles with zero weight, the others as they are.")
+    assert "The plan is unchanged; check=False" in str(checks.bad_positions(status, None, mesh))
+    text = str(checks.bad_positions(status, None, mesh, unchecked=True))
+    assert text.endswith("In the plan such particles have zero weight.")
     assert "as it was" not in text
 
 
-def test_row_02_positions_outside_are_folded_or_refused(backend):
+def test_positions_outside_are_folded_or_refused(backend):
     rng = np.random.default_rng(4)
     x = rng.random((33, 2))
     far = x + rng.integers(-3, 4, (33, 2))
@@ -75,7 +75,7 @@ def test_row_02_positions_outside_are_folded_or_refused(backend):
             plan.set_positions(backend.array(far))
 
 
-def test_row_02_the_range_of_a_triclinic_box_is_in_fractions():
+def test_the_range_of_a_triclinic_box_is_in_fractions():
     box = pm.Box([[2.0, 0.0], [1.0, 3.0]], origin=(5.0, 5.0), periodic=(True, False))
     plan = pm.Plan(pm.Mesh((7, 6), box), "cic")
     plan.set_positions(np.array([[6.0, 7.9]]))  # fractions 0.017 and 0.97
@@ -87,7 +87,7 @@ def test_row_02_the_range_of_a_triclinic_box_is_in_fractions():
         plan.set_positions(np.array([[6.0, 8.3]]))
 
 
-def test_row_03_a_million_boxes_away_stays_within_its_field(backend):
+def test_a_million_boxes_away_stays_within_its_field(backend):
     mesh = pm.Mesh((8, 8, 8), (2.0, 2.0, 2.0))
     x = np.array([[2e6, -2e6, 1.0], [0.5 + 2e6, 1.25 - 4e6, 2e6 + 0.125]])
     with pm.Plan(mesh, "cic") as plan:
@@ -104,7 +104,7 @@ def test_row_03_a_million_boxes_away_stays_within_its_field(backend):
 
 
 @pytest.mark.parametrize("real", [np.float32, np.float64])
-def test_row_04_fractions_that_round_to_one(backend, real):
+def test_fractions_that_round_to_one(backend, real):
     # Lengths for which nextafter(L, 0) / L, or -tiny / L + 1, rounds to 1.
     for length in (3.0, 6.2, 0.1, 49.0, 1e-3, 123.456):
         mesh = pm.Mesh((5,), length)
@@ -119,7 +119,7 @@ def test_row_04_fractions_that_round_to_one(backend, real):
             np.testing.assert_allclose(field[:, 0], 1, atol=8 * 5 * np.finfo(real).eps)
 
 
-def test_row_05_float32_cells_on_a_fine_mesh(backend, law):
+def test_float32_cells_on_a_fine_mesh(backend, law):
     # N * eps32 > 1/8: cells are decided by rounding, and whoever decides twice writes past its tile.
     mesh = pm.Mesh((2**21 + 7,), 1.0)
     x = np.random.default_rng(5).random(2000, dtype=np.float32)
@@ -140,7 +140,7 @@ def test_row_05_float32_cells_on_a_fine_mesh(backend, law):
 
 
 @pytest.mark.parametrize("nodes", [8, 9])
-def test_row_12_the_convention_is_that_of_the_fft(backend, nodes):
+def test_the_convention_is_that_of_the_fft(backend, nodes):
     # A plane wave on the nodes is one mode; spread particles on nodes have the phase of exp(-i k x).
     mesh = pm.Mesh((nodes,), 2.0, origin=0.0)
     x = mesh.nodes(0)

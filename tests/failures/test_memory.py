@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Failure modes 29, 30, 33, 38 and 40-45: memory that is kept or lost, and types."""
+"""Memory that is kept, lost or called missing; arrays and numbers of types that are taken wrongly."""
 
 import itertools
 
@@ -10,6 +10,7 @@ import oracle
 import particlemesh as pm
 from devices import names
 from particlemesh import backends
+from scarce import Scarce
 
 MESH = pm.Mesh((6, 5, 7), (1.0, 2.0, 3.0))
 RNG = np.random.default_rng(1)
@@ -19,7 +20,7 @@ V = RNG.normal(size=(60, 3))
 WINDOW = pm.bspline(4)
 
 
-def test_row_29_many_configurations_leak_nothing_and_free_nothing_of_the_users(backend, law, request):
+def test_many_configurations_leak_nothing_and_free_nothing_of_the_users(backend, law, request):
     x, q = backend.array(X), backend.array(Q)
     out = backend.array(np.zeros(MESH.shape))
     plan = law.plan(MESH, "bspline4")
@@ -40,7 +41,7 @@ def test_row_29_many_configurations_leak_nothing_and_free_nothing_of_the_users(b
     np.testing.assert_allclose(backend.host(out), oracle.spread(MESH, WINDOW, X, Q), atol=1e-13)
 
 
-def test_row_29_a_closed_plan_says_so(backend):
+def test_a_closed_plan_says_so(backend):
     plan = pm.Plan(MESH, "cic")
     plan.set_positions(backend.array(X))
     field = plan.spread(backend.array(Q))
@@ -54,21 +55,7 @@ def test_row_29_a_closed_plan_says_so(backend):
             call()
 
 
-class Scarce:
-    """Lets some allocations pass and then has no memory."""
-
-    def __init__(self, empty, passes):
-        self.empty, self.left, self.failed = empty, passes, False
-
-    def __call__(self, *arguments, **options):
-        self.left -= 1
-        if self.left < 0:
-            self.failed = True
-            raise MemoryError("no memory (made up by a test)")
-        return self.empty(*arguments, **options)
-
-
-def test_row_30_out_of_memory_leaves_the_plan_as_it_was(backend, law, monkeypatch):
+def test_out_of_memory_leaves_the_plan_as_it_was(backend, law, monkeypatch):
     library = backend.library
     many = np.concatenate([X] * 9)
     q_many = np.concatenate([Q] * 9)
@@ -101,7 +88,7 @@ def test_row_30_out_of_memory_leaves_the_plan_as_it_was(backend, law, monkeypatc
     assert failures >= 2
 
 
-def test_row_30_out_of_memory_names_the_bytes(backend, monkeypatch):
+def test_out_of_memory_names_the_bytes(backend, monkeypatch):
     plan = pm.Plan(MESH, "cic")
     plan.set_positions(backend.array(X))
     with monkeypatch.context() as patch:
@@ -111,15 +98,15 @@ def test_row_30_out_of_memory_names_the_bytes(backend, monkeypatch):
 
 
 @pytest.mark.parametrize("count", [2**58, 2**59, 2**61])
-def test_row_30_more_bytes_than_any_memory_are_named(backend, count):
+def test_more_bytes_than_any_memory_are_named(backend, count):
     with pm.Plan(MESH, "cic", backend=backend.name, dtype="float32") as plan:
-        with pytest.raises(MemoryError, match=r"^[\d,]{23,} bytes for .* are not to be had on .* are free"):
+        with pytest.raises(MemoryError, match=r"^cannot allocate [\d,]{23,} bytes for .*: [\d,]+ bytes are free on "):
             plan.reserve(count)
 
 
 @pytest.mark.opencl
 @pytest.mark.skipif(backends.module("opencl").available() is not None, reason="no OpenCL device")
-def test_row_30_only_a_want_of_memory_is_called_that():
+def test_only_a_want_of_memory_is_called_that():
     import pyopencl as cl
 
     from particlemesh.backends import opencl
@@ -142,7 +129,7 @@ def test_row_30_only_a_want_of_memory_is_called_that():
             opencl.with_memory(lacking, fails, kind(f"command failed: {name}"))
 
 
-def test_row_30_a_plan_with_reserved_memory_allocates_nothing(backend, law, monkeypatch):
+def test_a_plan_with_reserved_memory_allocates_nothing(backend, law, monkeypatch):
     x, q = backend.array(X), backend.array(Q)
     field, values, slopes = (backend.array(np.zeros(n)) for n in (MESH.shape, 60, (60, 3)))
     with law.plan(MESH, "bspline4", backend=backend.name, dtype="float64") as plan:
@@ -161,7 +148,7 @@ def test_row_30_a_plan_with_reserved_memory_allocates_nothing(backend, law, monk
         np.testing.assert_allclose(backend.host(field), oracle.spread(MESH, WINDOW, X, Q), atol=1e-13)
 
 
-def test_row_30_memory_reserved_later_keeps_the_particles(backend, law):
+def test_memory_reserved_later_keeps_the_particles(backend, law):
     vectors = np.random.default_rng(2).normal(size=(60, 3))
     with law.plan(MESH, "bspline4", dtype="float64") as plan:
         plan.set_positions(backend.array(X))
@@ -177,7 +164,7 @@ def test_row_30_memory_reserved_later_keeps_the_particles(backend, law):
             plan.reserve(4000)
 
 
-def test_row_33_a_tensor_that_requires_grad_is_refused_by_name():
+def test_a_tensor_that_requires_grad_is_refused_by_name():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     q = torch.tensor(Q, requires_grad=True)
     with pytest.raises(TypeError, match=r"requires grad.*Pass tensor.detach\(\)"):
@@ -188,7 +175,7 @@ def test_row_33_a_tensor_that_requires_grad_is_refused_by_name():
     np.testing.assert_allclose(came.numpy(), oracle.spread(MESH, WINDOW, X, Q), atol=1e-13)
 
 
-def test_row_38_a_second_call_does_not_add_to_the_first(backend, law):
+def test_a_second_call_does_not_add_to_the_first(backend, law):
     with law.plan(MESH, "bspline4") as plan:
         plan.set_positions(backend.array(X))
         out = backend.array(np.full(MESH.shape, 1e30))
@@ -209,7 +196,7 @@ def test_row_38_a_second_call_does_not_add_to_the_first(backend, law):
 
 
 @pytest.mark.parametrize("order", ["fortran", "interleaved", "strided", "reversed"])
-def test_row_40_any_strides_equal_a_copy(backend, order):
+def test_any_strides_equal_a_copy(backend, order):
     q, v = np.stack([Q, 2 * Q]), np.stack([V, -V])
     with pm.Plan(MESH, "bspline4") as plan:
         plan.set_positions(backend.array(X, order))
@@ -227,7 +214,7 @@ def test_row_40_any_strides_equal_a_copy(backend, order):
 
 
 @pytest.mark.parametrize("plan_type", ["float32", "float64"])
-def test_row_41_every_pair_of_types_is_right_or_refused(backend, plan_type):
+def test_every_pair_of_types_is_right_or_refused(backend, plan_type):
     exact = {"positions": X, "values": Q}
     wanted = oracle.spread(MESH, WINDOW, X, Q)
     for at, of in itertools.product(("f4", "f8"), ("f4", "f8", "c8", "c16", "i4", "u1")):
@@ -249,7 +236,7 @@ def test_row_41_every_pair_of_types_is_right_or_refused(backend, plan_type):
             np.testing.assert_allclose(field, expected, atol=1e-5 * np.abs(expected).max())
 
 
-def test_row_42_out_is_what_comes_back(backend):
+def test_out_is_what_comes_back(backend):
     with pm.Plan(MESH, "cic") as plan:
         plan.set_positions(backend.array(X))
         for q in (Q, np.stack([Q, Q]).astype(np.complex128)):
@@ -267,7 +254,7 @@ def test_row_42_out_is_what_comes_back(backend):
             assert np.isfinite(backend.host(slopes)).all()
 
 
-def test_row_43_numbers_of_any_integer_type():
+def test_numbers_of_any_integer_type():
     same = [(4, 5), [4, 5], np.array([4, 5]), (np.int32(4), np.uint8(5)), np.array([4, 5], np.uint16)]
     assert len({pm.Mesh(shape, (1.0, 1.0)) for shape in same}) == 1
     for bad in ((4.0, 5.0), ("4", "5"), (None, 4)):
@@ -282,7 +269,7 @@ def test_row_43_numbers_of_any_integer_type():
             pm.Plan(mesh, "cic", **{name: 0})
 
 
-def test_row_44_a_flat_box_is_refused():
+def test_a_flat_box_is_refused():
     for bad, error in [
         (0.0, "every length must be positive"), ((1.0, 0.0), "every length must be positive"),
         ((1.0, -1.0), "every length must be positive"), ((1.0, np.nan), "every number must be finite"),
@@ -293,7 +280,7 @@ def test_row_44_a_flat_box_is_refused():
             pm.Mesh(4 if np.ndim(bad) == 0 else (4, 4), bad)
 
 
-def test_row_45_every_option_gives_the_same_field(backend):
+def test_every_option_gives_the_same_field(backend):
     wanted = oracle.spread(MESH, WINDOW, X, Q)
     values = oracle.interpolate(MESH, WINDOW, X, wanted)
     options = [{"deterministic": d, "applications": a} for d in (False, True) for a in (1, 1000)]
@@ -317,7 +304,7 @@ def test_row_45_every_option_gives_the_same_field(backend):
         np.testing.assert_allclose(plan.interpolate(wanted), values, atol=1e-13)
 
 
-def test_row_46_a_batch_of_very_different_sizes_equals_a_loop(backend, law):
+def test_a_batch_of_very_different_sizes_equals_a_loop(backend, law):
     if law.direction != "spread":
         pytest.skip("interpolation has no sums over particles")
     with law.plan(MESH, "bspline4", backend=backend.name, dtype="float64") as plan:
@@ -327,7 +314,7 @@ def test_row_46_a_batch_of_very_different_sizes_equals_a_loop(backend, law):
         np.testing.assert_allclose(both[1], alone, atol=1e-14 * np.abs(alone).max())
 
 
-def test_row_42_an_out_that_is_the_input_is_refused(backend):
+def test_an_out_that_is_the_input_is_refused(backend):
     with pm.Plan(pm.Mesh(len(X), 1.0), "cic") as plan:
         plan.set_positions(backend.array(X[:, 0].copy()))
         field = backend.array(Q)
@@ -336,7 +323,7 @@ def test_row_42_an_out_that_is_the_input_is_refused(backend):
 
 
 @pytest.mark.backends("cuda")
-def test_row_38_values_changed_in_place_are_seen_by_calls_that_come_again(backend):
+def test_values_changed_in_place_are_seen_by_calls_that_come_again(backend):
     with pm.Plan(MESH, "bspline4", dtype="float64") as plan:
         plan.set_positions(backend.array(X))
         for kind in ("f8", "f4", "u1"):
@@ -348,7 +335,7 @@ def test_row_38_values_changed_in_place_are_seen_by_calls_that_come_again(backen
                 np.testing.assert_allclose(backend.host(plan.spread(q, out=out)), fresh, rtol=1e-6, atol=1e-6 * turn)
 
 
-def test_row_22_more_particles_than_were_reserved_are_named(backend):
+def test_more_particles_than_were_reserved_are_named(backend):
     with pm.Plan(MESH, "cic", backend=backend.name, dtype="float64") as plan:
         plan.reserve(50)
         capacity = plan.capacity

@@ -6,9 +6,9 @@ import pytest
 
 import oracle
 import particlemesh as pm
+from kinds import FIELD, MESH, SLOPES, VALUES, WINDOW, Q, X
 from particlemesh import backends
 from particlemesh.arrays import memory
-from test_arrays import FIELD, MESH, SLOPES, VALUES, WINDOW, Q, X
 
 Z = Q + 1j * Q[::-1]
 LAZY = {
@@ -101,7 +101,7 @@ def test_sub_buffers_that_overlap_are_refused(way):
         for apart in (0, STEP):
             values, field = pair(apart)
             assert memory.overlap(values, field) and memory.overlap(field, values)
-            with pytest.raises(ValueError, match="out shares memory with the input; give an array of its own"):
+            with pytest.raises(ValueError, match="out shares memory with the input; give a separate array"):
                 plan.spread(values, out=field)
             with pytest.raises(ValueError, match="out shares memory with the input"):
                 plan.interpolate(field, out=values)
@@ -146,7 +146,7 @@ def test_shared_virtual_memory_is_refused_as_output():
     x, q, slopes = (to_device(queue, host) for host in (X, Q, SLOPES))
     with pm.Plan(MESH, WINDOW) as plan:
         plan.set_positions(x)
-        with pytest.raises(TypeError, match="out lies in shared virtual memory, which is only read here: give an"):
+        with pytest.raises(TypeError, match="out lies in shared virtual memory, which is read-only here: give an"):
             plan.spread(q, out=field)
         with pytest.raises(TypeError, match="out lies in shared virtual memory"):
             plan.value_and_gradient(to_device(queue, FIELD), out=(values, slopes))
@@ -188,3 +188,14 @@ def test_arrays_of_the_host_are_compared_element_by_element():
         both = np.zeros(VALUES.shape), np.zeros(SLOPES.shape)
         plan.value_and_gradient(FIELD, out=both)
         np.testing.assert_allclose(both[0], VALUES, atol=1e-13)
+
+
+@pytest.mark.parametrize("batch", [(0,), (2, 0)])
+def test_an_empty_output_has_no_elements_to_share(backend, batch):
+    # NumPy gives some empty arrays strides of zero.
+    out = np.lib.stride_tricks.as_strided(np.empty(0), (*batch, *MESH.shape), (0,) * (len(batch) + 3))
+    if backend.name != "cpu":
+        out = backend.array(np.empty((*batch, *MESH.shape)))
+    with pm.Plan(MESH, WINDOW) as plan:
+        plan.set_positions(backend.array(X))
+        assert plan.spread(backend.array(np.empty((*batch, 40))), out=out) is out

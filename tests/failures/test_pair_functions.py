@@ -13,7 +13,7 @@ import particlemesh as pm
 from particlemesh.backends import folders
 from particlemesh.backends.base import CompilationError
 from particlemesh.backends.jit_users import digest_of
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 SCALE, TABLE = 2.0, np.arange(3.0)
 

@@ -103,7 +103,7 @@ CALLS = {
 def test_a_tuple_of_points_is_refused_in_words_whatever_their_number(call, ndim):
     for count in {1, 2, 4, 5} - {ndim}:
         points = tuple(map(tuple, RNG.random((count, ndim)).tolist()))
-        text = rf"positions is a tuple of {count}; a tuple has one array or list \(n,\) for each axis, {ndim} here"
+        text = rf"positions is a tuple of {count}; a tuple has one array or list \(n,\) per axis, {ndim} here"
         with pytest.raises(ValueError, match=text):
             CALLS[call](points, ndim)
 
@@ -127,7 +127,7 @@ def test_other_things_are_refused_in_words(call):
         with pytest.raises(TypeError, match="positions: dtype is .*; float32, float64, .* and integers are allowed"):
             CALLS[call](bad, 3)
     for bad in ({1: 2}, {0.1, 0.2}, "abc"):
-        with pytest.raises(TypeError, match="positions is of type .*; arrays of these kinds are taken: NumPy"):
+        with pytest.raises(TypeError, match="positions is of type .*; give an array of one of these kinds: NumPy"):
             CALLS[call](bad, 3)
     for shape in ((3,), (2, 2), (1, 3, 1), (0, 2)):
         with pytest.raises(ValueError, match=r"positions has shape .*; there are 3 axes, so \(n, 3\) or a tuple of 3"):

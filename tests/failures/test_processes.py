@@ -1,54 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Failure modes 54-63: threads, processes, compilers and their caches, what is installed."""
+"""Threads, processes and compilers that hang, crash or spoil caches; imports that touch a GPU."""
 
 import os
 import pickle
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import particlemesh as pm
 from particlemesh import backends
+from processes import SOURCE, child, finish
 
-SOURCE = Path(pm.__file__).parent
 MESH = pm.Mesh((8, 9, 10), (1.0, 1.0, 1.0))
 RNG = np.random.default_rng(1)
 X = RNG.random((9000, 3))
 Q = RNG.normal(size=(8, 9000))
 
 
-def child(code, tmp_path=None, timeout=120, **environment):
-    """Run Python code in a process of its own, with caches of its own if there is a folder."""
-    path = os.pathsep.join([str(SOURCE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    variables = {**os.environ, "PYTHONPATH": path, **environment}
-    if tmp_path is not None:
-        for name in ("NUMBA_CACHE_DIR", "POCL_CACHE_DIR", "XDG_CACHE_HOME", "CUPY_CACHE_DIR"):
-            variables[name] = str(tmp_path / name)
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables,
-    ), timeout  # fmt: skip
-
-
-def finish(started):
-    process, timeout = started
-    try:
-        out, error = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        pytest.fail(f"a child process hung for {timeout} s: {process.communicate()[1]}")
-    assert process.returncode == 0, error
-    return out
-
-
-def test_row_54_plans_in_several_threads_at_once(backend):
+def test_plans_in_several_threads_at_once(backend):
     results, errors = {}, []
     start = threading.Barrier(8)
 
@@ -112,13 +85,13 @@ main("spawn")
 """
 
 
-def test_row_55_a_forked_child_computes():
+def test_a_forked_child_computes():
     if not hasattr(os, "fork"):
         pytest.skip("this system cannot fork")
     finish(child(FORK))
 
 
-def test_row_55_spawned_children_compute():
+def test_spawned_children_compute():
     finish(child(SPAWN))
 
 
@@ -131,7 +104,7 @@ assert np.array_equal(found.order, np.argsort(keys, kind="stable"))
 """
 
 
-def test_row_56_a_damaged_numba_cache_is_a_miss(tmp_path):
+def test_a_damaged_numba_cache_is_a_miss(tmp_path):
     finish(child(SORT, tmp_path))
     files = sorted(p for p in tmp_path.rglob("*") if p.suffix in (".nbi", ".nbc"))
     assert len(files) >= 2
@@ -156,7 +129,7 @@ assert abs(plan.interpolate(np.ones(mesh.shape)) - 1).max() < 1e-12
 """
 
 
-def test_row_57_many_processes_with_cold_caches_at_once(backend, tmp_path, request):
+def test_many_processes_with_cold_caches_at_once(backend, tmp_path, request):
     # On the CPU a sort is compiled and kept like everything else, in a quarter of the time.
     code = SORT if backend.name == "cpu" else COLD.replace("BACKEND", backend.name)
     many = [child(code, tmp_path, timeout=300) for _ in range(request.config.getoption("--many-processes"))]
@@ -165,7 +138,7 @@ def test_row_57_many_processes_with_cold_caches_at_once(backend, tmp_path, reque
     finish(child(code, tmp_path))  # and what they left is in order
 
 
-def test_row_58_kernels_are_plain_c_functions_found_by_name():
+def test_kernels_are_plain_c_functions_found_by_name():
     text = (SOURCE / "backends" / "cuda.h").read_text()
     assert re.search(r'#define KERNEL extern "C" __global__', text)
     for path in SOURCE.rglob("*"):
@@ -173,7 +146,7 @@ def test_row_58_kernels_are_plain_c_functions_found_by_name():
             assert "name_expressions" not in path.read_text(encoding="utf-8"), path
 
 
-def test_row_59_a_pickled_plan_is_a_recipe(backend):
+def test_a_pickled_plan_is_a_recipe(backend):
     plan = pm.Plan(MESH, pm.bspline(4), applications=7, deterministic=True, threads=2)
     fresh = pickle.loads(pickle.dumps(plan))
     plan.set_positions(backend.array(X))
@@ -192,7 +165,7 @@ def test_row_59_a_pickled_plan_is_a_recipe(backend):
     assert pickle.loads(pickle.dumps(MESH)) == MESH
 
 
-def test_row_60_import_touches_no_gpu_and_starts_no_thread():
+def test_import_touches_no_gpu_and_starts_no_thread():
     code = """
 import sys, threading
 import particlemesh
@@ -210,7 +183,7 @@ assert not {"cupy", "pyopencl", "torch"} & set(sys.modules)
     )
 
 
-def test_row_60_naming_a_backend_that_is_not_there_says_what_to_install():
+def test_naming_a_backend_that_is_not_there_says_what_to_install():
     code = """
 import sys
 sys.modules["cupy"] = sys.modules["pyopencl"] = None  # as if not installed
@@ -228,7 +201,7 @@ for name, extra in (("cuda", "cuda13"), ("opencl", "opencl")):
 
 
 @pytest.mark.opencl
-def test_row_61_devices_are_looked_for_once(monkeypatch):
+def test_devices_are_looked_for_once(monkeypatch):
     cl = pytest.importorskip("pyopencl", reason="PyOpenCL is not installed")
     if backends.module("opencl").available() is not None:
         pytest.skip("no OpenCL device")
@@ -241,7 +214,7 @@ def test_row_61_devices_are_looked_for_once(monkeypatch):
     assert all(backends.current("opencl") is backend for _ in range(100))
 
 
-def test_row_62_tiny_problems_start_no_thread():
+def test_tiny_problems_start_no_thread():
     code = """
 import threading
 import numpy as np, particlemesh as pm
@@ -257,7 +230,7 @@ assert threading.active_count() == 2
 
 
 @pytest.mark.opencl
-def test_row_63_a_device_without_atomics_or_float64_says_so(monkeypatch):
+def test_a_device_without_atomics_or_float64_says_so(monkeypatch):
     cl = pytest.importorskip("pyopencl", reason="PyOpenCL is not installed")
     opencl = backends.module("opencl")
     if opencl.available() is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Failure modes 25-28, 32 and 36: streams, queues and devices, with work that is late on purpose."""
+"""Streams, queues and devices that get each other's data too early, or their memory: work is late on purpose."""
 
 import re
 
@@ -8,29 +8,10 @@ import pytest
 
 import oracle
 import particlemesh as pm
+from late_work import FIELDS, MESH, Q, X, here, plan_on, wait
 from particlemesh import backends
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
-MESH = pm.Mesh((8, 9, 10), (1.0, 1.0, 1.0))
-X = np.random.default_rng(1).random((200, 3))
-Q = np.random.default_rng(2).normal(size=(2, 200))
-FIELDS = oracle.spread(MESH, pm.bspline(3), X, Q)
-
-
-def plan_on(backend, stream, method="auto"):
-    """A plan whose positions were set on ``stream``."""
-    plan = pm.Plan(MESH, "bspline3", method=method)
-    with backend.on(stream):
-        plan.set_positions(here(backend, X, stream))
-    return plan
-
-
-def here(backend, host, stream):
-    """An array that belongs to ``stream``."""
-    with backend.on(stream):
-        array = backend.array(host)
-        backend.wait()
-    return array.with_queue(stream) if backend.name == "opencl" else array
 
 
 def spread(backend, plan, values, stream):
@@ -38,12 +19,7 @@ def spread(backend, plan, values, stream):
         return plan.spread(values)
 
 
-def wait(backend, *streams):
-    for stream in streams:
-        stream.finish() if backend.name == "opencl" else stream.synchronize()
-
-
-def test_row_25_two_streams_one_wait_and_plans_freed_in_flight(backend):
+def test_two_streams_one_wait_and_plans_freed_in_flight(backend):
     streams = backend.stream(), backend.stream()
     fields = []
     for k, stream in enumerate(streams):
@@ -56,7 +32,7 @@ def test_row_25_two_streams_one_wait_and_plans_freed_in_flight(backend):
         np.testing.assert_allclose(backend.host(fields[k]), FIELDS[k], atol=1e-12)
 
 
-def test_row_28_memory_freed_in_flight_is_not_given_to_others(backend):
+def test_memory_freed_in_flight_is_not_given_to_others(backend):
     stream, other = backend.stream(), backend.stream()
     plan = plan_on(backend, stream)
     late = backend.late(Q, stream)
@@ -71,7 +47,7 @@ def test_row_28_memory_freed_in_flight_is_not_given_to_others(backend):
     np.testing.assert_allclose(backend.host(field)[:, 0], FIELDS, atol=1e-12)
 
 
-def test_row_32_values_are_read_after_their_producer_has_finished(backend):
+def test_values_are_read_after_their_producer_has_finished(backend):
     stream, producer = backend.stream(), backend.stream()
     plan = plan_on(backend, stream)
     if backend.name == "opencl":  # the array knows who writes to it
@@ -84,7 +60,7 @@ def test_row_32_values_are_read_after_their_producer_has_finished(backend):
     np.testing.assert_allclose(backend.host(field), FIELDS[0], atol=1e-12)
 
 
-def test_row_32_positions_are_read_after_their_producer_has_finished(backend):
+def test_positions_are_read_after_their_producer_has_finished(backend):
     stream, producer = backend.stream(), backend.stream()
     plan = pm.Plan(MESH, "bspline3")
     late = backend.late(X, producer)
@@ -96,7 +72,7 @@ def test_row_32_positions_are_read_after_their_producer_has_finished(backend):
 
 
 @pytest.mark.backends("opencl")
-def test_row_32_results_tell_other_queues_when_they_are_ready(backend):
+def test_results_tell_other_queues_when_they_are_ready(backend):
     stream, other = backend.stream(), backend.stream()
     plan = plan_on(backend, stream)
     field = plan.spread(backend.late(Q[0], stream))
@@ -106,7 +82,7 @@ def test_row_32_results_tell_other_queues_when_they_are_ready(backend):
 
 
 @pytest.mark.direction("spread")
-def test_row_36_one_plan_on_two_streams_in_turn(backend, law):
+def test_one_plan_on_two_streams_in_turn(backend, law):
     streams = backend.stream(), backend.stream()
     plan = plan_on(backend, streams[0], law.method.name)
     early = here(backend, Q[1], streams[1])
@@ -119,7 +95,7 @@ def test_row_36_one_plan_on_two_streams_in_turn(backend, law):
     np.testing.assert_allclose(backend.host(soon), FIELDS[1], atol=1e-12)
 
 
-def test_row_36_new_positions_while_the_old_are_in_use(backend):
+def test_new_positions_while_the_old_are_in_use(backend):
     stream, other = backend.stream(), backend.stream()
     plan = plan_on(backend, stream)
     field = spread(backend, plan, backend.late(Q[0], stream), stream)
@@ -130,7 +106,7 @@ def test_row_36_new_positions_while_the_old_are_in_use(backend):
     np.testing.assert_allclose(backend.host(field), FIELDS[0], atol=1e-12)
 
 
-def test_row_36_room_is_reserved_while_positions_are_on_their_way(backend):
+def test_room_is_reserved_while_positions_are_on_their_way(backend):
     stream = backend.stream()
     plan = pm.Plan(MESH, "bspline3", dtype="float64", backend=backend.name)
     q = here(backend, Q[0], stream)
@@ -145,7 +121,7 @@ def test_row_36_room_is_reserved_while_positions_are_on_their_way(backend):
 
 
 @pytest.mark.backends("cuda")
-def test_row_26_arrays_of_a_device_that_is_not_the_current_one(backend):
+def test_arrays_of_a_device_that_is_not_the_current_one(backend):
     cupy = backend.cupy
     if cupy.cuda.runtime.getDeviceCount() < 2:
         pytest.skip("one CUDA device: nothing can be on another")
@@ -162,13 +138,13 @@ def test_row_26_arrays_of_a_device_that_is_not_the_current_one(backend):
     with cupy.cuda.Device(1):
         cupy.cuda.get_current_stream().synchronize()
     np.testing.assert_allclose(cupy.asnumpy(field), FIELDS[0], atol=1e-12)
-    with pm.Plan(MESH, "bspline3") as plan:  # row 27
+    with pm.Plan(MESH, "bspline3") as plan:
         plan.set_positions(x)
-        with pytest.raises(ValueError, match="copy it there, or use one plan or grid a device"):
+        with pytest.raises(ValueError, match="copy it there, or use one plan or grid per device"):
             plan.spread(cupy.asarray(Q[0]))
 
 
-def test_row_27_arrays_of_another_kind_or_context_are_refused(backend):
+def test_arrays_of_another_kind_or_context_are_refused(backend):
     with pm.Plan(MESH, "cic") as plan:
         plan.set_positions(backend.array(X))
         text = f"values is a NumPy array and the work is on '{backend.name}'"
@@ -183,7 +159,7 @@ def test_row_27_arrays_of_another_kind_or_context_are_refused(backend):
 
 
 @pytest.mark.backends("opencl")
-def test_row_27_two_contexts(backend):
+def test_two_contexts(backend):
     import pyopencl as cl
     import pyopencl.array
 
@@ -201,7 +177,7 @@ def test_row_27_two_contexts(backend):
 
 
 @pytest.mark.backends("opencl")
-def test_row_27_a_queue_that_has_the_address_of_a_freed_one(backend):
+def test_a_queue_that_has_the_address_of_a_freed_one(backend):
     import pyopencl as cl
     import pyopencl.array
 
@@ -217,5 +193,5 @@ def test_row_27_a_queue_that_has_the_address_of_a_freed_one(backend):
             del mine
             queues = [cl.CommandQueue(foreign) for _ in range(5)]
             same = [queue for queue in queues if queue.int_ptr == address] or queues[:1]
-            with pytest.raises(ValueError, match="copy it there, or use one plan or grid a device"):
+            with pytest.raises(ValueError, match="copy it there, or use one plan or grid per device"):
                 plan.spread(pyopencl.array.to_device(same[0], Q[0]))

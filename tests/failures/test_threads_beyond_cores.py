@@ -28,12 +28,12 @@ print(threading.active_count(), cpu.available_threads())
 
 
 @pytest.mark.parametrize("method", ["colouring", "single_mesh"])
-def test_no_more_threads_stay_alive_than_there_are_cores(method):
+def test_no_more_threads_stay_alive_than_cores_and_one_that_waits(method):
     done = subprocess.run(
         [sys.executable, "-c", ALIVE.format(method=method)], capture_output=True, text=True, check=True
     )
     alive, cores = map(int, done.stdout.split())
-    assert alive <= cores
+    assert alive <= cores + 1  # during long work on all cores the main thread waits for signals
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4096])

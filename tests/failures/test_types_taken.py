@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from test_arrays import KINDS, MESH, Q, X
+from kinds import KINDS, MESH, Q, X
 
 FIELD = np.zeros(MESH.field_shape)
 REFUSED = ["f2", "g", "G"]
-ALLOWED = "float32, float64, complex64, complex128 and integers are allowed, and nothing is cast silently: convert"
+ALLOWED = "float32, float64, complex64, complex128 and integers are allowed, without implicit casts: convert"
 
 
 def plan():

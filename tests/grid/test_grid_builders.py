@@ -8,111 +8,11 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from grid_cases import BOXES, CASES, Case, check_cells, level_shape, levels_of, rounding, touched, walk
+from grid_cases import BOXES, CASES, Case, levels_of, walk
+from grid_checks import check_grid, check_order, check_tight, own_radii, put, stored, told
 from particlemesh.grid.builders import METHODS
 
 COUNTS = [0, 1, 31, 32, 33, 128, 129]
-
-
-def own_radii(builder, case, x=None):
-    """Radii for the builder that needs some: up to half a cell, in the type of the positions."""
-    if builder.name != "linked_list_tight":
-        return None
-    box, count = case.domain, len(case.positions if x is None else x)
-    thickness = (1 / np.linalg.norm(box.inverse, axis=1) / case.cells).min()
-    return (np.random.default_rng(3).random(count) * 0.499 * thickness).astype(case.dtype)
-
-
-def put(backend, grid, x, radii=None, **options):
-    return grid.build(backend.array(x), None if radii is None else backend.array(radii), **options)
-
-
-def stored(backend, grid):
-    """The storage on the host."""
-    storage = grid.storage
-    return type(storage)(*(backend.host(a) if hasattr(a, "strides") else a for a in storage))
-
-
-def told(backend, grid):
-    return tuple(backend.host(a) for a in (grid.cell_start, grid.order, grid.rank))
-
-
-def check_order(start, ends, order, rank, count):
-    """Places, particles and their ranks are three sides of one thing; return the cell of each particle."""
-    assert (start.dtype, order.dtype, rank.dtype) == (np.int32,) * 3
-    assert len(rank) == count
-    keys = np.full(count, -1)
-    places = np.zeros(len(order), int)
-    for cell, (first, last) in enumerate(zip(start, ends, strict=True)):
-        keys[order[first:last]] = cell
-        places[first:last] += 1
-    np.testing.assert_array_equal(places, 1)  # every place is of one cell
-    np.testing.assert_array_equal(np.sort(order), np.flatnonzero(keys >= 0))
-    np.testing.assert_array_equal(rank[order], np.arange(len(order)))
-    np.testing.assert_array_equal(rank[keys < 0], -1)
-    return keys
-
-
-def check_tight(storage, box, cells, x, radii):
-    """A particle is listed where its bounding box is, and two that share cells meet in one."""
-    lists = walk(storage, int(np.prod(cells)))
-    found = np.array([(i, mask, cell) for cell, held in enumerate(lists) for i, mask in held], int).reshape(-1, 3)
-    assert len(np.unique(found, axis=0)) == len(found)
-    i, mask, cell = found.T
-    place = np.stack(np.unravel_index(cell, cells), -1)
-    first, wide = np.full((len(x), box.ndim), -1), np.zeros((len(x), box.ndim), int)
-    first[i[mask == 0]] = place[mask == 0]
-    np.testing.assert_array_equal(np.sort(i[mask == 0]), np.arange(len(x)))
-    for a, bit in enumerate(storage.bits):  # set where the particle is in the cell before, too
-        wide[i[mask & bit > 0], a] = 1
-        np.testing.assert_array_equal(place[:, a], (first[i, a] + (mask & bit > 0)) % cells[a])
-    np.testing.assert_array_equal(np.bincount(i, minlength=len(x)), 2 ** wide.sum(1))  # every corner of the block
-    (low, high), (least, most) = touched(box, cells, x, radii), touched(box, cells, x, radii, slack=40)
-    for shift in (0, 1):  # the block reaches no further than rounding, and what is touched is in it
-        at = first + shift * wide
-        assert ((at == least % cells) | (at % cells == most % cells) | (at == low % cells) | (at == high % cells)).all()
-    for side in (low, high):
-        assert ((side % cells == first) | (side % cells == (first + wide) % cells)).all()
-    if min(cells) > 2:  # with fewer, images meet too
-        meetings = {}
-        for held in lists:
-            for (i, m), (j, n) in itertools.combinations(held, 2):
-                if i != j:
-                    meetings.setdefault((min(i, j), max(i, j)), []).append(m & n == 0)
-        assert all(sum(met) == 1 for met in meetings.values())
-
-
-def check_grid(backend, grid, box, cells, x, radii=None, levels=1):
-    """All that is told of a grid: cells, order, ranks, positions, storage."""
-    storage, (start, order, rank) = stored(backend, grid), told(backend, grid)
-    count, total = len(x), sum(int(np.prod(level_shape(cells, n))) for n in range(levels))
-    assert (grid.cells, grid.shape) == (total, cells)
-    ends = start[1:]
-    if getattr(storage, "ends", None) is not None:
-        ends = storage.ends.astype(np.int64)[:total]
-        assert start[total] == count
-    keys = check_order(start[:total], ends, order, rank, count)
-    assert (keys >= 0).all()
-    check_cells(box, cells, x, keys, levels, radii)
-    if grid.queries:
-        positions = backend.host(grid.positions)
-        assert positions.dtype == x.dtype
-        s = (positions.astype(float) - box.origin) @ box.inverse.T
-        slack = rounding(box, x) * np.abs(box.inverse).sum(1).max()
-        assert (s > -slack).all() and (s < 1 + slack).all()
-        turns = (x[order].astype(float) - positions) @ box.inverse.T
-        np.testing.assert_allclose(turns, np.rint(turns) * box.periodic, atol=slack)
-        s = (x[order].astype(float) - box.origin) @ box.inverse.T
-        inside = ((s > slack) & (s < 1 - slack) | ~np.array(box.periodic)).all(1)
-        np.testing.assert_array_equal(positions[inside], x[order][inside])
-    if type(storage).__name__ == "TightLists":
-        check_tight(storage, box, cells, x, radii)
-        return
-    lists = walk(storage, total)
-    if type(storage).__name__ == "SortedCells":
-        assert lists == [order[a:b].tolist() for a, b in zip(start, ends, strict=False)]
-    else:
-        assert [sorted(held) for held in lists] == [sorted(order[a:b].tolist()) for a, b in itertools.pairwise(start)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -252,7 +152,7 @@ def test_cells_along_a_morton_curve(backend, case):
         case.grid(method="sort", curve="morton").build_keys(backend.array(np.zeros(3, np.int32)), 4)
 
 
-def test_row_64_deterministic_builds_keep_the_order_of_indices(backend, builder):
+def test_deterministic_builds_keep_the_order_of_indices(backend, builder):
     for case in (CASES[2], CASES[15], CASES[22]):
         x, radii = case.positions, own_radii(builder, case)
         grid, refused = case.grid(method=builder.name, deterministic=True), ""
@@ -292,7 +192,7 @@ def test_all_particles_in_one_cell_take_no_longer(backend, method):
         np.testing.assert_array_equal(order, np.arange(count))
 
 
-def test_row_17_a_grid_is_built_again_with_other_counts(backend, builder):
+def test_a_grid_is_built_again_with_other_counts(backend, builder):
     # One grid, more particles, fewer, none: what is left of others must not show.
     case = Case("mixed", (4, 3, 5), "wrapped", 200, "f8")
     x, radii = case.positions, own_radii(builder, case)
@@ -306,7 +206,7 @@ def test_row_17_a_grid_is_built_again_with_other_counts(backend, builder):
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_row_16_few_particles_in_few_and_many_cells(backend, builder, count):
+def test_few_particles_in_few_and_many_cells(backend, builder, count):
     for name, cells in (("plane", (1, 1)), ("triclinic", (1, 1, 1)), ("open", (12, 10, 8)), ("line", (2000,))):
         case = Case(name, cells, "uniform", count, "f4")
         x, radii = case.positions, own_radii(builder, case)

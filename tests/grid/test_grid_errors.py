@@ -8,9 +8,9 @@ import pytest
 
 import particlemesh as pm
 from grid_cases import BOXES, Case
+from grid_checks import check_grid, own_radii, put, told
 from particlemesh.grid import checks
 from particlemesh.grid.builders import METHODS
-from test_grid_builders import check_grid, own_radii, put, told
 
 CASE = Case("mixed", (4, 3, 5), "wrapped", 200, "f8")
 BOX, CELLS, X = CASE.domain, CASE.cells, CASE.positions
@@ -29,7 +29,7 @@ def crowd(count=40):
 
 
 @pytest.mark.parametrize("real", ["f4", "f8"])
-def test_row_01_bad_particles_are_named_and_the_grid_is_as_it_was(backend, builder, real):
+def test_bad_particles_are_named_and_the_grid_is_as_it_was(backend, builder, real):
     case = CASE._replace(dtype=real)
     good, radii = case.positions, own_radii(builder, case)
     x = good.copy()
@@ -51,7 +51,7 @@ def test_row_01_bad_particles_are_named_and_the_grid_is_as_it_was(backend, build
 
 
 @pytest.mark.parametrize("real", ["f4", "f8"])
-def test_row_01_unchecked_bad_particles_are_left_out_and_recorded(backend, builder, real):
+def test_unchecked_bad_particles_are_left_out_and_recorded(backend, builder, real):
     case = CASE._replace(dtype=real)
     x, radii = case.positions.copy(), own_radii(builder, case)
     x[37, 0], x[64, 2], x[150, 1], x[180, 0] = np.nan, -np.inf, 0.39, 1e20
@@ -154,7 +154,7 @@ def test_too_wide_for_tight_cells(backend):
 
 
 @pytest.mark.parametrize("layout", ["row", "column"])
-def test_row_22_a_full_cell_is_named_and_the_grid_still_answers(backend, layout):
+def test_a_full_cell_is_named_and_the_grid_still_answers(backend, layout):
     with CASE.grid(method="fixed", capacity=17, layout=layout) as grid:
         put(backend, grid, X)
         for crowded in (40, 18):
@@ -170,7 +170,7 @@ def test_row_22_a_full_cell_is_named_and_the_grid_still_answers(backend, layout)
         check_grid(backend, grid, BOX, CELLS, crowd(17))
 
 
-def test_row_22_unchecked_overflow_is_recorded(backend):
+def test_unchecked_overflow_is_recorded(backend):
     with CASE.grid(method="fixed", capacity=17) as grid:
         put(backend, grid, crowd(40), check=False)
         assert grid.status == (45, 0, 0, 0, -1, 40, 22)
@@ -185,7 +185,7 @@ def test_row_22_unchecked_overflow_is_recorded(backend):
 
 
 @pytest.mark.parametrize("options", [{"grow": True, "capacity": 3}, {"capacity": None}, {}])
-def test_row_22_cells_that_may_grow_do(backend, options):
+def test_cells_that_may_grow_do(backend, options):
     with CASE.grid(method="fixed", **options) as grid:
         put(backend, grid, X[:9])
         few = grid.storage.capacity
@@ -270,7 +270,7 @@ def test_arguments_that_are_not_allowed_are_refused_in_words(options, error, tex
 
 def test_boxes_that_are_not_allowed_are_refused_in_words():
     for box, options, text in (
-        (pm.Box(CUBE), {"periodic": True}, "periodic is True beside a Box, which has its own: give it to the Box"),
+        (pm.Box(CUBE), {"periodic": True}, "periodic is True beside a Box, which has its own periodic: give it to"),
         ((1.0, -1.0, 1.0), {}, "every length must be positive"), ((1.0,) * 4, {}, "give 1 to 3 lengths"),
         ([[1.0, 2.0], [2.0, 4.0]], {}, "linearly dependent"), ((1.0, np.inf), {}, "must be finite"),
     ):  # fmt: skip

@@ -12,9 +12,9 @@ import pytest
 import particlemesh as pm
 from devices import Device
 from grid_cases import Case, check_cells, walk
+from grid_checks import check_grid, check_order, own_radii, put, stored, told
 from particlemesh.grid.builders import METHODS
-from test_grid_builders import check_grid, check_order, own_radii, put, stored, told
-from test_memory import Scarce
+from scarce import Scarce
 
 CASE = Case("mixed", (4, 3, 5), "wrapped", 200, "f8")
 BOX, CELLS, X = CASE.domain, CASE.cells, CASE.positions
@@ -35,7 +35,7 @@ def held(backend, grid, x):
 
 
 @pytest.mark.parametrize("order", ["fortran", "interleaved", "strided", "reversed"])
-def test_row_40_any_strides_equal_a_copy(backend, builder, order):
+def test_any_strides_equal_a_copy(backend, builder, order):
     radii = own_radii(builder, CASE)
     given = backend.array(X, order)
     sizes = None if radii is None else backend.array(radii, order)
@@ -133,7 +133,7 @@ def test_host_arrays_go_to_the_backend_that_was_named_and_back(backend):
 # ---- memory -----------------------------------------------------------------------------------------------
 
 
-def test_row_29_many_builds_leak_nothing(backend, builder):
+def test_many_builds_leak_nothing(backend, builder):
     x, radii = backend.array(X), own_radii(builder, CASE)
     sizes = None if radii is None else backend.array(radii)
     grid = CASE.grid(method=builder.name)
@@ -147,7 +147,7 @@ def test_row_29_many_builds_leak_nothing(backend, builder):
 
 
 @pytest.mark.parametrize("checked", [True, False])
-def test_row_29_builds_of_new_arrays_keep_none_of_them(backend, checked):
+def test_builds_of_new_arrays_keep_none_of_them(backend, checked):
     grid, known = CASE.grid(), []
     for _ in range(8):
         x = backend.array(X)
@@ -158,7 +158,7 @@ def test_row_29_builds_of_new_arrays_keep_none_of_them(backend, checked):
     assert sum(one() is not None for one in known) <= 2  # of this build, and of what may come again
 
 
-def test_row_29_a_closed_grid_says_so(backend):
+def test_a_closed_grid_says_so(backend):
     with CASE.grid(backend=backend.name, dtype="float64") as grid:
         for call in (lambda: grid.order, lambda: grid.status, lambda: grid.check(), lambda: grid.explain()):
             with pytest.raises(RuntimeError, match="this grid has no particles yet: call build first"):
@@ -175,7 +175,7 @@ def test_row_29_a_closed_grid_says_so(backend):
 
 
 @pytest.mark.parametrize("sizes", [0, 1, 3])
-def test_row_30_a_grid_with_reserved_memory_allocates_nothing(backend, builder, sizes, monkeypatch):
+def test_a_grid_with_reserved_memory_allocates_nothing(backend, builder, sizes, monkeypatch):
     radii = np.full((200, sizes)[: 1 + (sizes > 1)], 0.1)
     given = backend.array(radii) if sizes else None
     x, y, few = backend.array(X), backend.array(Y), backend.array(X[:7])
@@ -195,7 +195,7 @@ def test_row_30_a_grid_with_reserved_memory_allocates_nothing(backend, builder, 
         held(backend, grid, Y)
 
 
-def test_row_30_out_of_memory_leaves_the_grid_as_it_was(backend, builder, monkeypatch):
+def test_out_of_memory_leaves_the_grid_as_it_was(backend, builder, monkeypatch):
     many = np.concatenate([X] * 9)
     case = CASE._replace(count=1800)
     radii = {len(x): own_radii(builder, case, x) for x in (X, many)}
@@ -235,7 +235,7 @@ def test_reserve_keeps_what_is_there(backend, builder):
         CASE.grid(backend=backend.name, dtype="float64").reserve(5, radii=2)
 
 
-def test_row_59_a_pickled_grid_is_a_recipe(backend):
+def test_a_pickled_grid_is_a_recipe(backend):
     options = dict(method="fixed", capacity=50, layout="row", levels=2, threads=2, queries=False)
     with CASE.grid(**options) as grid, CASE.grid(deterministic=True, backend=backend.name, dtype="float32") as other:
         fresh = pickle.loads(pickle.dumps(grid))
@@ -258,7 +258,7 @@ def test_row_59_a_pickled_grid_is_a_recipe(backend):
 
 
 @pytest.mark.parametrize("checked", [True, False])
-def test_row_36_two_grids_in_turn_on_one_device(backend, builder, checked):
+def test_two_grids_in_turn_on_one_device(backend, builder, checked):
     radii = own_radii(builder, CASE)
     sizes = None if radii is None else backend.array(radii)
     with CASE.grid(method=builder.name) as first, CASE.grid(method=builder.name) as second:
@@ -271,7 +271,7 @@ def test_row_36_two_grids_in_turn_on_one_device(backend, builder, checked):
 
 @pytest.mark.backends("cuda", "opencl")
 @pytest.mark.parametrize("method", ["scan", "linked_list_packed"])
-def test_row_36_grids_on_streams_of_their_own(backend, method):
+def test_grids_on_streams_of_their_own(backend, method):
     streams = backend.stream(), backend.stream()
     first, second = CASE.grid(method=method), CASE.grid(method=method)
     for grid in (first, second):  # compiles
@@ -291,7 +291,7 @@ def test_row_36_grids_on_streams_of_their_own(backend, method):
 
 @pytest.mark.backends("cuda", "opencl")
 @pytest.mark.parametrize("method", ["fixed", "scan"])
-def test_row_32_positions_are_read_after_their_producer_has_finished(backend, method):
+def test_positions_are_read_after_their_producer_has_finished(backend, method):
     stream, producer = backend.stream(), backend.stream()
     grid = CASE.grid(method=method)
     put(backend, grid, Y)
@@ -304,7 +304,7 @@ def test_row_32_positions_are_read_after_their_producer_has_finished(backend, me
 
 
 @pytest.mark.backends("cuda", "opencl")
-def test_row_32_a_status_is_that_of_the_build_before_it(backend):
+def test_a_status_is_that_of_the_build_before_it(backend):
     stream, bad = backend.stream(), X.copy()
     bad[17, 1] = np.nan
     grid = CASE.grid()
@@ -331,7 +331,7 @@ def test_unchecked_builds_of_arrays_in_turn(backend, builder):
 @pytest.mark.backends("cuda")
 @pytest.mark.parametrize("real", ["f4", "f8"])
 @pytest.mark.parametrize("queries", [True, False])
-def test_row_39_a_captured_build_replays_with_other_positions(backend, builder, real, queries):
+def test_a_captured_build_replays_with_other_positions(backend, builder, real, queries):
     import cupy
 
     radii = own_radii(builder, CASE._replace(dtype=real))
@@ -376,6 +376,6 @@ def test_results_do_not_depend_on_the_threads(backend):
                 grid.build(case.positions, radii)
                 seen.add((grid.order.tobytes(), grid.cell_start.tobytes(), grid.positions.tobytes()))
         assert len(seen) == 1
-    with CASE.grid(threads=64) as grid:  # row 18: more threads than particles
+    with CASE.grid(threads=64) as grid:  # more threads than particles
         grid.build(X[:5])
         held(backend, grid, X[:5])

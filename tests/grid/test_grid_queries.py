@@ -23,7 +23,7 @@ from grid_cases import (
     rounding,
     turned,
 )
-from test_grid_builders import own_radii, put, told
+from grid_checks import own_radii, put, told
 
 ALL = "ijdDS"
 WRAPPED = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")
@@ -123,7 +123,7 @@ def test_a_half_list_holds_each_pair_of_a_full_one_once(backend):
 
 @pytest.mark.parametrize("real", ["f4", "f8"])
 @pytest.mark.parametrize("name", ["periodic", "left-handed", "plane", "line"])
-def test_rows_07_and_08_where_a_particle_is_written_does_not_matter(backend, name, real):
+def test_where_a_particle_is_written_does_not_matter(backend, name, real):
     case = Case(name, (4, 3, 5)[: (1 if name == "line" else 2 if name == "plane" else 3)], "uniform", 100, real)
     box, x, radius = case.domain, case.positions, radius_of(case)
     rng, answers = np.random.default_rng(8), []
@@ -142,7 +142,7 @@ def test_rows_07_and_08_where_a_particle_is_written_does_not_matter(backend, nam
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("cells", [(1, 1, 1), (100, 2, 3), (80, 1, 1)])
-def test_row_09_a_box_a_hundred_times_longer(backend, axis, cells):
+def test_a_box_a_hundred_times_longer(backend, axis, cells):
     turn = np.roll([0, 1, 2], axis)
     box = pm.Box(np.array([100.0, 1.0, 1.0])[turn], origin=np.array([-50.0, 3.0, 0.0])[turn])
     rng = np.random.default_rng(9)
@@ -155,7 +155,7 @@ def test_row_09_a_box_a_hundred_times_longer(backend, axis, cells):
 
 
 @pytest.mark.parametrize("n", [3, 4])
-def test_row_10_a_lattice_keeps_its_shells_whatever_the_last_digit(backend, n):
+def test_a_lattice_keeps_its_shells_whatever_the_last_digit(backend, n):
     # Face-centred cubic from its triclinic primitive cell: 12, 6, 24 neighbours at sqrt(1/2), 1, sqrt(3/2).
     primitive = 0.5 * np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
     places = np.array(list(itertools.product(range(n), repeat=3)))
@@ -225,7 +225,7 @@ def test_particles_in_one_place_are_pairs(backend):
 
 
 @pytest.mark.parametrize("name", ["cube", "mixed", "skewed", "plane", "line"])
-def test_row_51_radii_beyond_half_the_box_and_beyond_the_box(backend, name):
+def test_radii_beyond_half_the_box_and_beyond_the_box(backend, name):
     box = {
         "cube": pm.Box((1.0, 1.0, 1.0)), "mixed": pm.Box((1.0, 1.5, 0.75), periodic=(True, False, True)),
         "skewed": pm.Box(SKEWED / 2), "plane": pm.Box([[1.0, 0.0], [0.7, 0.8]]), "line": pm.Box(1.0, origin=0.3),
@@ -252,7 +252,7 @@ def test_one_particle_sees_its_own_images(backend):
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 31, 32, 33, 128, 129])
-def test_rows_16_and_17_few_particles_or_none(backend, count):
+def test_few_particles_or_none(backend, count):
     case = Case("plane", (3, 2), "uniform", count, "f4")
     box, x = case.domain, case.positions
     with case.grid() as grid:
@@ -315,7 +315,7 @@ def test_particles_that_were_left_out_are_no_neighbours(backend, builder):
 # ---- the same bits, and any box ---------------------------------------------------------------------------
 
 
-def test_row_64_deterministic_lists_have_the_same_bits(backend):
+def test_deterministic_lists_have_the_same_bits(backend):
     seen = set()
     for _ in range(5):
         with WRAPPED.grid(deterministic=True) as grid:
@@ -333,7 +333,7 @@ def test_row_64_deterministic_lists_have_the_same_bits(backend):
     seed=st.integers(0, 2**31), d=st.integers(2, 3), skew=st.floats(0, 0.6), count=st.integers(0, 60),
     radius=st.floats(0.05, 1.4), periodic=st.tuples(*[st.booleans()] * 3), cells=st.tuples(*[st.integers(1, 7)] * 3),
 )  # fmt: skip
-def test_row_51_any_box_any_boundaries(backend, seed, d, skew, count, radius, periodic, cells):
+def test_any_box_any_boundaries(backend, seed, d, skew, count, radius, periodic, cells):
     rng = np.random.default_rng(seed)
     matrix = np.diag(rng.uniform(0.6, 2.0, d)) + skew * rng.uniform(-1, 1, (d, d))
     if abs(np.linalg.det(matrix)) < 0.1:

@@ -10,7 +10,7 @@ from scipy.spatial import cKDTree
 
 import particlemesh as pm
 from grid_cases import SKEWED, codes, entries, rounding
-from test_grid_builders import put
+from grid_checks import put
 
 WATER = Path(pm.__file__).parent / "data" / "water.npz"
 PROTEIN = Path(__file__).resolve().parents[3] / "shared" / "data" / "dhfr.npz"  # optional
@@ -64,6 +64,15 @@ def test_scipy_agrees_on_random_particles(backend, d, periodic):
     grid = pm.UniformGrid(lengths, cell_size=0.21, periodic=periodic)
     put(backend, grid, x)
     check_tree(backend, grid, x, lengths, {1: 0.01, 2: 0.07, 3: 0.21}[d], periodic)
+
+
+def test_scipy_agrees_on_long_rows(backend):
+    # More candidates of one particle than any search holds at once.
+    x, lengths = cloud(np.ones(3), 2500, 3, wrapped=False), np.ones(3)
+    with pm.UniformGrid(lengths, shape=(3, 3, 3)) as grid:
+        put(backend, grid, x)
+        for radius in (0.2, 0.45):
+            check_tree(backend, grid, x, lengths, radius, True)
 
 
 @pytest.mark.parametrize("name", ["water", "protein"])

@@ -6,15 +6,14 @@ import pytest
 
 import particlemesh as pm
 from grid_cases import Case, all_pairs, check_answer, entries, oracle_of
-from test_grid_builders import put
-from test_grid_searches import WALK
-from test_memory import Scarce
+from grid_checks import WALK, put
+from scarce import Scarce
 
 ALL = "ijdDS"
 WRAPPED = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")
 
 
-def test_row_22_too_narrow_a_table_is_named(backend):
+def test_too_narrow_a_table_is_named(backend):
     with WRAPPED.grid() as grid:
         put(backend, grid, WRAPPED.positions)
         longest = int(backend.host(grid.count(0.5)).max())
@@ -28,7 +27,7 @@ def test_row_22_too_narrow_a_table_is_named(backend):
 
 
 @pytest.mark.backends("cuda", "opencl")
-def test_row_22_too_little_room_for_unchecked_pairs_is_named(backend):
+def test_too_little_room_for_unchecked_pairs_is_named(backend):
     x = WRAPPED.positions
     with WRAPPED.grid() as grid:
         put(backend, grid, x)
@@ -87,7 +86,7 @@ def test_unchecked_pairs_are_those_of_the_build_before(backend):
             check_answer(box, x[:n], 0.5, entries(backend, few), all_pairs(box, x[:n], 0.5))
 
 
-def test_rows_13_and_14_room_is_counted_with_64_bits(backend, monkeypatch):
+def test_room_is_counted_with_64_bits(backend, monkeypatch):
     case = Case("plane", (50, 40), "uniform", 5000, "f4")
     wide, rows = 2**31 - 1, 5000
     empty = backend.library.empty
@@ -112,7 +111,7 @@ def test_rows_13_and_14_room_is_counted_with_64_bits(backend, monkeypatch):
 
 
 @pytest.mark.backends("cuda", "opencl")
-def test_rows_13_and_14_pairs_beyond_32_bits_are_told_as_they_are(backend):
+def test_pairs_beyond_32_bits_are_told_as_they_are(backend):
     from particlemesh.grid.queries.pairs import Searcher
 
     words = np.zeros(8, np.uint64)

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Neighbours of points, the nearest, overlaps, sums over pairs, against all images of all pairs."""
 
-import itertools
-
 import numpy as np
 import pytest
 
 import particlemesh as pm
 from grid_cases import CASES, Case, all_pairs, check_answer, entries, oracle_of, rounding
-from test_grid_builders import own_radii, put
+from grid_checks import WALK, check_nearest, own_radii, put
 
 ALL = "ijdDS"
 WRAPPED = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")
@@ -58,29 +56,6 @@ def test_every_builder_finds_neighbours_of_points_and_the_nearest(backend, build
                 check_nearest(backend, grid, box, x, 5, 0.5)
 
 
-def check_nearest(backend, grid, box, x, k, radius, points=None):
-    """The distances are the least there are, and each is that of the particle beside it."""
-    indices, distances = grid.nearest(k, radius, None if points is None else backend.array(points))
-    indices, distances = backend.host(indices), backend.host(distances)
-    rows = len(x if points is None else points)
-    assert indices.shape == distances.shape == (rows, k)
-    assert indices.dtype == np.int32 and distances.dtype == x.dtype
-    np.testing.assert_array_equal(indices < 0, np.isinf(distances))
-    assert (distances[:, 1:] >= distances[:, :-1]).all()
-    band = rounding(box, x if points is None else np.concatenate([x, points]), radius)
-    oracle = all_pairs(box, x, radius + 2 * band, points)
-    by_row = np.lexsort((oracle.distance, oracle.i))
-    i, j, d = oracle.i[by_row], oracle.j[by_row], oracle.distance[by_row]
-    for row, (first, last) in enumerate(itertools.pairwise(np.searchsorted(i, np.arange(rows + 1)))):
-        there, whose = d[first:last], j[first:last]
-        filled = np.isfinite(distances[row]).sum()
-        assert min(k, (there <= radius - band).sum()) <= filled <= min(k, (there <= radius + band).sum())
-        np.testing.assert_allclose(distances[row, :filled], there[:filled], rtol=0, atol=band)
-        for index, distance in zip(indices[row, :filled], distances[row, :filled], strict=True):
-            images = (indices[row, :filled] == index) & (np.abs(distances[row, :filled] - distance) <= band)
-            assert ((whose == index) & (np.abs(there - distance) <= 2 * band)).sum() >= images.sum()
-
-
 @pytest.mark.parametrize("case", [WRAPPED, PLANE, SKEWED, CASES[9], CASES[19], CASES[21], CASES[23]], ids=str)
 def test_the_nearest_of_particles_and_of_points(backend, case):
     with case.grid() as grid:
@@ -91,7 +66,7 @@ def test_the_nearest_of_particles_and_of_points(backend, case):
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 31, 32, 33, 128, 129])
-def test_rows_16_and_17_few_particles_or_points(backend, count):
+def test_few_particles_or_points(backend, count):
     case = Case("plane", (3, 2), "uniform", count, "f8")
     box, x, points = case.domain, case.positions, points_around(case)[:count]
     with case.grid() as grid:
@@ -181,6 +156,54 @@ def test_one_radius_for_all_and_touching_spheres(backend, builder):
             assert len(grid.overlaps().i) == pairs
 
 
+@pytest.mark.parametrize("real", ["f4", "f8"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_no_touch_is_lost_to_rounding(backend, builder, axis, real):
+    # Pairs that touch on the face of a cell as wide as they are, as far as the type of the positions can tell, in a
+    # box whose fractions round much.
+    box = pm.Box([[4.0, 0.0, 0.0], [3.0, 3.5, 0.0], [-2.5, 1.75, 3.0]], origin=(-2.0, -2.0, -1.5))
+    count, rng, thickness = 4000, np.random.default_rng(7), 1 / np.linalg.norm(box.inverse, axis=1) / 6
+    radius = np.dtype(real).type(thickness.min() / 2)
+    s = rng.random((count, 3))
+    s[:, axis] = rng.integers(1, 6, count) / 6
+    face, normal = box.origin + s @ box.matrix, box.inverse[axis] / np.linalg.norm(box.inverse[axis])
+    first, second = (face - normal * radius).astype(real), (face + normal * radius).astype(real)
+    for n in range(200):
+        d = second.astype(np.longdouble) - first.astype(np.longdouble)
+        apart = (d**2).sum(1) > (2 * np.longdouble(radius)) ** 2 * (1 - 2 * np.finfo(real).eps)
+        second[apart, n % 3] = np.nextafter(second[apart, n % 3], first[apart, n % 3])
+    fractions = np.hstack([box.fractional(first.astype(float)), box.fractional(second.astype(float))])
+    sure = np.flatnonzero(~apart & (fractions > 0).all(1) & (fractions < 1).all(1))
+    assert len(sure) > count / 2
+    x = np.stack([first, second], 1).reshape(-1, 3)
+    with pm.UniformGrid(box, shape=(6, 6, 6), method=builder.name) as grid:
+        put(backend, grid, x, np.full(2 * count, radius))
+        found = grid.overlaps()
+        pairs = set(zip(backend.host(found.i).tolist(), backend.host(found.j).tolist(), strict=True))
+    assert {(n, n + 1) for n in (2 * sure).tolist()} <= pairs
+
+
+@pytest.mark.parametrize("cells", [1, 2, 3])
+def test_large_and_small_spheres_all_around_a_periodic_axis(backend, builder, cells):
+    box, rng = pm.Box(5.0, -1.0), np.random.default_rng(11)
+    x = box.origin + rng.permutation(np.arange(200.0))[:, None] / 200 * 5.0
+    radii = np.where(rng.random(200) < 0.5, 2.5 / cells, 0.011)
+    with pm.UniformGrid(box, shape=cells, method=builder.name) as grid:
+        put(backend, grid, x, radii)
+        check_overlaps(backend, grid, box, x, radii)
+
+
+def test_a_particle_that_overlaps_its_own_image_is_listed_once_a_direction(backend, builder):
+    # Exact numbers: spheres as wide as the only cell touch their own images, and those of the other.
+    box, x = pm.Box((1.0, 1.0, 1.0)), np.array([[0.25, 0.5, 0.75], [0.5, 0.25, 0.25]])
+    radii = np.full(2, 0.5)
+    with pm.UniformGrid(box, shape=(1, 1, 1), method=builder.name) as grid:
+        put(backend, grid, x, radii)
+        found = grid.overlaps(quantities="ij")
+        check_overlaps(backend, grid, box, x, radii)
+        assert (backend.host(found.i) == backend.host(found.j)).sum() == 6
+
+
 def test_overlaps_need_radii(backend):
     with WRAPPED.grid() as grid:
         put(backend, grid, WRAPPED.positions)
@@ -194,26 +217,6 @@ def test_overlaps_need_radii(backend):
 
 
 # ---- sums -------------------------------------------------------------------------------------------------
-
-
-def _walk(r2, d, i, j, a, b, p, sum):
-    weight = p[0] + b[1] * a[0]
-    sum[0] += 1
-    sum[1] += weight * d[0]
-    sum[2] += weight * d[1]
-    sum[3] += weight * d[2]
-    sum[4] += r2 * (i - j)
-
-
-WALK = pm.PairFunction(
-    """
-    real weight = p[0] + b[1] * a[0];
-    sum[0] += 1;
-    for (int axis = 0; axis < 3; axis++) sum[1 + axis] += weight * d[axis];
-    sum[4] += r2 * (real)(i - j);
-    """,
-    _walk, results=5, values=2, parameters=(0.5,),
-)  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [WRAPPED, PLANE], ids=str)
@@ -240,5 +243,7 @@ def test_sums_over_neighbours_are_those_of_a_list(backend, builder, case):
             grid.stream(radius, WALK, backend.array(np.ones((len(x), 3), x.dtype)))
         with pytest.raises(ValueError, match="there are no values; this PairFunction of 2 values takes"):
             grid.stream(radius, WALK)
-        with pytest.raises(TypeError, match=r"function is of type function; give a particlemesh\.PairFunction"):
-            grid.stream(radius, _walk)
+        with pytest.raises(
+            TypeError, match=r"function is of type builtin_function_or_method; give a particlemesh\.PairFunction"
+        ):
+            grid.stream(radius, print)

@@ -12,18 +12,10 @@ from hypothesis import given, settings
 
 import particlemesh as pm
 from grid_cases import BOXES, SKEWED, all_pairs, check_answer, rounding
+from grid_checks import cloud
 from particlemesh.grid.neighbour_list import _cells
 
 ALL = "ijSDd"  # as `check_answer` takes them, but for the last two
-
-
-def cloud(box, count, real="f8", *, beyond=0.0, seed=3):
-    """Positions over some boxes along periodic axes, and over as many beyond the ends of open ones."""
-    rng = np.random.default_rng(seed)
-    s = rng.random((count, box.ndim))
-    turns = rng.integers(-2, 3, s.shape)
-    s = np.where(box.periodic, s + turns, s + beyond * (rng.random(s.shape) * 2 - 1))
-    return (s @ box.matrix + box.origin).astype(real)
 
 
 def check(backend, box, x, radius, *, oracle=None, half=False, widths=None):

@@ -10,7 +10,7 @@ from blocks import cut
 from particlemesh.interpolate.walk import Walk
 from particlemesh.orders import block_order
 from particlemesh.walk import patch as patches
-from test_covering import check_interpolate
+from trials import check_interpolate
 from walk_cases import CASES, close, plan_of, positions, trial_of
 
 anywhere = pytest.mark.backends("cuda", "opencl")

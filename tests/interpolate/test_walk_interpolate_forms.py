@@ -13,7 +13,7 @@ import particlemesh as pm
 import ptx
 from devices import Device
 from particlemesh.backends import cuda, opencl
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 from test_walk_interpolate import FORMS, draw, walks
 
 

@@ -10,7 +10,7 @@ import particlemesh as pm
 import ptx
 from devices import Device
 from particlemesh.backends import opencl
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 pytestmark = [
     pytest.mark.opencl,

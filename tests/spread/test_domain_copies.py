@@ -16,8 +16,7 @@ from particlemesh.methods import by_copy
 from particlemesh.orders import node_order
 from particlemesh.orders.domain_copies import blocks_of, fullest
 from particlemesh.particles.stencil import axes_of
-from ptx import ATOMIC, kernels_of, ptx
-from test_nvrtc import without_nvrtc
+from ptx import ATOMIC, kernels_of, ptx, without_nvrtc
 
 NAME = "domain_copies"
 BOX = pm.Box((1.0, 2.0, 3.0), periodic=(True, False, True))

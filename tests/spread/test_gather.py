@@ -7,8 +7,7 @@ import pytest
 import oracle
 import particlemesh as pm
 from particlemesh.backends import opencl
-from ptx import ATOMIC, kernels_of, ptx
-from test_nvrtc import without_nvrtc
+from ptx import ATOMIC, kernels_of, ptx, without_nvrtc
 
 WINDOW = pm.bspline(4)
 METHODS = ("gather", "gather_list")

@@ -8,8 +8,7 @@ import oracle
 import particlemesh as pm
 from particlemesh.backends import cuda, opencl
 from particlemesh.spread import group_mesh
-from ptx import ATOMIC, kernels_of, ptx
-from test_nvrtc import without_nvrtc
+from ptx import ATOMIC, kernels_of, ptx, without_nvrtc
 
 # Groups end within lines, an axis that wraps is shorter than the support, and one is open.
 MESH = pm.Mesh((3, 7, 11), pm.Box((1.0, 1.1, 1.3), (0.1, 0.2, 0.3), (True, False, True)))

@@ -8,8 +8,7 @@ import oracle
 import particlemesh as pm
 from particlemesh.backends import opencl
 from particlemesh.spread import hybrid_mesh
-from ptx import ATOMIC, kernels_of, ptx
-from test_nvrtc import without_nvrtc
+from ptx import ATOMIC, kernels_of, ptx, without_nvrtc
 
 MESH = pm.Mesh((3, 7, 11), pm.Box((1.0, 1.1, 1.3), (0.1, 0.2, 0.3), (True, False, True)))
 WINDOW = pm.bspline(4)

@@ -5,11 +5,9 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from cases import case_of, matrices
 from particlemesh.arrays import operands
 from particlemesh.backends import cpu
 from particlemesh.spread.cpu import matrix as matrix_cpu
-from test_covering import ROWS
 
 FORMS = {
     "rows": matrix_cpu.by_rows,
@@ -18,16 +16,6 @@ FORMS = {
     "ell-coo": matrix_cpu.ell_coo,
     "ell-coo-3": lambda workspace: matrix_cpu.ell_coo(workspace, 3),
 }
-CASES = [
-    ("periodic", "odd", "3", "bspline3", "float64", "real"),
-    ("periodic", "below-support", "3", "bspline4", "float32", "complex"),
-    ("mixed", "odd", "3", "peskin4", "float64", "complex"),
-    ("ghosts", "odd", "2", "bspline3", "float64", "real"),
-    ("open-cells", "anisotropic", "2", "bspline4", "float64", "real"),
-    ("triclinic-mixed", "prime", "3", "m4prime", "float64", "real"),
-    ("open-faces", "one", "1", "bspline6", "float64", "complex"),
-    ("periodic", "even", "1", "ngp", "float32", "real"),
-]
 
 
 def views(plan, values, core):
@@ -43,47 +31,6 @@ def product(matrix, plan, values, gradient=False):
     came, field, view = views(plan, values, core)
     matrix.apply(plan.workspace, came, view, gradient)
     return field
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("case", CASES, ids="-".join)
-def test_a_stored_matrix_is_the_dense_one(form, case):
-    boundary, size, dimension, window, precision, kind = case
-    row = ROWS[0]._replace(
-        boundary=boundary, size=size, dimension=dimension, window=window, precision=precision, kind=kind,
-        count="17", batch="2",
-    )  # fmt: skip
-    mesh, window, x, q, v, _ = case_of(row, 3)
-    weights, slopes, most, steepest, _ = matrices(mesh, window, x)
-    tolerance = 1e-4 if precision == "float32" else 1e-12
-    with pm.Plan(mesh, window, backend="cpu") as plan:
-        plan.set_positions(x)
-        matrix = FORMS[form](plan.workspace)
-        came = product(matrix, plan, q).reshape(2, -1)
-        assert np.abs(came - q @ weights).max() <= tolerance * (np.abs(q) @ most).max()
-        before = matrix.nbytes
-        flat = v.reshape(2, -1)
-        came = product(matrix, plan, v, gradient=True).reshape(2, -1)
-        bound = np.abs(flat) @ steepest.reshape(flat.shape[1], -1)
-        assert np.abs(came - flat @ slopes.reshape(flat.shape[1], -1)).max() <= tolerance * bound.max() + 1e-30
-        assert matrix.nbytes > before, "slopes are made when they are first wanted"
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("shape", [(33, 20, 17), (37, 64), (900,)])
-def test_threads_change_no_bit(form, shape):
-    rng = np.random.default_rng(1)
-    x = rng.normal(0.5, 0.2, (3000, len(shape))).astype(np.float32)
-    q, v = rng.normal(size=3000).astype(np.float32), rng.normal(size=x.shape).astype(np.float32)
-    found = []
-    for threads in (1, 4):
-        with pm.Plan(pm.Mesh(shape, (1.0,) * len(shape)), "bspline4", backend="cpu", threads=threads) as plan:
-            plan.set_positions(x)
-            matrix = FORMS[form](plan.workspace)
-            found.append((product(matrix, plan, q), product(matrix, plan, v, gradient=True)))
-            np.testing.assert_allclose(found[-1][0], plan.spread(q), atol=2e-5)
-    for one, four in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, four)
 
 
 @pytest.mark.parametrize("form", FORMS)

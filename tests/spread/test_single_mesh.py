@@ -10,7 +10,7 @@ import ptx
 from cases import matrices
 from particlemesh.backends import cuda, opencl
 from particlemesh.spread.single_mesh import SingleMesh, lanes_of_row, rows_of_group
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 CONSTRUCTIONS = ("sorted", "paper")
 # Axes that wrap and are shorter than the support, one that is open, and rows of two groups with an odd one.

@@ -14,7 +14,7 @@ from particlemesh.methods.launches import SINGLE
 from particlemesh.orders import block_order
 from particlemesh.spread.walk import Walk
 from particlemesh.walk import patch as patches
-from test_covering import check_spread
+from trials import check_spread
 from walk_cases import CASES, close, plan_of, positions, trial_of
 
 pytestmark = pytest.mark.backends("cuda", "opencl")

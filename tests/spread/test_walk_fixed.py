@@ -17,9 +17,9 @@ from particlemesh.orders import block_order
 from particlemesh.particles.stencil import axes_of
 from particlemesh.spread import fixed
 from particlemesh.spread.walk_fixed import WalkFixed, reached_from
-from test_covering import Trial
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 from test_walk import draw, oracles, wanted_of
+from trials import Trial
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
 MESH = pm.Mesh((9, 14, 11), (1.0, 1.0, 1.0))

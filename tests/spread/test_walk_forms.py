@@ -18,7 +18,7 @@ from particlemesh.orders import block_order
 from particlemesh.particles.stencil import axes_of
 from particlemesh.spread.walk import Walk
 from particlemesh.walk import patch
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 MESHES = [pm.Mesh((9, 6, 8)[:d], (1.0, 1.5, 2.0)[:d]) for d in (1, 2, 3)]
 FORMS, WINDOWS, LEVELS = ("matrix", "multiply"), (None, 8, 16), (None, *range(2, 9))

@@ -27,3 +27,13 @@ def ptx(file, name, defines):
     text = cuda.compile_only(file, dict(defines), 9999).decode()
     entries = {entry.partition("(")[0].strip(): entry for entry in text.split(".entry ")[1:]}
     return entries[name]
+
+
+def without_nvrtc():
+    try:
+        from cupy.cuda import nvrtc
+
+        nvrtc.getVersion()
+    except Exception as error:  # CuPy wraps a missing library in errors of many kinds
+        return str(error).splitlines()[0]
+    return None

@@ -6,7 +6,7 @@ import numpy as np
 import particlemesh as pm
 from cases import Row
 from devices import Law
-from test_covering import Trial
+from trials import Trial
 
 TOLERANCE = {"float32": 2e-6, "float64": 1e-13}
 CASES = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A box as kernels see it (backends/coordinates.h): three axes, missing ones first."""
+"""A box as a kernel argument (backends/coordinates.h): three axes, missing ones first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from particlemesh.box import Box
 def open_bounds(
     origin: np.ndarray, inverse: np.ndarray, lengths: np.ndarray | None, orthorhombic: bool, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what positions on open axes are tested against: coordinates, or fractions of a triclinic box.
+    """Return the bounds of positions on open axes: coordinates, or fractions of a triclinic box.
 
-    Coordinates are exact, fractions are rounded: those of the faces get as much slack as rounding may take.
+    Coordinates are exact. Fractions are rounded, so their bounds allow for the rounding.
     """
     if orthorhombic and lengths is not None:
         return origin, origin + lengths
@@ -24,17 +24,17 @@ def open_bounds(
 
 
 def tails_of(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return what rounding to a type takes off float64 numbers."""
+    """Return the rounding errors of float64 numbers in a dtype."""
     return np.asarray(numbers - numbers.astype(dtype).astype(np.float64))
 
 
 def check_range(box: Box, dtype: np.dtype) -> None:
-    """Check that a type holds a box: its lattice vectors, their inverse and the squares of lengths.
+    """Check that a dtype holds a box: its lattice vectors, their inverse and the squares of lengths.
 
     Raises
     ------
     ValueError
-        If numbers overflow or vanish.
+        If numbers overflow or underflow.
     """
     largest = max(float(np.abs(a).max()) for a in (box.matrix, box.inverse, box.origin))
     if largest > float(np.finfo(dtype).max) / 16:
@@ -45,7 +45,7 @@ def check_range(box: Box, dtype: np.dtype) -> None:
 
 
 def geometry_record(box: Box, dtype: np.dtype) -> Record:
-    """Return ``Geometry`` in the coordinates' type."""
+    """Return ``Geometry`` in the coordinates' dtype."""
     check_range(box, dtype)
     missing = 3 - box.ndim
     origin, lower, upper = np.zeros(3), np.zeros(3), np.zeros(3)

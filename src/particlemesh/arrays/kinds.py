@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Array kinds: whatever comes in goes out again, same kind, same device.
+"""Kinds of arrays: results have the kind and device of the input.
 
-Each kind is an adapter of a few lines between the user's array and the native array of a backend
-(NumPy, CuPy, PyOpenCL).
+Each kind adapts the user's array to the native array of a backend (NumPy, CuPy, PyOpenCL).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class Kind:
 
     name: ClassVar[str]
     home: ClassVar[str]  # backend whose native arrays these are, without a copy
-    module: ClassVar[str]  # an array can only be of this kind when it is loaded
+    module: ClassVar[str]  # loaded wherever such an array exists
 
     def owns(self, array: Any) -> bool:
         raise NotImplementedError
@@ -32,7 +31,7 @@ class Kind:
         return array
 
     def target(self, out: Any) -> Any:
-        """Return the native array that shares the memory of an output, which must be writeable as it is."""
+        """Return the native array that shares the memory of a writeable output."""
         return self.native(out)
 
     def wrap(self, native: Any) -> Any:
@@ -51,7 +50,7 @@ class Kind:
         return self.backend(array) is backend
 
     def scope(self, array: Any) -> contextlib.AbstractContextManager[Any]:
-        """Enter the stream the array's library works on, where it is not the backend's own."""
+        """Enter the current stream of the array's library, where it differs from the backend's."""
         return NOTHING
 
 
@@ -67,7 +66,7 @@ class NumPyKind(Kind):
     def native(self, array: Any) -> Any:
         if array.__class__ is not np.ndarray:
             checks.unmasked(array)
-        # Foreign byte order and misalignment would have to be known everywhere: a copy ends them here.
+        # Arrays with foreign byte order or misaligned memory are copied.
         if not (array.dtype.isnative and array.flags.aligned):
             return array.astype(array.dtype.newbyteorder("="))
         return array
@@ -77,7 +76,7 @@ class NumPyKind(Kind):
         if not native.flags.writeable:
             raise ValueError("out is read-only; give a writeable array.")
         if native is not out:
-            raise TypeError("out has foreign byte order or is misaligned; give a native array.")
+            raise TypeError("out has foreign byte order or is misaligned; give a native, aligned array.")
         return native
 
 
@@ -104,7 +103,7 @@ class OpenClKind(Kind):
 
     def target(self, out: Any) -> Any:
         if hasattr(out.base_data, "svm_ptr"):
-            raise TypeError("out lies in shared virtual memory, which is only read here: give an array in a buffer.")
+            raise TypeError("out lies in shared virtual memory, which is read-only here: give an array in a buffer.")
         return out
 
     def backend(self, array: Any) -> Any:
@@ -124,24 +123,24 @@ _NUMBERS = {np.dtype(char).name for char in "?bhilqBHILQefdFD"}
 class _Torch(Kind):
     module = "torch"
 
-    def _refuse_grad(self, array: Any) -> None:
+    def _check_grad(self, array: Any) -> None:
         if array.requires_grad:
             raise TypeError(
-                "this tensor requires grad, and particlemesh has no autograd yet: gradients would be lost. "
+                "this tensor requires grad, and particlemesh does not support autograd: gradients would be lost. "
                 "Pass tensor.detach() and use Plan.gradient and its adjoints."
             )
 
     def dtype(self, array: Any) -> np.dtype:
         name = str(array.dtype).removeprefix("torch.")
-        if name in _NUMBERS:  # NumPy may have learnt more types from others, and could not hold them
+        if name in _NUMBERS:  # not every name that NumPy knows: other packages register types
             return np.dtype(name)
-        raise checks.refused_type(name, "a tensor")
+        raise checks.unsupported_type(name, "a tensor")
 
     def target(self, out: Any) -> Any:
         if out.is_conj() or out.is_neg():
             raise ValueError(
-                "out is a lazy conjugate or negative view of a tensor, whose memory holds other numbers: give a tensor "
-                "without one, such as out.resolve_conj().resolve_neg()."
+                "out is a lazy conjugate or negative view of a tensor, whose memory holds other numbers: give a "
+                "resolved tensor, such as out.resolve_conj().resolve_neg()."
             )
         return self.native(out)
 
@@ -154,17 +153,17 @@ class TorchCpuKind(_Torch):
         return isinstance(array, torch.Tensor) and array.device.type == "cpu"
 
     def native(self, array: Any) -> Any:
-        self._refuse_grad(array)
+        self._check_grad(array)
         self.dtype(array)
         return array.resolve_conj().resolve_neg().numpy()
 
     def wrap(self, native: Any) -> Any:
-        # torch knows no read-only tensors.
+        # torch has no read-only tensors.
         return sys.modules["torch"].from_numpy(native if native.flags.writeable else native.copy())
 
 
 class _ForeignStream:
-    """A stream of another library, by the protocol that CuPy takes streams with."""
+    """A stream of another library in CuPy's stream protocol."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -183,7 +182,7 @@ class TorchCudaKind(_Torch):
     def native(self, array: Any) -> Any:
         import cupy
 
-        self._refuse_grad(array)
+        self._check_grad(array)
         self.dtype(array)
         return cupy.asarray(array.resolve_conj().resolve_neg())
 
@@ -210,8 +209,8 @@ _by_type: dict[type, Kind] = {}
 
 
 def kind_of(array: Any) -> Kind | None:
-    """Return the kind of ``array``, or None if it is of no kind we know."""
-    kind = _by_type.get(type(array))  # a torch tensor's type does not tell its device
+    """Return the kind of ``array``, or None if it is unsupported."""
+    kind = _by_type.get(type(array))  # never a torch tensor: its type does not have the device
     if kind is not None:
         return kind
     for kind in KINDS:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-_WORK = 10**6  # of NumPy's search for a shared element, which may take for ever
+_WORK = 10**6  # limit of NumPy's search for a shared element, which is exponential
 
 
 def overlap(a: Any, b: Any) -> bool:
@@ -23,7 +23,7 @@ def overlap(a: Any, b: Any) -> bool:
         if high_a <= low_b or high_b <= low_a:
             return False
         a, b = np.asarray(_Memory(a, start_a)), np.asarray(_Memory(b, start_b))
-    elif not np.may_share_memory(a, b):  # a look at the bounds alone
+    elif not np.may_share_memory(a, b):  # compares bounds only
         return False
     try:
         return bool(np.shares_memory(a, b, max_work=_WORK))  # type: ignore[arg-type]  # any limit is allowed
@@ -32,7 +32,7 @@ def overlap(a: Any, b: Any) -> bool:
 
 
 class _Memory:
-    """Where an array lies, without the array: NumPy compares the addresses and never looks behind them."""
+    """The addresses of an array, for NumPy's comparison, which does not read the memory."""
 
     def __init__(self, native: Any, start: int) -> None:
         self.__array_interface__ = {
@@ -42,10 +42,10 @@ class _Memory:
 
 
 def _place(native: Any) -> tuple[int, int]:
-    """Return which memory an array is in, and the address of its first element there.
+    """Return a key of an array's memory, and the address of its first element there.
 
-    CUDA has one memory. In OpenCL each buffer is one, but that a sub-buffer lies within another; addresses in it are
-    made up.
+    CUDA has one memory. In OpenCL each buffer is one, and a sub-buffer is part of its parent; addresses in it are
+    fictitious.
     """
     if not hasattr(native, "base_data"):
         return 0, int(native.data.ptr)
@@ -57,7 +57,7 @@ def _place(native: Any) -> tuple[int, int]:
     return int(parent.int_ptr), start + int(buffer.get_info(info.OFFSET))
 
 
-_BASE = 1 << 40  # NumPy takes no address of zero, and subtracts from it where strides are negative
+_BASE = 1 << 40  # NumPy rejects address zero, and subtracts from it where strides are negative
 
 
 def _span(native: Any, start: int) -> tuple[int, int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Users' arrays on their way into a method and out of it again."""
+"""Inputs and outputs of methods, from and to users' arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from particlemesh.backends.base import Backend, allocate
 
 @dataclass(slots=True)
 class Operand:
-    """An input: the user's array, its kind, and the view that methods read."""
+    """An input: the user's array, its kind, and its view for methods."""
 
     kind: Kind
     user: Any
@@ -29,7 +29,7 @@ class Operand:
 
 @dataclass(slots=True)
 class Result:
-    """An output: where methods write, and what turns it into what the user gets."""
+    """An output: the array and view for methods, and a function that returns the user's result."""
 
     native: Any
     view: View
@@ -44,61 +44,63 @@ def adopt(array: Any, what: str) -> tuple[Kind, Any]:
     if isinstance(array, (list, tuple, int, float, complex, np.generic)):
         return NUMPY, checks.number_array(array, what)
     names = ", ".join(k.name for k in KINDS)
-    raise TypeError(f"{what} is of type {type(array).__name__}; arrays of these kinds are taken: {names}.")
+    raise TypeError(f"{what} is of type {type(array).__name__}; give an array of one of these kinds: {names}.")
 
 
 def to_backend(
     kind: Kind, array: Any, backend: Backend, what: str, *, upload: bool,
     promoted: Callable[[np.ndarray], np.ndarray] = lambda host: host,
 ) -> Any:  # fmt: skip
-    """Return the native array on ``backend``. Host arrays are sent only where the user named the backend.
+    """Return the native array on ``backend``. Host arrays are copied there only if the user named the backend.
 
-    They are ``promoted`` before that: the host can look at them, and has types that devices lack.
+    They are ``promoted`` first, because the host can check their values and has dtypes that devices lack.
     """
     native = kind.native(array)
     if kind.home == backend.name:
         if not kind.on(array, backend):
-            where = kind.backend(array)
+            source = kind.backend(array)
             raise ValueError(
-                f"{what} is on {where.device} ({where}), the work on {backend.device} ({backend}): "
-                "copy it there, or use one plan or grid a device."
+                f"{what} is on {source.device} ({source}), the work on {backend.device} ({backend}): "
+                "copy it there, or use one plan or grid per device."
             )
         return native
     if kind.home == "cpu" and upload:
         return backend.upload(promoted(native))
     raise TypeError(
         f"{what} is a {kind.name} array and the work is on {backend.name!r}: pass arrays of that backend, "
-        f"or name it, backend={backend.name!r}, to the plan or grid, to have host arrays copied both ways."
+        f"or give the plan or grid backend={backend.name!r}, which copies host arrays both ways."
     )
 
 
 def converted(native: Any, dtype: np.dtype, what: str) -> Any:
-    """Return ``native`` as ``dtype``; devices do not know all types."""
+    """Return ``native`` as ``dtype``; devices do not support all dtypes."""
     try:
         return native.astype(dtype)
     except ValueError as error:  # PyOpenCL's
-        raise TypeError(f"{what} has dtype {native.dtype}, which the device cannot convert: do it yourself.") from error
+        raise TypeError(
+            f"{what} has dtype {native.dtype}, which the device cannot convert: convert it yourself."
+        ) from error
 
 
 def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
-    """Return ``native`` in the plan's precision, real or complex; refuse what would lose digits."""
-    came = np.dtype(native.dtype)
-    checks.number_type(came, what)
-    wanted = COMPLEX[dtype] if came.kind == "c" else dtype
-    if came == wanted:
+    """Return ``native`` in the plan's precision, real or complex; raise an error if digits would be lost."""
+    given = np.dtype(native.dtype)
+    checks.number_type(given, what)
+    target = COMPLEX[dtype] if given.kind == "c" else dtype
+    if given == target:
         return native
-    if came.kind in "fc" and came.itemsize > wanted.itemsize:
+    if given.kind in "fc" and given.itemsize > target.itemsize:
         raise TypeError(
-            f"{what} has dtype {came}, more than this plan's {dtype.name} holds: "
+            f"{what} has dtype {given}, more than this plan's {dtype.name} holds: "
             f"use Plan(..., dtype='float64') or convert it yourself."
         )
-    promoted = converted(native, wanted, what)
-    exact = came.kind not in "iu" or came.itemsize <= 2 or wanted.itemsize == 8  # as NumPy promotes
-    # On a device the numbers cannot be looked at without waiting for it.
-    with np.errstate(invalid="ignore"):  # what rounds to a number past the largest integer
-        if not exact and (not isinstance(native, np.ndarray) or (promoted.astype(came) != native).any()):
+    promoted = converted(native, target, what)
+    exact = given.kind not in "iu" or given.itemsize <= 2 or target.itemsize == 8  # as NumPy promotes
+    # Values on a device are not checked, because reading them waits for the device.
+    with np.errstate(invalid="ignore"):  # numbers that round to one beyond the largest integer
+        if not exact and (not isinstance(native, np.ndarray) or (promoted.astype(given) != native).any()):
             raise TypeError(
-                f"{what} has dtype {came}, and {dtype.name} does not hold all such integers: "
+                f"{what} has dtype {given}, and {dtype.name} does not hold all such integers: "
                 f"use Plan(..., dtype='float64') or convert it yourself."
             )
     return promoted
@@ -107,7 +109,7 @@ def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
 def take(
     array: Any, core: tuple[int, ...], axes: int, dtype: np.dtype, backend: Backend, what: str, *, upload: bool
 ) -> Operand:
-    """Check an input of shape ``(..., *core)`` and bring it to the backend; ``axes`` as for :func:`view`."""
+    """Check an input of shape ``(..., *core)`` and return it on the backend; ``axes`` as for :func:`view`."""
     kind = kind_of(array)
     if kind is None:
         kind, array = adopt(array, what)
@@ -118,25 +120,25 @@ def take(
     native = to_backend(kind, array, backend, what, upload=upload, promoted=lambda a: _promoted(a, dtype, what))
     if native.dtype is not dtype and native.dtype is not COMPLEX[dtype]:  # NumPy's native types are singletons
         native = _promoted(native, dtype, what)
-        backend.untaped()  # the copy will not be made again
-    seen = view(native, len(core), axes)
-    if seen is None:
+        backend.untaped()  # a replay would not copy again
+    values = view(native, len(core), axes)
+    if values is None:
         dense = allocate(backend, shape, native.dtype, f"a dense copy of {what}")
         backend.copy(dense, native)
         native = dense
-        seen = view(native, len(core), axes)
-    assert seen is not None  # dense arrays always have a view
-    return Operand(kind, array, native, seen, shape[:batch])
+        values = view(native, len(core), axes)
+    assert values is not None  # dense arrays always have a view
+    return Operand(kind, array, native, values, shape[:batch])
 
 
 def give(
     out: Any, like: Operand, shape: tuple[int, ...], core: int, axes: int, backend: Backend, *,
     accumulate: bool, upload: bool,
 ) -> Result:  # fmt: skip
-    """Return where to write a result of ``shape``: into ``out``, or into a new array of the input's kind."""
+    """Return the output for a result of ``shape``: ``out``, or a new array of the input's kind."""
     inner = like.native.dtype  # of the plan's precision
-    came = like.kind.dtype(like.user)
-    dtype = inner if came is inner or came.char not in REALS else came.newbyteorder("=")  # of the input's
+    given = like.kind.dtype(like.user)
+    dtype = inner if given is inner or given.char not in REALS else given.newbyteorder("=")  # of the user's result
     if out is None:
         native = allocate(backend, shape, inner, "the result")
         wrap, home = like.kind.wrap, like.kind.home == backend.name
@@ -147,12 +149,12 @@ def give(
 
         return _result(native, core, axes, hand_over)
     kind, target = _target(out, like, shape, dtype, backend, upload)
-    seen = view(target, core, axes)
-    if overlaps_itself(target) if seen is None else seen.layout.overlaps:
-        raise ValueError("out has elements that share memory (a broadcast array?); give one of its own.")
+    values = view(target, core, axes)
+    if overlaps_itself(target) if values is None else values.layout.overlaps:
+        raise ValueError("out has elements that share memory (a broadcast array?); give an array without overlap.")
     if kind.home == backend.name:
-        if seen is not None and inner == dtype:
-            return Result(target, seen, lambda: out)
+        if values is not None and inner == dtype:
+            return Result(target, values, lambda: out)
         native = allocate(backend, shape, inner, "a dense copy of out")
         if accumulate:
             backend.copy(native, target if inner == dtype else target.astype(inner))
@@ -176,9 +178,9 @@ def give(
 
 
 def _result(native: Any, core: int, axes: int, finish: Callable[[], Any]) -> Result:
-    seen = view(native, core, axes)
-    assert seen is not None  # dense arrays always have a view
-    return Result(native, seen, finish)
+    values = view(native, core, axes)
+    assert values is not None  # dense arrays always have a view
+    return Result(native, values, finish)
 
 
 def _target(
@@ -187,30 +189,30 @@ def _target(
     """Return the kind of an output and the native array over its memory, both checked."""
     kind = kind_of(out)
     if kind is None:
-        raise TypeError(f"out is of type {type(out).__name__}; give an array of the kind of the input.")
+        raise TypeError(f"out is of type {type(out).__name__}; give an array of the input's kind.")
     if out.shape != shape and tuple(out.shape) != shape:
-        raise ValueError(f"out has shape {tuple(out.shape)}; this call writes {shape}.")
+        raise ValueError(f"out has shape {tuple(out.shape)}; this call writes {shape}: give an array of this shape.")
     if out.dtype is not dtype and kind.dtype(out) != dtype:
-        raise TypeError(f"out has dtype {kind.dtype(out)}; this call writes {dtype}: nothing is cast silently.")
+        raise TypeError(f"out has dtype {kind.dtype(out)}; this call writes {dtype}: give an array of this dtype.")
     if not (kind.on(out, backend) if kind.home == backend.name else kind.home == "cpu" and upload):
         to_backend(kind, out, backend, "out", upload=False)  # raises
     target = kind.target(out)
     if like.kind.home == kind.home and overlap(target, like.kind.native(like.user)):
-        raise ValueError("out shares memory with the input; give an array of its own.")
+        raise ValueError("out shares memory with the input; give a separate array.")
     return kind, target
 
 
 def check_apart(*outs: Any) -> None:
-    """Refuse two outputs that share memory."""
+    """Check that two outputs do not share memory."""
     kinds = [kind_of(a) for a in outs]
     if len(outs) == 2 and kinds[0] is not None and kinds[1] is not None and kinds[0].home == kinds[1].home:
         first, second = (k.target(a) for k, a in zip(kinds, outs, strict=True) if k is not None)
         if overlap(first, second):
-            raise ValueError("the two arrays of out share memory; give each its own.")
+            raise ValueError("the two arrays of out share memory; give two separate arrays.")
 
 
 def real_dtype(array: Any, kind: Kind, what: str) -> np.dtype:
-    """Return the real type that holds an array's numbers: float32 or float64."""
+    """Return the real dtype that holds an array's numbers: float32 or float64."""
     dtype = kind.dtype(array)
     checks.number_type(dtype, what)
     if dtype.char in REALS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Users' positions on their way to the kernels that locate them."""
+"""Users' positions as kernel arguments."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from particlemesh.backends.base import Backend, Record
 
 @dataclass
 class Coordinates:
-    """Positions along each axis of a box: native 1-D arrays of one type, any stride."""
+    """Positions along each axis of a box: native 1-D arrays of one dtype, any stride."""
 
     arrays: tuple[Any, ...]
     offsets: tuple[int, ...]  # of the first coordinate, in coordinates, from the kernel's pointer
     strides: tuple[int, ...]
     dtype: np.dtype
     count: int
-    user: Any = None  # the first of the user's arrays: its device, and its library's stream, are those of the work
+    user: Any = None  # the first of the user's arrays; it determines the device and the stream
 
     def arguments(self) -> tuple[Any, ...]:
-        """Return the kernels' x0, x1, x2."""
+        """Return the kernel arguments x0, x1, x2."""
         return (self.arrays[0],) * (3 - len(self.arrays)) + self.arrays
 
     def record(self) -> Record:
@@ -37,32 +37,30 @@ class Coordinates:
 def coordinates(
     positions: Any, ndim: int, backend: Backend | None, *, upload: bool, least: np.dtype | None = None
 ) -> tuple[Kind, Any, Coordinates]:
-    """Check positions, one array (N, d) or one for each axis; make them of type ``least`` or wider.
+    """Check positions, one array (N, d) or one per axis, and convert them to dtype ``least`` or wider.
 
-    Without a backend they are taken where they are.
+    Without a backend, that of the positions is used.
     """
     columns = _columns(positions, ndim)
     kind, user = columns[0]
-    types = [real_dtype(array, kind, "positions") for _, array in columns]
-    for _, array in columns:
+    arrays = {id(array): array for _, array in columns}  # one, of a table
+    types = [real_dtype(array, kind, "positions") for array in arrays.values()]
+    for array in arrays.values():
         if kind.dtype(array).kind == "c":
             raise TypeError(f"positions have dtype {kind.dtype(array)}; real numbers are needed.")
     wide = max(types if least is None else [*types, least], key=lambda t: t.itemsize)
-    if user is not positions and not len(user):  # an empty sequence has no type of its own
+    if user is not positions and not len(user):  # an empty sequence has no dtype
         wide = least or wide
     if backend is None:
         backend = kind.backend(user)
-    natives: dict[int, Any] = {}
-    for _, array in columns:
-        if id(array) not in natives:
-            natives[id(array)] = _native(kind, array, wide, backend, upload)
+    natives = {key: _native(kind, array, wide, backend, upload) for key, array in arrays.items()}
     return kind, backend, _coordinates([natives[id(array)] for _, array in columns], wide, backend, user)
 
 
 def _columns(positions: Any, ndim: int) -> list[tuple[Kind, Any]]:
-    """Return the kind and the array that hold the coordinates along each axis: one array (N, d), or one (N,) each."""
+    """Return kind and array per axis: one array (N, d) for all, or one (N,) each."""
     by_axis = isinstance(positions, tuple) and len(positions) > 0
-    if by_axis and ndim == 1:  # where a tuple of numbers is a sequence like any other
+    if by_axis and ndim == 1:  # a tuple of numbers is a sequence
         by_axis = any(hasattr(x, "__len__") for x in positions)
     if by_axis:
         return _by_axis(positions, ndim)
@@ -82,10 +80,10 @@ def _columns(positions: Any, ndim: int) -> list[tuple[Kind, Any]]:
 
 
 def _by_axis(positions: tuple[Any, ...], ndim: int) -> list[tuple[Kind, Any]]:
-    """Return the arrays of a tuple, which is one sequence for each axis, whatever their lengths."""
+    """Return kind and array per axis of a tuple with one sequence per axis."""
     if len(positions) != ndim:
         raise ValueError(
-            f"positions is a tuple of {len(positions)}; a tuple has one array or list (n,) for each axis, {ndim} here: "
+            f"positions is a tuple of {len(positions)}; a tuple has one array or list (n,) per axis, {ndim} here: "
             f"give points as an array (n, {ndim}) or as a list."
         )
     columns = [adopt(x, "positions") for x in positions]
@@ -95,18 +93,18 @@ def _by_axis(positions: tuple[Any, ...], ndim: int) -> list[tuple[Kind, Any]]:
         raise ValueError(f"positions are arrays of shapes {listed}; one length is needed: (n,) for each axis.")
     if len({kind.name for kind, _ in columns}) > 1:
         names = ", ".join(kind.name for kind, _ in columns)
-        raise TypeError(f"positions are of several kinds: {names}; use one.")
+        raise TypeError(f"positions are of several kinds: {names}; give arrays of one kind.")
     return columns
 
 
 def _native(kind: Kind, array: Any, dtype: np.dtype, backend: Backend, upload: bool) -> Any:
-    """Return the native array on the backend, in a type that its strides are multiples of."""
+    """Return the native array on the backend, with strides that are multiples of the item size."""
     native = to_backend(
         kind, array, backend, "positions", upload=upload, promoted=lambda host: host.astype(dtype, copy=False)
     )
     if native.dtype != dtype:
         native = converted(native, dtype, "positions")
-        backend.untaped()  # the copy will not be made again
+        backend.untaped()  # a replay would not copy again
     if any(s % dtype.itemsize for s in native.strides):
         dense = backend.empty(native.shape, dtype)
         backend.copy(dense, native)
@@ -115,10 +113,10 @@ def _native(kind: Kind, array: Any, dtype: np.dtype, backend: Backend, upload: b
 
 
 def _coordinates(natives: list[Any], dtype: np.dtype, backend: Backend, user: Any) -> Coordinates:
-    """Return coordinates from native arrays, one for each axis: a column (N,) each, or d times one table (N, d)."""
+    """Return coordinates from native arrays, one per axis: a column (N,) each, or d times one table (N, d)."""
     count, step = int(natives[0].shape[0]), dtype.itemsize
     columns = [0 if x.ndim == 1 else axis * (x.strides[1] // step) for axis, x in enumerate(natives)]
-    if backend.name == "cpu":  # a column of its own; other backends take an offset
+    if backend.name == "cpu":  # separate columns; other backends use an offset
         natives = [x if x.ndim == 1 else x[:, axis] for axis, x in enumerate(natives)]
         columns = [0] * len(natives)
     offsets = tuple(getattr(x, "offset", 0) // step + c for x, c in zip(natives, columns, strict=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How methods see an array: reals, with one stride for every axis."""
+"""The form of arrays for methods: reals, with one stride per axis."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 REALS = {"f": 4, "d": 8, "F": 4, "D": 8}  # bytes of a real, by dtype character
-# The complex type of each precision.
 COMPLEX: dict[Any, Any] = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
 
 
 class Layout:
-    """Where the reals of an array lie: shape, strides in reals, parts of a number last.
+    """Shape and strides of an array's reals; the parts of a number are the last axis.
 
-    Layouts are made once for each set of numbers and compared by identity, so that what was worked out
-    for a layout is found again at the price of a dictionary's look-up.
+    Equal layouts are one object and compared by identity, so that everything computed for a layout is cached
+    in dictionaries.
     """
 
     __slots__ = ("alignment", "offset", "overlaps", "shape", "strides")
@@ -40,7 +39,9 @@ class Layout:
 
 
 def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Return whether elements may share memory: every axis must step over all that the smaller ones span."""
+    """Return whether elements may share memory: an axis steps by less than the span of those with smaller strides."""
+    if 0 in shape:  # nothing is shared, whatever the strides
+        return False
     span = 1
     for stride, size in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1):
         if stride < span:
@@ -50,13 +51,13 @@ def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def overlaps_itself(array: Any) -> bool:
-    """Return whether elements of a native array may share memory, also where it has no view."""
+    """Return whether elements of a native array may share memory, even if it has no view."""
     return _overlaps((*array.shape, array.dtype.itemsize), (*array.strides, 1))  # in bytes
 
 
 @dataclass(slots=True)
 class View:
-    """An array as methods see it: (channels, ..., parts) of reals."""
+    """An array as reals of shape (channels, ..., parts)."""
 
     array: Any  # native; keeps the memory alive
     layout: Layout
@@ -69,15 +70,15 @@ class View:
 
 
 def view(array: Any, core: int, axes: int) -> View | None:
-    """Return a view whose last ``core`` axes are kept and whose batch axes are one; None if they cannot be.
+    """Return a view with the last ``core`` axes and the batch axes merged to one, or None.
 
-    They cannot where the batch axes have no common stride, or a stride is no whole number of reals.
-    ``axes`` is how many axes the core shall have: missing ones come first, one element thick.
+    There is none if the batch axes have no common stride, or a stride is not a whole number of reals.
+    ``axes`` is the number of axes of the view's core: missing ones come first, one element thick.
     """
-    offset = address = 0  # in bytes; methods of the CPU ask for neither
-    if hasattr(array, "base_data"):  # PyOpenCL's, with an offset into a buffer that starts aligned
+    offset = address = 0  # in bytes; CPU methods use neither
+    if hasattr(array, "base_data"):  # PyOpenCL: an offset into a buffer that starts aligned
         offset = address = array.offset
-    elif not isinstance(array, np.ndarray):  # CuPy's point at their first element
+    elif not isinstance(array, np.ndarray):  # CuPy: a pointer to the first element
         address = array.data.ptr
     layout = _layout(array.shape, array.strides, array.dtype.char, core, axes, offset, address & 15)
     return None if layout is None else View(array, layout)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where the work runs. One module a backend, loaded when it is first asked for."""
+"""Backends: one module each, imported at first use."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def current(name: str) -> Backend:
     RuntimeError
         If the backend cannot be used here; the message says why and what to install.
     """
-    chosen = module(name)
-    reason = chosen.available()
+    selected = module(name)
+    reason = selected.available()
     if reason is not None:
         raise RuntimeError(f"backend {name!r} cannot be used: {reason}.")
-    return chosen.current()
+    return selected.current()

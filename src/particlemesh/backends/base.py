@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the library asks of a place to compute: some fifteen verbs.
+"""The interface of a backend, and what all backends share.
 
 Arrays here are native: NumPy on ``cpu``, CuPy on ``cuda``, PyOpenCL on ``opencl``. Kernel arguments are
-arrays, Python integers (``i64`` in the kernel) and ``Record`` (a C struct by value); nothing else. The element type
-of an array is that of the parameter: :class:`As` says otherwise, and :class:`Unread` that the kernel does not use it.
+arrays, Python integers (``i64`` in the kernel) and ``Record`` (a C struct by value); nothing else. An array has the
+element type of its parameter, unless :class:`As` names another or :class:`Unread` says that the kernel does not use it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from particlemesh.backends.source import Texts
 
-NOTHING: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # where there is no stream to enter
+NOTHING: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # a scope without a stream to enter
 
 
 class Record(bytes):
@@ -36,25 +36,25 @@ class Record(bytes):
 
 
 class As:
-    """A kernel argument: an array whose memory the kernel reads on purpose as elements of ``dtype``."""
+    """A kernel argument: an array whose memory the kernel deliberately reads as elements of ``dtype``."""
 
     __slots__ = ("array", "dtype")
 
     def __init__(self, array: Any, dtype: Any) -> None:
-        self.array, self.dtype = array, dtype  # anything that NumPy takes for one: it is made at each launch
+        self.array, self.dtype = array, dtype  # not converted to np.dtype: each launch makes a new object
 
     @property
     def base_data(self) -> Any:
-        """The memory, as OpenCL's launch asks for it."""
+        """The buffer, for OpenCL's launch."""
         return self.array.base_data
 
     def __index__(self) -> int:
-        """Return the address, as CUDA's launch packs it."""
+        """Return the address, for CUDA's launch."""
         return int(self.array.data.ptr)
 
 
 class Unread(As):
-    """A kernel argument: any array, for a parameter that the kernel, as it is compiled or called, does not use."""
+    """A kernel argument: any array, for a parameter that this kernel or this call does not use."""
 
     __slots__ = ()
 
@@ -65,19 +65,19 @@ class Unread(As):
 class CompilationError(RuntimeError):
     """A kernel did not compile.
 
-    The message of a kernel of the library holds the numbered source and the compiler's log. For a text of the user it
-    holds the compiler's first error and the user's line.
+    For a kernel of the library the message holds the numbered source and the compiler's log. For the user's C code it
+    holds the compiler's first error and the line it refers to.
 
     Attributes
     ----------
     source, log : str
-        The whole source, and all that the compiler wrote.
+        The complete source, and the compiler's complete log.
     """
 
     def __init__(self, what: str, log: str, source: str, texts: Texts | None = None) -> None:
         self.what, self.log, self.source, self.texts = what, log, source, dict(texts or {})
         if texts:
-            super().__init__(f"{_first_error(log, self.texts)}\n({what}; this error's source and log have the rest)")
+            super().__init__(f"{_first_error(log, self.texts)}\n({what}; the error has source and log)")
             return
         lines = "\n".join(f"{n:5d}  {line}" for n, line in enumerate(source.splitlines(), 1))
         super().__init__(f"{what} did not compile.\n{lines}\n{log}")
@@ -87,62 +87,62 @@ class CompilationError(RuntimeError):
 
 
 def _first_error(log: str, texts: dict[str, str]) -> str:
-    """Return the compiler's first error in a user's text, and the line that it is about."""
+    """Return the compiler's first error in the user's C code, and the line it refers to."""
     errors = [line.strip() for line in log.splitlines() if "error" in line and re.search(r"\d", line)]
     for name, text in texts.items():
         for error in errors:
-            found = re.search(rf"{re.escape(name)}\W{{1,2}}(\d+)", error)
+            position = re.search(rf"{re.escape(name)}\W{{1,2}}(\d+)", error)
             lines = text.splitlines()
-            if found and 0 < int(found[1]) <= len(lines):
-                return f"{error}\n    {lines[int(found[1]) - 1].strip()}"
-    # Some compilers count lines of the whole program, and show the line itself.
+            if position and 0 < int(position[1]) <= len(lines):
+                return f"{error}\n    {lines[int(position[1]) - 1].strip()}"
+    # Some compilers number the lines of the whole program, and print the line itself.
     whole = log.splitlines()
     first = next((n for n, line in enumerate(whole) if errors and line.strip() == errors[0]), 0)
-    return "\n".join(line[:200] for line in whole[first : first + 4]) or "the compiler wrote nothing."
+    return "\n".join(line[:200] for line in whole[first : first + 4]) or "the compiler's log is empty."
 
 
 class Kernel(Protocol):
-    """A compiled kernel, ready to be launched over at least ``items`` work-items."""
+    """A compiled kernel; a call launches at least ``items`` work-items."""
 
     def __call__(self, items: int, *arguments: Any, local_bytes: int = 0) -> None: ...
 
 
 class Backend(Protocol):
-    """A place to compute. GPU backends are one object a device (CUDA) or context (OpenCL)."""
+    """A device that computes. GPU backends are one object per device (CUDA) or context (OpenCL)."""
 
     name: str
-    device: str  # as the driver calls it
-    group_size: int  # work-items of a group
+    device: str  # the driver's name for it
+    group_size: int  # work-items per group
     units: int  # multiprocessors, or cores
 
     def facts(self) -> dict[str, int]:
-        """Return what the chip has, as the defines that kernels see (``HAS_...``)."""
+        """Return the device's capabilities, as defines for kernels (``HAS_...``)."""
         ...
 
     def scope(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
-        """Work inside on the device, stream or queue of ``arrays``."""
+        """Return a context in which work goes to the device, stream or queue of ``arrays``."""
         ...
 
     def follow(self, token: Any) -> Any:
-        """Order what comes after what ``token`` stands for; return the token of the current stream."""
+        """Order later work after the stream of ``token``; return the token of the current stream."""
         ...
 
     def mark(self, *arrays: Any) -> None:
-        """Tell arrays that keep track of their users that work on them was submitted."""
+        """Record the submitted work on arrays that track the work on them."""
         ...
 
     def signature(self, what: Any, *arrays: Any) -> Any:
-        """Return what tells one call from another where calls can be taped and played again (``Taping``), else None."""
+        """Return a key that identifies a call where calls can be recorded and replayed (``Taping``), else None."""
         ...
 
     def untaped(self) -> None:
-        """Say that something was submitted which cannot be played again."""
+        """Report that something was submitted that cannot be replayed."""
         ...
 
     def kernel(self, file: str, name: str, defines: dict[str, Any], texts: Texts | None = None) -> Kernel:
         """Compile ``name`` of the package's kernel ``file``; compiled kernels are cached.
 
-        ``texts`` are what the file leaves to others: C by the name under which it is included.
+        ``texts`` maps the names that the file includes in ``<>`` to C code.
         """
         ...
 
@@ -171,14 +171,14 @@ class Backend(Protocol):
         ...
 
     def capturing(self) -> int:
-        """Return the number of the capture that records work now, so that nothing may wait for it; 0 if none does.
+        """Return the number of the capture in progress, during which nothing may wait; 0 if there is none.
 
-        ``UNKNOWN`` where captures cannot be told from each other.
+        ``UNKNOWN`` where captures cannot be distinguished.
         """
         ...
 
     def seconds(self, call: Callable[[], Any]) -> float:
-        """Return how long the device works on a call that was made before; makes it several times, and waits."""
+        """Return the device time of a call that was made before; repeats it, and waits."""
         ...
 
     def synchronize(self) -> None:
@@ -187,12 +187,12 @@ class Backend(Protocol):
 
 
 UNKNOWN = -1  # a capture without a number
-LONG = 5e-3  # seconds: of such a call one look at the clock is enough
-BATCH = 1e-3  # seconds of calls between two looks at the clock
+LONG = 5e-3  # seconds: longer calls are timed one by one
+BATCH = 1e-3  # seconds of calls timed together
 
 
 def gapless(array: Any) -> bool:
-    """Return whether the elements of a native array fill one piece of memory, in whatever order of axes."""
+    """Return whether the elements of a native array fill one piece of memory, in any order of axes."""
     step = array.dtype.itemsize
     for stride, size in sorted(zip(array.strides, array.shape, strict=True)):
         if size != 1 and stride != step:
@@ -202,14 +202,14 @@ def gapless(array: Any) -> bool:
 
 
 def batch_of(seconds: float) -> int:
-    """Return how many calls of so many seconds to make between two looks at the clock."""
+    """Return how many calls of this duration to time together."""
     return max(1, min(50, int(BATCH / max(seconds, 1e-9))))
 
 
 def seconds_by_host(call: Callable[[], Any], wait: Callable[[], None]) -> float:
-    """Return the seconds of a call by the host's clock: the least of some batches between waits.
+    """Return the seconds of a call by the host's clock: the minimum over some batches.
 
-    Whatever else runs there only makes it longer.
+    Other work on the host can only make a batch longer.
     """
 
     def batch(calls: int) -> float:
@@ -236,28 +236,28 @@ class _Kept:
 
     def kernel(self, file: str, name: str, defines: dict[str, Any], texts: Texts | None = None) -> Kernel:
         key = (file, name, *defines.items(), *(texts or {}).items())
-        found = self._kernels.get(key)
-        if found is None:
-            made = self._backend.kernel
-            found = made(file, name, defines) if texts is None else made(file, name, defines, texts)
-            self._kernels[key] = found
-        return found
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            create = self._backend.kernel
+            kernel = create(file, name, defines) if texts is None else create(file, name, defines, texts)
+            self._kernels[key] = kernel
+        return kernel
 
 
 def kept(backend: Backend, kernels: dict[Any, Kernel]) -> Backend:
-    """Return a backend that keeps the kernels its one owner has asked for: to make one takes longer than a launch."""
+    """Return a backend that caches the kernels of its one owner: creating one takes longer than a launch."""
     return cast("Backend", _Kept(backend, kernels))
 
 
 def allocate(backend: Backend, shape: tuple[int, ...] | int, dtype: Any, what: str, less: str = "") -> Any:
-    """Allocate on a backend; if there is no memory, say how much was wanted, for what, and what needs ``less``."""
-    wanted = math.prod((shape,) if isinstance(shape, int) else shape) * np.dtype(dtype).itemsize
+    """Allocate on a backend; the MemoryError states the size, the purpose, and ``less``: what to do."""
+    size = math.prod((shape,) if isinstance(shape, int) else shape) * np.dtype(dtype).itemsize
     try:
-        if wanted > sys.maxsize:  # libraries of arrays would not even count it
+        if size > sys.maxsize:  # array libraries fail on such sizes in other ways
             raise MemoryError
         return backend.empty(shape, dtype)
     except MemoryError as error:
         raise MemoryError(
-            f"{wanted:,} bytes for {what} are not to be had on {backend.device} "
-            f"({backend.free_bytes():,} are free){less}."
+            f"cannot allocate {size:,} bytes for {what}: "
+            f"{backend.free_bytes():,} bytes are free on {backend.device}{less}."
         ) from error

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Positions of any strides to fractions of the box, in the precision of the positions.
+// Positions with any strides to fractions of the box, in the precision of the positions.
 
 #if COORDINATE_IS_DOUBLE
 typedef double coordinate;
@@ -11,9 +11,9 @@ typedef float coordinate;
 
 typedef struct {
     coordinate origin[3], inverse[9]; // fractional = inverse (x - origin)
-    coordinate rows[9], tails[9];     // the lattice vectors, and what rounding took off them
+    coordinate rows[9], tails[9];     // the lattice vectors, and their rounding errors
     coordinate lower[3], upper[3];    // of an open axis, in x where orthorhombic, else fractional
-    coordinate one;                   // no compiler knows that it is, so fma(one, a, b * c) rounds the product
+    coordinate one;                   // it is, but compilers do not know: fma(one, a, b * c) rounds the product
 } Geometry;
 
 typedef struct {
@@ -29,7 +29,7 @@ typedef struct {
 #define NOT_FINITE 1
 #define OUTSIDE 2
 
-// Where coordinate i of an axis is; NARROW_ITEMS: indices and strides have 31 bits.
+// The place of coordinate i of an axis. NARROW_ITEMS: indices and strides have 31 bits.
 #if NARROW_ITEMS
 #define PLACE_OF(axis) (strides->offset[axis] + (i64)(int)i * (int)strides->stride[axis])
 #else
@@ -48,7 +48,7 @@ DEVICE int read_position(PRIVATE coordinate* x, GLOBAL const coordinate* x0, GLO
     return (x[0] - x[0]) + (x[1] - x[1]) + (x[2] - x[2]) == 0 ? GOOD : NOT_FINITE;
 }
 
-// Reads x, and leaves the folded fraction in s and the turns that folding took off in `turns`.
+// Reads x, and writes the folded fraction to s and the turns that folding removed to `turns`.
 DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s, PRIVATE coordinate* turns,
                       GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL const coordinate* x2,
                       i64 i, PRIVATE const Strides* strides, PRIVATE const Geometry* geometry,
@@ -65,7 +65,7 @@ DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s, PRIVATE coor
         }
         if (frame->periodic[a]) {
             turns[a] = floor(s[a]);
-            // NaN becomes 0: inverse * x overflowed, and any place in the box is as good
+            // NaN becomes 0: inverse * x overflowed, and any place in the box will do
             s[a] = fmin(fmax(s[a] - turns[a], (coordinate)0), (coordinate)BELOW_ONE);
         } else {
             const coordinate tested = frame->orthorhombic ? x[a] : s[a];
@@ -76,7 +76,7 @@ DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s, PRIVATE coor
     return inside ? GOOD : OUTSIDE;
 }
 
-// x with its turns taken off, rounded when all are; positions inside the box stay as they are, to the last bit.
+// x without its turns, rounded once at the end; positions inside the box stay bit-identical.
 DEVICE void fold(PRIVATE coordinate* x, PRIVATE const coordinate* turns, PRIVATE const Geometry* geometry)
 {
     for (int b = 0; b < 3; b++) {
@@ -84,8 +84,8 @@ DEVICE void fold(PRIVATE coordinate* x, PRIVATE const coordinate* turns, PRIVATE
         for (int a = 0; a < 3; a++) {
             const coordinate row = geometry->rows[3 * a + b], off = turns[a] * row;
             const coordinate sum = fma(geometry->one, high, -off), step = sum - high;
-            low += (high - (sum - step)) - fma(geometry->one, off, step); // what rounding took off the sum
-            low -= fma(turns[a], row, -off);                              // and off the product
+            low += (high - (sum - step)) - fma(geometry->one, off, step); // the rounding error of the sum
+            low -= fma(turns[a], row, -off);                              // and of the product
             low = fma(-turns[a], geometry->tails[3 * a + b], low);
             high = sum;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Counts and sums of counts: of 64 bits where there may be 2^31 or more (COUNT_IS_64).
+// Counts and their sums: 64 bits where there may be 2^31 or more (COUNT_IS_64).
 
 #ifndef COUNT_H
 #define COUNT_H

@@ -21,9 +21,9 @@ from particlemesh.backends.simd import fetch_add
 # Below this many particles a second thread costs more than it saves: waking one takes 10 to 20 us,
 # in which one thread spreads about 500 particles (measured, EPYC 9005).
 PARTICLES_PER_THREAD = 2000
-_LONG = 2e8  # steps of work, some 0.2 s: other threads do longer work, so that signals reach the caller's
-_LOOK, _PATIENCE = 0.2, 0.5  # seconds between looks for signals; that an interrupted call waits for its threads
-_STOPPED = 2**40  # a share that no work has; times the items of a share it is still an int64
+_LONG = 2e8  # steps: more work than this leaves the main thread, so that it can handle signals
+_LOOK, _PATIENCE = 0.2, 0.5  # seconds: between checks for signals; that an interrupted call waits for its threads
+_STOPPED = 2**40  # larger than any number of shares; times the items of a share it is still an int64
 
 
 class _Call:
@@ -40,7 +40,7 @@ class _Call:
         self.error: BaseException | None = None
 
     def join(self) -> None:
-        """Take part, unless the work is over."""
+        """Take part, unless the work is done."""
         with self.lock:
             if self.closed:
                 return
@@ -56,20 +56,20 @@ class _Call:
                 self.empty.notify_all()
 
     def wait(self) -> None:
-        """Wait until one thread has come to the end of the work."""
+        """Wait until one thread has finished the work."""
         with self.lock:
             while not self.done:
                 self.empty.wait(_LOOK)
 
     def abandon(self) -> None:
-        """Let nobody else join and wait for those inside, but not for long."""
+        """Admit no more threads, and wait briefly for those inside."""
         with self.lock:
             self.closed = True
             if self.inside:
                 self.empty.wait(_PATIENCE)
 
     def finish(self) -> None:
-        """Let nobody else join and wait for those inside."""
+        """Admit no more threads, and wait for those inside."""
         with self.lock:
             self.closed = True
             while self.inside:
@@ -85,7 +85,7 @@ class _Pool:
         self.threads = self.working = 0
 
     def spare(self, threads: int) -> None:
-        """Have so many threads that are free."""
+        """Ensure that so many threads are idle."""
         self.grow(threads + self.working)
 
     def grow(self, threads: int) -> None:
@@ -122,22 +122,21 @@ if hasattr(os, "register_at_fork"):
 def run(function: Callable, threads: int, *arguments: Any, steps: float = 0.0) -> None:
     """Call ``function(*arguments)`` from up to ``threads`` threads at once and wait for all.
 
-    The caller's thread always takes part; others join when they are free. So ``function`` must do all
-    the work however many call it, each call claiming shares of it from a shared counter, until none
-    is left. Calls from several threads share the pool and cannot wait for each other.
+    The caller's thread always takes part; others join when they are idle. So ``function`` must finish the
+    work for any number of callers: each claims shares of it from a shared counter until none is left.
+    Calls from several threads share the pool and cannot deadlock.
 
     Parameters
     ----------
     function
         A compiled function that releases the interpreter lock.
     threads
-        The most threads that may take part. There are never more than this process has cores, whatever is asked
-        for.
+        The most threads that may take part; at most the cores of this process are used.
     *arguments
         Arguments of every call. The last one is the shared counter, whose first number claims shares.
     steps
-        How long the work is, in steps of about 1 ns. In the main thread Python handles signals only between compiled
-        functions. Therefore other threads do long work, and Ctrl-C ends it at their next shares.
+        The length of the work in steps of about 1 ns. Python handles signals in the main thread, between compiled
+        functions only. So other threads do long work, and Ctrl-C ends it at their next share.
     """
     if threads > 1:
         threads = min(threads, available_threads())
@@ -161,7 +160,7 @@ def run(function: Callable, threads: int, *arguments: Any, steps: float = 0.0) -
 
 
 def _run_elsewhere(function: Callable, threads: int, arguments: tuple) -> None:
-    """Do the same in other threads while this one waits for signals."""
+    """Run the work in other threads while this one waits for signals."""
     pool = _pool
     pool.spare(threads)
     call = _Call(function, arguments)
@@ -190,7 +189,7 @@ def available_threads() -> int:
 def at_most_cores(threads: int | None) -> int | None:
     """Return the user's number of threads, no larger than the number of cores; None stays None.
 
-    More threads than cores take turns on them and need memory of their own each, for nothing.
+    More threads than cores take turns on them and need more memory.
     """
     return None if threads is None else min(threads, available_threads())
 
@@ -219,7 +218,7 @@ def _fill_zero(numbers, share, counter):
 def clear(array: np.ndarray, threads: int | None = None) -> None:
     """Set every element of ``array`` to zero, with several threads where that is faster."""
     if array.nbytes >= 1 << 20:
-        array = array.transpose(np.argsort(array.strides)[::-1])  # as it lies in memory
+        array = array.transpose(np.argsort(array.strides)[::-1])  # to C order
     if not array.flags.c_contiguous or array.nbytes < 1 << 20:
         array[...] = 0
         return
@@ -262,7 +261,7 @@ class CpuBackend:
         """Calls are not taped."""
 
     def kernel(self, file: str, name: str, defines: dict[str, Any]) -> Any:
-        raise RuntimeError("the CPU runs compiled functions, not kernels; its methods are their own.")
+        raise RuntimeError("the CPU backend has no kernels: call compiled functions.")
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> np.ndarray:
         return np.empty(shape, dtype)
@@ -289,7 +288,7 @@ class CpuBackend:
         return seconds_by_host(call, self.synchronize)
 
     def synchronize(self) -> None:
-        """Nothing is ever under way."""
+        """Calls return when their work is done."""
 
 
 _backend = CpuBackend()
@@ -301,5 +300,5 @@ def current() -> CpuBackend:
 
 
 def available() -> str | None:
-    """Return None: the CPU is always there."""
+    """Return None: the CPU is always usable."""
     return None

@@ -30,7 +30,7 @@ typedef unsigned int u32;
     extern __shared__ __align__(16) char pool_[]; \
     type* name = (type*)pool_
 
-// A warp is 32 lanes that talk through registers. Every lane calls every verb.
+// A warp is 32 lanes that exchange registers. Every lane calls every verb.
 #define WARP_SIZE 32
 #define LANE (LOCAL_ID & 31)
 #define WARP(name) const int name = 0
@@ -86,11 +86,11 @@ typedef float real;
 typedef float2 real2;
 typedef float4 real4;
 #endif
-// Reads of memory that nobody writes meanwhile; vectors from addresses that are multiples of them.
+// Reads of memory that is constant during the kernel. Vectors need aligned addresses.
 #define READ_1(p) __ldg(p)
 #define READ_2(p) __ldg((const real2*)(p))
 #define READ_4(p) (*(const real4*)(p))
-// The same for what is read once: it does not push out of the first-level cache what will be read again.
+// The same for data read once: it does not evict reused data from the first-level cache.
 #if __CUDA_ARCH__ >= 700
 DEVICE u32 read_once_u32(const u32* p)
 {
@@ -115,7 +115,7 @@ DEVICE real read_once(const real* p)
 #define READ_ONCE_U32(p) __ldg(p)
 #endif
 
-// Four words in one go, of a record that nobody writes meanwhile, at a multiple of 16 bytes.
+// Four words of a constant record in one read, at a multiple of 16 bytes.
 #define READ_RECORD(p, words) read_record_4(p, words)
 DEVICE void read_record_4(const u32* p, u32* words)
 {
@@ -126,7 +126,7 @@ DEVICE void read_record_4(const u32* p, u32* words)
 #define REAL_FROM_BITS_U32(bits) __uint_as_float(bits)
 #define BITS_OF_FLOAT(value) __float_as_uint(value)
 #define HIGH_BITS_OF_DOUBLE(value) ((u32)__double2hiint(value))
-// Four reals in one go, at an address that is a multiple of 16 bytes; an index may travel as a real's bits.
+// Four reals in one access, at a multiple of 16 bytes; an index may travel as a real's bits.
 #if REAL_IS_DOUBLE
 #define STORE_4(p, a, b, c, d) (((double2*)(p))[0] = make_double2(a, b), ((double2*)(p))[1] = make_double2(c, d))
 #define REAL_FROM_INDEX(index) __longlong_as_double(index)
@@ -164,7 +164,7 @@ DEVICE void load_local_4(const real* p, real* v)
 #endif
 }
 
-// One access that other groups see, and that sees theirs: no more is promised of the memory around it.
+// A single access that is visible between groups. It orders no other access.
 #define PEEK_U32(p) (*(const volatile u32*)(p))
 #define PEEK_U64(p) (*(const volatile u64*)(p))
 #define POST_U32(p, value) (*(volatile u32*)(p) = (value))
@@ -179,4 +179,4 @@ DEVICE void load_local_4(const real* p, real* v)
 #define MMA_8_8_4(warp, c, a, b) mma_8_8_4(warp, c, a, b)
 #include "backends/mma.h"
 
-#define SKIP ((int)0x80000000) // node of a particle that takes no part
+#define SKIP ((int)0x80000000) // node of a particle that is left out

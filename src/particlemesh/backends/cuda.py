@@ -37,7 +37,7 @@ def _capture_info() -> Any:
 
 
 class ParameterBlock:
-    """A launch's packed parameters, and the list by which the driver finds them."""
+    """A launch's packed parameters, and the list that points the driver to them."""
 
     def __init__(self, size: int) -> None:
         self.buffer = ctypes.create_string_buffer(size)
@@ -48,7 +48,7 @@ class ParameterBlock:
 
 
 class CudaTape(Tape):
-    """Launches with their packed parameters, and what is cleared; by addresses."""
+    """Launches with their packed parameters, and memory to clear, by address."""
 
     def play(self, stream: Any, *arrays: Any) -> None:
         cuda, at = _cupy().cuda, stream.ptr
@@ -62,7 +62,7 @@ class CudaTape(Tape):
 
 
 class CudaKernel:
-    """A compiled kernel. Arguments are packed in one go: a launch costs a few microseconds of host time."""
+    """A compiled kernel. One call packs all arguments: a launch costs a few microseconds of host time."""
 
     def __init__(
         self, owner: CudaBackend, raw: Any, group_size: int, most_groups: int, name: str, signatures: Signatures
@@ -82,9 +82,9 @@ class CudaKernel:
         self._local_bytes = 0
 
     def _lay_out(self, arguments: tuple[Any, ...]) -> int:
-        """Check the arguments of the first launch, and work out where the compiler puts the parameters.
+        """Check the arguments of the first launch, and compute where the compiler puts the parameters.
 
-        Records come last. Return how many come before.
+        Records come last. Return the number of arguments before them.
         """
         self._signatures.check(self._name, arguments)
         leading = next((n for n, a in enumerate(arguments) if isinstance(a, bytes)), len(arguments))
@@ -129,7 +129,7 @@ class CudaKernel:
 
 
 def facts_of(compute: int) -> dict[str, int]:
-    """Return what a device of a compute capability has."""
+    """Return the facts of a compute capability."""
     return {
         "HAS_VECTOR_ATOMIC": int(compute >= 90), "HAS_FP64": 1, "HAS_WARP": 1,
         "HAS_MMA": int(compute >= 80),
@@ -148,14 +148,14 @@ def _timed(stream: Any, work: Callable[[], Any]) -> float:
 
 
 def _captured(stream: Any, work: Callable[[], Any]) -> Any:
-    """Return a graph of ``work`` on a stream, or None if it cannot be captured; other errors, as of memory, go on."""
+    """Return a graph of ``work`` on a stream, or None if it cannot be captured; other errors propagate."""
     stream.begin_capture()
     try:
         work()
         return stream.end_capture()
     except BaseException as error:
         with contextlib.suppress(RuntimeError):
-            stream.end_capture()  # else the stream is of no use to those who still hold it
+            stream.end_capture()  # else the stream would stay in capture mode
         if isinstance(error, RuntimeError):
             return None
         raise
@@ -183,7 +183,7 @@ class CudaBackend(Taping):
         self._signatures: dict[Any, Signatures] = {}
 
     def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
-        """Return what tells one call from another, or None if such calls are not taped."""
+        """Return a key that identifies a call, or None if such calls are not taped."""
         key, native = [what], self._array
         for array in arrays:
             if array.__class__ is not native:
@@ -200,8 +200,8 @@ class CudaBackend(Taping):
         return _cupy().cuda.Device(self.ordinal)
 
     def follow(self, token: Any) -> Any:
-        # A plan's memory may still be in use on the stream of the call before. A capture cannot wait for what
-        # is not captured; who starts one has waited.
+        # The previous call's stream may still use a plan's memory. A capture cannot wait for work outside it; the
+        # user has waited before starting one.
         stream = self._get_stream()
         if token is not None and token.ptr != stream.ptr and not stream.is_capturing():
             stream.wait_event(token.record())
@@ -256,30 +256,30 @@ class CudaBackend(Taping):
         if not stream.is_capturing():
             return 0
         status, number = ctypes.c_int(), ctypes.c_uint64()
-        found = ctypes.c_void_p(stream.ptr), ctypes.byref(status), ctypes.byref(number), None, None, None
-        return UNKNOWN if info is None or info(*found) else int(number.value) + 1
+        arguments = ctypes.c_void_p(stream.ptr), ctypes.byref(status), ctypes.byref(number), None, None, None
+        return UNKNOWN if info is None or info(*arguments) else int(number.value) + 1
 
     def seconds(self, call: Callable[[], Any]) -> float:
-        # By events around a captured graph of calls: Python's part would hide what a short kernel takes. On a stream of
-        # its own, because a user's default stream cannot be captured.
+        # Events around a captured graph of calls: Python's overhead would hide a short kernel. On a separate stream,
+        # because a user's default stream cannot be captured.
         self.synchronize()
-        own = _cupy().cuda.Stream(non_blocking=True)
-        with own:
-            call()  # memory that belongs to this stream
-            once = _timed(own, call)
+        stream = _cupy().cuda.Stream(non_blocking=True)
+        with stream:
+            call()  # allocates memory of this stream
+            once = _timed(stream, call)
             if once > LONG:
-                return min(once, _timed(own, call))
+                return min(once, _timed(stream, call))
             calls = batch_of(once)
 
             def batch() -> None:
                 for _ in range(calls):
                     call()
 
-            graph = _captured(own, batch)
+            graph = _captured(stream, batch)
             if graph is not None:
-                graph.launch(own)
-                return statistics.median(_timed(own, lambda: graph.launch(own)) for _ in range(3)) / calls
-        # What cannot be captured is timed as it is called, where it is called.
+                graph.launch(stream)
+                return statistics.median(_timed(stream, lambda: graph.launch(stream)) for _ in range(3)) / calls
+        # A call that cannot be captured is timed on the caller's stream.
         return statistics.median(_timed(self._get_stream(), batch) for _ in range(3)) / calls
 
     def synchronize(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where a user keeps what was made for later runs."""
+"""The user's cache folders."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from pathlib import Path
 
 
 def cache(*names: str) -> Path | None:
-    """Return a folder below ``$XDG_CACHE_HOME``, by default ``~/.cache``, which need not be there.
+    """Return a folder below ``$XDG_CACHE_HOME``, by default ``~/.cache``; it need not exist.
 
-    None without either: users without HOME and without an entry among users, as in containers. A relative folder does
-    not count, by the rules of XDG.
+    None if the user has no home, as in some containers. A relative ``$XDG_CACHE_HOME`` is ignored, as XDG specifies.
     """
     named = os.environ.get("XDG_CACHE_HOME", "")
     try:
@@ -24,7 +23,7 @@ def cache(*names: str) -> Path | None:
 
 
 def unwritable(folder: Path) -> str | None:
-    """Return why nothing can be written below a folder, or None; the folder is made if it is not there."""
+    """Return why a folder cannot be written to, or None; creates the folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -35,7 +34,7 @@ def unwritable(folder: Path) -> str | None:
 
 @functools.cache
 def warn(what: str, folder: str, reason: str, variable: str) -> None:
-    """Warn, once in a process, that compiled code cannot be kept."""
+    """Warn, once per process, that compiled code cannot be kept."""
     warnings.warn(
         f"{what} cannot be kept in {folder} ({reason}), so every process compiles again. "
         f"Make that folder writable, or name another in {variable}.",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiling Python functions for the CPU, with a disk cache that survives what happens to caches."""
+"""Compiling Python functions for the CPU, with a disk cache that tolerates damaged and concurrent files."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from particlemesh.backends.folders import warn
 
 
 class _CacheFile(IndexDataCacheFile):
-    """Numba's cache file, where anything unreadable is a miss.
+    """Numba's cache file; an unreadable one is a miss.
 
     Numba numbers its data files, so two processes that compile different signatures at the same time may
-    write different code under one number. Here the name comes from the signature.
+    write different code under one number. Here the signature determines the name.
     """
 
     def _load_index(self) -> dict:
         try:
             return super()._load_index()
-        except Exception:  # noqa: BLE001 - pickles fail in every way
+        except Exception:  # noqa: BLE001 - a damaged pickle raises anything
             return {}
 
     def load(self, key: Any) -> Any:
@@ -46,7 +46,7 @@ class _CacheFile(IndexDataCacheFile):
 
 
 class _NoCache(NullCache):
-    """No cache, and a warning once something has been compiled that could not be kept."""
+    """No cache; warns when compiled code could not be kept."""
 
     def save_overload(self, *_: Any) -> None:
         beside = f"{Path(__file__).parents[1]} or the user's cache folder"
@@ -54,9 +54,9 @@ class _NoCache(NullCache):
 
 
 def _stamps(function: Callable) -> set[tuple[str, int, int]]:
-    """Return name, time and size of the files that a compiled function takes code from.
+    """Return name, time and size of the files whose code a compiled function contains.
 
-    Numba looks at the function's own file only and would keep old code of what it calls.
+    Numba checks the function's own file only and would keep outdated code of the functions it calls.
     """
     files = {function.__code__.co_filename}
     stamps: set[tuple[str, int, int]] = set()
@@ -86,7 +86,7 @@ def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
             return None
 
     def save_overload(signature: Any, data: Any) -> None:
-        # A full or read-only disk costs the next process its compile time, nothing else.
+        # On a full or read-only disk the next process compiles again.
         try:
             save(signature, data)
         except OSError as error:
@@ -110,7 +110,7 @@ def compiled(function: Callable | None = None, **options: Any) -> Any:
     options = {"nogil": True, "error_model": "numpy", **options}
     try:
         dispatcher = njit(cache=True, **options)(function)
-    except (RuntimeError, NumbaError):  # no folder that can be written to
+    except (RuntimeError, NumbaError):  # no writable folder
         dispatcher = njit(**options)(function)
         dispatcher._cache = _NoCache()
         return dispatcher
@@ -118,13 +118,13 @@ def compiled(function: Callable | None = None, **options: Any) -> Any:
         stamps = _stamps(function)
         _harden(dispatcher, stamps)
         dispatcher.source_stamps = stamps
-    except (AttributeError, TypeError, OSError):  # other insides: Numba's own cache serves
+    except (AttributeError, TypeError, OSError):  # Numba has changed inside: use its own cache
         pass
     return dispatcher
 
 
 class _Memory:
-    """Something whose memory NumPy may look at."""
+    """An array's memory, presented to NumPy as writable."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array  # keeps the memory alive
@@ -135,7 +135,7 @@ class _Memory:
 def plain(array: np.ndarray) -> np.ndarray:
     """Return a contiguous array as a writable one of one axis, for a compiled function that only reads it.
 
-    Read-only arrays have a type of their own, which would be compiled again.
+    Numba would compile the function again for read-only arrays.
     """
     flat = array.reshape(-1)
     return flat if flat.flags.writeable else np.asarray(_Memory(flat))

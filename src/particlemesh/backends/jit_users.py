@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiling what users write for the CPU: once per text, kept in the library's cache folder.
+"""Compiling users' functions for the CPU: once per source, cached in the library's folder.
 
-Numba keeps compiled code beside the file of a function, so it keeps nothing for functions that are passed as arguments.
-Here code is kept by what the function says and by the constants that it sees.
+Numba caches compiled code by the file of a function, so it caches nothing for functions passed as arguments.
+Here the key is the function's code and the constants that it uses.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -27,11 +28,11 @@ from particlemesh.backends.jit import _CacheFile, _stamps
 
 _LOG = logging.getLogger("particlemesh")
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-_made: dict[Any, Any] = {}  # loops, by what they are made of
+_loops: dict[Any, Any] = {}  # compiled, by loop and user's function
 
 
 def digest_of(function: Callable) -> str | None:
-    """Return a digest of what a function does, or None if it sees things that have no text."""
+    """Return a digest of a function's code and constants, or None if it uses objects that cannot be described."""
     try:
         token = _token(function, set())
     except _NoTextError:
@@ -44,7 +45,7 @@ class _NoTextError(Exception):
 
 
 def _token(value: Any, seen: set[int]) -> Any:
-    """Return a text of a function, or of a constant that it sees."""
+    """Return a description of a function, or of a constant that it uses."""
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return type(value).__name__, repr(value)
     if isinstance(value, tuple):
@@ -62,9 +63,9 @@ def _token(value: Any, seen: set[int]) -> Any:
             return ("again",)
         seen.add(id(value))
         names = sorted(_names(value.__code__) & value.__globals__.keys())
-        told = [(name, _token(value.__globals__[name], seen)) for name in names]
+        constants = [(name, _token(value.__globals__[name], seen)) for name in names]
         cells = [_token(cell.cell_contents, seen) for cell in value.__closure__ or ()]
-        return "function", _token(value.__code__, seen), told, cells, _token(value.__defaults__, seen)
+        return "function", _token(value.__code__, seen), constants, cells, _token(value.__defaults__, seen)
     if isinstance(value, (np.ufunc, type, types.BuiltinFunctionType)):
         return "named", getattr(value, "__module__", ""), value.__name__
     raise _NoTextError
@@ -76,13 +77,13 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _copy(function: Any, digest: str, **names: Any) -> Any:
-    """Return a function of a name of its own: symbols of all kept code are in one table."""
-    made = types.FunctionType(
+    """Return a function under a unique name: all cached code shares one symbol table."""
+    copy = types.FunctionType(
         function.__code__, {**function.__globals__, **names}, f"{function.__name__}_{digest}", function.__defaults__,
         function.__closure__,
     )  # fmt: skip
-    made.__qualname__, made.__module__ = made.__name__, function.__module__
-    return made
+    copy.__qualname__, copy.__module__ = copy.__name__, function.__module__
+    return copy
 
 
 def loop_with(loop: Callable, name: str, function: Callable) -> Any:
@@ -93,28 +94,28 @@ def loop_with(loop: Callable, name: str, function: Callable) -> Any:
     loop
         A plain function at module level that calls ``name``, a global.
     name
-        How it calls the user's function.
+        The global through which it calls the user's function.
     function
         A Python function, or one that Numba has compiled.
     """
     digest = None if isinstance(function, Dispatcher) else digest_of(function)
     key = (loop, digest or function)
-    made = _made.get(key)
-    if made is None:
-        if len(_made) >= 256:  # functions made in a loop
-            _made.clear()
-        made = _made[key] = _loop(loop, name, function, digest)
-    return made
+    dispatcher = _loops.get(key)
+    if dispatcher is None:
+        if len(_loops) >= 256:  # the user creates functions in a loop
+            _loops.clear()
+        dispatcher = _loops[key] = _loop(loop, name, function, digest)
+    return dispatcher
 
 
 def _loop(loop: Callable, name: str, function: Any, digest: str | None) -> Any:
-    own = digest or f"{id(function):x}"
+    suffix = digest or f"{id(function):x}"
     if not isinstance(function, Dispatcher):
-        function = njit(**_OPTIONS)(_copy(function, own))
-    dispatcher = njit(**_OPTIONS)(_copy(loop, own, **{name: function}))
+        function = njit(**_OPTIONS)(_copy(function, suffix))
+    dispatcher = njit(**_OPTIONS)(_copy(loop, suffix, **{name: function}))
     folder = cache("particlemesh", "cpu") if digest else None
-    told = function.py_func.__name__.removesuffix(f"_{own}")
-    dispatcher._cache = _Kept(dispatcher.py_func, folder, digest or "", _stamps(loop), told)
+    label = function.py_func.__name__.removesuffix(f"_{suffix}")
+    dispatcher._cache = _LoopCache(dispatcher.py_func, folder, digest or "", _stamps(loop), label)
     return dispatcher
 
 
@@ -123,7 +124,7 @@ def _say(what: str, folder: Path | None) -> None:
     text = f"particlemesh: compiling {what!r} for the CPU, some seconds; {kept}."
     _LOG.info(text)
     if sys.stderr is not None and sys.stderr.isatty():
-        print(text, file=sys.stderr)  # noqa: T201 - a note to a person who waits
+        print(text, file=sys.stderr)  # noqa: T201 - tells the user why this takes long
 
 
 class _Locator(_CacheLocator):
@@ -131,7 +132,7 @@ class _Locator(_CacheLocator):
 
     def __init__(self, folder: Path, digest: str, stamp: Any) -> None:
         self._folder, self._digest, self._stamp = folder, digest, stamp
-        self._py_file = "particlemesh"  # that Numba's warnings name
+        self._py_file = "particlemesh"  # named in Numba's warnings
 
     def get_cache_path(self) -> str:
         return str(self._folder)
@@ -143,11 +144,11 @@ class _Locator(_CacheLocator):
         return self._digest
 
 
-class _Kept(FunctionCache):
-    """Numba's cache of a function in the library's folder; says when something has to be compiled."""
+class _LoopCache(FunctionCache):
+    """Numba's cache of a function in the library's folder; reports when a function has to be compiled."""
 
-    def __init__(self, function: Any, folder: Path | None, digest: str, stamps: Any, told: str) -> None:
-        self._folder, self._told = folder, told
+    def __init__(self, function: Any, folder: Path | None, digest: str, stamps: Any, label: str) -> None:
+        self._folder, self._label = folder, label
         stamp = (numba.__version__, np.__version__, sorted(stamps))
 
         class Placed(CompileResultCacheImpl):
@@ -163,19 +164,18 @@ class _Kept(FunctionCache):
         self._enabled = folder is not None
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        found = None
+        loaded = None
         if self._enabled:
-            try:
-                found = super().load_overload(signature, target_context)
-            except Exception:  # noqa: BLE001 - pickles fail in every way; then it is compiled again
-                found = None
-        if found is None:
-            _say(self._told, self._folder if self._enabled else None)
-        return found
+            # A damaged pickle raises anything; then the function is compiled again.
+            with contextlib.suppress(Exception):
+                loaded = super().load_overload(signature, target_context)
+        if loaded is None:
+            _say(self._label, self._folder if self._enabled else None)
+        return loaded
 
     def save_overload(self, signature: Any, data: Any) -> None:
         try:
             super().save_overload(signature, data)
-        except OSError as error:  # a folder that cannot be written to costs the next process its compile time
+        except OSError as error:  # the next process compiles again
             self._enabled = False
             warn("compiled pair functions", self._cache_path, error.strerror or str(error), "XDG_CACHE_HOME")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Nodes of the field, and the nodes at which stencils may begin: the cells of node order.
+// Nodes of the field, and the first nodes of stencils: the cells of node order.
 
 #ifndef LATTICE_H
 #define LATTICE_H
@@ -16,7 +16,7 @@ DEVICE i64 cell_at(PRIVATE const Lattice* lattice, int x, int y, int z)
     return ((i64)x * lattice->extent[1] + y) * lattice->extent[2] + z;
 }
 
-// Coordinates of the n-th of `size` things, counted along z first. 32 bits, which nearly always do, divide several
+// Coordinates of the n-th of `size` items, counted along z first. 32 bits nearly always suffice, and divide several
 // times faster.
 DEVICE void coordinates_of(i64 n, PRIVATE const int* size, PRIVATE int* at)
 {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How much memory of the host a process can still get.
+"""The host memory that a process can still allocate.
 
-Linux hands out addresses without memory and ends the process that uses them. So large arrays are compared with what is
-free before they are allocated.
+Linux grants addresses without memory and kills the process that uses them. So the size of a large array is compared
+with the free memory before it is allocated.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 _CGROUP = Path("/sys/fs/cgroup")  # of a container, version 2
-_FRESH = 0.02  # seconds for which what was read holds
+_FRESH = 0.02  # seconds for which a reading is valid
 _LARGE = 1 << 26  # bytes: smaller arrays are not compared
-_last = [-math.inf, 0]  # when it was read, and what
+_last = [-math.inf, 0]  # the time of the last reading, and its bytes
 
 
 def free_bytes() -> int:
@@ -48,19 +48,19 @@ def _of_container() -> int:
     return 2**62
 
 
-def check_room(wanted: int, what: str) -> None:
-    """Raise a MemoryError if ``wanted`` bytes are not free.
+def check_room(size: int, what: str) -> None:
+    """Raise a MemoryError if ``size`` bytes are not free.
 
     Raises
     ------
     MemoryError
         With both numbers.
     """
-    if wanted >= _LARGE and wanted > (free := free_bytes()):
-        raise MemoryError(f"cannot allocate {wanted:,} bytes for {what}: {free:,} are free.")
+    if size >= _LARGE and size > (free := free_bytes()):
+        raise MemoryError(f"cannot allocate {size:,} bytes for {what}: {free:,} are free.")
 
 
 def empty(shape: tuple[int, ...] | int, dtype: Any, what: str) -> np.ndarray:
-    """Return a new array, or raise a MemoryError before the system ends the process."""
+    """Return a new array, or raise a MemoryError before the system kills the process."""
     check_room(math.prod((shape,) if isinstance(shape, int) else shape) * np.dtype(dtype).itemsize, what)
     return np.empty(shape, dtype)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// c += a b by the whole warp, for kernels whose compile key says WITH_MMA. Lane 4g + t holds
+// c += a b by the whole warp, for kernels compiled with WITH_MMA. Lane 4g + t holds
 //     MMA_16_8_8, float32:  a = {A[g][t], A[g+8][t], A[g][t+4], A[g+8][t+4]}, b = {B[t][g], B[t+4][g]},
 //                           c = {C[g][2t], C[g][2t+1], C[g+8][2t], C[g+8][2t+1]}
 //     MMA_8_8_4, float64:   a = A[g][t], b = B[t][g], c = {C[g][2t], C[g][2t+1]}
-// Of a float32 operand the upper 19 bits count, everywhere: tensor cores have no more (TF32).
+// Only the upper 19 bits of a float32 operand count, on every device: tensor cores have no more (TF32).
 
 #if WITH_MMA
 #if HAS_MMA
@@ -25,7 +25,7 @@ DEVICE void mma_16_8_8(WARP_PARAMETER warp, PRIVATE float* c, PRIVATE const floa
 }
 #endif
 
-#elif HAS_WARP // Each lane asks for the rows and columns that it multiplies.
+#elif HAS_WARP // Each lane fetches the rows and columns that it multiplies.
 #if REAL_IS_DOUBLE
 DEVICE void mma_8_8_4(WARP_PARAMETER warp, PRIVATE double* c, const double a, const double b)
 {
@@ -54,7 +54,7 @@ DEVICE void mma_16_8_8(WARP_PARAMETER warp, PRIVATE float* c, PRIVATE const floa
 }
 #endif
 
-#else // Operands meet in local memory: one barrier, and a row of the warp's scratch holds them.
+#else // Operands are exchanged in local memory: one barrier; a row of the warp's scratch holds them.
 #if REAL_IS_DOUBLE
 DEVICE void mma_8_8_4(WARP_PARAMETER warp, PRIVATE double* c, const double a, const double b)
 {

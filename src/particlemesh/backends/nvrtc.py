@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """CUDA's run-time compiler, and its binaries on disk.
 
-CuPy's own way of compiling flushes subnormal float32 numbers to zero, always: a particle just below an open
-edge would count as inside. So kernels are compiled here, with IEEE arithmetic.
+CuPy always compiles with subnormal float32 numbers flushed to zero: a particle just below an open edge would
+count as inside. So kernels are compiled here, with IEEE arithmetic.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def folder() -> Path | None:
 def module(code: str, file: str, compute: int, texts: Texts | None = None) -> Any:
     """Return the loaded module of a source, compiled unless its binary is on disk.
 
-    Files are written aside and renamed, so that any number of processes may start at once; one that does
-    not load is compiled again.
+    A file is written under a temporary name and renamed, so processes may start at once. A file that does not
+    load is compiled again.
     """
     import cupy
     from cupy.cuda import nvrtc

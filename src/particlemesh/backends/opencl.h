@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The dialect in OpenCL C 1.2. HAS_PTX: the compiler takes NVIDIA's inline assembly, so the verbs are as
-// fast as CUDA's. HAS_WARP: 32 lanes talk through registers; elsewhere the work-group is the warp and
-// each warp verb is local memory and a barrier.
+// The dialect in OpenCL C 1.2. HAS_PTX: the compiler accepts NVIDIA's inline assembly, so the verbs are as fast as
+// CUDA's. HAS_WARP: 32 lanes exchange registers; elsewhere the work-group is the warp, and each warp verb uses local
+// memory and a barrier.
 
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable
@@ -14,7 +14,7 @@ typedef ulong u64;
 typedef uint u32;
 
 #if defined(RESIDENT_GROUPS) && BOUNDS_REGISTERS
-#define KERNEL __kernel void // where a size is required, the compiler forgets the bound on registers
+#define KERNEL __kernel void // with a required group size the compiler ignores the limit on registers
 #else
 #define KERNEL __kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void
 #endif
@@ -37,7 +37,7 @@ typedef uint u32;
 #define GROUP_COUNT ((i64)get_num_groups(0))
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 
-// Not char*: NVIDIA's compiler then puts the pool where numbers may not lie.
+// Not char*: NVIDIA's compiler would misalign the pool.
 #define WITH_LOCAL_POOL , __local ulong2* pool_
 #define LOCAL_POOL(type, name) __local type* name = (__local type*)pool_
 
@@ -109,7 +109,7 @@ DEVICE real warp_shuffle(real value, int lane)
 #endif
 }
 #else
-// The scratch has room for two verbs in a row, so that one barrier a verb suffices: a word a lane, or MMA's operands.
+// The scratch has room for two verbs in a row, so one barrier per verb suffices: a word per lane, or MMA's operands.
 #if !WITH_MMA
 enum { warp_row = 32 };
 #elif REAL_IS_DOUBLE
@@ -191,7 +191,7 @@ DEVICE void atomic_add_real(__global real* p, real v)
 #endif
 }
 #else
-// Every look at the cell is atomic, the first included: a plain read would be a race.
+// Every read of the cell is atomic, the first included: a plain read would be a race.
 DEVICE void atomic_add_real(__global real* p, real v)
 {
 #if REAL_IS_DOUBLE
@@ -212,7 +212,7 @@ DEVICE void atomic_add_real(__global real* p, real v)
 }
 #endif
 
-// NVIDIA's own instruction is such a loop too, for reals in local memory.
+// For reals in local memory, NVIDIA's own instruction is such a loop.
 DEVICE void atomic_add_local(__local real* p, real v)
 {
 #if REAL_IS_DOUBLE
@@ -248,7 +248,7 @@ DEVICE void atomic_add_4(__global float* p, const __private float* v)
 #endif
 
 #if HAS_PTX
-// Plain loads do not go through the read-only cache here, restrict or not.
+// Plain loads bypass the read-only cache here, even with restrict.
 #define READ_1(p) read_1(p)
 #define READ_2(p) read_2(p)
 #define READ_4(p) read_4(p)
@@ -378,7 +378,7 @@ DEVICE void load_local_4(__local const real* p, __private real* v)
 #define POST_U32(p, value) (*(volatile __global u32*)(p) = (value))
 #define POST_U64(p, value) (*(volatile __global u64*)(p) = (value))
 #else
-// OpenCL 1.2 knows no other access that may meet a write of another group.
+// In OpenCL 1.2 no other access may race with a write of another group.
 #define PEEK_U32(p) atomic_add((volatile __global u32*)(p), 0u)
 #define PEEK_U64(p) atom_add((volatile __global u64*)(p), (u64)0)
 #define POST_U32(p, value) ((void)atomic_xchg((volatile __global u32*)(p), (u32)(value)))
@@ -395,4 +395,4 @@ DEVICE int first_bit_u32(u32 bits) { return (int)popcount((bits & -bits) - 1); }
 #define MMA_8_8_4(warp, c, a, b) mma_8_8_4(warp, c, a, b)
 #include "backends/mma.h"
 
-#define SKIP ((int)0x80000000) // node of a particle that takes no part
+#define SKIP ((int)0x80000000) // node of a particle that is left out

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""OpenCL through PyOpenCL: PoCL where there is no GPU; as fast as CUDA where the compiler takes PTX."""
+"""OpenCL through PyOpenCL: PoCL where there is no GPU; as fast as CUDA where the compiler accepts PTX."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PTX_PROBE = '__kernel void probe(__global float* p) { asm volatile("red.global.a
 
 @functools.cache
 def _cl() -> Any:
-    folder = cache("pytools")  # where PyOpenCL keeps code of its own; it fails where it cannot
+    folder = cache("pytools")  # PyOpenCL's own cache: unwritable, it would fail
     if sys.platform == "linux" and (folder is None or unwritable(folder)):
         os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
     import pyopencl
@@ -37,13 +37,14 @@ def _cl() -> Any:
 
 
 OPTIONS = ["-cl-std=CL1.2"]  # of the compiler
-REGISTERS = 65536  # of a multiprocessor of NVIDIA's
-# There is no memory for a command, for an array. NVIDIA's says of a kernel that crashed that resources are out.
+REGISTERS = 65536  # per multiprocessor, NVIDIA
+# Errors for lack of memory, at a launch and at an allocation. At a launch NVIDIA's driver reports a crashed kernel as
+# OUT_OF_RESOURCES.
 LAUNCHING = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY")
 ALLOCATING = (*LAUNCHING, "OUT_OF_RESOURCES", "INVALID_BUFFER_SIZE")
 
 
-# Takes arguments, a size of its own meaning, and which of the arguments belong to the caller.
+# Takes arguments, a size (of the launch or of the memory), and which of the arguments belong to the caller.
 Command = Callable[[list[Any], tuple[int, ...], Collection[int]], None]
 
 
@@ -53,14 +54,14 @@ def _local_memory(size: int) -> Any:
 
 
 class OpenClKernel:
-    """A compiled kernel with arguments of its own: kernel objects are not shared between plans."""
+    """A compiled kernel and its arguments; so plans do not share kernel objects."""
 
     def __init__(self, owner: OpenClBackend, program: Any, name: str, signatures: Signatures) -> None:
         self._owner = owner
         self._name, self._signatures = name, signatures
         self._kernel = _cl().Kernel(program, name)
         self._enqueue = _cl().enqueue_nd_range_kernel
-        self._known: list[Any] = []  # the arguments as they are set
+        self._known: list[Any] = []  # the arguments last set
 
     def __call__(self, items: int, *arguments: Any, local_bytes: int = 0) -> None:
         if not self._known:  # the first launch
@@ -79,37 +80,37 @@ class OpenClKernel:
             if value is not known[n]:  # setting an argument costs a microsecond
                 kernel.set_arg(n, np.int64(value) if isinstance(value, int) else value)
                 known[n] = value
-        for n in borrowed:  # their memory shall not be kept
+        for n in borrowed:  # keep no reference to the caller's memory
             known[n] = self
         enqueue, owner = self._enqueue, self._owner
         owner.submitted(with_memory(LAUNCHING, enqueue, owner.queue, kernel, items, (owner.group_size,)))
 
 
 class OpenClTape(Tape):
-    """Commands with what they are given; buffers of the caller's arrays by their place among these."""
+    """Commands with their arguments; buffers of the caller's arrays by their position among these."""
 
     def __init__(self, *arrays: Any) -> None:
         super().__init__(*arrays)
         self._places = {a.base_data.int_ptr: place for place, a in enumerate(arrays)}
 
     def record(self, command: Command, values: list[Any], size: tuple[int, ...]) -> Collection[int]:
-        """Put a command on the tape; return which of its arguments belong to the caller."""
+        """Record a command; return which of its arguments belong to the caller."""
         pointers = {n: v.int_ptr for n, v in enumerate(values) if isinstance(v, _cl().MemoryObjectHolder)}
         borrowed = {n: self._places[p] for n, p in pointers.items() if p in self._places}
-        own = [None if n in borrowed else value for n, value in enumerate(values)]
-        self.launches.append((command, own, borrowed, size))
+        fixed = [None if n in borrowed else value for n, value in enumerate(values)]
+        self.launches.append((command, fixed, borrowed, size))
         return borrowed
 
     def play(self, stream: Any, *arrays: Any) -> None:
-        for command, own, borrowed, size in self.launches:
-            values = own.copy()
+        for command, fixed, borrowed, size in self.launches:
+            values = fixed.copy()
             for n, place in borrowed.items():
                 values[n] = arrays[place].base_data
             command(values, size, borrowed)
 
 
 class OpenClBackend(Taping):
-    """One OpenCL context and device. Work goes to the queue of the arrays at hand."""
+    """One OpenCL context and device. Work goes to the queue of the arrays."""
 
     name = "opencl"
 
@@ -138,7 +139,7 @@ class OpenClBackend(Taping):
         self.units = int(device.max_compute_units)
         self.most_groups = 2**20 if self._ptx else 64 * self.units
         self._declared = pocl.declared(cl, context) if "PoCL" in self.platform else None
-        # The capability behind inline PTX: MMA of float32 and float64 came with 8.0, vector reductions with 9.0.
+        # For inline PTX: MMA of float32 and float64 needs 8.0, vector reductions need 9.0.
         self.compute = 10 * device.compute_capability_major_nv + device.compute_capability_minor_nv if self._ptx else 0
 
     def _takes_ptx(self) -> int:
@@ -152,8 +153,8 @@ class OpenClBackend(Taping):
 
     @property
     def queue(self) -> Any:
-        """The queue that work goes to inside the current scope."""
-        if os.getpid() != self._process:  # it would wait for threads that the fork has not copied
+        """The queue of the current scope."""
+        if os.getpid() != self._process:  # it would wait for threads that a fork does not copy
             raise RuntimeError("OpenCL does not survive a fork: start processes by 'spawn', or before its first use.")
         return getattr(self._local, "queue", self._default)
 
@@ -170,9 +171,9 @@ class OpenClBackend(Taping):
         before = self.queue
         queue = next((a.queue for a in arrays if getattr(a, "queue", None) is not None), self._default)
         if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
-            queue = self._default  # ours keeps the order; events tie it to theirs
+            queue = self._default  # in order; events order it after the user's queue
         self._local.queue, self._local.event = queue, None
-        # Others may still be writing to the arrays on queues of their own, and will wait for us in turn.
+        # Other queues may still write to the arrays; `mark` makes them wait for this work in turn.
         events = [e for a in arrays for e in getattr(a, "events", None) or () if e.command_queue != queue]
         waiting = [e for e in events if e.command_execution_status != cl.command_execution_status.COMPLETE]
         if waiting:
@@ -188,33 +189,33 @@ class OpenClBackend(Taping):
         if known is None:
             known = queue.context == self.context and queue.device == self._device
             self._served[queue.int_ptr] = known
-            self._queues.append(queue)  # kept, so that no other can have its address
+            self._queues.append(queue)  # kept alive, so that its address is not reused
         return known
 
     def follow(self, token: Any) -> Any:
-        # A plan's memory may still be in use on the queue of the call before.
+        # The previous call's queue may still use a plan's memory.
         queue, cl = self.queue, _cl()
         if token is not None and token != queue:
             cl.enqueue_barrier(queue, wait_for=[cl.enqueue_marker(token)])
         return queue
 
     def submitted(self, event: Any) -> None:
-        """Remember the last event: on a queue that keeps the order it stands for all before it."""
+        """Remember the last event: on an in-order queue it stands for all before it."""
         self._local.event = event
 
     def mark(self, *arrays: Any) -> None:
         event = getattr(self._local, "event", None)
         for array in arrays:
             if event is not None and hasattr(array, "add_event"):
-                array.events = [event]  # what it waited for before has been waited for
+                array.events = [event]  # this work has waited for earlier events
 
     def submit(self, command: Command, values: list[Any], size: tuple[int, ...]) -> None:
-        """Submit a command, and have it on the tape that records."""
+        """Submit a command, and record it on the current tape."""
         tape = self.tape
         command(values, size, () if tape is None else tape.record(command, values, size))
 
     def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
-        """Return what tells one call from another, or None if such calls are not taped."""
+        """Return a key that identifies a call, or None if such calls are not taped."""
         key, native, holder = [what], _cl().array.Array, _cl().MemoryObjectHolder
         for array in arrays:
             if array.__class__ is not native or array.queue is None or not isinstance(array.base_data, holder):
@@ -249,7 +250,7 @@ class OpenClBackend(Taping):
     def _build(self, code: str, options: list[str]) -> Any:
         """Compile a program.
 
-        By PoCL again if need be: processes that fill its cache at once may fail, without a word (its issue 1480).
+        PoCL gets three attempts: processes that fill its cache at once may fail without a message (its issue 1480).
         """
         tries = 3 if "PoCL" in self.platform else 1
         while True:
@@ -262,9 +263,9 @@ class OpenClBackend(Taping):
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        wanted, most = math.prod(shape) * np.dtype(dtype).itemsize, self.free_bytes()
-        if wanted > most:  # NVIDIA's driver was seen to give buffers of 2**60 bytes
-            raise MemoryError(f"{wanted:,} bytes are more than the {most:,} of {self.device}.")
+        size, most = math.prod(shape) * np.dtype(dtype).itemsize, self.free_bytes()
+        if size > most:  # NVIDIA's driver has returned buffers of 2**60 bytes
+            raise MemoryError(f"cannot allocate {size:,} bytes: {self.device} has {most:,}.")
         return with_memory(ALLOCATING, _cl().array.empty, self.queue, shape, np.dtype(dtype))
 
     def _strided(self, target: Any, source_array: Any) -> None:
@@ -298,7 +299,7 @@ class OpenClBackend(Taping):
 
     def copy(self, target: Any, source_array: Any) -> None:
         self._strided(target, source_array)
-        self.untaped()  # its memory may be a temporary, which a tape would keep
+        self.untaped()  # the source may be a temporary, which a tape would keep alive
 
     def upload(self, array: np.ndarray) -> Any:
         return with_memory(ALLOCATING, _cl().array.to_device, self.queue, np.ascontiguousarray(array))
@@ -312,13 +313,13 @@ class OpenClBackend(Taping):
         return array.get(queue=self.queue)
 
     def free_bytes(self) -> int:
-        return int(self._device.global_mem_size)  # OpenCL tells no more
+        return int(self._device.global_mem_size)  # OpenCL does not report free memory
 
     def capturing(self) -> int:
         return 0
 
     def seconds(self, call: Callable[[], Any]) -> float:
-        # The user's queue may not keep times of its own.
+        # The user's queue may lack profiling.
         return seconds_by_host(call, self.synchronize)
 
     def synchronize(self) -> None:
@@ -330,7 +331,7 @@ _lock = threading.Lock()
 
 
 def backend(context: Any, device: Any, *, portable: bool = False) -> OpenClBackend:
-    """Return the backend of a context's device; ``portable``, if it is new, keeps it to standard OpenCL."""
+    """Return the backend of a context's device; ``portable`` restricts a new one to standard OpenCL."""
     with _lock:
         key = (context.int_ptr, device.int_ptr)
         if key not in _backends:
@@ -339,7 +340,7 @@ def backend(context: Any, device: Any, *, portable: bool = False) -> OpenClBacke
 
 
 def with_memory(lacking: Sequence[str], call: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a call returns; an error named in ``lacking`` is a ``MemoryError``, as on other backends."""
+    """Make a call; raise errors named in ``lacking`` as ``MemoryError``, like other backends."""
     try:
         return call(*arguments)
     except _cl().Error as error:
@@ -349,9 +350,9 @@ def with_memory(lacking: Sequence[str], call: Callable[..., Any], *arguments: An
 
 
 def bound_of(items: int) -> str:
-    """Return the compiler's option with which ``items`` find room for their registers at once (cl_nv_compiler_options).
+    """Return the compiler option that limits registers so that ``items`` are resident (cl_nv_compiler_options).
 
-    It is heeded by kernels alone that do not require a size of groups: see backends/opencl.h.
+    The compiler ignores it for kernels that require a group size: see backends/opencl.h.
     """
     return f"-cl-nv-maxrregcount={min(255, REGISTERS // items // 8 * 8)}"
 
@@ -360,13 +361,13 @@ def bound_of(items: int) -> str:
 def devices() -> list[Any]:
     """Return all OpenCL devices with 64-bit atomics, GPUs first."""
     cl = _cl()
-    found, platforms = [], cl.get_platforms()
+    present, platforms = [], cl.get_platforms()
     if any("Portable" in platform.name for platform in platforms):
         pocl.keep_somewhere()
     for platform in platforms:
         with contextlib.suppress(cl.RuntimeError):
-            found += platform.get_devices()
-    usable = [d for d in found if "cl_khr_int64_base_atomics" in d.extensions.split()]
+            present += platform.get_devices()
+    usable = [d for d in present if "cl_khr_int64_base_atomics" in d.extensions.split()]
     for device in usable:
         if "PoCL" in device.version and shutil.which("ld") is not None:
             pocl.repair(cl, device)
@@ -375,7 +376,7 @@ def devices() -> list[Any]:
 
 @functools.cache
 def current() -> OpenClBackend:
-    """Return the backend that NumPy arrays are sent to: the first GPU, else the first device."""
+    """Return the backend for NumPy arrays: the first GPU, else the first device."""
     device = devices()[0]
     return backend(_cl().Context([device]), device)
 
@@ -389,9 +390,6 @@ def available() -> str | None:
     try:
         if shutil.which("ld") is None and any("Portable" in p.name for p in cl.get_platforms()):
             return "PoCL links kernels with 'ld' and aborts without it: install binutils"
-        found = devices()
+        return None if devices() else "no OpenCL device with 64-bit atomics"
     except cl.Error as error:
         return f"no OpenCL platform ({error})"
-    if not found:
-        return "no OpenCL device with 64-bit atomics"
-    return None

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What kernels use of OpenCL C, for PoCL. Before every program its compiler reads Clang's declarations of all that there
-// is, a megabyte, which takes several times what a kernel takes. With that file's guard defined it reads types only.
+// The OpenCL C that kernels use, for PoCL. Its compiler parses Clang's declarations before every program: a megabyte
+// takes several times longer than a kernel. With the guard of that file defined it parses types only.
 
 void __attribute__((overloadable, convergent)) barrier(uint fences);
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PoCL, compiling on processors newer than its compiler (pocl issue 1049), and without a megabyte of declarations.
+"""PoCL on processors newer than its compiler (pocl issue 1049), and without a megabyte of declarations.
 
-The wheel's LLVM of 2022 calls a processor it does not know ``generic``, a name that its own front end
-refuses, so that no kernel compiles. There is no option to say otherwise; PoCL asks its device record
-for the name at each compilation, so the name is put right there.
+The wheel's LLVM of 2022 calls an unknown processor ``generic``. Its own front end refuses that name, so no kernel
+compiles. No option changes the name; PoCL reads it from its device record at each compilation, so it is corrected
+there.
 
-Before each program its compiler reads Clang's declarations of all of OpenCL C. With the guard of that
-file defined it reads none, and ``pocl.h`` has those that kernels need.
+Before each program the compiler parses Clang's declarations of all of OpenCL C. With the guard of that file defined
+it parses none, and ``pocl.h`` declares what kernels need.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any
 from particlemesh.backends import source
 from particlemesh.backends.folders import cache, unwritable, warn
 
-UNDECLARED = "-D_OPENCL_H_"  # for the compiler: Clang's declarations have been read
-_WORDS = 200  # of PoCL's device record that are looked at; the name is among the first 100
-_names: list[Any] = []  # the record points at them
+UNDECLARED = "-D_OPENCL_H_"  # the guard of Clang's declarations
+_WORDS = 200  # of PoCL's device record that are searched; the name is among the first 100
+_names: list[Any] = []  # kept alive: the record points to them
 
 
 def _readable() -> list[tuple[int, int]]:
@@ -39,7 +39,7 @@ def _readable() -> list[tuple[int, int]]:
 
 
 def repair(cl: Any, device: Any) -> None:
-    """Let PoCL compile on a processor it does not know; nothing is done where it compiles already."""
+    """Let PoCL compile on a processor unknown to it; does nothing if PoCL compiles already."""
     program = cl.Program(cl.Context([device]), "__kernel void probe(__global int* x) { x[0] = 1; }")
     try:
         program.build(options=[UNDECLARED], cache_dir=False)
@@ -68,9 +68,9 @@ def repair(cl: Any, device: Any) -> None:
 
 
 def keep_somewhere() -> None:
-    """Give PoCL, before it starts, a folder that it can write to: without one it has no device.
+    """Ensure, before PoCL starts, that it has a writable cache folder: without one it has no device.
 
-    Where its own cannot be written to, that is a folder of this process, which goes with it.
+    If its own is not writable, it gets a temporary folder of this process.
     """
     named = os.environ.get("POCL_CACHE_DIR")
     folder = Path(named) if named else cache("pocl", "kcache")
@@ -80,11 +80,11 @@ def keep_somewhere() -> None:
     warn("OpenCL kernels of PoCL", str(folder or "a cache folder"), reason, "POCL_CACHE_DIR")
     made = tempfile.mkdtemp(prefix="particlemesh-pocl-")
     atexit.register(shutil.rmtree, made, ignore_errors=True)
-    os.environ["POCL_CACHE_DIR"] = made  # PoCL reads it when its devices are first asked for
+    os.environ["POCL_CACHE_DIR"] = made  # PoCL reads it when its devices are first listed
 
 
 def declared(cl: Any, context: Any) -> str | None:
-    """Return what goes before a program compiled with ``UNDECLARED``; None if this PoCL does not take it."""
+    """Return the declarations for a program compiled with ``UNDECLARED``; None if this PoCL rejects them."""
     declarations = source.text("backends/pocl.h")
     probe = "__kernel void probe(__global uint* x) { atomic_add(x, (uint)get_local_id(0)); }"
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parameters of a kernel, read from its source, and whether arguments fit them.
+"""The parameters of a kernel, parsed from its source, and a check of arguments against them.
 
-Kernels take arguments by position. A wrong array would give a wrong field and a wrong record a crash, so the first
-launch of each compiled kernel is checked: how many arguments, the element type of each array, the size of each record.
+Kernels take arguments by position. A wrong array would give a wrong field, and a wrong record a crash. So the first
+launch of each compiled kernel is checked: number of arguments, element type of each array, size of each record.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Parameter:
 
     name: str
     type: str  # as the kernel names it, without qualifiers
-    kind: str  # "array", "integer", "record"; "pool" is local memory, which a launch gives by its size
+    kind: str  # "array", "integer", "record"; "pool": local memory, a launch gives its size
     dtype: np.dtype | None = None
     size: int = 0
 
     def refuses(self, argument: Any) -> str | None:
-        """Return what an argument is instead of what the parameter needs, or None if it fits."""
+        """Return a description of an argument that does not fit, or None if it fits."""
         if self.kind == "integer":
             return None if isinstance(argument, int) else _described(argument)
         if self.kind == "record":
@@ -94,9 +94,9 @@ def _described(argument: Any) -> str:
 
 
 class Signatures:
-    """The kernels of one program, by name; nothing is parsed before a kernel is looked up.
+    """The kernels of one program, by name; the source is parsed at the first look-up.
 
-    Takes what :func:`source.program` takes. What users write in ``texts`` declares no kernel and is not looked at.
+    Takes the arguments of :func:`source.program`. Users' C code in ``texts`` declares no kernel and is not parsed.
     """
 
     def __init__(self, prelude: str, file: str, defines: dict[str, Any], texts: source.Texts | None = None) -> None:
@@ -109,7 +109,7 @@ class Signatures:
         return self._known[name]
 
     def check(self, name: str, arguments: tuple[Any, ...]) -> None:
-        """Refuse arguments that the kernel ``name`` cannot take; local memory is not among them.
+        """Refuse arguments that do not fit the kernel ``name``; local memory is not among them.
 
         Raises
         ------
@@ -125,7 +125,7 @@ class Signatures:
             if refused is not None:
                 raise ArgumentError(
                     f"argument {n} of kernel {name!r}, {parameter.name!r}, is {refused}; "
-                    f"give {parameter.described()}; `As(array, dtype)` is for another reading of the same memory."
+                    f"give {parameter.described()}, or `As(array, dtype)` to read the same memory as another type."
                 )
 
 
@@ -167,12 +167,12 @@ def _size(body: str, scalar: Any, macros: Mapping[str, str]) -> int:
     """Return the bytes of a struct of numbers, each at a multiple of its own size."""
     end, widest = 0, 1
     for declaration in filter(None, map(str.strip, body.split(";"))):
-        found = _MEMBERS.match(declaration)
-        dtype = None if found is None else scalar(" ".join(found[1].split()))
-        if found is None or dtype is None:
-            raise ValueError(f"{declaration!r} is in a struct by value and has no numbers of a known type")
+        match = _MEMBERS.match(declaration)
+        dtype = None if match is None else scalar(" ".join(match[1].split()))
+        if match is None or dtype is None:
+            raise ValueError(f"{declaration!r}, in a struct by value, is not of a known number type")
         size = np.dtype(dtype).itemsize
-        for member in found[2].split(","):
+        for member in match[2].split(","):
             lengths = [_value(length, macros) for length in _LENGTH.findall(member)]
             end += -end % size + size * math.prod(lengths)
         widest = max(widest, size)
@@ -180,10 +180,10 @@ def _size(body: str, scalar: Any, macros: Mapping[str, str]) -> int:
 
 
 def _preprocessed(code: str) -> tuple[str, dict[str, str]]:
-    """Return the lines that conditions leave, without directives, and the macros; those with parameters stay names."""
+    """Return the active lines without directives, and the macros; those with parameters stay names."""
     macros: dict[str, str] = {}
     kept: list[str] = []
-    stack: list[tuple[bool, bool]] = []  # for each open condition: whether its lines count, whether a branch was taken
+    stack: list[tuple[bool, bool]] = []  # per open condition: whether its lines are active, whether a branch was taken
     for line in _COMMENT.sub(" ", code.replace("\\\n", " ")).splitlines():
         stripped = line.lstrip()
         live = all(counts for counts, _ in stack)
@@ -207,10 +207,10 @@ def _preprocessed(code: str) -> tuple[str, dict[str, str]]:
         elif directive == "endif":
             stack.pop()
         elif live and directive == "define":
-            found = _NAME.match(rest)
-            assert found is not None
-            with_parameters = rest[found.end() : found.end() + 1] == "("  # no condition uses their value
-            macros[found[0]] = found[0] if with_parameters else rest[found.end() :].strip()
+            name = _NAME.match(rest)
+            assert name is not None
+            with_parameters = rest[name.end() : name.end() + 1] == "("  # no condition uses their value
+            macros[name[0]] = name[0] if with_parameters else rest[name.end() :].strip()
         elif live and directive == "undef":
             macros.pop(rest, None)
     return "\n".join(kept), macros
@@ -223,18 +223,18 @@ def _holds(directive: str, condition: str, macros: Mapping[str, str]) -> bool:
 
 
 def _expanded(text: str, macros: Mapping[str, str]) -> str:
-    """Return a text with macros in place; they may stand for each other, not for themselves."""
+    """Return a text with macros expanded; they may refer to each other, not to themselves."""
     for _ in range(20):
-        after = _NAME.sub(lambda found: macros.get(found[0], found[0]), text)
+        after = _NAME.sub(lambda name: macros.get(name[0], name[0]), text)
         if after == text:
             return text
         text = after
-    raise ValueError(f"macros of {text!r} have no end")
+    raise ValueError(f"the expansion of macros in {text!r} does not end")
 
 
 def _value(expression: str, macros: Mapping[str, str]) -> int:
     """Return the value of an integer expression of C; names without a value are 0."""
-    text = _DEFINED.sub(lambda found: str(int((found[1] or found[2]) in macros)), expression)
+    text = _DEFINED.sub(lambda name: str(int((name[1] or name[2]) in macros)), expression)
     tokens = _TOKEN.findall(_expanded(text, macros))[::-1]
     value = _ternary(tokens)
     if tokens:

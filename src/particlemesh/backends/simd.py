@@ -2,8 +2,8 @@
 """Vectors of numbers and atomic integers for compiled CPU functions.
 
 A ``Lanes`` value is one LLVM vector: it lives in registers and its operations become vector
-instructions of whatever width the processor has. How many lanes is told by the length of a tuple
-(``WIDTHS``), which is part of a function's signature: compiled code is found again on disk.
+instructions of the processor's width. The number of lanes is the length of a tuple (``WIDTHS``), a part
+of the function's signature, so compiled code can be cached on disk.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def width_of(numbers: int, itemsize: int) -> tuple[int, ...]:
 
 
 def _pieces(count: int) -> list[int]:
-    """Return the lengths of the LLVM vectors that make up so many lanes: powers of two."""
+    """Return the lengths of the LLVM vectors that make up ``count`` lanes: powers of two."""
     return [count] if count & (count - 1) == 0 else [count // 3 * 2, count // 3]
 
 
@@ -71,7 +71,7 @@ def _join(builder: ir.IRBuilder, vectors: list[Any]) -> Any:
 
 
 def _each(builder: ir.IRBuilder, work: Any, *values: Any) -> Any:
-    """Return what ``work`` makes of the vectors of ``values``, piece by piece."""
+    """Apply ``work`` to the vectors of ``values``, piece by piece."""
     return _join(builder, [work(*vectors) for vectors in zip(*(_split(builder, v) for v in values), strict=True)])
 
 
@@ -118,6 +118,28 @@ def load(typing, array, index, width):
         return _join(builder, vectors)
 
     return Lanes(array.dtype, len(width))(array, types.intp, width), build
+
+
+@intrinsic
+def item(typing, array, index):
+    """Return ``array[index]`` (one axis, contiguous); the index is not negative, and is not tested for it."""
+
+    def build(context, builder, signature, arguments):
+        return builder.load(_pointer(context, builder, array, arguments[0], arguments[1]), align=_size(array))
+
+    return array.dtype(array, types.intp), build
+
+
+@intrinsic
+def put(typing, array, index, number):
+    """Write ``array[index] = number`` (one axis, contiguous); the index is not negative, and is not tested for it."""
+
+    def build(context, builder, signature, arguments):
+        place = _pointer(context, builder, array, arguments[0], arguments[1])
+        builder.store(arguments[2], place, align=_size(array))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), build
 
 
 @intrinsic
@@ -192,7 +214,7 @@ def fma(typing, a, b, c):
 
 @intrinsic
 def fused(typing, a, b, c):
-    """Return ``a * b + c`` of numbers, rounded once, whatever the processor: exact arithmetic stands on it."""
+    """Return ``a * b + c`` of numbers, rounded once on every processor: exact arithmetic relies on it."""
 
     def build(context, builder, signature, arguments):
         kind = arguments[0].type
@@ -223,7 +245,7 @@ def add(typing, a, b):
 
 @intrinsic
 def keep(typing, lanes, count):
-    """Return ``lanes`` with every lane from ``count`` on set to zero, whatever it held."""
+    """Return ``lanes`` with every lane from ``count`` on set to zero, even NaN."""
 
     def build(context, builder, signature, arguments):
         limit = builder.trunc(arguments[1], _INDEX)
@@ -279,13 +301,13 @@ def peek(typing, address, like):
 
 @intrinsic
 def prefetch(typing, array, index):
-    """Ask for ``array[index]`` ahead of reading it; any index is allowed."""
+    """Prefetch ``array[index]`` for a read; any index is allowed."""
     return types.void(array, types.intp), _prefetch(array, 0)
 
 
 @intrinsic
 def prefetch_to_write(typing, array, index):
-    """Ask for ``array[index]`` ahead of writing it; any index is allowed."""
+    """Prefetch ``array[index]`` for a write; any index is allowed."""
     return types.void(array, types.intp), _prefetch(array, 1)
 
 
@@ -302,7 +324,7 @@ def _prefetch(array: types.Array, write: int) -> Any:
 
 @intrinsic
 def fetch_add(typing, array, index, amount):
-    """Add ``amount`` to ``array[index]`` atomically and return what it was."""
+    """Add ``amount`` to ``array[index]`` atomically and return its old value."""
 
     def build(context, builder, signature, arguments):
         place = _pointer(context, builder, array, arguments[0], arguments[1])
@@ -313,7 +335,7 @@ def fetch_add(typing, array, index, amount):
 
 @intrinsic
 def acquire(typing, array, index):
-    """Return ``array[index]``; what its writer wrote before releasing it is visible after."""
+    """Return ``array[index]``; everything written before its release is visible afterwards."""
 
     def build(context, builder, signature, arguments):
         place = _pointer(context, builder, array, arguments[0], arguments[1])
@@ -336,7 +358,7 @@ def release(typing, array, index, value):
 
 @intrinsic
 def give_way(typing):
-    """Let another thread run: the one waited for may need this core."""
+    """Yield to another thread: the one waited for may need this core."""
 
     def build(context, builder, signature, arguments):
         name = "SwitchToThread" if sys.platform == "win32" else "sched_yield"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Device functions that all kernels share: particles, windows, rows of the field.
 //
-// Compile-time facts: SUPPORT_X/Y/Z (1 on a missing axis), DEGREE of the window's polynomials, PARTS reals
-// side by side at a node (2 for complex), CHANNELS planar ones, VECTOR reals moved by one instruction.
+// Compile-time facts: SUPPORT_X/Y/Z (1 on a missing axis), DEGREE of the window's polynomials, PARTS adjacent reals per
+// node (2 for complex), CHANNELS planes, VECTOR reals per instruction.
 
 typedef struct {
     int size[3];   // nodes of the field
@@ -17,7 +17,7 @@ typedef struct {
 } Values;
 
 typedef struct {
-    real table[SUPPORT * (DEGREE + 1)]; // of powers of the centred fraction, ascending, node by node
+    real table[SUPPORT * (DEGREE + 1)]; // coefficients of powers of the centred fraction, ascending, per node
 } Window;
 
 typedef struct {
@@ -33,7 +33,7 @@ DEVICE int wrapped(int node, int size)
     return node;
 }
 
-// The node's place along one axis, or -1 where there is none.
+// The node's place along one axis, or -1 if there is none.
 DEVICE int place(int node, int size, int wraps)
 {
     if (wraps) return wrapped(node, size);
@@ -69,9 +69,9 @@ DEVICE real slope_along(PRIVATE const Window* window, int axis, int k, real z)
 }
 
 // ------------------------------------------------------------------------------------------------------
-// A stencil is cut into rows along z, a row into slots of VECTOR reals that start at multiples of VECTOR.
-// Up to LANES_ALL neighbouring lanes share a particle: up to LANES_ROW of them take the slots of a row, the
-// others every so many rows, so that the lanes of one instruction touch whole memory sectors.
+// A stencil is divided into rows along z, a row into slots of VECTOR reals that start at multiples of VECTOR. Up to
+// LANES_ALL neighbouring lanes share a particle. Up to LANES_ROW of them share a row's slots; rows are dealt to such
+// teams, so that the lanes of one instruction touch whole memory sectors.
 
 #define ROW (SUPPORT_Z * PARTS)
 #define SLACK (VECTOR > PARTS ? VECTOR - PARTS : 0)
@@ -79,18 +79,18 @@ DEVICE real slope_along(PRIVATE const Window* window, int axis, int k, real z)
 #define SLOTS_POWER (SLOTS > 4 ? 8 : SLOTS > 2 ? 4 : SLOTS) // SLOTS or more
 #define LANES_Z (SLOTS_POWER < LANES_ROW ? SLOTS_POWER : LANES_ROW)
 #define LANES_Y (SUPPORT_Y == 1 ? 1 : LANES_ALL / LANES_Z)
-// Rows of wide windows are looped over: unrolled, 16^3 nodes would take a compiler minutes.
+// Rows of wide windows stay a loop: unrolled, 16^3 nodes would take a compiler minutes.
 #if SUPPORT > 8
 #define UNROLL_ROWS ROLL
 #else
 #define UNROLL_ROWS UNROLL
 #endif
 #define LANES (LANES_Z * LANES_Y)
-#define NOWHERE (-((i64)1 << 62)) // no node: an offset may well be negative, where strides are
+#define NOWHERE (-((i64)1 << 62)) // no node: with strides, an offset may be negative
 #define LANE_SLOTS ((SLOTS + LANES_Z - 1) / LANES_Z)
 #define LANE_ROWS ((SUPPORT_Y + LANES_Y - 1) / LANES_Y)
 
-// What one lane sees of a stencil. Where a node does not exist its weight is zero and its place valid.
+// One lane's part of a stencil. A missing node has zero weight and a valid place.
 typedef struct {
     real x[SUPPORT_X], y[LANE_ROWS], z[LANE_SLOTS * VECTOR];
 #if GRADIENT
@@ -157,7 +157,7 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
         UNROLL for (int v = 0; v < VECTOR; v++) {
             const int inside = used && r + v >= 0 && r + v < ROW;
             index[k * VECTOR + v] = inside ? (r + v) / PARTS : -1;
-            s->part[k * VECTOR + v] = (r + v + shift) % PARTS;
+            s->part[k * VECTOR + v] = inside ? (r + v + shift) % PARTS : -1;
             s->z[k * VECTOR + v] = 0;
 #if GRADIENT
             s->dz[k * VECTOR + v] = 0;
@@ -168,7 +168,7 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
         int at = first_z + lead;
         if (field->wraps[2] && at < 0) at += field->size[2];
         at = used ? place(at, field->size[2], field->wraps[2]) : -1;
-        s->at_z[k] = at < 0 ? NOWHERE : at * field->stride[2] + (VECTOR < PARTS ? s->part[k * VECTOR] : 0);
+        s->at_z[k] = at < 0 ? NOWHERE : at * field->stride[2] + (VECTOR < PARTS ? r % PARTS : 0);
     }
     const real zz = z[2];
     UNROLL for (int j = 0; j < SUPPORT_Z; j++) {
@@ -218,7 +218,7 @@ DEVICE void atomic_add_vector(GLOBAL real* p, PRIVATE const real* v)
 #endif
 }
 
-// From a field that nobody writes meanwhile.
+// From a field that is constant during the kernel.
 DEVICE void load_vector(GLOBAL const real* p, PRIVATE real* v)
 {
 #if VECTOR == 4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls for arrays that came before: what the device got for them is submitted again, without working it out."""
+"""Tapes: the device commands of a repeated call, recorded once and replayed."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-MOST_TAPES = 64  # a few kilobytes each
+MOST_TAPES = 64  # of a few kilobytes each
 
 
 class Tape:
-    """What one call submitted, to be submitted again for the same arrays at the price of the driver alone.
+    """The commands of one call, to be replayed for the same arrays with the driver's overhead only.
 
-    Arrays of the caller are not kept: their memory is theirs.
+    A tape keeps no reference to the caller's arrays.
     """
 
     def __init__(self, *arrays: Any) -> None:
         self.launches: list[Any] = []
-        self.complete = True  # False once something was submitted that is not on the tape
+        self.complete = True  # False once something was submitted that is not recorded
 
     def play(self, stream: Any, *arrays: Any) -> None:
-        """Submit all of it again, to a stream or queue."""
+        """Submit all commands to a stream or queue."""
         raise NotImplementedError
 
 
@@ -35,12 +35,12 @@ class Taping:
 
     @property
     def tape(self) -> Any:
-        """The tape that records what is submitted, if one does."""
+        """The tape that is recording, if any."""
         return getattr(self._recording, "tape", None)
 
     @contextlib.contextmanager
     def taping(self, *arrays: Any) -> Iterator[Tape]:
-        """Record what is submitted for a call with ``arrays``; a call around it is then not on one tape."""
+        """Record the commands of a call with ``arrays``; the tape of an enclosing call becomes incomplete."""
         self.untaped()
         before, tape = self.tape, self._kind(*arrays)
         self._recording.tape = tape
@@ -50,7 +50,7 @@ class Taping:
             self._recording.tape = before
 
     def untaped(self) -> None:
-        """Say that something was submitted which is on no tape."""
+        """Report that something was submitted that is on no tape."""
         if self.tape is not None:
             self.tape.complete = False
 
@@ -62,14 +62,14 @@ class Tapes:
         self._by_key: dict[Any, Any] = {}
 
     def clear(self) -> None:
-        """Forget all of them: memory that they point at is gone."""
+        """Drop all tapes: the memory they refer to is freed."""
         self._by_key.clear()
 
     def again(self, owner: Any, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any], result: Any = None) -> Any:
-        """Make a call; from the third time for the same ``arrays`` on, play what the device got for it.
+        """Make a call; from the third time on for the same ``arrays``, replay its commands.
 
-        ``what`` and the backend's ``signature`` of the arrays tell calls apart. A call that is played returns
-        ``result`` or, without one, what it returned when it was recorded.
+        ``what`` and the backend's ``signature`` of the arrays identify a call. A replayed call returns ``result`` or,
+        by default, what it returned when it was recorded.
         """
         backend = owner.backend
         key = backend.signature(what, *arrays)
@@ -83,14 +83,14 @@ class Tapes:
                 tape.play(owner.token, *arrays)
                 backend.mark(*arrays)
             return returned if result is None else result
-        if key not in self._by_key:  # most arrays come once; a tape is made for those that come again
+        if key not in self._by_key:  # most arrays come once: record at the second time
             if len(self._by_key) > MOST_TAPES:
                 self._by_key.clear()
             returned = call()
-            self._by_key[key] = None  # not before: only what has prepared once will not do so again
+            self._by_key[key] = None  # not before the call: only then is its preparation done
             return returned
         with backend.taping(*arrays) as tape:
             returned = call()
         if tape.complete and key in self._by_key:
-            self._by_key[key] = tape, returned if result is None else None  # results of the caller are not kept
+            self._by_key[key] = tape, returned if result is None else None  # keep no reference to the caller's result
         return returned

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How particles lie: how much of the box they fill, whether neighbours in memory are neighbours in space, how evenly.
+"""The arrangement of particles, estimated from a sample: clustering, order in memory, and lattices.
 
-Clusters are as dense as many more particles would be; particles in order meet fewer lines of memory; those of a lattice
-lie in some layers of cells, many in each.
+Clusters are as dense as many more particles would be. Particles in order touch fewer cache lines. Particles of a
+lattice occupy few layers of cells, with many in each.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from particlemesh.backends.base import Backend
 from particlemesh.box import Box
 from particlemesh.mesh import Mesh
 
-SAMPLE = 1024  # particles that are looked at
-STRIDES = (1.0, 1.618, 1.324)  # between them, relatively: of one alone a lattice may show the same row again and again
-PARTS = {1: 512, 2: 22, 3: 8}  # of an axis, by axes: about 500 of the box
-AHEAD = 4  # places in memory: molecules in any order are not in order
-NEAR = 0.6  # of the way to any other particle: who is that many places ahead is nearer where particles are in order
-# Particles times applications from which on it pays to look, which takes some tenths of a millisecond.
+SAMPLE = 1024  # particles
+STRIDES = (1.0, 1.618, 1.324)  # of samples, relative: with a single one a lattice may show the same row repeatedly
+PARTS = {1: 512, 2: 22, 3: 8}  # per axis, by number of axes: about 500 of the box
+AHEAD = 4  # places in memory: beyond one molecule
+NEAR = 0.6  # in order: the particle AHEAD is nearer than this fraction of the distance to a random one
+# The least particles times applications for which sampling pays; it takes some tenths of a millisecond.
 WORTH, WORTH_ON_CPU = 100_000, 10_000
 
 
 class Arrangement(NamedTuple):
-    """How particles lie; anywhere in the box and in any order, where nobody has looked."""
+    """The arrangement of particles; by default uniform and in random order."""
 
     filled: float = 1.0  # of the box
     in_order: bool = False
-    occupied: float = 1.0  # of the mesh's layers of cells across an axis, the mean
+    occupied: float = 1.0  # of the layers of cells across an axis, relative to uniform particles; mean over axes
 
 
 def worth(backend: Backend, particles: int, applications: int) -> bool:
-    """Return whether so much is to be done that it pays to look."""
+    """Return whether there is enough work for sampling to pay."""
     return particles * applications >= (WORTH_ON_CPU if backend.name == "cpu" else WORTH)
 
 
 def look(backend: Backend, mesh: Mesh, x: Coordinates) -> Arrangement:
-    """Return how particles lie, from a few of them; waits for the device."""
+    """Return the arrangement of particles, from a sample; waits for the device."""
     box = mesh.box
-    # Odd ones meet every site of a lattice's row of even length.
+    # Odd strides visit every site of a lattice's row of even length.
     strides = dict.fromkeys(int(share * x.count / SAMPLE) | 1 for share in STRIDES)
     samples = [_fractions(backend, box, x, 0, stride) for stride in strides]
     ahead = _fractions(backend, box, x, AHEAD, next(iter(strides)))
@@ -52,49 +52,49 @@ def look(backend: Backend, mesh: Mesh, x: Coordinates) -> Arrangement:
 
 
 def _fractions(backend: Backend, box: Box, x: Coordinates, first: int, stride: int) -> np.ndarray:
-    """Return the places of every so many particles (N, axes), in fractions of the box."""
+    """Return the positions of every ``stride``-th particle (N, axes), in fractions of the box."""
     rows = {id(array): backend.download(array[first::stride]) for array in {id(a): a for a in x.arrays}.values()}
-    found = [rows[id(array)] for array in x.arrays]
-    sample = np.stack([f if f.ndim == 1 else f[:, axis] for axis, f in enumerate(found)], axis=-1)
-    with np.errstate(all="ignore"):  # positions may be as far away as numbers go
+    per_axis = [rows[id(array)] for array in x.arrays]
+    sample = np.stack([r if r.ndim == 1 else r[:, axis] for axis, r in enumerate(per_axis)], axis=-1)
+    with np.errstate(all="ignore"):  # positions may be as large as numbers can be
         fractions = np.mod(box.fractional(sample), 1)
     return np.where(np.isfinite(fractions), fractions, 0)
 
 
 def _filled(fractions: np.ndarray, ndim: int) -> float:
-    """Return the fraction of a box in which particles are.
+    """Return the fraction of a box that particles fill.
 
-    One over the box's parts times the chance that two particles are in the same one: 1 for particles anywhere.
+    It is 1 / (parts * probability that two particles share a part): 1 for uniform particles.
     """
     parts = PARTS[ndim]
     cells = (fractions * parts).astype(np.int64).clip(0, parts - 1)
     inside = np.bincount(np.ravel_multi_index(tuple(cells.T), (parts,) * ndim))
-    pairs = float((inside * (inside - 1)).sum())  # of different particles: few of them do not look like a cluster
+    pairs = float((inside * (inside - 1)).sum())  # of different particles: so few are no cluster
     alike = pairs / (len(fractions) * max(len(fractions) - 1, 1))
     return float(min(1.0, 1 / max(alike * parts**ndim, 1.0)))
 
 
 def _occupied(fractions: np.ndarray, shape: tuple[int, ...], filled: float) -> float:
-    """Return the layers of cells with particles over those that as many particles anywhere would be in, of an axis.
+    """Return the occupied layers of cells across an axis, relative to those that uniform particles would occupy.
 
-    The geometric mean of all axes: 1 for particles anywhere, less for a lattice with fewer sites than cells.
+    The geometric mean over axes: 1 for uniform particles, less for a lattice with fewer sites than cells.
     """
     shares = []
     for places, cells in zip(fractions.T, shape, strict=True):
-        room = max(1.0, cells * filled ** (1 / len(shape)))  # layers of a cluster, if it is a cube
+        room = max(1.0, cells * filled ** (1 / len(shape)))  # layers across a cubic cluster
         expected = -room * math.expm1(-len(places) / room)
         shares.append(min(1.0, len(np.unique((places * cells).astype(np.int64))) / expected) if len(places) else 1.0)
     return math.prod(shares) ** (1 / len(shares))
 
 
 def _in_order(box: Box, here: np.ndarray, ahead: np.ndarray) -> bool:
-    """Return whether most particles are nearer to those a few places ahead in memory than to others."""
+    """Return whether most particles are nearer to those :data:`AHEAD` in memory than to random ones."""
     if not len(ahead):
         return False
 
-    def way(steps: np.ndarray) -> float:
+    def distance(steps: np.ndarray) -> float:
         steps = np.where(box.periodic, steps - np.rint(steps), steps)  # to the nearest image
         return float(np.median(np.linalg.norm(steps @ box.matrix, axis=-1)))
 
     others = np.random.default_rng(0).permutation(here)
-    return way(ahead - here[: len(ahead)]) < NEAR * way(others - here)
+    return distance(ahead - here[: len(ahead)]) < NEAR * distance(others - here)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which method serves a problem: ask every candidate, take the cheapest, say why."""
+"""Selection of a method for a problem: ask every candidate, take the cheapest, report why."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from particlemesh.methods.contract import Method, Option, Problem
 
 # Seconds of `prepare` and of one `apply` of a method on a problem.
 Cost = Callable[[type[Method], Problem], tuple[float, float]]
-FAR = 5  # times the best predicted total: what is beyond is not tried
-WON = 0.95  # of the best time so far: a method tried later must be that fast to take its place
+FAR = 5  # times the best predicted total: slower predictions are not tried
+WON = 0.95  # of the best time so far: a method tried later must take less to replace it
 
 
 class MethodNotSuitable(ValueError):
-    """A method was asked for by name and cannot serve the problem; the message says why."""
+    """No method, or not the named one, can serve the problem; the message says why."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What one method says of a problem, or what it was measured to take."""
+    """One method's estimates for a problem, or its measured times."""
 
     method: type[Method]
     reason: str | None  # why it declines
@@ -40,12 +40,12 @@ class Candidate:
 
 
 def modelled(method: type[Method], problem: Problem) -> tuple[float, float]:
-    """Return what the method's own model predicts."""
+    """Return the prediction of the method's own model."""
     return method.cost(problem)
 
 
 def ask(method: type[Method], problem: Problem, cost: Cost = modelled) -> Candidate:
-    """Return what ``method`` says of ``problem``: its reason to decline, or its estimates."""
+    """Return the answer of ``method`` to ``problem``: its reason to decline, or its estimates."""
     if problem.backend.name not in method.backends:
         return Candidate(method, f"runs on {_listed(method)}")
     if problem.deterministic and not method.deterministic:
@@ -54,27 +54,27 @@ def ask(method: type[Method], problem: Problem, cost: Cost = modelled) -> Candid
     if reason is not None:
         return Candidate(method, reason)
     needed = method.scratch_bytes(problem)
-    # Of a reproducible choice free memory is no part: it is another in the next process.
+    # A reproducible choice ignores free memory, which differs from process to process.
     free = problem.backend.free_bytes() if needed and not problem.deterministic else needed
     if needed > free:
         return Candidate(method, f"needs {needed:,} bytes, {free:,} are free", bytes=needed)
     return Candidate(method, None, *cost(method, problem), needed)
 
 
-def check_backend(methods: Sequence[Any], wanted: str, keyword: str, backend: str) -> None:
-    """Refuse a method by name that never runs on the backend that is named with it; others are not looked at.
+def check_backend(methods: Sequence[Any], name: str, keyword: str, backend: str) -> None:
+    """Refuse a named method that never runs on the named backend.
 
     Raises
     ------
     MethodNotSuitable
         With the methods that run there.
     """
-    backends.module(backend)  # is there one of that name
+    backends.module(backend)  # raises for an unknown name
     for method in methods:
-        if method.name == wanted and backend not in method.backends:
+        if method.name == name and backend not in method.backends:
             able = ", ".join(m.name for m in methods if backend in m.backends)
             raise MethodNotSuitable(
-                f"{keyword} {wanted!r} runs on {_listed(method)}, not on backend {backend!r}; "
+                f"{keyword} {name!r} runs on {_listed(method)}, not on backend {backend!r}; "
                 f"choose 'auto' or one of {able}."
             )
 
@@ -83,10 +83,10 @@ def _listed(method: Any) -> str:
     return ", ".join(sorted(method.backends))
 
 
-def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str, cost: Cost = modelled) -> type[Method]:
-    """Return the method named ``wanted``, or for ``"auto"`` the one that predicts the least time.
+def choose(methods: tuple[type[Method], ...], problem: Problem, name: str, cost: Cost = modelled) -> type[Method]:
+    """Return the method called ``name``, or for ``"auto"`` the one with the least predicted time.
 
-    Methods of which nothing is known predict infinite times: one of them is chosen only where no other can serve.
+    A method without a model and measurements predicts an infinite time: it is chosen only if no other can serve.
 
     Raises
     ------
@@ -96,27 +96,27 @@ def choose(methods: tuple[type[Method], ...], problem: Problem, wanted: str, cos
         If the method, or every method, declines.
     """
     names = [m.name for m in methods]
-    if wanted != "auto" and wanted not in names:
-        raise ValueError(f"method {wanted!r} is unknown; choose 'auto' or one of {', '.join(names)}.")
-    asked = [ask(m, problem, cost) for m in methods if wanted in ("auto", m.name)]
-    able = _able(asked, problem, frugal=wanted == "auto" and not problem.deterministic, named=wanted != "auto")
+    if name != "auto" and name not in names:
+        raise ValueError(f"method {name!r} is unknown; choose 'auto' or one of {', '.join(names)}.")
+    answers = [ask(m, problem, cost) for m in methods if name in ("auto", m.name)]
+    able = _able(answers, problem, frugal=name == "auto" and not problem.deterministic, named=name != "auto")
     return min(able, key=lambda c: c.total(problem.applications)).method
 
 
-def _able(asked: Sequence[Candidate], problem: Problem, *, frugal: bool, named: bool = False) -> list[Candidate]:
-    """Return those who do not decline; the ``frugal`` among them, if there are any. Others may not have been asked."""
-    able = [c for c in asked if c.reason is None]
+def _able(answers: Sequence[Candidate], problem: Problem, *, frugal: bool, named: bool = False) -> list[Candidate]:
+    """Return the candidates that do not decline; with ``frugal`` those that need little memory, if there are any."""
+    able = [c for c in answers if c.reason is None]
     if not able:
-        reasons = "; ".join(f"{c.method.name}: {c.reason}" for c in asked)
+        reasons = "; ".join(f"{c.method.name}: {c.reason}" for c in answers)
         if named:
-            name, where = asked[0].method.name, problem.backend.name
+            name, where = answers[0].method.name, problem.backend.name
             raise MethodNotSuitable(
-                f"method {name!r} cannot serve this problem on {where!r}: {asked[0].reason}; name another, or 'auto'."
+                f"method {name!r} cannot serve this problem on {where!r}: {answers[0].reason}; name another, or 'auto'."
             )
         raise MethodNotSuitable(f"no method can serve this problem on {problem.backend.name!r} ({reasons}).")
     if not frugal:
         return able
-    # Slopes may take twice as much again, and the user has plans for the rest.
+    # Slopes may need twice as much again, and the user needs the rest.
     free = problem.backend.free_bytes() if any(c.bytes for c in able) else 0
     return [c for c in able if 3 * c.bytes <= free] or able
 
@@ -127,19 +127,19 @@ def measure(
     time: Callable[[type[Method]], tuple[float, float]],
     cost: Cost = modelled,
 ) -> tuple[type[Method], list[Candidate]]:
-    """Return the method that ``time`` finds fastest, and what was learned of all.
+    """Return the method that ``time`` measures as fastest, and all candidates.
 
-    They are tried in the order of their predicted totals. Those :data:`FAR` from the best prediction are not; nor are
-    those for whose trial there is no memory. One that was predicted to be slower must win clearly (:data:`WON`).
+    Methods are tried in the order of their predicted totals. Those :data:`FAR` from the best prediction are not tried,
+    nor those without memory for a trial. A method predicted to be slower must win clearly (:data:`WON`).
 
     Raises
     ------
     MethodNotSuitable
         If every method declines, or there was no memory to try any.
     """
-    learned = {m: ask(m, problem, cost) for m in methods}
+    answers = {m: ask(m, problem, cost) for m in methods}
     applications = problem.applications
-    able = sorted(_able([*learned.values()], problem, frugal=True), key=lambda c: c.total(applications))
+    able = sorted(_able([*answers.values()], problem, frugal=True), key=lambda c: c.total(applications))
     best: Candidate | None = None
     for candidate in able:
         if candidate.total(applications) > FAR * able[0].total(applications):
@@ -147,25 +147,25 @@ def measure(
         try:
             prepare, apply = time(candidate.method)
         except MemoryError as error:
-            learned[candidate.method] = replace(candidate, reason=f"no memory to try it: {error}")
+            answers[candidate.method] = replace(candidate, reason=f"no memory to try it: {error}")
             continue
-        tried = learned[candidate.method] = replace(candidate, prepare=prepare, apply=apply, measured=True)
+        tried = answers[candidate.method] = replace(candidate, prepare=prepare, apply=apply, measured=True)
         if best is None or tried.total(applications) < WON * best.total(applications):
             best = tried
     if best is None:
-        best = min(_able([*learned.values()], problem, frugal=False), key=lambda c: c.total(applications))
-    return best.method, [*learned.values()]
+        best = min(_able([*answers.values()], problem, frugal=False), key=lambda c: c.total(applications))
+    return best.method, [*answers.values()]
 
 
 def options_of(
     given: Mapping[str, Mapping[str, Any]] | None, directions: Iterable[tuple[type[Method], ...]]
 ) -> dict[str, dict[str, Any]]:
-    """Check the options of methods that a user gave, and return a copy.
+    """Check the user's options of methods, and return a copy.
 
     Raises
     ------
     ValueError, TypeError
-        If a method has no such name, or no such option, or the value is not allowed.
+        If no method has such a name, or a method has no such option, or a value is not allowed.
     """
     known: dict[str, dict[str, Option]] = {}
     for methods in directions:
@@ -189,33 +189,33 @@ def options_of(
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with NumPy's integers as Python's, which do not overflow, and its booleans."""
+    """Return a value with NumPy integers and booleans converted to Python's."""
     if isinstance(value, tuple):
         return tuple(_plain(v) for v in value)
     return value.item() if isinstance(value, (np.integer, np.bool_)) else value
 
 
 def table(
-    title: str, asked: Sequence[Candidate], problem: Problem, chosen: type[Method] | None,
+    title: str, answers: Sequence[Candidate], problem: Problem, chosen: type[Method] | None,
     phases: tuple[str, str] = ("prepare", "apply"),
 ) -> str:  # fmt: skip
     """Return the candidates as a table that fits a terminal."""
-    wide = max(13, *(len(c.method.name) for c in asked))
+    wide = max(13, *(len(c.method.name) for c in answers))
     times = problem.applications
     total = f"total of {times:,}" if times > 1 else "total"
     widths = 10, 11, max(13, len(total))
     columns = f"{phases[0]:>10} {phases[1]:>11} {total:>{widths[2]}} {'memory':>13}"
     lines = [f"{title:<{wide + 2}} {columns}   N = {problem.count:,}"]
-    for candidate in asked:
+    for candidate in answers:
         head = f"{'*' if candidate.method is chosen else ' '} {candidate.method.name:<{wide}}"
         if candidate.reason is not None:
             margin = " " * (len(head) + 1)
-            told = textwrap.wrap(f"declined: {candidate.reason}", WIDTH - len(margin))
-            lines.append(f"{head} " + f"\n{margin}".join(told))
+            reason = textwrap.wrap(f"declined: {candidate.reason}", WIDTH - len(margin))
+            lines.append(f"{head} " + f"\n{margin}".join(reason))
         else:
             seconds = (candidate.prepare, candidate.apply, candidate.total(times))
             if math.isinf(seconds[2]):
-                lines.append(f"{head} neither a model nor measurements: chosen last; `particlemesh tune` measures it")
+                lines.append(f"{head} no model, no measurements: chosen last; `particlemesh tune` measures it")
                 continue
             cells = "".join(f" {_time(s):>{width}}" for s, width in zip(seconds, widths, strict=True))
             how = "measured" if candidate.measured else "predicted"

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a plan comes to its methods: what predicts their times, when they are timed, and what is told of them."""
+"""A plan's selection of methods: by prediction or by measurement, and the report of it."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from typing import Any
 
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.choosing import arrangement, candidates, trial
@@ -17,11 +18,20 @@ from particlemesh.spread import METHODS as SPREAD_METHODS
 
 METHODS: dict[str, tuple[type[Method], ...]] = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
 KEYWORDS = {"spread": "method", "interpolate": "interpolation"}  # of a plan
-BY_ITSELF = ("auto", "measure")  # instead of a method's name
+BY_ITSELF = ("auto", "measure")  # instead of a method's name: the plan selects
+# Contributions and nodes of a problem on the CPU whose choice is kept: choosing would take longer than the work, and
+# no method needs so much memory for it that free memory decides.
+_SMALL = 2**20
+_MOST_KEPT = 256  # choices
+_kept: dict[Any, type[Method]] = {}
+
+
+def _is_small(problem: Problem) -> bool:
+    return problem.backend.name == "cpu" and problem.count * problem.stencil + problem.nodes <= _SMALL
 
 
 class Choice:
-    """What a plan's choices stand on; ``wanted`` are methods, or one of :data:`BY_ITSELF`, by direction."""
+    """The selection of one plan; ``wanted`` maps a direction to a method's name or one of :data:`BY_ITSELF`."""
 
     def __init__(self, wanted: dict[str, str], deterministic: bool) -> None:
         if deterministic and "measure" in wanted.values():
@@ -31,30 +41,30 @@ class Choice:
             )
         self.wanted = wanted
         self._deterministic = deterministic
-        self.arrangement = arrangement.Arrangement()  # of particles, as far as it is known
+        self.arrangement = arrangement.Arrangement()  # of particles; uniform unless sampled
         self._measured: dict[str, list[candidates.Candidate]] = {}  # by direction
 
     def look(self, workspace: Workspace, x: Coordinates) -> None:
-        """Find out how particles lie, where it is worth knowing for a choice; waits for the device."""
+        """Estimate the arrangement of particles where it pays for a selection; waits for the device."""
         chooses = any(name in BY_ITSELF for name in self.wanted.values()) and not self._deterministic
         self.look_away()
         if chooses and arrangement.worth(workspace.backend, x.count, workspace.applications):
             self.arrangement = arrangement.look(workspace.backend, workspace.mesh, x)
 
     def look_away(self) -> None:
-        """Take particles to lie anywhere: to look takes waiting, and how others lay says nothing."""
+        """Assume uniform particles: sampling waits, and the previous particles' arrangement says nothing."""
         self.arrangement = arrangement.Arrangement()
 
     def check_reserve(self, count: int) -> None:
-        """Refuse to reserve memory for methods that cannot be chosen yet, as ``count`` particles are there."""
+        """Refuse to reserve memory for methods that cannot be measured yet: ``count`` is the number of particles."""
         if "measure" in self.wanted.values() and not count:
             raise ValueError("'measure' times methods on positions: call set_positions before reserve.")
 
     def problem(self, workspace: Workspace) -> Problem:
-        """Return what methods are asked about: the particles that are there or, without any, those that fit.
+        """Return the problem that methods are asked about: the plan's particles or, without any, its capacity.
 
-        A reproducible choice follows from the plan's arguments alone. It is made for one particle per node, whatever
-        particles came before or are here now.
+        A reproducible choice follows from the plan's arguments alone. It assumes one particle per node, whatever the
+        plan's past and present particles.
         """
         sizes = {f.name: getattr(workspace, f.name) for f in fields(Sizes)}
         sizes["count"] = workspace.nodes if self._deterministic else workspace.count or workspace.capacity
@@ -63,8 +73,10 @@ class Choice:
     def choose(self, workspace: Workspace, what: str) -> type[Method]:
         """Return the method of a direction; ``"measure"`` times several, and waits."""
         wanted, problem = self.wanted[what], self.problem(workspace)
-        cost = self._cost(workspace, what)
         self._measured.pop(what, None)
+        if wanted == "auto" and not self._deterministic and _is_small(problem):
+            return self._choose_small(workspace, what, problem)
+        cost = self._cost(workspace, what)
         if wanted != "measure":
             return candidates.choose(METHODS[what], problem, wanted, cost)
         if not workspace.count:
@@ -80,13 +92,24 @@ class Choice:
         chosen, self._measured[what] = candidates.measure(METHODS[what], problem, time, cost)
         return chosen
 
-    def told(self, workspace: Workspace, chosen: Mapping[str, type[Method] | None]) -> str:
-        """Return for each direction a table of what methods take, and what predictions stand on."""
+    def _choose_small(self, workspace: Workspace, what: str, problem: Problem) -> type[Method]:
+        """Choose automatically, or return what was chosen for an equal problem in this process."""
+        key = what, METHODS[what], known(workspace.backend), problem
+        chosen = _kept.get(key)
+        if chosen is None:
+            chosen = candidates.choose(METHODS[what], problem, "auto", self._cost(workspace, what))
+            if len(_kept) >= _MOST_KEPT:
+                _kept.clear()
+            _kept[key] = chosen
+        return chosen
+
+    def explanation(self, workspace: Workspace, chosen: Mapping[str, type[Method] | None]) -> str:
+        """Return a table of methods and their times for each direction, and the source of predictions."""
         problem, tables = self.problem(workspace), []
         for what, methods in METHODS.items():
             cost = self._cost(workspace, what)
-            asked = self._measured.get(what) or [candidates.ask(m, problem, cost) for m in methods]
-            tables.append(candidates.table(what, asked, replace(problem, count=workspace.count), chosen[what]))
+            answers = self._measured.get(what) or [candidates.ask(m, problem, cost) for m in methods]
+            tables.append(candidates.table(what, answers, replace(problem, count=workspace.count), chosen[what]))
         if self._deterministic:
             return "\n".join([*tables, f"predictions: {OWN_MODELS}, for one particle per node: a reproducible choice"])
         times = known(workspace.backend)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How long a method will take: its own model, corrected by what was measured on the device.
+"""Predicted times of methods: a method's own model, corrected by measurements on the device.
 
-A method's ``cost`` knows how times grow; its constants are of one machine. Measured over modelled time varies less than
-either, from problem to problem: its logarithm is interpolated. So a tabulated problem has its measured time (or that
-of the method that its own includes, if that is more), and far from all of them the model goes on, corrected as at the
-border. A method without rows is taken at its model's word; without rows and without a model it comes last.
+A method's ``cost`` models how times grow; its constants are those of one machine. The ratio of measured to modelled
+time varies less from problem to problem than either, so its logarithm is interpolated. At a tabulated problem the
+prediction is the measured time, or that of the method that it includes if that is more. Far from all measurements the
+model is corrected as at their border. A method without rows is predicted by its model; without both it comes last.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from particlemesh.mesh import Mesh
 from particlemesh.methods.contract import Method, Problem
 from particlemesh.window import bspline
 
-# A tenth of a launch: what is less than this is nothing, and has a logarithm.
+# Seconds, a tenth of a launch: added to times, so that zero has a logarithm.
 NOTHING = 1e-7
 
 
 def place(problem: Problem) -> np.ndarray:
-    """Return where a problem lies among all: what decides times, in doublings or halves of them.
+    """Return the coordinates of a problem: the quantities that decide times, as scaled logarithms.
 
-    Whether the field fits a cache is in its bytes; whether particles meet, in their density where they are; how rows of
-    the field are read, by one, two or four, in what divides their length; whether kernels have a node that no weight
-    falls on, in the parity of the stencil.
+    The bytes of the field tell whether it fits a cache. The local density tells whether particles share nodes. The
+    divisors of a row's length tell whether it is read by one, two or four reals. The parity of the stencil tells
+    whether kernels have a node without weight.
     """
     count, nodes = max(problem.count, 1), problem.nodes
     row = problem.mesh.field_shape[-1] * problem.components
@@ -53,10 +53,11 @@ def _apart(steps: np.ndarray) -> np.ndarray:
 
 
 class Interpolation:
-    """Numbers at scattered places, and between them: a linear trend and, exactly, what is left of it.
+    """Interpolation of numbers at scattered places: a linear trend, and radial functions for the residual.
 
-    What is left is a sum of distances to the places to the power of 3/2, one weight each: distances themselves would
-    have corners. Beyond the places their border's numbers hold, and none is beyond the least and the largest.
+    The residual is a weighted sum of distances to the places to the power of 3/2; distances themselves would have
+    corners. Outside the places' bounding box the nearest border applies. Results lie between the least and the largest
+    number.
     """
 
     def __init__(self, places: np.ndarray, numbers: np.ndarray) -> None:
@@ -69,7 +70,7 @@ class Interpolation:
         left, self._directions = left[:, kept], right[kept].T / sizes[kept]
         n, rank = left.shape
         system = np.zeros((n + rank, n + rank))
-        # A little less than that, which only tells where two places are the same: what lies between them.
+        # A slight regularisation: if two places coincide, the result lies between their numbers.
         system[:n, :n] = _apart(places[:, None] - places) - 1e-9 * np.eye(n)
         system[:n, n:], system[n:, :n] = left, left.T
         self._weights = np.linalg.solve(system, np.vstack([numbers, np.zeros((rank, numbers.shape[1]))]))
@@ -86,21 +87,21 @@ class Interpolation:
 
 
 class Timings:
-    """What is known of the times on one device; in words: where from, and what would be better."""
+    """Predictions for one device, with their source and a hint for better ones."""
 
     def __init__(
         self, backend: Any, rows: tuple[Row, ...], source: str, hint: str = "", threads: int | None = None
     ) -> None:
         self.source, self.hint = source, hint
         self.rows = rows
-        self._threads = threads  # of the processor that rows were measured on
+        self._threads = threads  # of the processor on which rows were measured
         self._backend = backend
         self._corrections: dict[tuple[str, str], Interpolation | None] = {}
 
     def predict(self, direction: str, method: type[Method], problem: Problem) -> tuple[float, float]:
-        """Return the seconds of ``prepare`` and of one ``apply``: no less than the method that it includes takes.
+        """Return the seconds of ``prepare`` and of one ``apply``: no less than those of the method that it includes.
 
-        Both are infinite for a method that has neither a model of its own nor rows: nothing is known of its times.
+        Both are infinite for a method that has neither a model nor rows.
         """
         correction = self._correction(direction, method)
         if correction is None and not method.has_model():
@@ -126,7 +127,7 @@ class Timings:
         return _ratios(method, self._measured(direction, method))
 
     def _measured(self, direction: str, method: type[Method]) -> list[tuple[Row, Problem]]:
-        """Return what was measured of a method; what it declines never was, whoever wrote that into a table."""
+        """Return the measured problems of a method, without those it declines, which a table may contain."""
         rows = (row for row in self.rows if (row.direction, row.method) == (direction, method.name))
         its = ((row, problem_of(row, self._backend, threads=self._threads)) for row in rows)
         return [(row, problem) for row, problem in its if method.declines(problem) is None]
@@ -134,8 +135,8 @@ class Timings:
 
 def _ratios(method: type[Method], measured: list[tuple[Row, Problem]]) -> np.ndarray:
     modelled = np.array([method.cost(problem) for _, problem in measured]).reshape(-1, 2)
-    took = np.array([(row.prepare, row.apply) for row, _ in measured]).reshape(-1, 2)
-    ratios: np.ndarray = np.log((took + NOTHING) / (modelled + NOTHING))
+    times = np.array([(row.prepare, row.apply) for row, _ in measured]).reshape(-1, 2)
+    ratios: np.ndarray = np.log((times + NOTHING) / (modelled + NOTHING))
     return ratios
 
 
@@ -148,7 +149,7 @@ _window = functools.cache(bspline)
 
 
 def problem_of(row: Row, backend: Any, applications: int = 1, threads: int | None = None) -> Problem:
-    """Return the problem of a table's row, of a processor with so many ``threads``; by default of this one."""
+    """Return the problem of a table's row, on a processor with ``threads`` threads; by default on this one."""
     used = None if threads is None else max(1, min(threads, row.particles // PARTICLES_PER_THREAD))
     mesh, window, dtype = _mesh(row.nodes), _window(row.support), np.dtype(row.dtype)
     return Problem(
@@ -161,7 +162,7 @@ _known: dict[tuple[str, str, Path | None], Timings] = {}
 
 
 def known(backend: Any) -> Timings:
-    """Return what is known of a backend's device. Tables are read once in a process."""
+    """Return the predictions for a backend's device. Tables are read once per process."""
     device = tables.device_of(backend)
     key = backend.name, device, tables.folder()
     if key not in _known:
@@ -170,26 +171,26 @@ def known(backend: Any) -> Timings:
 
 
 def forget() -> None:
-    """Read tables anew when they are next wanted."""
+    """Discard the tables read so far, so that they are read again."""
     _known.clear()
 
 
 def _look(backend: Any, device: str) -> Timings:
     path, hint = tables.path_of(backend.name, device), ""
     try:
-        own = None if path is None else tables.read(path)
-        if own is not None and (own.backend, own.device) != (backend.name, device):
-            hint = f"{path} is of {own.device} and not used: `particlemesh tune` renews it"
-        elif own is not None:
-            changed = own.changed()
-            rows = tuple(row for row in own.rows if f"{row.direction}/{row.method}" not in changed)
+        tuned = None if path is None else tables.read(path)
+        if tuned is not None and (tuned.backend, tuned.device) != (backend.name, device):
+            hint = f"{path} is of {tuned.device} and not used: `particlemesh tune` renews it"
+        elif tuned is not None:
+            changed = tuned.changed()
+            rows = tuple(row for row in tuned.rows if f"{row.direction}/{row.method}" not in changed)
             if changed:
                 hint = (
-                    f"{path} has times of other code than today's for {', '.join(changed)}; they are not used: "
+                    f"{path} has outdated times, which are not used, for {', '.join(changed)}: "
                     "`particlemesh tune` renews them"
                 )
             if rows:
-                return Timings(backend, rows, f"measured on {device} by `particlemesh tune`, {own.measured}", hint)
+                return Timings(backend, rows, f"measured on {device} by `particlemesh tune`, {tuned.measured}", hint)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, tables.TableError) as error:
@@ -197,25 +198,24 @@ def _look(backend: Any, device: str) -> Timings:
     akin = [table for table in tables.shipped() if _akin(backend, table)]
     if not akin:
         return Timings(backend, (), OWN_MODELS, hint or _HINT)
-    # The same device is best, behind another interface, too; then another device behind the same interface, of
-    # processors one with about as many threads.
+    # Prefer the same device, on any backend; then the same backend; among processors a similar number of threads.
     best = max(
         akin, key=lambda table: (table.device == device, table.backend == backend.name, -_times_apart(table, device))
     )
     same = (best.backend, best.device) == (backend.name, device)
-    # Old times are better than none: the release after a change of a kernel comes before its measurements.
+    # Outdated times are better than none: a release may change a kernel before it is measured again.
     changed = best.changed()
     with_others = f"; the code of {len(changed)} of {len(best.sources)} methods has changed since" if changed else ""
     source = f"measured on {best.device}, {best.measured}{with_others}"
     if backend.name == "cpu" and not same:
-        source += f"; taken for {device} and its threads, to within the difference of the two processors"
+        source += f"; applied to {device}, to within the difference of the two processors"
     return Timings(backend, best.rows, source, hint or ("" if same else _HINT), tables.threads_of(best.device))
 
 
 def _times_apart(table: Table, device: str) -> float:
-    """Return how far apart two processors are in their threads, in doublings; 0 for other devices."""
-    ours, theirs = tables.threads_of(device), tables.threads_of(table.device)
-    return 0.0 if ours is None or theirs is None else abs(math.log2(ours / theirs))
+    """Return by how many doublings the threads of two processors differ; 0 for other devices."""
+    here, measured = tables.threads_of(device), tables.threads_of(table.device)
+    return 0.0 if here is None or measured is None else abs(math.log2(here / measured))
 
 
 OWN_MODELS = "the methods' own models"
@@ -223,8 +223,8 @@ _HINT = "`particlemesh tune` measures this device"
 
 
 def _akin(backend: Any, table: Table) -> bool:
-    """Return whether a table of another device says something of this one."""
+    """Return whether a table of another device can predict times on this one."""
     if backend.name == "cpu" or table.backend == "cpu":
         return bool(backend.name == table.backend)
-    # Warps in hardware: not an emulated GPU.
+    # A GPU, not OpenCL on a processor.
     return bool(backend.facts().get("HAS_WARP"))

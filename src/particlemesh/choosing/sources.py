@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What decides a method's times: its file, what that imports of this package, and the kernels that these name.
+"""The files that decide a method's times: its own, those of this package that it imports, and their kernels.
 
-A table of times keeps a fingerprint for each method, so that a change of one method leaves the times of others.
+A table of times keeps a fingerprint for each method, so a change of one method leaves the times of others valid.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _KERNEL = re.compile(r'"([\w/]+\.[ch])"')
 
 
 def files(backend: str, direction: str, method: str) -> list[Path]:
-    """Return the files that decide a method's times on a backend; none for one that is not of this package."""
-    own = PACKAGE / direction / f"{method}.py"
-    if not own.exists():
+    """Return the files that decide a method's times on a backend; none for a method from outside this package."""
+    start = PACKAGE / direction / f"{method}.py"
+    if not start.exists():
         return []
-    found: set[Path] = set()
-    waiting = [own, PACKAGE / "backends" / f"{backend}.py"]
+    visited: set[Path] = set()
+    waiting = [start, PACKAGE / "backends" / f"{backend}.py"]
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found.add(path)
+        if path not in visited:
+            visited.add(path)
             waiting += _named(path)
-    return sorted(found)
+    return sorted(visited)
 
 
 @functools.cache
@@ -42,7 +42,7 @@ def _named(path: Path) -> tuple[Path, ...]:
     named = [file for name in _KERNEL.findall(text) if (file := PACKAGE / name).is_file()]
     for indent, package, names, module in _IMPORT.findall(_FOR_TYPES.sub("", text)) if path.suffix == ".py" else ():
         if indent and path.parent.name not in METHODS_IN:
-            continue  # of another backend, or for another purpose; methods import their CPU's half late
+            continue  # for another backend or purpose; only methods import their CPU part late
         modules = [_module(f"{package}.{name}") for name in re.findall(r"\w+", names)]
         if module or None in modules:
             modules.append(_module(module or package))
@@ -51,7 +51,7 @@ def _named(path: Path) -> tuple[Path, ...]:
 
 
 def _module(name: str) -> Path | None:
-    """Return the file of a module of this package by its dotted name, if there is one; not the package's own."""
+    """Return the file of a module of this package by its dotted name, if there is one; None for the package itself."""
     path = PACKAGE.joinpath(*name.split(".")[1:])
     candidates = (path.with_suffix(".py"), path / "__init__.py") if path != PACKAGE else ()
     return next((file for file in candidates if file.is_file()), None)
@@ -64,5 +64,5 @@ def _digest(path: Path) -> bytes:
 
 @functools.cache
 def fingerprint(backend: str, direction: str, method: str) -> str:
-    """Return a fingerprint of the files that decide a method's times on a backend, wherever these lie."""
+    """Return a fingerprint of the files that decide a method's times on a backend, independent of their location."""
     return hashlib.sha256(b"".join(sorted(map(_digest, files(backend, direction, method))))).hexdigest()[:12]

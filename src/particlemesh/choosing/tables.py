@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What methods took on a device: tables that come with the package, and those that ``particlemesh tune`` wrote.
+"""Tables of measured times per device: those shipped with the package, and those of ``particlemesh tune``.
 
-One format for both, so that a user's table becomes a shipped one by copying it to this folder: a few lines of facts,
-then CSV. A problem of a table is a periodic cube of ``nodes`` along each of three axes; ``components`` are reals a
+Both have one format, so a user's table becomes a shipped one by copying it to this folder: a few lines of facts, then
+CSV. A problem of a table is a periodic cube of ``nodes`` along each of three axes; ``components`` are reals per
 particle.
 """
 
@@ -24,15 +24,13 @@ from particlemesh.choosing.sources import fingerprint
 
 FORMAT = "4"
 SHIPPED = Path(__file__).parent
-FACTS = ("format", "backend", "device", "measured")  # of the first lines; fingerprints follow, a line for each method
-
-
-MOST = {"support": 16, "nodes": 2**15}  # what is beyond was not measured but spoilt
+FACTS = ("format", "backend", "device", "measured")  # of the first lines; fingerprints follow, one line per method
+MOST = {"support": 16, "nodes": 2**15}  # larger numbers mean a damaged file
 MOST_SECONDS = 1e6
 
 
 class Row(NamedTuple):
-    """One method on one problem; times in seconds."""
+    """The times of one method on one problem, in seconds."""
 
     direction: str
     method: str
@@ -41,9 +39,9 @@ class Row(NamedTuple):
     dtype: str
     components: int
     particles: int
-    filled: float  # of the box, by particles
-    in_order: int  # whether particles were
-    occupied: float  # of the layers of cells across an axis, by particles
+    filled: float  # fraction of the box with particles
+    in_order: int  # whether particles were in order
+    occupied: float  # fraction of the layers of cells across an axis with particles
     prepare: float
     apply: float
 
@@ -54,22 +52,22 @@ class TableError(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """What was measured on a device."""
+    """The measured times of a device."""
 
     backend: str
     device: str
     measured: str  # the day
-    sources: dict[str, str] = field(repr=False)  # fingerprints of what was measured, of `sources_of`
+    sources: dict[str, str] = field(repr=False)  # fingerprints of the measured code, from `sources_of`
     rows: tuple[Row, ...] = field(repr=False)
 
     def changed(self) -> list[str]:
-        """Return the methods whose sources are not those that were measured: ``"spread/walk"``."""
+        """Return the methods whose sources have changed since the measurement: ``"spread/walk"``."""
         now = sources_of(self.backend, self.rows)
         return [name for name in now if self.sources.get(name) != now[name]]
 
 
 def device_of(backend: Any) -> str:
-    """Return the name under which a device's times are kept: as the driver calls it, for processors with threads."""
+    """Return the name under which a device's times are kept: the driver's name, for processors with the threads."""
     if backend.name != "cpu":
         return str(backend.device)
     threads = available_threads()
@@ -78,8 +76,8 @@ def device_of(backend: Any) -> str:
 
 def threads_of(device: str) -> int | None:
     """Return the threads in the name of a processor, as :func:`device_of` gives it; None for other devices."""
-    found = re.search(r", (\d+) threads?$", device)
-    return None if found is None else int(found[1])
+    match = re.search(r", (\d+) threads?$", device)
+    return None if match is None else int(match[1])
 
 
 @functools.cache
@@ -87,10 +85,10 @@ def _processor() -> str:
     facts = Path("/proc/cpuinfo")
     try:
         text = facts.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # there is none but on Linux
+    except OSError:  # only Linux has it
         return ""
-    found = re.search(r"^model name\s*:\s*(.+?)\s*$", text, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r"^model name\s*:\s*(.+?)\s*$", text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def sources_of(backend: str, rows: Iterable[Row]) -> dict[str, str]:
@@ -100,23 +98,23 @@ def sources_of(backend: str, rows: Iterable[Row]) -> dict[str, str]:
 
 
 def folder() -> Path | None:
-    """Return where this user's tables are: ``$XDG_CACHE_HOME/particlemesh/timings``; None without a home folder."""
+    """Return the folder of this user's tables, ``$XDG_CACHE_HOME/particlemesh/timings``; None without a home folder."""
     return cache("particlemesh", "timings")
 
 
 def path_of(backend: str, device: str) -> Path | None:
-    """Return the file of a device, which need not be there; None without a home folder."""
+    """Return the file of a device, which need not exist; None without a home folder."""
     slug, where = re.sub(r"[^a-z0-9]+", "-", f"{backend} {device}".lower()).strip("-"), folder()
     return None if where is None else where / f"{slug}.csv"
 
 
 def place_for(backend: str, device: str) -> Path:
-    """Return the file of a device, having made its folder and found that one can write there.
+    """Return the file of a device; creates its folder, and checks that it is writable.
 
     Raises
     ------
     ValueError
-        If there is no such folder.
+        If there is no writable folder.
     """
     path = path_of(backend, device)
     if path is None:
@@ -132,8 +130,8 @@ def place_for(backend: str, device: str) -> Path:
 
 
 def _unwritable(path: Path, error: OSError) -> ValueError:
-    why = error.strerror or str(error)
-    return ValueError(f"{path} cannot be written ({why}); name another folder in XDG_CACHE_HOME.")
+    reason = error.strerror or str(error)
+    return ValueError(f"{path} cannot be written ({reason}); name another folder in XDG_CACHE_HOME.")
 
 
 def read(path: Path) -> Table:
@@ -142,7 +140,7 @@ def read(path: Path) -> Table:
     Raises
     ------
     TableError
-        If it is none.
+        If it is not a table.
     OSError
         If it cannot be read.
     """
@@ -152,8 +150,8 @@ def read(path: Path) -> Table:
         facts = {name: value for name, _, value in split}
         if facts.get("format") != FORMAT:
             raise TableError(f"{path} is not a table of format {FORMAT}")
-        written = csv.DictReader(line for line in lines if not line.startswith("#"))
-        rows = tuple(_row(row) for row in written)
+        lines_of_rows = (line for line in lines if not line.startswith("#"))
+        rows = tuple(_row(cells) for cells in csv.DictReader(lines_of_rows))
         if not rows:
             raise TableError(f"{path} has no rows")
         fingerprints = {name: value for name, value in facts.items() if "/" in name}
@@ -164,24 +162,24 @@ def read(path: Path) -> Table:
         raise TableError(f"{path} cannot be understood ({type(error).__name__}: {error})") from error
 
 
-def _row(written: dict[str, str]) -> Row:
-    whole = {name: int(written[name]) for name in ("nodes", "support", "components", "particles")}
-    prepare, apply, *shares = (float(written[name]) for name in ("prepare", "apply", "filled", "occupied"))
+def _row(cells: dict[str, str]) -> Row:
+    whole = {name: int(cells[name]) for name in ("nodes", "support", "components", "particles")}
+    prepare, apply, *shares = (float(cells[name]) for name in ("prepare", "apply", "filled", "occupied"))
     within = all(0 <= t <= MOST_SECONDS for t in (prepare, apply)) and all(0 < share <= 1 for share in shares)
     if not within or any(not 1 <= n <= MOST.get(name, 2**40) for name, n in whole.items()):
-        raise ValueError(f"numbers out of range: {written}")
-    if written["in_order"] not in ("0", "1"):
-        raise ValueError(f"in_order {written['in_order']!r}")
-    if written["dtype"] not in ("float32", "float64"):
-        raise ValueError(f"dtype {written['dtype']!r}")
+        raise ValueError(f"numbers out of range: {cells}")
+    if cells["in_order"] not in ("0", "1"):
+        raise ValueError(f"in_order {cells['in_order']!r}")
+    if cells["dtype"] not in ("float32", "float64"):
+        raise ValueError(f"dtype {cells['dtype']!r}")
     return Row(
-        written["direction"], written["method"], whole["nodes"], whole["support"], written["dtype"],
-        whole["components"], whole["particles"], shares[0], int(written["in_order"]), shares[1], prepare, apply,
+        cells["direction"], cells["method"], whole["nodes"], whole["support"], cells["dtype"],
+        whole["components"], whole["particles"], shares[0], int(cells["in_order"]), shares[1], prepare, apply,
     )  # fmt: skip
 
 
 def write(table: Table) -> Path:
-    """Write a table to the user's folder, whole or not at all, and return its file; the last writer wins.
+    """Write a table to the user's folder atomically, and return its file; the last writer wins.
 
     Raises
     ------
@@ -218,5 +216,5 @@ def _digits(rows: Iterable[Row]) -> Iterable[tuple[Any, ...]]:
 
 @functools.cache
 def shipped() -> tuple[Table, ...]:
-    """Return the tables that come with the package."""
+    """Return the tables shipped with the package."""
     return tuple(read(path) for path in sorted(SHIPPED.glob("*.csv")))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a method takes on the particles of a workspace, timed on the device."""
+"""Timing of a method on the particles of a workspace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from particlemesh.particles.workspace import Workspace
 
 
 class Trial:
-    """One method at work, as a plan has it, over the same particles; its memory, values and field are its own."""
+    """One method applied as a plan applies it, to the same particles, with separate memory, values and field."""
 
     def __init__(self, workspace: Workspace, direction: str, method: type[Method]) -> None:
         self.backend = workspace.backend
@@ -31,7 +31,7 @@ class Trial:
         self._is_prepared = False
 
     def prepare(self) -> None:
-        # Orders that methods share are made anew, since this one alone would have to make them.
+        # Build shared orders again: used alone, this method would have to build them.
         self._workspace.orders.clear()
         with self.backend.scope():
             self.token = self.backend.follow(self.token)
@@ -39,7 +39,7 @@ class Trial:
         self._is_prepared = True
 
     def apply(self) -> None:
-        """Apply the method; a spread clears the mesh before. Repeated calls are played from a tape, as a plan's are."""
+        """Apply the method; a spread first clears the mesh. Repeated calls are replayed from a tape, like a plan's."""
         if not self._is_prepared:
             self.prepare()
         self._tapes.again(self, "trial", (self._values, self._field), self._call, self._field)
@@ -60,27 +60,27 @@ class Trial:
 
 
 def once(workspace: Workspace, direction: str, method: type[Method]) -> None:
-    """Let a method prepare and run once, so that its kernels are compiled; waits."""
+    """Prepare and apply a method once, so that its kernels are compiled; waits."""
     Trial(workspace, direction, method).apply()
     workspace.backend.synchronize()
 
 
 def seconds(workspace: Workspace, direction: str, method: type[Method]) -> tuple[float, float]:
-    """Return the seconds of ``prepare`` and of one ``apply``, the clearing of the mesh included; waits."""
+    """Return the seconds of ``prepare`` and of one ``apply``, including the clearing of the mesh; waits."""
     trial = Trial(workspace, direction, method)
-    trial.apply()  # compiles, takes its memory
+    trial.apply()  # compiles, allocates memory
     measure: Callable[[Callable[[], None]], float] = workspace.backend.seconds
     return measure(trial.prepare) if trial.prepares else 0.0, measure(trial.apply)
 
 
 def _view(array: Any, core: int, axes: int) -> View:
-    seen = view(array, core, axes)
-    assert seen is not None  # dense arrays always have a view
-    return seen
+    dense = view(array, core, axes)
+    assert dense is not None  # dense arrays always have a view
+    return dense
 
 
 def _numbers(workspace: Workspace, shape: tuple[int, ...]) -> Any:
-    """Return complex numbers where two reals a particle are planned for, else so many real ones."""
+    """Return an array of the plan's components: complex for an even number of reals per particle, else real."""
     backend, reals = workspace.backend, workspace.components
     parts = 2 if reals % 2 == 0 else 1
     dtype = COMPLEX[workspace.dtype] if parts == 2 else workspace.dtype
@@ -91,7 +91,7 @@ def _numbers(workspace: Workspace, shape: tuple[int, ...]) -> Any:
 
 
 def _fill(backend: Backend, flat: Any) -> None:
-    """Fill an array with numbers that differ: a chip takes less power, and runs faster, on zeros."""
+    """Fill an array with different numbers: on zeros a chip needs less power and runs faster."""
     first = np.random.default_rng(1).normal(size=min(flat.shape[0], 1 << 16)).astype(flat.dtype)
     done = len(first)
     if done:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.arrays.kinds import kind_of
 from particlemesh.box import Box
 
 MOST = 2**31 - 1  # particles, and cells
@@ -53,7 +52,7 @@ class GridStatus(NamedTuple):
 def box_of(box: Any, periodic: Any) -> Box:
     """Return the box, made of lengths or a matrix if need be."""
     if isinstance(box, Box):
-        checks.told_once(periodic=periodic)
+        checks.not_beside_a_box(periodic=periodic)
         return box
     return Box(box, periodic=True if periodic is None else periodic)
 
@@ -81,20 +80,6 @@ def cells_along(box: Box, cell_size: Any, shape: Any) -> tuple[int, ...]:
             f"(some {most:.0f} an axis): give larger cells."
         )
     return cells
-
-
-def levels_for(radii: Any, edge: float, shape: tuple[int, ...]) -> int:
-    """Return how many levels have cells for the largest of radii (N,) or (N, d) on the host; 1 for a number."""
-    kind = kind_of(radii)
-    if radii is None or (kind is not None and kind.home != "cpu"):
-        return 1
-    sizes = np.asarray(radii if kind is None else kind.native(radii))
-    if not sizes.ndim or not sizes.size or sizes.dtype.kind not in "iuf":
-        return 1
-    largest = 2 * float(sizes.max())
-    if not edge < largest < math.inf:
-        return 1
-    return min(1 + math.ceil(math.log2(largest / edge)), max(shape).bit_length(), MOST_LEVELS)
 
 
 def few_enough(count: int, what: str) -> None:

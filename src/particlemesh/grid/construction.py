@@ -58,11 +58,10 @@ class Construction:
     ) -> None:
         domain = checks.box_of(box, periodic)
         cells = checks.cells_along(domain, cell_size, shape)
-        self._levels_given = levels is not None
-        levels = 1 if levels is None else common.integer(levels, "levels", 1, checks.MOST_LEVELS)
+        number = 1 if levels is None else common.integer(levels, "levels", 1, checks.MOST_LEVELS)
         threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
         self._sizes = Sizes(
-            domain, cells, levels, common.flag(deterministic, "deterministic"),
+            domain, cells, number, levels is None, common.flag(deterministic, "deterministic"),
             common.flag(queries, "queries"), threads, options,
         )  # fmt: skip
         checks.few_enough(self.cells, "cells")
@@ -70,8 +69,8 @@ class Construction:
         checks.options_of(method, METHODS, options)
         self._method = method
         for builder in METHODS:
-            if builder.name == method:
-                builder(**options)  # an option that is not allowed is an error now
+            if builder.name == method and builder(**options).one_level:  # an option that is not allowed is an error now
+                self._sizes = replace(self._sizes, follows_radii=False)
         self.dtype: Any = None if dtype is None else common.real_type(dtype)
         self._named = backend
         if backend is not None:
@@ -107,7 +106,7 @@ class Construction:
     def __reduce__(self) -> tuple[Any, ...]:
         # A recipe, never handles: the copy starts without particles.
         options = dict(
-            shape=self.shape, levels=self.levels if self._levels_given else None, method=self._method,
+            shape=self.shape, levels=None if self._sizes.follows_radii else self.levels, method=self._method,
             deterministic=self.deterministic, queries=self.queries, backend=self._named, threads=self.threads,
             dtype=None if self.dtype is None else self.dtype.name, **self._sizes.options,
         )  # fmt: skip
@@ -318,26 +317,14 @@ class Construction:
             token = backend.follow(self.token)
             user_input = Input(kind, given, x, radii, buckets, self._uploads, check)
             if backend.name == "cpu":
-                fitted = self._sizes_for(radii, keyed=x is None)
-                self._built, self._sizes = build_on_cpu(fitted, user_input, self._choose), fitted
+                self._built = build_on_cpu(self._sizes, user_input, self._choose)
             else:
                 rooms, searcher = self._memory(backend)
-                self._built = build_on_gpu(self._sizes, user_input, rooms, searcher, self._choose)
+                self._built = build_on_gpu(self._sizes.fitted(None), user_input, rooms, searcher, self._choose)
+            self._sizes = self._sizes.on_levels(self._built.problem.levels)
             self.backend, self._kind, self.token = backend, kind, token
             backend.mark(*arrays)
         return self
-
-    def _sizes_for(self, radii: Any, *, keyed: bool) -> Sizes:
-        """Return the sizes of a build on the CPU, with as many levels as the radii need unless the user named a number.
-
-        Builders of one level keep one.
-        """
-        sizes = self._sizes
-        if self._levels_given:
-            return sizes
-        one = keyed or self._method == "linked_list_tight" or sizes.options.get("curve") == "morton"
-        levels = 1 if one else checks.levels_for(radii, sizes.edge, sizes.shape)
-        return sizes if levels == sizes.levels else replace(sizes, levels=levels)
 
     @property
     def _uploads(self) -> bool:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +22,12 @@ from particlemesh.sorting.keys import Cells, cells_in
 
 @dataclass(frozen=True)
 class Sizes:
-    """A box cut into cells, and how a grid is built: all that does not depend on particles."""
+    """A box cut into cells, and how a grid is built: all that is known before particles come."""
 
     box: Box
     shape: tuple[int, ...]  # cells of the finest level
     levels: int
+    follows_radii: bool  # each build on the CPU makes the levels that its radii take
     deterministic: bool
     queries: bool
     threads: int | None  # on the CPU
@@ -38,7 +40,7 @@ class Sizes:
 
     @functools.cached_property
     def edge(self) -> float:
-        """The least thickness of a cell of level 0 across its faces: the largest diameter of its particles."""
+        """What level 0 is for: no wider than its cells, across their faces."""
         return float((1 / np.linalg.norm(self.box.inverse, axis=1) / np.array(self.shape)).min())
 
     @functools.cached_property
@@ -49,6 +51,26 @@ class Sizes:
     def geometry(self, dtype: np.dtype) -> Cells:
         """Return the cells for positions of one type, the same object every time."""
         return self._geometries[dtype]
+
+    def fitted(self, radii: np.ndarray | None) -> Sizes:
+        """Return sizes with cells for the largest of radii (N,) or half edges (N, d) on the last level, if it follows.
+
+        None stands for no radii, or one number for all: these take one level.
+        """
+        if not self.follows_radii:
+            return self
+        largest = 0.0 if radii is None else 2 * float(radii.max(initial=0))
+        levels = 1
+        if self.edge < largest < math.inf:
+            most = min(max(self.shape).bit_length(), checks.MOST_LEVELS)
+            levels = min(1 + math.ceil(math.log2(largest / self.edge)), most)
+            while cells_in(self.shape, levels) > checks.MOST:
+                levels -= 1
+        return self.on_levels(levels)
+
+    def on_levels(self, levels: int) -> Sizes:
+        """Return the sizes with another number of levels; the same object if there are as many already."""
+        return self if levels == self.levels else replace(self, levels=levels)
 
     def problem(self, backend: Backend, count: int, dtype: Any, extents: int, buckets: int) -> Problem:
         """Return the problem that builders decide on; with ``buckets`` the items are keys without positions."""

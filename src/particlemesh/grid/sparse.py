@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh.box import Box
+from particlemesh.grid.checks import MOST_LEVELS
 from particlemesh.grid.cpu.locate import CpuCells, Faults, cells_of, level_shape, locate
 from particlemesh.grid.queries.quantities import by_letter
 from particlemesh.grid.results import Pairs
 from particlemesh.sorting.cpu import counting_sort
 
 _MOST_CELLS = 2**61  # of all levels: numbers have 64 bits
-_MOST_LEVELS = 16
 _CROWDED = 32  # particles that share a cell with one, on average: below, a dense grid is faster
 
 
@@ -48,7 +48,7 @@ def levels_for(radii: np.ndarray) -> tuple[float, int]:
     largest, smallest = float(radii.max()), float(radii[radii > 0].min(initial=np.inf))
     if not smallest < largest:
         return 2 * largest, 1
-    levels = min(_MOST_LEVELS, 1 + math.ceil(math.log2(largest / smallest)))
+    levels = min(MOST_LEVELS, 1 + math.ceil(math.log2(largest / smallest)))
     return 2 * largest / 2 ** (levels - 1), levels
 
 

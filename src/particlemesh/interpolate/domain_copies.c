@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A group per block of cells, a work-item per cell, as in spreading: each gathers for its particles from the nodes of
-// the extended block, without barriers. VALUE and GRADIENT say what is wanted; both come out of one pass.
+// the extended block, without barriers. VALUE and GRADIENT select the results; one pass gives both.
 
 #include "orders/domain_copies.h"
 
 #define SLOPES (GRADIENT ? SUPPORT_AXES : 0)
-#define RESULTS (VALUE + SLOPES) // of a component
+#define RESULTS (VALUE + SLOPES) // per component
 
-// Nodes of the field to all extended blocks that hold them; where there is no node there is zero.
+// Nodes of the field to all extended blocks that contain them; zero where there is no node.
 KERNEL copies_extend(GLOBAL const real* RESTRICT field, GLOBAL real* RESTRICT extended, const Lattice lattice,
                      const Blocks blocks, const Field layout)
 {
@@ -33,7 +33,7 @@ KERNEL copies_extend(GLOBAL const real* RESTRICT field, GLOBAL real* RESTRICT ex
     }
 }
 
-// A particle's results to where the caller wants them.
+// A particle's results to the caller's array.
 DEVICE void hand_over(PRIVATE const real* found, GLOBAL real* values, GLOBAL real* gradient, i64 i,
                       PRIVATE const Values* value_layout, PRIVATE const Values* gradient_layout)
 {
@@ -144,12 +144,12 @@ KERNEL copies_interpolate(GLOBAL const real* RESTRICT position, GLOBAL const rea
             }
         }
 #if WITHIN
-        BARRIER(); // before the next block's nodes come
+        BARRIER(); // before the next block's nodes are loaded
 #endif
     }
 }
 
-// Results of particles to the caller's order; those of dummies stay behind. Deeper ones are there already.
+// Results of particles to the caller's order, without dummies. Those of deeper particles are there already.
 KERNEL copies_collect(GLOBAL const int* RESTRICT node, GLOBAL const u32* RESTRICT start,
                       GLOBAL const int* RESTRICT rank, GLOBAL const real* RESTRICT result,
                       GLOBAL real* RESTRICT values, GLOBAL real* RESTRICT gradient, const i64 count, const i64 rows,

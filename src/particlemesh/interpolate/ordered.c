@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The particle method over particles in the order by blocks.
+// The particle method over particles in block order.
 
 #define ORDERED
 #include "interpolate/particle.c"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A few neighbouring lanes per particle read its rows and add up through the warp.
-// VALUE and GRADIENT say what is wanted; both come out of one pass over the field.
+// A few neighbouring lanes per particle read its rows and add up through the warp. VALUE and GRADIENT select the
+// results; one pass over the field gives both.
 
-#ifdef ORDERED // ordered.c: particles in the order by blocks
+#ifdef ORDERED // ordered.c: particles in block order
 #define REALS (CHANNELS * PARTS)
 #define RESULTS ((VALUE + GRADIENT * SUPPORT_AXES) * REALS)
 #include "orders/ordered.h"
@@ -36,7 +36,7 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
 #else
     const i64 all = count;
 #endif
-    // Whole groups run on together: every lane takes part in the sums, also where no particle is left.
+    // Whole groups run together: every lane takes part in the sums, even without a particle.
     const i64 stop = (all * LANES + GROUP_SIZE - 1) / GROUP_SIZE * GROUP_SIZE;
     for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < stop; k += GROUP_COUNT * GROUP_SIZE) {
         const i64 at = k / LANES;
@@ -55,7 +55,7 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
 #endif
 
         for (int c = 0; c < CHANNELS; c++) {
-            real rows_xy[LANE_SLOTS * VECTOR]; // sum over rows of wx wy field, still to be weighted along z
+            real rows_xy[LANE_SLOTS * VECTOR]; // sum over rows of wx wy field, not yet weighted along z
 #if GRADIENT
             real rows_dx[LANE_SLOTS * VECTOR], rows_dy[LANE_SLOTS * VECTOR];
 #endif

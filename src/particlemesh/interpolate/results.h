@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The sums that lanes have of particles' results: added up over the warp, and written to where the caller wants them.
+// Lanes' sums of particles' results: added up over the warp, and written to the caller's arrays.
 
 #define FEWER(sums) (((sums) + 1) / 2)
 
-// Add up two lanes, whose numbers differ in one bit: each goes on with half of the sums, with the second half where its
-// bit is set. A single sum both have, and of an odd number the last.
+// Add up two lanes whose numbers differ in one bit: each continues with half of the sums, with the second half if its
+// bit is set. Both keep a single sum, and the last of an odd number.
 DEVICE void add_two(WARP_PARAMETER warp, PRIVATE real* sums, const int count, const int bit)
 {
     const int second = LANE & bit;
@@ -15,8 +15,8 @@ DEVICE void add_two(WARP_PARAMETER warp, PRIVATE real* sums, const int count, co
     }
 }
 
-// Add up over the lanes that differ in bits from LANES_Y_BIT on. Bit by bit and not in a loop: where verbs of the warp are
-// barriers, one in a branch makes compilers copy all that follows.
+// Add up over the lanes that differ in bits from LANES_Y_BIT on. Bit by bit and not in a loop: where warp verbs are
+// barriers, one in a branch makes compilers duplicate all code after it.
 DEVICE void add_up(WARP_PARAMETER warp, PRIVATE real* sums)
 {
     add_two(warp, sums, SUMS, LANES_Y_BIT);
@@ -28,7 +28,7 @@ DEVICE void add_up(WARP_PARAMETER warp, PRIVATE real* sums)
 #endif
 }
 
-// Which sums a lane has then: from which on, and how many.
+// The sums that a lane has then: the first, and how many.
 DEVICE int own_sums(PRIVATE int* count)
 {
     int from = 0, left = SUMS, own = SUMS;

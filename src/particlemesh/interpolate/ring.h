@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The patch of the field in a warp's registers, for interpolation by a walk: read level by level (walk/walk.h).
 
-// The lane's nodes of a level: two a tile. Levels lie in a ring, node x of the field at x modulo LEVELS (counted from the
-// first block): registers that matrix instructions read then stay where they are while the walk goes on.
+// The lane's nodes of a level: two per tile. Levels form a ring, node x of the field at x modulo LEVELS (counted from
+// the first block). So the registers that matrix instructions read stay in place during the walk.
 #define NODE(level, real_, tile, e) ((((level)*REALS + (real_)) * Z_TILES + (tile)) * 2 + (e))
 #define LEVEL_NODES (REALS * Z_TILES * 2)
 #define NODES (LEVELS * LEVEL_NODES)
-#define MOVES ((LEVELS + BLOCK_X - 1) / BLOCK_X) // of the walk until nothing is left of a patch
+#define MOVES ((LEVELS + BLOCK_X - 1) / BLOCK_X) // of the walk until a patch is replaced
 
-// Turn a ring of LEVELS numbers, by powers of two: registers have no addresses.
+// Rotate a ring of LEVELS numbers, by powers of two: registers have no addresses.
 DEVICE void turn(PRIVATE real* ring, const int by)
 {
     UNROLL for (int step = 1; step < LEVELS; step *= 2) {
@@ -27,7 +27,7 @@ DEVICE void read_level(PRIVATE real* to, GLOBAL const real* field, PRIVATE const
         UNROLL for (int tile = 0; tile < Z_TILES; tile++)
             UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR) {
                 const offset_t at = columns->at[tile][VECTOR > PARTS ? 0 : first / PARTS];
-                real own[VECTOR]; // as they lie in memory
+                real own[VECTOR]; // in memory order
                 UNROLL for (int v = 0; v < VECTOR; v++) own[v] = 0;
                 if (there && at != OFF_FIELD)
                     load_vector(field + (at + x->at) + c * layout->channel + (VECTOR > PARTS ? 0 : first % PARTS), own);
@@ -67,13 +67,13 @@ DEVICE void read_patch(PRIVATE real* nodes, const int slot, GLOBAL const real* f
     }
 }
 
-// Where the patch's first level is in the ring.
+// The place of the patch's first level in the ring.
 DEVICE int slot_of(const int bx)
 {
     return bx * BLOCK_X % LEVELS;
 }
 
-// The rows across: along x as levels lie in the ring.
+// The rows across; along x in the ring's order.
 DEVICE void stage_across(LOCAL real* staged, const int place, PRIVATE const Placed* p, PRIVATE const Window* window)
 {
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stored weights times the nodes of each stencil. Particles lie in the order of tiles, and a group takes neighbours:
-// what they read of the field stays in its cache, while weights come by once. The TEAM lanes of a particle take every
-// TEAM-th node, so that they read one stretch of weights, and whole rows of the field.
+// Stored weights times the nodes of each stencil. Particles are in tile order, and a group takes neighbours: the nodes
+// they read stay in its cache, while weights are read once. The TEAM lanes of a particle take every TEAM-th node, so
+// that they read consecutive weights, and whole rows of the field.
 
 #define ENTRIES (SUPPORT_X * SUPPORT_Y * SUPPORT_Z)
 #define STEPS ((ENTRIES + TEAM - 1) / TEAM)
 #define KINDS (VALUE + (GRADIENT ? SUPPORT_AXES : 0))
 #define SUMS (CHANNELS * PARTS * KINDS)
-// Where a lane's nodes lie is kept in registers, if they are few; in any case loads of several are on their way at once.
+// The places of a lane's nodes are kept in registers if they are few. In any case several loads are in flight.
 #define KEPT (STEPS <= 16)
 #define IN_FLIGHT (KEPT ? STEPS : 8)
 
@@ -17,7 +17,7 @@ DEVICE i64 ahead_of(int e, PRIVATE const Field* layout)
          + e % SUPPORT_Z * layout->stride[2];
 }
 
-// Add what one node gives: its weight, its slopes.
+// Add one node's contribution: its weight, its slopes.
 DEVICE void add_node(PRIVATE real* sum, GLOBAL const real* weight, GLOBAL const real* slope, GLOBAL const real* field,
                      i64 channel)
 {
@@ -50,7 +50,7 @@ KERNEL interpolate_stored(GLOBAL const real* RESTRICT places,  // first node of 
     WARP(warp);
     const int lane = LOCAL_ID % TEAM, teams = GROUP_SIZE / TEAM;
 #if KEPT
-    i64 ahead[STEPS]; // of a node from the first
+    i64 ahead[STEPS]; // of a node, relative to the first
     UNROLL for (int s = 0; s < STEPS; s++) ahead[s] = ahead_of(s * TEAM + lane, &layout);
 #define AHEAD(s) ahead[s]
 #else

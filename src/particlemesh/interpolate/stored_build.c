@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Weights of particles in an order of theirs, written in one stretch. A group works out the factors along each axis
-// of a few particles in local memory, then multiplies them. SLOPES: instead of weights, d times as many slopes in user
-// coordinates, an axis after the other.
+// Weights of particles in a given order, written consecutively. A group computes the factors along each axis of a few
+// particles in local memory, then multiplies them. SLOPES: d times as many slopes in user coordinates instead of
+// weights, axis after axis.
 
 #define ENTRIES (SUPPORT_X * SUPPORT_Y * SUPPORT_Z)
 #define PLANES (SLOPES ? SUPPORT_AXES : 1)
@@ -11,7 +11,7 @@
 KERNEL store_weights(GLOBAL const int* RESTRICT node,      // (3, rows), first of each stencil
                      GLOBAL const real* RESTRICT fraction, // (3, rows), centred
                      GLOBAL const int* RESTRICT order,
-                     GLOBAL real* RESTRICT places,         // written but for slopes: first node and particle, as bits
+                     GLOBAL real* RESTRICT places,         // not written with slopes: first node and particle, as bits
                      GLOBAL real* RESTRICT weights,        // written
                      const i64 count, const i64 rows, const Window window, const Jacobian jacobian)
 {

@@ -15,10 +15,12 @@ from particlemesh.backends.simd import (
     fetch_add,
     fma,
     horner,
+    item,
     keep,
     load,
     mul,
     prefetch_to_write,
+    put,
     splat,
     store,
     sums,
@@ -37,33 +39,46 @@ def _read_values(
     tiling, begin, end, mask, records, packed, order, values, rows, plane, pitch, box, weights
 ):  # fmt: skip
     """Interpolate at particles [begin, end) of the ordering in the private box."""
-    table, terms, parts, width = rows
+    table, terms, parts, width, missing = rows
     lanes = len(width)
     axis = terms * lanes
     sx, sy, sz = tiling.support
     zero = splat(box.dtype.type(0), width)
+    if missing == 2:  # the weights of the other axes are 1
+        for k in range(begin, end):
+            prefetch_to_write(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
+            place = (item(packed, 4 * k + 3) & mask) * parts
+            along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
+            even, odd = sums(keep(mul(along, load(box, place, width)), sz * parts))
+            at = parts * item(order, k)
+            if parts == 1:
+                put(values, at, even + odd)
+            else:
+                put(values, at, even)
+                put(values, at + 1, odd)
+        return
     for k in range(begin, end):
-        prefetch_to_write(values, parts * order[min(k + _AHEAD, order.size - 1)])
-        local = packed[4 * k + 3] & mask
+        prefetch_to_write(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
+        local = item(packed, 4 * k + 3) & mask
         corner = (local >> 20) * plane + (local >> 10 & 1023) * pitch + (local & 1023) * parts
-        store(weights, 0, horner(table, 0, terms, records[4 * k], width))
-        store(weights, lanes, horner(table, axis, terms, records[4 * k + 1], width))
+        store(weights, 0, horner(table, 0, terms, item(records, 4 * k), width))
+        store(weights, lanes, horner(table, axis, terms, item(records, 4 * k + 1), width))
         total = zero
         for i in range(sx):
             place = corner + i * plane
             slab = zero
             for j in range(sy):
-                slab = fma(splat(weights[lanes + j], width), load(box, place, width), slab)
+                slab = fma(splat(item(weights, lanes + j), width), load(box, place, width), slab)
                 place += pitch
-            total = fma(splat(weights[i], width), slab, total)
-        along = horner(table, 2 * axis, terms, records[4 * k + 2], width)
+            total = fma(splat(item(weights, i), width), slab, total)
+        along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
         even, odd = sums(keep(mul(along, total), sz * parts))
-        at = parts * order[k]
+        at = parts * item(order, k)
         if parts == 1:
-            values[at] = even + odd
+            put(values, at, even + odd)
         else:
-            values[at] = even
-            values[at + 1] = odd
+            put(values, at, even)
+            put(values, at + 1, odd)
 
 
 @compiled(inline="always")
@@ -71,7 +86,7 @@ def _read_gradients(
     tiling, begin, end, mask, records, packed, order, values, gradients, jacobian, rows, plane, pitch, box, weights
 ):  # fmt: skip
     """Interpolate values (if there is room for any) and gradients in one pass over the stencils."""
-    table, terms, parts, width = rows
+    table, terms, parts, width, _ = rows
     lanes = len(width)
     axis = terms * lanes
     sx, sy, sz = tiling.support

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Interpolation by warps that walk along x with a patch of the mesh in registers (walk/walk.h).
 //
-// What particles find in the patch is a product of matrices, of the patch's rows along z (levels and y by z) and the
-// weights along z (z by particle), that is then weighted across and added up. VALUE and GRADIENT say what is wanted;
-// both come out of one walk.
+// Particles' results are a product of matrices: the patch's rows along z (levels and y by z) and the weights along z (z
+// by particle). The product is then weighted across and added up. VALUE and GRADIENT select the results; one walk gives
+// both.
 
 #define ROWS_Z ((1 + GRADIENT) * Z_TILES)
 #include "walk/walk.h"
 
 // Row along z of a tile: weights, or slopes.
 #define ROW_OF(slope, tile) (ROW_Z + (slope)*Z_TILES + (tile))
-#define ROWS_STAGED (LEFT + BATCH + 8)           // eight are read at once, also where fewer are left
+#define ROWS_STAGED (LEFT + BATCH + 8)           // eight are read at once, even if fewer are left
 
-// What comes out for a particle: of every real the value, and a slope for every axis.
+// Results per particle: for every real the value, and a slope per axis.
 #define KINDS (VALUE + GRADIENT * SUPPORT_AXES)
 #define RESULTS (KINDS * REALS)
 #define RESULT(kind, real_) ((kind)*REALS + (real_))
 #if MATRIX
-#define TAKEN 2     // particles of a lane in a step
+#define TAKEN 2     // particles per lane and step
 #define LANES_Y_BIT 4 // lanes that differ in this bit or a higher one have other nodes of the same particles
 #else
 #define STEP_MOST (16 / RESULTS)
@@ -26,13 +26,13 @@
 #endif
 #define PER_STEP (MATRIX ? STEP : TAKEN)
 #define SUMS (TAKEN * RESULTS)
-#define OWN_SUMS ((SUMS + 32 / LANES_Y_BIT - 1) / (32 / LANES_Y_BIT)) // what a lane has of them in the end, at most
+#define OWN_SUMS ((SUMS + 32 / LANES_Y_BIT - 1) / (32 / LANES_Y_BIT)) // of them that a lane has in the end, at most
 
 #include "interpolate/ring.h"
 
-// ---- what particles find there -----------------------------------------------------------------------------------------
+// ---- results of particles -------------------------------------------------------------------------------------------
 
-// Sums along x and z at the lane's y, with the weights or the slopes along x, or those along z.
+// Sums along x and z at the lane's y, with the weights or the slopes along x, or the slopes along z.
 typedef struct {
     real plain, along_x, along_z;
 } Across;
@@ -55,8 +55,8 @@ DEVICE void results_of(PRIVATE real* sums, PRIVATE const Across* across, const r
 }
 
 #if MATRIX
-// Where a lane reads the weights along z: column n of a matrix is particle n / 2 + 4 (n % 2), so that results for the
-// t-th and the fourth after that come to the lane that has their weights across.
+// The particle of column n of the weights along z is n / 2 + 4 (n % 2). So results of the t-th and of the fourth after
+// that reach the lane that has their weights across.
 DEVICE LOCAL const real* along_z(LOCAL const real* staged, const int first)
 {
     const int g = LANE / 4, place = first + g / 2 + g % 2 * 4;
@@ -64,18 +64,18 @@ DEVICE LOCAL const real* along_z(LOCAL const real* staged, const int first)
 }
 
 #if REAL_IS_DOUBLE
-#define PRODUCT 2 // numbers that a lane has of a product, and levels of it
+#define PRODUCT 2 // numbers of a product per lane, and its levels
 #define LEVELS_AT_ONCE 1
 #else
 #define PRODUCT 4
 #define LEVELS_AT_ONCE 2
 #endif
 #define AT_ONCE 3
-// Products in turn: of all reals, then of the next levels.
+// Order of the products: all reals, then the next levels.
 #define REAL_OF(first, m) (((first) / LEVELS_AT_ONCE + (m)) % REALS)
 #define LEVEL_OF(first, m) (((first) / LEVELS_AT_ONCE + (m)) / REALS * LEVELS_AT_ONCE)
 
-// Eight particles, `on` reals further than `at` and `z` say.
+// Eight particles, `on` reals after `at` and `z`.
 DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* nodes,
                  PRIVATE const Eight* at, LOCAL const real* z, const int on, PRIVATE const Jacobian* jacobian)
 {
@@ -100,7 +100,7 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
     UNROLL for (int n = 0; n < 2; n++)
         UNROLL for (int r = 0; r < REALS; r++)
             across[n][r].plain = across[n][r].along_x = across[n][r].along_z = 0;
-    // Several products at once wait for each other less.
+    // Several independent products at once hide latency.
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++)
         UNROLL for (int first = 0; first < LEVELS * REALS; first += AT_ONCE * LEVELS_AT_ONCE) {
             real c[AT_ONCE][PRODUCT];
@@ -114,8 +114,9 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
                         if (l < LEVELS) MMA_8_8_4(warp, c[m], nodes[NODE(l, r, tile, e)], b[slope][tile][e]);
                     }
 #else
-            // An instruction takes the first 11 digits of numbers; their rests come first, being small. Products of two
-            // rests are below rounding. To keep the nodes' rests costs more registers than it saves instructions.
+            // An instruction takes the first 11 bits of numbers. Products with the remainders are added first, being
+            // small; products of two remainders are below rounding. Keeping the nodes' remainders costs more registers
+            // than it saves instructions.
             UNROLL for (int term = 0; term < 3; term++)
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++)
                     UNROLL for (int m = 0; m < AT_ONCE; m++) {
@@ -146,7 +147,7 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
                    jacobian);
 }
 #else
-// TAKEN particles from `first` on: a lane's share of each is what its own nodes give.
+// TAKEN particles from `first` on: a lane adds the contributions of its nodes.
 DEVICE void take(PRIVATE real* sums, PRIVATE const real* nodes, LOCAL const real* staged, const int first,
                  PRIVATE const Jacobian* jacobian)
 {
@@ -191,13 +192,13 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
     LOCAL_ARRAY(real4, staged_memory, WARPS * ROWS_STAGED * PITCH / 4);
     LOCAL_ARRAY(u32, indices, WARPS * ROWS_STAGED);
     LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (ROWS_STAGED * PITCH);
-    LOCAL u32* index = indices + LOCAL_ID / WARP_SIZE * ROWS_STAGED; // of the particles whose rows are staged
+    LOCAL u32* index = indices + LOCAL_ID / WARP_SIZE * ROWS_STAGED; // of the particles with staged rows
     const int nx = blocks.counts[0], lines = blocks.counts[1] * blocks.counts[2];
     const i64 count = start[(i64)lines * nx];
     field += field_layout.offset;
     int own;
     const int from = own_sums(&own);
-    // Which of a step's particles the lane has results of, if it has any.
+    // Which of a step's particles the lane has results of, if any.
     const int which = own == 0 ? 0 : MATRIX ? LANE % 4 + from / RESULTS * 4 : from / RESULTS;
     Target target[OWN_SUMS];
     UNROLL for (int k = 0; k < OWN_SUMS; k++)
@@ -206,16 +207,16 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
     for (i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; walk < warps; walk += GROUP_COUNT * WARPS) {
         const i64 begin = walk * chunk;
         if (begin >= count) continue;
-        const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, all is counted from begin
+        const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, from begin on
         GLOBAL const u32* mine = records + RECORD_WORDS * begin;
         real nodes[NODES];
         UNROLL for (int k = 0; k < NODES; k++) nodes[k] = 0;
         Columns columns;
         Abscissa x;   // of the first level that is not loaded
-        int slot = 0; // where it goes, in place of the patch's first
+        int slot = 0; // its slot, that of the patch's first level
         int line = line_of(warp, start, begin, lines, nx);
         i64 line_end = (i64)start[(i64)(line + 1) * nx] - begin;
-        int line_now = -1, next = LEFT; // the patch's line; the first row that is still to be taken
+        int line_now = -1, next = LEFT; // the patch's line; the first row not yet taken
         u32 now = 0;                    // the patch's block
         u32 words[RECORD_WORDS];
         UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = 0;
@@ -237,13 +238,13 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                 }
                 index[LEFT + LANE] = p.index;
             }
-            // Where lanes have no registers in common, compilers copy all that follows a verb in a branch: no branch here.
+            // Where warps share no registers, compilers duplicate all code after a verb in a branch: no branch here.
             const int beyond = base + n > line_end;
             const i64 asked = begin + base + (here ? LANE : n - 1);
             const int own_line = lines_from(warp, start, asked, line, lines, nx, beyond);
             line = (int)WARP_SHUFFLE_U32(warp, own_line, n - 1);
             if (beyond) line_end = (i64)start[(i64)(line + 1) * nx] - begin;
-            // From one line to the next there are more than MOVES keys.
+            // Keys of different lines are more than MOVES apart.
             const u32 key = (u32)own_line * (u32)(nx + MOVES) + (u32)p.bx;
             u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
             if (LANE == 0) before = line_now < 0 ? ~key : now;
@@ -253,7 +254,7 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                 const int first = firsts ? FIRST_BIT_U32(firsts) : n, end = LEFT + first;
                 going = firsts != 0;
                 const int all = going || base + BATCH >= size;
-                // What is too little for a step waits for the next batch, unless there are others in between.
+                // Particles too few for a step wait for the next batch, unless others come in between.
 #if MATRIX
                 Eight at;
                 eight_at(&at, staged, next);
@@ -262,8 +263,8 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
 #endif
                 ROLL for (; next + PER_STEP <= end || next + (all ? 1 : LEFT) <= end; next += PER_STEP) {
                     const int place = next + which;
-                    // Volatile: compilers would move it behind the sums, which hide its wait. Of lanes beyond the end
-                    // it is any, within the rows that are read eight at once.
+                    // Volatile: compilers would move it after the sums, which hide its latency. Lanes beyond the end
+                    // read any index within the rows that are read eight at once.
                     const i64 i = *(volatile LOCAL const u32*)(index + place);
                     real sums[SUMS];
 #if MATRIX

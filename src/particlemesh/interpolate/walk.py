@@ -32,6 +32,7 @@ class Walk(Walking):
     """
 
     name = "walk"
+    confines_non_finite = False
     cite = "particlemesh2026"
     sorts = True
     deterministic = True

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where results go, and what particles without weight get. RESULTS for each particle: of every of REALS reals the value
-// (if VALUE), and a slope for every axis (if GRADIENT).
+// Where results go, and the results of particles without weight. RESULTS per particle: for each of REALS reals the
+// value (if VALUE) and a slope per axis (if GRADIENT).
 
 #include "particles/packed.h"
 
@@ -8,7 +8,7 @@
 #define WEIGHTLESS_LAST 0
 #endif
 
-// Where results go: those of particle i to i * step from `to` on.
+// Where results go: those of particle i begin at `to` + i * step.
 typedef struct {
     GLOBAL real* to;
     i64 step;
@@ -25,7 +25,7 @@ DEVICE void target_of(PRIVATE Target* target, const int result, GLOBAL real* val
     target->step = layout->particle;
 }
 
-// Particles without weight find nothing; `taken` have some. WEIGHTLESS_LAST: they come first, and stencils are not read.
+// Zero for particles without weight; `taken` have weight. WEIGHTLESS_LAST: these come first; stencils are not read.
 DEVICE void clear_weightless(GLOBAL const u32* located, GLOBAL const int* node, GLOBAL real* values, GLOBAL real* gradient,
                        const i64 taken, const i64 particles, const i64 rows, PRIVATE const Values* value_layout,
                        PRIVATE const Values* gradient_layout)
@@ -33,7 +33,7 @@ DEVICE void clear_weightless(GLOBAL const u32* located, GLOBAL const int* node, 
     const i64 begin = WEIGHTLESS_LAST ? taken : 0;
     ROLL for (i64 i = begin + GROUP_ID * GROUP_SIZE + LOCAL_ID; i < particles; i += GROUP_COUNT * GROUP_SIZE) {
 #if WEIGHTLESS_LAST
-        // all that are left
+        // all after them
 #elif PACKED
         u32 words[PACKED_WORDS];
         Located one;

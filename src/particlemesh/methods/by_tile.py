@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import ClassVar
+
+import numpy as np
 
 from particlemesh.backends.cpu import threads_for
 from particlemesh.methods.contract import Method, Problem
 from particlemesh.orders.cpu.rows import Rows, rows_of
+from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
+from particlemesh.window import Window
 
 CALL = 5e-5  # seconds of a call, whatever it is for
 
@@ -58,5 +63,10 @@ class TileMethod(Method):
     def rows(self, workspace: Workspace, parts: int) -> Rows:
         """Return the window's rows for numbers of ``parts`` reals."""
         if parts not in self._rows:
-            self._rows[parts] = rows_of(workspace.window.table, workspace.axes, parts, workspace.dtype)
+            self._rows[parts] = _rows_of(workspace.window, workspace.axes, parts, workspace.dtype)
         return self._rows[parts]
+
+
+@functools.lru_cache(maxsize=64)
+def _rows_of(window: Window, axes: tuple[Axis, Axis, Axis], parts: int, dtype: np.dtype) -> Rows:
+    return rows_of(window.table, axes, parts, dtype)

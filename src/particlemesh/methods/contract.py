@@ -76,6 +76,7 @@ class Method:
     deterministic: ClassVar[bool] = False  # same call, same bits
     order_independent: ClassVar[bool] = False  # any permutation of the particles, same bits
     reads_stencils: ClassVar[bool] = True  # `particles.node` and `fraction` on GPUs, not only orders by block
+    confines_non_finite: ClassVar[bool] = True  # NaN and infinity reach no further than the stencil
     stores_weights: ClassVar[bool] = False  # of every particle: dear to prepare, for many applications
     options: ClassVar[Mapping[str, Option]] = {}
     includes: ClassVar[type[Method] | None] = None  # another method, all of whose work this one does, and more

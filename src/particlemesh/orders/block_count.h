@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The block of a particle, and how many particles each block has. CELLS_X, CELLS_Y and CELLS_Z are the cells of a
-// block, NARROW_Y and NARROW_Z of a narrow one: known when this is compiled, they divide by a multiplication.
+// The block of a particle, and the number of particles per block. CELLS_X, CELLS_Y and CELLS_Z are the cells of a
+// block, NARROW_Y and NARROW_Z those of a narrow one: division by compile-time constants is a multiplication.
 
 #include "orders/blocks.h"
 #include "sorting/runs.h"
 
-// `work`, as orders/block_order.py has it too: how many additions counted how many particles, in a sample of warps;
-// whether the particles are nearly sorted; of every bucket its end so far, and where it begins; a count for each block.
+// `work`, as in orders/block_order.py: in a sample of warps, how many additions counted how many particles; whether the
+// particles are nearly sorted; per bucket its current end, and its beginning; a count per block.
 #define WORK_ADDED 0
 #define WORK_TAKEN 1
 #define WORK_NEARLY_SORTED 2
@@ -14,9 +14,9 @@
 #define WORK_BEGINS (WORK_ENDS + MOST_BUCKETS)
 #define WORK_COUNTS (WORK_BEGINS + MOST_BUCKETS + 4)
 #define MOST_BUCKETS 2048
-#define SAMPLED 64 // one group's turn of so many
+#define SAMPLED 64 // one of so many turns of a group
 
-// Where blocks have `cells` up to the one called `wide`, and `narrow` from there on: the block, and the cell within.
+// Blocks before `wide` have `cells` cells, those from there on `narrow`: the block, and the cell within.
 DEVICE u32 cut(const u32 at, const u32 cells, const u32 narrow, const int wide, PRIVATE int* offset)
 {
     const u32 all = (u32)wide * cells, behind = at < all ? 0 : (at - all) / narrow, block = at / cells;

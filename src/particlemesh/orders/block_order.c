@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Particles by blocks of cells, as records (blocks.h). The particles are PACKED (packed.h), or node and fraction.
 //
-// All of them are counted, by particles/locate.c or here. Few are then put straight into place. Of many, places lie too far apart
-// for the cache: they are dealt to buckets of neighbouring blocks and from there to blocks. Both times a group collects a
-// tile in local memory and writes it in order, so that neighbours in memory are written together.
+// All particles are counted, by particles/locate.c or here. A few are then written directly to their places. For many,
+// places are too far apart for the cache: particles are dealt to buckets of neighbouring blocks, and from there to
+// blocks. Both times a group collects a tile in local memory and writes it in order, so that memory neighbours are
+// written together.
 //
-// SORTING: places are to be the particles' indices from now on, so that records get these, and `order` the particles.
-// EACH particles of a work-item make a tile; BINS is at least as many as there are buckets, or blocks of a bucket.
+// SORTING: places become the particles' indices, so records get places, and `order` gets the particles. A tile has EACH
+// particles per work-item; BINS is at least the number of buckets, and of blocks in a bucket.
 
 #include "orders/block_count.h"
 #include "sorting/local_scan.h"
 
 #define TILE (GROUP_SIZE * EACH)
-#define BATCH (EACH / 3) // particles whose loads are under way at once
+#define BATCH (EACH / 3) // particles whose loads are in flight at once
 #define QUADS (RECORD_WORDS / 4)
 #define WARPS (GROUP_SIZE / WARP_SIZE)
 #define BINS_EACH (BINS / GROUP_SIZE)
 #define NOWHERE 0xffffffffu
-#define BIN_SHIFT 16 // a place in a tile: which bin, and which of those in it
+#define BIN_SHIFT 16 // a place in a tile: the bin, and the rank in it
 
 // Write a record to its place.
 DEVICE void put_record(GLOBAL u32* records, GLOBAL u32* order, i64 at, PRIVATE u32* words)
@@ -58,14 +59,14 @@ KERNEL count_blocks(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT
     }
 }
 
-// A count goes on from the particles that a block has: where those begin that this addition is for.
+// Counts continue from the particles that a block has: the beginning of those of this addition.
 DEVICE u32 place_of(GLOBAL const u32* start, u32 block, u32 counted)
 {
     const u32 begin = start[block];
     return begin + (counted - (start[block + 1] - begin));
 }
 
-// Straight into place. With `ask`, only if the particles are nearly sorted: then places lie near one another.
+// Directly to places. With `ask`, only if the particles are nearly sorted: then places are near one another.
 KERNEL place_in_blocks(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT fraction,
                        GLOBAL const u32* RESTRICT start, GLOBAL u32* work, GLOBAL u32* records, GLOBAL u32* order,
                        const i64 count, const i64 rows, const i64 ask, const Blocks blocks)
@@ -89,8 +90,8 @@ KERNEL place_in_blocks(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTR
     }
 }
 
-// Buckets of 2^shift blocks, empty yet. Nearly sorted are particles if their runs of one block made counting them take no
-// more than so many additions in 256.
+// Buckets of 2^shift blocks, still empty. Particles are nearly sorted if, thanks to runs of one block, counting 256 of
+// them took at most so many additions.
 KERNEL open_buckets(GLOBAL const u32* RESTRICT start, GLOBAL u32* work, const i64 buckets, const i64 shift,
                     const i64 total, const i64 most, const Blocks blocks)
 {
@@ -102,8 +103,8 @@ KERNEL open_buckets(GLOBAL const u32* RESTRICT start, GLOBAL u32* work, const i6
     }
 }
 
-// `place` has bin and rank for each particle of the tile, and gets for each place of the tile in the order of bins the
-// bin and which particle comes there. `first`: where bins begin in the tile.
+// `place` has bin and rank of each particle of the tile. It gets, for each place of the tile in bin order, the bin and
+// the particle. `first`: the beginnings of bins in the tile.
 DEVICE void turn_places(LOCAL u32* place, LOCAL const u32* first)
 {
     u32 own[EACH];
@@ -133,7 +134,7 @@ DEVICE void unstage(PRIVATE u32* words, LOCAL const uint4* staged, int n)
     }
 }
 
-// Records by bucket, in any order within one; they have the number of the block in its bucket instead of bx.
+// Records by bucket, in any order within one; they have the block's number within the bucket instead of bx.
 KERNEL into_buckets(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT fraction, GLOBAL u32* work,
                     GLOBAL u32* RESTRICT halfway, const i64 count, const i64 rows, const i64 shift,
                     const Blocks blocks)
@@ -188,8 +189,8 @@ KERNEL into_buckets(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT
     }
 }
 
-// A tile is within one bucket. Bucket b has as many as there are from begin / TILE + b to the next bucket's: the last
-// of them may be empty.
+// A tile is within one bucket. Those of bucket b go from begin / TILE + b to the next bucket's; the last one may be
+// empty.
 KERNEL into_blocks(GLOBAL const u32* RESTRICT halfway, GLOBAL const u32* RESTRICT start, GLOBAL u32* work,
                    GLOBAL u32* records, GLOBAL u32* order, const i64 buckets, const i64 shift, const Blocks blocks)
 {
@@ -254,7 +255,7 @@ KERNEL into_blocks(GLOBAL const u32* RESTRICT halfway, GLOBAL const u32* RESTRIC
     }
 }
 
-// For the stable order, whose keys are sorted (radix.c): who takes no part goes behind all blocks.
+// For the stable order, which sorts keys (radix.c): particles left out go after all blocks.
 KERNEL block_keys(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT fraction, GLOBAL u32* RESTRICT keys,
                   const i64 count, const i64 rows, const i64 total, const Blocks blocks)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Blocks of cells, a cell being a node that stencils may begin at, and records of the particles in them. All stencils
-// of a block reach into one patch of the mesh, so that a warp can hold the patch while it goes through the block.
-// Where blocks do not divide the mesh, several are narrow instead of the last one alone: it would have few particles.
+// Blocks of cells, and records of the particles in them. A cell is a node at which stencils may begin. All stencils of
+// a block reach into one patch of the mesh, so a warp can hold the patch while it processes the block. Where blocks do
+// not divide the mesh, several are narrow, instead of the last one alone: it would have few particles.
 //
-// Block (bx, by, bz) is number (by * counts[2] + bz) * counts[0] + bx: in this order one walks along x.
+// Block (bx, by, bz) is number (by * counts[2] + bz) * counts[0] + bx: the order of a walk along x.
 
 #ifndef BLOCKS_H
 #define BLOCKS_H
@@ -14,8 +14,8 @@ typedef struct {
     int base[3];   // where the first block begins
     int cells[3];  // of a wide block
     int counts[3]; // of blocks
-    int wide[3];   // so many are; those behind them are narrow
-    int narrow[3]; // cells of these
+    int wide[3];   // the number of wide blocks; those after them are narrow
+    int narrow[3]; // of a narrow block
 } Blocks;
 
 // The first node of a block along an axis.
@@ -25,7 +25,7 @@ DEVICE int begin_of(PRIVATE const Blocks* blocks, const int axis, const int bloc
     return blocks->base[axis] + wide * blocks->cells[axis] + (block - wide) * blocks->narrow[axis];
 }
 
-// A particle's centred fractions, its cell within the block, the block's place along x, and which particle it is.
+// A particle's centred fractions, its cell within the block, the block's place along x, and the particle's index.
 typedef struct {
     real fraction[3];
     int offset[3];
@@ -36,7 +36,7 @@ typedef struct {
 // A record has 3 bits for the cell along x and y, 4 along z, and BX_BITS for the block's place along x.
 #define BX_BITS 14
 #if REAL_IS_DOUBLE
-// Three fractions as they are; offsets and bx from bit 0 on; the index.
+// Three fractions unpacked; offsets and bx from bit 0 on; the index.
 #define RECORD_WORDS 8
 
 DEVICE void record_of(PRIVATE u32* words, PRIVATE const kept_t* fraction, PRIVATE const int* offset, int bx, u32 index)
@@ -66,8 +66,9 @@ DEVICE void particle_of(PRIVATE const u32* words, PRIVATE Placed* placed)
     placed->index = words[7];
 }
 #else
-// Words 0 to 2: fraction + 1/2 in units of 2^-24, and below it, in 8 bits: both offsets of the first and second axis and
-// the two highest bits of bx; that of the third and the next four; the others. Word 3: the index.
+// Words 0 to 2: fraction + 1/2 in units of 2^-24, and below it 8 bits: of word 0 the offsets of the first and second
+// axis and the two highest bits of bx; of word 1 the offset of the third and the next four; of word 2 the others. Word
+// 3: the index.
 #define RECORD_WORDS 4
 
 DEVICE void record_of(PRIVATE u32* words, PRIVATE const kept_t* fraction, PRIVATE const int* offset, int bx, u32 index)
@@ -101,7 +102,7 @@ DEVICE void particle_of(PRIVATE const u32* words, PRIVATE Placed* placed)
 }
 #endif
 
-// The record of a place, to be taken apart later: its load may then be far ahead.
+// The record of a place, unpacked later: its load may then be far ahead.
 DEVICE void read_record(GLOBAL const u32* records, i64 place, PRIVATE u32* words)
 {
     read_quads(words, records + RECORD_WORDS * place, RECORD_WORDS / 4);

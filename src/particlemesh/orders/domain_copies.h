@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Cells in blocks, and particles in domain copies. A copy has one place for each cell: block after block, in a block
-// cell after cell, z fastest. The i-th particle of a cell lies in copy i; a place without one is a dummy particle.
-// A group takes GROUP_SIZE cells of a block at a time, a chunk. Where a block's cells fill no whole chunks, cells
-// past its end along x make them up: they are as good as others, only nobody lives there.
+// Cells in blocks, and particles in domain copies. A copy has one place per cell: block after block, in a block cell
+// after cell, z fastest. The i-th particle of a cell is in copy i; a place without one is a dummy particle. A group
+// takes GROUP_SIZE cells of a block at a time, a chunk. Chunks are filled up with cells past the block's end along x,
+// which are always empty.
 
 #include "backends/lattice.h"
 
 typedef struct {
     int cells[3];  // of a block
     int blocks[3];
-    int room[3];   // nodes of an extended block in memory: all that its cells reach, those past its end included
+    int room[3];   // nodes of an extended block in memory: all that its cells reach, including those past its end
     int chunks;    // of a block
     int copies;    // that there is memory for; deeper particles are found through node order
 } Blocks;
@@ -30,7 +30,7 @@ typedef struct {
     int count;
 } Cell;
 
-// What lives in this work-item's cell of a chunk.
+// The particles of this work-item's cell of a chunk.
 DEVICE Cell cell_of(i64 chunk, GLOBAL const u32* start, PRIVATE const Lattice* lattice, PRIVATE const Blocks* b)
 {
     int block[3], at[3];
@@ -73,7 +73,7 @@ DEVICE int at_most(u32 count, int most)
 #define COMPONENTS (CHANNELS * PARTS)
 #define FIRST_AXIS (3 - SUPPORT_AXES)
 
-// The field on an extended block is in local memory where it fits (WITHIN), else where it lies in global memory.
+// The field on an extended block, in local memory if it fits (WITHIN), else in global memory.
 #if WITHIN
 #define SUMS LOCAL
 #define POOL WITH_LOCAL_POOL

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which line a place in the order by blocks belongs to (orders/block_order.py).
+// The line of a place in block order (orders/block_order.py).
 //
 // A line is the blocks of one (by, bz) along x; its particles are start[line * nx] up to start[(line + 1) * nx].
 
-// The line of place i, which all lanes ask for.
+// The line of place i, the same for all lanes.
 DEVICE int line_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, const int lines, const int nx)
 {
     int low = 0, high = lines;
@@ -16,12 +16,12 @@ DEVICE int line_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, co
     return low;
 }
 
-// The line of each lane's place, none before `line`. Lanes for which it is not `open` know it: `line`.
+// The line of each lane's place, none before `line`. For lanes that are not `open` it is `line`.
 DEVICE int lines_from(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, int line, const int lines, const int nx,
                       int open)
 {
     int mine = line;
-    while (WARP_BALLOT(warp, open)) { // once: compilers for warps that share no registers copy what follows an `if`
+    while (WARP_BALLOT(warp, open)) { // once: where warps share no registers, compilers duplicate code after an `if`
         const int ask = line + 1 + LANE < lines ? line + 1 + LANE : lines;
         const u32 end = start[(i64)ask * nx];
         int over = 0; // how many of 32 lines end before i
@@ -29,7 +29,7 @@ DEVICE int lines_from(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i,
             if (WARP_SHUFFLE_U32(warp, end, over + step - 1) <= i) over += step;
         if (WARP_SHUFFLE_U32(warp, end, 31) <= i) over = 32;
         if (open) mine = line + over;
-        if (open && over == 32) { // far: each lane looks for itself
+        if (open && over == 32) { // far: each lane searches alone
             int high = lines;
             while (high - mine > 1) {
                 const int middle = mine + (high - mine) / 2;
@@ -49,7 +49,7 @@ DEVICE int lines_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, c
     return lines_from(warp, start, i, line, lines, nx, 1);
 }
 
-// Where a line ends, counted from `begin`; or the size of the chunk, if that is less.
+// The end of a line, counted from `begin`, at most the size of the chunk.
 DEVICE int end_of(GLOBAL const u32* start, const i64 begin, const int size, const int line, const int nx)
 {
     const i64 end = (i64)start[(i64)(line + 1) * nx] - begin;

@@ -14,7 +14,7 @@ KERNEL node_keys(GLOBAL const int* RESTRICT node, GLOBAL int* RESTRICT keys, con
     }
 }
 
-// Up to the last cell: behind it an order that is not stable has nothing.
+// Up to the last cell: after it an unstable order has nothing.
 KERNEL node_places(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT order, GLOBAL const int* RESTRICT node,
                    GLOBAL const real* RESTRICT fraction, GLOBAL int* RESTRICT placed_node,
                    GLOBAL real* RESTRICT placed_fraction, const i64 cells, const i64 rows, const i64 placed_rows)

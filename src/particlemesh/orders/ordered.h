@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Particles in the order by blocks, one for every LANES neighbouring lanes: those of a group are neighbours, and find
-// each other's nodes in the cache.
+// Particles in block order, one per LANES neighbouring lanes: those of a group are neighbours, and share nodes in the
+// cache.
 
 #include "orders/blocks.h"
 #include "orders/lines.h"
 
-// The particle at place `at` of the order: where its stencil begins, its fractions, and which one it is. All lanes of a
-// warp call it with places one behind the other; what those without a place (`here` is 0) get is of no meaning.
+// The particle at place `at` of the order: where its stencil begins, its fractions, and its index. All lanes of a warp
+// call it with consecutive places; results without a place (`here` is 0) are undefined.
 DEVICE i64 ordered_particle(WARP_PARAMETER warp, GLOBAL const u32* records, GLOBAL const u32* start, const i64 at,
                             const int here, PRIVATE const Blocks* blocks, PRIVATE int* first, PRIVATE real* fraction)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tile of each particle: boxes of 2^bits first nodes an axis. A particle without weight goes behind all.
+// The tile of each particle: boxes of 2^bits first nodes per axis. A particle without weight goes after all tiles.
 
 KERNEL tile_keys(GLOBAL const int* RESTRICT node, GLOBAL int* RESTRICT keys, const i64 count, const i64 rows,
                  const i64 low_x, const i64 low_y, const i64 low_z, const i64 tiles_x, const i64 tiles_y,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Positions to stencils: the first node of each, and the centred fraction the window is evaluated at.
+// From positions to stencils: the first node of each, and the centred fraction for the window.
 // Computed once, exactly; only the fraction is rounded. CPUs: locate.py.
 //
-// PACKED: 16 or 32 bytes a particle (particles/packed.h) instead of node and fraction. COUNTING: particles are counted by
-// blocks on the way, for an order that will be asked for.
+// PACKED: 16 or 32 bytes per particle (particles/packed.h) instead of node and fraction. COUNTING: particles are also
+// counted by blocks, for a later order.
 
 #include "backends/coordinates.h"
 #if COUNTING
@@ -12,7 +12,7 @@
 #include "orders/blocks.h"
 #endif
 
-typedef struct { // particles/node_map.py explains it
+typedef struct { // see particles/node_map.py
     i64 fold[3];
     coordinate slopes[27]; // three parts of nine, the heads first
     coordinate centre[3], edge[3], lower[3], upper[3];
@@ -21,11 +21,12 @@ typedef struct { // particles/node_map.py explains it
 
 typedef struct {
     int count[3], base[3];
-    int low[3]; // what nodes are counted from
+    int low[3]; // the node that nodes are counted from
 } Axes;
 
-// Nodes from 0, up to which two parts of a slope do; from which on a position tells nothing about its place. SHIFT: what is
-// added to it and taken off again is a whole number, the nearest one; rint and floor take several times as long.
+// NEAR_NODES: distance from node 0, in nodes, up to which two parts of a slope suffice. TOO_FAR: distance from which on
+// a position has no digits within a node. SHIFT: (x + SHIFT) - SHIFT is the whole number nearest to x; rint and floor
+// take several times as long.
 #if COORDINATE_IS_DOUBLE
 #define NEAR_NODES 2251799813685248.0
 #define SHIFT 6755399441055744.0
@@ -36,7 +37,7 @@ typedef struct {
 #define TOO_FAR ((coordinate)288230376151711744.0)
 
 // Along axis a, in nodes: whole + rest = slopes x + centre, rest in [-1/2, 1/2]. Returns whether x is near. The rest of
-// a product is rounded once, whether products are contracted or not: any whole number about there does as well.
+// a product is rounded once, whether or not the compiler contracts products: any nearby whole number serves.
 DEVICE int split_near(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE const coordinate* x, const int a,
                       PRIVATE const Nodes* nodes, PRIVATE const Frame* frame)
 {
@@ -57,7 +58,7 @@ DEVICE int split_near(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE cons
     return near;
 }
 
-// The same at any distance.
+// split_near at any distance.
 DEVICE void split_far(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE const coordinate* x, const int a,
                       PRIVATE const Nodes* nodes)
 {
@@ -67,7 +68,7 @@ DEVICE void split_far(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE cons
     ROLL for (int part = 0; part < 27; part += 9) {
         UNROLL for (int b = 0; b < 3; b++) {
             const coordinate slope = nodes->slopes[part + 3 * a + b], nearest = rint(slope * x[b]);
-            lost |= !(fabs(nearest) < TOO_FAR); // or NaN: it overflowed
+            lost |= !(fabs(nearest) < TOO_FAR); // or NaN, after an overflow
             const coordinate left = fma(slope, x[b], -nearest), more = rint(left);
             *rest += left - more;
             const coordinate carried = rint(*rest);
@@ -94,7 +95,7 @@ DEVICE int first_node(PRIVATE coordinate* rest, PRIVATE int* outside, PRIVATE co
             cell += count;
         else if (cell >= count)
             cell -= count;
-        if (cell < 0 || cell >= count) { // more than a turn away
+        if (cell < 0 || cell >= count) { // more than one period away
             cell %= count;
             if (cell < 0) cell += count;
         }
@@ -168,8 +169,8 @@ KERNEL locate(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL c
 }
 
 #if PACKED
-// Node and fraction of packed particles, for who reads these.
-KERNEL spell_out(GLOBAL const u32* RESTRICT packed, GLOBAL int* RESTRICT node, GLOBAL real* RESTRICT fraction,
+// Unpacks node and fraction.
+KERNEL unpack_particles(GLOBAL const u32* RESTRICT packed, GLOBAL int* RESTRICT node, GLOBAL real* RESTRICT fraction,
                       const i64 count, const i64 rows, const Axes axes)
 {
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {

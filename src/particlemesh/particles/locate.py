@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where particles are on the mesh: the first node of each one's stencil, and its fraction.
+"""The first node of each particle's stencil, and its fraction, on the CPU (GPUs: particles/locate.c).
 
-The cell is decided once; every method reads it from here, so no two places can round differently. It is exact, and the
-fraction is rounded once or twice (`particlemesh.particles.node_map`). This is the CPU's code, a block of particles at a
-time; that of GPUs is particles/locate.c.
+The cell is computed once, exactly, and every method reads it, so that roundings cannot differ. The fraction is rounded
+once or twice (`particlemesh.particles.node_map`). Particles are located in blocks.
 """
 
 from __future__ import annotations
@@ -21,21 +20,24 @@ if TYPE_CHECKING:
     from particlemesh.box import Box
     from particlemesh.particles.stencil import Axis
 
-SKIP = -(2**31)  # node of a particle that has no weight anywhere
+SKIP = -(2**31)  # node of a particle with zero weight
 NOT_FINITE = 1
 OUTSIDE = 2
-BLOCK = 1024  # particles at a time: what is known of them along an axis stays in the first-level cache
-_FARTHEST = 2.0**50  # nodes: float64 then divides them by those of an axis with an error below one
-_IN_X, _IN_NODES = 1, 2  # in what it is tested whether a particle is on an open axis
+BLOCK = 1024  # particles at a time: their data along an axis fit the first-level cache
+_FARTHEST = 2.0**50  # nodes: up to here float64 divides them by the nodes of an axis with an error below one
+_IN_X, _IN_NODES = 1, 2  # unit of the test of whether a particle is on an open axis: position, or node
 
 
 class Located(NamedTuple):
-    """What locating found wrong: nothing, when both counts are zero."""
+    """Counts of bad particles, and the first one."""
 
     not_finite: int
     outside: int
     first: int  # index of the first bad particle, or -1
     kind: int  # of the first bad particle: NOT_FINITE or OUTSIDE
+
+
+NOTHING_WRONG = Located(0, 0, -1, 0)
 
 
 class Arithmetic(NamedTuple):
@@ -48,14 +50,14 @@ class Arithmetic(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """How positions become nodes."""
+    """The map from positions to nodes."""
 
-    own: Arithmetic  # in the type of the positions: for those that are near
+    native: Arithmetic  # in the type of the positions, for near ones
     wide: Arithmetic  # in float64
 
 
 def _axis_type(real: np.dtype) -> np.dtype:
-    """Return the numbers of an axis."""
+    """Return the record type of an axis."""
     reals = ("centre", "edge", "lower", "upper", "fold", "count")
     integers = (
         "base",
@@ -67,19 +69,19 @@ def _axis_type(real: np.dtype) -> np.dtype:
 
 @functools.lru_cache(maxsize=64)
 def frame_of(axes: tuple[Axis, Axis, Axis], box: Box, positions: np.dtype) -> Frame:
-    """Return how positions of a type become nodes.
+    """Return the map from positions of a dtype to nodes.
 
     Parameters
     ----------
     axes
-        The mesh's three axes as stencils see them, missing ones first.
+        The mesh's three axes in the form of stencils, missing ones first.
     box
         The mesh's box.
     positions
-        Type of the positions.
+        Dtype of the positions.
     """
-    own, wide = (_arithmetic(axes, box, positions, np.dtype(real)) for real in (positions, np.float64))
-    return Frame(own, wide)
+    native, wide = (_arithmetic(axes, box, positions, np.dtype(real)) for real in (positions, np.float64))
+    return Frame(native, wide)
 
 
 def _arithmetic(axes: tuple[Axis, Axis, Axis], box: Box, positions: np.dtype, real: np.dtype) -> Arithmetic:
@@ -97,7 +99,7 @@ def _arithmetic(axes: tuple[Axis, Axis, Axis], box: Box, positions: np.dtype, re
 
 @compiled(inline="always")
 def _read(address, stride, begin, length, near, unit, x, one):
-    """Copy coordinates of particles from ``begin`` on; return whether all are near, and so finite."""
+    """Copy coordinates of particles from ``begin`` on; return whether all are near, hence finite."""
     far = np.int32(0)
     for b in range(address.size):
         column, first, step, most = x[b], address[b] + begin * stride[b], stride[b], near[b]
@@ -110,9 +112,9 @@ def _read(address, stride, begin, length, near, unit, x, one):
 
 @compiled
 def _set_apart(address, stride, begin, length, near, unit, x, which, wide, bad):
-    """Copy particles that are not near in float64, and put zeros in their place; return how many there are.
+    """Copy particles that are not near to float64, replace them by zeros, and return their number.
 
-    ``which`` gets their indices, ``bad`` those that are not finite.
+    ``which`` gets their indices, ``bad`` marks those that are not finite.
     """
     ndim, count = address.size, 0
     zero, factor = x.dtype.type(0), np.float64(unit)
@@ -135,7 +137,7 @@ def _set_apart(address, stride, begin, length, near, unit, x, which, wide, bad):
 
 @compiled
 def _split(x, length, slopes, a, axis, whole, rest):
-    """Write node coordinates along axis ``a`` as whole numbers and what is left, of any size."""
+    """Write node coordinates along axis ``a`` as whole numbers and remainders of any size."""
     begun = False
     for b in range(slopes.shape[1]):
         head, tail, centre = slopes[0, a, b], slopes[1, a, b], axis.centre
@@ -156,7 +158,7 @@ def _split(x, length, slopes, a, axis, whole, rest):
 
 @compiled
 def _tame(whole, rest, length):
-    """Put particles at node 0 that are so far away that nothing is known of their place."""
+    """Move particles to node 0 that are so far away that their positions have no digits within an axis."""
     for k in range(length):
         if not (abs(whole[k]) <= _FARTHEST and abs(rest[k]) <= _FARTHEST):  # or NaN
             whole[k] = rest[k] = 0
@@ -169,7 +171,7 @@ def _place(whole, rest, length, axis, node, fraction):
     zero, half, one = real(0), real(0.5), real(1)
     edge, fold, count, base = axis.edge, axis.fold, axis.count, axis.base
     per = one / count
-    borrows = edge > -half  # asked outside of the loop, which has a form for either
+    borrows = edge > -half  # outside of the loop, so that the compiler makes two loops
     for k in range(length):
         m = np.floor(rest[k] + half)
         r = rest[k] - m
@@ -187,7 +189,7 @@ def _place(whole, rest, length, axis, node, fraction):
 
 @compiled
 def _place_inside(x, whole, rest, length, axis, node, fraction, bad):
-    """Write first nodes and fractions along an open axis and mark particles off it; return whether any is."""
+    """Write first nodes and fractions along an open axis, mark particles off it, and return whether any is off."""
     real = whole.dtype.type
     zero, half, one = real(0), real(0.5), real(1)
     edge, fold, count, base, lower, upper = axis.edge, axis.fold, axis.count, axis.base, axis.lower, axis.upper
@@ -236,12 +238,12 @@ def _locate(x, length, arithmetic, tame, whole, rest, node, fraction, bad):
 def block_room(frame):
     """Return memory for a block.
 
-    First nodes (3, BLOCK), fractions (3, BLOCK), and what is bad (BLOCK,); then coordinates, whole nodes and rests
-    (5, BLOCK); then the same of particles set apart, and their indices.
+    First nodes (3, BLOCK), fractions (3, BLOCK), and the kinds of bad particles (BLOCK,); then coordinates, whole nodes
+    and remainders (5, BLOCK); then the same arrays for particles set apart, and their indices.
     """
-    real = frame.own.slopes.dtype
+    real = frame.native.slopes.dtype
     node, fraction, bad = np.empty((3, BLOCK), np.int32), np.empty((3, BLOCK), real), np.empty(BLOCK, np.int32)
-    for a in range(3 - frame.own.axes.size):  # axes that the mesh does not have
+    for a in range(3 - frame.native.axes.size):  # missing axes
         for k in range(BLOCK):
             fraction[a, k], node[a, k] = 0, 0
     apart = np.empty((3, BLOCK), np.int32), np.empty((3, BLOCK), np.float64), np.empty(BLOCK, np.int32)
@@ -250,7 +252,7 @@ def block_room(frame):
 
 @compiled
 def _locate_apart(frame, count, room):
-    """Locate the particles of a block that were set apart; what they are near is nobody's affair."""
+    """Locate the particles of a block that were set apart."""
     node, fraction, bad, _, apart, wide, which = room
     real = fraction.dtype.type
     highest = np.nextafter(real(0.5), real(0))  # float64 below 1/2 may round to it
@@ -267,29 +269,29 @@ def _locate_apart(frame, count, room):
 def locate_block(address, stride, frame, begin, length, room):
     """Locate particles from ``begin`` on, in ``room``; return whether any is bad.
 
-    A bad particle has the node ``SKIP`` on the last axis and fractions 0; what is wrong with it is in the room's
-    third array, which holds nothing if none is bad. Axes that the mesh does not have are left alone. What comes of a
-    particle does not depend on those that share its block.
+    A bad particle has the node ``SKIP`` on the last axis and fractions 0. The room's third array has its kind; the
+    array is zero if no particle is bad. Missing axes are not written. The result for a particle does not depend on the
+    other particles of its block.
     """
     node, fraction, bad, x, apart, wide, which = room
-    own = frame.own
+    native = frame.native
     bad[:length] = 0
     far = 0
-    if not _read(address, stride, begin, length, own.near, own.unit[0], x, x.dtype.type(1)):
-        far = _set_apart(address, stride, begin, length, own.near, own.unit[0], x, which, wide, apart[2])
-    off = _locate(x, length, own, False, x[3], x[4], node, fraction, bad)
+    if not _read(address, stride, begin, length, native.near, native.unit[0], x, x.dtype.type(1)):
+        far = _set_apart(address, stride, begin, length, native.near, native.unit[0], x, which, wide, apart[2])
+    off = _locate(x, length, native, False, x[3], x[4], node, fraction, bad)
     if far > 0:
         _locate_apart(frame, far, room)
     elif not off:
         return False
-    some = False
+    any_bad = False
     for k in range(length):
         if bad[k] != 0:
-            some = True
+            any_bad = True
             node[2, k] = SKIP
             for a in range(3):
                 fraction[a, k] = 0
-    return some
+    return any_bad
 
 
 @compiled(inline="always")
@@ -304,7 +306,9 @@ def note_bad(begin, length, bad, record):
 
 
 def located(records: np.ndarray) -> Located:
-    """Sum up what `note_bad` wrote, a row for each range of particles."""
+    """Sum the records of `note_bad`, one row per range of particles."""
+    if not records[:, :2].any():
+        return NOTHING_WRONG
     bad = records[records[:, 2] >= 0]
-    first = bad[np.argmin(bad[:, 2]), 2:4] if len(bad) else (-1, 0)
+    first = bad[np.argmin(bad[:, 2]), 2:4]
     return Located(int(records[:, 0].sum()), int(records[:, 1].sum()), int(first[0]), int(first[1]))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The particles of a plan: where each one's stencil starts, and its fraction there.
+"""The particles of a plan: the first node of each stencil, and the fraction.
 
-GPUs keep particles in the caller's order, and methods make the orders that they need. On the CPU particles are in the
-order of tiles from the start: every method needs that order, and positions are then read twice and nothing else is.
+GPUs keep particles in the caller's order, and methods make the orders that they need. The CPU sorts particles by tile
+at once, because every method there needs that order; it reads the positions twice and no other array.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _LINE = 64  # bytes
 
 
 class Status(NamedTuple):
-    """What the last ``set_positions`` found.
+    """Counts of bad particles in the last ``set_positions``.
 
     Attributes
     ----------
     count : int
         Particles.
     not_finite, outside : int
-        Particles with a NaN or an infinity, and particles outside an open axis: all without weight.
+        Particles with a NaN or an infinity, and particles outside an open axis; both have zero weight.
     first_bad : int
         Index of the first such particle, -1 if there is none.
     non_finite_values : bool
-        Whether any value was not finite, as far as the method sees it: methods that sum in integers do.
+        Whether any value was not finite. Only methods that sum in integers detect it.
     """
 
-    count: int  # type: ignore[assignment]  # a tuple's method of that name is not missed
+    count: int  # type: ignore[assignment]  # hides the tuple's method of that name
     not_finite: int
     outside: int
     first_bad: int
@@ -51,13 +51,13 @@ class Status(NamedTuple):
 class DeviceParticles:
     """Particles on a GPU: ``node`` (3, rows) int32 and ``fraction`` (3, rows), missing axes first.
 
-    ``rows`` is the room; the first ``count`` of each row are in use. A particle without weight has ``node == -2**31``.
-    If methods read orders only, both are kept packed (``particles/packed.h``), in two thirds of the memory, and
-    unpacked when they are read. Unpacking returns bit-identical values.
+    ``rows`` is the capacity; the first ``count`` of each row are in use. A particle with zero weight has
+    ``node == -2**31``. If methods read orders only, both are stored packed (``particles/packed.h``), in two thirds of
+    the memory, and unpacked when they are read. Unpacking returns bit-identical values.
     """
 
-    by_block: ClassVar[None] = None  # they are not sorted
-    kinds: ClassVar[None] = None  # and will not be
+    by_block: ClassVar[None] = None  # never sorted
+    kinds: ClassVar[None] = None
 
     def __init__(self, backend: Backend, dtype: np.dtype, rows: int) -> None:
         self.rows = rows
@@ -68,15 +68,15 @@ class DeviceParticles:
         self._packed: Any = None
         self._node: Any = None
         self._fraction: Any = None
-        self._is_packed = self._is_spelt_out = False  # where the particles are
+        self._is_packed = self._is_unpacked = False  # forms in which the particles are stored
         self._axes = (MISSING, MISSING, MISSING)
         self.status = backend.upload(np.zeros(3, np.uint64))  # not finite, outside, ~first bad
 
     def make_room(self, *, packed: bool) -> None:
-        """Allocate memory for particles that are packed, or not."""
+        """Allocate memory for packed or unpacked particles."""
         backend, rows = self._backend, self.rows
         if packed and self._packed is None:
-            size = rows * self.dtype.itemsize  # as many words as four reals have
+            size = rows * self.dtype.itemsize  # the words of four reals per particle
             self._packed = allocate(backend, (size,), np.dtype(np.uint32), f"the stencils of {rows:,} particles")
         elif not packed and self._node is None:
             node = allocate(backend, (3, rows), np.dtype(np.int32), f"the nodes of {rows:,} particles")
@@ -90,38 +90,40 @@ class DeviceParticles:
     @property
     def node(self) -> Any:
         """First nodes of stencils."""
-        self._spell_out()
+        self._unpack()
         return self._node
 
     @property
     def fraction(self) -> Any:
         """Centred fractions."""
-        self._spell_out()
+        self._unpack()
         return self._fraction
 
     def located(self) -> tuple[bool, Any, Any]:
-        """Return whether the particles are packed, and ``node`` and ``fraction`` or, for both, what is packed."""
+        """Return whether the particles are packed, and ``node`` and ``fraction``, or twice the packed array."""
         return (True, self._packed, self._packed) if self._is_packed else (False, self.node, self.fraction)
 
-    def _spell_out(self) -> None:
+    def _unpack(self) -> None:
         self.make_room(packed=False)
-        if self._is_packed and not self._is_spelt_out and self.count:
-            kernel = self._backend.kernel("particles/locate.c", "spell_out", self._defines(self.dtype, packed=True))
+        if self._is_packed and not self._is_unpacked and self.count:
+            kernel = self._backend.kernel(
+                "particles/locate.c", "unpack_particles", self._defines(self.dtype, packed=True)
+            )
             kernel(
                 self.count, self._packed, self._node, self._fraction, self.count, self.rows, axes_record(self._axes)
             )  # fmt: skip
-        self._is_spelt_out = True
+        self._is_unpacked = True
 
-    def spell_out_again(self) -> None:
-        """Unpack ``node`` and ``fraction`` again when they are next read: the packed ones may have changed."""
-        self._is_spelt_out = not self._is_packed
+    def unpack_again(self) -> None:
+        """Unpack ``node`` and ``fraction`` again when they are next read, as the packed ones may have changed."""
+        self._is_unpacked = not self._is_packed
 
     def _defines(self, coordinate: np.dtype, *, packed: bool) -> dict[str, int]:
         wide = {"REAL_IS_DOUBLE": self.dtype, "COORDINATE_IS_DOUBLE": coordinate}
         return {**{name: int(t.itemsize == 8) for name, t in wide.items()}, "PACKED": int(packed)}
 
     def take_over(self, backend: Backend, other: DeviceParticles) -> None:
-        """Copy the particles of ``other``, which has less room."""
+        """Copy the particles of ``other``, which has less memory."""
         used = min(other.rows, self.rows)
         self.make_room(packed=other._is_packed)
         if used and other._is_packed:
@@ -131,17 +133,17 @@ class DeviceParticles:
             backend.copy(self._node[:, :used], other.node[:, :used])
             backend.copy(self._fraction[:, :used], other.fraction[:, :used])
         self.count, self.status = other.count, other.status
-        self._is_packed, self._is_spelt_out, self._axes = other._is_packed, not other._is_packed, other._axes
+        self._is_packed, self._is_unpacked, self._axes = other._is_packed, not other._is_packed, other._axes
 
     def locate(
         self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, *,
         packed: bool = False, counting: Counting | None = None,
     ) -> None:  # fmt: skip
-        """Fill in the particles, and count them by block if asked; bad positions are noted in ``status``."""
+        """Locate particles, and count them by block with ``counting``; ``status`` records bad positions."""
         packed = packed and packable(axes, self.dtype)
         self.make_room(packed=packed)
         self.count, self._axes = x.count, axes
-        self._is_packed, self._is_spelt_out = packed, not packed
+        self._is_packed, self._is_unpacked = packed, not packed
         backend.clear(self.status)
         if x.count == 0:
             return
@@ -158,14 +160,14 @@ class DeviceParticles:
             records = self._records[x.dtype.char] = (
                 nodes_record(exact), frame_record(mesh.box), axes_record(axes, exact.base)
             )  # fmt: skip
-        no_place = Unread(self.status)
-        places = (no_place, no_place, self._packed) if packed else (self._node, self._fraction, no_place)
+        unused = Unread(self.status)
+        outputs = (unused, unused, self._packed) if packed else (self._node, self._fraction, unused)
         kernel(
-            x.count, *x.arguments(), *places, self.status, work, x.count, self.rows, x.record(), *records, blocks
+            x.count, *x.arguments(), *outputs, self.status, work, x.count, self.rows, x.record(), *records, blocks
         )  # fmt: skip
 
     def place(self, workspace: Workspace) -> None:
-        """Nothing is left to do: nobody else uses this memory."""
+        """Do nothing: particles are in place."""
 
     def read_status(self, backend: Backend) -> Status:
         """Read the status record; waits for the device."""
@@ -175,8 +177,8 @@ class DeviceParticles:
 class HostParticles:
     """The particles of a plan on the CPU: ``ordering``, in memory of ``rows`` particles.
 
-    ``locate`` reads the positions and may find fault with them; only ``place`` writes, so that the memory may be
-    that of the particles before.
+    ``locate`` only reads and checks the positions; ``place`` writes. So the memory may be that of the previous
+    particles.
     """
 
     def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: HostParticles | None = None) -> None:
@@ -195,7 +197,7 @@ class HostParticles:
         self.rows = rows
         spare = _LINE // dtype.itemsize
         records = allocate(backend, (4 * rows + spare,), dtype, f"the fractions of {rows:,} particles")
-        skip = -records.ctypes.data % _LINE // dtype.itemsize  # a record then never lies across two lines
+        skip = -records.ctypes.data % _LINE // dtype.itemsize  # a record never crosses a cache line
         self._records = records[skip : skip + 4 * rows]
         self._order = allocate(backend, (rows,), np.dtype(index_type(rows)), f"the order of {rows:,} particles")
 
@@ -208,21 +210,21 @@ class HostParticles:
     def ordering(self) -> TileOrdering:
         """The particles in the order of tiles."""
         if self._ordering is None:
-            raise RuntimeError("these particles have no positions yet.")
+            raise RuntimeError("these particles have no positions yet: call set_positions first.")
         return self._ordering
 
     @property
     def node(self) -> np.ndarray:
-        """First nodes (3, count) in the caller's order, worked out anew."""
+        """First nodes (3, count) in the caller's order, computed in each call."""
         return np.empty((3, 0), np.int32) if self._ordering is None else self._ordering.located()[0]
 
     @property
     def fraction(self) -> np.ndarray:
-        """Fractions (3, count) in the caller's order, worked out anew."""
+        """Fractions (3, count) in the caller's order, computed in each call."""
         return np.empty((3, 0), self._records.dtype) if self._ordering is None else self._ordering.located()[1]
 
     def take_over(self, backend: Backend, other: HostParticles) -> None:
-        """Copy the particles of ``other``, which has less room."""
+        """Copy the particles of ``other``, which has less memory."""
         self.count, self._status = other.count, other._status
         if other._ordering is not None:
             records, order = self._records[: 4 * self.count], self._order[: self.count]
@@ -233,13 +235,13 @@ class HostParticles:
     def locate(
         self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, **_: Any
     ) -> None:
-        """Count the particles of each tile and the bad positions; nothing is written yet."""
+        """Count the particles of each tile and the bad positions, without writing the particles."""
         from particlemesh.orders.cpu.placing import count_positions
 
         self.count = x.count
         self._counted = count_positions(x.arrays, axes, mesh.box, threads)
-        found = self._counted.found
-        self._status = Status(x.count, found.not_finite, found.outside, found.first)
+        bad = self._counted.found
+        self._status = Status(x.count, bad.not_finite, bad.outside, bad.first)
 
     def place(self, workspace: Workspace) -> None:
         """Write the particles that were located."""
@@ -250,7 +252,7 @@ class HostParticles:
         self._ordering = place_positions(counted, self._records[: 4 * self.count], self._order[: self.count])
 
     def read_status(self, backend: Backend) -> Status:
-        """Return what was wrong."""
+        """Return the status record."""
         return self._status
 
 
@@ -273,6 +275,6 @@ def axes_record(axes: tuple[Axis, Axis, Axis], base: tuple[int, int, int] = (0, 
 
 
 def packable(axes: tuple[Axis, Axis, Axis], dtype: np.dtype) -> bool:
-    """Return whether the nodes at which stencils may begin have no more bits than packed particles have for them."""
+    """Return whether the first nodes of stencils fit the bits of packed particles."""
     most = 2 ** (21 if dtype.itemsize == 8 else 18)  # AXIS_BITS of particles/packed.h
     return all(a.low + a.extent - b <= most for a, b in zip(axes, base_of(axes), strict=True))

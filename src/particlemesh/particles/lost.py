@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How much of each particle falls past an open edge: a diagnostic, computed on the host."""
+"""The weight that each particle loses beyond open faces, computed on the host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from particlemesh.particles.workspace import Workspace
 
 
 def lost_fraction(workspace: Workspace) -> np.ndarray:
-    """Return for each particle the sum of its weights at nodes that the field does not have."""
+    """Return for each particle the sum of its weights at nodes outside the field."""
     particles, count = workspace.particles, workspace.count
     node = workspace.backend.download(particles.node)[:, :count]
     fraction = workspace.backend.download(particles.fraction)[:, :count].astype(np.float64)
@@ -22,7 +22,7 @@ def lost_fraction(workspace: Workspace) -> np.ndarray:
         at = node[a][:, None].astype(np.int64) + np.arange(axis.support)
         exists = np.ones_like(at, bool) if axis.wraps else (at >= 0) & (at < axis.size)
         whole *= weights.sum(-1)
-        # Where every node exists the two are the same number, so that nothing is lost there, exactly.
+        # Where every node exists both sums are the same number, so that the loss is exactly zero.
         inside *= np.where(exists.all(-1), weights.sum(-1), (weights * exists).sum(-1))
-    taken = node[2] != -(2**31)
-    return np.where(taken, whole - inside, 0.0)
+    weighted = node[2] != -(2**31)
+    return np.where(weighted, whole - inside, 0.0)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From positions to node coordinates without loss: the numbers that kernels and CPU loops locate particles with.
+"""The map from positions to node coordinates, accurate at any distance.
 
 The coordinate of a position x along axis a, in nodes, is ``sum_b slope[a, b] x[b] - constant[a]``. Slopes and constants
-are worked out here in rational numbers. A slope is kept as a sum of numbers of the positions' type, its head first.
+are computed here in rational numbers. A slope is stored as a sum of numbers of the positions' dtype, its head first.
 A product ``slope * x`` is split into a whole number of nodes and a rest: ``fma(slope, x, -whole)`` is the rest of the
-head, rounded once. So a rest is as exact near the origin as it is far away, and whole turns are whole numbers.
+head, rounded once. So a rest is as exact far away as near the origin, and whole periods are whole numbers.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from particlemesh.arrays.geometry import open_bounds
 from particlemesh.box import Box
 from particlemesh.particles.stencil import Axis
 
-PARTS = 3  # numbers that make up a slope: two serve near positions
-_EXPONENT = 96  # of the largest slope at most: smaller boxes have their positions multiplied by a power of two
-_INTEGER = 2**60  # of what is subtracted from whole nodes, at most
+PARTS = 3  # numbers that make up a slope: two suffice for near positions
+_EXPONENT = 96  # upper bound for slopes: positions in smaller boxes are multiplied by a power of two
+_INTEGER = 2**60  # upper bound for integers subtracted from whole nodes
 
 
 class NodeMap(NamedTuple):
-    """How positions become nodes: three axes, missing ones first.
+    """The map from positions to nodes for three axes, missing ones first.
 
-    With ``whole + rest = sum_b slope[a, b] * (unit * x[b]) + centre[a]``, rest in [-1/2, 1/2), the rest is the
+    Let ``whole + rest = sum_b slope[a, b] * (unit * x[b]) + centre[a]`` with rest in [-1/2, 1/2). The rest is the
     particle's fraction, and its first node follows from ``whole``:
 
     - ``cell = whole - fold - borrow``, where ``borrow`` is 1 if ``rest < edge`` and else 0;
-    - on a periodic axis whole turns are taken off, so that ``0 <= cell < count``;
+    - on a periodic axis whole periods are subtracted, so that ``0 <= cell < count``;
     - on an open axis a cell below 0 becomes the lower face, ``count`` or more the upper one: ``rest = edge``;
     - ``first node = cell + borrow + base``.
     """
@@ -43,13 +43,13 @@ class NodeMap(NamedTuple):
     lower: np.ndarray  # (3,): of an open axis, in unit * x where orthorhombic, else in nodes from the origin
     upper: np.ndarray
     unit: np.floating
-    near: np.ndarray  # (3,): largest unit * |x[b]| for which two parts of the slopes do
+    near: np.ndarray  # (3,): largest unit * |x[b]| for which two parts of the slopes suffice
     fold: tuple[int, int, int]
     base: tuple[int, int, int]
 
 
 def _reciprocal(box: Box) -> list[list[Fraction]]:
-    """Return the reciprocal vectors of a box as rows, three of them, without error."""
+    """Return the exact reciprocal vectors of a box as three rows."""
     missing = 3 - box.ndim
     rows = [[Fraction(int(a == b)) for b in range(3)] for a in range(3)]
     for a, b in np.ndindex(box.matrix.shape):
@@ -64,7 +64,7 @@ def _reciprocal(box: Box) -> list[list[Fraction]]:
 
 
 def _parts(number: Fraction, real: np.dtype) -> list[float]:
-    """Return numbers of a type whose sum is ``number``, to the last bit of the last of them."""
+    """Return numbers of a dtype whose sum is ``number``, to the rounding of the last."""
     parts = []
     for _ in range(PARTS):
         with np.errstate(over="ignore", under="ignore"):
@@ -80,18 +80,18 @@ def _exponent(number: Fraction) -> int:
 
 @functools.lru_cache(maxsize=64)
 def node_map(axes: tuple[Axis, Axis, Axis], box: Box, positions: np.dtype, real: np.dtype | None = None) -> NodeMap:
-    """Return how positions become nodes.
+    """Return the map from positions to nodes.
 
     Parameters
     ----------
     axes
-        The mesh's axes as stencils see them, missing ones first.
+        The mesh's axes in the form of stencils, missing ones first.
     box
         The mesh's box.
     positions
-        Type of the positions, which says what an open axis holds.
+        Dtype of the positions, which decides the bounds of open axes.
     real
-        Type in which they are located, by default their own.
+        Dtype of the computation, by default that of the positions.
     """
     real = positions if real is None else real
     missing, precision = 3 - box.ndim, np.finfo(real).nmant + 1
@@ -116,10 +116,10 @@ def node_map(axes: tuple[Axis, Axis, Axis], box: Box, positions: np.dtype, real:
             fold[a] %= axis.count
         fold[a] = min(max(fold[a], -_INTEGER), _INTEGER)
     scaled = np.array([[_parts(s / unit, real) for s in row] for row in slopes])
-    most = 2.0 ** (precision - 3)  # so that quotients of nodes, too, are wrong by less than one
+    max_nodes = 2.0 ** (precision - 3)  # so that quotients of nodes are also wrong by less than one
     steepest = np.abs(scaled[missing:, :, 0]).max(0)
-    near = np.divide(most, steepest, out=np.zeros(3), where=steepest > 0)
-    if max(axis.count for axis in axes) > most:
+    near = np.divide(max_nodes, steepest, out=np.zeros(3), where=steepest > 0)
+    if max(axis.count for axis in axes) > max_nodes:
         near[:] = -1
     lower, upper = np.zeros(3), np.zeros(3)
     low, high = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, positions)

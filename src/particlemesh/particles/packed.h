@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is known of a particle once it is located, and how it is kept in 16 bytes (float64: 32) in the caller's order.
+// A located particle, and its packed form of 16 bytes (float64: 32), in the caller's order.
 
 #ifndef PACKED_H
 #define PACKED_H
 
-// A centred fraction as it is kept. In float32 it is a whole number of 2^-24, whatever keeps it, so that nothing
-// depends on what that was: positions in a box are not known any better.
+// A centred fraction in memory. In float32 it is a multiple of 2^-24 in every form of storage, so that results do not
+// depend on the form. Positions in a box are not more precise.
 #if REAL_IS_DOUBLE
 typedef real kept_t;
 #define KEPT(fraction) (fraction)
@@ -23,9 +23,9 @@ DEVICE kept_t kept_fraction(real fraction)
 #endif
 
 typedef struct {
-    int at[3]; // the first node of the stencil, counted from the first there may be, of z from an even one
+    int at[3]; // first node of the stencil, counted from the lowest possible one, for z from an even one
     kept_t fraction[3];
-    int taken; // whether the particle takes part
+    int taken; // whether the particle has weight
 } Located;
 
 #if REAL_IS_DOUBLE
@@ -37,7 +37,7 @@ typedef struct {
 #endif
 #define AXIS_MASK ((1 << AXIS_BITS) - 1)
 
-// Words of 32 bits to and from memory, 16 bytes at a time.
+// Writes and reads 32-bit words, 16 bytes at a time.
 DEVICE void write_quads(GLOBAL u32* to, PRIVATE const u32* words, const int quads)
 {
     UNROLL for (int q = 0; q < quads; q++) {
@@ -56,7 +56,7 @@ DEVICE void read_quads(PRIVATE u32* words, GLOBAL const u32* from, const int qua
 }
 
 #if REAL_IS_DOUBLE
-// Three fractions as they are, then the nodes from bit 0 on and in the last bit whether the particle is left out.
+// Three fractions, then the nodes from bit 0 on; the last bit is set if the particle has zero weight.
 DEVICE void fraction_words(PRIVATE u32* words, PRIVATE const kept_t* fraction)
 {
     for (int a = 0; a < 3; a++) {
@@ -87,8 +87,9 @@ DEVICE void unpack_located(PRIVATE Located* located, PRIVATE const u32* words)
     located->taken = !(nodes >> 63);
 }
 #else
-// Words 0 to 2: a fraction, and below it 8 bits: the highest four of y and two of z, and in the last whether the
-// particle is left out; the lowest of z; the next of z. Word 3: x, and the lowest 14 bits of y.
+// Words 0 to 2: a fraction, and 8 bits below it. Those of word 0: the highest four of y, the highest two of z, and a
+// last bit that is set if the particle has zero weight. Word 1: the lowest of z. Word 2: the next of z.
+// Word 3: x, and the lowest 14 bits of y.
 DEVICE void pack_located(PRIVATE u32* words, PRIVATE const Located* located)
 {
     const u32 x = (u32)located->at[0], y = (u32)located->at[1], z = (u32)located->at[2];

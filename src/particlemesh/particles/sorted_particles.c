@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Particles that are kept in the order of their blocks: those without weight, and stencils from the records.
+// Particles in the order of their blocks: those with zero weight, and stencils from the records.
 //
-// PACKED: the particles were located into particles/packed.h, else into node and fraction.
+// PACKED: located particles have the form of particles/packed.h, else they are in node and fraction.
 
 #include "orders/blocks.h"
 
@@ -18,8 +18,8 @@ DEVICE int left_out(GLOBAL const int* node, i64 rows, i64 i)
 #endif
 }
 
-// Particles without weight come last, as they happen to be counted, if they are not in the order yet. The status is kept
-// where no other positions write to it.
+// Appends particles with zero weight in any order, unless they are in the order already. Copies the status to where
+// later positions do not overwrite it.
 KERNEL come_last(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT node, GLOBAL u32* RESTRICT order,
                  GLOBAL const u64* RESTRICT found, GLOBAL u64* RESTRICT status, GLOBAL u32* RESTRICT left,
                  const i64 count, const i64 rows, const i64 total, const i64 in_order)
@@ -30,8 +30,8 @@ KERNEL come_last(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT no
         if (left_out(node, rows, i)) order[taken + (i64)ATOMIC_ADD_U32(left, 1)] = (u32)i;
 }
 
-// Node and fraction by place, for who reads these.
-KERNEL spell_out_places(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
+// Node and fraction by place.
+KERNEL unpack_places(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
                         GLOBAL int* RESTRICT node, GLOBAL real* RESTRICT fraction, const i64 count, const i64 rows,
                         const Blocks blocks)
 {
@@ -45,7 +45,7 @@ KERNEL spell_out_places(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         Placed placed;
         read_record(records, k, words);
         particle_of(words, &placed);
-        i64 low = 0, high = lines; // a record says where along x, the place along which line of blocks
+        i64 low = 0, high = lines; // the record has the block along x, the place gives the line of blocks
         while (high - low > 1) {
             const i64 middle = low + (high - low) / 2;
             if (start[middle * nx] <= k)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The particles of a plan with ``order="sorted"``: its caller keeps values in the plan's order.
+"""The particles of a plan with ``order="sorted"``.
 
-On GPUs the order is that of blocks, as the methods that walk have it (``orders/block_order.py``): their records are
-all that is kept of a particle. On the CPU it is the order of tiles, which all particles have there.
+On GPUs the order is that of blocks (``orders/block_order.py``), which the walking methods read: only their records are
+stored. On the CPU it is the order of tiles, as for all particles there.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from particlemesh.particles.workspace import Sizes, Workspace
 
 _FILE = "particles/sorted_particles.c"
 _INDEX = np.dtype(np.int32)
-_AT_ONCE = 2**17  # work-items that look for particles without weight, which are rare
+_AT_ONCE = 2**17  # work-items that search for particles with zero weight, which are rare
 
-CellsFor = Callable[[Sizes, int], Cells]  # the cells of the blocks by which a number of particles is sorted
+CellsFor = Callable[[Sizes, int], Cells]  # cells of the blocks for a number of particles
 
 
 def kind_on(backend: Backend) -> type[SortedDeviceParticles | SortedHostParticles]:
-    """Return what holds sorted particles on a backend."""
+    """Return the class of sorted particles on a backend."""
     return SortedHostParticles if backend.name == "cpu" else SortedDeviceParticles
 
 
 def shown(particles: SortedDeviceParticles | SortedHostParticles, kind: Kind, backend: Backend) -> Any:
-    """Return the order as an array of ``kind``, or None if that would have to wait for the device."""
+    """Return the order as an array of ``kind``, or None if a copy must wait for the device."""
     if kind.home != backend.name:
         return None
     order = particles.order
-    if isinstance(order, np.ndarray):  # a slice of its own, so that the plan can still write
+    if isinstance(order, np.ndarray):  # a new slice: the plan can still write
         order.setflags(write=False)
-    if hasattr(order, "with_queue"):  # PyOpenCL's, which another queue may have written last
+    if hasattr(order, "with_queue"):  # PyOpenCL: another queue may have written last
         order = order.with_queue(backend.queue)  # type: ignore[attr-defined]  # only this backend has one
     backend.mark(order)
     return kind.wrap(order)
 
 
 class _Room:
-    """Memory for ``rows`` particles, which the next positions take over."""
+    """Memory for ``rows`` particles, which later positions reuse."""
 
     def __init__(self, backend: Backend, dtype: np.dtype, rows: int) -> None:
         self.rows = rows
@@ -64,10 +64,10 @@ class _Room:
 
 
 class SortedDeviceParticles:
-    """Particles by block on a GPU: the one at place k is the caller's ``order[k]``-th.
+    """Particles by block on a GPU: the particle at place k has the caller's index ``order[k]``.
 
-    ``locate`` works in separate memory and may raise; ``hold`` allocates; only ``place`` overwrites the particles of
-    the former configuration, whose memory it may take.
+    ``locate`` writes to separate memory and may raise; ``hold`` allocates. Only ``place`` overwrites the particles of
+    the previous configuration, whose memory it may reuse.
     """
 
     def __init__(
@@ -78,16 +78,16 @@ class SortedDeviceParticles:
         self.by_block: BlockOrder | None = None  # block_order() returns it without ordering again
         self._backend = backend
         self._room: _Room = before._room if before is not None and before.rows >= rows else _Room(backend, dtype, rows)
-        # Blocks for which memory is reserved, and the cells of blocks by which these particles are sorted.
+        # Blocks with reserved memory, and the cells of the blocks of these particles.
         self.kinds: Kinds | None = None if before is None else before.kinds
         self._cells: Cells | None = None
         self._status = self._room.located.status
-        self._is_spelt_out = False
-        self._kept = 0  # bytes of smaller rooms that are still in use
+        self._is_unpacked = False
+        self._kept = 0  # bytes of smaller rooms still in use
 
     @property
     def rows(self) -> int:
-        """Particles that there is room for."""
+        """Number of particles that fit."""
         return self._room.rows
 
     @property
@@ -105,17 +105,17 @@ class SortedDeviceParticles:
     @property
     def node(self) -> Any:
         """First nodes of stencils."""
-        self._spell_out()
+        self._unpack()
         return self._room.node
 
     @property
     def fraction(self) -> Any:
         """Centred fractions."""
-        self._spell_out()
+        self._unpack()
         return self._room.fraction
 
     def located(self) -> tuple[bool, Any, Any]:
-        """Return False, as they are not packed, ``node`` and ``fraction``."""
+        """Return False (not packed), ``node`` and ``fraction``."""
         return False, self.node, self.fraction
 
     def make_stencils(self) -> None:
@@ -126,26 +126,26 @@ class SortedDeviceParticles:
             room.fraction = allocate(backend, (3, room.rows), self.dtype, f"the fractions of {room.rows:,} particles")
             room.node = node
 
-    def _spell_out(self) -> None:
+    def _unpack(self) -> None:
         self.make_stencils()
-        if self.by_block is not None and not self._is_spelt_out and self.count:
+        if self.by_block is not None and not self._is_unpacked and self.count:
             order, room = self.by_block, self._room
-            self._kernel("spell_out_places", packed=False)(
+            self._kernel("unpack_places", packed=False)(
                 self.count, order.records, order.start, room.node, room.fraction, self.count, room.rows,
                 order.blocks.record,
             )  # fmt: skip
-        self._is_spelt_out = True
+        self._is_unpacked = True
 
-    def spell_out_again(self) -> None:
-        """Compute ``node`` and ``fraction`` again when they are next read: the records may have changed."""
-        self._is_spelt_out = False
+    def unpack_again(self) -> None:
+        """Unpack ``node`` and ``fraction`` again when they are next read, as the records may have changed."""
+        self._is_unpacked = False
 
     def _kernel(self, name: str, *, packed: bool) -> Any:
         defines = {"REAL_IS_DOUBLE": int(self.dtype.itemsize == 8), "PACKED": int(packed)}
         return kept(self._backend, self._room.kernels).kernel(_FILE, name, defines)
 
     def reserve(self, workspace: Workspace, cells_for: CellsFor, *, stencils: bool) -> None:
-        """Allocate for up to ``rows`` particles what sorting and methods take."""
+        """Allocate the memory of sorting and of methods for up to ``rows`` particles."""
         self._room.located.make_room(packed=packable(workspace.axes, self.dtype))
         if stencils:
             self.make_stencils()
@@ -153,24 +153,24 @@ class SortedDeviceParticles:
         block_order.reserve_to_sort(workspace, self.kinds, stable=workspace.deterministic)
 
     def take_over(self, backend: Backend, other: SortedDeviceParticles) -> None:
-        """Share the particles of ``other``, in its memory: they move with the next positions."""
+        """Share the particles of ``other`` in its memory, until the next positions are set."""
         self.count, self.by_block, self.kinds = other.count, other.by_block, other.kinds
         self._status, self._kept = other._status, other._kept
         if (order := other.by_block) is not None:
             self._kept += int(order.order.nbytes + order.records.nbytes + order.start.nbytes)
 
     def locate(self, *arguments: Any, **options: Any) -> None:
-        """Fill in the particles in the caller's order, as :meth:`DeviceParticles.locate`."""
+        """Locate particles in the caller's order, as :meth:`DeviceParticles.locate`."""
         self._room.located.locate(*arguments, **{**options, "packed": True})
         self.count = self._room.located.count
 
     def hold(self, workspace: Workspace, cells_for: CellsFor) -> None:
-        """Choose blocks for these particles, and allocate what sorting by them takes."""
+        """Choose blocks for these particles, and allocate the memory to sort by them."""
         self._cells = cells_for(workspace, self.count)
         block_order.reserve_to_sort(workspace, {self._cells: self.count}, stable=workspace.deterministic)
 
     def place(self, workspace: Workspace) -> None:
-        """Sort the particles that were located."""
+        """Sort the located particles."""
         room, backend, stable = self._room, self._backend, workspace.deterministic
         assert self._cells is not None
         located = workspace.over(room.located, self.count)
@@ -196,7 +196,7 @@ class SortedDeviceParticles:
 
 
 class SortedHostParticles(HostParticles):
-    """Particles by tile on the CPU, where the plan's order is that of tiles; ``order`` has the caller's indices."""
+    """Particles in the order of tiles on the CPU; ``order`` has the caller's indices."""
 
     def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: SortedHostParticles | None = None) -> None:
         super().__init__(backend, dtype, rows, before)
@@ -217,10 +217,10 @@ class SortedHostParticles(HostParticles):
         return self._order[: self.count]
 
     def hold(self, workspace: Workspace, cells_for: CellsFor) -> None:
-        """Nothing is left to allocate."""
+        """Do nothing: the memory is allocated."""
 
     def reserve(self, workspace: Workspace, cells_for: CellsFor, *, stencils: bool) -> None:
-        """Nothing is left to allocate."""
+        """Do nothing: the memory is allocated."""
 
     def take_over(self, backend: Backend, other: HostParticles) -> None:
         assert isinstance(other, SortedHostParticles)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All that a method or an order sees of a plan: its sizes, its particles, and memory to work in.
+"""The parts of a plan that methods and orders use: its sizes, its particles, and scratch memory.
 
-A plan makes one :class:`Workspace` per configuration. What outlives the configuration lies in :class:`Memory`, which
-the workspaces of a plan share.
+A plan makes one :class:`Workspace` per configuration. All workspaces of a plan share one :class:`Memory`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from particlemesh.window import Window
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is known of a task before anything is allocated."""
+    """The sizes of a plan, known before any allocation."""
 
     mesh: Mesh
     window: Window
@@ -34,13 +33,13 @@ class Sizes:
     count: int  # particles
     deterministic: bool
     backend: Backend
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, as given to the plan
-    sorted: bool = False  # particles are by block already, or by tile
-    threads: int | None = None  # most threads of the CPU; by default what suits the number of particles
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)  # by method, as given
+    sorted: bool = False  # whether the plan keeps particles by block or by tile
+    threads: int | None = None  # largest number of CPU threads; by default it depends on the number of particles
 
     @functools.cached_property
     def axes(self) -> tuple[Axis, Axis, Axis]:
-        """Axes of the mesh as stencils meet them, missing ones first."""
+        """Axes of the mesh in the form of stencils, missing ones first."""
         return axes_of(self.mesh, self.window)
 
     @property
@@ -50,20 +49,20 @@ class Sizes:
 
     @property
     def stencil(self) -> int:
-        """Nodes that a particle reaches."""
+        """Nodes per stencil."""
         return int(self.window.support**self.mesh.ndim)
 
 
 class Memory:
-    """What a plan keeps from one configuration to the next.
+    """Memory that a plan keeps between configurations.
 
     Parameters
     ----------
     backend : Backend
     changed : callable, optional
-        Called when memory moves, so that addresses are dropped.
+        Called when memory moves and addresses become invalid.
     advice : callable, optional
-        Returns what to do without memory, for an error.
+        Returns advice for the error of a failed allocation.
     """
 
     def __init__(
@@ -71,12 +70,12 @@ class Memory:
     ) -> None:
         self.kernels: dict[Any, Any] = {}  # kept by orders (backends.base.kept)
         self.block_cells: tuple[int, int, int] | None = None  # of the blocks that the next set_positions counts
-        self.counted: Any = None  # which blocks were counted, for the particles of now
+        self.counted: Any = None  # the blocks by which the present particles are counted
         self._backend, self._changed, self._advice = backend, changed, advice
         self.arrays: dict[str, Any] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return the array of this name, type and shape, newly allocated if need be; the first axis may be longer."""
+        """Return the array of this name, dtype and shape, allocated if missing; the first axis may be longer."""
         held = self.arrays.get(name)
         fits = held is not None and held.dtype == dtype and (
             held.shape[1:] == shape[1:] and held.shape[0] >= shape[0] if shape else held.shape == shape
@@ -95,16 +94,16 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Workspace(Sizes):
-    """Sizes, particles and memory: what methods, orders and shared bases work with.
+    """Sizes, particles and memory for methods and orders.
 
     Attributes
     ----------
     particles : DeviceParticles, HostParticles or one of their sorted forms
         None before the first configuration.
     memory : Memory
-        Kept from one configuration to the next.
+        Shared by all configurations.
     orders : dict
-        Orders of the particles that methods share, for one configuration.
+        Orders of one configuration, shared by methods.
     """
 
     particles: Any = field(default=None, kw_only=True)
@@ -112,43 +111,43 @@ class Workspace(Sizes):
     orders: dict[Any, Any] = field(default_factory=dict, kw_only=True)
 
     def over(self, particles: Any, count: int) -> Workspace:
-        """Return the workspace of other particles, in the same memory."""
+        """Return a workspace of other particles with the same memory."""
         return self._with(particles=particles, count=count, orders={})
 
     def apart(self) -> Workspace:
-        """Return a workspace over the same particles with separate memory, which is freed with it."""
-        # A copy of the particles: stencils that are packed here, and a method wants unpacked, are freed with it.
+        """Return a workspace of the same particles with separate memory, which is freed with it."""
+        # The particles are copied, so that stencils unpacked for a method are also freed.
         return self._with(particles=copy.copy(self.particles), memory=Memory(self.backend), orders={})
 
     def _with(self, **changes: Any) -> Workspace:
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, **changes)  # records that were worked out go along
+        other.__dict__.update(self.__dict__, **changes)  # includes cached records
         return other
 
     @property
     def capacity(self) -> int:
-        """Particles that fit without allocation."""
+        """Number of particles that fit without allocation."""
         return 0 if self.particles is None else int(self.particles.rows)
 
     def scratch(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return memory for a method, kept under ``name`` for its next call; the first axis may be longer."""
+        """Return scratch memory of this name, kept between calls; the first axis may be longer."""
         return self.memory.array(name, shape, dtype)
 
     def forget(self) -> None:
-        """Forget what was made of the positions: a replay of a graph may have changed them."""
+        """Drop everything computed from the positions: a replay of a graph may have changed them."""
         self.orders.clear()
         self.memory.counted = None
-        self.particles.spell_out_again()
+        self.particles.unpack_again()
 
     @functools.cached_property
     def window_record(self) -> Record:
-        """The window's table, as kernels have it."""
+        """The window's table as a kernel argument."""
         table = self.window.table
         return Record(f"={table.size}{self.dtype.char}", *table.ravel())
 
     @functools.cached_property
     def jacobian_record(self) -> Record:
-        """d(node coordinate) / d(position), as kernels have it; rows and columns of missing axes are zero."""
+        """d(node coordinate) / d(position) as a kernel argument; rows and columns of missing axes are zero."""
         return Record(f"=9{self.dtype.char}", *self._slopes.ravel())
 
     @functools.cached_property

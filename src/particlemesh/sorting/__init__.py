@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Orderings: particles by bin. The one service under spreading, interpolation and grids."""
+"""Sorting of particles by bin, shared by spreading, interpolation and grids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Order(NamedTuple):
     start : (bins + 1,)
         Bin b holds ``order[start[b]:start[b + 1]]``.
     order : (N,)
-        Indices of the keys, bin by bin; those of negative keys are missing, ``order[start[-1]:]`` is void.
+        Indices of the keys, bin by bin. Negative keys are left out: ``order[start[-1]:]`` is undefined.
     rank : (N,)
         Place of each key in ``order``; -1 for a negative key.
     """
@@ -36,22 +36,22 @@ def counting_sort(
     threads: int | None = None,
     allocate: Any = None,
 ) -> Order:
-    """Order integer keys by counting: one atomic a key, whose return value is the key's rank in its bin.
+    """Order integer keys by counting: one atomic per key, whose return value is the key's rank in its bin.
 
     Parameters
     ----------
     backend : Backend
         Where the keys are.
     keys : (N,) int32 or int64
-        Native array in C order. A negative key takes no part.
+        Native array in C order. Negative keys are left out.
     bins : int
-        Keys lie below it; they are not checked.
+        Keys are less than this; they are not checked.
     stable : bool
-        Increasing index within a bin, so the same bits every time. The CPU's order always is.
+        Increasing index within a bin, so the order is reproducible. On the CPU it always is.
     threads : int, optional
         Most threads on the CPU.
     allocate : callable (name, shape, dtype), optional
-        Where memory comes from; by default it is new.
+        Returns memory; by default new arrays.
 
     Returns
     -------

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The bin of every item: read from an array of keys, or the cell that a position lies in. A kernel names ITEMS
-// first among its parameters and ITEM_RECORDS last, and asks TAKE_ITEM(status, i), which fills in `item` and records
-// what is wrong with it, or later ITEM(i), which only fills in.
+// The bin of every item: read from an array of keys, or the cell of a position. A kernel names ITEMS first among its
+// parameters and ITEM_RECORDS last. TAKE_ITEM(status, i) fills in `item` and records its faults; later ITEM(i) only
+// fills it in.
 //
-// KEYS_ARE_POSITIONS; EXTENTS: how far items reach: 0 not told, 1 a radius each, 3 half an edge for each axis.
+// KEYS_ARE_POSITIONS; EXTENTS of items: 0 none, 1 a radius each, 3 half an edge per axis.
 
 #define GOOD_ITEM 0
-#define LEFT_OUT (-1) // a negative key: no part, no fault
+#define LEFT_OUT (-1) // a negative key: not a fault
 #define BAD_RADIUS 4
 
 // Words of a status.
@@ -14,7 +14,7 @@
 #define STATUS_OUTSIDE 1
 #define STATUS_FIRST 2      // ~(index of the first bad item)
 #define STATUS_BAD_RADIUS 3 // negative or not finite
-#define STATUS_FULLEST 4    // (items << 32) | cell, where a builder looks
+#define STATUS_FULLEST 4    // (items << 32) | cell, from builders that compute it
 #define STATUS_FOLDED 5     // whether folding moved anything
 #define STATUS_WORDS 8
 
@@ -27,7 +27,7 @@ typedef coordinate item_t;
 typedef struct {
     int size[3]; // cells along each axis, of the finest level
     int levels;
-    coordinate edge; // what level 0 is for: items no wider than this; level l for twice as wide ones than l - 1
+    coordinate edge; // items of level 0 are at most this wide, those of level l twice as wide as those of l - 1
 } Cells;
 
 #define MOST_TURNS 1048576 // 2^20: turns of three axes fit into 64 bits
@@ -38,7 +38,7 @@ typedef struct {
 #define ITEM(i) item_of(&item, x0, x1, x2, extents, i, &strides, &geometry, &frame, &cells)
 
 typedef struct {
-    coordinate x[3], s[3], turns[3]; // folded; fractions; turns taken off
+    coordinate x[3], s[3], turns[3]; // folded; fractions; turns removed
     int level;
     i64 bin;
 } Item;
@@ -66,7 +66,7 @@ DEVICE int level_of(PRIVATE const Cells* cells, coordinate radius)
     return level;
 }
 
-// How far item i reaches along an axis.
+// The extent of item i along an axis.
 DEVICE coordinate extent_of(GLOBAL const item_t* extents, i64 i, int axis)
 {
 #if EXTENTS == 3
@@ -83,7 +83,7 @@ DEVICE int was_folded(PRIVATE const Item* item)
     return item->turns[0] != 0 || item->turns[1] != 0 || item->turns[2] != 0;
 }
 
-// Where a point is, in fractions of the box.
+// The place of a point, in fractions of the box.
 DEVICE void fractions(PRIVATE coordinate* s, PRIVATE const coordinate* x, PRIVATE const Geometry* geometry)
 {
     for (int a = 0; a < 3; a++) {
@@ -103,7 +103,7 @@ DEVICE int item_of(PRIVATE Item* item, GLOBAL const item_t* x0, GLOBAL const ite
         for (int a = 0; a < 3; a++)
             if (!(item->turns[a] < MOST_TURNS - 1 && item->turns[a] > 1 - MOST_TURNS)) return OUTSIDE;
         fold(item->x, item->turns, geometry);
-        // The fraction of a far position is rounded by as much as it is far: that of the folded one is not.
+        // The rounding error of a far position's fraction grows with its distance: use the folded one.
         coordinate further[3];
         fractions(item->s, item->x, geometry);
         for (int a = 0; a < 3; a++) {
@@ -174,7 +174,7 @@ DEVICE int item_of(PRIVATE Item* item, GLOBAL const item_t* keys, i64 i, i64 bin
 
 #endif
 
-// What is wrong with item i, by what ITEM returned: NOT_FINITE, OUTSIDE or BAD_RADIUS.
+// The fault of item i, from ITEM's result: NOT_FINITE, OUTSIDE or BAD_RADIUS.
 DEVICE void record_item(GLOBAL u64* status, int what, i64 i)
 {
     if (what <= 0) return;

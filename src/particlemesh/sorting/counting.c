@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Counting sort: one atomic an item, whose return value is the item's rank in its bin, an exclusive scan of the
-// counts (scan.c), and every item to its place. COUNT_IS_64 for 2^31 items and more, KEY_IS_64 for as many bins.
-// What is left out or bad has the rank -1 and no place. Of what there is to write, WANT_ORDER takes the indices,
-// WANT_RANK the place of each item, WANT_RECORDS positions, folded, with their indices.
+// Counting sort: one atomic per item, whose return value is the item's rank in its bin; an exclusive scan of the counts
+// (scan.c); then every item goes to its place. COUNT_IS_64: 2^31 items or more; KEY_IS_64: as many bins. Items left out
+// or faulty have the rank -1 and no place. Outputs: WANT_ORDER indices, WANT_RANK the place of each item, WANT_RECORDS
+// folded positions with their indices.
 
 #include "sorting/cells.h"
 #include "sorting/runs.h"
 
-// work: the status, then a count for each bin.
+// work: the status, then a count per bin.
 KERNEL count_keys(ITEMS, GLOBAL u64* RESTRICT work, GLOBAL index_t* RESTRICT rank, const i64 count,
                   const i64 bins ITEM_RECORDS)
 {
@@ -48,7 +48,7 @@ KERNEL place_keys(ITEMS, GLOBAL const u64* RESTRICT status, GLOBAL const count_t
 
 #if !KEYS_ARE_POSITIONS
 
-// For the stable order keys are sorted (radix.c). Those that take no part go behind all bins.
+// For the stable order keys are sorted (radix.c). Those left out go after all bins.
 KERNEL sortable_keys(GLOBAL const item_t* RESTRICT keys, GLOBAL u32* RESTRICT sortable, const i64 count,
                      const i64 bins)
 {
@@ -56,7 +56,7 @@ KERNEL sortable_keys(GLOBAL const item_t* RESTRICT keys, GLOBAL u32* RESTRICT so
         sortable[i] = keys[i] < 0 || keys[i] >= bins ? (u32)bins : (u32)keys[i];
 }
 
-// The place of each item, and the counts of the bins: a run of a bin adds its end and takes away its beginning.
+// The place of each item, and the counts of bins: a run of a bin adds its end and subtracts its beginning.
 KERNEL invert_order(GLOBAL const u32* RESTRICT sorted, GLOBAL const index_t* RESTRICT order,
                     GLOBAL u64* RESTRICT work, GLOBAL index_t* RESTRICT rank, const i64 count, const i64 bins)
 {

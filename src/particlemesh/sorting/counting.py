@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Counting sort on CUDA and OpenCL: one atomic a key, a scan, a scatter."""
+"""Counting sort on CUDA and OpenCL: one atomic per key, a scan, a scatter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _kernel(backend: Backend, name: str, items: Keys, **wants: int) -> Kernel:
 
 
 def reserve(backend: Backend, count: int, bins: int, allocate: Allocate) -> None:
-    """Allocate what an unstable :func:`counting_sort` of ``count`` keys takes."""
+    """Allocate the memory of an unstable :func:`counting_sort` of ``count`` keys."""
     _counts(backend, count, bins, allocate)
     allocate("order", (max(count, 1),), _index_type(count))
     allocate("rank", (max(count, 1),), _index_type(count))
@@ -33,7 +33,7 @@ def _index_type(count: int) -> np.dtype:
 
 
 def _counts(backend: Backend, count: int, bins: int, allocate: Allocate) -> tuple[Any, Any]:
-    """Return room for a status and a count for each bin, and for where each bin starts."""
+    """Return arrays for the status with a count per bin, and for the start of each bin."""
     counter = np.dtype(np.uint64 if count >= 2**31 else np.uint32)
     work = allocate_counts(backend, bins, counter, allocate, "work", STATUS_WORDS)
     return work, allocate("start", (bins + 1,), counter)
@@ -45,7 +45,7 @@ def count_items(backend: Backend, items: Keys, allocate: Allocate) -> tuple[Any,
     Returns
     -------
     work
-        Its first words are the status: what is wrong with the items.
+        Its first words are the status: the faults of the items.
     start : (bins + 1,)
         Where each bin starts.
     rank : (count,)
@@ -65,7 +65,7 @@ def place_items(
     backend: Backend, items: Keys, status: Any, start: Any, rank: Any, *, keep_rank: bool = False, order: Any = None,
     records: Any = None, turns: Any = None,
 ) -> None:  # fmt: skip
-    """Write what is given: indices in the order of bins, records of positions, and places instead of ranks."""
+    """Write the given outputs: indices in bin order, records of positions, and places instead of ranks."""
     if not items.count:
         return
     wants = {
@@ -82,19 +82,21 @@ def place_items(
 def counting_sort(
     backend: Backend, keys: Any, count: int, bins: int, *, stable: bool, allocate: Allocate
 ) -> tuple[Any, Any, Any]:
-    """Return start (bins + 1), order and rank of ``keys[:count]``; negative keys take no part."""
+    """Return start (bins + 1), order and rank of ``keys[:count]``; negative keys are left out."""
     items = array_keys(keys, count, bins)
     order = allocate("order", (max(count, 1),), _index_type(count))
     if stable and count:
         if count >= 2**31 or bins >= 2**32 - 1:
-            raise ValueError(f"{count:,} keys in {bins:,} bins: the stable order takes fewer than 2**31 keys.")
+            raise ValueError(
+                f"{count:,} keys in {bins:,} bins; a stable order takes < 2**31 keys and < 2**32 - 1 bins."
+            )
         work, start = _counts(backend, count, bins, allocate)
         rank = allocate("rank", (count,), _index_type(count))
         backend.clear(work)
         sortable = allocate("sortable", (count,), np.dtype(np.uint32))
         _kernel(backend, "sortable_keys", items)(count, keys, sortable, count, bins)
-        found, _ = radix.sort(backend, sortable, count, max(1, bins.bit_length()), allocate, into=order)
-        _kernel(backend, "invert_order", items)(count, found, order, work, rank, count, bins)
+        sorted_keys, _ = radix.sort(backend, sortable, count, max(1, bins.bit_length()), allocate, into=order)
+        _kernel(backend, "invert_order", items)(count, sorted_keys, order, work, rank, count, bins)
         scan(backend, work, start, bins, skip=STATUS_WORDS)
         return start, order, rank
     work, start, rank = count_items(backend, items, allocate)

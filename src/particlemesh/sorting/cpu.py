@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Counting sort with several threads: the order of keys, and where each one went."""
+"""Counting sort with several threads: the order of keys, and the place of each."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class Sorted(NamedTuple):
     """A stable order of keys."""
 
     start: np.ndarray  # (bins + 1,) int64: bin b is order[start[b]:start[b + 1]]
-    order: np.ndarray  # (N,): order[k] is the index of the k-th smallest key; void from start[-1] on
+    order: np.ndarray  # (N,): order[k] is the index of the k-th smallest key; undefined from start[-1] on
     rank: np.ndarray  # (N,): rank[order[k]] = k; -1 for a negative key
 
 
 def index_type(count: int) -> type[np.signedinteger]:
-    """Return the narrowest type that indexes ``count`` things."""
+    """Return the narrowest type for indices below ``count``."""
     return np.int32 if count < 2**31 else np.int64
 
 
 def histogram_rows(count: int, bins: int, threads: int) -> int:
-    """Return into how many ranges ``count`` keys are cut, each with a histogram of its own.
+    """Return the number of ranges of ``count`` keys, each with its own histogram.
 
-    All histograms together have no more numbers than there are keys, or there is one.
+    Several histograms together have at most as many numbers as there are keys.
     """
     return max(1, min(threads, count // max(bins, 1)))
 
 
 @compiled
 def share_of(count, shares, share):
-    """Return the range of ``count`` things that falls to one of ``shares``."""
+    """Return the range of one of ``shares`` equal shares of ``count`` items."""
     size = count // shares
     rest = count % shares
     begin = share * size + min(share, rest)
@@ -97,12 +97,12 @@ def _block_scan(histogram, totals, start, counter):
 
 
 def scan(histogram: np.ndarray, start: np.ndarray, threads: int) -> None:
-    """Turn counts into places, bin by bin and row by row within a bin.
+    """Turn counts into places, ordered by bin, then by row.
 
     Parameters
     ----------
     histogram : (rows, bins)
-        Counts; replaced by the place of the first key of that row and bin.
+        Counts; overwritten with the place of the first key of each row and bin.
     start : (bins + 1,) int64
         Written: the place of each bin's first key, and the number of keys.
     threads
@@ -142,7 +142,7 @@ def counting_sort(keys: np.ndarray, bins: int, threads: int | None = None) -> So
     Parameters
     ----------
     keys : (N,) int32 or int64
-        Contiguous. A negative key takes no part.
+        Contiguous. Negative keys are left out.
     bins
         One more than the largest key allowed; keys are not checked.
     threads

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What gives every item its bin, as kernels see it (sorting/cells.h): an array of keys, or positions in cells."""
+"""The source of bins for kernels (sorting/cells.h): an array of keys, or positions in cells."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_FINITE, OUTSIDE, FIRST, BAD_RADIUS, FULLEST, FOLDED = range(6)
 
 @dataclass
 class Keys:
-    """Items with a bin each: leading and trailing arguments of kernels, and their defines."""
+    """Items with a bin each: leading arrays and trailing records of kernel arguments, and defines."""
 
     count: int
     bins: int
@@ -31,39 +31,39 @@ class Keys:
 
 
 def array_keys(keys: Any, count: int, bins: int) -> Keys:
-    """Return the items of an integer array; negative keys take no part."""
+    """Return the items of an integer array; negative keys are left out."""
     wide = int(keys.dtype.itemsize == 8)
     return Keys(count, bins, (keys,), (), {"REAL_IS_DOUBLE": 0, "KEYS_ARE_POSITIONS": 0, "KEY_IS_64": wide})
 
 
 def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
-    """Return the cells an axis of every level: each has half as many as the one before, at least one."""
+    """Return the cells per axis of every level: each level has half as many as the previous, at least one."""
     return [tuple(max(1, n >> level) for n in shape) for level in range(levels)]
 
 
 def cells_in(shape: tuple[int, ...], levels: int) -> int:
-    """Return the cells of all levels."""
+    """Return the number of cells of all levels."""
     return sum(math.prod(s) for s in level_shapes(shape, levels))
 
 
 @dataclass(frozen=True)
 class Cells:
-    """A box cut into cells, on one level or several, for positions of one type."""
+    """A box divided into cells, on one or several levels, for positions of one type."""
 
     box: Box
     shape: tuple[int, ...]  # of the finest level
     levels: int
-    edge: float  # the widest item of level 0; each further level takes twice that
+    edge: float  # the widest item of level 0; it doubles with each level
     dtype: np.dtype
 
     @functools.cached_property
     def count(self) -> int:
-        """Cells of all levels."""
+        """The number of cells of all levels."""
         return cells_in(self.shape, self.levels)
 
     @property
     def padded(self) -> tuple[int, ...]:
-        """Cells along three axes, missing ones first."""
+        """The cells along three axes; missing axes come first."""
         return (1,) * (3 - len(self.shape)) + self.shape
 
     def records(self) -> tuple[Record, ...]:
@@ -76,7 +76,7 @@ class Cells:
         return geometry_record(self.box, self.dtype), frame_record(self.box), cells
 
     def keys(self, x: Coordinates, extents: Any = None, extent_axes: int = 0) -> Keys:
-        """Return the items at positions; ``extents`` (N,) radii or (N, 3) half edges, as ``extent_axes`` says."""
+        """Return the items at positions; ``extents`` are radii (N,) or half edges (N, 3), by ``extent_axes``."""
         wide = int(self.dtype.itemsize == 8)
         defines = {
             "REAL_IS_DOUBLE": wide, "COORDINATE_IS_DOUBLE": wide, "KEYS_ARE_POSITIONS": 1, "KEY_IS_64": 0,

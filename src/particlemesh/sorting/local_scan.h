@@ -4,10 +4,10 @@
 #ifndef LOCAL_SCAN_H
 #define LOCAL_SCAN_H
 
-// Where count n is, if after every 32 of them one word is left out: neighbouring stretches are then in other banks.
+// The place of count n: one word is skipped after every 32, so that neighbouring stretches are in different banks.
 #define PADDED(n) ((n) + ((n) >> 5))
 
-// In place; returns their total. `of_warps` has a word for each warp. The group enters and leaves together.
+// In place; returns the total. `of_warps` has a word per warp. The group enters and leaves together.
 DEVICE u32 scan_local(WARP_PARAMETER warp, LOCAL u32* counts, const int size, const int padded, LOCAL u32* of_warps)
 {
     const int each = (size + GROUP_SIZE - 1) / GROUP_SIZE;
@@ -26,7 +26,7 @@ DEVICE u32 scan_local(WARP_PARAMETER warp, LOCAL u32* counts, const int size, co
     BARRIER();
     u32 sum = upto - mine, total = 0;
     for (int w = 0; w < GROUP_SIZE / WARP_SIZE; w++) {
-        // A group of one warp must not ask: PoCL 3.0 crashes on that branch when it optimises radix.c.
+        // The first test is for groups of one warp: PoCL 3.0 crashes on the second when it optimises radix.c.
         if (GROUP_SIZE > WARP_SIZE && w < LOCAL_ID / WARP_SIZE) sum += of_warps[w];
         total += of_warps[w];
     }

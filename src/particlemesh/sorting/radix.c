@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A stable sort of keys with values, from the last digit to the first. One kernel counts the digits of all
-// passes; then each pass reads and writes every pair once: a tile of pairs is ranked in local memory, learns
-// by looking back (look_back.h) where its share of each digit begins, and writes digit by digit.
+// A stable sort of keys with values, from the last digit to the first. One kernel counts the digits of all passes. Then
+// each pass reads and writes every pair once: it ranks a tile of pairs in local memory, gets the start of its share of
+// each digit by look-back (look_back.h), and writes digit by digit.
 //
-// PASSES digits of DIGIT_BITS; KEYS_AN_ITEM keys of a work-item make a tile. `books`: the passes' tickets, then in
-// 32 bits how many keys have each digit of each pass, then a word for each pass, tile and digit.
+// PASSES digits of DIGIT_BITS; a tile has KEYS_AN_ITEM keys per work-item. `books`: the passes' tickets, then in 32
+// bits the count of each digit in each pass, then a word per pass, tile and digit.
 
 #include "sorting/local_scan.h"
 #include "sorting/look_back.h"
@@ -12,16 +12,16 @@
 #define DIGITS (1 << DIGIT_BITS)
 #define TILE (GROUP_SIZE * KEYS_AN_ITEM)
 #define WARPS (GROUP_SIZE / WARP_SIZE)
-#define AN_ITEM ((DIGITS + GROUP_SIZE - 1) / GROUP_SIZE) // digits of a work-item
+#define AN_ITEM ((DIGITS + GROUP_SIZE - 1) / GROUP_SIZE) // digits per work-item
 #define DIGIT(key, shift) ((u32)(key) >> (shift) & (DIGITS - 1))
 #define TOTALS(books) ((GLOBAL u32*)((books) + PASSES))
 
-// A word of 32 bits about a digit of a tile: 0 is nothing yet; up to TILE + 1 its total; above the sum of all tiles
-// up to this one. So sums have nearly 32 bits.
+// A 32-bit word about a digit of a tile: 0 is nothing yet; up to TILE + 1 its total; above it the sum of all tiles up
+// to this one. So sums have nearly 32 bits.
 #define DIGIT_TOTAL 1
 #define DIGIT_SUM (TILE + 2)
 
-#define QUADS 4 // of keys that a work-item reads at once
+#define QUADS 4 // of four keys that a work-item reads at once
 
 KERNEL radix_count(GLOBAL const u32* RESTRICT keys, GLOBAL u64* books, const i64 count)
 {
@@ -44,7 +44,7 @@ KERNEL radix_count(GLOBAL const u32* RESTRICT keys, GLOBAL u64* books, const i64
         UNROLL for (int q = 0; q < QUADS; q++) {
             const i64 left = count - (base + 4 * (q * GROUP_SIZE + LOCAL_ID));
             UNROLL for (int p = 0; p < PASSES; p++) {
-                // Equal neighbours are added together: of sorted keys a warp may have one digit only.
+                // Equal neighbours are added together: in sorted keys a warp may have a single digit.
                 u32 run = 1;
                 UNROLL for (int k = 0; k < 4; k++) {
                     const u32 digit = DIGIT(key[4 * q + k], p * DIGIT_BITS);
@@ -60,12 +60,12 @@ KERNEL radix_count(GLOBAL const u32* RESTRICT keys, GLOBAL u64* books, const i64
         if (found[d]) ATOMIC_ADD_U32(TOTALS(books) + d, found[d]);
 }
 
-// For each digit of the work-item, sums of the tiles before this one; `before` is zero at first. The warp goes on
-// together: PoCL takes the loop for one that all work-items leave at once, and so it must be.
-#define LOOKS 4 // tiles looked at in one go: their latencies overlap
+// For each digit of the work-item, the sum of the tiles before this one; `before` is zero at first. The warp loops
+// together: PoCL assumes that all work-items leave the loop at once.
+#define LOOKS 4 // tiles read at once: their latencies overlap
 DEVICE void look_back_digits(WARP_PARAMETER warp, GLOBAL u32* words, const i64 tile, PRIVATE u32* before)
 {
-    int next[AN_ITEM]; // the tile to look at, -1 when all is known
+    int next[AN_ITEM]; // the next tile to read, -1 when the sum is complete
     UNROLL for (int k = 0; k < AN_ITEM; k++) next[k] = LOCAL_ID + k * GROUP_SIZE < DIGITS ? (int)tile - 1 : -1;
     u32 going = 1;
     while (going) {
@@ -108,19 +108,19 @@ KERNEL radix_pass(GLOBAL const u32* RESTRICT keys, GLOBAL const u32* RESTRICT va
     LOCAL_ARRAY(u32, pool, WARPS * DIGITS > 2 * TILE ? WARPS * DIGITS : 2 * TILE);
     GLOBAL u32* all = TOTALS(books) + p * DIGITS;
     GLOBAL u32* words = TOTALS(books) + PASSES * DIGITS + p * tiles * DIGITS;
-    LOCAL u32* own = pool + LOCAL_ID / WARP_SIZE * DIGITS; // counts of the warp, until the pairs move in
+    LOCAL u32* own = pool + LOCAL_ID / WARP_SIZE * DIGITS; // counts of the warp, later the pairs
     const u32 nearer = ((u32)1 << LANE) - 1;
     const int shift = (int)p * DIGIT_BITS;
     for (i64 turn = GROUP_ID; turn < tiles; turn += GROUP_COUNT) {
         const i64 tile = take_ticket(books + p, share);
         const i64 first = tile * TILE;
         const int size = count - first < TILE ? (int)(count - first) : TILE;
-        // A warp has neighbouring keys, a row of 32 after the other, which is their order.
+        // A warp has consecutive keys, in rows of 32.
         const int mine = LOCAL_ID / WARP_SIZE * (WARP_SIZE * KEYS_AN_ITEM) + LANE;
         u32 key[KEYS_AN_ITEM], place[KEYS_AN_ITEM];
         UNROLL for (int k = 0; k < KEYS_AN_ITEM; k++) {
             const int n = mine + k * WARP_SIZE;
-            key[k] = 0xffffffffu; // behind all others, and not written
+            key[k] = 0xffffffffu; // after all others, and not written
             if (n < size) key[k] = keys[first + n];
         }
         for (int d = LOCAL_ID; d < WARPS * DIGITS; d += GROUP_SIZE) pool[d] = 0;
@@ -154,7 +154,7 @@ KERNEL radix_pass(GLOBAL const u32* RESTRICT keys, GLOBAL const u32* RESTRICT va
                 if (tile == 0) moves[d] = all[d];
             }
         }
-        // The first tile begins where the digits of the whole do; the others learn it from its sums.
+        // The first tile begins at the digits' starts in the whole array; the others get theirs from its sums.
         if (tile == 0) scan_local(warp, moves, DIGITS, 0, of_warps);
         scan_local(warp, starts, DIGITS, 0, of_warps);
 
@@ -163,7 +163,7 @@ KERNEL radix_pass(GLOBAL const u32* RESTRICT keys, GLOBAL const u32* RESTRICT va
             place[k] = (place[k] & 0xffff) + starts[digit] + own[digit];
         }
         BARRIER();
-        // Registers that held keys take values, which arrive while the tile looks back.
+        // Registers of keys are reused for values, which arrive during the look-back.
         UNROLL for (int k = 0; k < KEYS_AN_ITEM; k++) pool[place[k]] = key[k];
         UNROLL for (int k = 0; k < KEYS_AN_ITEM; k++) {
             const int n = mine + k * WARP_SIZE;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A place for every item of a warp in its bin. Neighbouring lanes that want the same bin share one atomic: input that
-// is nearly sorted has long runs of them. Called by all lanes, with a negative bin where there is nothing to place.
+// A place in its bin for every item of a warp. Neighbouring lanes with the same bin share one atomic: nearly sorted
+// input has long runs of them. All lanes call it, with a negative bin if there is nothing to place.
 
 #include "backends/count.h"
 
@@ -10,7 +10,7 @@ typedef i64 index_t;
 typedef int index_t;
 #endif
 
-// The first lane of the run of lanes with one bin that a lane is in; `length` is told to that first lane only.
+// The first lane of the run of equal bins that a lane is in; only that first lane gets `length`.
 DEVICE int run_of_lane(WARP_PARAMETER warp, i64 bin, PRIVATE int* length)
 {
     const u32 low = (u32)bin, low_before = WARP_SHUFFLE_U32(warp, low, LANE - 1);
@@ -20,7 +20,7 @@ DEVICE int run_of_lane(WARP_PARAMETER warp, i64 bin, PRIVATE int* length)
     first = first || high != high_before;
 #endif
     const u32 firsts = WARP_BALLOT(warp, first);
-    const u32 later = LANE == 31 ? 0 : firsts >> (LANE + 1); // where the runs behind begin
+    const u32 later = LANE == 31 ? 0 : firsts >> (LANE + 1); // where later runs begin
     *length = later ? 32 - LEADING_ZEROS_U32(later & (0u - later)) : 32 - LANE;
     return 31 - LEADING_ZEROS_U32(firsts & (0xffffffffu >> (31 - LANE)));
 }
@@ -40,7 +40,7 @@ DEVICE index_t rank_in_bin(WARP_PARAMETER warp, GLOBAL count_t* counts, i64 bin)
     return bin < 0 ? (index_t)-1 : ahead + (LANE - leader);
 }
 
-// Only counts, by atomics that return nothing. Whether the lane was the one that added for its run.
+// Only counts, by atomics without a result. Returns whether the lane added for its run.
 DEVICE int count_in_bin(WARP_PARAMETER warp, GLOBAL count_t* counts, i64 bin)
 {
     int length;

@@ -4,14 +4,14 @@
 #include "backends/count.h"
 #include "sorting/look_back.h"
 
-// A lane has four neighbouring counts of each row, so that a warp reads and writes whole rows, 16 bytes a lane.
+// A lane has four consecutive counts of each row, so that a warp reads and writes whole rows, 16 bytes per lane.
 #define ROWS 4
 #define ROW (4 * WARP_SIZE)
 #define TILE (ROWS * 4 * GROUP_SIZE)
 #define WARPS (GROUP_SIZE / WARP_SIZE)
 
-// start[b] = counts before b, start[bins] = all. Counts begin `skip` words of 64 bits into `given`. control: a
-// ticket, then a word for each tile, from `at` on.
+// start[b] = counts before b, start[bins] = all. Counts begin `skip` words of 64 bits into `given`. control: a ticket,
+// then a word per tile, from `at` on.
 KERNEL scan_counts(GLOBAL const u64* RESTRICT given, GLOBAL count_t* RESTRICT start, GLOBAL u64* control,
                    const i64 bins, const i64 tiles, const i64 skip, const i64 at)
 {

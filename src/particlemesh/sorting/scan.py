@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Exclusive sums of counts on CUDA and OpenCL, in one pass over them."""
+"""Exclusive sums of counts on CUDA and OpenCL, in one pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from particlemesh.backends.base import As, Backend
 
-PER_ITEM = 16  # counts of a work-item: ROWS * 4 in scan.c
+PER_ITEM = 16  # counts per work-item: ROWS * 4 in scan.c
 
 Allocate = Callable[[str, tuple[int, ...], Any], Any]
 
@@ -18,36 +18,35 @@ Allocate = Callable[[str, tuple[int, ...], Any], Any]
 def allocate_counts(
     backend: Backend, bins: int, dtype: Any, allocate: Allocate, name: str = "counts", skip: int = 0
 ) -> Any:
-    """Return room for ``bins`` counts (uint32 or uint64) and, behind them, for the books of their scan.
+    """Return memory for ``skip`` words of 64 bits, ``bins`` counts (uint32 or uint64), and the control of their scan.
 
-    So that one call of ``backend.clear`` serves both, and ``skip`` words of 64 bits before the counts: on a GPU it
-    costs as much as the scan of a small grid.
+    One ``backend.clear`` serves all of it: on a GPU a clear costs as much as the scan of a small grid.
     """
     size = np.dtype(dtype).itemsize
     return allocate(name, (skip + _behind(bins, size) + _words(backend, bins),), np.dtype(np.uint64))
 
 
 def allocate_control(backend: Backend, bins: int, allocate: Allocate, name: str = "scan") -> Any:
-    """Return room for the books of scans of up to ``bins`` counts: a ticket, and a word for each tile."""
+    """Return the control memory of scans of up to ``bins`` counts: a ticket, and a word per tile."""
     return allocate(name, (_words(backend, bins),), np.dtype(np.uint64))
 
 
 def scan(backend: Backend, counts: Any, start: Any, bins: int, control: Any = None, skip: int = 0) -> None:
-    """Write the exclusive sums of ``counts[:bins]`` to ``start[:bins + 1]``, the last one being the total.
+    """Write the exclusive sums of ``counts[:bins]`` to ``start[:bins + 1]``; the last is the total.
 
     Parameters
     ----------
     backend : Backend
         CUDA or OpenCL.
     counts, start : uint32 or uint64
-        Native arrays in C order that begin at multiples of 16 bytes; counts are of the type of ``start``.
+        Native arrays in C order that begin at multiples of 16 bytes; counts have the size of ``start``.
     bins : int
         How many counts.
     control : uint64, optional
-        From :func:`allocate_control`; it is cleared here. By default ``counts`` is from :func:`allocate_counts`
-        with the same ``bins``, and was cleared before the counts came in.
+        From :func:`allocate_control`; cleared here. By default ``counts`` is from :func:`allocate_counts` with
+        the same ``bins``, and was cleared before counting.
     skip : int
-        Words of 64 bits before the counts; even, for the sake of wide reads.
+        Words of 64 bits before the counts; even, for wide reads.
     """
     size = start.dtype.itemsize
     given, sums = As(counts, np.uint64), As(start, f"u{size}")  # starts may be signed, and counts have 32 bits

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Items of a bin in the order of their indices, after atomics have put them there in any. In bins of few, every item
-// counts those before it; bins of many are queued, and a group sorts each by radix, so that no bin takes a time that
-// grows with the square of its items.
+// Items of a bin by increasing index, after atomics have placed them in any order. In small bins every item counts
+// those before it. Crowded bins are queued, and a group sorts each by radix, so that no bin takes time quadratic in its
+// items.
 
 #include "sorting/cells.h"
 
-#define CROWDED 64      // items that compare with one another at most
-#define STATUS_QUEUED 6 // word of the status: how many bins are queued
+#define CROWDED 64      // the most items of a bin that are compared with each other
+#define STATUS_QUEUED 6 // word of the status: the number of queued bins
 #define DIGITS 256
 #define WARPS (GROUP_SIZE / 32)
 
-// What the atomics left: records of positions if those are wanted, else indices.
+// The unordered output of the atomics: records of positions with WANT_RECORDS, else indices.
 #if WANT_RECORDS
 #define LOOSE GLOBAL const real* RESTRICT loose
 #define INDEX_AT(k) ((int)INDEX_OF_REAL(loose[4 * (i64)(k) + 3]))
@@ -20,7 +20,7 @@
 #endif
 
 #if WANT_RECORDS
-// The bin of a place. The cell of a folded position is the one that it was put into, but for rounding and levels.
+// The bin of a place. A folded position is in its original cell, except for rounding and levels.
 DEVICE i64 bin_of_place(u32 k, const real4 own, GLOBAL const u32* start, i64 bins, PRIVATE const Geometry* geometry,
                         PRIVATE const Cells* cells)
 {
@@ -34,7 +34,7 @@ DEVICE i64 bin_of_place(u32 k, const real4 own, GLOBAL const u32* start, i64 bin
     }
     if (low >= 0 && low < bins && start[low] <= k && k < start[low + 1]) return low;
     low = 0;
-    for (i64 high = bins; low < high;) { // the first bin that ends behind k
+    for (i64 high = bins; low < high;) { // the first bin that ends after k
         const i64 middle = (low + high) / 2;
         if (start[middle + 1] <= k) low = middle + 1;
         else high = middle;

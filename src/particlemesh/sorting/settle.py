@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Items of a bin in the order of their indices, on CUDA and OpenCL, after a counting sort that kept none."""
+"""Items of a bin by increasing index, on CUDA and OpenCL, after a counting sort that is not stable."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def settle_items(
     backend: Backend, items: Keys, loose: Any, status: Any, start: Any, rank: Any, allocate: Allocate, *,
     keep_rank: bool = False, order: Any = None, records: Any = None,
 ) -> None:  # fmt: skip
-    """Write what is given in increasing order of index within every bin.
+    """Write the given outputs by increasing index within every bin.
 
     Parameters
     ----------
     backend, items, status, start, rank
-        As ``device.count_items`` left them; ``rank`` becomes the place of each item if ``keep_rank``.
+        From ``counting.count_items``; ``rank`` becomes the place of each item if ``keep_rank``.
     loose : (count,) int32, or (count, 4) if there are ``records`` to write
-        The order, or the records, that ``device.place_items`` wrote.
+        The order, or the records, from ``counting.place_items``.
     allocate : callable (name, shape, dtype)
-        Where memory comes from.
+        Returns memory.
     order, records
-        What to write.
+        The outputs.
     """
     if not items.count:
         return

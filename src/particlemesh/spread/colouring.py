@@ -12,10 +12,12 @@ from particlemesh.arrays.views import View
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import (
+    add,
     alternate,
     fetch_add,
     fma,
     horner,
+    item,
     keep,
     load,
     mul,
@@ -38,19 +40,28 @@ def _spread_values(
     tiling, begin, end, mask, records, packed, order, values, rows, plane, pitch, box, weights
 ):  # fmt: skip
     """Add particles [begin, end) of the ordering to the private box."""
-    table, terms, parts, width = rows
+    table, terms, parts, width, missing = rows
     lanes = len(width)
     axis = terms * lanes
     sx, sy, sz = tiling.support
+    if missing == 2:  # the weights of the other axes are 1
+        for k in range(begin, end):
+            prefetch(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
+            at = parts * item(order, k)
+            place = (item(packed, 4 * k + 3) & mask) * parts
+            along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
+            along = keep(mul(along, alternate(item(values, at), item(values, at + parts - 1), width)), sz * parts)
+            store(box, place, add(along, load(box, place, width)))
+        return
     for k in range(begin, end):
-        prefetch(values, parts * order[min(k + _AHEAD, order.size - 1)])
-        at = parts * order[k]
-        local = packed[4 * k + 3] & mask
+        prefetch(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
+        at = parts * item(order, k)
+        local = item(packed, 4 * k + 3) & mask
         corner = (local >> 20) * plane + (local >> 10 & 1023) * pitch + (local & 1023) * parts
-        store(weights, 0, horner(table, 0, terms, records[4 * k], width))
-        store(weights, lanes, horner(table, axis, terms, records[4 * k + 1], width))
-        along = horner(table, 2 * axis, terms, records[4 * k + 2], width)
-        along = keep(mul(along, alternate(values[at], values[at + parts - 1], width)), sz * parts)
+        store(weights, 0, horner(table, 0, terms, item(records, 4 * k), width))
+        store(weights, lanes, horner(table, axis, terms, item(records, 4 * k + 1), width))
+        along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
+        along = keep(mul(along, alternate(item(values, at), item(values, at + parts - 1), width)), sz * parts)
         for i in range(sx):
             row = mul(along, splat(weights[i], width))
             place = corner + i * plane
@@ -64,7 +75,7 @@ def _spread_vectors(
     tiling, begin, end, mask, records, packed, order, values, jacobian, rows, plane, pitch, box, weights
 ):  # fmt: skip
     """Add the slopes of particles [begin, end) times their vectors to the private box."""
-    table, terms, parts, width = rows
+    table, terms, parts, width, _ = rows
     lanes = len(width)
     axis = terms * lanes
     sx, sy, sz = tiling.support

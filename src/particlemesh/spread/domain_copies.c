@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A group per block of cells, a work-item per cell. All work-items add to the nodes at the same offset from their
-// cells, meet at a barrier, and go on to the next offset: no two add to one node at a time, and nothing is atomic.
+// cells, meet at a barrier, and go on to the next offset: no two add to one node at a time, so nothing is atomic.
 
 #include "orders/domain_copies.h"
 #include "spread/values.h"
 
-// Where a quantity's main segment lies: vectors have one for each axis that there is.
+// The place of a quantity's main segment; vectors have one per axis.
 #define SEGMENT(k) (GRADIENT ? (k) / 3 * SUPPORT_AXES + (k) % 3 - FIRST_AXIS : (k))
 #define STORED(k) (!GRADIENT || (k) % 3 >= FIRST_AXIS)
 
-// The strengths of a configuration's particles at their places; those of dummies are zero.
+// The strengths of particles at their places; those of dummies are zero.
 KERNEL copies_store(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT order,
                     GLOBAL const u32* RESTRICT fullest, GLOBAL const real* RESTRICT values,
                     GLOBAL real* RESTRICT strength, // (quantities, copies, places)
@@ -116,7 +116,7 @@ KERNEL copies_spread(GLOBAL const real* RESTRICT position, GLOBAL const real* RE
     }
 }
 
-// Where a node of the field lies among those that cells reach: once, or every so many nodes where the axis wraps.
+// The places of a node of the field among those that cells reach: one, or one per period where the axis wraps.
 typedef struct {
     int first, end, step;
 } Replicas;
@@ -131,7 +131,7 @@ DEVICE Replicas replicas_of(int axis, int node, int support, PRIVATE const Latti
     return r;
 }
 
-// Blocks whose extended block has the node at `v` go from the first to the last.
+// The first and the last block whose extended block has the node at `v`.
 DEVICE int first_block(int axis, int v, int support, PRIVATE const Blocks* b)
 {
     const int before = v - (b->cells[axis] + support - 2);
@@ -143,7 +143,7 @@ DEVICE int last_block(int axis, int v, PRIVATE const Blocks* b)
     return block < b->blocks[axis] ? block : b->blocks[axis] - 1;
 }
 
-// Each node of the field adds up what the extended blocks have for it, always in the same order.
+// Each node of the field adds up the extended blocks' sums for it, in a fixed order.
 KERNEL copies_stitch(GLOBAL const real* RESTRICT extended, GLOBAL real* RESTRICT field, const i64 nodes,
                      const Lattice lattice, const Blocks blocks, const Field layout)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Before and after sums of 64-bit integers (fixed.h): what bounds them, and their way to the field.
+// Before and after sums of 64-bit integers (fixed.h): their bounds, and their addition to the field.
 
 #include "orders/blocks.h"
 #include "spread/fixed.h"
@@ -13,7 +13,7 @@ DEVICE void keep_largest(WARP_PARAMETER warp, GLOBAL u32* result, u32 mine)
     if (LANE == 0 && mine > PEEK_U32(result)) ATOMIC_MAX_U32(result, mine); // it only grows
 }
 
-// The most of `count` numbers.
+// The maximum of `count` numbers.
 KERNEL fixed_most(GLOBAL const u32* RESTRICT numbers, GLOBAL u32* RESTRICT most, const i64 count)
 {
     WARP(warp);
@@ -23,7 +23,7 @@ KERNEL fixed_most(GLOBAL const u32* RESTRICT numbers, GLOBAL u32* RESTRICT most,
     keep_largest(warp, most, mine);
 }
 
-// The most particles of one of `count` blocks.
+// The most particles in one of `count` blocks.
 KERNEL fixed_fullest(GLOBAL const u32* RESTRICT start, GLOBAL u32* RESTRICT most, const i64 count)
 {
     WARP(warp);
@@ -47,7 +47,7 @@ DEVICE void larger_of(PRIVATE u32* mine, GLOBAL const real* values, const i64 i,
     }
 }
 
-// The largest value of each component, of particles with weight: those of which there are nodes,
+// The largest value of each component, of particles with weight: of those with nodes,
 KERNEL fixed_largest(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT values,
                      GLOBAL u32* RESTRICT largest, const i64 count, const i64 rows, const Values value_layout,
                      const Jacobian jacobian)
@@ -60,7 +60,7 @@ KERNEL fixed_largest(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRIC
     for (int c = 0; c < COMPONENTS; c++) keep_largest(warp, largest + c, mine[c]);
 }
 
-// or of which there are records. All particles have, as a rule: then their order is that of the values.
+// or of those with records. Usually all particles have weight: then the values' order is used.
 KERNEL fixed_largest_recorded(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
                               GLOBAL const real* RESTRICT values, GLOBAL u32* RESTRICT largest, const i64 count,
                               const i64 blocks, const Values value_layout, const Jacobian jacobian)
@@ -74,7 +74,7 @@ KERNEL fixed_largest_recorded(GLOBAL const u32* RESTRICT records, GLOBAL const u
     for (int c = 0; c < COMPONENTS; c++) keep_largest(warp, largest + c, mine[c]);
 }
 
-// Add sums to the field, a warp a row along z.
+// Add sums to the field, one warp per row along z.
 KERNEL fixed_finish(GLOBAL const u64* RESTRICT sums, GLOBAL real* RESTRICT field, GLOBAL const u32* RESTRICT most,
                     GLOBAL const u32* RESTRICT largest, GLOBAL u32* RESTRICT not_finite, const i64 headroom,
                     const Field from, const Field to)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Adding reals as 64-bit integers: sums of integers do not depend on their order.
 //
-// A contribution is scaled by a power of two that no sum can overflow: |sum| <= crowd * steepest * largest,
-// where crowd bounds how many stencils meet at a node (positions), steepest a stencil's weight (window) and
-// largest the values. All three are found by integer operations, so they too are the same every time.
+// A contribution is scaled by a power of two so that no sum can overflow: |sum| <= crowd * steepest * largest. Here
+// crowd bounds how many stencils meet at a node (positions), steepest a stencil's weight (window), and largest the
+// values. Integer operations compute all three, so they are reproducible as well.
 
 #ifndef FIXED_H
 #define FIXED_H
@@ -22,19 +22,19 @@
 #define EXPONENT_BIAS 126
 #endif
 
-#define COMPONENTS (CHANNELS * PARTS) // each with a scale of its own: a small one loses no digits to a large one
+#define COMPONENTS (CHANNELS * PARTS) // each with its own scale: a small one loses no digits to a large one
 
-// Where the integers of a node's reals are: side by side, or APART, in a mesh each.
+// The place of the integers of a node's reals: side by side, or APART, in a mesh each.
 #define SUM_OF(c, p, layout) (APART ? ((c)*PARTS + (p)) * (layout)->channel : (c) * (layout)->channel + (p))
 
-// The power of two by which values are scaled; `headroom` holds the window's share and how crowds bound a node's.
+// The power of two that scales values; `headroom` holds the window's share and how crowds bound a node's.
 DEVICE int scale_of(GLOBAL const u32* most, GLOBAL const u32* largest, const i64 headroom)
 {
     const int crowd = 32 - LEADING_ZEROS_U32(most[0]);
     return 62 - (int)headroom - crowd - ((int)(largest[0] >> EXPONENT_BITS) - EXPONENT_BIAS);
 }
 
-// What a particle brings, in the units of the integers.
+// A particle's contribution, in the units of the integers.
 DEVICE void scale_values(PRIVATE real* q, GLOBAL const u32* most, GLOBAL const u32* largest, const i64 headroom)
 {
     for (int n = 0; n < QUANTITIES; n++)

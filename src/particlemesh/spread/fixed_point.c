@@ -10,7 +10,7 @@ typedef u64 Sink;
 #define DEPOSIT(field, at, vector) add_whole((field) + (at), (vector)[0])
 #include "spread/rows.h"
 
-// How many stencils begin in each tile of SUPPORT nodes an axis: a node is reached from two tiles an axis.
+// How many stencils begin in each tile of SUPPORT nodes per axis: two tiles per axis reach a node.
 KERNEL fixed_crowd(GLOBAL const int* RESTRICT node, GLOBAL u32* RESTRICT tiles, const i64 count, const i64 rows,
                    const i64 low_x, const i64 low_y, const i64 low_z, const i64 tiles_y, const i64 tiles_z)
 {

@@ -25,6 +25,7 @@ class FixedPoint(KernelMethod):
     """Sums in 64-bit integers, scaled by a power of two; independent of order, for any window."""
 
     name = "fixed_point"
+    confines_non_finite = False
     cite = "eastman2017"
     deterministic = True
     order_independent = True

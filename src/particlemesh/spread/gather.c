@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Each node gathers what the particles around it bring. Every cell (a node at which stencils may begin) has a
-// slot for one particle; those without a slot are listed, for the particle method.
+// Each node gathers from the particles around it. Every cell (a node at which stencils may begin) has a slot for one
+// particle; particles without a slot are listed, for the particle method.
 //
-// Only the placement has atomics. Afterwards fractions, and with each call values, lie in planes by cell, so that
+// Only the placement has atomics. Then fractions, and with each call values, lie in planes by cell, so that
 // neighbouring nodes along z read neighbours.
 
 #include "spread/gathering.h"
 
-#define EMPTY 9 // the fraction along z of a cell without a particle: no particle's is above a half
+#define EMPTY 9 // the fraction along z of a cell without a particle; those of particles are at most a half
 
-// Slots hold an index and one. Of all that meet in a cell the last particle stays, whoever came first.
+// Slots hold an index + 1. The particle with the largest index keeps the slot, in any order of execution.
 KERNEL gather_place(GLOBAL const int* RESTRICT node, GLOBAL u32* RESTRICT slots, GLOBAL u32* RESTRICT listed,
                     GLOBAL int* RESTRICT list, const i64 count, const i64 rows, const Lattice lattice)
 {
@@ -23,7 +23,7 @@ KERNEL gather_place(GLOBAL const int* RESTRICT node, GLOBAL u32* RESTRICT slots,
             const u32 mine = (u32)i + 1, other = ATOMIC_MAX_U32(slots + cell_at(&lattice, at[0], at[1], at[2]), mine);
             leaves = other < mine ? other : mine;
         }
-        // One addition a warp: where particles crowd, they would all wait for this word.
+        // One addition per warp: crowded particles would all wait for this word.
         const u32 leaving = WARP_BALLOT(warp, leaves != 0);
         u32 first = 0;
         if (LANE == 0 && leaving != 0) first = ATOMIC_ADD_U32(listed, POPCOUNT_U32(leaving));
@@ -66,7 +66,7 @@ KERNEL gather_nodes(GLOBAL const real* RESTRICT placed, GLOBAL const real* RESTR
         node_of(node, n, &layout);
         real sum[SUMS];
         UNROLL for (int c = 0; c < SUMS; c++) sum[c] = 0;
-        Polynomial along[3]; // the axes' weights that a cell reaches the node with
+        Polynomial along[3]; // the axes' weights with which a cell reaches the node
         ROLL for (int kx = 0; kx < SUPPORT_X; kx++) {
             along[0] = polynomial(table, kx);
             ROLL for (int ky = 0; ky < SUPPORT_Y; ky++) {

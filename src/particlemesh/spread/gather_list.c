@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Each node gathers from the particles of the cells around it, however many a cell has: in node order they are runs
-// along z. Every node adds up on its own and in a fixed order, so nothing is atomic and all is deterministic.
+// Each node gathers from the particles of the cells around it, any number per cell: in node order they are runs along
+// z. Every node adds up alone and in a fixed order, so nothing is atomic and results are reproducible.
 
 #include "spread/gathering.h"
 
@@ -17,7 +17,7 @@ KERNEL gather_runs(GLOBAL const u32* RESTRICT start,      // of the particles of
         node_of(node, n, &layout);
         real sum[SUMS];
         UNROLL for (int c = 0; c < SUMS; c++) sum[c] = 0;
-        Polynomial along[3]; // the axes' weights that a particle reaches the node with
+        Polynomial along[3]; // the axes' weights with which a particle reaches the node
         ROLL for (int kx = 0; kx < SUPPORT_X; kx++) {
             along[0] = polynomial(table, kx);
             ROLL for (int ky = 0; ky < SUPPORT_Y; ky++) {

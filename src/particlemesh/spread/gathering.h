@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A node that gathers: which it is, what it takes from a particle that reaches it, and what it adds to the field.
-// What particles bring lies in planes, one a quantity, `pitch` apart.
+// A node that gathers: its index, the contribution of a particle that reaches it, and its addition to the field.
+// Quantities of particles lie in planes, `pitch` apart.
 
 #include "spread/meeting.h"
 #include "spread/values.h"
 
 #define SUMS (CHANNELS * PARTS)
 
-// The window's table where any of its rows can be reached by index: TABLE declares and fills local memory,
-// `polynomial` takes a row of it into registers.
+// The window's table, any row by index: TABLE declares and fills local memory, `polynomial` loads a row into registers.
 #define TERMS (DEGREE + 1)
 #define TABLE(name, window)                                                                      \
     LOCAL_ARRAY(real, name, SUPPORT * TERMS);                                                    \
@@ -47,7 +46,7 @@ DEVICE void node_of(PRIVATE int* node, i64 n, PRIVATE const Field* layout)
     node[0] = (int)(n / layout->size[2] / layout->size[1]);
 }
 
-// Add what the particle at a place brings, by its weights and (GRADIENT) their slopes along the three axes.
+// Add the contribution of the particle at a place, by its weights and (GRADIENT) their slopes along the three axes.
 DEVICE void take(PRIVATE real* sum, PRIVATE const real* weight, PRIVATE const real* slope,
                  GLOBAL const real* brought, i64 pitch, i64 at)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Weights stored by groups of 2^SHIFT neighbouring nodes: Count, Scan, Collect, and sums in local memory.
 //
-// An entry is a particle and a node within its group in one word, and a weight (SLOPES weights, of the gradient's
-// adjoint, one plane each). WIDE_ENTRY for words of 64 bits, COUNT_IS_64 for 2^31 entries and more.
+// An entry is a particle and a node within its group in one word, and a weight (SLOPES weights for the gradient's
+// adjoint, one plane each). WIDE_ENTRY: words of 64 bits; COUNT_IS_64: 2^31 entries or more.
 
 #include "sorting/runs.h"
 #include "spread/linear.h"
@@ -19,8 +19,8 @@ typedef u32 entry_t;
 #define COMPONENTS (CHANNELS * PARTS)
 
 // ------------------------------------------------------------------------------------------------------
-// Construction: a lane for each node of a stencil. A group takes BATCH particles at a time, whose ENTRIES each are a
-// whole number of warps. Lanes of a row of the stencil are neighbours, so most of them share an atomic.
+// Construction: a lane per node of a stencil. A group takes BATCH particles at a time; the ENTRIES of each fill whole
+// warps. Lanes of a row of the stencil are neighbours, so most of them share an atomic.
 
 #define BATCH 32
 
@@ -57,7 +57,7 @@ KERNEL group_count(GLOBAL const int* RESTRICT node, GLOBAL count_t* RESTRICT cou
 #define TABLE (3 * SUPPORT * BATCH)
 #define FACTOR(kind, axis, j, i) table[(kind) * TABLE + ((axis) * SUPPORT + (j)) * BATCH + (i)]
 
-// next: where each of `groups` goes on; in the end, where it ends. Behind them stands how many entries there are.
+// next: the current end of each of `groups`, at last its end. After them is the number of entries.
 KERNEL group_collect(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT fraction,
                      GLOBAL count_t* RESTRICT next, GLOBAL entry_t* RESTRICT entries, GLOBAL real* RESTRICT weights,
                      const i64 count, const i64 rows, const i64 plane, const i64 groups, const Field field_layout,
@@ -65,11 +65,11 @@ KERNEL group_collect(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRIC
 {
     WARP(warp);
     const i64 beyond = (i64)next[groups] + GROUP_ID * GROUP_SIZE + LOCAL_ID;
-    if (beyond < ((i64)next[groups] + 3) / 4 * 4) { // the last are read by fours: what nobody uses is defined, too
+    if (beyond < ((i64)next[groups] + 3) / 4 * 4) { // the last are read by fours: unused ones must be defined
         entries[beyond] = 0;
         UNROLL for (int s = 0; s < WEIGHTS; s++) weights[s * plane + beyond] = 0;
     }
-    LOCAL_ARRAY(real, table, (SLOPES ? 2 : 1) * TABLE); // weights of each axis once a particle; slopes behind them
+    LOCAL_ARRAY(real, table, (SLOPES ? 2 : 1) * TABLE); // weights of each axis, computed once per particle; slopes after them
     for (i64 base = GROUP_ID * BATCH; base < count; base += GROUP_COUNT * BATCH) {
         for (int t = LOCAL_ID; t < 3 * BATCH; t += GROUP_SIZE) {
             const int axis = t / BATCH, i = t % BATCH;
@@ -94,7 +94,7 @@ KERNEL group_collect(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRIC
 #if SLOPES
                 const real dx = FACTOR(1, 0, a, i), dy = FACTOR(1, 1, b, i), dz = FACTOR(1, 2, c, i);
                 const real along[3] = {dx * y * z, x * dy * z, x * y * dz};
-                UNROLL for (int s = 0; s < SLOPES; s++) { // node coordinates turned into the user's
+                UNROLL for (int s = 0; s < SLOPES; s++) { // from node to user coordinates
                     real sum = 0;
                     UNROLL for (int k = 0; k < 3; k++) sum += along[k] * jacobian.row[3 * k + 3 - SUPPORT_AXES + s];
                     weights[s * plane + at] = sum;
@@ -104,12 +104,12 @@ KERNEL group_collect(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRIC
 #endif
             }
         }
-        BARRIER(); // the table is written anew
+        BARRIER(); // before the table is overwritten
     }
 }
 
 // ------------------------------------------------------------------------------------------------------
-// Application: TEAM work-items have a group of nodes, whose sums are in local memory. Nobody else writes these nodes.
+// Application: TEAM work-items have a group of nodes, with sums in local memory. They alone write these nodes.
 
 #define TEAMS (GROUP_SIZE / TEAM)
 #define SUMS (COMPONENTS * NODES)
@@ -119,7 +119,7 @@ KERNEL group_collect(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRIC
 #define TEAM_SYNC(warp) BARRIER()
 #endif
 
-// What a particle's entry gives to one component of its node.
+// A particle's contribution to one component of its entry's node.
 DEVICE real product(GLOBAL const real* value, PRIVATE const real* weight, i64 axis)
 {
 #if SLOPES
@@ -147,7 +147,8 @@ KERNEL group_apply(GLOBAL const count_t* RESTRICT ends, GLOBAL const entry_t* RE
         const i64 end = group < groups ? (i64)ends[group] : 0;
         for (int n = member; n < SUMS; n += TEAM) sums[n] = 0;
         TEAM_SYNC(warp);
-        // Four neighbouring entries a lane, from a multiple of four on: some are of the groups before and behind.
+        // Four consecutive entries per lane, from a multiple of four on: some belong to the previous and the next
+        // group.
         for (i64 at = begin / 4 * 4 + 4 * member; at < end; at += 4 * TEAM) {
             entry_t own[4];
             real weight[4 * WEIGHTS];
@@ -183,6 +184,6 @@ KERNEL group_apply(GLOBAL const count_t* RESTRICT ends, GLOBAL const entry_t* RE
                 UNROLL for (int c = 0; c < CHANNELS; c++)
                     field[at + c * field_layout.channel] += sums[c * NODES * PARTS + t];
             }
-        TEAM_SYNC(warp); // the sums are cleared next
+        TEAM_SYNC(warp); // before the sums are cleared
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A matrix in two parts, times values: the rectangle of every row's first entries (ELL), and the list of what did not
-// fit (COO). There are no atomics, and sums are always made in one order.
+// A matrix in two parts, times values: the rectangle of every row's first entries (ELL), and the list of the others
+// (COO). There are no atomics, and sums have a fixed order.
 
 #include "backends/count.h"
 #include "spread/linear.h"
@@ -11,7 +11,7 @@ DEVICE void clear(PRIVATE real* sum)
     UNROLL for (int c = 0; c < COMPONENTS; c++) sum[c] = 0;
 }
 
-// What an entry gives to its node.
+// An entry's contribution to its node.
 DEVICE void add_entry(PRIVATE real* sum, PRIVATE const real* weight, PRIVATE const real* q)
 {
     UNROLL for (int c = 0; c < COMPONENTS; c++)
@@ -27,7 +27,7 @@ DEVICE void add_to_field(GLOBAL real* field, PRIVATE const Field* layout, i64 n,
 
 // ---- the rectangle: a work-item a row --------------------------------------------------------------------
 
-#define IN_FLIGHT 4 // entries of a row that are read at once: with too few of them memory waits for the lanes
+#define IN_FLIGHT 4 // entries of a row that are read at once, to hide the latency of memory
 
 KERNEL hybrid_ell(GLOBAL const count_t* RESTRICT lengths, GLOBAL const u32* RESTRICT width,
                   GLOBAL const u32* RESTRICT column, GLOBAL const real* RESTRICT weight,
@@ -58,9 +58,9 @@ KERNEL hybrid_ell(GLOBAL const count_t* RESTRICT lengths, GLOBAL const u32* REST
 }
 
 // ---- the list: segmented sums [bell2009] -----------------------------------------------------------------
-// A warp has an interval of INTERVAL entries, which are sorted by row. The row in which an interval begins may have
-// begun in an interval before: its sum is carried, to be added when all intervals are done. Every other row belongs
-// to the interval in which it begins.
+// A warp has an interval of INTERVAL entries, sorted by row. The row in which an interval begins may have begun in an
+// earlier one: its sum is carried, and added after all intervals are done. Every other row belongs to the interval in
+// which it begins.
 
 #define NO_ROW 0xffffffffu
 
@@ -86,7 +86,7 @@ KERNEL hybrid_coo(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* RESTRI
         const i64 begin = own * INTERVAL, end = begin + INTERVAL < all ? begin + INTERVAL : all;
         const u32 head = begin > 0 && rows[begin - 1] == rows[begin] ? rows[begin] : NO_ROW;
         GLOBAL real* carry = carries + own * COMPONENTS;
-        u32 open = NO_ROW; // the row that may go on, and its sum up to here
+        u32 open = NO_ROW; // the row that may continue, and its sum so far
         real before[COMPONENTS];
         clear(before);
         for (i64 base = begin; base < end; base += WARP_SIZE) {
@@ -127,7 +127,7 @@ KERNEL hybrid_coo(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* RESTRI
     }
 }
 
-// A row's carries are neighbours. A warp adds those of every row that begins among 32 of them.
+// A row's carries are adjacent. A warp adds those of every row that begins among 32 of them.
 KERNEL hybrid_carry(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* RESTRICT carry_rows,
                     GLOBAL const real* RESTRICT carries, GLOBAL real* RESTRICT field, const i64 nodes,
                     const Field layout)

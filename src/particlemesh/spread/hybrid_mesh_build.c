@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Entries of rows from node order, without atomics: the particles that reach a node are walked in their order, the
-// first `width` of them go to the rectangle (ELL), entry k of all rows side by side, the others to the list (COO).
+// Entries of rows from node order, without atomics. The particles that reach a node are visited in their order: the
+// first `width` go to the rectangle (ELL), entry k of all rows side by side, the others to the list (COO).
 //
-// SLOPES = d writes d planes of slopes in user coordinates, for the entries that are there.
+// SLOPES = d writes d planes of slopes in user coordinates, for the existing entries.
 
 #include "backends/count.h"
 #include "spread/meeting.h"
@@ -31,7 +31,7 @@ KERNEL hybrid_lengths(GLOBAL const u32* RESTRICT start, GLOBAL count_t* RESTRICT
     }
 }
 
-// histogram[k] rows have k entries, histogram[LONGEST] that many or more.
+// histogram[k] rows have k entries, histogram[LONGEST] have that many or more.
 KERNEL hybrid_histogram(GLOBAL const count_t* RESTRICT lengths, GLOBAL u32* RESTRICT histogram, const i64 nodes)
 {
     LOCAL_ARRAY(u32, own, LONGEST + 1);
@@ -44,14 +44,14 @@ KERNEL hybrid_histogram(GLOBAL const count_t* RESTRICT lengths, GLOBAL u32* REST
         if (own[k]) ATOMIC_ADD_U32(histogram + k, own[k]);
 }
 
-// Bell and Garland: a column pays as long as a third of the rows fill it, and no fewer than `least`.
+// Bell and Garland: a column pays if at least a third of the rows fill it, and no fewer than `least`.
 DEVICE int pays(GLOBAL const u32* shorter, i64 k, i64 nodes, i64 least)
 {
     const i64 filled = nodes - shorter[k]; // rows of k entries and more
     return filled >= least && 3 * filled >= nodes;
 }
 
-// shorter: how many rows have fewer than k entries. That k is the width which pays where k + 1 does not.
+// shorter: the number of rows with fewer than k entries. The width is the k that pays where k + 1 does not.
 KERNEL hybrid_width(GLOBAL const u32* RESTRICT shorter, GLOBAL u32* RESTRICT width, const i64 nodes, const i64 least,
                     const i64 forced)
 {
@@ -71,7 +71,7 @@ KERNEL hybrid_excess(GLOBAL const count_t* RESTRICT lengths, GLOBAL const u32* R
 }
 
 // ---- weights -------------------------------------------------------------------------------------------
-// Lanes want different nodes of the window at once, so its table is in local memory.
+// Lanes need different nodes of the window at once, so its table is in local memory.
 
 DEVICE real weight_in(LOCAL const real* table, int axis, int k, real z)
 {
@@ -91,7 +91,7 @@ DEVICE real slope_in(LOCAL const real* table, int axis, int k, real z)
     return w;
 }
 
-// Where an entry goes, and what: all that the two kernels that fill share.
+// The destination and content of an entry, shared by the two kernels that fill.
 typedef struct {
     i64 nodes, rows;          // of the field; from axis to axis of node order
     i64 ell_plane, coo_plane; // from a plane of weights to the next
@@ -144,7 +144,7 @@ DEVICE void copy_table(LOCAL real* table, PRIVATE const Window* window)
 }
 
 // ---- filling -------------------------------------------------------------------------------------------
-// A row is one work-item's; of a row with more than LONG entries in the list a warp fills the list.
+// A row belongs to one work-item; if more than LONG of its entries are in the list, a warp fills the list.
 
 #define LONG 64
 #define OVER(width, length) ((length) > (width) ? (length) - (width) : 0)
@@ -202,7 +202,7 @@ KERNEL hybrid_fill_long(GLOBAL const u32* RESTRICT start, GLOBAL const int* REST
             int at[3];
             coordinates_of(n, lattice.size, at);
             const count_t first = coo_start[n];
-            count_t before = 0; // entries of the row in runs before
+            count_t before = 0; // entries of the row in earlier runs
             for (int kx = 0; kx < SUPPORT_X; kx++)
                 for (int ky = 0; ky < SUPPORT_Y; ky++) {
                     const i64 line = line_meeting(&lattice, at[0], at[1], kx, ky);
@@ -211,7 +211,7 @@ KERNEL hybrid_fill_long(GLOBAL const u32* RESTRICT start, GLOBAL const int* REST
                     while (next_run(&run, &lattice, at[2])) {
                         const u32 begin = start[line + run.cell], end = start[line + run.cell + run.cells];
                         const int last = run.k + run.cell + run.cells - 1 + lattice.low[2];
-                        // what is in the rectangle is there already
+                        // those in the rectangle are there already
                         const count_t room = width > before ? width - before : 0;
                         const u32 skip = room < end - begin ? (u32)room : end - begin;
                         for (u32 t = begin + skip + LANE; t < end; t += WARP_SIZE)

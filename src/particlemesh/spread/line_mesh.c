@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A group takes TILE nodes of a line along the last axis. First, LANES_CELL lanes for each cell in which stencils
-// begin that reach them: the sums, over the cell's entries, of weight times value times each of the SUPPORT_Z weights
-// along the line. Then each node adds up what SUPPORT_Z cells have for it. No two lanes write to one place.
+// A group takes TILE nodes of a line along the last axis. First, LANES_CELL lanes per cell whose stencils reach them
+// compute the sums, over the cell's entries, of weight times value times each of the SUPPORT_Z weights along the line.
+// Then each node adds up the sums of SUPPORT_Z cells. No two lanes write to one place.
 
 #include "backends/count.h"
 #include "spread/meeting.h"
 #include "spread/values.h"
 
-// What particles bring, in node order, each with its fraction along the line.
+// The particles' quantities, in node order, each with its fraction along the line.
 KERNEL line_records(GLOBAL const int* RESTRICT order, GLOBAL const real* RESTRICT fraction,
                     GLOBAL const real* RESTRICT values, GLOBAL real* RESTRICT records, const i64 count,
                     const i64 rows, const Values value_layout, const Jacobian jacobian)
@@ -56,7 +56,7 @@ KERNEL line_spread(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* RESTR
             const int j = base + LOCAL_ID / LANES_CELL;
             real sum[SUPPORT_Z * REALS];
             UNROLL for (int n = 0; n < SUPPORT_Z * REALS; n++) sum[n] = 0;
-            const int begins = z0 + j < lattice.size[2] + SUPPORT_Z - 1; // beyond, no node is left for them
+            const int begins = z0 + j < lattice.size[2] + SUPPORT_Z - 1; // beyond, no node needs them
             const int cell = begins ? cell_meeting(&lattice, 2, z0 + j, SUPPORT_Z - 1) : -1;
             if (j < REACH && cell >= 0) {
                 const count_t end = start[first + cell + 1];

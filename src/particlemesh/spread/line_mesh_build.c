@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The matrix of line_mesh.c. A cell of a line is where, along the last axis, stencils begin that reach the line; its
-// entries are the particles that begin there on any of the SUPPORT_X SUPPORT_Y lines from which the line is reached.
+// The matrix of line_mesh.c. A cell of a line is a place along the last axis where stencils that reach the line begin.
+// Its entries are the particles that begin there on any of the SUPPORT_X SUPPORT_Y lines that reach the line.
 
 #include "backends/count.h"
 #include "spread/meeting.h"
@@ -22,7 +22,7 @@ KERNEL line_counts(GLOBAL const u32* RESTRICT begins, GLOBAL count_t* RESTRICT c
     }
 }
 
-// LANES_CELL lanes for each cell. GRADIENT: the slopes across the line instead of the weights.
+// LANES_CELL lanes per cell. GRADIENT: the slopes across the line instead of the weights.
 KERNEL line_fill(GLOBAL const u32* RESTRICT begins, GLOBAL const count_t* RESTRICT start,
                  GLOBAL const real* RESTRICT fraction, GLOBAL u32* RESTRICT place, GLOBAL real* RESTRICT weight,
                  GLOBAL real* RESTRICT other, const i64 cells, const i64 rows, const Lattice lattice,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Nodes by one number, counted along z first: ((x size_y) + y) size_z + z.
+// Nodes numbered along z first: ((x size_y) + y) size_z + z.
 
 #include "backends/lattice.h"
 
-// Where a node's first real lies in the field.
+// The place of a node's first real in the field.
 DEVICE i64 offset_of(i64 n, PRIVATE const Field* field)
 {
     int at[3];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which particles reach a node: those whose first node is the node itself, or up to SUPPORT - 1 nodes before it,
-// along each axis. In node order they lie in runs along z. A node is told from x, y, z; a particle reaches it with
-// the k-th weight of each axis. On an axis that wraps and is shorter than the support it does so several times.
+// The particles that reach a node: those whose first node is the node itself, or up to SUPPORT - 1 nodes before it,
+// along each axis. In node order they lie in runs along z. A node is given by x, y, z; a particle reaches it with the
+// k-th weight of each axis. On an axis that wraps and is shorter than the support it does so several times.
 //
 //     for (int kx = 0; kx < SUPPORT_X; kx++)
 //         for (int ky = 0; ky < SUPPORT_Y; ky++) {
@@ -14,7 +14,7 @@
 
 #include "backends/lattice.h"
 
-// The cell along an axis from which a particle reaches the node as its k-th, or -1.
+// The cell along an axis whose stencils have the node as their k-th, or -1.
 DEVICE int cell_meeting(PRIVATE const Lattice* lattice, int axis, int node, int k)
 {
     int cell = node - k;
@@ -23,7 +23,7 @@ DEVICE int cell_meeting(PRIVATE const Lattice* lattice, int axis, int node, int 
         return cell;
     }
     cell -= lattice->low[axis];
-    return cell < lattice->extent[axis] ? cell : -1; // negative ones are not there either
+    return cell < lattice->extent[axis] ? cell : -1; // negative ones do not exist either
 }
 
 // The first cell of the line along z from which nodes (x, y) are reached, or -1.
@@ -34,13 +34,13 @@ DEVICE i64 line_meeting(PRIVATE const Lattice* lattice, int x, int y, int kx, in
 }
 
 typedef struct {
-    int next;  // the k to go on with
+    int next;  // the next k
     int k;     // of the last cell of the run, the least
     int cell;  // first cell of the run, along z
     int cells; // how many
 } Run;
 
-// Find the next run of cells that reach node z; 0 where there is none left.
+// Find the next run of cells that reach node z; 0 if there is none.
 DEVICE int next_run(PRIVATE Run* run, PRIVATE const Lattice* lattice, int z)
 {
     int last;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A few neighbouring lanes per particle; every contribution is an atomic add. LISTED takes the particles of a list,
-// whose length the device knows, and ordered.c those of the order by blocks.
+// whose length is on the device, and ordered.c those in block order.
 
 typedef real Sink;
 #define DEPOSIT(field, at, vector) atomic_add_vector((field) + (at), vector)
@@ -21,13 +21,13 @@ KERNEL spread_ordered(GLOBAL const u32* RESTRICT records, GLOBAL const u32* REST
 {
     WARP(warp);
     const i64 all = start[(i64)blocks.counts[0] * blocks.counts[1] * blocks.counts[2]];
-    const i64 stop = (all * LANES + GROUP_SIZE - 1) / GROUP_SIZE * GROUP_SIZE; // lanes look for their lines together
+    const i64 stop = (all * LANES + GROUP_SIZE - 1) / GROUP_SIZE * GROUP_SIZE; // lanes search for their lines together
     for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < stop; k += GROUP_COUNT * GROUP_SIZE) {
         const int here = k / LANES < all;
         int first[3];
         real z[3];
         const i64 i = ordered_particle(warp, records, start, k / LANES, here, &blocks, first, z);
-        if (here) { // no lane runs ahead to where the next lines are looked for
+        if (here) { // no lane runs ahead to the next search for lines
             Stencil s;
             stencil_at(&s, first, z, (int)(k % LANES), &field_layout, &window);
             real q[QUANTITIES];

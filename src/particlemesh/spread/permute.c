@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What particles bring, in an order of theirs: planes, one a quantity, `pitch` apart.
+// The particles' quantities in a given order: planes, `pitch` apart.
 
 #include "spread/values.h"
 

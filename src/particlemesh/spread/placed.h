@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What particles bring to stored weights, in node order: those that meet at a node are then neighbours in memory.
+// The particles' quantities for stored weights, in node order: those that meet at a node are adjacent in memory.
 //
-// A particle brings QUANTITIES reals side by side, with SLOPES its vectors: component by component, an axis after the
-// other. There are STEP reals from a particle to the next, so that they are read in wide pieces.
+// A particle has QUANTITIES reals side by side, with SLOPES its vectors: component by component, axis after axis. STEP
+// reals lie between particles, for wide reads.
 
 #define COMPONENTS (CHANNELS * PARTS)
-#define WEIGHTS (SLOPES ? SLOPES : 1) // of an entry
+#define WEIGHTS (SLOPES ? SLOPES : 1) // per entry
 #define QUANTITIES (COMPONENTS * WEIGHTS)
 #define STEP (QUANTITIES > 2 ? (QUANTITIES + 3) / 4 * 4 : QUANTITIES)
 
-// What particle i brings, from where the caller has it.
+// The quantities of particle i, from the caller's array.
 DEVICE void quantities_of(PRIVATE real* q, GLOBAL const real* values, i64 i, PRIVATE const Values* layout)
 {
     GLOBAL const real* own = values + layout->offset + i * layout->particle;
@@ -19,7 +19,7 @@ DEVICE void quantities_of(PRIVATE real* q, GLOBAL const real* values, i64 i, PRI
                 q[(c * PARTS + p) * WEIGHTS + b] = own[c * layout->channel + p * layout->part + b * layout->axis];
 }
 
-// What the particle at place t brings.
+// The quantities of the particle at place t.
 DEVICE void placed_at(PRIVATE real* q, GLOBAL const real* placed, u32 t)
 {
     GLOBAL const real* own = placed + (i64)t * STEP;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One particle's stencil, row by row: the including kernel says what DEPOSIT(field, at, vector) does.
+// One particle's stencil, row by row: the including kernel defines DEPOSIT(field, at, vector).
 // GRADIENT spreads the adjoint of the gradient: a vector per particle against the weights' slopes.
 
 #include "spread/values.h"

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The spreading operator, stored by rows (CSR), times values. Who has a row alone writes to its node: no atomics.
+// The spreading operator, stored by rows (CSR), times values. One row's lanes alone write to its node: no atomics.
 
 #include "backends/count.h"
 #include "spread/linear.h"
 #include "spread/placed.h"
 
-// PLACED: columns are places in node order and values lie in that order; else they are the caller's.
+// PLACED: columns are places in node order, and values are in that order; else both are the caller's.
 
 #ifndef CHUNK
 
-// A warp takes 32 neighbouring rows and asks for their starts at once; 2^bits lanes have a row, so that there are as
-// many steps, and in the end each lane has the sum of one row to write. IN_FLIGHT entries are read by a lane at once:
-// with too few of them memory waits for the lanes. REDUCE_LOCAL adds up through local memory instead of by shuffles.
+// A warp takes 32 neighbouring rows and reads their starts at once. 2^bits lanes have a row, so there are as many
+// steps, and in the end each lane has the sum of one row to write. A lane reads IN_FLIGHT entries at once, to hide the
+// latency of memory. REDUCE_LOCAL adds up through local memory instead of shuffles.
 KERNEL single_apply(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* RESTRICT column,
                     GLOBAL const real* RESTRICT weight, GLOBAL const real* RESTRICT values, GLOBAL real* RESTRICT field,
                     const i64 nodes, const i64 bits, const i64 plane, const Values value_layout, const Field layout)
@@ -57,10 +57,10 @@ KERNEL single_apply(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* REST
                         sum[c] = first + n * lanes < length ? more : sum[c];
                     }
             }
-            const int from = (LANE & (rows - 1)) << (int)bits; // who has the sum of this lane's row, in its own step
+            const int from = (LANE & (rows - 1)) << (int)bits; // the lane with the sum of this lane's row, in its step
             const int mine = LANE >> (5 - (int)bits) == step;
 #if REDUCE_LOCAL
-            WARP_SYNC(warp); // until sums of the step before are read
+            WARP_SYNC(warp); // until the previous step's sums are read
             UNROLL for (int c = 0; c < COMPONENTS; c++) of_warp[c * GROUP_SIZE + LANE] = sum[c];
             for (int gap = lanes / 2; gap > 0; gap /= 2) {
                 WARP_SYNC(warp);
@@ -90,8 +90,8 @@ KERNEL single_apply(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* REST
 
 #else
 
-// The entries of neighbouring rows are one stretch of memory: a group multiplies CHUNK of them after another, as they
-// come, into local memory, where 2^bits lanes a row add up.
+// The entries of neighbouring rows are consecutive in memory: a group multiplies CHUNK of them at a time into local
+// memory, where 2^bits lanes per row add up.
 KERNEL single_stream(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* RESTRICT column,
                      GLOBAL const real* RESTRICT weight, GLOBAL const real* RESTRICT values,
                      GLOBAL real* RESTRICT field, const i64 nodes, const i64 bits, const i64 plane,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The spreading operator by rows (CSR): a row is a node, an entry the particle that reaches it and the weight.
+// The spreading operator by rows (CSR): a row is a node, an entry a particle that reaches it and the weight.
 //
-// single_lengths, single_fill: from node order, without atomics. The particles that reach a row lie in runs, one for
-// each line of first nodes, so that differences of `start` count them. Neighbouring rows along z share their lines:
-// a group fills up to 32 of them together. A lane has a particle of a line and gives each row that it reaches its
-// entry. What belongs together in memory comes from different lines, so entries are put in order in local memory
-// and leave it as one stretch. Weights are worked out again in every line: a few multiplications next to eight or
-// twelve bytes of memory, and cheaper than reading them.
+// single_lengths, single_fill: from node order, without atomics. The particles that reach a row lie in runs, one per
+// line of first nodes, so differences of `start` count them. Neighbouring rows along z share their lines: a group fills
+// up to 32 of them together. A lane has a particle of a line and gives each row that it reaches its entry. Entries that
+// are adjacent in memory come from different lines, so they are ordered in local memory and written consecutively.
+// Weights are recomputed for every line: a few multiplications, next to eight or twelve bytes of memory, are cheaper
+// than reading them.
 //
-// single_count, single_collect: Guo et al. 2015, each with a thread for every node of every particle, with atomics.
+// single_count, single_collect: Guo et al. 2015, each with a thread per node of every particle, with atomics.
 //
-// SLOPES = d: an entry's weights are its slopes in user coordinates, d planes of them, `plane` reals apart.
+// SLOPES = d: an entry has d slopes in user coordinates instead of the weight, in d planes, `plane` reals apart.
 
 #include "backends/count.h"
 #include "spread/meeting.h"
@@ -22,7 +22,7 @@
 
 // ---- weights -----------------------------------------------------------------------------------------
 
-// What a line's nodes (kx, ky) multiply the weights along z by: weight b is factor[b] w, plus bend[b] dw for slopes.
+// Factors of a line's nodes (kx, ky) for the weights along z: weight b is factor[b] w, plus bend[b] dw for slopes.
 DEVICE void factors_of(PRIVATE real* factor, PRIVATE real* bend, PRIVATE const Window* window,
                        PRIVATE const Jacobian* jacobian, int kx, int ky, real zx, real zy)
 {
@@ -71,8 +71,8 @@ KERNEL single_lengths(GLOBAL const u32* RESTRICT start, GLOBAL count_t* RESTRICT
     }
 }
 
-// Places of a line whose first nodes are in [from, to) along z: how many, and the first. `origin` is where the line's
-// first cell lies: on an axis that wraps nodes are counted on below zero, and the line comes once a turn.
+// The places of a line whose first nodes are in [from, to) along z: how many, and the first. `origin` is the place of
+// the line's first cell. On an axis that wraps, nodes are counted below zero, and the line comes once per turn.
 DEVICE u32 places_between(GLOBAL const u32* start, i64 line, int from, int to, int origin, int extent,
                           PRIVATE u32* first)
 {
@@ -112,13 +112,13 @@ KERNEL single_fill(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT 
         const int x = (int)(xy / lattice.size[1]), y = (int)(xy % lattice.size[1]);
         const int z0 = (int)((b % blocks_z) * block);
         const int held = lattice.size[2] - z0 < (int)block ? lattice.size[2] - z0 : (int)block;
-        const int z = z0 + LANE; // a lane has a row, and then a particle
+        const int z = z0 + LANE; // a lane has a row, and later a particle
         const i64 row = xy * lattice.size[2] + z0;
         const count_t begin = row_start[row], total = row_start[row + held] - begin;
-        const int staged = total <= STAGED; // else lanes write to memory: where rows are long their entries lie together
+        const int staged = total <= STAGED; // else lanes write to memory: entries of long rows are adjacent
         const int back = lattice.wraps[2] && z0 < SUPPORT_Z - 1 ? (SUPPORT_Z - 2 - z0) / lattice.size[2] + 1 : 0;
 
-        count_t at = 0; // entries of this lane's row in lines of warps before
+        count_t at = 0; // entries of this lane's row in lines of earlier warps
         for (int l = first_line; l < last_line; l++) {
             const i64 line =
                 line_meeting(&lattice, x, y, SUPPORT_X - 1 - l / SUPPORT_Y, SUPPORT_Y - 1 - l % SUPPORT_Y);
@@ -209,7 +209,7 @@ KERNEL single_count(GLOBAL const int* RESTRICT node, GLOBAL count_t* RESTRICT le
     }
 }
 
-// `filled` counts what every row has so far; it begins with zeros. With slopes the plain weights are written again:
+// `filled` counts the entries of every row so far, from zero on. With slopes the plain weights are written again:
 // entries come in another order each time.
 KERNEL single_collect(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT fraction,
                       GLOBAL const count_t* RESTRICT row_start, GLOBAL count_t* RESTRICT filled,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the particle brings: its values, or its vectors turned into node units.
+// A particle's quantities: its values, or its vectors in node units.
 
 #ifndef VALUES_H
 #define VALUES_H

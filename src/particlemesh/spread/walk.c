@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Spreading by warps that walk along x with a patch of the mesh in registers (walk/walk.h).
 //
-// What particles add to the patch is a product of matrices: of the weights across (levels and y, by particle) and the
-// values times the weights along z (particle by z). Levels that the walk has passed leave by adds to memory.
+// Contributions to the patch are a product of matrices: the weights across (levels and y, by particle), and the values
+// times the weights along z (particle by z). Levels that the walk has passed are flushed by adds to memory.
 
 #define ROWS_Z (REALS * TERMS * Z_TILES)
 #include "walk/walk.h"
 #include "spread/values.h"
 
-#ifndef DEPOSIT // walk_fixed.c, which is this file with other sums, says more
+#ifndef DEPOSIT // walk_fixed.c, which is this file with other sums, defines more
 typedef real Sink;
 #define DEPOSIT(to, vector) atomic_add_vector(to, vector)
-#define PARTS_APART 0 // parts are side by side
+#define PARTS_APART 0 // parts are adjacent
 #define MORE_PARAMETERS
 #define BROUGHT(q)
 #endif
 
 // Row along z of a real, a term of the derivative, and a tile.
 #define ROW_OF(real_, term, tile) (ROW_Z + ((real_)*TERMS + (term)) * Z_TILES + (tile))
-// The lane's nodes of a level: two a tile.
+// The lane's nodes of a level: two per tile.
 #define SUM(level, real_, tile, e) ((((level)*REALS + (real_)) * Z_TILES + (tile)) * 2 + (e))
 #define LEVEL_SUMS (REALS * Z_TILES * 2)
 #define SUM_AT(l, m, k) (SUM((l) + (m) / 2, 0, 0, (m) % 2) + 2 * (k)) // element m of a product, from level l on
-#define MOVES ((LEVELS + BLOCK_X - 1) / BLOCK_X) // of the walk until nothing is left of a patch
+#define MOVES ((LEVELS + BLOCK_X - 1) / BLOCK_X) // of the walk until a patch is replaced
 
-// The rows along z: what the particle brings times its weights.
+// The rows along z: the particle's values times its weights.
 DEVICE void stage_z(LOCAL real* staged, const int place, PRIVATE const Placed* p, PRIVATE const real* q,
                     PRIVATE const Window* window)
 {
@@ -48,9 +48,9 @@ DEVICE void stage_z(LOCAL real* staged, const int place, PRIVATE const Placed* p
 #define TERM_Y(term) (ROW_Y + (GRADIENT && (term) == 1))
 
 #if MATRIX && !REAL_IS_DOUBLE
-// Eight particles, `on` reals further; with ALL all of them, else those count for which `counts` is 1. Numbers are split
-// in two, of which an instruction takes the first 11 digits each; products of two second ones are below rounding. An
-// instruction adds with truncation: sums over many would drift towards zero, so they are kept outside.
+// Eight particles, `on` reals further; with ALL all of them, else those with `counts` 1. Numbers are split in two
+// parts, as an instruction takes 11 bits of each; products of two second parts are below rounding. An instruction adds
+// with truncation: long sums would drift towards zero, so they are kept outside.
 DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int all,
                       PRIVATE const int* counts)
 {
@@ -65,7 +65,7 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
                 high[k][n] = SPLIT_TF32(b), low[k][n] = b - high[k][n];
             }
         }
-        // Two levels are the instruction's sixteen rows. Several products at once wait for each other less.
+        // Two levels are the instruction's sixteen rows. Several independent products at once hide latency.
         real a[LEVELS / 2][4], rest[LEVELS / 2][4];
         UNROLL for (int m = 0; m < LEVELS / 2; m++)
             UNROLL for (int n = 0; n < 4; n++) {
@@ -86,7 +86,7 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
     }
 }
 #elif MATRIX
-// Four and four; nothing is lost.
+// Four and four particles; no bits are lost.
 DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int all,
                       PRIVATE const int* counts)
 {
@@ -106,7 +106,7 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
 }
 #endif
 
-// Add particles from `first` to `end`, as long as there are eight; with `all` the rest, too. Return where the rest begins.
+// Add particles from `first` to `end`, eight at a time; with `all` also the rest. Return where the rest begins.
 #if MATRIX
 DEVICE int add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, const int first, const int end,
                    const int all)
@@ -148,7 +148,7 @@ DEVICE int add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* st
 }
 #endif
 
-// Add the levels of the block that the walk leaves to the field.
+// Flush the levels of the block that the walk leaves to the field.
 DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa* x, PRIVATE const Field* layout,
                   PRIVATE const Columns* columns)
 {
@@ -156,7 +156,7 @@ DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa
         if (inside(x, layout)) {
             UNROLL for (int c = 0; c < CHANNELS; c++)
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
-                    real own[2 * PARTS]; // as they lie in memory: a vector is within a node, or both where it is wider
+                    real own[2 * PARTS]; // in memory order: a vector is within a node, or both if it is wider
                     UNROLL for (int e = 0; e < 2; e++)
                         UNROLL for (int p = 0; p < PARTS; p++)
                             own[e * PARTS + p] = sums[SUM(l, c * PARTS + p, tile, e)];
@@ -174,7 +174,7 @@ DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa
     }
 }
 
-// What is left of the patch when the walk goes on by a block.
+// The part of the patch that stays when the walk advances by a block.
 DEVICE void shift(PRIVATE real* sums)
 {
     UNROLL for (int l = 0; l < LEVELS; l++)
@@ -191,7 +191,7 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
 {
     WARP(warp);
 #if WARPS < GROUP_SIZE / WARP_SIZE
-    if (LOCAL_ID / WARP_SIZE >= WARPS) return; // no room in local memory; no group meets at a barrier
+    if (LOCAL_ID / WARP_SIZE >= WARPS) return; // no local memory for it; no group meets at a barrier
 #endif
     LOCAL_ARRAY(real4, staged_memory, WARPS * STAGED * PITCH / 4);
     LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (STAGED * PITCH);
@@ -204,7 +204,7 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
     for (i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; walk < warps; walk += GROUP_COUNT * WARPS) {
         const i64 begin = walk * chunk;
         if (begin >= count) continue;
-        const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, all is counted from begin
+        const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, from begin on
         GLOBAL const u32* own = records + RECORD_WORDS * begin;
         real sums[LEVELS * LEVEL_SUMS];
         UNROLL for (int k = 0; k < LEVELS * LEVEL_SUMS; k++) sums[k] = 0;
@@ -212,9 +212,9 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
         Abscissa x;
         int line = line_of(warp, start, begin, lines, nx);
         int line_end = end_of(start, begin, size, line, nx);
-        int line_now = -1, next = LEFT; // the patch's line; the first row that is not in the sums yet
+        int line_now = -1, next = LEFT; // the patch's line; the first row not yet in the sums
         u32 now = 0;                    // the patch's block
-        // Records are read two batches ahead, so that values can be one batch ahead.
+        // Records are read two batches ahead, so that values can be read one batch ahead.
         u32 words[RECORD_WORDS], ahead[RECORD_WORDS];
         real q[QUANTITIES];
         UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = ahead[k] = 0;
@@ -242,7 +242,7 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
                 line = (int)WARP_SHUFFLE_U32(warp, own_line, n - 1);
                 line_end = end_of(start, begin, size, line, nx);
             }
-            // From one line to the next there are more than MOVES keys.
+            // Keys of different lines are more than MOVES apart.
             const u32 key = (u32)own_line * (u32)(nx + MOVES) + (u32)p.bx;
             u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
             if (LANE == 0) before = line_now < 0 ? ~key : now;

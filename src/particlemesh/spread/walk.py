@@ -39,6 +39,7 @@ class Walk(Walking):
     """
 
     name = "walk"
+    confines_non_finite = False
     cite = "particlemesh2026"
     sorts = True
     options: ClassVar[dict[str, Option]] = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The walk of walk.c into 64-bit integers (fixed.h): of what a warp adds up the order is known, and the sums of all
-// warps do not depend on theirs. The integers lie where four lanes add to neighbours, which fill a memory sector.
+// The walk of walk.c into 64-bit integers (fixed.h). A warp adds up in a known order, and the sums of all warps do not
+// depend on theirs. The integers are placed so that four lanes add to neighbours, which fill a memory sector.
 
 #define APART 1
 #include "spread/fixed.h"

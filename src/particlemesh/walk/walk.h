@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A warp walks along x over a chunk of particles that are sorted by block (orders/block_order.py), and keeps the
-// nodes that the block's stencils reach in registers: the patch, LEVELS x 8 x PATCH_Z nodes.
+// A warp walks along x over a chunk of particles sorted by block (orders/block_order.py). It keeps the nodes that the
+// block's stencils reach in registers: the patch, LEVELS x 8 x PATCH_Z nodes.
 //
-// Lane 4 g + t holds of every level the nodes y = g and z = NODE_Z(t, 0), NODE_Z(t, 1) of each tile of eight along z:
-// where a matrix instruction leaves its results. BATCH particles at a time have their weights laid out in local memory,
-// as rows of eight at the places that their nodes have in the patch, zero elsewhere.
+// On every level lane 4 g + t holds the nodes y = g and z = NODE_Z(t, 0), NODE_Z(t, 1) of each tile of eight along z:
+// the layout of a matrix instruction's results. The weights of BATCH particles at a time are in local memory, as rows
+// of eight at their nodes' places in the patch, zero elsewhere.
 //
 // Compile-time facts beside those of stencil.h: LEVELS, Z_TILES, BATCH, WARPS (of a group, that walk), SYMMETRIC (the
 // window's table), MATRIX (use matrix instructions), GRADIENT.
@@ -18,37 +18,37 @@
 #define PATCH_Z (8 * Z_TILES)
 #define REALS (CHANNELS * PARTS)
 #define INDEX_OF(words) ((i64)(words)[RECORD_WORDS - 1])
-#define TERMS (GRADIENT ? 3 : 1) // of a derivative by three coordinates
+#define TERMS (GRADIENT ? 3 : 1) // of a derivative along three coordinates
 
 #define STEP 8 // particles that go through matrix instructions together
 #if VECTOR > PARTS
-#define NODE_Z(t, e) (2 * (t) + (e)) // a lane has neighbours, which one instruction moves: see Patch.pairs in walk/patch.py
+#define NODE_Z(t, e) (2 * (t) + (e)) // adjacent nodes, moved by one instruction: Patch.pairs in walk/patch.py
 #else
-#define NODE_Z(t, e) ((t) + 4 * (e)) // four lanes have neighbours, wherever a patch begins
+#define NODE_Z(t, e) ((t) + 4 * (e)) // four lanes have adjacent nodes, wherever a patch begins
 #endif
-#define ELEMENT_Z(t, e) (2 * (t) + (e)) // where a row along z has that node's weight
+#define ELEMENT_Z(t, e) (2 * (t) + (e)) // the place of that node's weight in a row along z
 #if REAL_IS_DOUBLE
 #define SWIZZLE(place) (((place)&4) >> 1)
-#define WIDE 2 // reals of a read of local memory
+#define WIDE 2 // reals per read of local memory
 #else
 #define SWIZZLE(place) ((place)&4)
 #define WIDE 4
 #endif
 
-// Rows of a particle: weights along x and y, with GRADIENT their slopes, and what the kernel has along z.
+// Rows of a particle: weights along x and y, with GRADIENT their slopes, and the kernel's rows along z.
 #define ROW_X 0
 #define ROW_Y (GRADIENT ? 2 : 1)
 #define ROW_Z (GRADIENT ? 4 : 2)
 #define ROWS_USED (ROW_Z + ROWS_Z)
-// From one particle's rows to the next's: so that four neighbours' lie in different banks.
+// The stride between particles' rows: those of four neighbours are in different banks.
 #define PITCH (REAL_IS_DOUBLE ? 8 * ROWS_USED + 4 : 8 * (ROWS_USED | 1))
-// Before a batch come the particles that the batch before has left, because they were too few for an instruction;
-// behind it rows of zeros, into which the last instruction of a walk may reach.
+// Before a batch are the particles left over from the previous batch, too few for an instruction. After it are rows of
+// zeros, which the last instruction of a walk may read.
 #define LEFT (REAL_IS_DOUBLE ? 4 : 8)
 #define STAGED (LEFT + BATCH + LEFT)
 
-// Element e of row r of the particle at `place` in the batch. Swizzled, so that lanes do not meet in a bank when each
-// writes its own particle's row nor when they read one column of neighbouring particles.
+// Element e of row r of the particle at `place` in the batch. Swizzled against bank conflicts, when each lane writes
+// its particle's row and when lanes read one column of neighbouring particles.
 #define STAGED_AT(place, r, e) ((place)*PITCH + 8 * (r) + ((e) ^ SWIZZLE(place)))
 
 DEVICE void clear_staged(LOCAL real* staged)
@@ -56,7 +56,7 @@ DEVICE void clear_staged(LOCAL real* staged)
     for (int k = LANE; k < STAGED * PITCH; k += WARP_SIZE) staged[k] = 0;
 }
 
-// All weights of a support at once. Of a symmetric window two at a time: they differ by the sign of odd powers.
+// All weights of a support at once; of a symmetric window two at a time, which differ by the sign of odd powers.
 DEVICE void weights_of(PRIVATE real* w, PRIVATE const Window* window, const real z)
 {
 #if SYMMETRIC
@@ -79,7 +79,7 @@ DEVICE void slopes_of(PRIVATE real* w, PRIVATE const Window* window, const real 
     UNROLL for (int j = 0; j < SUPPORT; j++) w[j] = slope_of(window, j, z);
 }
 
-// Move a row up by `offset` places, at most by `most`; zeros come in. Registers have no addresses: by powers of two.
+// Shift a row up by `offset` places, at most by `most`, and fill with zeros; by powers of two, without addresses.
 DEVICE void move_up(PRIVATE real* row, const int size, const int offset, const int most)
 {
     UNROLL for (int step = 1; step < 16; step *= 2)
@@ -117,7 +117,7 @@ DEVICE void stage_row(LOCAL real* staged, const int place, const int r, PRIVATE 
 #endif
 }
 
-// The same for a row along z, from `row` on: its elements in another order.
+// The same for a row along z, from `row` on; its elements have another order.
 DEVICE void stage_row_z(LOCAL real* staged, const int place, const int r, PRIVATE const real* row)
 {
     real own[8];
@@ -125,9 +125,9 @@ DEVICE void stage_row_z(LOCAL real* staged, const int place, const int r, PRIVAT
     stage_row(staged, place, r, own);
 }
 
-// What a lane reads of eight particles, of which it has the t-th and the fourth after that: one element of each row
-// along y and z, and the rows along x by vectors. Eight particles on, swizzling is the same; four on, vectors change
-// places in pairs.
+// What a lane reads of eight particles, for the t-th and the fourth after that: one element of each row along y and z,
+// and the rows along x by vectors. Eight particles on, the swizzling is the same; four on, vectors swap places in
+// pairs.
 typedef struct {
     LOCAL const real* yz[2];
     LOCAL const real* x[8 / WIDE];
@@ -153,7 +153,7 @@ DEVICE void levels_of(PRIVATE real* x, PRIVATE const Eight* at, const int on, co
     }
 }
 
-// Keep the `count` particles before `end`, the batch's end, for the next batch: before it. The same swizzle holds there.
+// Move the `count` particles before `end`, the batch's end, to before the next batch. The same swizzle holds there.
 DEVICE void leave_over(LOCAL real* staged, const int count)
 {
     LOCAL real* to = staged + (LEFT - count) * PITCH;
@@ -183,11 +183,11 @@ DEVICE void stage_x_y(LOCAL real* staged, const int place, PRIVATE const Placed*
 typedef i64 offset_t;
 #define OFF_FIELD NOWHERE
 #else
-typedef int offset_t; // all of the field lies within 2^31 reals
+typedef int offset_t; // offsets within the field are below 2^31 reals
 #define OFF_FIELD SKIP
 #endif
 
-// Of the lane's nodes; where a vector holds two nodes, the first counts.
+// Of the lane's nodes; of a vector with two nodes, the first.
 typedef struct {
     offset_t at[Z_TILES][2];
 } Columns;
@@ -205,7 +205,7 @@ DEVICE void columns_of(PRIVATE Columns* columns, PRIVATE const Field* field, PRI
         }
 }
 
-// Where the walk is along x: the node of the patch's first level, and what that adds to an offset.
+// The walk's place along x: the node of the patch's first level, and its contribution to an offset.
 typedef struct {
     int node, turn; // where the axis wraps, node `turn` is node 0
     offset_t at;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Windows: how a particle reaches the nodes around it, as a table of polynomials."""
+"""Windows: the weights of the nodes around a particle, as tables of polynomials."""
 
 from particlemesh.window.shape_function import MAX_DEGREE as MAX_DEGREE
 from particlemesh.window.shape_function import MAX_SUPPORT as MAX_SUPPORT

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arithmetic of polynomials: tuples of coefficients in ascending powers, exact if these are Fractions."""
+"""Arithmetic of polynomials: tuples of coefficients in ascending powers. Fractions stay exact."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
 
 
 def at(coefficients: Polynomial, z: Number) -> Number:
-    """Return the polynomial's value at z, by Horner's rule."""
+    """Return the polynomial's value at z (Horner's rule)."""
     value: Number = Fraction(0)
     for coefficient in reversed(coefficients):
         value = value * z + coefficient
@@ -52,7 +52,7 @@ def mirrored(coefficients: Polynomial) -> Polynomial:
 
 
 def symmetric(upper: list[Polynomial], support: int) -> tuple[Polynomial, ...]:
-    """All pieces from those of nodes ``support // 2`` on: a middle node keeps its even powers."""
+    """Return all pieces, given those of nodes ``support // 2`` on; the middle piece keeps its even powers only."""
     if support % 2:
         upper = [tuple(c * (1 - m % 2) for m, c in enumerate(upper[0])), *upper[1:]]
     return (*map(mirrored, reversed(upper[support % 2 :])), *upper)

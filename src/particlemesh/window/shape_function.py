@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The class behind every window: a shape function as a table of polynomials."""
+"""The class of every window: a shape function as a table of polynomials."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from particlemesh.window import admissible
 from particlemesh.window.polynomials import Polynomial, add, at, derivative, mirrored, multiply, trimmed
 
 MAX_SUPPORT = 16
-# Beyond this the power basis on [-1/2, 1/2] gains nothing in float64 and tables outgrow constant memory.
+# Higher degrees gain nothing in float64 (power basis on [-1/2, 1/2]), and their tables outgrow constant memory.
 MAX_DEGREE = 24
-# Rounding of float coefficients, relative to a window of height about 1.
+# Tolerance for float coefficients of a window of height about 1.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, repr=False)
 class Window:
-    r"""A shape function phi of compact support, as one polynomial for each node that it reaches.
+    r"""A shape function phi of compact support, as one polynomial per node of the support.
 
-    With u a particle's position in node units, its stencil starts at node ``floor(u) - p/2 + 1`` (even
-    support p) or ``floor(u + 1/2) - (p - 1)/2`` (odd), and its *centred fraction* is
+    Let u be a particle's position in node units. Its stencil starts at node ``floor(u) - p/2 + 1`` for an
+    even support p, and at ``floor(u + 1/2) - (p - 1)/2`` for an odd one. Its *centred fraction* is
     ``z = u - first - (p - 1)/2``, in [-1/2, 1/2). Node ``first + j`` lies at the signed distance
     ``j - (p - 1)/2 - z`` from the particle and has the weight ``W_j(z) = phi(j - (p - 1)/2 - z)``.
-    Everything else (values, derivatives, transforms, moments, code) follows from the table of W_j. The
-    variable is centred because that keeps powers small: evaluation is accurate up to support 16.
+    The table of W_j determines everything else: values, derivatives, transforms, moments and code. A
+    centred variable keeps powers small, so that evaluation is accurate up to support 16.
 
-    Windows are equal, and hash alike, when their polynomials are equal, whatever they are called.
+    Windows with equal polynomials are equal and hash alike; names do not count.
 
     Parameters
     ----------
     name : str
-        What `window_of`, tables and messages call it.
+        Name in tables and messages.
     polynomials : sequence of p sequences of Fraction, int or float
-        Coefficients of each W_j in ascending powers of z, dimensionless. Exact ones stay exact.
+        Dimensionless coefficients of each W_j in ascending powers of z. Fractions and integers stay exact.
     cite : str, optional
         Key into ``reference.bib``.
     value_error, derivative_error : float, optional
-        Largest errors against the function that the table was fitted to, over max ``|phi|``; 0 if exact.
+        Largest errors of a fitted table, relative to max ``|phi|``; 0 if exact.
 
     Raises
     ------
     ValueError
-        If the support is not 1 to 16, the degree is above 24, a coefficient is not finite, or the window is
-        not symmetric, ``W_j(z) = W_{p-1-j}(-z)`` (floats may differ by 1e-12).
+        If the support is not 1 to 16, the degree is above 24, or a coefficient is not finite. If the window
+        is not symmetric, ``W_j(z) = W_{p-1-j}(-z)``; floats may differ by 1e-12.
     TypeError
         If a coefficient is not a real number.
 
@@ -62,7 +62,7 @@ class Window:
     >>> linear = Window("linear", [("1/2", -1), ("1/2", 1)])
     Traceback (most recent call last):
     ...
-    TypeError: window 'linear' has the coefficient '1/2'; Fraction, int or float is needed.
+    TypeError: window 'linear' has the coefficient '1/2'; give a Fraction, int or float.
     >>> linear = Window("linear", [(Fraction(1, 2), -1), (Fraction(1, 2), 1)])
     >>> from particlemesh.window import bspline
     >>> linear.weights(0.25), linear == bspline(2), linear.order
@@ -89,7 +89,7 @@ class Window:
 
     @cached_property
     def _hash(self) -> int:
-        # Kept, because hashing 256 fractions for every look-up of a compiled kernel would cost more than it.
+        # Cached: hashing 256 fractions costs more than the look-up of a compiled kernel.
         return hash(self.polynomials)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -101,7 +101,7 @@ class Window:
 
     @property
     def support(self) -> int:
-        """Number p of nodes that a particle reaches along an axis."""
+        """Number p of nodes per axis of a particle's stencil."""
         return len(self.polynomials)
 
     @property
@@ -136,7 +136,7 @@ class Window:
         Returns
         -------
         (..., support) ndarray
-            In the dtype of `z`, float64 for anything but floating arrays.
+            In the dtype of `z`; float64 if `z` is not floating.
 
         Examples
         --------
@@ -147,10 +147,10 @@ class Window:
         return _horner(self.table, z)
 
     def derivative_weights(self, z: ArrayLike) -> NDArray[np.floating]:
-        """Return dW_j/dz: the change of each weight as the **particle** moves, per node spacing.
+        """Return dW_j/dz: the derivative of each weight by the **particle's** position, per node spacing.
 
-        Shapes and dtypes are those of `weights`. A node's distance falls as the particle's position
-        rises, so this is minus the `derivative` at that distance.
+        Shapes and dtypes are those of `weights`. A node's signed distance falls as the particle's position
+        rises, so the result is minus the `derivative` at that distance.
 
         Examples
         --------
@@ -163,7 +163,7 @@ class Window:
     def __call__(self, distance: ArrayLike) -> NDArray[np.floating]:
         """Return phi at signed distances (node minus particle, in node spacings), 0 outside the support.
 
-        At a jump the value is the one that spreading uses: the support is ``-p/2 < distance <= p/2``.
+        At a jump the value is that of spreading: the support is ``-p/2 < distance <= p/2``.
 
         Examples
         --------
@@ -189,7 +189,7 @@ class Window:
         middle = (self.support - 1) / 2
         inside = (x > -self.support / 2) & (x <= self.support / 2)
         x = np.where(inside | np.isnan(x), x, 0)
-        # Steps towards zero are exact, so that no distance within an ulp of a knot takes the next piece.
+        # Steps towards zero are exact, so that no distance within an ulp of a knot selects the next piece.
         if self.support % 2:
             step = np.where(x > 0, np.ceil(x - 0.5), np.ceil(x + 0.5) - 1)
         else:
@@ -215,8 +215,8 @@ class Window:
     def fourier(self, k: ArrayLike) -> NDArray[np.float64]:
         r"""Return the continuous transform, the integral of ``phi(x) exp(-i k x)`` over all x.
 
-        Each piece is a Legendre series, whose transform is a series of spherical Bessel functions: exact
-        for every k, without cancellation at small or large ones.
+        Each piece is a Legendre series. Its transform is a series of spherical Bessel functions, exact
+        for every k and free of cancellation at small and large k.
 
         Parameters
         ----------
@@ -226,7 +226,7 @@ class Window:
         Returns
         -------
         (...) float64 ndarray
-            Real, as windows are symmetric. The error is below 1e-13 times ``fourier(0)``.
+            Real, because windows are symmetric. The error is below 1e-13 times ``fourier(0)``.
 
         Examples
         --------
@@ -239,7 +239,7 @@ class Window:
         angles = k * (np.arange(self.support) - (self.support - 1) / 2).reshape(-1, *[1] * k.ndim)
         cosines, sines = np.cos(angles), np.sin(angles)
         for order in range(self.degree + 1):
-            # i**order cycles through cos, sin, -cos, -sin once node j's phase exp(-i k x_j) is applied.
+            # With node j's phase exp(-i k x_j) applied, i**order cycles through cos, sin, -cos, -sin.
             phase = (cosines, sines, -cosines, -sines)[order % 4]
             total += np.tensordot(self._legendre[:, order], phase, axes=1) * spherical_jn(order, k / 2)
         return total
@@ -247,8 +247,8 @@ class Window:
     def symbol(self, nodes: int) -> NDArray[np.float64]:
         """Return the discrete transform of phi's samples on a periodic axis, ``sum_n phi(n) cos(2 pi k n / K)``.
 
-        Offsets n cover the whole support, so an axis shorter than it sums its periodic images. If phi jumps
-        at the ends of its support, the two ends share the value there.
+        Offsets n cover the whole support, so an axis shorter than the support sums its periodic images. If
+        phi jumps at the ends of its support, its value there is split between the two ends.
 
         Parameters
         ----------
@@ -277,12 +277,12 @@ class Window:
     def moments(self, order: int) -> tuple[Polynomial, ...]:
         """Return the discrete moments 0 to `order`, ``sum_j W_j(z) (x_j - x)**m``, as polynomials in z.
 
-        A moment that is constant has one coefficient. Exact windows give Fractions.
+        A constant moment has one coefficient. Exact windows return Fractions.
 
         Parameters
         ----------
         order : int
-            The highest moment, 0 to 32. Distances are in node spacings.
+            Highest moment, 0 to 32. Distances are in node spacings.
 
         Returns
         -------
@@ -310,19 +310,19 @@ class Window:
     def order(self) -> int:
         """Order of convergence: the largest n with moment 0 equal to 1 and moments 1 to n - 1 equal to 0.
 
-        Interpolation then reproduces polynomials below degree n [strang_fix1971]_. Fitted windows are
-        judged to 1e-12.
+        Interpolation then reproduces polynomials below degree n [strang_fix1971]_. The tolerance for fitted
+        windows is 1e-12.
         """
         count = 0
         z = np.linspace(-0.5, 0.5, 65)
         for m, moment in enumerate(self.moments(self.support)):
-            rest = trimmed(add(moment, (Fraction(-1 if m == 0 else 0),)))
+            residual = trimmed(add(moment, (Fraction(-1 if m == 0 else 0),)))
             if self.exact:
-                vanishes = rest == (0,)
+                vanishes = residual == (0,)
             else:
-                # Compared by value: coefficients of high powers may be large and cancel.
+                # Values, not coefficients, are compared: those of high powers may be large and cancel.
                 rounding = _ROUNDING * (1 + self.support / 2) ** m
-                vanishes = bool(np.abs(np.polyval(np.array(rest[::-1], dtype=np.float64), z)).max() <= rounding)
+                vanishes = bool(np.abs(np.polyval(np.array(residual[::-1], dtype=np.float64), z)).max() <= rounding)
             if not vanishes:
                 break
             count += 1
@@ -332,8 +332,8 @@ class Window:
     def smoothness(self) -> int:
         """Number of continuous derivatives of phi; -1 if phi itself jumps.
 
-        Fitted windows are judged to their own errors, and at most to the first derivative, as no higher one
-        has been compared with anything.
+        The tolerance for fitted windows is the error of their fit. Their number is at most 1, because the
+        fit measures no higher derivative.
         """
         half = Fraction(1, 2)
         zero: Polynomial = (Fraction(0),)
@@ -341,7 +341,7 @@ class Window:
         limits = [0.0] * (self.degree + 1)
         if not self.exact:
             height = float(np.abs(self.weights(np.linspace(-0.5, 0.5, 65))).max())
-            # Both sides of a knot err, by a little more there than where it was measured.
+            # Both sides of a knot err, slightly more there than at the sample points of the fit.
             limits = [3 * height * error + _ROUNDING for error in (self.value_error, self.derivative_error)]
         for count, allowed in enumerate(limits):
             # Distance grows with j and falls with z: the piece after a knot starts at z = 1/2.

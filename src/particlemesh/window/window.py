@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every window: exact ones, fitted ones, and the names that users may write instead.
+"""Every window, exact or fitted, and its names.
 
-A window of one's own is one more function here that returns a `Window`, and its name in `WINDOWS`.
+To add a window, write one more function that returns a `Window`, and add its name to `WINDOWS`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ __all__ = [
 
 Shape = Callable[[NDArray[np.float64]], Any]
 
-# What `fitted` tries by itself.
-_DEGREES = range(1, 17)
+_DEGREES = range(1, 17)  # that `fitted` tries by default
 
 
 @lru_cache
 def bspline(order: int) -> Window:
-    """Return the cardinal B-spline of an order, exactly.
+    """Return the exact cardinal B-spline of an order.
 
     Order 1 is nearest grid point, 2 linear (cloud in cell), 3 triangular shaped cloud, 4 piecewise
-    cubic. Made by the recurrence in the order for equidistant knots [deboor]_; Hockney and Eastwood
-    [hockney_eastwood]_ derive the low orders as clouds, Essmann et al. [essmann1995]_ use them for Ewald sums.
+    cubic. The coefficients come from the recurrence for equidistant knots [deboor]_. Hockney and Eastwood
+    [hockney_eastwood]_ derive the low orders as clouds; Essmann et al. [essmann1995]_ use B-splines for
+    Ewald sums.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def bspline(order: int) -> Window:
     order = checks.integer(order, "order", 1, MAX_SUPPORT)
     pieces: list[Polynomial] = [(Fraction(1),)]
     for n in range(2, order + 1):
-        # Both neighbours of order n - 1 have the same centred fraction z, so the recurrence is within a column.
+        # Both neighbours of order n - 1 have the same centred fraction z, so the recurrence needs no shift.
         padded: list[Polynomial] = [(Fraction(0),), *pieces, (Fraction(0),)]
         pieces = []
         for j in range(n):
@@ -79,10 +79,10 @@ def bspline(order: int) -> Window:
 
 @lru_cache
 def m4prime() -> Window:
-    """Return Monaghan's M'4, exactly: support 4, once differentiable, third order [monaghan1985]_.
+    """Return Monaghan's exact M'4: support 4, once differentiable, third order [monaghan1985]_.
 
-    The extrapolation ``(3 M4 + x M4') / 2`` of the cubic B-spline M4, which removes its second moment.
-    The window of vortex methods; it is negative beyond distance 1.
+    The extrapolation ``(3 M4 + x M4') / 2`` removes the second moment of the cubic B-spline M4. Vortex
+    methods use this window. It is negative beyond distance 1.
 
     Examples
     --------
@@ -109,30 +109,30 @@ def fitted(
     name: str = "fitted",
     cite: str = "",
 ) -> Window:
-    """Return a window whose polynomials agree with a function to a tolerance, in value and derivative.
+    """Return a window whose values and derivative agree with a function's to a tolerance.
 
-    Each node's piece is interpolated at the same Chebyshev points of z in [-1/2, 1/2]. Linear laws of the
-    function that are polynomial in z (weights that sum to 1, a zero first moment) therefore survive the fit to
-    rounding, whatever the tolerance.
+    Each node's piece is interpolated at the same Chebyshev points of z in [-1/2, 1/2]. Linear identities of the
+    function that are polynomial in z (weights that sum to 1, a zero first moment) therefore hold to rounding
+    after the fit, at any tolerance.
 
     Parameters
     ----------
     function : callable
-        phi of a float64 array of distances in node spacings, symmetric, and smooth within the pieces, that is
-        between the integers (even support) or the half-integers (odd support).
+        phi of a float64 array of distances in node spacings. It must be symmetric, and smooth between the
+        integers (even support) or the half-integers (odd support).
     support : int
-        Nodes that a particle reaches, 1 to 16; `function` is taken as zero beyond ``support / 2``.
+        Nodes per axis, 1 to 16. The window is zero beyond ``support / 2``.
     tol : float
-        Largest error allowed, over max ``|phi|``, in the values and in the derivative per node spacing.
+        Largest allowed error of the values and of the derivative per node spacing, relative to max ``|phi|``.
     degree : int, optional
         Degree of the polynomials, up to 24. By default the lowest of 1 to 16 that meets `tol`.
     normalise : {None, "sum", "integral"}
-        "integral" divides by the integral of phi, which is also the mean of the sum of a particle's weights.
-        "sum" divides by that sum itself at each z, so that the weights of every particle add up to 1 to rounding;
-        this bends phi by what its sum varied.
+        "integral" divides by the integral of phi, which is also the mean sum of a particle's weights.
+        "sum" divides by the sum of the weights at each z, so that every particle's weights sum to 1 to
+        rounding. This changes phi by the variation of its sum.
     derivative : callable, optional
-        dphi/dx like `function`. Without it central differences measure the derivative's error, to 1e-10
-        or so, and not within 0.002 of the pieces' ends.
+        dphi/dx, called like `function`. By default central differences measure the derivative's error, to about
+        1e-10, except within 0.002 of the pieces' ends.
     name, cite : str
         As in `Window`.
 
@@ -144,10 +144,10 @@ def fitted(
     Raises
     ------
     ValueError
-        If no allowed degree meets `tol` (the errors of the best are stated), or `function` is not symmetric or not
-        finite, or its sum or integral to be divided by vanishes.
+        If no allowed degree meets `tol` (the message has the errors of the best), if `function` is not symmetric
+        or not finite, or if its sum or integral vanishes and `normalise` divides by it.
     TypeError
-        If the values of `function` or `derivative` are not real, though their imaginary parts be zero.
+        If `function` or `derivative` returns values of no real type, even with zero imaginary parts.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def fitted(
     >>> window.value_error < 1e-6, bool(abs(window.weights(0.3).sum() - 1) < 1e-14)
     (True, True)
 
-    A function with a kink within a piece is refused:
+    A function with a kink inside a piece raises an error:
 
     >>> fitted(lambda x: np.maximum(1 - abs(x), 0), 3, tol=1e-6)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -166,7 +166,7 @@ def fitted(
     checks.one_of(normalise, "normalise", (None, "sum", "integral"))
     checks.positive(tol, "tol")
     degrees = _DEGREES if degree is None else [checks.integer(degree, "degree", 0, MAX_DEGREE)]
-    # Clear of the ends, where a function may already belong to the next piece.
+    # The ends are avoided: the function may belong to the next piece there.
     z = np.cos(np.pi * (np.arange(2000) + 0.5) / 2000) / 2
     columns, slopes = _columns(function, derivative, support, normalise, name)
     values, z_slopes = columns(z), z if derivative is not None else z * (1 - 8e-3)
@@ -184,16 +184,16 @@ def fitted(
         if max(value_error, derivative_error) < max(best[:2]):
             best = (value_error, derivative_error, n)
     raise ValueError(
-        f"window {name!r}: at degree {best[2]}, the best tried, the fit differs from the function by {best[0]:.1e} and "
-        f"its derivative by {best[1]:.1e} of the highest value; tol={tol:g} is wanted. Give a larger tol or "
-        f"degree (to {MAX_DEGREE}), or move kinks of the function to the ends of the pieces."
+        f"window {name!r}: at degree {best[2]}, the best tried, the errors relative to the largest value are "
+        f"{best[0]:.1e} (values) and {best[1]:.1e} (derivative); tol is {tol:g}. Give a larger tol or a higher "
+        f"degree (up to {MAX_DEGREE}), or move kinks of the function to the ends of the pieces."
     )
 
 
 def _columns(
     function: Shape, derivative: Shape | None, support: int, normalise: str | None, name: str
 ) -> tuple[Shape, Shape]:
-    """The weights of all nodes at each z, shape (support, n), and their derivatives, both normalised."""
+    """Return two functions of z: the normalised weights of all nodes, shape (support, n), and their derivatives."""
     nodes = (np.arange(support) - (support - 1) / 2)[:, None]
 
     def raw(z: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -240,15 +240,15 @@ def _interpolated(columns: Shape, degree: int) -> NDArray[np.float64]:
 def kaiser_bessel(support: int, beta: float | None = None) -> Window:
     """Return a fitted Kaiser-Bessel window, ``I0(beta sqrt(1 - (2x/p)**2)) / I0(beta)``, of height 1.
 
-    A window for non-uniform Fourier transforms [barnett2019]_: it is compensated in Fourier space. It does not sum to
-    one over the nodes, so that it is not for PIC or for PME without compensation; B-splines are.
+    Non-uniform Fourier transforms use this window [barnett2019]_ and compensate for it in Fourier space. Its weights
+    do not sum to 1, so use B-splines for PIC, and for PME without compensation.
 
     Parameters
     ----------
     support : int
-        Nodes p that a particle reaches, 2 to 16.
+        Nodes p per axis, 2 to 16.
     beta : float, optional
-        Shape, positive. For a mesh of ``sigma`` times the needed nodes along each axis use
+        Positive shape parameter. For a mesh oversampled by a factor ``sigma`` along each axis use
         ``pi p (1 - 1 / (2 sigma))``: the main lobe of the transform then ends where the first aliases begin. The
         default is ``3 pi p / 4``, for ``sigma = 2``.
 
@@ -264,7 +264,7 @@ def kaiser_bessel(support: int, beta: float | None = None) -> Window:
     >>> window.support, float(window(0.0).round(9)), window.value_error < 1e-9
     (6, 1.0, True)
 
-    With 1.5 times the needed nodes along each axis:
+    For a mesh oversampled by 1.5 along each axis:
 
     >>> kaiser_bessel(6, beta=math.pi * 6 * (1 - 1 / (2 * 1.5))).support
     6
@@ -287,10 +287,10 @@ def kaiser_bessel(support: int, beta: float | None = None) -> Window:
 def peskin4() -> Window:
     """Return Peskin's 4-point window of the immersed boundary method [peskin2002]_, fitted.
 
-    Spread forces of a boundary to a fluid's mesh with it, and interpolate velocities back.
+    The method spreads forces of a boundary to a fluid's mesh and interpolates velocities back.
 
-    Its sum, its zero first moment and its equal sums over even and odd nodes hold to rounding; the sum of its
-    squares, which is 3/8, and its values hold to the fit's errors.
+    Its sum, its zero first moment and its equal sums over even and odd nodes hold to rounding. Its values and
+    the sum of its squares, 3/8, hold to the errors of the fit.
 
     Examples
     --------
@@ -315,7 +315,7 @@ def peskin4() -> Window:
     return fitted(function, 4, 2e-6, derivative=derivative, name="peskin4", cite="peskin2002")
 
 
-DEFAULT = "bspline4"  # of Plan, and of single uses
+DEFAULT = "bspline4"
 WINDOWS: dict[str, Callable[[], Window]] = {
     "ngp": partial(bspline, 1),
     "cic": partial(bspline, 2),

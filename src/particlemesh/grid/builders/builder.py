@@ -35,6 +35,7 @@ class Builder:
     stable: ClassVar[bool] = True  # False: on GPUs atomics leave the order within a cell to chance
     kernels: ClassVar[bool] = True  # has a kernel file of its own; False: all its kernels are the library's
 
+    one_level: bool = False  # declines several levels of cells, whatever the problem
     capacity: int = 0  # places of a cell; 0: as many as there are particles
 
     def __init__(self, **options: Any) -> None:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Fixed room in every cell: one atomic gives each particle its slot [barbieri2013, section 1; green2008].
-// work: the status, then a count for each cell.
+// Slots of fixed number in every cell: one atomic gives each particle its slot [barbieri2013, section 1; green2008].
+// work: the status, then a count per cell.
 
 #include "sorting/cells.h"
 #include "sorting/runs.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A linked list of particles for each cell, one atomic exchange a particle [barbieri2013, section 2].
+// A linked list of particles per cell, one atomic exchange per particle [barbieri2013, section 2].
 // work: the status, then the head of each cell's list. Heads and links hold a particle's index + 1; 0 ends a list.
 
 #include "sorting/cells.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Linked lists whose links lie beside the positions, so that one read of four reals gets both [barbieri2013,
-// section 2]. work: the status, then the head of each cell's list. Heads and links hold a particle's index + 1; 0
-// ends a list.
+// Linked lists with links beside the positions, so that one read of four reals gets both [barbieri2013, section 2].
+// work: the status, then the head of each cell's list. Heads and links hold a particle's index + 1; 0 ends a list.
 
 #include "sorting/cells.h"
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tight lists: an entry in each of the cells that a particle's bounding box touches, one atomic exchange an entry.
-// Heads and links hold an entry + 1; 0 ends a list. Entry 8 i + mask is of particle i; a bit of the mask (4, 2, 1 for
-// axes 0, 1, 2) is set where the particle is in the cell before, too. bounds: where each particle is, folded, and its
-// radius, which is negative for one that was left out.
+// Tight lists: an entry in each cell that a particle's bounding box touches, one atomic exchange per entry. Heads and
+// links hold an entry + 1; 0 ends a list. Entry 8 i + mask is of particle i; a bit of the mask (4, 2, 1 for axes 0, 1,
+// 2) is set if the previous cell has the particle as well. bounds: each particle's folded position and its radius,
+// negative if it was left out.
 
 #define BOXES (EXTENTS == 3)
 #include "grid/builders/tight.h"
 
 #define STATUS_WIDE 6   // ~(index of the first item wider than a cell)
-#define STATUS_WIDEST 7 // bits of the largest reach of such items: half of what a cell must be thick
+#define STATUS_WIDEST 7 // bits of the largest extent of such items: half of the cell thickness needed
 
 KERNEL linked_list_tight(ITEMS, GLOBAL u64* RESTRICT status, GLOBAL u32* RESTRICT heads, GLOBAL u32* RESTRICT next,
                          GLOBAL real* RESTRICT bounds, GLOBAL u64* RESTRICT turns, const i64 count ITEM_RECORDS,
@@ -33,7 +33,7 @@ KERNEL linked_list_tight(ITEMS, GLOBAL u64* RESTRICT status, GLOBAL u32* RESTRIC
                 high = low + 1;
             } else {
                 cells_within(&low, &high, s, wide, size[a], frame.periodic[a]);
-                low = low < size[a] ? low : size[a] - 1; // of a fraction that is 1
+                low = low < size[a] ? low : size[a] - 1; // a fraction may be 1
             }
             first[a] = low < 0 ? low + size[a] : low;
             more[a] = high > low;

@@ -28,6 +28,7 @@ class LinkedListTight(Builder):
     name = "linked_list_tight"
     stable = False
     cite = "barbieri2013"
+    one_level = True
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:

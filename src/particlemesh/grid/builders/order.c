@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From slots and lists to particles in the order of cells, and from an order to what else is told of it.
-// LINKS: where a list's links are: 1 an array, 4 the last of four reals a particle. work: the status, then counts
-// or heads of the cells.
+// From slots and lists to particles in cell order, and from an order to its other outputs. LINKS: the links of a list,
+// 1 an array, 4 the last of four reals per particle. work: the status, then counts or heads of the cells.
 
 #include "sorting/cells.h"
 
@@ -33,7 +32,7 @@ KERNEL list_order(GLOBAL const u64* RESTRICT work, LINKS_PARAMETER, GLOBAL const
     }
 }
 
-// Counts no larger than the room that there is.
+// Counts, limited to the capacity.
 KERNEL slot_lengths(GLOBAL const u64* RESTRICT work, GLOBAL u32* RESTRICT lengths, const i64 bins, const i64 capacity)
 {
     GLOBAL const u32* counts = (GLOBAL const u32*)(work + STATUS_WORDS);
@@ -51,7 +50,7 @@ KERNEL slot_order(GLOBAL const u32* RESTRICT slots, GLOBAL const u32* RESTRICT s
     }
 }
 
-// Positions and turns of particles in an order of which start[bins] are valid.
+// Positions and turns of particles in an order; its first start[bins] places are valid.
 #if KEYS_ARE_POSITIONS
 KERNEL gather(ITEMS, GLOBAL const u64* RESTRICT status, GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT order,
               GLOBAL real* RESTRICT records, GLOBAL u64* RESTRICT turns, const i64 count,

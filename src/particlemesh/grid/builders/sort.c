@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Cells by sorting: the key of every particle, and where each cell is in the sorted keys [barbieri2013, section 1;
-// green2008]. Keys are numbers of cells, or places along a Morton curve (CURVE_IS_MORTON). Items without a cell get a
-// key that the caller gives; where that is the last cell's, which saves a bit, they are taken out again afterwards.
+// Cells by sorting: the key of every particle, and the place of each cell in the sorted keys [barbieri2013, section 1;
+// green2008]. Keys are cell numbers, or places along a Morton curve (CURVE_IS_MORTON). Items without a cell get a key
+// from the caller. If it is the last cell's, which saves a bit, they are removed afterwards.
 
 #include "sorting/cells.h"
 
 #if CURVE_IS_MORTON
-// Bits of the cell along each axis, taken in turns, the last axis lowest; axes with few cells drop out early.
+// Interleaved bits of the cell along each axis, the last axis lowest; axes with few cells run out early.
 DEVICE u32 morton_of(PRIVATE const int* cell, PRIVATE const int* bits)
 {
     u32 key = 0;
@@ -52,7 +52,7 @@ KERNEL sort_keys(ITEMS, GLOBAL u64* RESTRICT status, GLOBAL u32* RESTRICT keys, 
     }
 }
 
-// How many keys are below `wanted`, for a whole warp: 32 probes at a time.
+// The number of keys below `wanted`, for a whole warp: 32 probes at a time.
 DEVICE i64 keys_below(WARP_PARAMETER warp, GLOBAL const u32* keys, i64 count, i64 wanted)
 {
     i64 low = 0, high = count;
@@ -67,8 +67,8 @@ DEVICE i64 keys_below(WARP_PARAMETER warp, GLOBAL const u32* keys, i64 count, i6
 }
 
 #if KEYS_ARE_POSITIONS
-// Items without a cell lie among those of the last one, with its key: a single group moves the others up, and gives
-// the rest the key `last` + 1. Nearly always there is nothing to do.
+// Items without a cell lie among those of the last cell, with its key. A single group moves the others up, and gives
+// these the key `last` + 1. Nearly always there is nothing to do.
 KERNEL expel(ITEMS, GLOBAL const u64* RESTRICT status, GLOBAL u32* RESTRICT keys, GLOBAL u32* RESTRICT order,
              const i64 count, const i64 bins, const i64 last ITEM_RECORDS)
 {
@@ -100,13 +100,13 @@ KERNEL expel(ITEMS, GLOBAL const u64* RESTRICT status, GLOBAL u32* RESTRICT keys
 }
 #endif
 
-// start[c]: how many keys are below c, for c up to `bins`. A group has a range of cells, and goes through their keys,
-// or, where these are many, searches among them.
+// start[c]: the number of keys below c, for c up to `bins`. A group has a range of cells; it goes through their keys
+// or, if these are many, searches among them.
 KERNEL cell_starts(GLOBAL const u32* RESTRICT keys, GLOBAL u32* RESTRICT start, const i64 count, const i64 bins)
 {
     WARP(warp);
     LOCAL_ARRAY(i64, ends, 2);
-    const i64 tile = 2 * GROUP_SIZE; // small, so that there are groups enough to fill the device
+    const i64 tile = 2 * GROUP_SIZE; // small, so that there are enough groups to fill the device
     for (i64 first = GROUP_ID * tile; first <= bins; first += GROUP_COUNT * tile) {
         const i64 next = first + tile <= bins ? first + tile : bins + 1;
         if (GROUP_SIZE == WARP_SIZE || LOCAL_ID < WARP_SIZE) {
@@ -116,7 +116,7 @@ KERNEL cell_starts(GLOBAL const u32* RESTRICT keys, GLOBAL u32* RESTRICT start, 
         BARRIER();
         const i64 low = ends[0], high = ends[1];
         if (high - low < 16 * tile) {
-            // Place k is where all cells start that are behind the cell before it, and not behind its own.
+            // All cells after the previous place's, up to this place's, start at place k.
             for (i64 k = low + LOCAL_ID; k <= high; k += GROUP_SIZE) {
                 const i64 before = k == low ? first - 1 : (i64)keys[k - 1], own = k == high ? next - 1 : (i64)keys[k];
                 for (i64 c = before + 1; c <= own; c++) start[c] = (u32)k;
@@ -137,7 +137,7 @@ KERNEL cell_starts(GLOBAL const u32* RESTRICT keys, GLOBAL u32* RESTRICT start, 
 }
 
 #if CURVE_IS_MORTON
-// The first and last particle of a cell tell where it is; start and ends of the others are zero. start[bins]: all.
+// The first and last particle of a cell set its start and end; those of other cells are zero. start[bins]: all.
 KERNEL cell_bounds(GLOBAL const u32* RESTRICT keys, GLOBAL u32* RESTRICT start, GLOBAL u32* RESTRICT ends,
                    const i64 count, const i64 bins, const i64 last, const Cells cells)
 {

@@ -34,7 +34,7 @@ class Sort(Builder):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         checks.one_of(self.chosen["curve"], "curve", ("linear", "morton"))
-        self.morton = self.chosen["curve"] == "morton"
+        self.morton = self.one_level = self.chosen["curve"] == "morton"
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the tight lists' builder and their search share [barbieri2013, section 1].
+// Shared by the tight lists' builder and search [barbieri2013, section 1].
 //
-// A particle is listed in every cell that its bounding box touches, along each axis one or two: `first` and, with its
-// bit set, the one behind. So entries of two particles with no bit in common meet in one place only: where the later
-// one of the two begins. Cells of periodic axes count on past the ends, from -1 to `size`, and wrap.
+// A particle is listed in every cell that its bounding box touches, one or two per axis: `first` and, with its bit set,
+// the next. So entries of two particles without a common bit meet in one place only: where the later of the two begins.
+// Cells of periodic axes are counted past the ends, from -1 to `size`, and wrap.
 //
-// Rounding. A particle as wide as a cell may seem to touch three: the third is not listed, and the search looks
-// around each particle with as much more reach as that and all other rounding may take. Which of a particle's cells
-// comes first is never worked out twice: where it matters, at the ends of a periodic axis, it follows from the half
-// of the box that the particle is in, with a quarter of a box to spare. One cell along a periodic axis has nothing to
-// spare, and there every particle has both entries.
+// Rounding. A particle as wide as a cell may seem to touch three. The third is not listed; the search adds to each
+// particle's reach what this and all other rounding may take. Which of a particle's cells comes first is never
+// recomputed. Where it matters, at the ends of a periodic axis, it follows from the half of the box that the particle
+// is in, with a quarter of a box to spare. One cell along a periodic axis has nothing to spare: there every particle
+// has both entries.
 
 #include "grid/queries/search.h"
 
 #define WIDER_THAN_A_CELL (1 + 32 * ((coordinate)1 - (coordinate)BELOW_ONE)) // by 16 units of rounding
 #define SEARCH_MARGINS 4
 
-// How far an item reaches along an axis, in fractions of the box. BOXES: its extents are half edges.
+// The extent of an item along an axis, in fractions of the box. BOXES: extents are half edges.
 DEVICE coordinate reach_along(PRIVATE const coordinate* extents, int axis, PRIVATE const Geometry* geometry,
                               PRIVATE const Reach* reach)
 {
@@ -29,7 +29,7 @@ DEVICE coordinate reach_along(PRIVATE const coordinate* extents, int axis, PRIVA
 #endif
 }
 
-// Whether a particle's first cell along a periodic axis is the one before the box rather than the last one in it.
+// Whether a particle's first cell along a periodic axis is the one before the box, not the last one in it.
 DEVICE int begins_before(coordinate s, int size)
 {
     return s < (size == 1 ? (coordinate)0.5 : (coordinate)0.375);

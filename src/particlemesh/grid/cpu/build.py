@@ -89,9 +89,10 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
     """
     backend: Any = cpu.current()
     folded = turns = extents = cells = None
-    extent_axes = 0
+    extent_axes, alike = 0, False
     if given.radii is not None and given.x is not None:
-        extents, extent_axes = _extents(given, given.x.count, sizes.box.ndim, backend)
+        extents, extent_axes, alike = _extents(given, given.x.count, sizes.box.ndim, backend)
+    sizes = sizes.fitted(None if alike else extents)
     count = int(given.array.shape[0]) if given.x is None else given.x.count
     problem = sizes.problem(backend, count, given.dtype, extent_axes, given.buckets)
     builder = choose(problem)  # raises if the memory does not suffice, before any of it is taken
@@ -140,9 +141,9 @@ def _keys(given: Input) -> np.ndarray:
     return keys.astype(np.int64, copy=False)
 
 
-def _extents(given: Input, count: int, ndim: int, backend: Any) -> tuple[np.ndarray, int]:
-    """Return a copy of radii (N,) or of half edges (N, d), and how many a particle has."""
+def _extents(given: Input, count: int, ndim: int, backend: Any) -> tuple[np.ndarray, int, bool]:
+    """Return a copy of radii (N,) or half edges (N, d), how many a particle has, and whether one number is for all."""
     native, axes = given.extents(ndim, backend)
     if isinstance(native, float):
-        return np.full(count, native, given.dtype), 1
-    return native.astype(given.dtype), 3 if axes > 1 else 1
+        return np.full(count, native, given.dtype), 1, True
+    return native.astype(given.dtype), 3 if axes > 1 else 1, False

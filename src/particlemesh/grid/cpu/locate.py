@@ -94,6 +94,9 @@ def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any) -> CpuCell
 known_cells = functools.lru_cache(maxsize=64)(cells_of)  # for tuples of cells; the arrays are never written
 
 
+known_cells = functools.lru_cache(maxsize=64)(cells_of)  # for shapes that are tuples; nobody writes to their arrays
+
+
 def margins(cells: CpuCells, images: int = 1) -> np.ndarray:
     """Return a bound (3,) on the rounding error of fractions, for images up to ``images`` boxes away."""
     inverse, rows = np.abs(cells.inverse.astype(float)), np.abs(cells.rows.astype(float))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How many pairs each row has, by the slot or the index of its particle (ROWS_BY_INDEX). COUNT_IS_64 for counts that
-// a scan takes. WANT_LONGEST for the longest row. PAIRED: a work-item has two neighbouring rows, whose reaches
-// overlap so much that each record it reads serves both; for full rows of particles within one radius, on one level.
+// The number of pairs per row, by the slot or the index of its particle (ROWS_BY_INDEX). COUNT_IS_64 for counts that
+// are scanned. WANT_LONGEST for the longest row. PAIRED: a work-item has two neighbouring rows, whose reaches overlap
+// so much that each record read serves both; for full rows of particles within one radius, on one level.
 
 #include "grid/queries/within.h"
 
@@ -54,7 +54,7 @@ KERNEL count_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const 
 #if PAIRED
     for (i64 r = 2 * (GROUP_ID * GROUP_SIZE + LOCAL_ID); r < rows; r += 2 * GROUP_COUNT * GROUP_SIZE) {
         Row row, second;
-        int lengths[2] = {-1, -1}; // each finds itself, too
+        int lengths[2] = {-1, -1}; // each finds itself as well
         int index = 0;
         if (r < taken) {
             const int two = r + 1 < taken;

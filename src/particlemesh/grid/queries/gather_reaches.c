@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What each particle reaches, in the order of cells, and the most that one of each level does. EXTENTS: 1 a radius
-// each, 3 half an edge for each axis. What may be wrong with them is recorded, and such particles get NaN.
+// The extent of each particle, in cell order, and the largest of each level. EXTENTS: 1 a radius each, 3 half an edge
+// per axis. Faults are recorded, and such particles get NaN.
 
 #include "grid/queries/search.h"
 
-#define AXES EXTENTS // that extents are given for
+#define AXES EXTENTS // axes with extents
 #define MOST_CELLS_AWAY 536870912 // 2^29: two of them, and the box between, are fewer than 2^31
 
-// Bits of numbers that are not negative have the order of the numbers.
+// Bits of non-negative numbers have the order of the numbers.
 DEVICE u64 ordered_bits(coordinate extent)
 {
     return (u64)INDEX_OF_REAL(extent);
@@ -49,7 +49,7 @@ KERNEL gather_reaches(GLOBAL const real* RESTRICT records, GLOBAL const u32* RES
             }
             while (level + 1 < cells.levels && slot >= BEGIN_OF(first_of_level(&cells, level + 1))) level++;
         }
-        // Neighbours are mostly of one level: one of them speaks for the warp.
+        // Neighbours mostly have one level: one lane writes for the warp.
         const int level_of_first = (int)WARP_SHUFFLE_U32(warp, level, 0);
         const u32 others = WARP_BALLOT(warp, slot < taken && level != level_of_first);
         for (int a = 0; a < AXES; a++) {

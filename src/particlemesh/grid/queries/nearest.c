@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The K nearest particles within a radius of each particle, or of each point given (POINTS). One work-item a row.
+// The K nearest particles within a radius of each particle, or of each given point (POINTS). One work-item per row.
 //
-// A first radius is guessed from how full the cell is, and grows until it holds K particles or is the largest. Within
-// it every strip is looked at that is not farther than the K-th particle found. Equal distances go by index, so that
-// the order in which particles come does not matter.
+// The first radius is estimated from the number of particles in the cell. It grows until it holds K particles or is the
+// largest. Within it every strip not farther than the current K-th particle is searched. Equal distances are ordered by
+// index, so that the order of particles does not matter.
 
 #include "grid/queries/search.h"
 #include "grid/queries/points.h"
 
-#define FEW 16 // a list this short stays in registers, sorted; a longer one is a heap with the farthest on top
+#define FEW 16 // a list this short stays in registers, sorted; a longer one is a heap, farthest on top
 
 typedef struct {
     coordinate radius; // the largest
@@ -53,7 +53,7 @@ DEVICE void sort_list(PRIVATE List* list) {}
 
 #define FARTHEST 0
 
-// Put an entry on top of a heap of `length` in place of what is there.
+// Replace the top of a heap of `length` by an entry.
 DEVICE void replace_top(PRIVATE List* list, int length, coordinate r2, int index)
 {
     int at = 0;
@@ -85,7 +85,7 @@ DEVICE void sort_list(PRIVATE List* list)
 
 #endif
 
-// How far a point is at least from a layer of cells, across the faces of an axis.
+// The least distance of a point from a layer of cells, across the faces of an axis.
 DEVICE coordinate gap(coordinate s, int cell, int size, int axis, PRIVATE const Reach* reach)
 {
     const coordinate below = (coordinate)cell / (coordinate)size - s;
@@ -101,7 +101,7 @@ DEVICE coordinate squared_gap(coordinate gap_0, coordinate gap_1, int orthorhomb
     return orthorhombic ? gap_0 * gap_0 + gap_1 * gap_1 : larger * larger;
 }
 
-// Rows of particles that were left out are not written: this goes first.
+// For rows of particles that were left out, which the search does not write: this runs first.
 KERNEL no_neighbours(GLOBAL const u32* RESTRICT start, GLOBAL int* RESTRICT indices, GLOBAL real* RESTRICT distances,
                      const i64 count, const i64 bins)
 {

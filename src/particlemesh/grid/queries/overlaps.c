@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Overlaps from tight lists, each pair once. A work-item takes a particle i through the lists of the cells that it
-// touches. LISTS 0: how many pairs each particle has with larger indices, images of itself counted in the forward half
-// of directions; 1: the pairs themselves, from where `place` says. BOXES: what overlaps are boxes; HALF_EDGES: each
-// with three half edges of its own. WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR: what is written.
+// touches. LISTS 0: the number of each particle's pairs with larger indices; images of itself count in the forward half
+// of directions; 1: the pairs themselves, from `place` on. BOXES: items are boxes; HALF_EDGES: with three half edges
+// each. WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR: the outputs.
 
 #include "grid/builders/tight.h"
 
-// What particle i reaches: a radius, or half edges.
+// The extent of particle i: a radius, or half edges.
 DEVICE void own_extents(PRIVATE coordinate* own, GLOBAL const real* extents, coordinate radius, i64 i)
 {
     for (int a = 0; a < 3; a++) {
@@ -28,7 +28,7 @@ DEVICE int overlap(PRIVATE const coordinate* d, PRIVATE const coordinate* mine, 
 #endif
 }
 
-// Which image of a particle an entry stands for that is seen in cell `along + turn size`, in the list of cell `along`.
+// The image of a particle that an entry stands for, seen in cell `along + turn size`, in the list of cell `along`.
 DEVICE int image_of_entry(int turn, int along, int bit, int size, int axis, const real4 there,
                           PRIVATE const Geometry* geometry)
 {
@@ -57,7 +57,7 @@ KERNEL overlaps(GLOBAL const u32* RESTRICT heads, GLOBAL const u32* RESTRICT nex
         u64 found = 0;
 #endif
         const real4 here = READ_4(bounds + 4 * i);
-        if (here.w >= 0) { // it was not left out
+        if (here.w >= 0) { // not left out
             const coordinate x[3] = {here.x, here.y, here.z};
             coordinate s[3], mine[3];
             int size[3], low[3], high[3], turn[3], along[3];
@@ -101,7 +101,7 @@ KERNEL overlaps(GLOBAL const u32* RESTRICT heads, GLOBAL const u32* RESTRICT nex
 #endif
 #if WANT_SHIFT
                             for (int a = frame.missing; a < 3; a++) {
-                                int given = image[a]; // of the positions as they came
+                                int given = image[a]; // of the given positions
                                 if (status[STATUS_FOLDED]) given += turn_of(turns[i], a) - turn_of(turns[j], a);
                                 out_shift[at * axes + a - frame.missing] = given;
                             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What lists of pairs are written as. WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR; SWAP: the smaller index
-// comes first.
+// The outputs of pair lists: WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR. SWAP: the smaller index comes
+// first.
 
 typedef struct {
     GLOBAL int *i, *j, *shift;
@@ -9,7 +9,7 @@ typedef struct {
     int folded, missing;
 } Output;
 
-// Turns that folding took off the ends of a pair join those of the image, so that these are of the positions given.
+// Turns that folding removed from the ends of a pair join the image's, which then refer to the given positions.
 DEVICE void unfold(PRIVATE int* turn, u64 own_turns, int index, PRIVATE const Output* out)
 {
     for (int a = 0; a < 3; a++) {
@@ -43,7 +43,7 @@ DEVICE void write_pair(PRIVATE const Output* out, i64 at, int i, int j, PRIVATE 
 }
 
 #if ROWS_ARE_POINTS && WANT_SHIFT
-// What folding took off a point, packed as for particles.
+// The turns that folding removed from a point, packed as for particles.
 DEVICE u64 turns_of_point(PRIVATE const Row* row, GLOBAL const coordinate* x0, GLOBAL const coordinate* x1,
                           GLOBAL const coordinate* x2, PRIVATE const Strides* strides,
                           PRIVATE const Geometry* geometry, PRIVATE const Frame* frame)

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lists of pairs, a row a work-item. A row's pairs are collected in local memory, and whole warps write them out.
-// Rows that find no room there are searched again by a warp each, which writes what it finds.
+// Lists of pairs, one row per work-item. A row's pairs are collected in local memory, and whole warps write them. Rows
+// that do not fit there are searched again by a warp each, which writes its results directly.
 //
-// PLACE: 0 rows follow each other, in the order of the kernel's rows; 1 rows begin where `place` says; 2 every row
-// has `width`. CAP: pairs of a row that are collected. SPAN: lanes that write a row together. BY_INDEX: particles are
-// named by their indices, not their slots; ROWS_BY_INDEX: so are rows. SWAP: the smaller index comes first.
-// WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR: what is written.
+// PLACE: 0 rows follow each other, in the kernel's order; 1 rows begin at `place`; 2 every row has `width`. CAP: pairs
+// collected per row. SPAN: lanes that write a row together. BY_INDEX: particles are named by index, not by slot;
+// ROWS_BY_INDEX: so are rows. SWAP: the smaller index comes first. WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE,
+// WANT_VECTOR: the outputs.
 
 #include "sorting/look_back.h"
 #include "grid/queries/within.h"
 #include "grid/queries/pair_output.h"
 
-#define ROWS_APART (GROUP_SIZE + 1) // so that neither a row nor its neighbours share a bank
+#define ROWS_APART (GROUP_SIZE + 1) // so that a row and its neighbours are in different banks
 #define PER_LANE (GROUP_SIZE / WARP_SIZE)
 #define WANT_D (WANT_DISTANCE || WANT_VECTOR)
-#define STAGED_INDICES (BY_INDEX && !WANT_D) // what is collected: indices or slots
+#define STAGED_INDICES (BY_INDEX && !WANT_D) // collect indices, not slots
 #define WITH_TURNS (!NO_IMAGES && (WANT_D || WANT_SHIFT))
 #define WANT_INDEX (WANT_I || SWAP)
 
@@ -22,7 +22,7 @@
 #define MOST_CODED 15
 #define CODE_OF(turn) (short)((turn[0] + 16) << 10 | (turn[1] + 16) << 5 | (turn[2] + 16))
 
-// A STRIP for a whole warp, with a candidate a lane: DONE sees who has a `hit`, all `hits`, k, its index, and d.
+// A STRIP for a whole warp, one candidate per lane: DONE sees its `hit`, all `hits`, k, its index, and d.
 #define TOGETHER(DONE)                                             \
     BEGIN_STRIP                                                    \
     ROLL for (int first = begin; first < to; first += WARP_SIZE) { \
@@ -86,7 +86,7 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
         const i64 tile = tile_of_group;
 #endif
         const i64 r = tile * GROUP_SIZE + LOCAL_ID;
-        i64 number = r; // of the row, in what is written
+        i64 number = r; // number of the row in the output
         int length = 0, again = 0;
         if (r < taken) {
             Row row;
@@ -135,7 +135,7 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
 #define CODE_STRIP
 #define COLLECT_CODE
 #endif
-// The same in two words: which is faster goes with the loop around it, measured.
+// The same in two words: which is faster depends on the surrounding loop, measured.
 #if NO_IMAGES
 #define FOUND                  \
     if (hit && length < CAP) { \
@@ -192,7 +192,7 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
             if (tile == tiles - 1 && LANE == 0) found[FOUND_TOTAL] = place[tiles * GROUP_SIZE] = before + total;
         }
         BARRIER();
-        place[r] = places[LOCAL_ID]; // there is room for whole groups: behind the last row all is the total
+        place[r] = places[LOCAL_ID]; // there is room for whole groups: after the last row all places are the total
 #elif PLACE == 1
         places[LOCAL_ID] = r < taken ? place[number] : 0;
         BARRIER();
@@ -204,7 +204,7 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
         BARRIER();
 #endif
 
-        // The lanes of a row begin where its memory is aligned, so that they fill whole sectors.
+        // The lanes of a row begin where its memory is aligned, and fill whole sectors.
         for (int p = 0; p < SPAN; p++) {
             const int member = LOCAL_ID - LANE % SPAN + p;
             const i64 at = places[member];
@@ -259,7 +259,7 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
 #endif
         }
 
-        // Warps search together for what was not collected.
+        // Warps search together for rows that were not collected.
         for (u32 left = WARP_BALLOT(warp, again); left; left &= left - 1) {
             const int member = LOCAL_ID - LANE + 31 - LEADING_ZEROS_U32(left & (0u - left));
             Row row;
@@ -282,7 +282,7 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
         write_pair(&out, mine, BY_INDEX ? row.index : row.slot, BY_INDEX ? index : k, image, d); \
     }                                                                                            \
     next += POPCOUNT_U32(hits);
-#undef IMAGES_APART // this is for few rows, and code that is not there is not in the way
+#undef IMAGES_APART // this is for few rows: no second copy of STRIP
 #define STRIP TOGETHER(WRITE_HITS)
 #include "grid/queries/strips.h"
 #undef STRIP
@@ -291,7 +291,7 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
     }
 }
 
-// Rows of particles that were left out: -1 everywhere. Others are written by list_pairs.
+// Rows of particles that were left out: -1 everywhere. list_pairs writes the others.
 KERNEL blank_rows(GLOBAL const u32* RESTRICT start, GLOBAL int* RESTRICT out_i, GLOBAL int* RESTRICT out_j,
                   const i64 rows, const i64 bins, const i64 width)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Points that are asked about. They need not lie in the box: periodic axes fold them, open ones leave them outside.
+// Points of queries. They may lie outside the box: periodic axes fold them, open ones do not.
 
-// Reads x and leaves the point's image in the box there, and its fractions in s; beyond the ends of an open axis they
+// Reads x, and writes the point's image in the box to x and its fractions to s. Beyond the ends of an open axis these
 // are below 0 or above 1.
 DEVICE int point_of(PRIVATE coordinate* x, PRIVATE coordinate* s, GLOBAL const coordinate* x0,
                     GLOBAL const coordinate* x1, GLOBAL const coordinate* x2, i64 i, PRIVATE const Strides* strides,
@@ -15,7 +15,7 @@ DEVICE int point_of(PRIVATE coordinate* x, PRIVATE coordinate* s, GLOBAL const c
         if (!(turns[a] < MOST_TURNS - 1 && turns[a] > 1 - MOST_TURNS)) return OUTSIDE;
         folded |= turns[a] != 0;
     }
-    if (folded) { // as particles are, to the same bits
+    if (folded) { // bit-identical to particles
         fold(x, turns, geometry);
         fractions(s, x, geometry);
         for (int a = 0; a < 3; a++) turns[a] = frame->periodic[a] ? floor(s[a]) : (coordinate)0;
@@ -23,6 +23,6 @@ DEVICE int point_of(PRIVATE coordinate* x, PRIVATE coordinate* s, GLOBAL const c
     }
     fractions(s, x, geometry);
     for (int a = 0; a < 3; a++)
-        if (!(s[a] == s[a])) return OUTSIDE; // so far out that numbers do not reach
+        if (!(s[a] == s[a])) return OUTSIDE; // beyond the range of numbers
     return GOOD_ITEM;
 }

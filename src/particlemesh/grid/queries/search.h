@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every query shares: particles by cell, the cells within reach of a point, and vectors between images.
+// Shared by all queries: particles by cell, the cells within reach of a point, and vectors between images.
 //
-// A kernel defines STRIP, a statement for particles `from` to `to` (excluded) of one strip of cells along the last
-// axis whose vectors get `shift` added, and includes grid/queries/strips.h where the loops shall be.
+// A kernel defines STRIP, a statement for particles `from` to `to` (excluded) of one strip of cells along the last axis
+// whose vectors get `shift` added. It includes grid/queries/strips.h at the place of the loops.
 
 #include "sorting/cells.h"
 
-// CELLS_ARE_SPARSE: `start` has the cells that hold particles only, and `ends` their ascending numbers of 64 bits.
-// BEGIN_OF(cell): where a cell begins, or the next one that holds particles.
+// CELLS_ARE_SPARSE: `start` has only cells with particles, and `ends` their numbers, ascending, of 64 bits.
+// BEGIN_OF(cell): the beginning of a cell, or of the next one with particles.
 #if CELLS_ARE_SPARSE
 typedef u64 end_t;
 typedef i64 cell_t;
@@ -31,8 +31,8 @@ typedef int cell_t;
 #endif
 
 typedef struct {
-    coordinate per[3];    // fractions of the box that a distance of one spans, across the faces of each axis
-    coordinate margin[3]; // how wrong the difference of two fractions may be
+    coordinate per[3];    // fractions of the box per unit of distance, across the faces of each axis
+    coordinate margin[3]; // error bound of the difference of two fractions
 } Reach;
 
 DEVICE int floor_div(int a, int b)
@@ -41,7 +41,7 @@ DEVICE int floor_div(int a, int b)
     return quotient * b > a ? quotient - 1 : quotient;
 }
 
-// The cells of one axis within `wide`, a fraction of the box, of fraction s; those of a periodic axis count on past
+// The cells of one axis within `wide`, a fraction of the box, of fraction s. Those of a periodic axis are counted past
 // its ends.
 DEVICE void cells_within(PRIVATE int* low, PRIVATE int* high, coordinate s, coordinate wide, int size, int periodic)
 {
@@ -63,7 +63,7 @@ DEVICE void cells_in_reach(PRIVATE int* low, PRIVATE int* high, coordinate s, co
     cells_within(low, high, s, distance * reach->per[axis] + reach->margin[axis], size, frame->periodic[axis]);
 }
 
-// What an image lies away from the particle in the box. The same bits with the opposite sign for the opposite turns.
+// The vector from a particle in the box to its image. Opposite turns give the exactly opposite vector.
 DEVICE void image_shift(PRIVATE coordinate* shift, PRIVATE const int* turn, PRIVATE const Geometry* geometry)
 {
     for (int b = 0; b < 3; b++) {
@@ -72,14 +72,14 @@ DEVICE void image_shift(PRIVATE coordinate* shift, PRIVATE const int* turn, PRIV
     }
 }
 
-// Which of an image and its mirror image counts where only one of them shall.
+// Whether an image counts, if only one of it and its mirror image should.
 DEVICE int turns_forward(PRIVATE const int* turn)
 {
     return turn[0] > 0 || (turn[0] == 0 && (turn[1] > 0 || (turn[1] == 0 && turn[2] > 0)));
 }
 
-// The vector from x to a particle's image. The same bits with the opposite sign for the way back: both ends of a
-// pair must agree on whether it is one.
+// The vector from x to a particle's image. The way back gives the exactly opposite vector: both ends of a pair must
+// agree on whether it is one.
 #define VECTOR(d, record, point, shift)            \
     do {                                           \
         d[0] = ((record).x - point[0]) + shift[0]; \
@@ -95,5 +95,5 @@ DEVICE int turns_forward(PRIVATE const int* turn)
         d[2] = (record).z - point[2];   \
     } while (0)
 
-// Its square: rounded in the same way wherever a kernel asks, so that all of them agree on who is within reach.
+// Its square: rounded the same way in all kernels, so that they agree on which pairs count.
 #define SQUARED(d) fma((d)[0], (d)[0], fma((d)[1], (d)[1], (d)[2] * (d)[2]))

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The loops of a search (grid/queries/search.h): STRIP for every strip of cells along the last axis within reach of a point.
 //
-// Reads x and s (the point, its fractions), FIRST_LEVEL, REACH_OF(level), cells, geometry, frame, reach, start and,
-// where cells are in no order (CELLS_ARE_SCATTERED), ends. STRIP sees from, to, turn[3] and shift[3], and `turned`,
-// whether any turn is other than zero. Instead of REACH_OF, WIDTH_OF(level, axis) tells what is in reach as a
-// fraction of the box. RANGES, if there is one, is a statement that may move low and high of a level's cells. What is
-// known beforehand takes fewer registers: ONE_LEVEL, and NO_IMAGES for a box without periodic axes. IMAGES_APART makes
-// one more program of STRIP, for points that see no images.
+// Reads x and s (the point, its fractions), FIRST_LEVEL, REACH_OF(level), cells, geometry, frame, reach, start and, for
+// cells in no order (CELLS_ARE_SCATTERED), ends. STRIP sees from, to, turn[3], shift[3], and `turned`, whether any turn
+// is not zero. WIDTH_OF(level, axis), instead of REACH_OF, is the reach as a fraction of the box. RANGES, if defined,
+// is a statement that may move low and high of a level's cells. Compile-time knowledge saves registers: ONE_LEVEL, and
+// NO_IMAGES for a box without periodic axes. IMAGES_APART compiles STRIP a second time, for points that see no images.
 #if ONE_LEVEL
 {
     const int level = 0;
@@ -34,7 +33,7 @@ for (int level = FIRST_LEVEL; level < cells.levels; level++) {
 #if NO_IMAGES
 #include "grid/queries/strips_inside.h"
 #elif IMAGES_APART && HAS_WARP
-    // A warp all of whose points see no image is spared the search for them.
+    // A warp whose points see no image skips the search for images.
     int beyond = 0;
     for (int a = 0; a < 3; a++) beyond |= low[a] < 0 || high[a] >= size[a];
     if (!ANY_AROUND(beyond)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The strips of a level's cells from low to high where all of these are in the box (grid/queries/strips.h).
+// The strips of a level's cells from low to high, all of them in the box (grid/queries/strips.h).
 #define VECTOR_OF_STRIP(d, record, point) VECTOR_INSIDE(d, record, point)
 const int turn[3] = {0, 0, 0}, turned = 0;
 const coordinate shift[3] = {0, 0, 0};
@@ -14,7 +14,7 @@ for (int c0 = low[0]; c0 <= high[0]; c0++)
             }
         }
 #else
-// The ends of the next strip are on their way while a strip is gone through.
+// The ends of the next strip are loaded during the current one.
 const int strips_across = high[1] - low[1] + 1;
 cell_t cell_of_strip = first_cell + ((cell_t)low[0] * size[1] + low[1]) * size[2] + low[2];
 const int length_of_strip = high[2] - low[2] + 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The strips of a level's cells from low to high where these may lie past the ends of periodic axes (grid/queries/strips.h).
+// The strips of a level's cells from low to high, also past the ends of periodic axes (grid/queries/strips.h).
 #define VECTOR_OF_STRIP(d, record, point) VECTOR(d, record, point, shift)
 int turn[3];
 turn[0] = floor_div(low[0], size[0]);
@@ -28,7 +28,7 @@ for (int c0 = low[0]; c0 <= high[0]; c0++) {
             if (turned) image_shift(shift, turn, &geometry);
             c2 = last + 1;
 #if defined(PAIR_OF_STRIPS) && !CELLS_ARE_SCATTERED
-            // A row of cells that goes on at the other end of the box is one strip in two parts.
+            // A row of cells that continues at the other end of the box is one strip in two parts.
             const int turn_2[3] = {turn[0], turn[1], turn[2] + 1};
             const int turned_2 = (turn_2[0] | turn_2[1] | turn_2[2]) != 0;
             coordinate shift_2[3] = {0, 0, 0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sums of a function of pairs over the neighbours of each particle, without a list. One work-item a particle, in the
-// order of cells; nobody else adds to its sums. RESULTS sums, VALUES reals that each particle brings along.
+// Sums of a function of pairs over the neighbours of each particle, without a list. One work-item per particle, in cell
+// order, which alone adds to its sums. RESULTS sums, VALUES reals per particle.
 
 #include "grid/queries/search.h"
 
@@ -10,15 +10,15 @@ typedef struct {
     coordinate radius;
 } Ask;
 
-// What the user's text sees: the squared distance, the vector from particle i to particle j's image, their indices as
-// the caller has them, their values, parameters, and the sums of particle i.
+// Visible to the user's C code: the squared distance, the vector from particle i to particle j's image, their indices
+// in the caller's order, their values, parameters, and the sums of particle i.
 DEVICE void pair_function(const real r2, PRIVATE const real* d, const i64 i, const i64 j, PRIVATE const real* a,
                           PRIVATE const real* b, GLOBAL const real* p, PRIVATE real* sum)
 {
 #include <pair function>
 }
 
-// Values in the order of cells, so that neighbours' lie side by side.
+// Values in cell order, so that those of neighbours are adjacent.
 KERNEL gather_values(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
                      GLOBAL const real* RESTRICT given, GLOBAL real* RESTRICT values, const i64 count,
                      const i64 bins, const i64 first, const i64 step, const i64 column)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rows of pairs, and which pairs count. A row is what lies within reach of one particle, or of one point.
+// Rows of pairs, and which pairs count. A row has the particles within reach of one particle, or of one point.
 //
 // ROWS_ARE_POINTS: rows belong to points x0, x1, x2 instead of particles.
-// REACH_IS: 0 one radius for all; 1 a radius each, which add up; 3 half an edge for each axis, which add up too.
-// HALF: 0 all; 1 only particles behind the own slot; 2 only particles with a larger index. A particle's own images
-// count as behind it, or larger, in the forward half of directions.
+// REACH_IS: 0 one radius for all; 1 a radius each, added for a pair; 3 half an edge per axis, added likewise.
+// HALF: 0 all; 1 only particles after this slot; 2 only particles with a larger index. A particle's own images count as
+// after it, or larger, in the forward half of directions.
 
 #include "grid/queries/search.h"
 
@@ -25,16 +25,16 @@ typedef struct {
 
 typedef struct {
     coordinate x[3], s[3];
-    coordinate mine[3]; // what the particle itself reaches
+    coordinate mine[3]; // the extents of the particle
     int slot;           // of a particle
     int index;          // of the particle or point, in the caller's order
 } Row;
 
-// Words that queries leave: after NOT_FINITE, OUTSIDE, FIRST and BAD_RADIUS, as a build has them,
+// Words written by queries: after NOT_FINITE, OUTSIDE, FIRST and BAD_RADIUS, as in a build,
 #define FOUND_TOTAL 4   // pairs
-#define FOUND_LONGEST 5 // pairs of the longest row, where one has more than there is room for
+#define FOUND_LONGEST 5 // pairs of the longest row, if it exceeds the room
 #define FOUND_TICKET 6
-#define FOUND_WORDS 8 // of tiles come then
+#define FOUND_WORDS 8 // words of tiles follow
 
 #if ROWS_ARE_POINTS
 DEVICE int row_of_point(PRIVATE Row* row, GLOBAL const coordinate* x0, GLOBAL const coordinate* x1,
@@ -104,7 +104,7 @@ DEVICE int boxes_touch(PRIVATE const coordinate* d, PRIVATE const coordinate* mi
 
 #elif REACH_IS == 1
 
-// Most particles are beyond what the largest one reaches: only the others' radii are read.
+// Most particles are beyond the largest reach: only the others' radii are read.
 DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL const coordinate* other)
 {
     if (!(d2 <= most * most)) return 0;
@@ -122,8 +122,7 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 
 #endif
 
-// What a strip is begun with, and which of its particles count at all. The other part of a strip in two has the same
-// with _2.
+// The start of a strip, and which of its particles count at all. The second part of a strip has the same with _2.
 #if ROWS_ARE_POINTS
 #define BEGIN_STRIP int begin = from;
 #define BEGIN_SECOND const int begin_2 = from_2;
@@ -148,10 +147,9 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 #define ALLOWED(k, other) ((k) != itself)
 #endif
 
-// A STRIP: the statement FOUND for every particle k; sees whether it is a `hit`, `other`, its record, and the vector d.
-// Without images, compilers read several records ahead, and that is best left to them. With images there is much more
-// code, and short loops are faster: two records at a time, of which the second, where it is one too many, is the first
-// again and no hit.
+// A STRIP: the statement FOUND for every particle k; it sees whether k is a `hit`, `other`, its record, and the vector
+// d. Without images, compilers read several records ahead by themselves. With images there is much more code, and short
+// loops are faster: two records at a time. If the second is past the end, it is the first again and no hit.
 #if NO_IMAGES
 #define EACH_PAIR                                         \
     BEGIN_STRIP                                           \
@@ -169,7 +167,7 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
     }
 #endif
 
-// The same through a strip in two parts: every lane goes on to the other one when it has to.
+// The same through a strip in two parts: every lane continues to the second part when it has to.
 #define EACH_PAIR_OF_BOTH                                      \
     BEGIN_STRIP                                                \
     BEGIN_SECOND                                               \

@@ -171,7 +171,7 @@ def _room(workspace: Workspace, *, slopes: bool) -> np.ndarray:
 def _filled(workspace: Workspace, *, slopes: bool) -> np.ndarray:
     """Return the weights, or slopes, of all particles in the order of tiles."""
     ordering, weight = ordering_of(workspace), _room(workspace, slopes=slopes)
-    table, terms, _, lanes = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
+    table, terms, _, lanes, _ = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
     run(
         _store, threads_for(workspace.threads, workspace.count), ordering.tiling.support, ordering.begin, ordering.end,
         ordering.records, table, terms, len(lanes), workspace.jacobian, slopes, weight, np.zeros(1, np.int64),

@@ -16,7 +16,7 @@ import numpy as np
 
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add, prefetch_to_write, store_record
+from particlemesh.backends.simd import fetch_add, item, prefetch_to_write, put, store_record
 from particlemesh.orders.cpu.tiles import CHUNK, LOCAL_BITS, TileOrdering, Tiling, list_tasks, tiling_of
 from particlemesh.particles.locate import (
     BLOCK,
@@ -60,6 +60,13 @@ def _tiles_of(tiling, node, length, last, key, local):
     bx, by, bz = np.int32(tiling.bits[0]), np.int32(tiling.bits[1]), np.int32(tiling.bits[2])
     nx, ny, nz = np.int32(tiling.tiles[0]), np.int32(tiling.tiles[1]), np.int32(tiling.tiles[2])
     ten = np.int32(LOCAL_BITS)
+    if tiling.extent[0] == 1 and tiling.extent[1] == 1:  # one axis
+        for k in range(length):
+            pz = z[k] - lz
+            tz = min(pz >> bz, nz - one)
+            key[k] = last if z[k] == SKIP else tz
+            local[k] = pz - (tz << bz)
+        return
     for k in range(length):
         skipped = z[k] == SKIP
         px, py, pz = x[k] - lx, y[k] - ly, z[k] - lz
@@ -89,7 +96,7 @@ def _count_tiles(address, stride, count, frame, tiling, histogram, status, count
                 note_bad(block, length, room[2], status[row])
             _tiles_of(tiling, room[0], length, last, key, local)
             for k in range(length):
-                counts[key[k]] += 1
+                put(counts, key[k], item(counts, key[k]) + 1)
 
 
 @compiled
@@ -114,8 +121,8 @@ def _place_in_tiles(address, stride, count, frame, tiling, place, records, order
             _tiles_of(tiling, room[0], length, last, key, local)
             # Places are far apart in memory: asked for a block ahead, writing them takes half the time.
             for k in range(length):
-                at = places[key[k]]
-                places[key[k]] = at + 1
+                at = item(places, key[k])
+                put(places, key[k], at + 1)
                 # Never past the end, even if another thread of the caller writes to the positions meanwhile.
                 at = min(np.int64(at), count - 1)
                 target[k] = at
@@ -123,7 +130,7 @@ def _place_in_tiles(address, stride, count, frame, tiling, place, records, order
                 prefetch_to_write(order, at)
             for k in range(length):
                 at = target[k]
-                order[at] = block + k
+                put(order, at, block + k)
                 store_record(
                     records, 4 * at, real(fraction[0, k]), real(fraction[1, k]), real(fraction[2, k]),
                     np.int64(local[k]),
@@ -136,7 +143,7 @@ def count_positions(
     box: Box,
     threads: int | None = None,
     *,
-    bits: Sequence[int] | None = None,
+    bits: tuple[int, ...] | None = None,
 ) -> Counted:
     """Count particles by tile and say what is wrong with positions; never raise for it.
 
@@ -162,7 +169,7 @@ def count_positions(
     histogram = np.empty((rows, bins), index_type(count))
     status = np.zeros((rows, 8), np.int64)
     status[:, 2] = -1
-    address = np.array([x.ctypes.data for x in columns])
+    address = np.array([x.__array_interface__["data"][0] for x in columns])
     stride = np.array([x.strides[0] for x in columns])
     threads = min(threads, rows)
     run(

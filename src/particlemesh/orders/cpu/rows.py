@@ -32,12 +32,15 @@ class Rows(NamedTuple):
         Reals of a value.
     width
         Its length is the number of lanes.
+    missing
+        Axes that the mesh does not have: the first ones, whose only weight is 1.
     """
 
     table: np.ndarray
     terms: int
     parts: int
     width: tuple[int, ...]
+    missing: int
 
 
 def rows_of(window_table: np.ndarray, axes: Sequence[Axis], parts: int, dtype: np.dtype) -> Rows:
@@ -46,12 +49,14 @@ def rows_of(window_table: np.ndarray, axes: Sequence[Axis], parts: int, dtype: n
     width = width_of(max(axis.support for axis in axes) * parts, np.dtype(dtype).itemsize)
     table = np.zeros((2, 3, terms, len(width)), dtype)
     slopes = window_table[:, 1:] * np.arange(1, terms)
+    missing = 0
     for a, axis in enumerate(axes):
         copies = parts if a == 2 else 1
         lanes = axis.support * copies
         if axis.size == 1 and axis.scale == 0:  # a missing axis: weight 1, slope 0
             table[0, a, -1, :lanes] = 1
+            missing += 1
             continue
         table[0, a, :, :lanes] = np.repeat(window_table[:, ::-1].T, copies, axis=1)
         table[1, a, 1:, :lanes] = np.repeat(slopes[:, ::-1].T, copies, axis=1)
-    return Rows(table.reshape(-1), terms, parts, width)
+    return Rows(table.reshape(-1), terms, parts, width, missing)

@@ -8,6 +8,7 @@ fixed order, in which every thread claims the next; see `particlemesh.spread.col
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -123,7 +124,7 @@ def box_of(tiling, tile):
     return low, nodes
 
 
-def tiling_of(axes: Sequence[Axis], bits: Sequence[int] | None = None) -> Tiling:
+def tiling_of(axes: tuple[Axis, ...], bits: tuple[int, ...] | None = None) -> Tiling:
     """Return how a mesh is cut into tiles: it depends on nothing else, so results do not.
 
     Raises
@@ -131,6 +132,11 @@ def tiling_of(axes: Sequence[Axis], bits: Sequence[int] | None = None) -> Tiling
     MemoryError
         If there are more than `MOST_TILES` of the widest tiles.
     """
+    return _tiling(axes, bits, MOST_TILES)
+
+
+@functools.lru_cache(maxsize=64)
+def _tiling(axes: tuple[Axis, ...], bits: tuple[int, ...] | None, most: int) -> Tiling:
     present = sum(axis.size > 1 or axis.support > 1 for axis in axes)
     # Measured on an EPYC 9005 at 128^3: smaller boxes fit the first cache, larger ones have less rim.
     wished = list(bits or {0: (0, 0, 0), 1: (0, 0, 9), 2: (0, 5, 5), 3: (3, 4, 5)}[present])
@@ -140,10 +146,10 @@ def tiling_of(axes: Sequence[Axis], bits: Sequence[int] | None = None) -> Tiling
         # At least support - 1 wide, so that only neighbours overlap.
         wished[a] = max(wished[a], (axis.support - 2).bit_length() if axis.support > 1 else 0)
     extents = [axis.extent for axis in axes]
-    while (tiles := math.prod(_tiles_along(extents, wished))) > MOST_TILES:
+    while (tiles := math.prod(_tiles_along(extents, wished))) > most:
         # The last tile of an axis is up to twice as wide as the others.
         wider = [a for a in range(3) if extents[a] >> wished[a] > 1 and wished[a] < LOCAL_BITS - 1]
-        checks.few_tiles(bool(wider), [axis.size for axis in axes], tiles, MOST_TILES)
+        checks.tile_count(bool(wider), [axis.size for axis in axes], tiles, most)
         wished[min(wider, key=wished.__getitem__)] += 1
     return Tiling(
         size=_three(axis.size for axis in axes),

@@ -222,7 +222,7 @@ def fill_entries(workspace: Workspace, entries: Entries, *, slopes: bool = False
     """Return the entries' weights (1, entries), or slopes (d, entries); with weights, write columns and nodes."""
     ordering = ordering_of(workspace)
     threads = threads_for(workspace.threads, workspace.count)
-    table, terms, _, lanes = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
+    table, terms, _, lanes, _ = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
     planes, total = workspace.mesh.ndim if slopes else 1, entries.total
     name = f"{entries.name}.{'slope' if slopes else 'weight'}"
     most = max(

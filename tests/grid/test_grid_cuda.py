@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kernels of grids that CUDA's compiler refuses: what OpenCL has just run is compiled for CUDA, without a GPU."""
+
+import numpy as np
+import pytest
+
+from devices import Device
+from grid_cases import Case
+from grid_checks import WALK, own_radii, put
+from particlemesh.backends import cuda, opencl
+from particlemesh.backends.base import CompilationError
+from particlemesh.grid.builders import METHODS
+from ptx import kernels_of, without_nvrtc
+
+pytestmark = [
+    pytest.mark.opencl,
+    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device to ask for kernels"),
+    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
+]
+SPHERES, EDGES = Case("mixed", (4, 3, 5), "uniform", 60, "f4"), Case("mixed", (4, 3, 5), "uniform", 60, "f8")
+FUNCTION = {"pair function": WALK.source}
+
+
+def every_query(grid, points):
+    grid.pairs(0.4)
+    grid.pairs(0.4, format="coo", quantities="ijdDS")
+    grid.pairs(0.4, half=False, order="grid", quantities="jdDS")
+    grid.pairs(0.4, half=False, format="dense", quantities="jS")
+    grid.pairs(0.4, check=False, capacity=500)
+    grid.count(0.4, order="grid")
+    grid.neighbours(points, 0.4, quantities="jS")
+    for k in (1, 40):
+        grid.nearest(k, 0.4)
+        grid.nearest(k, 0.4, points)
+    grid.overlaps(quantities="ijdDS")
+
+
+def asked(monkeypatch, builder, case):
+    """Kernels of a build and of each query, which OpenCL takes; of boxes with three edges in double."""
+    backend = Device.of("opencl")
+    radii = own_radii(builder, case)
+    if case is EDGES and radii is not None:
+        radii = np.repeat(radii[:, None], 3, axis=1)
+    with case.grid(method=builder.name) as grid:
+
+        def call():
+            put(backend, grid, case.positions, radii if radii is not None else np.full(60, 0.1, case.dtype))
+            every_query(grid, backend.array(case.positions[:20]))
+            grid.stream(0.4, WALK, backend.array(np.ones((60, 2), case.dtype)))
+
+        return kernels_of(monkeypatch, call)
+
+
+@pytest.mark.parametrize("case", [SPHERES, EDGES], ids=["float32", "float64"])
+@pytest.mark.parametrize("method", [m for m in METHODS if "cuda" in m.backends], ids=lambda m: m.name)
+def test_kernels_of_a_builder_and_its_queries_compile(monkeypatch, method, case):
+    files = {}
+    for file, name, defines in asked(monkeypatch, method, case):
+        if file.startswith("grid/"):
+            files.setdefault((file, defines), set()).add(name)
+    # Queries of builders whose cells lie alike are the same kernels: one of them suffices.
+    queries = method.name in ("sort", "linked_list_loose")
+    assert any(file.startswith("grid/builders/") for file, _ in files)
+    for (file, defines), names in files.items():
+        if queries or file.startswith("grid/builders/") or "overlaps" in file:
+            texts = [FUNCTION] if file == "grid/queries/sums.c" else []
+            cubin = cuda.compile_only(file, dict(defines), 90, *texts)
+            assert all(name.encode() in cubin for name in names), (file, names)
+
+
+def test_an_error_in_a_pair_function_names_its_line():
+    defines = {
+        "REAL_IS_DOUBLE": 0, "COORDINATE_IS_DOUBLE": 0, "KEYS_ARE_POSITIONS": 1, "CELLS_ARE_SCATTERED": 0,
+        "EXTENTS": 0, "RESULTS": 1, "VALUES": 0,
+    }  # fmt: skip
+    with pytest.raises(CompilationError, match=r"pair function\(2\)"):
+        cuda.compile_only("grid/queries/sums.c", defines, 90, {"pair function": "\nsum[0] += nothing;"})

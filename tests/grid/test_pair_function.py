@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Functions of pairs that would be taken wrongly: what they are made of, what they see, and errors in their text."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from grid_cases import Case, all_pairs
+from grid_checks import put
+from particlemesh.backends.base import CompilationError
+
+CASE = Case("plane", (5, 4), "wrapped", 80, "f8")
+
+
+def _everything(r2, d, i, j, a, b, p, sum):
+    fade = p[0] - r2
+    weight = fade * fade * (a[0] + 2 * b[1])
+    sum[0] += weight
+    for axis in range(3):
+        sum[1 + axis] += weight * d[axis]
+    if i < j:
+        sum[4] += fade * (2 * i + j)
+        return
+    sum[4] -= p[1] * fade
+
+
+EVERYTHING = """
+const real fade = p[0] - r2;   // as a line of comment
+const real weight = fade * fade * (a[0] + 2 * b[1]);
+sum[0] += weight;
+for (int axis = 0; axis < 3; axis++) sum[1 + axis] += weight * d[axis];
+if (i < j) { sum[4] += fade * (real)(2 * i + j); return; }
+sum[4] -= p[1] * fade;
+"""
+WHOLE = pm.PairFunction(EVERYTHING, _everything, 5, 2, (0.36, 0.75))
+
+
+def _counted(r2, d, i, j, a, b, p, sum):
+    sum[0] += p[0]
+
+
+def test_comments_returns_and_branches_of_a_text_are_kept(backend):
+    # The weight falls to zero at the radius, so that rounding there does not matter.
+    x, oracle = CASE.positions, all_pairs(CASE.domain, CASE.positions, 0.6)
+    near = oracle.where(oracle.distance <= 0.6)
+    values, (at, loss) = np.random.default_rng(8).random((80, 2)), WHOLE.parameters
+    fade = at - near.distance**2
+    weight = fade**2 * (values[near.i, 0] + 2 * values[near.j, 1])
+    last = np.where(near.i < near.j, fade * (2 * near.i + near.j), -loss * fade)
+    columns = [weight, 0 * weight, *(weight * near.vector.T), last]  # vectors of a plane are in the last two of three
+    wanted = np.stack([np.bincount(near.i, c, 80) for c in columns], -1)
+    with CASE.grid() as grid:
+        put(backend, grid, x)
+        for order in ("planar", "fortran", "strided", "reversed"):
+            sums = backend.host(grid.stream(0.6, WHOLE, backend.array(values, order)))
+            np.testing.assert_allclose(sums, wanted, rtol=0, atol=1e-11 * np.abs(wanted).max())
+
+
+def test_new_parameters_are_used_and_repeated_sums_are_the_same(backend):
+    with CASE.grid(deterministic=True) as grid:
+        put(backend, grid, CASE.positions)
+        one, three, again = (
+            backend.host(grid.stream(0.5, pm.PairFunction("sum[0] += p[0];", _counted, 1, 0, [w]))) for w in (1, 3, 1)
+        )
+        assert one.any()
+        np.testing.assert_array_equal(3 * one, three)
+        np.testing.assert_array_equal(one, again)
+        np.testing.assert_array_equal(one[:, 0], backend.host(grid.count(0.5)))
+
+
+@pytest.mark.backends("cuda", "opencl")
+def test_an_error_names_the_line_of_the_users_text(backend):
+    wrong = pm.PairFunction("real w = r2;\nsum[0] += w;\nsum[1] += nothing;\n", None, 2)
+    # NVIDIA's OpenCL goes by lines of the whole program, whatever #line says; there the line itself must do.
+    heard = backend.name == "cuda" or not backend.library.facts().get("HAS_PTX")
+    with CASE.grid() as grid:
+        put(backend, grid, CASE.positions)
+        with pytest.raises(CompilationError, match=r"pair function[:\"(]+3" if heard else "sum.1. .= nothing"):
+            grid.stream(0.5, wrong)
+        with pytest.raises(TypeError, match="give it source"):
+            grid.stream(0.5, pm.PairFunction(None, _counted, 1, 0, [1.0]))
+
+
+def test_parts_of_a_pair_function_are_checked_and_kept_by_copies():
+    whole = pm.PairFunction(EVERYTHING, _everything, 5, 2, np.array([[1, 2], [3, 4]]))
+    assert whole.parameters == (1.0, 2.0, 3.0, 4.0)
+    copy = pickle.loads(pickle.dumps(whole))
+    assert (copy.source, copy.function, copy.results, copy.values) == (EVERYTHING, _everything, 5, 2)
+    with pytest.raises(TypeError, match="give it function"):
+        pm.UniformGrid(1.0, shape=4).build(np.array([0.5, 0.6])).stream(0.2, pm.PairFunction("", None, 1))
+    for wrong, error in (
+        ((None, None, 1), TypeError), ((3, None, 1), TypeError), (("", 3, 1), TypeError), (("", None, 0), ValueError),
+        (("", None, 65), ValueError), (("", None, 1, -1), ValueError), (("", None, 1.5), TypeError),
+        (("", None, 1, 0, "x"), TypeError), (("", None, 1, 0, 1j), TypeError),
+    ):  # fmt: skip
+        with pytest.raises(error):
+            pm.PairFunction(*wrong)
+
+
+def test_values_are_as_many_as_the_function_takes():
+    two, none = pm.PairFunction("", None, 1, 2), pm.PairFunction("", None, 1)
+    with pm.UniformGrid(1.0, shape=4) as grid:
+        grid.build(np.linspace(0.1, 0.8, 7))
+        for function, shape in ((two, None), (two, (7,)), (two, (6, 2)), (two, (7, 3)), (none, (7,)), (none, (7, 0))):
+            with pytest.raises(ValueError, match="PairFunction of"):
+                grid.stream(0.2, function, None if shape is None else np.ones(shape))
