@@ -4,7 +4,7 @@
 import pytest
 
 from particlemesh.backends import cuda
-from test_nvrtc import without_nvrtc
+from ptx import without_nvrtc
 
 CLOUD = {
     "KEYS_ARE_POSITIONS": 1, "CELLS_ARE_SCATTERED": 0, "CELLS_ARE_SPARSE": 1, "NO_IMAGES": 0, "IMAGES_APART": 1,
