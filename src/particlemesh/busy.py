@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One thread at a time: an object that two threads use at once says so, instead of damaging memory."""
+"""One thread at a time: plans and grids refuse a second thread, which would damage their memory."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def in_use(owner: object) -> RuntimeError:
 
 
 def alone(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Decorate a public method of an object that only one thread may use at a time.
+    """Decorate a method of an object that only one thread may use at a time.
 
-    The object has a ``threading.RLock`` in ``busy``. Methods may call each other, and nobody waits for the lock. A call
-    takes 0.25 us longer; the same lines within a method take 0.1 us.
+    The object has a ``threading.RLock`` named ``busy``, so methods may call each other. No call waits for the lock.
+    The decorator adds 0.3 us to a call. Methods that take few microseconds repeat its four lines instead, for 0.1 us.
 
     Raises
     ------
@@ -47,12 +47,11 @@ def alone(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S,
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: _P.args, **options: _P.kwargs) -> _R:
-        lock = self.busy
-        if not lock.acquire(False):
+        if not self.busy.acquire(False):
             raise in_use(self)
         try:
             return method(self, *arguments, **options)
         finally:
-            lock.release()
+            self.busy.release()
 
     return call

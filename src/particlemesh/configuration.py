@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,7 @@ from particlemesh.arrays.positions import coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
+from particlemesh.busy import alone, in_use
 from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
 from particlemesh.mesh import Mesh
@@ -84,6 +86,7 @@ class Configuration:
         self._capturing = False  # whether the last call was captured
         self.token: Any = None  # the stream of the last call
         self._closed = False
+        self.busy = threading.RLock()
         # None until backend and dtype are known; without particles until positions are set.
         self.workspace: Workspace | None = None
         if self._device is not None and self._dtype is not None:
@@ -132,6 +135,7 @@ class Configuration:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    @alone
     def close(self) -> None:
         """Release the plan's memory. Later calls raise a RuntimeError; closing twice is allowed."""
         self._closed = True
@@ -167,6 +171,7 @@ class Configuration:
         """Number of particles that fit without allocation."""
         return 0 if self.workspace is None else self.workspace.capacity
 
+    @alone
     def reserve(self, count: int) -> None:
         """Allocate for up to ``count`` particles, so that later calls allocate nothing.
 
@@ -223,6 +228,7 @@ class Configuration:
                 method.reserve(workspace)
             self._reserved = True
 
+    @alone
     def set_positions(self, positions: Any, *, check: bool = True) -> Self:
         """Set the particles' positions and do all work that depends on them only.
 
@@ -362,8 +368,13 @@ class Configuration:
 
     def _again(self, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any], result: Any) -> Any:
         """Make a call; from the third call with the same arrays on, replay its recorded launches."""
-        # Without out= each result is a new array. After a capture calls prepare again.
-        return call() if result is None or self._captured else self._tapes.again(self, what, arrays, call, result)
+        if not self.busy.acquire(False):
+            raise in_use(self)
+        try:
+            # Without out= each result is a new array. After a capture calls prepare again.
+            return call() if result is None or self._captured else self._tapes.again(self, what, arrays, call, result)
+        finally:
+            self.busy.release()
 
     def _open(self) -> None:
         if self._closed:

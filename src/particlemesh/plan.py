@@ -11,6 +11,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.views import COMPLEX
+from particlemesh.busy import alone
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import METHODS
 from particlemesh.configuration import Configuration
@@ -22,10 +23,10 @@ from particlemesh.particles.lost import lost_fraction
 class Plan(Configuration):
     """Spread and interpolate on one mesh with one window, for any number of particle sets and values.
 
-    Construction depends on sizes, :meth:`set_positions` on positions, the other methods on values. Do not
-    share a plan between threads. A plan enqueues GPU work on the caller's current stream or queue. Only
-    ``set_positions`` (unless ``check=False``), ``status``, ``check``, ``lost``, the trials of ``"measure"``, and
-    copies from and to the host wait for the device.
+    Construction depends on sizes, :meth:`set_positions` on positions, the other methods on values. Only one thread may
+    use a plan at a time: a call from a second thread raises a RuntimeError. A plan enqueues GPU work on the caller's
+    current stream or queue. Only ``set_positions`` (unless ``check=False``), ``status``, ``check``, ``lost``, the
+    trials of ``"measure"``, and copies from and to the host wait for the device.
 
     Parameters
     ----------
@@ -116,6 +117,7 @@ class Plan(Configuration):
         return self._order
 
     @property
+    @alone
     def status(self) -> Status:
         """Counts of bad particles in the last :meth:`set_positions`; waits for the device."""
         self._ready()
@@ -279,6 +281,7 @@ class Plan(Configuration):
             backend.mark(operand.native, *(r.native for r in (values, slopes) if r is not None))
             return values and values.finish(), slopes and slopes.finish()
 
+    @alone
     def lost(self, values: Any) -> Any:
         """Sum the values that :meth:`spread` loses beyond open faces; waits for the device.
 
@@ -332,6 +335,7 @@ class Plan(Configuration):
                 field = field.transpose(order)
             return field if kind is None else kind.wrap(field)
 
+    @alone
     def explain(self) -> str:
         """Return a table of each method's predicted or measured time, or its reason for declining.
 

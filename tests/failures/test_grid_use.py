@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Grids in use: two threads at once, Ctrl-C, old notes, memory, small conveniences."""
+"""Grids in use: two threads at once, old notes, memory, small conveniences."""
 
-import os
 import pickle
-import signal
-import subprocess
-import sys
 import threading
 import time
 import tracemalloc
@@ -27,11 +23,13 @@ X = RNG.random((200, 3))
 
 def test_a_second_thread_is_refused_while_a_first_is_inside(backend):
     x = backend.array(X)
-    grid = pm.UniformGrid((1.0, 1.0, 1.0), shape=(4, 4, 4)).build(x)
+    grid = pm.UniformGrid((1.0, 1.0, 1.0), shape=(4, 4, 4)).build(x, 0.1)
+    nothing = pm.PairFunction("", lambda *_: None, results=1)
     calls = [
         lambda: grid.build(x), lambda: grid.build_keys(x, 4), lambda: grid.reserve(9), lambda: grid.pairs(0.1),
+        lambda: grid.pairs(0.1, capacity=9, check=False),
         lambda: grid.count(0.1), lambda: grid.neighbours(x, 0.1), lambda: grid.nearest(2, 0.1), grid.overlaps,
-        lambda: grid.stream(0.1, None), grid.check, lambda: grid.status, lambda: grid.order, lambda: grid.storage,
+        lambda: grid.stream(0.1, nothing), grid.check, lambda: grid.status, lambda: grid.order, lambda: grid.storage,
         grid.explain, grid.close,
     ]  # fmt: skip
     refused = []
@@ -95,47 +93,6 @@ def test_a_method_that_raises_leaves_the_object_free():
     thread.start()
     thread.join()
     assert freed == [True]
-
-
-# ---- signals ----------------------------------------------------------------------------------------------
-
-LONG = """
-import numpy as np, particlemesh as pm
-x = np.random.default_rng(1).random(({n}, 3))
-grid = pm.UniformGrid((1.0, 1.0, 1.0), shape=(5, 5, 5), threads={threads}).build(x)
-grid.count(0.01), grid.pairs(0.01), grid.nearest(1, 0.01)
-print("ready", flush=True)
-try:
-    {call}
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-assert len(grid.pairs(0.01).start) == {n} + 1
-"""
-
-
-@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(
-    "call", ["grid.count(1.9)", "grid.nearest(128, 9.0)", "pm.neighbour_list('i', x, grid.box, 2)"]
-)
-def test_ctrl_c_ends_a_long_search_within_a_second(call, threads):
-    n = 60_000
-    child = subprocess.Popen(
-        [sys.executable, "-c", LONG.format(n=n, threads=threads, call=call)], stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert child.stdout.readline() == "ready\n"
-        time.sleep(0.7)
-        begin = time.perf_counter()
-        child.send_signal(signal.SIGINT)
-        said = child.stdout.readline()
-        seconds = time.perf_counter() - begin
-        assert said == "interrupted\n" and seconds < 2.0  # one second, on a machine that does nothing else
-        assert child.wait(timeout=60) == 0
-    finally:
-        child.kill()
-        child.stdout.close()
-        child.wait()
 
 
 # ---- old notes --------------------------------------------------------------------------------------------

@@ -127,7 +127,8 @@ def test_every_builder_finds_each_overlap_once(backend, builder, case, shape):
     radii = (most * rng.random((len(x), box.ndim) if shape == "edges" else len(x)) ** 0.5).astype(x.dtype)
     with case.grid(method=builder.name) as grid:
         put(backend, grid, x, radii)
-        if builder.name == "linked_list_tight" and shape == "box" and not box.orthorhombic:
+        lists = builder.name == "linked_list_tight" and backend.name != "cpu"
+        if lists and shape == "box" and not box.orthorhombic:
             with pytest.raises(ValueError, match="in a triclinic box.* lists of spheres miss the corners of cubes"):
                 grid.overlaps(shape=shape)
             return
@@ -209,7 +210,7 @@ def test_overlaps_need_radii(backend):
         with pytest.raises(ValueError, match="these particles have no radii, so nothing overlaps: give them to build"):
             grid.overlaps()
         put(backend, grid, WRAPPED.positions, np.full((130, 3), 0.1, "f4"))
-        with pytest.raises(ValueError, match="shape is 'sphere', but half the edges of boxes came"):
+        with pytest.raises(ValueError, match="shape is 'sphere', but the radii are half the edges of boxes"):
             grid.overlaps(shape="sphere")
         with pytest.raises(ValueError, match="shape is 'ball'; choose from 'sphere', 'box'"):
             grid.overlaps(shape="ball")
@@ -240,7 +241,7 @@ def test_sums_over_neighbours_are_those_of_a_list(backend, builder, case):
             np.testing.assert_allclose(sums, wanted, rtol=0, atol=200 * len(x) * band)
         with pytest.raises(ValueError, match=r"values has shape \(\d+, 3\); this PairFunction of 2 values takes"):
             grid.stream(radius, WALK, backend.array(np.ones((len(x), 3), x.dtype)))
-        with pytest.raises(ValueError, match="no values came; this PairFunction of 2 values takes"):
+        with pytest.raises(ValueError, match="there are no values; this PairFunction of 2 values takes"):
             grid.stream(radius, WALK)
         with pytest.raises(
             TypeError, match=r"function is of type builtin_function_or_method; give a particlemesh\.PairFunction"

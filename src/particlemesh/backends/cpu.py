@@ -21,9 +21,9 @@ from particlemesh.backends.simd import fetch_add
 # Below this many particles a second thread costs more than it saves: waking one takes 10 to 20 us,
 # in which one thread spreads about 500 particles (measured, EPYC 9005).
 PARTICLES_PER_THREAD = 2000
-LONG = 2e8  # steps: more work than this leaves the main thread, so that it can handle signals
+_LONG = 2e8  # steps: more work than this leaves the main thread, so that it can handle signals
 _LOOK, _PATIENCE = 0.2, 0.5  # seconds: between checks for signals; that an interrupted call waits for its threads
-_STOPPED = 2**62  # larger than any number of shares
+_STOPPED = 2**40  # larger than any number of shares; times the items of a share it is still an int64
 
 
 class _Call:
@@ -119,7 +119,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-def run(function: Callable, threads: int, *arguments: Any, stop: np.ndarray | None = None) -> None:
+def run(function: Callable, threads: int, *arguments: Any, steps: float = 0.0) -> None:
     """Call ``function(*arguments)`` from up to ``threads`` threads at once and wait for all.
 
     The caller's thread always takes part; others join when they are idle. So ``function`` must finish the
@@ -133,15 +133,15 @@ def run(function: Callable, threads: int, *arguments: Any, stop: np.ndarray | No
     threads
         The most threads that may take part; at most the cores of this process are used.
     *arguments
-        Arguments of every call.
-    stop
-        For long work: the shared counter, whose first number claims shares. Python handles signals in the main
-        thread, between compiled functions only. So other threads do long work, and Ctrl-C ends it at their next share.
+        Arguments of every call. The last one is the shared counter, whose first number claims shares.
+    steps
+        The length of the work in steps of about 1 ns. Python handles signals in the main thread, between compiled
+        functions only. So other threads do long work, and Ctrl-C ends it at their next share.
     """
     if threads > 1:
         threads = min(threads, available_threads())
-    if stop is not None and threading.current_thread() is threading.main_thread():
-        _run_elsewhere(function, threads, arguments, stop)
+    if steps > _LONG and threading.current_thread() is threading.main_thread():
+        _run_elsewhere(function, threads, arguments)
         return
     if threads <= 1:
         function(*arguments)
@@ -159,7 +159,7 @@ def run(function: Callable, threads: int, *arguments: Any, stop: np.ndarray | No
         raise call.error
 
 
-def _run_elsewhere(function: Callable, threads: int, arguments: tuple, stop: np.ndarray) -> None:
+def _run_elsewhere(function: Callable, threads: int, arguments: tuple) -> None:
     """Run the work in other threads while this one waits for signals."""
     pool = _pool
     pool.spare(threads)
@@ -170,7 +170,7 @@ def _run_elsewhere(function: Callable, threads: int, arguments: tuple, stop: np.
         call.wait()
         call.finish()
     except BaseException:
-        stop[0] = _STOPPED
+        arguments[-1][0] = _STOPPED
         call.abandon()
         raise
     if call.error is not None:

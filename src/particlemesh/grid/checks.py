@@ -17,12 +17,12 @@ MOST_LEVELS = 16
 
 
 class GridStatus(NamedTuple):
-    """What the last build found.
+    """What was wrong with the particles of the last build.
 
     Attributes
     ----------
     count : int
-        Particles that came.
+        Particles given.
     not_finite, outside, bad_radius : int
         Particles with a NaN or an infinity; outside an open axis, 2**20 boxes away along a periodic one, or
         with a key past the last; with a radius that is negative, not finite, or more than half a tight cell.
@@ -58,7 +58,7 @@ def box_of(box: Any, periodic: Any) -> Box:
 
 
 def cells_along(box: Box, cell_size: Any, shape: Any) -> tuple[int, ...]:
-    """Return the cells along each axis, from their least thickness or told outright."""
+    """Return the cells along each axis, from their least thickness or their number."""
     if (cell_size is None) == (shape is None):
         raise ValueError("give either cell_size, the least thickness of a cell, or shape, the cells along each axis.")
     if shape is not None:
@@ -116,18 +116,18 @@ def radius(value: Any) -> float:
     return number
 
 
-def real_numbers(came: np.dtype, what: str) -> None:
-    """Check that an array has real numbers of a type that is taken."""
-    if came.kind not in "iuf":
-        raise TypeError(f"{what}: dtype is {came}; real numbers are needed.")
-    checks.number_type(came, what)
+def real_numbers(dtype: np.dtype, what: str) -> None:
+    """Check that an array has real numbers of a supported type."""
+    if dtype.kind not in "iuf":
+        raise TypeError(f"{what}: dtype is {dtype}; real numbers are needed.")
+    checks.number_type(dtype, what)
 
 
-def narrow_enough(given: np.dtype, dtype: np.dtype, *, listed: bool, what: str = "radii") -> None:
+def narrow_enough(source: np.dtype, dtype: np.dtype, *, listed: bool, what: str = "radii") -> None:
     """Check that numbers lose nothing in the type of the positions; those of a list have no type of their own."""
-    real_numbers(given, what)
-    if given.kind == "f" and given.itemsize > dtype.itemsize and not listed:
-        raise TypeError(f"{what}: dtype is {given}, that of the positions {dtype}: convert one of them yourself.")
+    real_numbers(source, what)
+    if source.kind == "f" and source.itemsize > dtype.itemsize and not listed:
+        raise TypeError(f"{what}: dtype is {source}, that of the positions {dtype}: convert one of them yourself.")
 
 
 def letters(quantities: Any) -> None:
@@ -137,7 +137,7 @@ def letters(quantities: Any) -> None:
 
 
 def good_points(not_finite: int, outside: int, first: int) -> None:
-    """Check that all points of a query are where particles can be found."""
+    """Check that all points of a query are in the range of positions."""
     if not_finite or outside:
         raise ValueError(
             f"{not_finite} points are not finite and {outside} are 2**20 boxes away or more; the first is point "
@@ -164,12 +164,12 @@ def compares_boxes(axes: int, shape: str | None) -> bool:
     if not axes:
         raise ValueError("these particles have no radii, so nothing overlaps: give them to build.")
     if shape == "sphere" and axes == 3:
-        raise ValueError("shape is 'sphere', but half the edges of boxes came, (N, d): build with radii (N,).")
+        raise ValueError("shape is 'sphere', but the radii are half the edges of boxes, (N, d): build with radii (N,).")
     return shape == "box" or (shape is None and axes == 3)
 
 
 def lists_suffice(axes: int, *, boxes: bool, orthorhombic: bool) -> None:
-    """Check that lists of the cells which spheres touch tell what is asked for."""
+    """Check that lists of the cells which spheres touch have all overlaps of this shape."""
     if boxes and axes == 1 and not orthorhombic:
         raise ValueError(
             "shape is 'box' in a triclinic box, where the lists of spheres miss the corners of cubes: build with half "

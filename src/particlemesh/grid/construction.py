@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from operator import attrgetter
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
@@ -19,7 +20,6 @@ from particlemesh.backends.base import NOTHING, Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.memory import check_room
 from particlemesh.backends.tapes import Tapes
-from particlemesh.box import Box
 from particlemesh.busy import alone
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
@@ -91,40 +91,15 @@ class Construction:
 
     # ---- sizes --------------------------------------------------------------------------------------------
 
-    @property
-    def box(self) -> Box:
-        """The domain."""
-        return self._sizes.box
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Cells along each axis; with several levels, of the first and finest."""
-        return self._sizes.shape
-
-    @property
-    def cells(self) -> int:
-        """Cells of all levels."""
-        return self._sizes.cells
-
-    @property
-    def levels(self) -> int:
-        """Levels of cells."""
-        return self._sizes.levels
-
-    @property
-    def deterministic(self) -> bool:
-        """Whether particles of a cell are in the order of their indices."""
-        return self._sizes.deterministic
-
-    @property
-    def queries(self) -> bool:
-        """Whether a build ends with what queries need."""
-        return self._sizes.queries
-
-    @property
-    def threads(self) -> int | None:
-        """The most threads on the CPU."""
-        return self._sizes.threads
+    box: Any = property(attrgetter("_sizes.box"), doc="The domain.")
+    shape: Any = property(attrgetter("_sizes.shape"), doc="Cells along each axis; with several levels, of the finest.")
+    cells: Any = property(attrgetter("_sizes.cells"), doc="Cells of all levels.")
+    levels: Any = property(attrgetter("_sizes.levels"), doc="Levels of cells.")
+    deterministic: Any = property(
+        attrgetter("_sizes.deterministic"), doc="Whether particles of a cell are in the order of their indices."
+    )
+    queries: Any = property(attrgetter("_sizes.queries"), doc="Whether a build ends with what queries need.")
+    threads: Any = property(attrgetter("_sizes.threads"), doc="The most threads on the CPU.")
 
     # ---- lifetime -------------------------------------------------------------------------------------
 
@@ -183,7 +158,7 @@ class Construction:
         count : int
             Particles.
         radii : int
-            0: they come without radii; 1: with one each; d: with half the edges of boxes.
+            0: without radii; 1: one radius per particle; d: half the edges of boxes.
 
         Raises
         ------
@@ -253,7 +228,7 @@ class Construction:
         OverflowError
             If the method gives each cell a number of places and a cell needs more; the error names the number.
         particlemesh.MethodNotSuitable
-            If the builder asked for cannot serve; the message says why.
+            If the named builder cannot serve; the message says why.
         """
         self._open()
         common.flag(check, "check")
@@ -313,7 +288,7 @@ class Construction:
         return self._forget_searches()
 
     def _forget_searches(self) -> Self:
-        """Say that what unchecked searches found wrong was about particles that are gone."""
+        """Drop the errors of unchecked searches: they are about former particles."""
         if self._searcher is not None:
             self._searcher.unread.forget()
         return self
@@ -337,7 +312,7 @@ class Construction:
         sizes = kind_of(radii)
         if sizes is not None and sizes.home == backend.name:
             arrays = (*arrays, sizes.native(radii))
-        self._place = SimpleNamespace(device=getattr(first, "device", None))  # tells a library's stream
+        self._place = SimpleNamespace(device=getattr(first, "device", None))  # names the stream of the user's library
         with kind.scope(first), backend.scope(*arrays):
             token = backend.follow(self.token)
             user_input = Input(kind, given, x, radii, buckets, self._uploads, check)
@@ -374,8 +349,8 @@ class Construction:
             return
         serving = [m for m in METHODS if self._method in ("auto", m.name) and m.declines(problem) is None]
         if serving:
-            wanted = min(m.scratch_bytes(problem) for m in serving)
-            check_room(wanted, f"a grid of {problem.cells:,} cells and {problem.count:,} particles")
+            least = min(m.scratch_bytes(problem) for m in serving)
+            check_room(least, f"a grid of {problem.cells:,} cells and {problem.count:,} particles")
 
     def _choose(self, problem: Problem) -> Builder:
         """Return the builder that serves ``problem``: the one before, if nothing has changed by much."""
@@ -386,7 +361,7 @@ class Construction:
         near = before is not None and before.count / 2 <= problem.count <= before.count * 2
         if known is not None and alike and (near or reserved):
             return known
-        chosen: Any = candidates.choose(_METHODS, problem, self._method)  # type: ignore[arg-type]  # asked the same way
+        chosen: Any = candidates.choose(_METHODS, problem, self._method)  # type: ignore[arg-type]  # the same interface
         self._builder = known if type(known) is chosen else chosen(**self._sizes.options)
         self._problem = problem
         return self._builder  # type: ignore[return-value]  # just made

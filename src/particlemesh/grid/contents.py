@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from particlemesh.busy import alone
+from particlemesh.busy import alone, in_use
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
 from particlemesh.grid.builders import METHODS
@@ -19,7 +19,7 @@ _METHODS: Any = METHODS  # as `select` sees them
 class Contents(Construction):
     """A grid and its reports: see :class:`particlemesh.UniformGrid`.
 
-    Arrays of a GPU are views of the grid's memory: the next builds write there, and nobody else should.
+    Arrays of a GPU are views of the grid's memory: the next builds write there. Never write there yourself.
     """
 
     @property
@@ -27,24 +27,28 @@ class Contents(Construction):
         """Particles given to the last build, including those left out."""
         return 0 if self._built is None else self._built.count
 
-    @alone
     def _from_build(self, read: Callable[[Any], Any]) -> Any:
         """Read from the build, on the stream or queue that made it, and return the result as the user's kind."""
-        built = self._ready()
-        with self._stream(), built.backend.scope():
-            self.token = built.backend.follow(self.token)
-            return self._out(read(built))
+        if not self.busy.acquire(False):
+            raise in_use(self)
+        try:
+            built = self._ready()
+            with self._stream(), built.backend.scope():
+                self.token = built.backend.follow(self.token)
+                return self._out(read(built))
+        finally:
+            self.busy.release()
 
     @property
     def status(self) -> checks.GridStatus:
-        """What the last build found wrong; waits for the device."""
+        """What was wrong with the last build; waits for the device."""
         return self._from_build(lambda built: built.status())
 
     @alone
     def check(self) -> None:
-        """Raise what the last build and unchecked queries found wrong; waits for the device.
+        """Raise the errors of the last build and of unchecked queries; waits for the device.
 
-        A build forgets what was wrong with the one before: check after each, or as often as you would know.
+        A build drops the errors of the build before: check after each build whose errors matter.
         """
         built, status = self._ready(), self.status
         if status.bad:
@@ -55,7 +59,7 @@ class Contents(Construction):
 
     @property
     def storage(self) -> Storage:
-        """What the builder left, arrays included, as one of the types in ``particlemesh.grid.storage``.
+        """What the builder stored, arrays included, as one of the types in ``particlemesh.grid.storage``.
 
         NumPy arrays are read-only, and tensors of the CPU are copies. Never write to arrays of a GPU: kernels use
         their numbers unchecked as indices.
@@ -108,5 +112,5 @@ class Contents(Construction):
         grid ...
         """
         built: Any = self._ready()  # `select` is written for another Problem
-        asked = [candidates.ask(builder, built.problem) for builder in _METHODS]
-        return candidates.table("grid", asked, built.problem, type(built.method), ("build", "for queries"))
+        table = [candidates.ask(builder, built.problem) for builder in _METHODS]
+        return candidates.table("grid", table, built.problem, type(built.method), ("build", "for queries"))

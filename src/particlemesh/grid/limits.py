@@ -12,16 +12,9 @@ MOST_COUNTED = 2**31 - 1  # neighbours of a particle, in a result of int32
 
 
 def least_images(radius: float, rows: np.ndarray, periodic: Sequence[bool]) -> int:
-    """Return how many images of every particle are within ``radius`` of any point of the box, at least.
+    """Return how many images of every particle are at least within ``radius`` of any point of the box.
 
-    Parameters
-    ----------
-    radius
-        In the unit of ``rows``.
-    rows : (d, d)
-        Lattice vectors; zeros for axes that are not there.
-    periodic
-        Which of them repeat.
+    ``rows`` (d, d) are the lattice vectors, zeros for missing axes.
     """
     repeated = rows[np.array(periodic, bool)].astype(np.float64)
     if not len(repeated):
@@ -42,7 +35,7 @@ def most_images(radius: float, inverse: np.ndarray, periodic: Sequence[bool]) ->
 
 
 def too_many(neighbours: int, *, at_least: bool = False) -> OverflowError:
-    """Return the error for a particle with more neighbours than its count can tell."""
+    """Return the error for a particle with more neighbours than its count can hold."""
     return OverflowError(
         f"a particle has {'at least ' if at_least else ''}{neighbours:,} neighbours; a count is an int32, at most "
         f"{MOST_COUNTED:,}: take a smaller radius."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A list of neighbours in one call, in the words that simulations of molecules use for it."""
+"""A neighbour list in one call, with the interface of molecular simulations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from particlemesh.box import Box
 from particlemesh.grid import checks
 from particlemesh.grid.cpu.queries.once import dense_list, raise_bad, sparse_list
 from particlemesh.grid.queries.cloud import few_images
-from particlemesh.grid.queries.quantities import FIELDS
+from particlemesh.grid.queries.quantities import by_letter
 from particlemesh.grid.queries.sparse import sparse_list as sparse_on_device
 from particlemesh.grid.sparse import close_gaps, crowded, levels_for, sparse_cells
 from particlemesh.grid.uniform_grid import UniformGrid
@@ -43,7 +43,7 @@ def neighbour_list(
     backend: str | None = None,
     threads: int | None = None,
 ) -> Any:
-    """Return all pairs of particles within a distance, as arrays that are called by letters.
+    """Return all pairs of particles within a distance, as arrays named by letters.
 
     The letters are those of ASE's ``neighbor_list``, and so is their meaning. The cells are chosen here. To ask again
     and again, or for something else, make a :class:`particlemesh.UniformGrid`.
@@ -58,13 +58,13 @@ def neighbour_list(
     box : Box, lengths or matrix
         The domain. Lengths or a matrix, whose rows are the lattice vectors, make a box with ``periodic`` axes.
     radius : number or array (N,)
-        Pairs are at most so far apart; one number for each particle: at most as far as two of them together. It may
-        be larger than the box.
+        Pairs with distance ≤ ``radius``. With one number per particle, pairs with distance ≤ the sum of both. It may be
+        larger than the box.
     periodic : bool or one for each axis, optional
         Which axes repeat, for a box given by its lengths; by default all.
     half : bool
         Each pair once, with ``i < j``, or of a particle and its own image with the first shift that is not zero
-        positive. Otherwise every pair comes from both sides.
+        positive. By default every pair is returned from both sides.
     backend : {"cpu", "cuda", "opencl"}, optional
         By default where the positions are. If named, host arrays are copied there and back.
     threads : int, optional
@@ -87,12 +87,13 @@ def neighbour_list(
 
     Notes
     -----
-    The call waits for the device, since the length of its results is what it finds. Box and cells are fitted to the
-    particles. For that, positions are copied to the host where an axis is open, and an array of radii always is.
+    The call waits for the device, because the number of pairs decides the length of the results. Box and cells are
+    fitted to the particles. For that, positions are copied to the host where an axis is open; an array of radii always
+    is.
 
-    N particles with k pairs take O(N log N + k), wherever they are: where particles are clustered, only cells that
-    hold some are kept, and gaps along open axes are closed. For radii of many sizes there are levels of cells, and k
-    counts the pairs within twice the distance.
+    N particles with k pairs take O(N log N + k), wherever they are. Where particles are clustered, only cells that
+    hold particles are kept, and gaps along open axes are closed. Radii of many sizes are put on levels of cells; there
+    k counts the pairs within twice the distance.
 
     Examples
     --------
@@ -118,11 +119,11 @@ def neighbour_list(
     place = home if backend is None else backends.current(backend)
     with kind.scope(x.user), home.scope(*x.arrays):
         call = _Call(quantities, positions, kind, home, place, x, domain, reach, radii, half, threads, backend)
-        found = call.dense(radius)
-        if found is None:
-            found = call.sparse()
-    listed = tuple(found[letter] for letter in quantities)
-    return listed if len(listed) > 1 else listed[0]
+        arrays = call.dense(radius)
+        if arrays is None:
+            arrays = call.sparse()
+    results = tuple(arrays[letter] for letter in quantities)
+    return results if len(results) > 1 else results[0]
 
 
 @functools.lru_cache(maxsize=32)
@@ -131,7 +132,7 @@ def _made(lengths: tuple[float, ...], periodic: Any) -> Box:
 
 
 def _domain(box: Any, periodic: Any) -> Box:
-    """Return the box; lengths that come again make it once."""
+    """Return the box; a box of the same lengths is made once."""
     lengths = type(box) is tuple and all(type(length) is float for length in box)
     flags = [periodic] if periodic is None or type(periodic) is bool else periodic
     if lengths and (type(flags) is list or (type(flags) is tuple and all(type(flag) is bool for flag in flags))):
@@ -166,17 +167,17 @@ class _Call:
         shape, doubtful = _dense_cells(box, self.reach, x.count, place.name != "cpu")
         doubtful = doubtful or self.radii is not None
         if self.home.name == place.name == "cpu":
-            found = dense_list(
+            arrays = dense_list(
                 x, self.positions, box, shape, self.reach if self.radii is None else self.radii, half=self.half,
                 quantities=self.quantities, threads=self.threads, doubtful=doubtful,
             )  # fmt: skip
-            return None if found is None else self._wrapped(found)
+            return None if arrays is None else self._wrapped(arrays)
         with UniformGrid(box, shape=shape, backend=self.named, threads=self.threads) as grid:
             grid.build(self.positions)
             if doubtful and crowded(self._host(grid.cell_start), x.count):
                 return None
             pairs = grid.pairs(radius, half=self.half, quantities=self.quantities)
-        return {letter: getattr(pairs, field) for letter, field in FIELDS.items()}
+        return by_letter(pairs, self.quantities)
 
     def sparse(self) -> dict[str, Any]:
         """Search with cells that hold particles only."""
@@ -191,11 +192,11 @@ class _Call:
         made = sparse_cells(x, self.radii, box, size, levels, dtype, self.threads)
         raise_bad(made.faults, self.x.count, self.positions, self.box)
         radius = self.reach if self.radii is None else self.radii.astype(dtype)
-        asked: Any = dict(half=self.half, quantities=self.quantities)
+        options: Any = dict(half=self.half, quantities=self.quantities)
         if self.place.name == "cpu":
-            return self._wrapped(sparse_list(made, radius, threads=self.threads, **asked))
+            return self._wrapped(sparse_list(made, radius, threads=self.threads, **options))
         with self.place.scope():
-            return self._wrapped(sparse_on_device(self.place, made, box, radius, **asked))
+            return self._wrapped(sparse_on_device(self.place, made, box, radius, **options))
 
     @functools.cached_property
     def columns(self) -> list[np.ndarray]:
@@ -206,13 +207,13 @@ class _Call:
         kind = kind_of(array)
         return np.asarray(array) if kind is None or kind.home == "cpu" else self.place.download(kind.native(array))
 
-    def _wrapped(self, found: dict[str, Any]) -> dict[str, Any]:
+    def _wrapped(self, arrays: dict[str, Any]) -> dict[str, Any]:
         """Return arrays as the user's kind."""
         elsewhere = self.kind.home != self.place.name
         wrap = self.kind.wrap
         return {
             letter: wrap(self.place.download(array) if elsewhere else array)
-            for letter, array in found.items() if array is not None
+            for letter, array in arrays.items()
         }  # fmt: skip
 
 
@@ -256,7 +257,7 @@ def _fitted(box: Box, x: list[np.ndarray], dtype: np.dtype, reach: float) -> Box
     """Return the box with its open axes as long as the particles take, neither shorter nor longer."""
     origin, matrix = box.origin.copy(), box.matrix.copy()
     ends = np.array([_ends(column) for column in x])
-    if not np.isfinite(ends).all():  # the build will tell which position it was
+    if not np.isfinite(ends).all():  # the build names the position
         finite = np.logical_and.reduce([np.isfinite(column) for column in x])
         if not finite.any():
             return box
@@ -266,7 +267,7 @@ def _fitted(box: Box, x: list[np.ndarray], dtype: np.dtype, reach: float) -> Box
     reach = min(reach, 4 * float(size.sum()))  # no particles are farther apart
     for axis in np.flatnonzero(~np.array(box.periodic)):
         row = box.inverse[axis]
-        if np.count_nonzero(row) == 1:  # the others need not be looked at
+        if np.count_nonzero(row) == 1:  # other coordinates do not matter
             along = np.flatnonzero(row)[0]
             low, high = sorted(row[along] * (ends[along] - box.origin[along]))
         else:
@@ -274,7 +275,7 @@ def _fitted(box: Box, x: list[np.ndarray], dtype: np.dtype, reach: float) -> Box
                             for step, column, o in zip(row, x, box.origin, strict=True))  # fmt: skip
             low, high = _ends(np.asarray(fractions))
         slack = 16 * np.finfo(dtype).eps * float(np.abs(row) @ size)  # a build's fractions are rounded
-        # Particles in a plane need some room across it, too.
+        # Particles in a plane need some room across the plane.
         span = max(high - low + 2 * slack, reach * float(np.linalg.norm(row)), 1e-6)
         origin += (low + high - span) / 2 * box.matrix[axis]
         matrix[axis] *= span

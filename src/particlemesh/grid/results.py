@@ -14,13 +14,13 @@ from particlemesh.arrays.kinds import kind_of
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Pairs of particles within a distance; what was not asked for is None.
+    """Pairs of particles within a distance; quantities that were not requested are None.
 
     P is the number of pairs, d the number of axes. In the format ``"dense"`` (rows, width) stands for P, and where
     ``j`` is -1 there is no pair.
 
     ``len(pairs)`` is P, and ``i, j = pairs`` unpacks both particles of each pair. Rows of the format ``"csr"`` give
-    ``i`` also where only ``j`` was asked for.
+    ``i`` also where only ``j`` was requested.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Pairs:
     def __iter__(self) -> Iterator[Any]:
         i = self._rows() if self.i is None and self.start is not None else self.i
         if i is None or self.j is None:
-            raise ValueError("these pairs have not both i and j to unpack: ask for quantities='ij'.")
+            raise ValueError("these pairs do not have both i and j: ask for quantities='ij'.")
         return iter((i, self.j))
 
     def _rows(self) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a grid is made of, and what comes to a build."""
+"""The sizes of a grid, and the input of a build."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Sizes:
         return self if levels == self.levels else replace(self, levels=levels)
 
     def problem(self, backend: Backend, count: int, dtype: Any, extents: int, buckets: int) -> Problem:
-        """Return what builders are asked about; with ``buckets`` the items are keys without positions."""
+        """Return the problem that builders decide on; with ``buckets`` the items are keys without positions."""
         return Problem(
             backend, buckets or self.cells, 0 if buckets else self.box.ndim, count,
             np.dtype(np.float32) if dtype is None else dtype, self.queries and not buckets, self.deterministic, extents,

@@ -2,20 +2,23 @@
 """Cells that hold particles, and no others, for particles that fill little of their box or reach very differently.
 
 A dense grid has memory for each cell, so its cells are few and large where particles are clustered, and a search looks
-at all particles of a cluster. Here cells are as small as a search wants. Only those with particles are kept, sorted by
+at all particles of a cluster. Here cells are as small as a search needs. Only cells with particles are kept, sorted by
 number, and a search finds them by bisection. N particles take O(N log N), whatever the size of the box.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh.box import Box
 from particlemesh.grid.checks import MOST_LEVELS
 from particlemesh.grid.cpu.locate import CpuCells, Faults, cells_of, level_shape, locate
+from particlemesh.grid.queries.quantities import by_letter
+from particlemesh.grid.results import Pairs
 from particlemesh.sorting.cpu import counting_sort
 
 _MOST_CELLS = 2**61  # of all levels: numbers have 64 bits
@@ -78,7 +81,7 @@ def close_gaps(x: list[np.ndarray], box: Box, reach: float) -> list[np.ndarray]:
 def shape_of(box: Box, size: float, levels: int, dtype: np.dtype) -> tuple[int, ...]:
     """Return cells of the finest level along each axis, no thinner than ``size`` and no more than can be numbered."""
     thickness = 1 / np.linalg.norm(box.inverse, axis=1)
-    most = min(2.0**28, 1 / (32 * float(np.finfo(dtype).eps)))  # fractions tell no more cells apart
+    most = min(2.0**28, 1 / (32 * float(np.finfo(dtype).eps)))  # fractions do not resolve more cells
     shape = [max(1, int(min(n, most))) for n in thickness / max(size, 1e-300) * (1 + 1e-12)]
     while sum(math.prod(level_shape(shape, level)) for level in range(levels)) > _MOST_CELLS:
         axis = shape.index(max(shape))
@@ -90,20 +93,9 @@ def sparse_cells(
     x: list[np.ndarray], radii: np.ndarray | None, box: Box, size: float, levels: int, dtype: np.dtype,
     threads: int | None,
 ) -> SparseCells:  # fmt: skip
-    """Put particles into cells no thinner than ``size``, or on levels of them by their radii.
+    """Put particles ``x``, d arrays (N,), into cells no thinner than ``size``.
 
-    Parameters
-    ----------
-    x : d arrays (N,)
-        Coordinates.
-    radii : (N,) or None
-        A particle is on the finest level whose cells are no thinner than twice its radius.
-    box, size, levels
-        The domain, the finest cells, and how many levels of cells there are, each twice as large as the one before.
-    dtype
-        Type of the positions.
-    threads
-        The most threads to use.
+    With ``radii`` (N,) a particle is on the finest of ``levels`` whose cells are no thinner than twice its radius.
     """
     cells = cells_of(box, shape_of(box, size, levels, dtype), levels, dtype)
     one = cells._replace(shape=(1, 1, 1), levels=1)
@@ -129,17 +121,27 @@ def sparse_cells(
     return SparseCells(cells, folded, turns, order.astype(np.int32), start, number[begins], faults)
 
 
-def both_sides(fields: dict[str, np.ndarray], count: int, *, half: bool) -> dict[str, np.ndarray]:
-    """Return a list of pairs that come once, by ascending i, or from both sides.
+def list_once(
+    sparse: SparseCells, find: Callable[..., Pairs], *, half: bool, quantities: str,
+    download: Callable[[Any], np.ndarray] = np.asarray,
+) -> dict[str, Any]:  # fmt: skip
+    """Return a list by letter from the search ``find(half=, form=, quantities=)`` of sparse cells.
 
-    Parameters
-    ----------
-    fields
-        Arrays by letter: ``i``, ``j`` and any of ``S``, ``d``, ``D``.
-    count
-        Particles.
-    half
-        Whether each pair stays alone.
+    On several levels each pair is found once, from the smaller particle: small ones around a large one would be many
+    empty cells. These lists are on the host.
+    """
+    if sparse.cells.levels == 1:
+        return by_letter(find(half=half, form="csr", quantities=quantities), quantities)
+    letters = quantities + "".join(letter for letter in "ij" if letter not in quantities)
+    arrays = by_letter(find(half=True, form="coo", quantities=letters), letters)
+    arrays = both_sides({k: download(a) for k, a in arrays.items()}, len(sparse.folded), half=half)
+    return {letter: arrays[letter] for letter in quantities}
+
+
+def both_sides(fields: dict[str, np.ndarray], count: int, *, half: bool) -> dict[str, np.ndarray]:
+    """Return a half list by ascending i, made a full list unless ``half``.
+
+    ``fields`` are arrays by letter: ``i``, ``j`` and any of ``S``, ``d``, ``D``.
     """
     join = np.concatenate
     if not half:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What builders leave, for kernels of your own to read."""
+"""What builders store, for users' kernels to read."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ class TightLists(NamedTuple):
     Attributes
     ----------
     heads : (cells,)
-        Entry + 1 that comes first in each cell; 0: none.
+        First entry of each cell, + 1; 0: none.
     next : (N * entries,)
-        Entry + 1 that comes after each entry.
+        The entry after each entry, + 1; 0: none.
     entries : int
         Entry ``i * entries + mask`` is of particle i.
     bits : tuple of d int

@@ -10,7 +10,7 @@ from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import kind_of
 from particlemesh.arrays.positions import coordinates
-from particlemesh.busy import alone
+from particlemesh.busy import in_use
 from particlemesh.grid import checks
 from particlemesh.grid.contents import Contents
 from particlemesh.grid.queries import nearest
@@ -22,8 +22,8 @@ from particlemesh.grid.results import Pairs
 class UniformGrid(Contents):
     """A box cut into cells of one size, for finding what is near.
 
-    A grid is not to be shared between threads: a call while another thread is inside one raises a RuntimeError. Work on
-    a GPU goes to the caller's current stream or queue.
+    Only one thread may use a grid at a time: a call from a second thread raises a RuntimeError. Work on a GPU goes to
+    the caller's current stream or queue.
 
     Parameters
     ----------
@@ -37,17 +37,17 @@ class UniformGrid(Contents):
     periodic : bool or one for each axis, optional
         Which axes repeat, for a box given by its lengths; by default all.
     levels : int, optional
-        Levels of cells for particles of many sizes: each level's cells are twice as large as those before, and a
-        particle is on the finest one whose cells hold it. By default each build on the CPU makes as many as an array
-        of radii takes. On GPUs, where a build need not wait to read them, the default is 1.
+        Levels of cells for particles of many sizes. The cells of each level are twice as large as those of the level
+        before, and a particle is on the finest level whose cells hold it. By default each build on the CPU has the
+        levels that its array of radii needs. The default on GPUs is 1, because a build does not wait to read radii.
     method : str
-        How to build, by name; ``"auto"`` takes what predicts the least time.
+        How to build, by name; ``"auto"`` selects the least predicted time.
     deterministic : bool
-        Particles of a cell in the order of their indices, so that every result has the same bits every time.
+        Particles of a cell in the order of their indices, so that every result is reproducible.
     queries : bool
         Whether a build ends with what queries need. Without it only the builder's own storage is made.
     dtype : {"float32", "float64"}, optional
-        Type of the positions; by default that of those that come.
+        Type of the positions; by default that of the given ones.
     backend : {"cpu", "cuda", "opencl"}, optional
         By default where the arrays are. If named, host arrays are copied there and back.
     threads : int, optional
@@ -87,7 +87,6 @@ class UniformGrid(Contents):
 
     # ---- queries --------------------------------------------------------------------------------------
 
-    @alone
     def pairs(
         self,
         radius: Any,
@@ -105,25 +104,26 @@ class UniformGrid(Contents):
         Parameters
         ----------
         radius : number or array (N,)
-            Pairs are at most so far apart; one number for each particle: at most as far as two of them together.
-            It may be larger than a cell, and than the box.
+            Pairs with distance ≤ ``radius``. With one number per particle, pairs with distance ≤ the sum of both. The
+            radius may be larger than a cell, and than the box.
         half : bool
-            By default every pair comes from both sides, so that row i holds all neighbours of particle i, as in ASE,
-            freud and :func:`particlemesh.neighbour_list`. With True each pair comes once, with the larger number
-            second. Of a particle and its own image, the pair whose first nonzero shift is positive comes.
+            By default each pair is returned from both sides (full list): row i holds all neighbours of particle i, as
+            in ASE, freud and :func:`particlemesh.neighbour_list`. With True each pair is returned once (half list),
+            with the larger number second. Of a particle and its own image, the pair whose first nonzero shift is
+            positive is returned.
         order : {"input", "grid"}
-            Particles are called by the caller's indices, or by their places in the grid, which is faster.
+            Number particles by the caller's indices, or by their places in the grid, which is faster.
         format : {"csr", "coo", "dense"}
-            Rows of any length behind each other; two columns; or a table of ``width`` columns, -1 where it is empty.
+            Compressed rows; two columns; or a table of ``width`` columns, -1 in empty places.
         quantities : str
             Letters of "ijdDS": what to return, see :class:`particlemesh.Pairs`.
         width : int, optional
             Columns of a dense table; by default as many as the longest row needs.
         capacity : int, optional
-            With ``check=False``: room for so many pairs, in memory that belongs to the next such search, too.
+            With ``check=False``: room for this many pairs. The next such search reuses the memory.
         check : bool
-            If False, never wait: arrays are as long as ``capacity`` or ``width`` say, ``start`` (or ``count``) tells
-            how much of them is in use, and :meth:`check` raises if that was too little. For GPUs.
+            If False, never wait. The arrays have the length given by ``capacity`` or ``width``; ``start`` (or
+            ``count``) says how much of them is in use. :meth:`check` raises if they were too short. For GPUs.
 
         Returns
         -------
@@ -134,7 +134,7 @@ class UniformGrid(Contents):
         ValueError
             If an argument is not allowed.
         OverflowError
-            If ``width`` is too small; the error names what it takes.
+            If ``width`` is too small; the error names the width that is needed.
 
         Examples
         --------
@@ -156,15 +156,19 @@ class UniformGrid(Contents):
         arguments = (half, order, format, quantities, width, capacity, check)
         if check or not isinstance(radius, (int, float)):
             return self._answer(lambda queries: queries.pairs(self._cutoff(radius), *arguments), radius)
-        # Nobody waits: the same question about the same memory can be asked again as it was.
-        built, question = self._built_for_queries(), (self._reach(radius), *arguments)
-        what = ("pairs", *question, built.number)
-        with self._stream():
-            pairs = self._tapes.again(self, what, (), lambda: self._answer(lambda queries: queries.pairs(*question)))
-        built.queries.asked_again(*question)
-        return pairs
+        question = (self._reach(radius), *arguments)
+        if not self.busy.acquire(False):
+            raise in_use(self)
+        try:
+            built = self._built_for_queries()
+            what = ("pairs", *question, built.number)
+            with self._stream():  # a repeated search of the same memory is played from a tape
+                pairs = self._tapes.again(self, what, (), lambda: self._ask(lambda q: q.pairs(*question)))
+            built.queries.asked_again(*question)
+            return pairs
+        finally:
+            self.busy.release()
 
-    @alone
     def count(self, radius: Any, *, order: str = "input", check: bool = True) -> Any:
         """Return how many neighbours within a distance each particle has, images included.
 
@@ -191,7 +195,6 @@ class UniformGrid(Contents):
         check = common.flag(check, "check")
         return self._answer(lambda queries: queries.count(self._cutoff(radius), order, check), radius)
 
-    @alone
     def neighbours(self, points: Any, radius: float, *, quantities: str = "j") -> Pairs:
         """Return the particles within a distance of each of some points.
 
@@ -200,7 +203,7 @@ class UniformGrid(Contents):
         points : array (M, d), tuple of d arrays (M,), or array (M,) in 1-D
             Anywhere; periodic axes see all images.
         radius : number
-            How far away particles may be.
+            Particles with distance ≤ ``radius``.
         quantities : str
             Letters of "ijdDS"; ``i`` is the point.
 
@@ -226,7 +229,6 @@ class UniformGrid(Contents):
         reach = self._reach(radius)
         return self._answer(lambda queries: queries.neighbours(self._points(points), reach, quantities), points)
 
-    @alone
     def nearest(self, k: int, radius: float, points: Any = None) -> tuple[Any, Any]:
         """Return the nearest particles of each particle, or of each of some points.
 
@@ -235,7 +237,7 @@ class UniformGrid(Contents):
         k : int
             How many, 1 to 128.
         radius : number
-            No farther than this.
+            Particles with distance ≤ ``radius``.
         points : array, optional
             As for :meth:`neighbours`; by default the particles, which are not neighbours of themselves (but their
             images are).
@@ -257,7 +259,6 @@ class UniformGrid(Contents):
         k, reach = common.integer(k, "k", 1, nearest.MOST), self._reach(radius)
         return self._answer(lambda queries: queries.nearest(k, reach, None if points is None else self._points(points)))
 
-    @alone
     def overlaps(self, *, shape: str | None = None, quantities: str = "ij") -> Pairs:
         """Return the pairs of particles that overlap, each once: the broad phase of collision detection.
 
@@ -265,7 +266,7 @@ class UniformGrid(Contents):
         ----------
         shape : {"sphere", "box"}, optional
             Spheres, whose centres are no farther apart than both radii together, or boxes along the Cartesian axes.
-            By default what the radii of :meth:`build` are for; boxes of one radius are cubes.
+            By default spheres for radii (N,) and boxes for (N, d) of :meth:`build`; boxes of one radius are cubes.
         quantities : str
             Letters of "ijdDS".
 
@@ -278,7 +279,7 @@ class UniformGrid(Contents):
         Raises
         ------
         ValueError
-            If the particles came without radii.
+            If the particles have no radii.
 
         Examples
         --------
@@ -292,14 +293,13 @@ class UniformGrid(Contents):
         checks.compares_boxes(self._ready().problem.extents, shape)
         return self._answer(lambda queries: queries.overlaps(shape, quantities))
 
-    @alone
     def stream(self, radius: float, function: PairFunction, values: Any = None) -> Any:
         """Sum a function of pairs over the neighbours of each particle, without making a list.
 
         Parameters
         ----------
         radius : number
-            Neighbours are at most so far away.
+            Neighbours have distance ≤ ``radius``.
         function : PairFunction
             What to sum.
         values : array (N, function.values) or (N,), optional
@@ -337,7 +337,16 @@ class UniformGrid(Contents):
         return built
 
     def _answer(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
-        """Ask on the stream or queue of the arrays that were given, and return native arrays as the user's kind."""
+        """Run a query, one thread at a time; see :meth:`_ask`."""
+        if not self.busy.acquire(False):
+            raise in_use(self)
+        try:
+            return self._ask(ask, given)
+        finally:
+            self.busy.release()
+
+    def _ask(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
+        """Run a query on the stream or queue of the arrays ``given``; return arrays of the user's kind."""
         built = self._built_for_queries()
         arrays = [(kind_of(x), x) for x in (given if isinstance(given, tuple) else (given,))]
         local = [(kind, kind.native(x)) for kind, x in arrays if kind is not None and kind.home == self.backend.name]

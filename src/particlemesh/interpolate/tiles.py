@@ -211,6 +211,7 @@ def read_tiles(
         ordering.packed, ordering.order, nothing if values is None else values.reshape(-1),
         None if gradients is None else gradients.reshape(-1), jacobian, rows, boxes,
         plain(field), np.zeros(2, np.int64),
+        steps=100 * len(ordering.order),
     )  # fmt: skip
 
 

@@ -187,6 +187,7 @@ def spread_tiles(
         _spread_tasks, workers, ordering.tiling, ordering.tile, ordering.begin, ordering.end, ordering.ready,
         ordering.records, ordering.packed, ordering.order, plain(values), jacobian, rows, boxes,
         np.zeros(len(ordering.ready), np.int64), field.reshape(-1), np.zeros(2, np.int64),
+        steps=100 * len(ordering.order),
     )  # fmt: skip
 
 

@@ -22,15 +22,7 @@ from particlemesh.grid.queries.pairs import Searcher
 from particlemesh.grid.room import Room, Rooms
 from particlemesh.grid.sizes import Input, Sizes
 from particlemesh.grid.storage import SortedCells, Storage
-from particlemesh.sorting.keys import (
-    BAD_RADIUS,
-    FIRST,
-    FULLEST,
-    NOT_FINITE,
-    OUTSIDE,
-    STATUS_WORDS,
-    array_keys,
-)
+from particlemesh.sorting.keys import BAD_RADIUS, FIRST, FULLEST, NOT_FINITE, OUTSIDE, STATUS_WORDS, array_keys
 
 _numbers = itertools.count()
 
@@ -66,7 +58,7 @@ class Build(Built):
         return checks.GridStatus(self.count, not_finite, outside, bad_radius, first, fullest, cell if fullest else -1)
 
     def _order(self) -> SortedCells:
-        """Return the order of cells; not kept where the build made none: a graph may build again without telling."""
+        """Return the order of cells. Only that of the build is kept: a graph may repeat the build."""
         return self.method.order(self.job, self.storage) if self._records is None else self._records
 
     def _held(self) -> int:
@@ -106,16 +98,9 @@ class Build(Built):
 def build_on_gpu(
     sizes: Sizes, given: Input, rooms: Rooms, searcher: Searcher, choose: Callable[[Problem], Builder]
 ) -> Build:
-    """Build a grid; raise, with the grid as it was, if ``given.check`` and anything is wrong.
+    """Build a grid in ``rooms`` with the builder that ``choose`` returns for a problem.
 
-    Parameters
-    ----------
-    sizes, given
-        The grid, and what comes to it.
-    rooms, searcher
-        Memory of this build, and what its queries use.
-    choose
-        Returns the builder for a problem.
+    If ``given.check`` and anything is wrong, raise and leave the grid as it was.
     """
     backend, cells, extents, extent_axes = rooms.backend, None, None, 0
     room = rooms.spare if given.check else rooms.current
@@ -138,7 +123,7 @@ def build_on_gpu(
             if not given.check or _accepted(built, sizes, given):
                 break
     except BaseException:
-        builder.capacity = capacity  # memory that could not be allocated is not asked for again
+        builder.capacity = capacity  # memory that could not be allocated is not requested again
         raise
     if given.check:
         rooms.swap()
@@ -172,7 +157,7 @@ def _keys(given: Input, backend: Backend) -> Any:
 
 
 def _extents(given: Input, count: int, ndim: int, backend: Backend, room: Room) -> tuple[Any, int]:
-    """Return the grid's own copy of radii (N,) or of half edges (N, 3), missing axes first."""
+    """Return a copy of radii (N,) or of half edges (N, 3), missing axes first."""
     dtype = given.dtype
     native, axes = given.extents(ndim, backend)
     if isinstance(native, float):

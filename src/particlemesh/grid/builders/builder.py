@@ -108,9 +108,5 @@ class Builder:
         return storage
 
     def overlaps(self, cloud: Cloud, storage: Any, allocate: Any) -> Overlaps | None:
-        """Return how overlaps are found in the storage itself; None: by a search around each particle."""
-        return None
-
-    def overlaps_cpu(self, job: CpuJob, storage: Any, turns: np.ndarray | None) -> Overlaps | None:
-        """Return how overlaps are found in the storage itself; None: by a search around each particle."""
+        """Return a search of overlaps in the storage itself on a GPU; None: by a search around each particle."""
         return None

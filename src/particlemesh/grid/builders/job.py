@@ -43,16 +43,9 @@ class Problem:
 
 
 def cpu_bytes(problem: Problem, stored: int, scratch: int, order: int) -> int:
-    """Return the bytes of a build on the CPU at its peak, where periodic axes fold some of the particles.
+    """Return the peak bytes of a build on the CPU where periodic axes fold some of the particles.
 
-    Parameters
-    ----------
-    problem
-        What is built.
-    stored, scratch
-        Bytes that the builder leaves, and what it takes beyond that while it works.
-    order
-        Bytes of an order of particles that queries need beyond what is stored.
+    The builder leaves ``stored`` bytes and takes ``scratch`` bytes meanwhile. Queries need ``order`` bytes more.
     """
     n, real = problem.count, problem.dtype.itemsize
     if not problem.ndim:

@@ -9,7 +9,6 @@ from particlemesh.grid.builders.builder import Builder, Overlaps
 from particlemesh.grid.builders.job import U32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
 from particlemesh.grid.cpu.builders import sorting
 from particlemesh.grid.cpu.builders import tight as cpu
-from particlemesh.grid.cpu.queries.overlaps import overlaps_of_lists as overlaps_of_cpu_lists
 from particlemesh.grid.queries.cloud import Cloud, reach_record
 from particlemesh.grid.queries.overlaps import MOST, overlaps_of_lists, too_wide
 from particlemesh.grid.results import Pairs
@@ -19,10 +18,11 @@ from particlemesh.sorting.scan import Allocate
 
 
 class LinkedListTight(Builder):
-    """A particle is in up to 2**d lists; bits tell in which of them a pair counts, so that each pair comes once.
+    """A particle is in up to 2**d lists; bits say in which of them a pair counts, so that each pair is found once.
 
-    For particles with radii, none of them wider than a cell. Overlaps are searched in the lists themselves; other
-    queries take the order of the particles' centres, which a counting sort makes.
+    For particles with radii, none of them wider than a cell. GPUs search overlaps in the lists themselves. All other
+    queries read the order of the particles' centres, which a counting sort makes. So do overlaps on the CPU: comparing
+    vectors of centres took a sixth to a half of the time of following lists (10**5 particles, Xeon at 2.5 GHz).
     """
 
     name = "linked_list_tight"
@@ -111,16 +111,6 @@ class LinkedListTight(Builder):
                 cloud.backend, cloud.cells, cloud.count, storage, cloud.status,
                 cloud.extents if cloud.extent_axes == 3 else None, cloud.extent_axes, shape=shape,
                 quantities=quantities, allocate_scratch=allocate,
-            )  # fmt: skip
-
-        return search
-
-    def overlaps_cpu(self, job: CpuJob, storage: TightLists, turns: np.ndarray | None) -> Overlaps:
-        def search(shape: str | None, quantities: str) -> Pairs:
-            assert job.cells is not None and job.folded is not None and job.extents is not None
-            return overlaps_of_cpu_lists(
-                storage, job.folded, turns, job.extents, job.cells, shape=shape, quantities=quantities,
-                threads=job.threads,
             )  # fmt: skip
 
         return search

@@ -37,11 +37,10 @@ class CpuBuild(Built):
             if scattered:  # searches go along the numbers of cells
                 order = sorting.by_cell(job.keys, job.bins, job.threads)
             cloud = cloud_of(job.cells, job.folded, turns, order.start, order.order, job.extents, job.threads)
-            in_storage = method.overlaps_cpu(job, storage, turns)
-            self.queries = CpuQueries(cloud, job.threads, in_storage, scattered=scattered)
+            self.queries = CpuQueries(cloud, job.threads, scattered=scattered)
 
     @property
-    def nbytes(self) -> int:  # type: ignore[override]  # worked out when it is asked for
+    def nbytes(self) -> int:  # type: ignore[override]  # computed on demand
         """Bytes of memory held."""
         job = self.job
         order = self.__dict__.get("_order", ())
@@ -74,7 +73,7 @@ class CpuBuild(Built):
         return self.job.folded[self.order(), 3 - self.problem.ndim :]
 
     def public_storage(self) -> Any:
-        """Return the storage; searches trust its numbers, so that nobody else may write them."""
+        """Return the storage, read-only: searches use its numbers unchecked as indices."""
         shown = [a.view() if isinstance(a, np.ndarray) else a for a in self.storage]
         for array in shown:
             if isinstance(array, np.ndarray):
@@ -84,14 +83,9 @@ class CpuBuild(Built):
 
 
 def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder]) -> CpuBuild:
-    """Build a grid; raise, with the grid as it was, if ``given.check`` and anything is wrong.
+    """Build a grid with the builder that ``choose`` returns for a problem.
 
-    Parameters
-    ----------
-    sizes, given
-        The grid, and what comes to it.
-    choose
-        Returns the builder for a problem.
+    If ``given.check`` and anything is wrong, raise and leave the grid as it was.
     """
     backend: Any = cpu.current()
     folded = turns = extents = cells = None
@@ -138,7 +132,7 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
             storage = builder.build_cpu(job)
         return CpuBuild(job, builder, problem, storage, status, turns)
     except BaseException:
-        builder.capacity = capacity  # memory that could not be allocated is not asked for again
+        builder.capacity = capacity  # memory that could not be allocated is not requested again
         raise
 
 

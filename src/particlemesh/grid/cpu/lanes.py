@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Comparing many candidates at once, and arrays without reference counts.
+"""Comparisons of vectors of candidates, and arrays without reference counts.
 
-What a comparison of vectors finds is an integer with one bit for each lane.
+The result of a comparison is an integer with one bit per lane.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _disowned(context: Any, builder: ir.IRBuilder, kind: types.Type, value: Any)
 
 @intrinsic
 def unowned(typing, thing):
-    """Return an array, or a tuple of them, whose references nobody counts.
+    """Return an array, or a tuple of them, whose references are not counted.
 
     Counting is atomic and done at every call of a function with arrays, on memory that all threads share: it would
     cost more than a search. The caller keeps the arrays alive.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which cell each particle is in, and the position that it has inside the box.
+"""The cell of each particle, and its position inside the box.
 
 Everything is computed in the type of the positions, with the formulas that the kernels of GPUs use. Axes that the
 box does not have come first and are one cell thick.
@@ -22,7 +22,7 @@ from particlemesh.backends.simd import fetch_add, fused, peek
 from particlemesh.box import Box
 from particlemesh.grid.cpu.lanes import fuse
 
-MOST_TURNS = 2**20  # of a particle around a periodic axis: beyond, its position tells nothing about its place
+MOST_TURNS = 2**20  # around a periodic axis: beyond, a position's digits do not determine a place
 NOT_FINITE, OUTSIDE, BAD_RADIUS = 1, 2, 3
 _BLOCK = 1024  # particles at a time: what is known of them stays in the first cache
 _SHARE = 8 * _BLOCK
@@ -39,9 +39,7 @@ class CpuCells(NamedTuple):
     rows: np.ndarray  # (3, 3): lattice vectors
     tails: np.ndarray  # (3, 3): what rounding took off them
     periodic: tuple[int, int, int]
-    lower: (
-        np.ndarray
-    )  # (3,): positions on open axes are tested against these, on x where orthorhombic, else on fractions
+    lower: np.ndarray  # (3,): bounds of open axes, of x where the box is orthorhombic, else of fractions
     upper: np.ndarray
     orthorhombic: int
     missing: int  # axes that the box does not have
@@ -73,19 +71,7 @@ def level_shape(shape: Sequence[int], level: int) -> tuple[int, ...]:
 
 
 def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any) -> CpuCells:
-    """Return what the compiled functions need to know of a grid.
-
-    Parameters
-    ----------
-    box
-        The domain.
-    shape : d or 3 integers
-        Cells along each axis of the finest level.
-    levels
-        How many levels there are.
-    dtype
-        float32 or float64, the type of the positions.
-    """
+    """Return a box and its cells as compiled functions need them; ``shape`` (d or 3 integers) is of level 0."""
     real = np.dtype(dtype)
     check_range(box, real)
     missing = 3 - box.ndim
@@ -99,34 +85,20 @@ def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any) -> CpuCell
     sizes = [1] * missing + used
     flags = [0] * missing + [int(p) for p in box.periodic]
     return CpuCells(
-        shape=(sizes[0], sizes[1], sizes[2]),
-        levels=int(levels),
-        edge=real.type(thickness.min()),
-        origin=origin.astype(real),
-        inverse=inverse.astype(real),
-        rows=rows.astype(real),
-        tails=tails_of(rows, real).astype(real),
-        periodic=(flags[0], flags[1], flags[2]),
-        lower=lower.astype(real),
-        upper=upper.astype(real),
-        orthorhombic=int(box.orthorhombic),
-        missing=missing,
-    )
+        (sizes[0], sizes[1], sizes[2]), int(levels), real.type(thickness.min()), origin.astype(real),
+        inverse.astype(real), rows.astype(real), tails_of(rows, real).astype(real), (flags[0], flags[1], flags[2]),
+        lower.astype(real), upper.astype(real), int(box.orthorhombic), missing,
+    )  # fmt: skip
+
+
+known_cells = functools.lru_cache(maxsize=64)(cells_of)  # for tuples of cells; the arrays are never written
 
 
 known_cells = functools.lru_cache(maxsize=64)(cells_of)  # for shapes that are tuples; nobody writes to their arrays
 
 
 def margins(cells: CpuCells, images: int = 1) -> np.ndarray:
-    """Return how far fractions along each axis may be off by rounding, and more.
-
-    Parameters
-    ----------
-    cells
-        The grid.
-    images
-        How many boxes away an image may be.
-    """
+    """Return a bound (3,) on the rounding error of fractions, for images up to ``images`` boxes away."""
     inverse, rows = np.abs(cells.inverse.astype(float)), np.abs(cells.rows.astype(float))
     size = np.abs(cells.origin.astype(float)) + (2 + images) * rows.sum(0)
     return (8 * np.finfo(cells.dtype).eps * (inverse @ size)).astype(cells.dtype)
@@ -337,29 +309,17 @@ def locate(
     radii: ArrayLike | None,
     cells: CpuCells,
     threads: int | None = None,
-    out: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, Faults]:
     """Return the cell of each particle, its position inside the box, its whole turns, and what is wrong.
 
-    Parameters
-    ----------
-    x : d arrays (N,)
-        Coordinates of any stride, in the type of ``cells``.
-    radii : None, number, (N,) or (N, d)
-        Radii of spheres or half extents of boxes; they choose the level.
-    cells
-        What `cells_of` returned.
-    threads
-        The most threads to use; by default as many as suit N.
-    out : (N,) int32, (N, 3)
-        Memory for keys and positions.
+    ``x`` holds d arrays (N,) of any stride. ``radii`` are a number, (N,) or (N, d) half extents; they choose the level.
 
     Returns
     -------
     keys : (N,) int32
         -1 for a bad particle.
     folded : (N, 3)
-        The position itself where no turn was taken off; zero along axes that the box does not have.
+        The position itself where no turn was taken off; zero along missing axes.
     turns : (N, 3) int32 or None
         None where all are zero.
     faults : Faults
@@ -368,13 +328,16 @@ def locate(
     columns = [column if column.dtype == real else column.astype(real) for column in x]
     address = np.array([column.ctypes.data for column in columns])
     stride = np.array([column.strides[0] for column in columns])
-    keys, folded = out or (np.empty(count, np.int32), np.empty((count, 3), real))
+    keys, folded = np.empty(count, np.int32), np.empty((count, 3), real)
     turns = np.zeros((count, 3), np.int32)  # of memory that nothing touches where all are zero
     status = np.zeros(((count + _SHARE - 1) // _SHARE, 5), np.int64)
     status[:, 3] = -1
     used = min(threads_for(threads, count), max(1, len(status)))
     sizes = _largest(radii, count, real)
-    run(_locate, used, address, stride, count, sizes, cells, keys, folded, turns, status, np.zeros(1, np.int64))
+    run(
+        _locate, used, address, stride, count, sizes, cells, keys, folded, turns, status, np.zeros(1, np.int64),
+        steps=20 * count,
+    )  # fmt: skip
     bad = status[status[:, 3] >= 0, 3]
     far = int(status[:, 4].max(initial=0))
     faults = Faults(

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is asked of particles by cell, on CUDA and OpenCL: pairs, counts, nearest, overlaps and sums."""
+"""Queries over particles by cell on CUDA and OpenCL: pairs, counts, nearest, overlaps and sums."""

@@ -87,13 +87,7 @@ def reach_record(cells: Cells) -> Record:
 
 
 def few_images(radius: float, box: Box) -> None:
-    """Check that a particle has no more images within reach than can be counted and kept.
-
-    Raises
-    ------
-    ValueError
-        If there are more than 2**20.
-    """
+    """Raise a ValueError if a particle has more than 2**20 images within reach."""
     per = np.sqrt((box.inverse**2).sum(1))[np.array(box.periodic)]
     images = math.prod(int(2 * np.ceil(min(float(radius) * p, 2.0**40)) + 1) for p in per)
     if images > MOST_IMAGES:
@@ -101,12 +95,12 @@ def few_images(radius: float, box: Box) -> None:
 
 
 def kernel_radius(radius: float, cells: Cells) -> float:
-    """Return a radius that kernels can take: finite in the positions' type, and not too many cells of a periodic axis.
+    """Return a radius that is finite in the positions' type and spans few cells of a periodic axis.
 
     Raises
     ------
     ValueError
-        If cells in reach could not be counted, image after image, in 32 bits.
+        If the cells within reach, images included, could not be counted in 32 bits.
     """
     value = float(radius)
     if not 0 <= value < math.inf:

@@ -17,16 +17,16 @@ MOST = 128  # a list lives in a work-item's own memory
 
 
 class Nearest(NamedTuple):
-    """What was found.
+    """Rows of nearest particles.
 
     Attributes
     ----------
     indices : (rows, k) int32
-        The caller's indices of the nearest particles, by distance, then index; -1 where there are no more.
+        By distance, then index; -1 where there are no more.
     distances : (rows, k)
-        How far they are, in the positions' type; infinity where there are no more.
+        In the type of the positions; infinity where there are no more.
     status : (8,) uint64 or None
-        What is wrong with the points that were given (sorting/cells.h); their rows are empty.
+        What is wrong with points (sorting/cells.h); their rows are empty.
     """
 
     indices: Any
@@ -37,19 +37,8 @@ class Nearest(NamedTuple):
 def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None = None) -> Nearest:
     """Return the ``k`` nearest particles within ``radius`` of each particle, or of each point; never waits.
 
-    Every image of a particle is one of its own. A particle is not its own neighbour, but its images are. Equal
-    squared distances go by index: the result does not depend on the order of particles within cells.
-
-    Parameters
-    ----------
-    cloud
-        Particles by cell.
-    k : int
-        1 to 128. Each is a program of its own.
-    radius : float
-        The farthest that is looked for, a finite number.
-    points
-        Points in the type of the cloud, anywhere: periodic axes fold them. By default the particles.
+    A particle is not its own neighbour, but its images are; each image counts separately. Equal squared distances go by
+    index, so that the result does not depend on the order of particles within cells. Each k is compiled separately.
     """
     backend, cells, dtype = cloud.backend, cloud.cells, cloud.cells.dtype
     search = _search(cloud, k, kernel_radius(radius, cells))
@@ -80,10 +69,10 @@ def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None = No
 
 
 def _search(cloud: Cloud, k: int, radius: float) -> Record:
-    """Return ``Search``. The first radius is that of a sphere which holds some more than ``k`` particles.
+    """Return ``Search``, with a first radius whose sphere holds some more than ``k`` particles.
 
-    They are as dense as halfway between the point's own cell and the whole box. With 1.5 k + 3 of them expected, nine
-    of ten such spheres of evenly spread particles hold k.
+    The estimated density is the mean of the cell's and the box's. With 1.5 k + 3 particles expected, nine of ten such
+    spheres of evenly spread particles hold k.
     """
     cells, axes = cloud.cells, cloud.cells.box.ndim
     finest = math.prod(cells.shape)

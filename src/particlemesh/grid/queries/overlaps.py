@@ -22,9 +22,9 @@ _U64 = np.dtype(np.uint64)
 
 
 def too_wide(status: np.ndarray, dtype: np.dtype) -> tuple[int, float] | None:
-    """Return the first particle that was wider than a cell, and half of what a cell must be thick to hold all.
+    """Return the first particle wider than a cell, and half the cell thickness that holds all; None if there is none.
 
-    ``status`` are the words of a build on the host, ``dtype`` is the type of its positions. None: there was none.
+    ``status`` holds the words of a build on the host; ``dtype`` is the type of its positions.
     """
     if not status[_WIDEST]:
         return None
@@ -39,33 +39,14 @@ def overlaps_of_lists(
 ) -> Pairs:  # fmt: skip
     """Return every pair of overlapping particles once, images included; waits once, for the number of pairs.
 
-    ``i < j`` in the caller's numbering, or i is j and S is lexicographically positive. Pairs come by ascending i. Those
-    of one particle are in no certain order, since the lists are not.
-
-    Parameters
-    ----------
-    backend, cells, count
-        Of the build: ``cells`` has one level.
-    lists
-        What the builder left, its arrays native.
-    status : (8,) uint64
-        Of the build (sorting/cells.h).
-    extents : (count, 3), optional
-        Half edges of boxes in the caller's order, missing axes first.
-    extent_axes : int
-        3 if ``extents`` are there, else 1: the lists hold radii.
-    shape : {"sphere", "box"}, optional
-        What overlaps: spheres if their centres are no farther apart than both radii together; boxes if that is so
-        along each Cartesian axis. By default as built.
-    quantities : str
-        Letters of "ijdDS": fields of the result that are not asked for are None.
-    allocate_scratch
-        For memory that is used here only.
+    ``i < j`` in the caller's numbering, or i is j and S is lexicographically positive. Pairs come by ascending i, those
+    of one particle in any order. ``extents`` (count, 3) are half edges, missing axes first; without them the lists hold
+    radii.
 
     Raises
     ------
     ValueError
-        If the lists cannot tell what is asked for.
+        If the lists cannot serve this shape.
     """
     boxes = checks.compares_boxes(extent_axes, shape)
     checks.lists_suffice(extent_axes, boxes=boxes, orthorhombic=cells.box.orthorhombic)

@@ -31,7 +31,7 @@ class PairFunction:
     ``sum``
         The results of particle ``i``, to be added to; nothing else is written.
 
-    Every neighbour comes once: each pair is seen from both ends, so that half the energy of a pair goes to each.
+    The function is called once for each neighbour of each particle, so each end of a pair gets half its energy.
     Particles in one place are neighbours with ``r2 == 0``.
 
     The CPU compiles a function the first time that it is used, which takes some seconds. The compiled code is kept in
@@ -52,7 +52,7 @@ class PairFunction:
     values : int
         How many values a particle brings along, 0 to 64.
     parameters : array_like
-        Numbers that all pairs share, in C order. New ones compile nothing again.
+        Numbers that all pairs share, in C order. New values need no compilation.
 
     Raises
     ------
@@ -146,12 +146,13 @@ class PairFunction:
         TypeError
             If there is none.
         """
-        own = self.on_cpu
+        function = self.on_cpu
         if self._compiled is None:
             from numba import njit
             from numba.core.dispatcher import Dispatcher
 
-            self._compiled = own if isinstance(own, Dispatcher) else njit(nogil=True, error_model="numpy")(own)
+            compile_it = njit(nogil=True, error_model="numpy")
+            self._compiled = function if isinstance(function, Dispatcher) else compile_it(function)
         return self._compiled
 
     @property
@@ -183,6 +184,6 @@ class PairFunction:
         allowed = [(count, self.values)] + ([(count,)] if self.values == 1 else [])
         if self.values and shape is not None and tuple(shape) in allowed:
             return
-        given = "no values came" if shape is None else f"values has shape {tuple(shape)}"
+        given = "there are no values" if shape is None else f"values has shape {tuple(shape)}"
         accepted = " or ".join(map(str, allowed)) if self.values else "no values"
         raise ValueError(f"{given}; this PairFunction of {self.values} values takes {accepted} for {count} particles.")

@@ -26,16 +26,16 @@ class PairLists:
     """One search for lists."""
 
     def __init__(
-        self, searcher: Search, asked: Question, form: str, quantities: str, by_index: bool, rows_by_index: bool,
+        self, searcher: Search, question: Question, form: str, quantities: str, by_index: bool, rows_by_index: bool,
         check: bool,
     ) -> None:  # fmt: skip
-        self.searcher, self.asked, self.form, self.check = searcher, asked, form, check
-        self.backend, self.rows, self.cells = searcher.backend, asked.rows, asked.cloud.cells
+        self.searcher, self.question, self.form, self.check = searcher, question, form, check
+        self.backend, self.rows, self.cells = searcher.backend, question.rows, question.cloud.cells
         self.letters = quantities + ("i" if form == "coo" and "i" not in quantities else "")
         self.by_index, self.rows_by_index = by_index, rows_by_index
         # Half a list by slots finds each pair once: the smaller index is put first when it is written.
-        self.swaps = form == "coo" and by_index and bool(asked.half)
-        self.key = (bool(asked.half), asked.points is None, asked.radius, asked.reach_is)
+        self.swaps = form == "coo" and by_index and bool(question.half)
+        self.key = (bool(question.half), question.points is None, question.radius, question.reach_is)
 
     def compact(self, capacity: int | None) -> tuple[Pairs, int | None]:
         """Return rows that follow each other, and how many pairs there are."""
@@ -65,7 +65,7 @@ class PairLists:
         arrays = self._fill(place, start, capacity, mean, arrays)
         total = None
         if self.check:
-            total, _ = self.searcher.verdict(self.asked.words)
+            total, _ = self.searcher.verdict(self.question.words)
             mean = total / self.rows
             self._learn(mean)
             if 2 * total < capacity:  # a slice would hold all of it
@@ -84,26 +84,26 @@ class PairLists:
             if not self.check:
                 raise ValueError("check=False allocates nothing: give the width to reserve.")
             scratch = self.searcher.room("pair_counts", (max(self.rows, 1),), _U64)
-            self.searcher.count_rows(self.asked, scratch, self.rows_by_index, longest=True)
-            width = max(self.searcher.verdict(self.asked.words)[1], 1)
+            self.searcher.count_rows(self.question, scratch, self.rows_by_index, longest=True)
+            width = max(self.searcher.verdict(self.question.words)[1], 1)
         if not self.rows:
             return self._nothing((0, width)), None
-        asked, none = self.asked, Unread(self.asked.words)
+        question, none = self.question, Unread(self.question.words)
         counts = self._room("count", (self.rows,), _I32)
         arrays = self._arrays((self.rows, width))
         if self.rows_by_index:  # rows of particles that were left out
             for array in (counts, *arrays.values()):
                 self.backend.clear(array)
             blank = self.searcher.program(
-                "grid/queries/pairs.c", "blank_rows", asked.cloud, self._defines(_DENSE, 0, 32)
+                "grid/queries/pairs.c", "blank_rows", question.cloud, self._defines(_DENSE, 0, 32)
             )
             blank(
-                self.rows * width, asked.cloud.start, arrays.get("i", none), arrays.get("j", none), self.rows,
-                asked.cloud.bins, width,
+                self.rows * width, question.cloud.start, arrays.get("i", none), arrays.get("j", none), self.rows,
+                question.cloud.bins, width,
             )  # fmt: skip
         self._launch(_DENSE, none, counts, arrays, self.rows * width, width, *self._collected(width))
         if self.check:
-            self.searcher.verdict(asked.words, width=width)
+            self.searcher.verdict(question.words, width=width)
         return Pairs(count=counts, **arrays), None
 
     def _learn(self, mean: float) -> None:
@@ -126,24 +126,24 @@ class PairLists:
         """Write where each row begins."""
         counts = allocate_counts(self.backend, self.rows, _U64, self.searcher.room, "pair_counts")
         self.backend.clear(counts)
-        self.searcher.count_rows(self.asked, counts, self.rows_by_index)
+        self.searcher.count_rows(self.question, counts, self.rows_by_index)
         scan(self.backend, counts, start, self.rows)
 
     def _fill(
         self, place: int, start: Any, capacity: int, mean: float, arrays: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         arrays = self._arrays((capacity,)) if arrays is None else arrays
-        # Rows spread about their mean as counts of independent particles do: nearly all shall fit.
+        # Rows spread about their mean as counts of independent particles do: nearly all rows fit.
         collected = self._collected(mean + 4.2 * math.sqrt(mean), mean)
-        self._launch(place, start, Unread(self.asked.words), arrays, capacity, 0, *collected)
+        self._launch(place, start, Unread(self.question.words), arrays, capacity, 0, *collected)
         return arrays
 
     def _collected(self, pairs: float, mean: float = 0) -> tuple[int, int]:
         """Return CAP and SPAN for rows of up to ``pairs`` pairs; CAP is 0 where most rows would find no room."""
         turns = bool(set("dDS") & set(self.letters)) and any(self.cells.box.periodic)
         # Where a group is a warp nothing is gained by more programs.
-        # The ends of vectors from points lie in local memory, too.
-        most = 2 if self.asked.points is not None and set("dDS") & set(self.letters) else 3 if turns else 4
+        # The points are in local memory if vectors are returned.
+        most = 2 if self.question.points is not None and set("dDS") & set(self.letters) else 3 if turns else 4
         choices = _COLLECTED[:most] if self.backend.group_size > 32 else _COLLECTED[1:2]
         for choice in choices:
             if pairs <= choice[0]:
@@ -152,7 +152,7 @@ class PairLists:
 
     def _defines(self, place: int, cap: int, span: int) -> dict[str, int]:
         return {
-            **self.asked.defines(), "PLACE": place, "CAP": cap, "SPAN": span, "BY_INDEX": int(self.by_index),
+            **self.question.defines(), "PLACE": place, "CAP": cap, "SPAN": span, "BY_INDEX": int(self.by_index),
             "ROWS_BY_INDEX": int(self.rows_by_index), "SWAP": int(self.swaps), **wants(self.letters),
         }  # fmt: skip
 
@@ -160,18 +160,18 @@ class PairLists:
         self, place: int, start: Any, counts: Any, arrays: dict[str, Any], capacity: int, width: int, cap: int,
         span: int,
     ) -> None:  # fmt: skip
-        asked, none = self.asked, Unread(self.asked.words)
+        question, none = self.question, Unread(self.question.words)
         kernel = self.searcher.program(
-            "grid/queries/pairs.c", "list_pairs", asked.cloud, self._defines(place, cap, span)
+            "grid/queries/pairs.c", "list_pairs", question.cloud, self._defines(place, cap, span)
         )
         outputs = (arrays.get(name, none) for name in FIELDS.values())
         kernel(
-            self.rows, *asked.cells(), asked.cloud.turns, asked.cloud.status, start, counts, *outputs, asked.words,
-            self.rows, asked.cloud.bins, capacity, width, *self.searcher.records(asked),
+            self.rows, *question.cells(), question.cloud.turns, question.cloud.status, start, counts, *outputs,
+            question.words, self.rows, question.cloud.bins, capacity, width, *self.searcher.records(question),
         )  # fmt: skip
 
     def _arrays(self, shape: tuple[int, ...]) -> dict[str, Any]:
-        """Return an array for each quantity that is wanted."""
+        """Return an array for each quantity that is requested."""
         types = array_types(self.letters, shape, self.cells.box.ndim, self.cells.dtype)
         return {field: self._room(field, size, dtype) for field, (size, dtype) in types.items()}
 

@@ -49,7 +49,7 @@ class Unread:
         self._known: dict[Any, tuple[Any, int | None, int | None]] = {}  # words, capacity, width
         self._places: dict[Any, int] = {}
         self._read: set[Any] = set()
-        self._raised: set[Any] = set()  # until they are asked again
+        self._raised: set[Any] = set()  # until they are searched again
 
     def place(self, question: Any) -> str:
         """Return the place of a question's record; the place of a checked one may be reused.
@@ -117,14 +117,14 @@ class Searcher(Search):
     ) -> Any:  # fmt: skip
         """Return how many pairs each particle or point has, (rows,) int32; waits only to check points and radii."""
         by_index = order == "input" and points is None
-        asked = self.ask(cloud, radius, points, half, by_index)
-        self.check_rows(asked, "", check, counted=True)
-        counts = allocate(self.backend, (asked.rows,), _I32, "counts of pairs")
-        if by_index and asked.rows:
+        question = self.ask(cloud, radius, points, half, by_index)
+        self.check_rows(question, "", check, counted=True)
+        counts = allocate(self.backend, (question.rows,), _I32, "counts of pairs")
+        if by_index and question.rows:
             self.backend.clear(counts)  # particles that were left out have none
-        self.count_rows(asked, counts, by_index)
-        if check and (points is not None or asked.reach_is):
-            self.verdict(asked.words)
+        self.count_rows(question, counts, by_index)
+        if check and (points is not None or question.reach_is):
+            self.verdict(question.words)
         return counts
 
     def find(
@@ -132,38 +132,16 @@ class Searcher(Search):
         order: str = "input", form: str = "csr", quantities: str = "j", width: int | None = None,
         capacity: int | None = None, check: bool = True, notes: str = "",
     ) -> PairSearch:  # fmt: skip
-        """Return lists of pairs.
+        """Return lists of pairs; arguments as for :meth:`particlemesh.UniformGrid.pairs`.
 
-        Parameters
-        ----------
-        cloud
-            Particles by cell.
-        radius
-            One for all, or :class:`Extents`, which add up.
-        points
-            Rows are those of these points instead of the particles; then ``half`` must be False.
-        half
-            Each pair once: with the larger number second or, of images of one particle, forward.
-        order
-            ``"input"``: particles and rows are named by their indices; ``"grid"``: by their places.
-        form
-            ``"csr"``, ``"coo"`` (no order of pairs is promised) or ``"dense"``.
-        quantities
-            Letters of "ijdDS".
-        width
-            Room for the pairs of each row of a dense list; by default as many as the longest has.
-        capacity
-            Room for so many pairs; by default as many as there are.
-        check
-            Wait, return exactly what there is, and raise what is wrong. Otherwise nothing waits, arrays have the
-            length ``capacity``, their memory belongs to the next search, too, and :meth:`verdict` tells the rest.
-        notes
-            Searches of different ``notes`` note what they find in different places.
+        The :class:`Extents` of two particles add up. With ``points`` rows are those of the points, and ``half`` must be
+        False. With ``check=False`` nothing waits, arrays have the length ``capacity``, the next search reuses their
+        memory, and :meth:`verdict` reports what is wrong. ``notes`` names the place of the counts on the device.
         """
         by_index = order == "input" or points is not None
         rows_by_index = order == "input" and points is None and form != "coo"
-        asked = self.ask(cloud, radius, points, half, rows_by_index, notes)
-        self.check_rows(asked, quantities, check)
-        lists = PairLists(self, asked, form, quantities, by_index, rows_by_index, check)
+        question = self.ask(cloud, radius, points, half, rows_by_index, notes)
+        self.check_rows(question, quantities, check)
+        lists = PairLists(self, question, form, quantities, by_index, rows_by_index, check)
         pairs, total = lists.dense(width) if form == "dense" else lists.compact(capacity)
-        return PairSearch(pairs, total, asked.words)
+        return PairSearch(pairs, total, question.words)

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+
+from particlemesh.grid.results import Pairs
 
 # In the order in which kernels take the arrays.
 FIELDS = {"i": "i", "j": "j", "S": "shift", "d": "distance", "D": "vector"}
 
 
 def wants(letters: str) -> dict[str, int]:
-    """Return the defines that tell a kernel what to write."""
+    """Return the defines of what a kernel writes."""
     return {f"WANT_{field.upper()}": int(letter in letters) for letter, field in FIELDS.items()}
 
 
@@ -24,3 +28,8 @@ def array_types(
         for letter, field in FIELDS.items()
         if letter in letters
     }
+
+
+def by_letter(pairs: Pairs, letters: str) -> dict[str, Any]:
+    """Return the arrays of pairs by letter."""
+    return {letter: getattr(pairs, FIELDS[letter]) for letter in letters}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What lists and counts of pairs on GPUs share: the question, its kernels, and what the device recorded."""
+"""What lists and counts of pairs on GPUs share: the uniform, its kernels, and what the device recorded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Extents:
 
 @dataclass
 class Question:
-    """A question, as kernels take it."""
+    """A uniform, as kernels take it."""
 
     cloud: Cloud
     points: Coordinates | None
@@ -62,24 +62,19 @@ class Question:
 
 
 class Search:
-    """Programs of searches on one backend, their scratch memory, and what was learned for the next one.
+    """Programs of searches on one backend, scratch memory from ``room``, and the mean lengths of former rows.
 
-    Parameters
-    ----------
-    backend : Backend
-        CUDA or OpenCL.
-    room : callable (name, shape, dtype), optional
-        Where scratch memory comes from, and what is returned by ``check=False``; by default it is new every time.
+    ``room`` also provides the results of ``check=False``; by default memory is new every time.
     """
 
     def __init__(self, backend: Backend, room: Allocate | None = None) -> None:
         self.backend = backend
         self.room: Allocate = room or (lambda name, shape, dtype: backend.empty(shape, dtype))
-        self.means: dict[Any, float] = {}  # pairs of a row, by what was asked
+        self.means: dict[Any, float] = {}  # pairs of a row, by question
         self._programs: dict[tuple[Any, ...], Kernel] = {}
         self._known: tuple[Any, ...] = ()  # what the records are of
         self._records: tuple[Record, ...] = ()
-        self._short: tuple[Any, ...] = ()  # box, radius and count whose rows need no check
+        self._short_rows: tuple[Any, ...] = ()  # box, radius and count whose rows need no check
 
     def program(self, file: str, name: str, cloud: Cloud, defines: dict[str, int]) -> Kernel:
         """Return a kernel over a cloud."""
@@ -95,72 +90,74 @@ class Search:
             kernel = self._programs[key] = self.backend.kernel(file, name, all_defines)
         return kernel
 
-    def records(self, asked: Question) -> tuple[Record, ...]:
+    def records(self, question: Question) -> tuple[Record, ...]:
         """Return the records that end a kernel's arguments; the same objects as before if they are the same."""
-        cells = asked.cloud.cells
+        cells = question.cloud.cells
         # Cells compare by what they are, boxes by their identity.
-        known = (cells.box, cells.shape, cells.levels, cells.edge, cells.dtype, asked.radius)
+        known = (cells.box, cells.shape, cells.levels, cells.edge, cells.dtype, question.radius)
         if not self._known or self._known[0] is not cells.box or self._known[1:] != known[1:]:
             self._known = known
-            self._records = (*asked.cloud.geometry(), Record(f"={cells.dtype.char}", asked.radius))
-        return self._records if asked.points is None else (asked.points.record(), *self._records)
+            self._records = (*question.cloud.geometry(), Record(f"={cells.dtype.char}", question.radius))
+        return self._records if question.points is None else (question.points.record(), *self._records)
 
     def count_rows(
-        self, asked: Question, counts: Any, by_index: bool, longest: bool = False, wide: bool = False
+        self, question: Question, counts: Any, by_index: bool, longest: bool = False, wide: bool = False
     ) -> None:  # fmt: skip
         """Write the pairs of each row, int32 or uint64, by slots or by indices."""
-        if not asked.rows:
+        if not question.rows:
             return
-        cells = asked.cloud.cells
-        paired = not (
-            wide or asked.points or asked.half or asked.reach_is or asked.cloud.ends is not None or cells.levels > 1
-        )
+        cloud = question.cloud
+        one = not (question.reach_is or cloud.ends is not None or cloud.cells.levels > 1)
+        paired = one and not (wide or question.points or question.half)
         words = counts.dtype.itemsize // 8
         defines = {
-            **asked.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,
+            **question.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,
             "WANT_LONGEST": int(longest), "WIDE_ROWS": int(wide),
         }  # fmt: skip
-        kernel = self.program("grid/queries/count_pairs.c", "count_pairs", asked.cloud, defines)
-        items = -(-asked.rows // 2) if paired else asked.rows
-        kernel(items, *asked.cells(), counts, asked.words, asked.rows, asked.cloud.bins, *self.records(asked))
+        kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, defines)
+        items = -(-question.rows // 2) if paired else question.rows
+        records = self.records(question)
+        kernel(items, *question.cells(), counts, question.words, question.rows, cloud.bins, *records)
 
-    def check_rows(self, asked: Question, quantities: str, check: bool, *, counted: bool = False) -> None:
+    def check_rows(self, question: Question, quantities: str, check: bool, *, counted: bool = False) -> None:
         """Refuse rows that kernels cannot count and lists that no memory holds, before anything wraps or is written."""
-        cloud, box = asked.cloud, asked.cloud.cells.box
-        question = (box, asked.radius, cloud.count)
-        if not asked.reach_is and self._short == question:
+        cloud, box = question.cloud, question.cloud.cells.box
+        uniform = (box, question.radius, cloud.count)
+        if not question.reach_is and self._short_rows == uniform:
             return
         images = 0
-        if asked.reach_is:
+        if question.reach_is:
             if not (check and any(box.periodic) and cloud.count):
                 return
-            reach = 2 * self._largest(asked)
+            reach = 2 * self._largest(question)
         else:
-            reach = asked.radius
+            reach = question.radius
             images = least_images(reach, box.matrix, box.periodic)
-            least = images * (cloud.count - (asked.points is None)) // (1 + bool(asked.half))
-            wanted = least * asked.rows * bytes_per_pair(quantities, box.ndim, cloud.cells.dtype.itemsize)
+            least = images * (cloud.count - (question.points is None)) // (1 + bool(question.half))
+            least_bytes = least * question.rows * bytes_per_pair(quantities, box.ndim, cloud.cells.dtype.itemsize)
             if counted and least > MOST_COUNTED:
                 raise too_many(least, at_least=True)
-            if wanted and wanted > (free := self.backend.free_bytes()):
-                raise MemoryError(f"cannot allocate at least {wanted:,} bytes for pairs: {free:,} are free.")
+            if least_bytes and least_bytes > (free := self.backend.free_bytes()):
+                raise MemoryError(f"cannot allocate at least {least_bytes:,} bytes for pairs: {free:,} are free.")
         if cloud.count * most_images(reach, box.inverse, box.periodic) <= MOST_COUNTED:
-            if not asked.reach_is and not images:
-                self._short = question
+            if not question.reach_is and not images:
+                self._short_rows = uniform
             return
         if not check:
-            raise ValueError(f"a particle may have 2**31 neighbours within {reach:g}: check=False cannot tell; wait.")
-        scratch = self.room("wide_counts", (max(asked.rows, 1),), _U64)
-        self.count_rows(asked, scratch, by_index=False, longest=True, wide=True)
-        _, longest = self.verdict(asked.words)
+            raise ValueError(
+                f"a particle may have 2**31 neighbours within {reach:g}: check=False cannot count them: use check=True."
+            )
+        scratch = self.room("wide_counts", (max(question.rows, 1),), _U64)
+        self.count_rows(question, scratch, by_index=False, longest=True, wide=True)
+        _, longest = self.verdict(question.words)
         if longest > MOST_COUNTED:
             raise too_many(longest)
-        self.backend.clear(asked.words)
+        self.backend.clear(question.words)
 
-    def _largest(self, asked: Question) -> float:
+    def _largest(self, question: Question) -> float:
         """Return the largest radius or half diagonal of all particles; waits for the device."""
-        bits = self.backend.download(asked.largest)[: 3 * asked.cloud.cells.levels]
-        real = asked.cloud.cells.dtype
+        bits = self.backend.download(question.largest)[: 3 * question.cloud.cells.levels]
+        real = question.cloud.cells.dtype
         sizes = bits.view(np.float64) if real.itemsize == 8 else bits.astype(np.uint32).view(np.float32)
         return float(np.sqrt((sizes.reshape(-1, 3).astype(np.float64) ** 2).sum(1)).max())
 
@@ -170,7 +167,7 @@ class Search:
     ) -> Question:  # fmt: skip
         backend, dtype = self.backend, cloud.cells.dtype
         if points is not None and half:
-            raise ValueError("points are not particles: all their pairs are found, half=False.")
+            raise ValueError("points are not particles: their lists are full: give half=False.")
         if points is not None and points.dtype != dtype:
             raise TypeError(f"points have dtype {points.dtype}, the particles {dtype}: convert the points.")
         tiles = -(-(cloud.count if points is None else points.count) // backend.group_size)
@@ -188,19 +185,19 @@ class Search:
         reaches = self.room("reaches", (count,) if radius.axes == 1 else (count, 4), dtype)
         largest = self.room("largest_reaches", (3 * cloud.cells.levels,), _U64)
         backend.clear(largest)
-        asked = Question(cloud, None, 0.0, radius.axes, code, reaches, largest, words)
+        question = Question(cloud, None, 0.0, radius.axes, code, reaches, largest, words)
         if cloud.count:
             gather = self.program("grid/queries/gather_reaches.c", "gather_reaches", cloud, {"EXTENTS": radius.axes})
             gather(
-                cloud.count, cloud.records, cloud.start, asked.cells()[-3], radius.array, reaches, largest, words,
-                cloud.count, cloud.bins, *self.records(asked)[:-1],
+                cloud.count, cloud.records, cloud.start, question.cells()[-3], radius.array, reaches, largest, words,
+                cloud.count, cloud.bins, *self.records(question)[:-1],
             )  # fmt: skip
-        return asked
+        return question
 
     def verdict(self, words: Any, *, capacity: int | None = None, width: int | None = None) -> tuple[int, int]:
-        """Return the pairs found, and those of the longest row if a dense list was too narrow for it.
+        """Return the pairs, and those of the longest row if a dense list was too narrow for it. Waits for the device.
 
-        Raises what is wrong with points or radii, and if there was too little room. Waits for the device.
+        Raises what is wrong with points or radii, and what did not fit.
         """
         read = [int(w) for w in self.backend.download(words[:_WORDS])]
         first = 2**64 - 1 - read[_FIRST]

@@ -11,9 +11,9 @@ from particlemesh.backends.base import Backend
 from particlemesh.box import Box
 from particlemesh.grid.queries.cloud import Cloud
 from particlemesh.grid.queries.pairs import Searcher
-from particlemesh.grid.queries.quantities import FIELDS
 from particlemesh.grid.queries.search import Extents
-from particlemesh.grid.sparse import SparseCells, both_sides
+from particlemesh.grid.results import Pairs
+from particlemesh.grid.sparse import SparseCells, list_once
 from particlemesh.sorting.keys import FOLDED, STATUS_WORDS, Cells
 
 _MOST_TURNS = 2**20  # as in sorting/cells.h
@@ -22,28 +22,18 @@ _MOST_TURNS = 2**20  # as in sorting/cells.h
 def sparse_list(
     backend: Backend, sparse: SparseCells, box: Box, radius: Any, *, half: bool, quantities: str
 ) -> dict[str, Any]:
-    """Return native arrays of a list by letter.
-
-    Parameters
-    ----------
-    backend, sparse, box
-        Where to search, the particles by cell, and the domain that the cells are of.
-    radius : number or (N,)
-        Pairs have a distance of at most this, or at most the sum of both radii.
-    half, quantities
-        As of ``neighbour_list``.
-    """
+    """Return native arrays of a list by letter, for one radius or the sums of radii (N,); see ``neighbour_list``."""
     cloud = _uploaded(backend, sparse, box)
     searcher = Searcher(backend)
     reach = radius if np.ndim(radius) == 0 else Extents(backend.upload(np.ascontiguousarray(radius)), 1)
-    if sparse.cells.levels == 1:
-        pairs = searcher.find(cloud, reach, half=half, quantities=quantities).pairs
-        return {letter: getattr(pairs, field) for letter, field in FIELDS.items()}
-    # Each pair is found once, from the smaller particle: small ones around a large one would be many empty cells.
-    wanted = quantities + "".join(letter for letter in "ij" if letter not in quantities)
-    pairs = searcher.find(cloud, reach, half=True, form="coo", quantities=wanted).pairs
-    fields = {letter: backend.download(getattr(pairs, FIELDS[letter])) for letter in wanted}
-    return {k: backend.upload(a) for k, a in both_sides(fields, cloud.count, half=half).items() if k in quantities}
+
+    def find(**options: Any) -> Pairs:
+        return searcher.find(cloud, reach, **options).pairs
+
+    fields = list_once(sparse, find, half=half, quantities=quantities, download=backend.download)
+    return {
+        letter: backend.upload(array) if isinstance(array, np.ndarray) else array for letter, array in fields.items()
+    }
 
 
 def _uploaded(backend: Backend, sparse: SparseCells, box: Box) -> Cloud:

@@ -15,23 +15,10 @@ from particlemesh.sorting.scan import Allocate
 
 
 def sums(cloud: Cloud, radius: float, function: PairFunction, values: Any = None, *, allocate: Allocate) -> Any:
-    """Return the sums (N, results) of ``function`` over each particle's neighbours; never waits.
+    """Return the sums (N, results) of ``function`` over each particle's neighbours, in the caller's order; never waits.
 
-    They are in the caller's order and in the positions' type. A particle adds up its neighbours in the order of
-    cells: the same order gives the same bits. Sums of particles that were left out are zero.
-
-    Parameters
-    ----------
-    cloud
-        Particles by cell.
-    radius : float
-        How far neighbours may be.
-    function
-        It has a source.
-    values : (N, function.values) or (N,)
-        A native array of the cloud's type in the caller's order, any strides.
-    allocate
-        For memory that is used here only.
+    Neighbours are added in the order of cells: the same order gives bit-identical sums. Sums of particles that were
+    left out are zero. ``values`` is a native array of any strides; ``allocate`` provides scratch memory.
     """
     backend, cells, dtype, count = cloud.backend, cloud.cells, cloud.cells.dtype, cloud.count
     ask = Record(f"={dtype.char}", kernel_radius(radius, cells))
@@ -61,7 +48,7 @@ def sums(cloud: Cloud, radius: float, function: PairFunction, values: Any = None
 
 
 def _parameters(function: PairFunction, backend: Backend, dtype: np.dtype) -> Any:
-    """Return the function's parameters on a device. They are sent once, and are there for whatever stream comes."""
+    """Return the function's parameters on a device. They are uploaded once, before any stream may read them."""
     key = backend, dtype, function.parameters
     held = function.uploaded.get(key)
     if held is None:

@@ -152,6 +152,7 @@ class Weights(HostMatrix):
                 _read, threads_for(workspace.threads, workspace.count), ordering.tiling, ordering.tile,
                 ordering.begin, ordering.end, ordering.packed, ordering.order, self._weight, slope, ndim,
                 plain(np.ascontiguousarray(source[c, ..., part])), *results, width, np.zeros(1, np.int64),
+                steps=workspace.count * workspace.stencil,
             )  # fmt: skip
             for target, result in zip(targets, results, strict=True):
                 if target is not None:
@@ -174,5 +175,6 @@ def _filled(workspace: Workspace, *, slopes: bool) -> np.ndarray:
     run(
         _store, threads_for(workspace.threads, workspace.count), ordering.tiling.support, ordering.begin, ordering.end,
         ordering.records, table, terms, len(lanes), workspace.jacobian, slopes, weight, np.zeros(1, np.int64),
+        steps=workspace.count * workspace.stencil,
     )  # fmt: skip
     return weight

@@ -172,7 +172,10 @@ def count_positions(
     address = np.array([x.__array_interface__["data"][0] for x in columns])
     stride = np.array([x.strides[0] for x in columns])
     threads = min(threads, rows)
-    run(_count_tiles, threads, address, stride, count, frame, tiling, histogram, status, np.zeros(1, np.int64))
+    run(
+        _count_tiles, threads, address, stride, count, frame, tiling, histogram, status, np.zeros(1, np.int64),
+        steps=20 * count,
+    )  # fmt: skip
     return Counted(located(status), columns, address, stride, frame, tiling, histogram, threads)
 
 
@@ -194,7 +197,7 @@ def place_positions(counted: Counted, records: np.ndarray, order: np.ndarray) ->
     scan(histogram, start, threads)
     run(
         _place_in_tiles, threads, address, stride, count, frame, tiling, histogram, records, order,
-        np.zeros(1, np.int64),
+        np.zeros(1, np.int64), steps=20 * count,
     )  # fmt: skip
     most = tiles + count // CHUNK + 1
     tile, begin, end = (np.empty(most, np.int64) for _ in range(3))

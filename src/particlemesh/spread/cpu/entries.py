@@ -193,6 +193,7 @@ def count_entries(workspace: Workspace, size: int = 1) -> np.ndarray:
     run(
         _count, threads, ordering.tiling, ordering.ready, ordering.kept, ordering.packed, size,
         _build_cuts(workspace, rows, threads), counts, np.zeros(1, np.int64),
+        steps=workspace.count * workspace.stencil,
     )  # fmt: skip
     return counts
 
@@ -232,6 +233,6 @@ def fill_entries(workspace: Workspace, entries: Entries, *, slopes: bool = False
         _fill, threads, ordering.tiling, ordering.ready, ordering.kept, ordering.records, ordering.packed, table,
         terms, len(lanes), workspace.jacobian, slopes, entries.size, entries.width,
         _build_cuts(workspace, entries.rows, threads), entries.start, np.empty(entries.rows, np.int64), entries.column,
-        entries.node, weight, np.zeros(1, np.int64),
+        entries.node, weight, np.zeros(1, np.int64), steps=workspace.count * workspace.stencil,
     )  # fmt: skip
     return weight

@@ -189,6 +189,7 @@ class Matrix(HostMatrix):
         run(
             function, threads, self._cuts(threads), self.entries.start, *extra, *weight.shape, self.entries.column,
             weight.reshape(-1), self._permuted(workspace, values, threads), nodes, np.zeros(1, np.int64),
+            steps=workspace.count * workspace.stencil,
         )  # fmt: skip
         if whole is not target:
             target += whole

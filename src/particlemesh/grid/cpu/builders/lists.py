@@ -8,7 +8,7 @@ import numpy as np
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
-from particlemesh.grid.cpu.shares import SHARE, shares_for
+from particlemesh.grid.cpu.shares import claim, shares_for
 from particlemesh.grid.storage import LinkedLists, PackedLists, SortedCells
 from particlemesh.sorting.cpu import histogram_rows, scan, share_of
 
@@ -40,17 +40,15 @@ def _link(keys, head, tail, following, counter):
 def _join_lists(head, tail, following, joined, counter):
     """Put the lists of later ranges in front of those of earlier ones."""
     cells = joined.size
-    while True:
-        begin = fetch_add(counter, 0, 1) * SHARE
-        if begin >= cells:
-            return
-        end = min(begin + SHARE, cells)
+    begin, end = claim(counter, cells)
+    while begin < end:
         joined[begin:end] = head[0, begin:end]
         for row in range(1, head.shape[0]):
             for c in range(begin, end):
                 if head[row, c] != 0:
                     following[tail[row, c]] = joined[c]
                     joined[c] = head[row, c]
+        begin, end = claim(counter, cells)
 
 
 def _lists(keys: np.ndarray, cells: int, following: np.ndarray, threads: int | None) -> np.ndarray:
@@ -69,17 +67,7 @@ def _lists(keys: np.ndarray, cells: int, following: np.ndarray, threads: int | N
 
 
 def linked_lists(keys: np.ndarray, cells: int, threads: int | None = None) -> LinkedLists:
-    """Return a list of particles for each cell, the last particle first.
-
-    Parameters
-    ----------
-    keys : (N,) int32
-        Cell of each particle.
-    cells
-        How many cells there are.
-    threads
-        The most threads to use.
-    """
+    """Return a list of particles for each cell, the last particle first, from the cell of each particle (N,)."""
     following = np.empty(len(keys), np.int32)
     return LinkedLists(_lists(keys, cells, following, threads), following)
 
@@ -87,13 +75,12 @@ def linked_lists(keys: np.ndarray, cells: int, threads: int | None = None) -> Li
 @compiled
 def _copy_positions(folded, records, counter):
     """Copy shares of positions into records until none is left."""
-    while True:
-        begin = fetch_add(counter, 0, 1) * SHARE
-        if begin >= folded.shape[0]:
-            return
-        for k in range(begin, min(begin + SHARE, folded.shape[0])):
+    begin, end = claim(counter, folded.shape[0])
+    while begin < end:
+        for k in range(begin, end):
             for a in range(3):
                 records[k, a] = folded[k, a]
+        begin, end = claim(counter, folded.shape[0])
 
 
 def links_of(nodes: np.ndarray) -> np.ndarray:
@@ -102,19 +89,7 @@ def links_of(nodes: np.ndarray) -> np.ndarray:
 
 
 def packed_lists(keys: np.ndarray, folded: np.ndarray, cells: int, threads: int | None = None) -> PackedLists:
-    """Return a list for each cell whose links are the fourth number of each particle's record.
-
-    Parameters
-    ----------
-    keys : (N,) int32
-        Cell of each particle.
-    folded : (N, 3)
-        Positions inside the box.
-    cells
-        How many cells there are.
-    threads
-        The most threads to use.
-    """
+    """Return lists of particles by cell whose links are the fourth number of each particle's record."""
     records = np.empty((len(keys), 4), folded.dtype)
     used = shares_for(len(keys), threads_for(threads, len(keys)))
     run(_copy_positions, used, folded, records, np.zeros(1, np.int64))
@@ -125,48 +100,36 @@ def packed_lists(keys: np.ndarray, folded: np.ndarray, cells: int, threads: int 
 def _lengths(head, following, length, counter):
     """Count the entries of shares of lists."""
     cells = head.size
-    while True:
-        begin = fetch_add(counter, 0, 1) * SHARE
-        if begin >= cells:
-            return
-        for c in range(begin, min(begin + SHARE, cells)):
+    begin, end = claim(counter, cells)
+    while begin < end:
+        for c in range(begin, end):
             entry = np.int64(head[c])
             count = 0
             while entry != 0:
                 count += 1
                 entry = np.int64(following[entry - 1])
             length[c] = count
+        begin, end = claim(counter, cells)
 
 
 @compiled
 def _order_of_lists(head, following, start, order, counter):
     """Write the entries of shares of lists, the last one first: ascending if later ones were put in front."""
     cells = head.size
-    while True:
-        begin = fetch_add(counter, 0, 1) * SHARE
-        if begin >= cells:
-            return
-        for c in range(begin, min(begin + SHARE, cells)):
+    begin, end = claim(counter, cells)
+    while begin < end:
+        for c in range(begin, end):
             entry = np.int64(head[c])
             at = start[c + 1]
             while entry != 0:
                 at -= 1
                 order[at] = entry - 1
                 entry = np.int64(following[entry - 1])
+        begin, end = claim(counter, cells)
 
 
 def order_of_lists(heads: np.ndarray, following: np.ndarray, threads: int | None = None) -> SortedCells:
-    """Return the entries of lists in the order of cells, ascending in each cell.
-
-    Parameters
-    ----------
-    heads : (cells,) int32
-        The first entry + 1 of each list.
-    following : (entries,) integers of any stride
-        What follows each entry, + 1.
-    threads
-        The most threads to use.
-    """
+    """Return the entries of lists in the order of cells, ascending in each; ``following`` may have any stride."""
     cells = len(heads)
     used = threads_for(threads, len(following))
     length, start = np.empty((1, cells), np.int32), np.empty(cells + 1, np.int64)

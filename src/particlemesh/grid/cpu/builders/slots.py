@@ -8,7 +8,7 @@ import numpy as np
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
-from particlemesh.grid.cpu.shares import SHARE, shares_for
+from particlemesh.grid.cpu.shares import claim, shares_for
 from particlemesh.grid.storage import Slots, SortedCells
 from particlemesh.sorting.cpu import count_keys, histogram_rows, scan, share_of
 
@@ -17,17 +17,15 @@ from particlemesh.sorting.cpu import count_keys, histogram_rows, scan, share_of
 def _first_slots(histogram, count, counter):
     """Turn the counts of ranges into each range's first slot, and write the sums."""
     cells = count.size
-    while True:
-        begin = fetch_add(counter, 0, 1) * SHARE
-        if begin >= cells:
-            return
-        end = min(begin + SHARE, cells)
+    begin, end = claim(counter, cells)
+    while begin < end:
         count[begin:end] = 0
         for row in range(histogram.shape[0]):
             for c in range(begin, end):
                 here = histogram[row, c]
                 histogram[row, c] = count[c]
                 count[c] += here
+        begin, end = claim(counter, cells)
 
 
 @compiled
@@ -50,26 +48,11 @@ def _fill_slots(keys, place, capacity, along_cell, along_slot, slots, counter):
 
 
 def slots_of(
-    keys: np.ndarray,
-    cells: int,
-    capacity: int,
-    strides: tuple[int, int],
-    threads: int | None = None,
+    keys: np.ndarray, cells: int, capacity: int, strides: tuple[int, int], threads: int | None = None
 ) -> tuple[Slots, tuple[int, int]]:
     """Return particles in slots, ascending in each cell, and the first of the fullest cells with its particles.
 
-    Parameters
-    ----------
-    keys : (N,) int32
-        Cell of each particle.
-    cells
-        How many cells there are.
-    capacity
-        Slots of a cell. Particles beyond are counted only.
-    strides
-        From a cell to the next one, and from a slot to the next one.
-    threads
-        The most threads to use.
+    Particles beyond the ``capacity`` of a cell are only counted. ``strides`` are those of cells and of slots.
     """
     threads = threads_for(threads, len(keys))
     slots = np.empty(capacity * cells, np.int32)
@@ -89,14 +72,13 @@ def slots_of(
 def _order_of_slots(slots, along_cell, along_slot, start, order, counter):
     """Copy the slots of shares of cells to the cells' places in the order."""
     cells = start.size - 1
-    while True:
-        begin = fetch_add(counter, 0, 1) * SHARE
-        if begin >= cells:
-            return
-        for c in range(begin, min(begin + SHARE, cells)):
+    begin, end = claim(counter, cells)
+    while begin < end:
+        for c in range(begin, end):
             first = start[c]
             for slot in range(start[c + 1] - first):
                 order[first + slot] = slots[c * along_cell + slot * along_slot]
+        begin, end = claim(counter, cells)
 
 
 def order_of_slots(storage: Slots, threads: int | None = None) -> SortedCells:

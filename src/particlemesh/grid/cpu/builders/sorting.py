@@ -27,7 +27,7 @@ def spread_bits(number, axes):
 
 @compiled
 def _morton_keys(keys, n0, n1, n2, axes, curve):
-    """Write the place of each cell along a Morton curve, -1 for what is left out; only for one level."""
+    """Write the place of each cell along a Morton curve, -1 for particles left out; one level only."""
     for k in range(keys.size):
         key = keys[k]
         if key < 0:
@@ -62,17 +62,7 @@ def _bounds(keys, order, start, ends):
 def along_curve(keys: np.ndarray, shape: tuple[int, int, int], cells: int, curve: str = "linear") -> SortedCells:
     """Return particles sorted by cell with NumPy's stable sort.
 
-    Parameters
-    ----------
-    keys : (N,) int32
-        Cell of each particle.
-    shape
-        Cells along each axis.
-    cells
-        How many cells there are.
-    curve
-        ``"linear"``: by number of cell; ``"morton"``: along a Morton curve, whose cells keep their linear numbers
-        in ``start`` and ``ends``. Of several levels only ``"linear"`` is known.
+    Along a Morton curve (``"morton"``, one level), cells keep their linear numbers in ``start`` and ``ends``.
     """
     if curve not in {"linear", "morton"}:
         raise ValueError(f"curve={curve!r} is neither 'linear' nor 'morton'.")

@@ -7,11 +7,10 @@ import numpy as np
 
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add
 from particlemesh.box import Box
 from particlemesh.grid.cpu.builders.lists import linked_lists
 from particlemesh.grid.cpu.locate import CpuCells, margins
-from particlemesh.grid.cpu.shares import SHARE, shares_for
+from particlemesh.grid.cpu.shares import claim, shares_for
 from particlemesh.grid.storage import TightLists
 
 
@@ -50,11 +49,9 @@ def _touched_cells(keys, folded, half, cells, reciprocal, margin, touched, count
     entries = 1 << (3 - missing)
     size, periodic = sizes_of(cells)
     cell = np.empty(entries, np.int32)
-    while True:
-        begin = fetch_add(counter, 0, 1) * SHARE
-        if begin >= keys.size:
-            return
-        for i in range(begin, min(begin + SHARE, keys.size)):
+    begin, end = claim(counter, keys.size)
+    while begin < end:
+        for i in range(begin, end):
             if keys[i] < 0:
                 touched[i * entries : (i + 1) * entries] = -1
                 continue
@@ -78,6 +75,7 @@ def _touched_cells(keys, folded, half, cells, reciprocal, margin, touched, count
                 made *= 2
             for mask in range(entries):
                 touched[i * entries + mask] = cell[mask]
+        begin, end = claim(counter, keys.size)
 
 
 def extents(half: np.ndarray, count: int, cells: CpuCells) -> np.ndarray:
@@ -89,29 +87,13 @@ def extents(half: np.ndarray, count: int, cells: CpuCells) -> np.ndarray:
 
 
 def tight_lists(
-    keys: np.ndarray,
-    folded: np.ndarray,
-    half: np.ndarray,
-    cells: CpuCells,
-    threads: int | None = None,
+    keys: np.ndarray, folded: np.ndarray, half: np.ndarray, cells: CpuCells, threads: int | None = None
 ) -> TightLists:
-    """Return a list of entries for each cell: ``entry = particle * 2**d + mask``.
+    """Return a list of entries for each cell of one level: ``entry = particle * 2**d + mask``.
 
-    Bit a of the mask is set if the particle is also in the previous cell along the box's axis a. Two entries of a
-    cell whose masks have no bit in common are the one place where their particles meet.
-
-    Parameters
-    ----------
-    keys : (N,) int32
-        Cell of each particle: only its sign matters.
-    folded : (N, 3)
-        Positions inside the box.
-    half : number, (N,) or (N, d)
-        Radii of spheres or half extents of boxes. No diameter is beyond the thickness of a cell.
-    cells
-        A grid of one level.
-    threads
-        The most threads to use.
+    Bit a of the mask is set if the particle is also in the previous cell along the box's axis a. Two particles meet in
+    the one cell where the masks of their entries have no common bit. ``half`` are radii (N,) or half extents (N, d), at
+    most half a cell.
     """
     count = len(keys)
     entries = 1 << (3 - cells.missing)
@@ -127,15 +109,7 @@ def tight_lists(
 
 
 def too_wide(half: np.ndarray, box: Box, shape: tuple[int, ...]) -> np.ndarray:
-    """Return which particles would touch more than two cells along an axis, (N,).
-
-    Parameters
-    ----------
-    half : (N,) or (N, d)
-        Radii of spheres or half extents of boxes.
-    box, shape
-        The domain, and its cells along each axis.
-    """
+    """Return which particles (N,) of radii (N,) or half extents (N, d) touch more than two cells along an axis."""
     cells, reach = np.array(shape), half.astype(np.float64)
     boxes = reach.ndim == 2 and reach.shape[1] > 1
     along = np.abs(box.inverse) if boxes else np.linalg.norm(box.inverse, axis=1)[:, None]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is asked of particles by cell, on the CPU: a vector of candidates is compared at a time."""
+"""Queries over particles by cell on the CPU: candidates are compared a vector at a time."""

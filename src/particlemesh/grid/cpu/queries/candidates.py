@@ -53,35 +53,18 @@ class Search(NamedTuple):
     radius: Any  # where it is uniform
     square: Any
     forward: int  # 1: only places from the group's first on
-    spans: float  # boxes that the farthest search goes along a periodic axis
+    spans: float  # boxes along a periodic axis within the farthest reach
 
 
 def _index(occupied: np.ndarray, number: int) -> int:
     return int(np.searchsorted(occupied, number)) if len(occupied) else int(number)
 
 
-def search_of(
-    cloud: CpuCloud,
-    numbers: np.ndarray,
-    radius: float | None,
-    *,
-    forward: bool = False,
-    reach: float = 0.0,
-) -> Search:
-    """Return a search over a cloud.
+def search_of(cloud: CpuCloud, numbers: np.ndarray, radius: float | None, *, forward: bool = False) -> Search:
+    """Return a search over a cloud; ``numbers`` (n + PAD,) name its places in results.
 
-    Parameters
-    ----------
-    cloud
-        The particles.
-    numbers : (n + PAD,) int32
-        What places are called in results.
-    radius
-        How far apart neighbours may be; None for spheres or boxes that overlap.
-    forward
-        Whether only places from each group's first on count.
-    reach
-        The largest radius of points that are not the cloud's.
+    Neighbours are within ``radius``, or spheres or boxes that overlap (None). ``forward`` counts only places from each
+    group's first on.
     """
     cells = cloud.cells
     real, levels = cells.dtype.type, cells.levels
@@ -99,7 +82,7 @@ def search_of(
     square = float(cutoff) * float(cutoff)
     inverse = cells.inverse.astype(float)
     # How far a search goes at most; half extents are not beyond a radius times the root of three.
-    farthest = float(cutoff) if criterion == UNIFORM else 2 * (reach + 2 * float(most.max(initial=0)))
+    farthest = float(cutoff) if criterion == UNIFORM else 4 * float(most.max(initial=0))
     per = np.sqrt((inverse**2).sum(1))
     spans = farthest * per[np.array(cells.periodic) != 0].max(initial=0)
     if not spans < MOST_IMAGES:
@@ -107,31 +90,14 @@ def search_of(
             f"a search within {farthest:g} spans {spans:g} periodic boxes; fewer than {MOST_IMAGES:,} are searched: "
             "take smaller radii."
         )
+    # Measured on an EPYC 9005: thin cells along the last axis would cut groups too short.
+    limit = np.maximum(1 / shape[0], [0, 0, min(float(cutoff) * per[2], 2.0)]).astype(real)
     return Search(
-        x=cloud.points[0],
-        y=cloud.points[1],
-        z=cloud.points[2],
-        sizes=sizes,
-        numbers=numbers,
-        start=cloud.start,
-        occupied=cloud.occupied,
-        first=first,
-        shape=shape,
-        most=most,
-        inverse=cells.inverse,
-        rows=cells.rows,
-        origin=cells.origin,
-        per=(per * (1 + 4 * np.finfo(real).eps)).astype(real),
-        margin=margins(cells, math.ceil(spans)),
-        # Measured on an EPYC 9005: thin cells along the last axis would cut groups too short.
-        limit=np.maximum(1 / shape[0], [0, 0, min(float(cutoff) * per[2], 2.0)]).astype(real),
-        periodic=np.array(cells.periodic, np.int64),
-        criterion=criterion,
-        radius=cutoff,
-        square=real(square if square <= largest else math.inf),
-        forward=int(forward),
-        spans=float(spans),
-    )
+        cloud.points[0], cloud.points[1], cloud.points[2], sizes, numbers, cloud.start, cloud.occupied, first, shape,
+        most, cells.inverse, cells.rows, cells.origin, (per * (1 + 4 * np.finfo(real).eps)).astype(real),
+        margins(cells, math.ceil(spans)), limit, np.array(cells.periodic, np.int64), criterion, cutoff,
+        real(square if square <= largest else math.inf), int(forward), float(spans),
+    )  # fmt: skip
 
 
 @compiled(forceinline=True)
@@ -178,7 +144,7 @@ def begin_search(search, k, count, sizes, state, extent):
 
 @compiled
 def _first_from(occupied, number, low):
-    """Return where the first number not below ``number`` is, from ``low`` on; near ones are found at once."""
+    """Return where the first number not below ``number`` is, from ``low`` on; a near one takes few steps."""
     step, high = 1, low
     while high < occupied.size and occupied[high] < number:
         low, high, step = high + 1, high + step, 2 * step
@@ -208,8 +174,8 @@ def _next_level(search, place, low, high, extent, state, reach):
     real = low.dtype.type
     level = state[_LEVEL] + 1
     while level < levels:
-        cells = search.first[level + 1] - search.first[level]
-        begin, end = _places(search.start, search.occupied, search.first[level], cells)
+        first, end = search.first[level], search.first[level + 1]
+        begin, end = _places(search.start, search.occupied, first, end - first)
         if end > begin and not (search.forward and end <= place):
             break
         level += 1
@@ -249,34 +215,16 @@ def _next_image(search, state, reach):
 def gather(search, place, low, high, extent, state, reach, buffer, bx, by, bz, called, runs, shifts, width):
     """Fill the buffer with the next candidates of a group; return how many runs of images there are.
 
-    Parameters
-    ----------
-    search
-        The cloud, and what is near.
-    place
-        The group's first place, which counts if the search goes forward.
-    low, high, extent : (3,)
-        Of the group's fractions, and its own reach.
-    state, reach : (STATE,), (2, 3)
-        Where the search is; ``state[DONE]`` is set at its end.
-    buffer : (6, ROOM + PAD)
-        Written: coordinates and sizes of candidates.
-    bx, by, bz : (ROOM + PAD,)
-        The buffer's first rows.
-    called : (ROOM + PAD,) int32
-        Written: their numbers.
-    runs : (RUNS + 1, 4)
-        Written: where each run of one image begins, and the image's turns. One more begin closes the last run.
-    shifts : (RUNS, 3)
-        Written: vectors of the images.
-    width
-        Lanes of a vector.
+    ``low``, ``high`` and ``extent`` (3,) are the group's fractions and its largest radius or half extents. ``state``
+    and ``reach`` hold where the search is; ``state[DONE]`` is set at its end. Written are ``buffer`` (coordinates
+    ``bx``, ``by``, ``bz``, and sizes), ``called`` (numbers), ``runs`` (where each run begins, and the turns of its
+    image; one more closes the last run) and ``shifts`` (vectors to the images).
     """
     real = shifts.dtype.type
     lanes = len(width)
     start, x, y, z, numbers, sizes = search.start, search.x, search.y, search.z, search.numbers, search.sizes
-    least = place if search.forward else 0
     dense = search.occupied.size == 0
+    least = place if search.forward else 0
     n = 0
     for r in range(RUNS):
         if state[_CELL] < 0 and (state[_LEVEL] < 0 or not _next_image(search, state, reach)):

@@ -10,10 +10,9 @@ from numpy.typing import ArrayLike
 
 from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add
 from particlemesh.grid.cpu.lanes import PAD
 from particlemesh.grid.cpu.locate import CpuCells
-from particlemesh.grid.cpu.shares import SHARE, shares_for
+from particlemesh.grid.cpu.shares import claim, shares_for
 
 
 class CpuCloud(NamedTuple):
@@ -28,30 +27,21 @@ class CpuCloud(NamedTuple):
     sizes: np.ndarray | None  # (1, n + PAD) radii or (3, n + PAD) half extents, missing axes first, by place
     occupied: np.ndarray = np.empty(0, np.int64)  # numbers of the cells in `start`; empty: all cells are there
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        arrays = (self.start, self.order, self.points, self.turns, self.sizes)
-        return sum(array.nbytes for array in arrays if array is not None)
-
 
 @compiled
 def _gather(folded, order, points, counter):
     """Copy shares of positions to their places."""
-    while True:
-        begin = fetch_add(counter, 0, 1) * SHARE
-        if begin >= order.size:
-            return
-        for k in range(begin, min(begin + SHARE, order.size)):
+    begin, end = claim(counter, order.size)
+    while begin < end:
+        for k in range(begin, end):
             i = order[k]
             points[0, k], points[1, k], points[2, k] = folded[i, 0], folded[i, 1], folded[i, 2]
+        begin, end = claim(counter, order.size)
 
 
-def sorted_points(
-    folded: np.ndarray, order: np.ndarray, threads: int | None = None, out: np.ndarray | None = None
-) -> np.ndarray:
+def sorted_points(folded: np.ndarray, order: np.ndarray, threads: int | None = None) -> np.ndarray:
     """Return positions (count, 3) in an order (n,) as rows for axes, (3, n + PAD), zero behind."""
-    points = np.empty((3, len(order) + PAD), folded.dtype) if out is None else out
+    points = np.empty((3, len(order) + PAD), folded.dtype)
     used = shares_for(len(order), threads_for(threads, len(order)))
     run(_gather, used, folded, order, points, np.zeros(1, np.int64))
     points[:, len(order) :] = 0
@@ -59,19 +49,7 @@ def sorted_points(
 
 
 def sorted_sizes(sizes: ArrayLike | None, order: np.ndarray, count: int, cells: CpuCells) -> np.ndarray | None:
-    """Return radii as (1, n + PAD) or half extents as (3, n + PAD), in an order.
-
-    Parameters
-    ----------
-    sizes : None, number, (count,) or (count, d)
-        Of all particles, in the caller's order.
-    order : (n,)
-        The particle at each place.
-    count
-        How many particles were given.
-    cells
-        The grid.
-    """
+    """Return the radii (1, n + PAD) or half extents (3, n + PAD) of ``count`` particles in an order (n,)."""
     if sizes is None:
         return None
     given = np.asarray(sizes, cells.dtype)
@@ -92,22 +70,9 @@ def cloud_of(
     sizes: ArrayLike | None = None,
     threads: int | None = None,
 ) -> CpuCloud:
-    """Return a cloud of particles that are located and sorted.
+    """Return a cloud of located and sorted particles.
 
-    Parameters
-    ----------
-    cells
-        The grid.
-    folded, turns : (count, 3)
-        What `particlemesh.grid.cpu.locate.locate` returned.
-    start : (cells + 1,) int64
-        The place of each cell's first particle.
-    order : (n,) int32
-        The particle at each place; entries from ``start[-1]`` on are ignored.
-    sizes : None, number, (count,) or (count, d)
-        Radii of spheres or half extents of boxes, in the caller's order.
-    threads
-        The most threads to use.
+    ``order`` from ``start[-1]`` on is ignored. ``sizes`` are radii or half extents in the caller's order.
     """
     order = order[: int(start[-1])]
     points = sorted_points(folded, order, threads)

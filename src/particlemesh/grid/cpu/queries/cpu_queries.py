@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,8 @@ from particlemesh.grid.results import Pairs
 class CpuQueries:
     """The queries of one build, in NumPy arrays."""
 
-    def __init__(
-        self, cloud: CpuCloud, threads: int | None, overlaps_in_storage: Callable[..., Pairs] | None, *,
-        scattered: bool,
-    ) -> None:  # fmt: skip
-        self.cloud, self.threads, self._overlaps_in_storage = cloud, threads, overlaps_in_storage
+    def __init__(self, cloud: CpuCloud, threads: int | None, *, scattered: bool) -> None:
+        self.cloud, self.threads = cloud, threads
         self.scattered = scattered  # the grid's order is not that of the cells' numbers, in which searches go
 
     def pairs(
@@ -55,8 +51,6 @@ class CpuQueries:
         return indices, distances
 
     def overlaps(self, shape: str | None, quantities: str) -> Pairs:
-        if self._overlaps_in_storage is not None:
-            return self._overlaps_in_storage(shape, quantities)
         return overlaps(self.cloud, shape=shape, quantities=quantities, threads=self.threads)
 
     def stream(self, radius: float, function: PairFunction, values: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ from particlemesh.grid.cpu.locate import CpuCells
 from particlemesh.grid.cpu.queries.rows import Rows, no_rows
 from particlemesh.grid.results import Pairs
 
-_FEW = 10**6  # pairs that memory is not in doubt for
+_FEW = 10**6  # pairs whose memory needs no check
 
 
 def rows_for(quantities: str, cells: CpuCells, total: int, *, blank: bool = False) -> Rows:

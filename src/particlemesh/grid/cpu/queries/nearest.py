@@ -19,7 +19,16 @@ from particlemesh.grid.cpu.locate import Faults
 from particlemesh.grid.cpu.queries.candidates import DONE, UNIFORM, Search, begin_search, gather, group_of, search_of
 from particlemesh.grid.cpu.queries.cloud import CpuCloud
 from particlemesh.grid.cpu.queries.pairs import names_of, point_query
-from particlemesh.grid.cpu.queries.rows import SHARE, Query, images_of, room_of, rooms_for, search_run, squared, stop_of
+from particlemesh.grid.cpu.queries.rows import (
+    SHARE,
+    Query,
+    images_of,
+    most_steps,
+    room_of,
+    rooms_for,
+    search_run,
+    squared,
+)
 
 _GROWTH = 1.5  # of the radius: three times the volume
 
@@ -42,7 +51,7 @@ def _insert(squares, indices, row, length, square, index):
 
 
 @compiled
-def _nearest_rows(query, search, guess, squares, indices, rooms, counter, width):
+def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter):
     """List the nearest particles of shares of points until no share is left."""
     query, search, squares, indices = unowned(query), unowned(search), unowned(squares), unowned(indices)
     room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
@@ -80,7 +89,7 @@ def _nearest_rows(query, search, guess, squares, indices, rooms, counter, width)
                     for n in range(members):
                         x, y, z = points[0, k + n], points[1, k + n], points[2, k + n]
                         number = np.int64(numbers[k + n])
-                        mine = number if query.own else np.int64(-1)
+                        mine = number if query.is_particle else np.int64(-1)
                         for r in range(run_count):
                             bound = min(reach, squares[number, most - 1]) if held[n] == most else reach
                             got = search_run(
@@ -115,8 +124,8 @@ def _nearest_rows(query, search, guess, squares, indices, rooms, counter, width)
 def _guess(cloud: CpuCloud, search: Search, k: int) -> tuple[float, float, float]:
     """Return scale, mean and power: a first radius is ``scale * (particles of the cell + mean)**power``.
 
-    Particles are taken to be as dense as halfway between the point's own cell and the whole box. With 1.5 k + 3
-    particles expected in it, nine of ten spheres of evenly spread ones hold k.
+    The estimated density is the mean of the cell's and the box's. With 1.5 k + 3 particles expected, nine of ten
+    spheres of evenly spread particles hold k.
     """
     axes = 3 - cloud.cells.missing
     real = search.x.dtype.type
@@ -132,32 +141,10 @@ def _guess(cloud: CpuCloud, search: Search, k: int) -> tuple[float, float, float
 def nearest(
     cloud: CpuCloud, k: int, radius: float, x: Sequence[np.ndarray] | None = None, *, threads: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, Faults | None]:
-    """Return the nearest particles of each particle, or of each point, and what is wrong with points.
+    """Return the k nearest particles of each particle, or of each of the points ``x``, and what is wrong with points.
 
-    A particle is not its own neighbour, but its images are, and each image of another is one more. Equal squares
-    of distances go by index.
-
-    Parameters
-    ----------
-    cloud
-        The particles.
-    k
-        How many.
-    radius
-        The farthest that is looked for.
-    x : d arrays (M,), optional
-        Points, which may lie anywhere, in the type of the positions.
-    threads
-        The most threads to use.
-
-    Returns
-    -------
-    indices : (rows, k) int32
-        By distance; -1 where there are no more.
-    distances : (rows, k)
-        Infinite where there are no more.
-    faults : Faults or None
-        None without points.
+    A particle is not its own neighbour, but its images are. Each image counts separately. Equal squared distances go by
+    index. Rows with fewer than k neighbours end with index -1 and infinite distance.
     """
     real = cloud.cells.dtype
     search = search_of(cloud, names_of(cloud, "input"), radius)
@@ -170,13 +157,12 @@ def nearest(
         query = Query(cloud.points, search.sizes, search.numbers, 1, 0, *images_of(search, half=False, reach=farthest))
     else:
         rows = len(x[0])
-        query, _, faults = point_query(cloud, x, None, threads_for(threads, rows))
+        query, _, faults = point_query(cloud, x, threads_for(threads, rows))
     indices, distances = np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf, real)
     shares = -(-(query.points.shape[1] - PAD) // SHARE)
     used = max(1, min(threads_for(threads, rows), shares))
-    counter = np.zeros(2, np.int64)
     run(
         _nearest_rows, used, query, search, _guess(cloud, search, k), distances, indices, rooms_for(used, real),
-        counter, width_for(real.itemsize), stop=stop_of(query, search, counter),
+        width_for(real.itemsize), np.zeros(2, np.int64), steps=most_steps(query, search),
     )  # fmt: skip
     return indices, distances, faults

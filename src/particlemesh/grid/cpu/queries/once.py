@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,15 @@ from particlemesh.grid import checks
 from particlemesh.grid.cpu.locate import Faults, known_cells, locate
 from particlemesh.grid.cpu.queries.cloud import cloud_of
 from particlemesh.grid.cpu.queries.pairs import pairs
-from particlemesh.grid.queries.quantities import FIELDS
-from particlemesh.grid.results import Pairs
-from particlemesh.grid.sparse import SparseCells, both_sides, crowded
+from particlemesh.grid.queries.quantities import by_letter
+from particlemesh.grid.sparse import SparseCells, crowded, list_once
 from particlemesh.sorting.cpu import counting_sort
 
 
 def dense_list(
     x: Coordinates, positions: Any, box: Box, shape: tuple[int, ...], radius: Any, *, half: bool, quantities: str,
     threads: int | None, doubtful: bool,
-) -> dict[str, np.ndarray | None] | None:  # fmt: skip
+) -> dict[str, np.ndarray] | None:  # fmt: skip
     """Return the arrays of a list by letter, from a dense grid.
 
     None where it is ``doubtful`` that the grid suits, and its cells hold too many particles each.
@@ -34,22 +34,16 @@ def dense_list(
     if doubtful and crowded(ordered.start, x.count):
         return None
     cloud = cloud_of(cells, folded, turns, ordered.start, ordered.order, None, threads)
-    return _by_letter(pairs(cloud, radius, half=half, quantities=quantities, threads=threads))
+    return by_letter(pairs(cloud, radius, half=half, quantities=quantities, threads=threads), quantities)
 
 
 def sparse_list(
     sparse: SparseCells, radius: Any, *, half: bool, quantities: str, threads: int | None
-) -> dict[str, np.ndarray | None]:
+) -> dict[str, np.ndarray]:
     """Return the arrays of a list by letter, from sparse cells."""
-    cells, order = sparse.cells, sparse.order
-    cloud = cloud_of(cells, sparse.folded, sparse.turns, sparse.start, order, None, threads)
+    cloud = cloud_of(sparse.cells, sparse.folded, sparse.turns, sparse.start, sparse.order, None, threads)
     cloud = cloud._replace(occupied=sparse.occupied)
-    if cells.levels == 1:
-        return _by_letter(pairs(cloud, radius, half=half, quantities=quantities, threads=threads))
-    # Each pair is found once, from the smaller particle: small ones around a large one would be many empty cells.
-    wanted = quantities + "".join(letter for letter in "ij" if letter not in quantities)
-    found = _by_letter(pairs(cloud, radius, half=True, form="coo", quantities=wanted, threads=threads))
-    return {**both_sides({k: a for k, a in found.items() if a is not None}, len(sparse.folded), half=half)}
+    return list_once(sparse, functools.partial(pairs, cloud, radius, threads=threads), half=half, quantities=quantities)
 
 
 def raise_bad(faults: Faults, count: int, positions: Any, box: Box) -> None:
@@ -57,7 +51,3 @@ def raise_bad(faults: Faults, count: int, positions: Any, box: Box) -> None:
     status = checks.GridStatus(count, faults.not_finite, faults.outside, faults.bad_radius, faults.first)
     if status.bad:
         raise checks.bad_particles(status, positions, None, box)
-
-
-def _by_letter(found: Pairs) -> dict[str, np.ndarray | None]:
-    return {letter: getattr(found, field) for letter, field in FIELDS.items()}

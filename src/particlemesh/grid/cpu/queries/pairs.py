@@ -47,9 +47,9 @@ def _sized(cloud: CpuCloud, radius: ArrayLike) -> tuple[CpuCloud, float | None]:
 def _least_pairs(cloud: CpuCloud, search: Search, rows: int, query: Query) -> int:
     """Return how many pairs so many rows have at least."""
     if search.spans < 1:
-        return 0  # some particles may see none
+        return 0  # some particles may have none
     images = least_images(float(search.radius), search.rows, search.periodic.tolist())
-    return rows * images * (len(cloud.order) - query.own) // (1 + query.half)
+    return rows * images * (len(cloud.order) - query.is_particle) // (1 + query.half)
 
 
 def _own_query(cloud: CpuCloud, search: Search, *, half: bool) -> Query:
@@ -115,26 +115,9 @@ def pairs(
     width: int | None = None,
     threads: int | None = None,
 ) -> Pairs:
-    """Return the neighbours of each particle.
+    """Return the neighbours of each particle; see `UniformGrid.pairs`.
 
-    Parameters
-    ----------
-    cloud
-        The particles.
-    radius : number or (count,)
-        Neighbours are at most so far apart, or as far as the sum of their numbers.
-    half
-        Whether of two particles only the one with the smaller number lists the other.
-    order
-        ``"input"``: numbers are the caller's indices; ``"grid"``: places in the cloud.
-    form
-        ``"csr"``, ``"coo"`` or ``"dense"``.
-    quantities
-        Letters of ``"ijSdD"``.
-    width
-        Columns of a dense list; by default as many as needed.
-    threads
-        The most threads to use; by default as many as suit the particles.
+    Neighbours are within one ``radius``, or the sum of both. With ``order="grid"`` numbers are places in the cloud.
     """
     threads = threads_for(threads, len(cloud.order))
     if form == "coo" and "i" not in quantities:
@@ -153,7 +136,7 @@ def pairs(
 
 
 def count(cloud: CpuCloud, radius: ArrayLike, *, order: str = "input", threads: int | None = None) -> np.ndarray:
-    """Return how many neighbours each particle has, (rows,) int32; images count. See `pairs`."""
+    """Return the number of neighbours of each particle, (rows,) int32, images included. See `pairs`."""
     threads = threads_for(threads, len(cloud.order))
     cloud, uniform = _sized(cloud, radius)
     search = search_of(cloud, names_of(cloud, order), uniform)
@@ -167,9 +150,7 @@ def count(cloud: CpuCloud, radius: ArrayLike, *, order: str = "input", threads: 
     return counts.astype(np.int32)
 
 
-def point_query(
-    cloud: CpuCloud, x: Sequence[np.ndarray], sizes: ArrayLike | None, threads: int
-) -> tuple[Query, np.ndarray | None, Faults]:
+def point_query(cloud: CpuCloud, x: Sequence[np.ndarray], threads: int) -> tuple[Query, np.ndarray | None, Faults]:
     """Return points as a query in the order of cells, their turns, and what is wrong with them."""
     cells = cloud.cells
     everywhere = np.full(3, np.inf, cells.dtype)
@@ -177,62 +158,26 @@ def point_query(
     keys, folded, turns, faults = locate(x, None, anywhere, threads)
     ordered = counting_sort(keys, anywhere.total, threads)
     order = ordered.order[: int(ordered.start[-1])]
-    points = sorted_points(folded, order, threads)
     none = np.empty((0, 3), np.int64)
-    sorted_radii = sorted_sizes(sizes, order, len(keys), cells)
-    if sorted_radii is None:
-        sorted_radii = np.empty((0, PAD), cells.dtype)
-    numbers = np.concatenate([order, np.zeros(PAD, np.int32)])
-    return Query(points, sorted_radii, numbers, 0, 0, none, none.astype(cells.dtype)), turns, faults
+    query = Query(
+        sorted_points(folded, order, threads), np.empty((0, PAD), cells.dtype),
+        np.concatenate([order, np.zeros(PAD, np.int32)]), 0, 0, none, none.astype(cells.dtype),
+    )  # fmt: skip
+    return query, turns, faults
 
 
 def neighbours(
-    cloud: CpuCloud,
-    x: Sequence[np.ndarray],
-    radius: ArrayLike,
-    *,
-    quantities: str = "j",
-    threads: int | None = None,
+    cloud: CpuCloud, x: Sequence[np.ndarray], radius: float, *, quantities: str = "j", threads: int | None = None
 ) -> tuple[Pairs, Faults]:
-    """Return the particles near each point as a csr list, and what is wrong with points: those have none.
-
-    Parameters
-    ----------
-    cloud
-        The particles.
-    x : d arrays (M,)
-        Points, which may lie anywhere, in the type of the positions.
-    radius : number or (M,)
-        How far away particles may be.
-    quantities
-        Letters of ``"ijSdD"``.
-    threads
-        The most threads to use.
-    """
+    """Return the particles near each of the points ``x`` as a csr list, and what is wrong with points."""
     threads = threads_for(threads, len(x[0]))
-    uniform = float(np.asarray(radius)) if np.ndim(radius) == 0 else None
-    query, turned, faults = point_query(cloud, x, None if uniform is not None else radius, threads)
-    if uniform is None:
-        cloud = cloud._replace(sizes=np.zeros((1, cloud.points.shape[1]), cloud.cells.dtype))
-    largest = float(query.sizes.max(initial=0))
-    search = search_of(cloud, names_of(cloud, "input"), uniform, reach=largest)
+    query, turned, faults = point_query(cloud, x, threads)
+    search = search_of(cloud, names_of(cloud, "input"), radius)
     return _list(query, search, cloud, turned, len(x[0]), quantities, "csr", threads), faults
 
 
 def overlaps(cloud: CpuCloud, *, shape: str | None = None, quantities: str = "ij", threads: int | None = None) -> Pairs:
-    """Return the pairs of particles that overlap as a coo list, each once, ``i < j`` in the caller's order.
-
-    Parameters
-    ----------
-    cloud
-        The particles and their sizes.
-    shape
-        ``"sphere"`` or ``"box"``; by default what the sizes are for. A radius as a box is a cube.
-    quantities
-        Letters of ``"ijSdD"``.
-    threads
-        The most threads to use.
-    """
+    """Return the pairs of particles that overlap as a coo list, each once, ``i < j``; a radius as a box is a cube."""
     cloud, threads = shaped(cloud, shape), threads_for(threads, len(cloud.order))
     search = search_of(cloud, names_of(cloud, "grid"), None, forward=True)
     query = _own_query(cloud, search, half=True)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.cpu import LONG, run
+from particlemesh.backends.cpu import run
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import add, fetch_add, fma, load, mul, splat
 from particlemesh.grid.cpu.lanes import PAD, apart, at_most, fuse, ones, size_at_most, sub, unowned, unpack, width_for
@@ -41,7 +41,7 @@ class Query(NamedTuple):
     points: np.ndarray  # (3, M + PAD), folded
     sizes: np.ndarray  # (0, 1 or 3; M + PAD)
     numbers: np.ndarray  # (M + PAD,) int32: the row of each
-    own: int  # 1: the points are the cloud's particles, and no particle is its own neighbour except as an image
+    is_particle: int  # 1: the points are the cloud's particles, and no particle is its own neighbour except as an image
     half: int  # 1: of two particles only the one with the smaller number has the other in its row
     images: np.ndarray  # (images, 3): turns of the images of a particle that it may be a neighbour of
     vectors: np.ndarray  # (images, 3)
@@ -119,7 +119,7 @@ def images_of(search: Search, *, half: bool, reach: float = math.inf) -> tuple[n
 
 @compiled(forceinline=True)
 def squared(dx, dy, dz):
-    """Return the square of a vector, rounded in the same way wherever one is asked for."""
+    """Return the square of a vector, rounded the same way in every search."""
     return fuse(dx, dx, fuse(dy, dy, dz * dz))
 
 
@@ -177,37 +177,21 @@ def search_run(bx, by, bz, b3, b4, b5, called, begin, end, x, y, z, sizes, k, sh
 
 
 @compiled(forceinline=True)
-def write_neighbour(rows, at, mine, other, dx, dy, dz, t0, t1, t2):
-    """Write one neighbour."""
-    ours, theirs = np.int64(mine), np.int64(other)
-    if rows.order.size > 0:
-        ours, theirs = np.int64(rows.order[mine]), np.int64(rows.order[other])
-    if rows.named and ours > theirs:
-        ours, theirs, dx, dy, dz, t0, t1, t2 = theirs, ours, -dx, -dy, -dz, -t0, -t1, -t2
+def _write_image(rows, at, mine, vector, turn):
+    """Write a particle as the neighbour of itself, by an image; its turns in the caller's positions cancel."""
+    name = np.int64(rows.order[mine]) if rows.named else mine
     if rows.i.size > 0:
-        rows.i[at] = ours if rows.named else mine
+        rows.i[at] = name
     if rows.j.size > 0:
-        rows.j[at] = theirs if rows.named else other
+        rows.j[at] = name
     if rows.distance.size > 0:
-        rows.distance[at] = np.sqrt(squared(dx, dy, dz))
-    axes = rows.vector.shape[1]
+        rows.distance[at] = np.sqrt(squared(vector[0], vector[1], vector[2]))
     if rows.vector.size > 0:
-        rows.vector[at, axes - 1] = dz
-        if axes > 1:
-            rows.vector[at, axes - 2] = dy
-        if axes > 2:
-            rows.vector[at, 0] = dx
-    axes = rows.shift.shape[1]
+        for b in range(rows.vector.shape[1]):
+            rows.vector[at, b] = vector[3 - rows.vector.shape[1] + b]
     if rows.shift.size > 0:
-        if rows.turns.size > 0:
-            t0, t1, t2 = t0 - rows.turns[theirs, 0], t1 - rows.turns[theirs, 1], t2 - rows.turns[theirs, 2]
-        if rows.turned.size > 0:
-            t0, t1, t2 = t0 + rows.turned[ours, 0], t1 + rows.turned[ours, 1], t2 + rows.turned[ours, 2]
-        rows.shift[at, axes - 1] = t2
-        if axes > 1:
-            rows.shift[at, axes - 2] = t1
-        if axes > 2:
-            rows.shift[at, 0] = t0
+        for b in range(rows.shift.shape[1]):
+            rows.shift[at, b] = turn[3 - rows.shift.shape[1] + b]
 
 
 @compiled(forceinline=True)
@@ -253,7 +237,7 @@ def _write_run(rows, at, got, mine, hits, called, bx, by, bz, x, y, z, shifts, r
 
 
 @compiled
-def _search_rows(query, search, counts, rows, keep, rooms, counter, width):
+def _search_rows(query, search, counts, rows, keep, rooms, width, counter):
     """Count the neighbours of shares of points, or write them, until no share is left."""
     query, search, rows, counts = unowned(query), unowned(search), unowned(rows), unowned(counts)
     room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
@@ -284,7 +268,7 @@ def _search_rows(query, search, counts, rows, keep, rooms, counter, width):
                 for n in range(members):
                     x, y, z = points[0, k + n], points[1, k + n], points[2, k + n]
                     number = np.int64(query.numbers[k + n])
-                    mine = number if query.own else np.int64(-1)
+                    mine = number if query.is_particle else np.int64(-1)
                     for r in range(run_count):
                         got = search_run(
                             bx, by, bz, b3, b4, b5, called, runs[r, 0], runs[r + 1, 0], x, y, z, sizes, k + n,
@@ -305,8 +289,7 @@ def _search_rows(query, search, counts, rows, keep, rooms, counter, width):
                     dx, dy, dz = query.vectors[m, 0], query.vectors[m, 1], query.vectors[m, 2]
                     if is_near(dx, dy, dz, criterion, square, sizes, k + n, sizes, k + n):
                         if keep:
-                            t0, t1, t2 = query.images[m, 0], query.images[m, 1], query.images[m, 2]
-                            write_neighbour(rows, place[n], number, number, dx, dy, dz, t0, t1, t2)
+                            _write_image(rows, place[n], number, query.vectors[m], query.images[m])
                         place[n] += 1
                 if not keep:
                     counts[number] = place[n]
@@ -336,24 +319,17 @@ def fill_rows(query: Query, search: Search, rows: Rows, threads: int) -> None:
 def _run(query: Query, search: Search, counts: np.ndarray, rows: Rows, keep: int, threads: int) -> None:
     real = search.x.dtype
     shares = -(-(query.points.shape[1] - PAD) // SHARE)
-    used, counter = max(1, min(threads, shares)), np.zeros(2, np.int64)
+    used = max(1, min(threads, shares))
     run(
-        _search_rows, used, query, search, counts, rows, keep, rooms_for(used, real), counter,
-        width_for(real.itemsize), stop=stop_of(query, search, counter),
+        _search_rows, used, query, search, counts, rows, keep, rooms_for(used, real), width_for(real.itemsize),
+        np.zeros(2, np.int64), steps=most_steps(query, search),
     )  # fmt: skip
 
 
-def stop_of(query: Query, search: Search, counter: np.ndarray) -> np.ndarray | None:
-    """Return the counter where a search may be so long that signals must interrupt it."""
-    steps = float(query.points.shape[1]) * search.x.shape[0] * most_images(search)
-    return counter if steps > LONG else None
-
-
-def most_images(search: Search) -> float:
-    """Return how many images of a particle may be within reach at most."""
+def most_steps(query: Query, search: Search) -> float:
+    """Return how many pairs of a point and an image of a particle a search compares at most."""
+    steps = float(query.points.shape[1]) * search.x.shape[0]
     if search.spans < 0.5:
-        return 1.0
+        return steps
     reach = float(search.radius) if search.criterion == UNIFORM else 4 * float(search.most.max(initial=0))
-    return math.prod(
-        2 * reach * float(per) + 1 for per, repeats in zip(search.per, search.periodic, strict=True) if repeats
-    )
+    return steps * float(np.prod(2 * reach * search.per[search.periodic != 0].astype(float) + 1))

@@ -19,7 +19,16 @@ from particlemesh.grid.cpu.lanes import unowned, width_for
 from particlemesh.grid.cpu.queries.candidates import DONE, begin_search, gather, group_of, search_of
 from particlemesh.grid.cpu.queries.cloud import CpuCloud
 from particlemesh.grid.cpu.queries.pairs import names_of
-from particlemesh.grid.cpu.queries.rows import SHARE, Query, images_of, room_of, rooms_for, search_run, squared, stop_of
+from particlemesh.grid.cpu.queries.rows import (
+    SHARE,
+    Query,
+    images_of,
+    most_steps,
+    room_of,
+    rooms_for,
+    search_run,
+    squared,
+)
 
 
 @compiled
@@ -56,7 +65,7 @@ def pair_function(r2, d, i, j, a, b, p, sums):
     raise NotImplementedError
 
 
-def _sum_rows(query, search, order, values, parameters, totals, rooms, counter, width):
+def _sum_rows(query, search, order, values, parameters, totals, rooms, width, counter):
     """Add up over the neighbours of shares of particles until no share is left; ``pair_function`` is the user's."""
     query, search, order = unowned(query), unowned(search), unowned(order)
     values, parameters, totals = unowned(values), unowned(parameters), unowned(totals)
@@ -106,27 +115,7 @@ def sums(
     *,
     threads: int | None = None,
 ) -> np.ndarray:
-    """Return the sums (count, results) of a pair function over each particle's neighbours, images too.
-
-    Parameters
-    ----------
-    cloud
-        The particles.
-    radius
-        How far neighbours may be.
-    function
-        Python that Numba compiles, or has compiled: ``f(r2, d, i, j, a, b, p, sum)`` adds to ``sum`` what particle j is
-        to particle i, at the end of vector ``d`` whose square is ``r2``; ``a`` and ``b`` are their values, ``p`` the
-        parameters.
-    results
-        How many sums a particle has.
-    values : (count, V) or (count,), optional
-        What particles bring along, in the caller's order.
-    parameters
-        Numbers that all pairs share.
-    threads
-        The most threads to use.
-    """
+    """Return the sums (count, results) of a pair function over each particle's neighbours, images included."""
     real = cloud.cells.dtype
     search = search_of(cloud, names_of(cloud, "grid"), radius)
     query = Query(cloud.points, search.sizes, search.numbers, 1, 0, *images_of(search, half=False))
@@ -137,9 +126,8 @@ def sums(
     totals = np.zeros((cloud.particles, results), real)
     shares = -(-len(cloud.order) // SHARE)
     used = max(1, min(threads_for(threads, len(cloud.order)), shares))
-    counter = np.zeros(2, np.int64)
     run(
         loop_with(_sum_rows, "pair_function", function), used, query, search, cloud.order, by_place, shared, totals,
-        rooms_for(used, real), counter, width_for(real.itemsize), stop=stop_of(query, search, counter),
+        rooms_for(used, real), width_for(real.itemsize), np.zeros(2, np.int64), steps=most_steps(query, search),
     )  # fmt: skip
     return totals
