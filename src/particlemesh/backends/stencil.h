@@ -157,7 +157,7 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
         UNROLL for (int v = 0; v < VECTOR; v++) {
             const int inside = used && r + v >= 0 && r + v < ROW;
             index[k * VECTOR + v] = inside ? (r + v) / PARTS : -1;
-            s->part[k * VECTOR + v] = inside ? (r + v + shift) % PARTS : -1;
+            s->part[k * VECTOR + v] = (r + v + shift) % PARTS;
             s->z[k * VECTOR + v] = 0;
 #if GRADIENT
             s->dz[k * VECTOR + v] = 0;
@@ -168,7 +168,7 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
         int at = first_z + lead;
         if (field->wraps[2] && at < 0) at += field->size[2];
         at = used ? place(at, field->size[2], field->wraps[2]) : -1;
-        s->at_z[k] = at < 0 ? NOWHERE : at * field->stride[2] + (VECTOR < PARTS ? r % PARTS : 0);
+        s->at_z[k] = at < 0 ? NOWHERE : at * field->stride[2] + (VECTOR < PARTS ? s->part[k * VECTOR] : 0);
     }
     const real zz = z[2];
     UNROLL for (int j = 0; j < SUPPORT_Z; j++) {
@@ -219,6 +219,13 @@ DEVICE void atomic_add_vector(GLOBAL real* p, PRIVATE const real* v)
 }
 
 // From a field that is constant during the kernel.
+// Slots beyond the stencil have zero weight: what is not finite there must not count. `part` could say so, too, and would
+// cost a register for each slot.
+DEVICE real weighted(real value, real weight)
+{
+    return weight != 0 ? value * weight : 0;
+}
+
 DEVICE void load_vector(GLOBAL const real* p, PRIVATE real* v)
 {
 #if VECTOR == 4

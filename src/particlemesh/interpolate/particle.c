@@ -98,11 +98,11 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
                 if (taken) {
                     UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
                         if (s.part[v] == p) {
-                            value += rows_xy[v] * s.z[v];
+                            value += weighted(rows_xy[v], s.z[v]);
 #if GRADIENT
-                            g[0] += rows_dx[v] * s.z[v];
-                            g[1] += rows_dy[v] * s.z[v];
-                            g[2] += rows_xy[v] * s.dz[v];
+                            g[0] += weighted(rows_dx[v], s.z[v]);
+                            g[1] += weighted(rows_dy[v], s.z[v]);
+                            g[2] += weighted(rows_xy[v], s.dz[v]);
 #endif
                         }
                 }

@@ -21,14 +21,14 @@ DEVICE void spread_rows(PRIVATE const Stencil* s, PRIVATE const real* q, GLOBAL 
                     gx = q[(c * PARTS + p) * 3], gy = q[(c * PARTS + p) * 3 + 1];
                     gz = q[(c * PARTS + p) * 3 + 2];
                 }
-            along_x[v] = gx * s->z[v];
-            along_y[v] = gy * s->z[v];
-            along_z[v] = gz * s->dz[v];
+            along_x[v] = weighted(gx, s->z[v]);
+            along_y[v] = weighted(gy, s->z[v]);
+            along_z[v] = weighted(gz, s->dz[v]);
 #else
             real value = 0;
             UNROLL for (int p = 0; p < PARTS; p++)
                 if (s->part[v] == p) value = q[c * PARTS + p];
-            along_z[v] = value * s->z[v];
+            along_z[v] = weighted(value, s->z[v]);
 #endif
         }
         UNROLL_ROWS for (int a = 0; a < SUPPORT_X; a++) {
