@@ -256,7 +256,7 @@ REFUSED = [
     ({"backend": "hip"}, ValueError, "backend 'hip' is unknown; choose one of cpu, cuda, opencl"),
     ({"threads": 0}, ValueError, "threads is 0; 1 to 4096 is allowed"),
     ({"threads": 1.5}, TypeError, "threads is 1.5; an integer of 1 to 4096 is needed"),
-    ({"periodic": (True, False)}, ValueError, "periodic names 2 axes; the box has 3 axes: give one bool for each"),
+    ({"periodic": (True, False)}, ValueError, "periodic names 2 axes; the box has 3 axes: give one bool per axis"),
     ({"periodic": 1}, TypeError, "periodic is 1; give True, False or one of them for each axis"),
 ]
 
