@@ -80,7 +80,7 @@ def measure(backend: Any, problem: Problem) -> list[dict[str, Any]]:
             if not totals:
                 continue
             best = min(totals, key=lambda m: totals[m])
-            row = case.seen(asked)._asdict()
+            row = case.measured(asked)._asdict()
             row |= dict(cloud=problem.cloud, applications=problem.applications, direction=direction)
             row |= dict(best=best.name, best_s=totals[best])
             for kind, method in chosen.items():

@@ -64,14 +64,14 @@ class Configuration:
         self.threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
         self.deterministic = checks.flag(deterministic, "deterministic")
         self._choice = Choice({"spread": method, "interpolate": interpolation}, self.deterministic)
-        for what, name in self._choice.wanted.items():
+        for what, name in self._choice.names.items():
             checks.method_name(name, METHODS[what], KEYWORDS[what], BY_ITSELF)
         self.options = candidates.options_of(options, METHODS.values())
         self._sorted = checks.one_of(order, "order", ("caller", "sorted")) == "sorted"
         self._order: Any = None  # of sorted particles, in the user's kind
         self._named = backend
         if backend is not None:
-            for what, name in self._choice.wanted.items():
+            for what, name in self._choice.names.items():
                 candidates.check_backend(METHODS[what], name, KEYWORDS[what], backend)
         self._device: Any = None if backend is None else backends.current(backend)
         self._shape = mesh.field_shape
@@ -122,8 +122,8 @@ class Configuration:
         # The arguments, never handles: the copy starts without positions.
         options = dict(
             dtype=None if self.dtype is None else self.dtype.name, components=self.components,
-            applications=self.applications, method=self._choice.wanted["spread"],
-            interpolation=self._choice.wanted["interpolate"], backend=self._named,
+            applications=self.applications, method=self._choice.names["spread"],
+            interpolation=self._choice.names["interpolate"], backend=self._named,
             deterministic=self.deterministic, threads=self.threads, options=self.options,
             order="sorted" if self._sorted else "caller",
         )  # fmt: skip
@@ -148,7 +148,7 @@ class Configuration:
         where = "any backend" if self.backend is None else self.backend.name
         dtype = "float32 or float64" if self.dtype is None else self.dtype.name
         state = "closed" if self._closed else f"{self.count:,} particles" if self.particles else "no particles"
-        names = {KEYWORDS[what]: name for what, name in self._choice.wanted.items()}
+        names = {KEYWORDS[what]: name for what, name in self._choice.names.items()}
         names |= {KEYWORDS[what]: method.name for what, method in self._methods.items()}
         chosen = ", ".join(f"{keyword} {name!r}" for keyword, name in names.items())
         return f"<Plan: {nodes} nodes, {self.window.name}, {dtype} on {where}, {state}; {chosen}>"
@@ -276,16 +276,16 @@ class Configuration:
                 status = room.read_status(backend)
                 if status.not_finite or status.outside:
                     raise checks.bad_positions(status, positions, self.mesh)
-            anew = not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2)
-            if check and anew:
+            choose_again = not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2)
+            if check and choose_again:
                 self._choice.look(workspace, x)
-            elif anew:
+            elif choose_again:
                 self._choice.look_away()
             if self._sorted:
                 room.hold(workspace, _CELLS_FOR)
             # Nothing can fail from here on: the new configuration replaces the old one.
             self._kind, self.token = kind, token
-            if anew:
+            if choose_again:
                 self._methods.clear()  # another method may be faster for this number
                 self._chosen_for, workspace.memory.block_cells = x.count, None
             self._capturing = not check and backend.capturing()
@@ -307,7 +307,7 @@ class Configuration:
         return HostParticles if backend.name == "cpu" else DeviceParticles
 
     def _room(self, before: Workspace, count: int, check: bool) -> Any:
-        """Return memory for ``count`` particles; with ``check`` it is not that of ``before``."""
+        """Return memory to locate ``count`` particles in; with ``check`` those of ``before`` stay intact."""
         backend, held, kind = before.backend, before.particles, self._particle_kind(before.backend)
         if kind is not DeviceParticles:
             return kind(backend, before.dtype, count, held)
@@ -320,7 +320,7 @@ class Configuration:
     def _packs(self, count: int) -> bool:
         """Return whether particles are stored packed: if all known methods read orders only."""
         known = [type(method) for method in self._methods.values()]
-        known += [m for what, name in self._choice.wanted.items() for m in METHODS[what] if m.name == name]
+        known += [m for what, name in self._choice.names.items() for m in METHODS[what] if m.name == name]
         # The methods that are fastest for many particles read orders.
         return all(not m.reads_stencils for m in known) if known else count >= MANY
 

@@ -264,7 +264,7 @@ def test_wrong_backends_are_told():
     code, said = run("--backend", "spam")
     assert code == 2 and "--backend is 'spam'; give one of cpu, cuda, opencl." in said
     code, said = run("--backend", "cuda")
-    assert code == 2 and "cuda does not work here: " in said
+    assert code == 2 and "cuda is not available: " in said
 
 
 def test_an_emulated_gpu_is_not_taken_by_itself(monkeypatch):

@@ -24,7 +24,7 @@ def asked(monkeypatch):
     """Return the methods that were asked about problems, with nothing kept from before."""
     names, ask = [], candidates.ask
     monkeypatch.setattr(candidates, "ask", lambda m, *more: (names.append(m.name), ask(m, *more))[1])
-    monkeypatch.setattr(choice, "_kept", {})
+    monkeypatch.setattr(choice, "_choices", {})
     return names
 
 
@@ -77,10 +77,10 @@ def test_a_method_that_is_new_is_asked(asked, monkeypatch):
 
 
 def test_kept_choices_are_bounded(asked, monkeypatch):
-    monkeypatch.setattr(choice, "_MOST_KEPT", 3)
+    monkeypatch.setattr(choice, "_MOST_CHOICES", 3)
     for count in range(1, 9):
         pm.spread(positions(count), np.ones(count), MESH)
-    assert 0 < len(choice._kept) <= 3
+    assert 0 < len(choice._choices) <= 3
 
 
 def test_large_problems_are_chosen_anew(asked):

@@ -12,9 +12,9 @@ def kernels_of(monkeypatch, call):
     """Make a call on OpenCL and return the files, names and defines of the kernels that it asked for."""
     asked, plain = {}, opencl.OpenClBackend.kernel
 
-    def kernel(self, file, name, defines):
+    def kernel(self, file, name, defines, *texts):
         asked[file, name, tuple(sorted(defines.items()))] = None
-        return plain(self, file, name, defines)
+        return plain(self, file, name, defines, *texts)
 
     with monkeypatch.context() as patch:
         patch.setattr(opencl.OpenClBackend, "kernel", kernel)

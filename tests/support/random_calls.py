@@ -172,8 +172,9 @@ def field_call(call):
     mesh = mesh_of(call, window)
     count = int(call.pick([0, 1, 2, 5, 9]))
     dtype = call.pick(["f4", "f8", "c8", "c16"])
-    x = call.positions(mesh.box, count, "f8" if REAL[dtype] == "f8" or call.chance(0.3) else "f4",
-                       corners=0.0 if window in ("ngp", "cic") or np.any(mesh.ghosts) else 0.1)  # fmt: skip
+    real = "f8" if REAL[dtype] == "f8" or call.chance(0.3) else "f4"
+    smooth = window not in ("ngp", "cic", "kaiser_bessel4") and not np.any(mesh.ghosts)
+    x = call.positions(mesh.box, count, real, corners=0.1 if smooth else 0.0)
     if not all(mesh.periodic):  # rounding to float32 has not left an open axis
         s = (x.astype(float) - mesh.box.origin) @ np.linalg.inv(mesh.box.matrix)
         x = x[((s > 0) & (s < 1) | np.array(mesh.periodic)).all(1)]

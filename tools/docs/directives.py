@@ -24,7 +24,7 @@ class Methods(SphinxDirective):
             summary = inspect.getdoc(method).partition("\n\n")[0].replace("\n", " ")
             cite = f"[{method.cite}]_" if method.cite else ""
             where = ", ".join(sorted(method.backends))
-            rows.append((f"``{method.name}``", summary, where, survey.same_bits(method), cite))
+            rows.append((f"``{method.name}``", summary, where, survey.reproducible(method), cite))
         lines = [".. list-table::", "   :header-rows: 1", "   :widths: 14 40 16 16 14", ""]
         for row in rows:
             lines += [f"   {'*' if i == 0 else ' '} - {cell}".rstrip() for i, cell in enumerate(row)]

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from particlemesh.choosing.choice import METHODS
-from particlemesh.command.survey import same_bits
+from particlemesh.command.survey import reproducible
 from particlemesh.grid.builders import METHODS as BUILDERS
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -21,7 +21,7 @@ def table() -> str:
         for method in methods:
             summary = inspect.getdoc(method).partition("\n\n")[0].replace("\n", " ").replace("``", "`")
             where = ", ".join(sorted(method.backends))
-            lines.append(f"| {PURPOSES[purpose]} | `{method.name}` | {where} | {same_bits(method)} | {summary} |")
+            lines.append(f"| {PURPOSES[purpose]} | `{method.name}` | {where} | {reproducible(method)} | {summary} |")
     return "\n".join(lines) + "\n"
 
 

@@ -16,8 +16,7 @@ COMPLEX: dict[Any, Any] = {np.dtype(np.float32): np.dtype(np.complex64), np.dtyp
 class Layout:
     """Shape and strides of an array's reals; the parts of a number are the last axis.
 
-    Equal layouts are one object and compared by identity, so that everything computed for a layout is cached
-    in dictionaries.
+    Layouts are cached and compared by identity, so that look-ups by layout are cheap.
     """
 
     __slots__ = ("alignment", "offset", "overlaps", "shape", "strides")

@@ -57,8 +57,8 @@ def module(code: str, file: str, compute: int, texts: Texts | None = None) -> An
     from cupy.cuda import nvrtc
 
     key = repr((code, OPTIONS, compute, nvrtc.getVersion()))
-    kept = folder()
-    path = kept and kept / f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
+    binaries = folder()
+    path = binaries and binaries / f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
     if path and path.exists():
         with contextlib.suppress(cupy.cuda.driver.CUDADriverError):
             return _loaded(path)

@@ -182,14 +182,14 @@ def _size(body: str, scalar: Any, macros: Mapping[str, str]) -> int:
 def _preprocessed(code: str) -> tuple[str, dict[str, str]]:
     """Return the active lines without directives, and the macros; those with parameters stay names."""
     macros: dict[str, str] = {}
-    kept: list[str] = []
+    active: list[str] = []
     stack: list[tuple[bool, bool]] = []  # per open condition: whether its lines are active, whether a branch was taken
     for line in _COMMENT.sub(" ", code.replace("\\\n", " ")).splitlines():
         stripped = line.lstrip()
         live = all(counts for counts, _ in stack)
         if not stripped.startswith("#"):
             if live:
-                kept.append(line)
+                active.append(line)
             continue
         directive, _, rest = stripped[1:].lstrip().partition(" ")
         rest = rest.strip()
@@ -213,7 +213,7 @@ def _preprocessed(code: str) -> tuple[str, dict[str, str]]:
             macros[name[0]] = name[0] if with_parameters else rest[name.end() :].strip()
         elif live and directive == "undef":
             macros.pop(rest, None)
-    return "\n".join(kept), macros
+    return "\n".join(active), macros
 
 
 def _holds(directive: str, condition: str, macros: Mapping[str, str]) -> bool:

@@ -253,8 +253,8 @@ def keep(typing, lanes, count):
         for vector in _split(builder, arguments[0]):
             length = vector.type.count
             order = ir.Constant(ir.VectorType(_INDEX, length), list(range(first, first + length)))
-            kept = builder.icmp_signed("<", order, _splat(builder, limit, length))
-            vectors.append(builder.select(kept, vector, ir.Constant(vector.type, None)))
+            inside = builder.icmp_signed("<", order, _splat(builder, limit, length))
+            vectors.append(builder.select(inside, vector, ir.Constant(vector.type, None)))
             first += length
         return _join(builder, vectors)
 

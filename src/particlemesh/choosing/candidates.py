@@ -158,7 +158,7 @@ def measure(
 
 
 def options_of(
-    given: Mapping[str, Mapping[str, Any]] | None, directions: Iterable[tuple[type[Method], ...]]
+    options: Mapping[str, Mapping[str, Any]] | None, directions: Iterable[tuple[type[Method], ...]]
 ) -> dict[str, dict[str, Any]]:
     """Check the user's options of methods, and return a copy.
 
@@ -171,21 +171,21 @@ def options_of(
     for methods in directions:
         for method in methods:
             known.setdefault(method.name, {}).update(method.options)
-    if given is None:
+    if options is None:
         return {}
-    if not isinstance(given, Mapping) or not all(isinstance(v, Mapping) for v in given.values()):
-        raise TypeError(f"options is {given!r}; give a dict by method, {{'single_mesh': {{'threads_per_row': 8}}}}.")
-    for name, chosen in given.items():
+    if not isinstance(options, Mapping) or not all(isinstance(v, Mapping) for v in options.values()):
+        raise TypeError(f"options is {options!r}; give a dict by method, {{'single_mesh': {{'threads_per_row': 8}}}}.")
+    for name, chosen in options.items():
         if name not in known:
             raise ValueError(f"options names the method {name!r}, which is unknown; methods are {', '.join(known)}.")
-        for option, given_value in chosen.items():
-            value = _plain(given_value)
+        for option, raw in chosen.items():
+            value = _plain(raw)
             if option not in known[name]:
                 has = f"it has {', '.join(known[name])}" if known[name] else "it has none"
                 raise ValueError(f"{name!r} has no option {option!r}; {has}.")
             if not known[name][option].suits(value):
                 raise ValueError(f"option {option!r} of {name!r} is {value!r}; give {known[name][option].told()}.")
-    return {name: {option: _plain(v) for option, v in chosen.items()} for name, chosen in given.items()}
+    return {name: {option: _plain(v) for option, v in chosen.items()} for name, chosen in options.items()}
 
 
 def _plain(value: Any) -> Any:

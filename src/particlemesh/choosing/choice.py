@@ -19,11 +19,11 @@ from particlemesh.spread import METHODS as SPREAD_METHODS
 METHODS: dict[str, tuple[type[Method], ...]] = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
 KEYWORDS = {"spread": "method", "interpolate": "interpolation"}  # of a plan
 BY_ITSELF = ("auto", "measure")  # instead of a method's name: the plan selects
-# Contributions and nodes of a problem on the CPU whose choice is kept: choosing would take longer than the work, and
-# no method needs so much memory for it that free memory decides.
+# The most contributions and nodes of a problem on the CPU whose choice is cached: choosing would take longer than the
+# work, and no method needs so much memory that free memory decides.
 _SMALL = 2**20
-_MOST_KEPT = 256  # choices
-_kept: dict[Any, type[Method]] = {}
+_MOST_CHOICES = 256
+_choices: dict[Any, type[Method]] = {}
 
 
 def _is_small(problem: Problem) -> bool:
@@ -31,22 +31,22 @@ def _is_small(problem: Problem) -> bool:
 
 
 class Choice:
-    """The selection of one plan; ``wanted`` maps a direction to a method's name or one of :data:`BY_ITSELF`."""
+    """The selection of one plan; ``names`` maps a direction to a method's name or one of :data:`BY_ITSELF`."""
 
-    def __init__(self, wanted: dict[str, str], deterministic: bool) -> None:
-        if deterministic and "measure" in wanted.values():
+    def __init__(self, names: dict[str, str], deterministic: bool) -> None:
+        if deterministic and "measure" in names.values():
             raise ValueError(
                 "deterministic=True with method 'measure': measured times differ from run to run, and with them the "
                 "method and the last bits. Use 'auto', or name a method."
             )
-        self.wanted = wanted
+        self.names = names
         self._deterministic = deterministic
         self.arrangement = arrangement.Arrangement()  # of particles; uniform unless sampled
         self._measured: dict[str, list[candidates.Candidate]] = {}  # by direction
 
     def look(self, workspace: Workspace, x: Coordinates) -> None:
         """Estimate the arrangement of particles where it pays for a selection; waits for the device."""
-        chooses = any(name in BY_ITSELF for name in self.wanted.values()) and not self._deterministic
+        chooses = any(name in BY_ITSELF for name in self.names.values()) and not self._deterministic
         self.look_away()
         if chooses and arrangement.worth(workspace.backend, x.count, workspace.applications):
             self.arrangement = arrangement.look(workspace.backend, workspace.mesh, x)
@@ -57,7 +57,7 @@ class Choice:
 
     def check_reserve(self, count: int) -> None:
         """Refuse to reserve memory for methods that cannot be measured yet: ``count`` is the number of particles."""
-        if "measure" in self.wanted.values() and not count:
+        if "measure" in self.names.values() and not count:
             raise ValueError("'measure' times methods on positions: call set_positions before reserve.")
 
     def problem(self, workspace: Workspace) -> Problem:
@@ -72,18 +72,18 @@ class Choice:
 
     def choose(self, workspace: Workspace, what: str) -> type[Method]:
         """Return the method of a direction; ``"measure"`` times several, and waits."""
-        wanted, problem = self.wanted[what], self.problem(workspace)
+        name, problem = self.names[what], self.problem(workspace)
         self._measured.pop(what, None)
-        if wanted == "auto" and not self._deterministic and _is_small(problem):
+        if name == "auto" and not self._deterministic and _is_small(problem):
             return self._choose_small(workspace, what, problem)
         cost = self._cost(workspace, what)
-        if wanted != "measure":
-            return candidates.choose(METHODS[what], problem, wanted, cost)
+        if name != "measure":
+            return candidates.choose(METHODS[what], problem, name, cost)
         if not workspace.count:
             return candidates.choose(METHODS[what], problem, "auto", cost)
         if workspace.backend.capturing():
             raise RuntimeError(
-                f"'measure' has to time methods to {what}, and waits, which a capture cannot: {what} once before it."
+                f"'measure' has to time methods to {what} and waits; a capture cannot: {what} once before it."
             )
 
         def time(method: type[Method]) -> tuple[float, float]:
@@ -93,14 +93,14 @@ class Choice:
         return chosen
 
     def _choose_small(self, workspace: Workspace, what: str, problem: Problem) -> type[Method]:
-        """Choose automatically, or return what was chosen for an equal problem in this process."""
+        """Choose automatically, or return this process's choice for an equal problem."""
         key = what, METHODS[what], known(workspace.backend), problem
-        chosen = _kept.get(key)
+        chosen = _choices.get(key)
         if chosen is None:
             chosen = candidates.choose(METHODS[what], problem, "auto", self._cost(workspace, what))
-            if len(_kept) >= _MOST_KEPT:
-                _kept.clear()
-            _kept[key] = chosen
+            if len(_choices) >= _MOST_CHOICES:
+                _choices.clear()
+            _choices[key] = chosen
         return chosen
 
     def explanation(self, workspace: Workspace, chosen: Mapping[str, type[Method] | None]) -> str:
@@ -116,6 +116,6 @@ class Choice:
         return "\n".join([*tables, f"predictions: {times.source}", *filter(None, [times.hint])])
 
     def _cost(self, workspace: Workspace, what: str) -> candidates.Cost:
-        if self._deterministic or self.wanted[what] not in BY_ITSELF:
+        if self._deterministic or self.names[what] not in BY_ITSELF:
             return candidates.modelled
         return functools.partial(known(workspace.backend).predict, what)

@@ -66,8 +66,8 @@ class Interpolation:
         self._least, self._largest = numbers.min(axis=0), numbers.max(axis=0)
         # Places may lie in a plane: only directions in which they differ have a trend.
         left, sizes, right = np.linalg.svd(self._trends(places), full_matrices=False)
-        kept = sizes > 1e-8 * sizes[0]
-        left, self._directions = left[:, kept], right[kept].T / sizes[kept]
+        spanned = sizes > 1e-8 * sizes[0]
+        left, self._directions = left[:, spanned], right[spanned].T / sizes[spanned]
         n, rank = left.shape
         system = np.zeros((n + rank, n + rank))
         # A slight regularisation: if two places coincide, the result lies between their numbers.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command `particlemesh`: what it measures, shows and draws."""
+"""The command `particlemesh`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where compiled code is kept between runs, and how much of it there is."""
+"""Folders of compiled code, and their sizes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def _cache(owner: str, folder: Path, suffixes: tuple[str, ...] = ("",)) -> Cache
 
 
 def _numba() -> list[Cache]:
-    # Numba picks a folder for each source file: beside it, or, where that is read-only, the user's. Compiled
-    # functions know theirs. The names are Numba's insides, so none is taken for granted.
+    # Numba selects a folder per source file: beside it, or the user's if that is read-only. Compiled functions
+    # have the path in attributes that are not public in Numba, so they may be missing.
     folders = set()
     for name, module in list(sys.modules.items()):
         if name.startswith("particlemesh"):
-            for thing in vars(module).values():
-                path = getattr(getattr(thing, "stats", None), "cache_path", None)
+            for member in vars(module).values():
+                path = getattr(getattr(member, "stats", None), "cache_path", None)
                 if isinstance(path, str):
                     folders.add(Path(path))
     caches = [_cache("Numba", folder, (".nbi", ".nbc")) for folder in folders]
@@ -52,9 +52,9 @@ def _numba() -> list[Cache]:
 
 
 def caches() -> list[Cache]:
-    """Return the caches of the compilers behind the backends; a folder may not be there yet.
+    """Return the caches of the backends' compilers; a folder may not exist yet.
 
-    Only loaded modules are asked about Numba's folders: run something first.
+    Numba's folders are those of loaded modules: run something first.
     """
     pocl = os.environ.get("POCL_CACHE_DIR")
     folders = {"PoCL": Path(pocl) if pocl else cache("pocl", "kcache"), "NVRTC": nvrtc.folder()}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The command ``particlemesh``: ``info``, ``demo``, ``tune`` and ``cite``.
 
-What a command needs is imported when it runs, so that ``--help`` and completion touch no GPU.
+Commands import their modules when they run, so that ``--help`` loads no GPU library.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-WIDTH = 80  # of every table: what a terminal has at least, and what fits a bug report
+WIDTH = 80  # columns of every table
 WINDOWS = ("cic", "m4prime", "bspline4", "bspline6")
-NODES = 48  # along each axis of the demo's mesh, 0.07 nm for the water: the usual 0.1 nm and some
-SIZES = (16, 24, 32, 48, 64, 96)  # of the picture
+NODES = 48  # per axis of the demo's mesh: spacing 0.07 nm for the water, below the usual 0.1 nm
+SIZES = (16, 24, 32, 48, 64, 96)  # nodes per axis, for the picture
 
 
 def _console() -> Any:
@@ -33,8 +33,8 @@ def _console() -> Any:
     return Console(width=WIDTH, highlight=False)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         import particlemesh as pm
 
         typer.echo(pm.__version__)
@@ -52,7 +52,7 @@ def main(
 
 @app.command()
 def info() -> None:
-    """Tell what works on this machine, and test it."""
+    """List the backends of this machine and test every method on them."""
     from particlemesh.command import report
 
     raise typer.Exit(0 if report.info(_console()) else 1)
@@ -64,16 +64,14 @@ def demo(
         Path | None,
         typer.Argument(help="An .npz with positions (N, 3), charges (N,) and box, in nm and e.", show_default=False),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where the picture goes; needs matplotlib.")] = Path("out/demo.png"),
-    nodes: Annotated[int, typer.Option(min=8, max=1024, help="Nodes along each axis of the tests' mesh.")] = NODES,
-    sizes: Annotated[str, typer.Option(help="Nodes along each axis of the picture's meshes.")] = ",".join(
-        map(str, SIZES)
-    ),
+    out: Annotated[Path, typer.Option(help="File of the picture; needs matplotlib.")] = Path("out/demo.png"),
+    nodes: Annotated[int, typer.Option(min=8, max=1024, help="Nodes per axis of the tests' mesh.")] = NODES,
+    sizes: Annotated[str, typer.Option(help="Nodes per axis of the picture's meshes.")] = ",".join(map(str, SIZES)),
 ) -> None:
-    """Try every method on a box of salt water.
+    """Run every method on a box of salt water.
 
-    Spreads its charges and interpolates them back by every method on every backend that works here, compares
-    the results, and draws the charge density and the error of the electrostatic potential.
+    Spread its charges and interpolate the field by every method on every available backend, compare the
+    results, and draw the charge density and the error of the electrostatic potential.
     """
     from particlemesh.command import report
 
@@ -81,8 +79,8 @@ def demo(
     try:
         system = report.system(file)
         edges = _sizes(sizes)
-    except ValueError as wrong:
-        console.print(f"particlemesh demo: {wrong}", style="red", markup=False)
+    except ValueError as error:
+        console.print(f"particlemesh demo: {error}", style="red", markup=False)
         raise typer.Exit(2) from None
     raise typer.Exit(0 if report.demo(console, system, WINDOWS, nodes, edges, out) else 1)
 
@@ -91,22 +89,22 @@ def demo(
 def tune(
     backend: Annotated[
         str | None,
-        typer.Option(help="cuda, opencl or cpu; by default the first of them that works.", show_default=False),
+        typer.Option(help="cuda, opencl or cpu; by default the first available one.", show_default=False),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Less than a minute, and fewer problems.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Only print what is known of the devices here.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Less than a minute, with fewer problems.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Only print the stored times of this machine.")] = False,
 ) -> None:
-    """Measure what methods take on this machine, once, so that the right one is chosen.
+    """Measure the methods on this machine for the automatic choice.
 
-    Takes at most four minutes and writes a small file to your cache folder, which plans then read.
+    Run it once. It takes at most four minutes and writes a small file to your cache folder, which plans read.
     """
     from particlemesh.command import report
 
     console = _console()
     try:
         report.timings(console, backend) if show else report.tune(console, backend, quick)
-    except ValueError as wrong:
-        console.print(f"particlemesh tune: {wrong}", style="red", markup=False)
+    except ValueError as error:
+        console.print(f"particlemesh tune: {error}", style="red", markup=False)
         raise typer.Exit(2) from None
 
 
@@ -114,21 +112,21 @@ def tune(
 def cite(
     method: Annotated[str | None, typer.Option(help="Only the papers of this method, builder or window.")] = None,
 ) -> None:
-    """Print the papers behind methods, builders and windows, as BibTeX."""
+    """Print the papers of methods, builders and windows as BibTeX."""
     uses = _uses()
     if method is not None:
-        known = sorted({name for whose in uses.values() for name, _ in whose})
-        names = {method, _family(_own_name(method))}  # bspline6 is one of bspline, and so is cic
-        uses = {key: [(n, why) for n, why in whose if n in names] for key, whose in uses.items()}
+        known = sorted({name for users in uses.values() for name, _ in users})
+        names = {method, _family(_window_name(method))}  # bspline6 and cic belong to bspline
+        uses = {key: [(n, text) for n, text in users if n in names] for key, users in uses.items()}
         if not any(uses.values()):
-            said = f"particlemesh cite: {method!r} has no paper; these do: {', '.join(known)}."
-            _console().print(said, style="red", markup=False)
+            error = f"particlemesh cite: {method!r} has no paper; choose from {', '.join(known)}."
+            _console().print(error, style="red", markup=False)
             raise typer.Exit(2)
     entries = bibliography()
-    for key, whose in uses.items():
-        for name, why in whose:
-            typer.echo(f"% {name}: {why}")
-        if whose:
+    for key, users in uses.items():
+        for name, text in users:
+            typer.echo(f"% {name}: {text}")
+        if users:
             typer.echo(f"{entries[key]}\n")
 
 
@@ -141,13 +139,13 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def bibliography() -> dict[str, str]:
-    """Return the entries of reference.bib by their keys."""
+    """Return the entries of reference.bib by key."""
     text = (files("particlemesh") / "reference.bib").read_text(encoding="utf-8")
-    return {found[1]: found[0] for found in re.finditer(r"^@\w+\{(\w+),.*?^\}$", text, re.DOTALL | re.MULTILINE)}
+    return {entry[1]: entry[0] for entry in re.finditer(r"^@\w+\{(\w+),.*?^\}$", text, re.DOTALL | re.MULTILINE)}
 
 
 def _uses() -> dict[str, list[tuple[str, str]]]:
-    """Return bibliography keys, each with the names that cite it and why."""
+    """Return bibliography keys, each with the names and summaries of its users."""
     from particlemesh.choosing.choice import METHODS
     from particlemesh.grid.builders import METHODS as BUILDERS
     from particlemesh.window import WINDOWS as NAMED
@@ -161,29 +159,29 @@ def _uses() -> dict[str, list[tuple[str, str]]]:
                 uses[method.cite].append(entry)
     for make in NAMED.values():
         window = make()
-        why = summary(getattr(make, "func", make)).removeprefix("Return ")
-        entry = (_family(window.name), f"window, {why}")
+        text = summary(getattr(make, "func", make)).removeprefix("Return ")
+        entry = (_family(window.name), f"window, {text}")
         if window.cite and entry not in uses.setdefault(window.cite, []):
             uses[window.cite].append(entry)
     return uses
 
 
-def _own_name(name: str) -> str:
-    """Return what a window calls itself, bspline2 for cic; other names as they are."""
+def _window_name(name: str) -> str:
+    """Return the name of a window, bspline2 for cic; return other names unchanged."""
     from particlemesh.window import WINDOWS as NAMED
 
     return NAMED[name]().name if name in NAMED else name
 
 
 def _family(name: str) -> str:
-    """Return the common name of windows that differ by their order: bspline of bspline6."""
+    """Return the common name of windows that differ by their order: bspline for bspline6."""
     from particlemesh.window import WINDOWS as NAMED
 
     stem = re.sub(r"\d+$", "", name)
     return stem if sum(re.fullmatch(rf"{re.escape(stem)}\d+", other) is not None for other in NAMED) > 1 else name
 
 
-def summary(thing: Any) -> str:
+def summary(documented: Any) -> str:
     """Return the first sentence of a docstring on one line, without its references."""
-    first = (thing.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ")
+    first = (documented.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ")
     return re.sub(r" \[\w+\]_", "", first).replace("`", "")

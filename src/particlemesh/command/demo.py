@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``particlemesh demo`` computes: the electrostatic potential in a box of salt water, by way of a mesh.
+"""The computation of ``particlemesh demo``: the electrostatic potential in a box of salt water on a mesh.
 
-The charges are spread, the mesh is transformed, each Fourier mode is multiplied by Ewald's reciprocal
-kernel and divided by the window's transform twice (once for spreading, once for interpolating), and the
-result is interpolated back to the charges. An explicit sum over structure factors, which needs no mesh,
-says how large the error is.
+The charges are spread and the mesh is transformed. Each Fourier mode is multiplied by Ewald's reciprocal
+kernel and divided by the window's transform twice, once for spreading and once for interpolating. The
+result is interpolated at the charges. An explicit sum over structure factors, without a mesh, gives the
+error.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import scipy.fft
 
 import particlemesh as pm
 
-# Charges are screened by Gaussians of 1/(sqrt(2) ALPHA) = 0.24 nm, a usual choice for a real-space cutoff
-# of 1 nm. In 3.2 nm the coarsest mesh then has errors of 2 per cent with bspline4, the finest of 1e-10 with bspline8.
+# Gaussians of 1/(sqrt(2) ALPHA) = 0.24 nm screen the charges, a usual choice for a real-space cutoff of 1 nm.
+# In 3.2 nm the coarsest mesh then has errors of 2 per cent with bspline4, the finest of 1e-10 with bspline8.
 ALPHA = 3.0  # 1/nm
 WINDOWS = ("bspline2", "bspline4", "bspline6", "bspline8")
 SIZES = (16, 24, 32, 48, 64, 96)
@@ -40,16 +40,16 @@ def water() -> dict[str, np.ndarray]:
 def mesh_potential(
     mesh: pm.Mesh, window: str | pm.Window, positions: np.ndarray, charges: np.ndarray, alpha: float
 ) -> np.ndarray:
-    """Return the reciprocal-space part of the potential at the charges, by way of a periodic mesh.
+    """Return the reciprocal-space part of the potential at the charges, computed on a periodic mesh.
 
     Parameters
     ----------
     mesh : Mesh
         Periodic in all three axes.
     window : str or Window
-        Used for spreading and for interpolating.
+        Window of spreading and interpolating.
     positions : ndarray, shape (N, 3)
-        In user length.
+        In the unit of the mesh's lengths.
     charges : ndarray, shape (N,)
     alpha : float
         Ewald's splitting parameter, 1/length.
@@ -57,13 +57,13 @@ def mesh_potential(
     Returns
     -------
     ndarray, shape (N,)
-        Charge per length: multiply by Coulomb's constant for a unit of energy. It includes each charge's
-        own Gaussian, which is 2 alpha/sqrt(pi) times the charge.
+        Charge per length: multiply by Coulomb's constant for a potential. It includes each charge's
+        Gaussian, which is 2 alpha/sqrt(pi) times the charge.
     """
     modes = scipy.fft.rfftn(pm.spread(positions, charges, mesh, window=window))
     squared = np.asarray(sum(k * k for k in mesh.wavenumbers(real=True)))
     modes *= _kernel(squared, alpha) * mesh.compensation(window, power=2, real=True)
-    # The inverse transform divides by the number of nodes; with a node's volume that is the box's.
+    # The inverse transform divides by the number of nodes; together with a node's volume by that of the box.
     field = scipy.fft.irfftn(modes, s=mesh.shape) / mesh.node_volume
     return pm.interpolate(field, positions, mesh, window=window)
 
@@ -71,7 +71,7 @@ def mesh_potential(
 def direct_potential(
     box: np.ndarray, positions: np.ndarray, charges: np.ndarray, alpha: float, kmax: int
 ) -> np.ndarray:
-    """Return what `mesh_potential` approximates, by explicit structure factors in double precision.
+    """Return the exact value of `mesh_potential` by explicit structure factors in double precision.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def direct_potential(
     alpha : float
         Ewald's splitting parameter, 1/length.
     kmax : int
-        Modes -kmax..kmax along each axis are summed. Those left out are below
+        Modes -kmax..kmax along each axis are summed. The others are below
         ``exp(-(pi kmax / (alpha edge))**2)`` of the leading ones.
 
     Returns
@@ -91,9 +91,9 @@ def direct_potential(
         Charge per length.
     """
     reciprocal = 2 * np.pi * np.linalg.inv(box)  # columns are the reciprocal lattice vectors
-    turns = np.asarray(positions, float) @ np.linalg.inv(box)
+    fractions = np.asarray(positions, float) @ np.linalg.inv(box)
     index = np.arange(-kmax, kmax + 1)
-    first, second, third = (np.exp(2j * np.pi * np.outer(index, turns[:, axis])) for axis in range(3))
+    first, second, third = (np.exp(2j * np.pi * np.outer(index, fractions[:, axis])) for axis in range(3))
     volume = abs(np.linalg.det(box))
     potential = np.zeros(len(charges))
     for i in range(kmax + 1):  # the modes -i are the complex conjugates of the modes i
@@ -101,8 +101,7 @@ def direct_potential(
         factors = (second * weighted) @ third.T  # (2 kmax + 1, 2 kmax + 1)
         n = np.stack(np.broadcast_arrays(i, index[:, None], index), axis=-1)
         factors *= _kernel(np.sum((n @ reciprocal.T) ** 2, axis=-1), alpha) * (1 if i == 0 else 2)
-        back = np.sum((factors.conj() @ third) * second, axis=0) * first[kmax + i]
-        potential += back.real
+        potential += (np.sum((factors.conj() @ third) * second, axis=0) * first[kmax + i]).real
     return potential / volume
 
 
@@ -112,7 +111,7 @@ def mesh_errors(
     sizes: Iterable[int] = SIZES,
     alpha: float = ALPHA,
 ) -> dict[str, list[tuple[int, float]]]:
-    """Return the error of the mesh potential for each window and number of nodes along an axis.
+    """Return the error of the mesh potential for each window and number of nodes per axis.
 
     The error is the root-mean-square difference to `direct_potential` over the charges, divided by the
     root-mean-square of that potential. It falls as the p-th power of the spacing for a B-spline of order
@@ -121,16 +120,16 @@ def mesh_errors(
     Parameters
     ----------
     system : dict, optional
-        As `water` returns it, which is the default.
+        In the form of `water`, the default.
     windows, sizes : iterable
-        Names of windows; nodes along each axis.
+        Names of windows; nodes per axis.
     alpha : float
         Ewald's splitting parameter, 1/nm.
 
     Returns
     -------
     dict
-        Window name to its list of (nodes along an axis, relative error).
+        Window name to its list of (nodes per axis, relative error).
     """
     system = water() if system is None else system
     box, positions, charges = system["box"], system["positions"], system["charges"]
@@ -143,8 +142,8 @@ def mesh_errors(
         errors[window] = []
         for size in sizes:
             mesh = pm.Mesh(shape=(size,) * 3, box=box)
-            wrong = mesh_potential(mesh, window, positions, charges, alpha) - exact
-            errors[window].append((size, float(np.sqrt(np.mean(wrong**2)) / scale)))
+            difference = mesh_potential(mesh, window, positions, charges, alpha) - exact
+            errors[window].append((size, float(np.sqrt(np.mean(difference**2)) / scale)))
     return errors
 
 
@@ -161,7 +160,7 @@ def density_slab(
         nm.
     """
     edges = np.diag(system["box"])
-    mesh = pm.Mesh(shape=(size,) * 3, box=system["box"], offset=0.5)  # nodes amid the pixels
+    mesh = pm.Mesh(shape=(size,) * 3, box=system["box"], offset=0.5)  # nodes at the centres of pixels
     density = pm.spread(system["positions"], system["charges"], mesh, window=window) / mesh.node_volume
     layers = max(1, round(thickness / edges[2] * size))
     start = (size - layers) // 2

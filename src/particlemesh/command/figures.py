@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The picture that ``particlemesh demo`` writes. Needs matplotlib, which is imported on use only."""
+"""The picture of ``particlemesh demo``. Its functions import matplotlib."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PALETTE = ("#D55E00", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#56B4E9", "#0
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 TEXT: Any = {
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same picture on every machine
+    "font.sans-serif": ["DejaVu Sans"],  # part of matplotlib: the same picture on every machine
     "mathtext.fontset": "dejavusans",
     "font.size": 10,
     "axes.titlesize": 11,
@@ -46,16 +46,15 @@ def density_and_error(
     Parameters
     ----------
     path : path-like
-        Where the PNG goes.
+        File of the PNG.
     density_slice : ndarray, shape (K1, K2)
         Density at the nodes of a slice, or averaged over a slab, indexed [x, y].
     extent : (x0, x1, y0, y1)
         Borders of the slice, in nm.
     errors : dict
-        Window name to its points (nodes along an axis, relative error), as `demo.mesh_errors` returns
-        it: the root-mean-square error of the mesh part of the electrostatic potential at the particles,
-        divided by the root-mean-square of that potential. Points that are not finite and positive are
-        left out.
+        Window name to its points (nodes per axis, relative error), from `demo.mesh_errors`: the
+        root-mean-square error of the mesh part of the electrostatic potential at the particles, divided by
+        the root-mean-square of that potential. Only finite positive points are drawn.
     title : str
         Headline above both panels.
     units : str
@@ -76,7 +75,7 @@ def density_and_error(
 
 def _density(figure, density, extent, units):
     axes = figure.add_axes((0.055, 0.13, 0.3185, 0.71))  # 0.3185 * 11.6 in = 0.71 * 5.2 in: a square
-    # The few nodes nearest to ions must not bleach the rest of the map.
+    # The few nodes nearest to ions must not determine the colour scale.
     limit = _round_up(float(np.quantile(np.abs(density), 0.99)))
     image = axes.imshow(
         density.T,
@@ -116,7 +115,7 @@ def _errors(axes, errors):
         axes.loglog(k, e, color=colour, marker=marker, markersize=5, linewidth=1.8, clip_on=False, zorder=3)
         sizes.update(k)
         ends.append((e[-1], name, colour, _slope(k[-3:], e[-3:])))
-    axes.set(xlabel="nodes along each axis", ylabel="relative error (rms)")
+    axes.set(xlabel="nodes per axis", ylabel="relative error (rms)")
     axes.set_title("Error of the mesh potential at the atoms", loc="left", pad=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, which="major", axis="y", color="#e6e6e6", linewidth=0.8)
@@ -142,27 +141,27 @@ def _errors(axes, errors):
 
 
 def _slope(sizes: Sequence[int], errors: Sequence[float]) -> str:
-    """Return the measured slope of the last points in words."""
+    """Return the label of the measured slope of the last points."""
     if len(sizes) < 2:
         return ""
     return f"slope {np.polyfit(np.log(sizes), np.log(errors), 1)[0]:+.1f}".replace("-", "−")
 
 
 def _apart(heights: Sequence[float], gap: float = 0.095) -> list[float]:
-    """Return heights (axes fraction) of the labels: those of the lines' ends, but ``gap`` apart."""
+    """Return heights (axes fraction) of the labels: those of the lines' ends, at least ``gap`` apart."""
     heights = list(heights)
     order = np.argsort(heights)
     for _ in range(50):
         for lower, upper in pairwise(order):
-            short = gap - (heights[upper] - heights[lower])
-            if short > 0:
-                heights[lower] -= short / 2
-                heights[upper] += short / 2
+            missing = gap - (heights[upper] - heights[lower])
+            if missing > 0:
+                heights[lower] -= missing / 2
+                heights[upper] += missing / 2
     return heights
 
 
 def _round_up(value: float) -> float:
-    """Return the next of 1, 2, 4, 6, 8 times a power of ten, so that its half is short to write too."""
+    """Return the next of 1, 2, 4, 6, 8 times a power of ten, whose half also has one digit."""
     if not value > 0:
         return 1.0
     power = 10.0 ** np.floor(np.log10(value))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the commands print: one table each that fits 80 columns, and the demo's picture."""
+"""The output of the commands: one table each of 80 columns, and the demo's picture."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from particlemesh.command import demo as physics
 from particlemesh.command import survey
 from particlemesh.command.caches import caches
 
-# Distributions behind each library, in the order of preference: CuPy's name says its CUDA.
+# Distributions of each library, in order of preference: CuPy's name has its CUDA version.
 LIBRARIES = {
     "numpy": ("numpy",),
     "scipy": ("scipy",),
@@ -42,17 +42,17 @@ OK, FAILED = "[green]ok[/green]", "[bold red]FAILED[/bold red]"
 
 
 def info(console: Console) -> bool:
-    """Print what works here; return whether every self test passed."""
+    """Print the backends of this machine and their self tests; return whether every test passed."""
     console.print(
         f"particlemesh {pm.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     )
     console.print(", ".join(f"{name} {version}" for name, version in _versions().items()) + "\n")
-    table = _table("backend", "method", "what", ">error", "result")
+    table = _table("backend", "method", "operation", ">error", "result")
     passed = True
     for name in backends.NAMES:
         reason = backends.module(name).available()
         if reason is not None:
-            console.print(f"{name}: [yellow]not usable[/yellow], {escape(reason)}", soft_wrap=True)
+            console.print(f"{name}: [yellow]not available[/yellow], {escape(reason)}", soft_wrap=True)
             continue
         backend = backends.current(name)
         console.print(f"{name}: {escape(describe(backend))}", soft_wrap=True)
@@ -68,8 +68,8 @@ def info(console: Console) -> bool:
     console.print()
     console.print(table)
     console.print(
-        "error: of <spread(q), f> = <q, interpolate(f)> for 1000 particles; of a grid's\n"
-        "pairs and overlaps: of their distances, beside all pairs of 500 particles\n",
+        "error: relative error of <spread(q), f> = <q, interpolate(f)>, 1000 particles;\n"
+        "for grids, error of distances / radius against all pairs of 500 particles\n",
         style="dim",
     )
     for cache in caches():
@@ -79,16 +79,16 @@ def info(console: Console) -> bool:
 
 
 def describe(backend: Any) -> str:
-    """Return a device and the driver behind it."""
+    """Return the name of a device and its driver."""
     if backend.name == "cuda":
         import cupy
 
         runtime = cupy.cuda.runtime
         versions = (f"{n // 1000}.{n % 1000 // 10}" for n in (runtime.driverGetVersion(), runtime.runtimeGetVersion()))
-        told = "CUDA {} (driver) and {} (run time)".format(*versions)
-        return f"{backend.device}, compute capability {backend.compute / 10}, {told}"
+        cuda = "CUDA {} (driver) and {} (runtime)".format(*versions)
+        return f"{backend.device}, compute capability {backend.compute / 10}, {cuda}"
     if backend.name == "opencl":
-        kind = "GPU kernels emulated on the processor, for tests" if survey.emulated(backend) else "GPU"
+        kind = "GPU kernels emulated on the CPU, for tests" if survey.emulated(backend) else "GPU"
         return f"{backend.device}, {kind}, {backend.platform.split('  ')[0].split(',')[0]}"
     threads = backends.module("cpu").available_threads()
     return f"{backend.device}, {threads} thread{'s' if threads > 1 else ''}"
@@ -111,12 +111,12 @@ def _versions() -> dict[str, str]:
 
 
 def _device(name: str | None) -> Any:
-    """Return the backend of a name, or the fastest one that works here.
+    """Return the backend of a name, or the fastest available one.
 
     Raises
     ------
     ValueError
-        If there is no such backend, or it does not work here.
+        If the name is unknown, or the backend is not available.
     """
     usable = survey.usable()
     if name is None:
@@ -124,12 +124,12 @@ def _device(name: str | None) -> Any:
     if name not in backends.NAMES:
         raise ValueError(f"--backend is {name!r}; give one of {', '.join(backends.NAMES)}.")
     if name not in usable:
-        raise ValueError(f"{name} does not work here: {backends.module(name).available()}.")
+        raise ValueError(f"{name} is not available: {backends.module(name).available()}.")
     return usable[name]
 
 
 def tune(console: Console, name: str | None, quick: bool) -> None:
-    """Measure a device, keep its times for this user, and print what they say."""
+    """Measure a device, store its times for this user, and print them."""
     from particlemesh.command import tune
 
     backend = _device(name)
@@ -147,7 +147,7 @@ def tune(console: Console, name: str | None, quick: bool) -> None:
 
 
 def timings(console: Console, name: str | None) -> None:
-    """Print what is known of the times on a device, or on all that work here."""
+    """Print the stored times of a device, or of all available ones."""
     for backend in survey.usable().values() if name is None else [_device(name)]:
         console.print(f"{backend.name}: {escape(describe(backend))}", soft_wrap=True)
         _known(console, backend)
@@ -171,7 +171,7 @@ def _known(console: Console, backend: Any) -> None:
                 label = ""
         table.add_section()
     console.print(table)
-    console.print("prepare, apply: measured time over that of the method's own model, the median", style="dim")
+    console.print("prepare, apply: measured time / modelled time of the method, medians", style="dim")
 
 
 # ---- demo -------------------------------------------------------------------------------------------------
@@ -183,41 +183,41 @@ def system(file: Path | None) -> dict[str, np.ndarray]:
     Raises
     ------
     ValueError
-        If there is no such file, or it does not hold positions, charges and a box.
+        If the file does not exist, or has no positions, charges and box.
     """
     if file is None:
         return physics.water()
-    wrong_file = f"{file} cannot be read as an .npz of positions, charges and box"
+    unreadable = f"{file} cannot be read as an .npz of positions, charges and box"
     try:
-        if not zipfile.is_zipfile(file):  # NumPy would take it for a pickle, and say so
+        if not zipfile.is_zipfile(file):  # NumPy's error would be about pickles
             if not file.exists():
                 raise ValueError(f"{file} does not exist.")
-            raise ValueError(f"{wrong_file}: numpy.savez writes one.")
+            raise ValueError(f"{unreadable}: write one with numpy.savez.")
         with np.load(file, allow_pickle=False) as arrays:
-            # One by one: an array of objects that nobody asks for must not stand in the way.
-            found = {key: arrays[key] for key in ("positions", "charges", "box") if key in arrays.files}
-            names = ", ".join(arrays.files) or "nothing"
+            # Only these: any other array of objects would raise an error.
+            particles = {key: arrays[key] for key in ("positions", "charges", "box") if key in arrays.files}
+            names = ", ".join(arrays.files) or "no arrays"
     except (OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{wrong_file} ({error}).") from None
-    missing = [key for key in ("positions", "charges", "box") if key not in found]
+        raise ValueError(f"{unreadable} ({error}).") from None
+    missing = [key for key in ("positions", "charges", "box") if key not in particles]
     if missing:
-        raise ValueError(f"{file} holds {names}; {', '.join(missing)} must be there too.")
-    for key, array in found.items():
+        raise ValueError(f"{file} has {names}; {', '.join(missing)} must also be there.")
+    for key, array in particles.items():
         if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
             raise ValueError(f"{key} of {file} must be finite real numbers; its dtype is {array.dtype}.")
-        found[key] = array.astype(np.float64)
-    positions, charges, box = found["positions"], found["charges"], found["box"]
+        particles[key] = array.astype(np.float64)
+    positions, charges, box = particles["positions"], particles["charges"], particles["box"]
     if positions.ndim != 2 or positions.shape[1] != 3 or not len(positions):
         raise ValueError(f"positions of {file} has shape {positions.shape}; (N, 3) with N > 0 is needed.")
     if charges.shape != positions.shape[:1]:
         raise ValueError(f"charges of {file} has shape {charges.shape}; {positions.shape[:1]} is needed.")
     if not charges.any():
-        raise ValueError(f"charges of {file} are all zero; there is nothing to spread.")
+        raise ValueError(f"charges of {file} are all zero; the demo needs a charge that is not.")
     if box.shape == (3,):
-        found["box"] = box = np.diag(box)
+        particles["box"] = box = np.diag(box)
     if box.shape != (3, 3) or np.any(box != np.diag(np.diag(box))) or np.any(np.diag(box) <= 0):
         raise ValueError(f"box of {file} must be three lengths, or a diagonal matrix: the demo's map is rectangular.")
-    return found
+    return particles
 
 
 def demo(
@@ -251,13 +251,13 @@ def demo(
     if draws:
         console.print(f"picture: {escape(str(out))}", soft_wrap=True)
     else:
-        console.print("no picture: matplotlib is not installed: pip install 'particlemesh\\[plot]'")
+        console.print("no picture: matplotlib is not installed; run pip install 'particlemesh\\[plot]'")
     return all(run.passed for run in runs)
 
 
 def agreement_table(runs: list[survey.Run], windows: tuple[str, ...]) -> Table:
     """Return the table of all runs."""
-    table = _table("method", "runs on", *(f">{w}" for w in windows), ">charge", ">time")
+    table = _table("method", "backend", *(f">{w}" for w in windows), ">charge", ">time")
     titles = {"spread": "spreading", "interpolate": "interpolating"}
     first: dict[str, survey.Run] = {}
     for run in runs:
@@ -269,10 +269,10 @@ def agreement_table(runs: list[survey.Run], windows: tuple[str, ...]) -> Table:
         if run.failure is not None:
             table.add_row(name, place, FAILED)
             continue
-        untried = "" if run.declined is None else "declined"
-        cells = [_error(run.errors[w], run.tolerance) if w in run.errors else untried for w in windows]
+        missing = "" if run.declined is None else "declined"
+        cells = [_error(run.errors[w], run.tolerance) if w in run.errors else missing for w in windows]
         if run is first[run.direction]:
-            cells = ["first"] * len(windows)
+            cells = ["ref."] * len(windows)
         charge = _error(run.charge, run.tolerance) if run.direction == "spread" else ""
         table.add_row(name, place, *cells, charge, "" if run.seconds is None else _time(run.seconds))
     return table
@@ -280,28 +280,27 @@ def agreement_table(runs: list[survey.Run], windows: tuple[str, ...]) -> Table:
 
 def _notes(console: Console, runs: list[survey.Run], timed: str) -> None:
     console.print(
-        "Differences are to the first method, relative to its largest result. Charge: how\n"
-        "far the field's sum is off, relative to the sum of the charges' sizes.",
+        "Differences from the reference (ref.), relative to its largest result. Charge:\n"
+        "error of the field's sum, relative to the sum of |charges|.",
         style="dim",
     )
     if any(run.seconds is not None for run in runs):
-        console.print(f"Time: of one call with {timed}, once the positions are set.", style="dim")
+        console.print(f"Time: one call with {timed}, without set_positions.", style="dim")
     if any(run.backend == "opencl" and run.seconds is None for run in runs):
-        told = f"PoCL runs the GPU's kernels on this processor, with {timed}:\nfor checks, not for speed."
-        console.print(told, style="dim")
+        console.print(f"PoCL emulates GPU kernels on the CPU (with {timed} only); not timed.", style="dim")
     for run in runs:
         if run.declined is not None:
             console.print(f"{run.method} on {run.backend} declined: {run.declined}", markup=False)
         if not run.passed:
-            why = run.failure or f"differs by more than {run.tolerance:.0e}"
-            console.print(f"{run.direction} {run.method} on {run.backend}: {why}", style="red", markup=False)
+            reason = run.failure or f"differs by more than {run.tolerance:.0e}"
+            console.print(f"{run.direction} {run.method} on {run.backend}: {reason}", style="red", markup=False)
 
 
 def _errors(
     particles: dict[str, np.ndarray], sizes: tuple[int, ...], progress: Any
 ) -> dict[str, list[tuple[int, float]]]:
-    # Screened in proportion to the box, so that any system shows the same range of errors and the explicit sum
-    # has as many modes as the water's.
+    # The screening length scales with the box: any system shows the same range of errors, and its explicit sum
+    # has as many modes as that of the water.
     alpha = physics.ALPHA * WATER_EDGE / float(np.diag(particles["box"]).max())
     errors: dict[str, list[tuple[int, float]]] = {}
     for window in physics.WINDOWS:
@@ -318,12 +317,12 @@ def _picture(particles: dict[str, np.ndarray], errors: dict[str, list[tuple[int,
 
     density, extent = physics.density_slab(particles)
     out.parent.mkdir(parents=True, exist_ok=True)
-    title = f"{len(particles['charges']):,} charges, spread onto a mesh and read back as their potential"
+    title = f"{len(particles['charges']):,} charges, spread onto a mesh, and their interpolated potential"
     density_and_error(out, density, extent, errors, title, "e/nm³")
 
 
 def _bar(console: Console) -> Progress:
-    """Return the bar of a long command, which leaves nothing behind."""
+    """Return a progress bar that is erased at the end."""
     columns = TextColumn("{task.description:<34}"), BarColumn(28), MofNCompleteColumn()
     return Progress(*columns, console=console, transient=True)
 
@@ -332,7 +331,7 @@ def _bar(console: Console) -> Progress:
 
 
 def _table(*columns: str) -> Table:
-    """Return an empty table; a column whose name starts with > is a column of numbers."""
+    """Return an empty table; columns with names that start with > are right-aligned."""
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for name in columns:
         justify: Any = "right" if name.startswith(">") else "left"

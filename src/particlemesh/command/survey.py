@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every method on every backend that works here, held against the laws: what `info` and `demo` report.
+"""Self tests of every method on every available backend, for `info` and `demo`.
 
-Imported by the command line only. Nothing here names a method: all lists come from ``METHODS``.
+Only the command line imports this module. All lists of methods come from ``METHODS``.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from particlemesh.grid.uniform_grid import UniformGrid
 from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
 
-OPTION = {"spread": "method", "interpolate": "interpolation"}  # the plan's name for each direction's choice
+OPTION = {"spread": "method", "interpolate": "interpolation"}  # the plan's argument for each direction
 
-# Relative to the largest result. In double precision fixed_point is the farthest off: of its 62 bits those for the
-# sum of a crowd are not there for the smallest term (2e-13 for 23,558 charges). In single precision the positions
-# are rounded too, which a window of high order sees.
+# Relative to the largest result. In double precision fixed_point has the largest error (2e-13 for 23,558 charges):
+# it needs some of its 62 bits for the sum of many terms. In single precision positions are also rounded, which
+# windows of high order amplify.
 TOLERANCES = {"float64": 1e-11, "float32": 1e-4}
 UNOPTIMISED = "-cl-opt-disable"  # an option of PoCL's compiler
-# Long enough that the clock's grain and one interruption do not show, short enough to be waited for.
-SECONDS_TIMED = 0.1
+SECONDS_TIMED = 0.1  # long compared to the clock's resolution and an interruption
 
 
 @dataclass
@@ -44,40 +43,40 @@ class Run:
     backend: str
     method: str
     tolerance: float
-    errors: dict[str, float] = field(default_factory=dict)  # to the first method, relative to the largest
-    charge: float = 0.0  # worst over windows, relative to the sum of sizes
-    seconds: float | None = None  # of one application; None where it would say nothing of the method
+    errors: dict[str, float] = field(default_factory=dict)  # from the first method, relative to the largest result
+    charge: float = 0.0  # largest over windows, relative to the sum of absolute values
+    seconds: float | None = None  # of one application; None if emulated
     declined: str | None = None
     failure: str | None = None
 
     @property
     def passed(self) -> bool:
-        # Written so that NaN fails.
+        # This form of the comparison fails for NaN.
         within = all(error <= self.tolerance for error in (*self.errors.values(), self.charge))
         return self.failure is None and within
 
 
 def usable() -> dict[str, Any]:
-    """Return the current device of each backend that works here, the CPU first."""
+    """Return the current device of each available backend, the CPU first."""
     return {n: backends.current(n) for n in backends.NAMES if backends.module(n).available() is None}
 
 
 def emulated(backend: Any) -> bool:
-    """Return whether GPU kernels run on the processor: right answers, meaningless times."""
+    """Return whether GPU kernels run on the CPU: results are valid, times are not."""
     return "PoCL" in getattr(backend, "platform", "")
 
 
-def tried(backend: Any, windows: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the windows that a device is tried with: where GPUs are emulated, which compiles slowly, the last."""
+def tested(backend: Any, windows: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the windows to test a device with: only the last for emulated GPUs, which compile slowly."""
     return windows[-1:] if emulated(backend) else windows
 
 
 @contextlib.contextmanager
 def unoptimised(backend: Any) -> Iterator[None]:
-    """Compile without optimising where GPUs are emulated: kernels run once, and compiling was most of the demo's time.
+    """Compile without optimisation where GPUs are emulated, because most kernels run once.
 
-    The demo took 127 s with optimised kernels on two threads of an EPYC, and takes 20 without. A process that goes on
-    keeps the kernels it has.
+    The demo takes 127 s with optimised kernels on two threads of an EPYC, and 20 s without. Kernels stay compiled for
+    the rest of the process.
     """
     options = backends.module(backend.name).OPTIONS if emulated(backend) else []
     options.append(UNOPTIMISED)
@@ -97,18 +96,18 @@ def available_methods(backend: str, direction: str) -> list[str]:
     return [m.name for m in METHODS[direction] if backend in m.backends]
 
 
-def same_bits(method: Any) -> str:
-    """Return in words where ``deterministic=True`` is served by a method or a builder, for tables."""
+def reproducible(method: Any) -> str:
+    """Return the table cell that says where a method or a builder supports ``deterministic=True``."""
     if not issubclass(method, Builder):
         return "in any order of particles" if method.order_independent else "yes" if method.deterministic else ""
-    served = []
+    supported = []
     for name in sorted(method.backends):
-        place: Any = SimpleNamespace(name=name)  # no device is asked for its opinion
+        backend: Any = SimpleNamespace(name=name)  # needs no device
         shape, real = (2, 2, 2), np.dtype(np.float32)
-        problem = Build(place, 8, 3, 8, real, True, True, extents=1, levels=1, shape=shape, options={})
+        problem = Build(backend, 8, 3, 8, real, True, True, extents=1, levels=1, shape=shape, options={})
         if method.declines(problem) is None:
-            served.append(name)
-    return "yes" if len(served) == len(method.backends) else ", ".join(served)
+            supported.append(name)
+    return "yes" if len(supported) == len(method.backends) else ", ".join(supported)
 
 
 def checks(backend: Any) -> int:
@@ -121,7 +120,7 @@ def adjointness(backend: Any, count: int = 1000) -> Iterator[tuple[str, str, flo
     """Check each method of a backend: ``<spread(q), f> = <q, interpolate(f)>`` on an odd anisotropic mesh.
 
     Each method is paired with the first of the other direction. Yields direction, method, relative
-    difference, and what went wrong or None.
+    error, and the failure or None.
     """
     random = np.random.default_rng(1)
     real = real_type(backend)
@@ -143,15 +142,14 @@ def adjointness(backend: Any, count: int = 1000) -> Iterator[tuple[str, str, flo
                 error = abs(np.vdot(spread, nodes) - np.vdot(values, interpolated)) / scale
                 wrong = None if error <= TOLERANCES[real.name] else "not adjoint"
                 yield direction, name, float(error), wrong
-            except Exception as failure:  # noqa: BLE001 - whatever it is, it is the report
+            except Exception as failure:  # noqa: BLE001 - any error is reported
                 yield direction, name, float("nan"), f"{type(failure).__name__}: {failure}"
 
 
 def grids(backend: Any, count: int = 500) -> Iterator[tuple[str, str, float, str | None]]:
-    """Check each builder of a backend: pairs and overlaps in a periodic box, beside a comparison of all with all.
+    """Check each builder of a backend: pairs and overlaps in a periodic box, against a search over all pairs.
 
-    Yields "grid", builder, largest difference of a pair's distance, relative to the radius, and what went wrong or
-    None.
+    Yields "grid", builder, largest error of a pair's distance, relative to the radius, and the failure or None.
     """
     random = np.random.default_rng(1)
     real = real_type(backend)
@@ -160,12 +158,12 @@ def grids(backend: Any, count: int = 500) -> Iterator[tuple[str, str, float, str
     i, j = np.triu_indices(count, 1)
     away = positions[j].astype(np.float64) - positions[i]
     distances = np.linalg.norm(away - np.rint(away / lengths) * lengths, axis=1)
-    # Whether a pair at the radius is one may be a matter of rounding: the radius is where there is none for long.
+    # Rounding may decide on pairs at the radius: the radius is in the middle of the largest gap between distances.
     sizes = np.sort(distances)
     first = int(np.searchsorted(sizes, 0.15))
     place = first + int(np.diff(sizes[first : first + 100]).argmax())
     radius = float(sizes[place : place + 2].mean())
-    wanted = np.flatnonzero(distances < radius)
+    expected = np.flatnonzero(distances < radius)
     for builder in BUILDERS:
         if backend.name not in builder.backends:
             continue
@@ -179,15 +177,15 @@ def grids(backend: Any, count: int = 500) -> Iterator[tuple[str, str, float, str
                 ):
                     places = pairs.i.astype(np.int64) * count + pairs.j
                     order = np.argsort(places)
-                    if not np.array_equal(places[order], i[wanted] * count + j[wanted]):
+                    if not np.array_equal(places[order], i[expected] * count + j[expected]):
                         error, wrong = float("nan"), "other pairs"
                         break
-                    off = np.abs(pairs.distance[order] - distances[wanted]).max() / radius
-                    error = max(error, float(off))
+                    difference = np.abs(pairs.distance[order] - distances[expected]).max() / radius
+                    error = max(error, float(difference))
             if error > TOLERANCES[real.name]:
                 wrong = "other distances"
             yield "grid", builder.name, error, wrong
-        except Exception as failure:  # noqa: BLE001 - whatever it is, it is the report
+        except Exception as failure:  # noqa: BLE001 - any error is reported
             yield "grid", builder.name, float("nan"), f"{type(failure).__name__}: {failure}"
 
 
@@ -199,7 +197,7 @@ def agreement(
     *,
     progress: Callable[[str], None] = lambda what: None,
 ) -> list[Run]:
-    """Spread, and interpolate back, by every method on every usable backend.
+    """Spread and interpolate by every method on every available backend.
 
     Spread fields are compared with that of the first method (in double precision, on the CPU), and their
     sum with that of the values. All methods then interpolate the first method's field.
@@ -210,14 +208,14 @@ def agreement(
     values : ndarray, shape (N,)
     mesh : Mesh
     windows : tuple of str
-        :func:`tried` says which of them on which device.
+        :func:`tested` selects those of a device.
     progress : callable (text)
-        Called after every window of every run: :func:`steps` times in all.
+        Called after every window of every run, :func:`steps` times in all.
 
     Returns
     -------
     list of Run
-        Those of spreading first.
+        Spreading comes first.
     """
     runs: list[Run] = []
     first: dict[str, np.ndarray] = {}  # fields of the first method, by window
@@ -227,47 +225,47 @@ def agreement(
             for method in available_methods(name, direction):
                 run = Run(direction, name, method, TOLERANCES[real_type(backend).name])
                 runs.append(run)
-                for window in tried(backend, windows):
-                    brought = values if direction == "spread" else first.get(window)
-                    if brought is None:
+                for window in tested(backend, windows):
+                    data = values if direction == "spread" else first.get(window)
+                    if data is None:
                         run.failure = f"no method spread with {window}, so there is no field"
                         progress(f"{direction} {method} on {name}")
                         continue
                     with unoptimised(backend):
-                        found = _one(run, backend, positions, brought, mesh, window, timed=window == windows[-1])
+                        result = _one(run, backend, positions, data, mesh, window, timed=window == windows[-1])
                     progress(f"{direction} {method} on {name}")
-                    if found is None:
+                    if result is None:
                         continue
-                    expected = reference.setdefault(window, found)
-                    run.errors[window] = float(np.abs(found - expected).max() / np.abs(expected).max())
+                    expected = reference.setdefault(window, result)
+                    run.errors[window] = float(np.abs(result - expected).max() / np.abs(expected).max())
                     if direction == "spread":
-                        wrong = abs(found.sum() - values.sum()) / np.abs(values).sum()
-                        run.charge = max(run.charge, float(wrong))
+                        error = abs(result.sum() - values.sum()) / np.abs(values).sum()
+                        run.charge = max(run.charge, float(error))
         first = first or reference
     return runs
 
 
 def steps(windows: tuple[str, ...]) -> int:
     """Return how often :func:`agreement` reports progress."""
-    return sum(len(tried(b, windows)) * len(available_methods(n, d)) for n, b in usable().items() for d in METHODS)
+    return sum(len(tested(b, windows)) * len(available_methods(n, d)) for n, b in usable().items() for d in METHODS)
 
 
 def _one(
-    run: Run, backend: Any, positions: np.ndarray, brought: np.ndarray, mesh: Mesh, window: str, *, timed: bool
+    run: Run, backend: Any, positions: np.ndarray, data: np.ndarray, mesh: Mesh, window: str, *, timed: bool
 ) -> np.ndarray | None:
-    """Return one method's result on the host, in double precision; None if there is none."""
+    """Return one method's result on the host in double precision, or None if it declines or fails."""
     real = real_type(backend)
     chosen: dict[str, Any] = {OPTION[run.direction]: run.method}
     try:
         with Plan(mesh, window, backend=run.backend, **chosen) as plan:
-            # The device's own arrays, so that times are without transfers.
+            # Device arrays, so that times exclude transfers.
             plan.set_positions(backend.upload(positions.astype(real)))
-            native = backend.upload(brought.astype(real))
+            native = backend.upload(data.astype(real))
             call = plan.spread if run.direction == "spread" else plan.interpolate
-            found = backend.download(call(native)).astype(np.float64)
+            result = backend.download(call(native)).astype(np.float64)
             if timed and not emulated(backend):
                 run.seconds = _seconds(lambda: call(native), backend.synchronize)
-            return found
+            return result
     except MethodNotSuitable as reason:
         run.declined = str(reason)
     except Exception as failure:  # noqa: BLE001 - one broken method must not hide the others
@@ -276,7 +274,7 @@ def _one(
 
 
 def _seconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
-    """Return the least time of one call, of as many as fit the time for it, after one that warms up."""
+    """Return the shortest time of one call in `SECONDS_TIMED`, after a first call."""
     call()
     wait()
     best, stop = np.inf, time.perf_counter() + SECONDS_TIMED

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``particlemesh tune``: what every method takes on a device, for predictions there.
+"""``particlemesh tune``: times of every method on a device, for predictions.
 
-The problems are Halton's sequence over particles, nodes, kinds, clusters and order: wherever it is broken off, they lie
-evenly. So a slow device has fewer of them and takes no longer.
+The problems are a Halton sequence over particles, nodes, kinds, clusters and order. They cover the space evenly
+wherever the sequence ends, so a slow device measures fewer of them in the same time.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from particlemesh.window import bspline
 
 PROBLEMS = 256
 SECONDS, QUICK = 200.0, 40.0  # after which no new trial begins
-COMPILING = ("cuda",)  # whose compilers take a core each; PyOpenCL's warnings do not bear threads
-AT_ONCE = 16  # threads that compile, as there is memory for the positions of so many problems
-LONGEST = 0.5  # predicted seconds of a method that is not tried: times grow in proportion there
-FAR = 10.0  # times the best prediction: who is beyond it whatever the applications is not tried
+COMPILING = ("cuda",)  # backends that compile in threads; PyOpenCL's warnings are not thread-safe
+AT_ONCE = 16  # threads that compile: there is memory for the positions of so many problems
+LONGEST = 0.5  # predicted seconds beyond which a method is not measured: times are proportional there
+FAR = 10.0  # a method is not measured if its prediction exceeds the best by this factor for all numbers of applications
 APPLICATIONS = (1, 10, 100, 1000)
-PARTICLES, NODES = (1e3, 1e7), (24, 300)  # in all, and along an axis
-ANYWHERE, LEAST_FILLED = 0.6, 0.01  # the share of problems with particles anywhere; of the box, in the others
-IN_ORDER = 0.35  # the share of problems with particles in order
-# Every support of walks in both precisions, real and complex by turns; more components where they matter most.
+PARTICLES, NODES = (1e3, 1e7), (24, 300)  # in total, and per axis
+ANYWHERE, LEAST_FILLED = 0.6, 0.01  # fraction of problems with uniform particles; least filled fraction of the others
+IN_ORDER = 0.35  # fraction of problems with particles in order
+# Every support of walks in both precisions, real and complex alternating; more components where they matter most.
 KINDS = (
     *((p, t, 1 + (p + n) % 2) for p in range(2, 9) for n, t in enumerate(("float32", "float64"))),
     (4, "float32", 4), (6, "float32", 4),
@@ -54,19 +54,19 @@ class Case(NamedTuple):
     particles: int
     filled: float
     in_order: int = 0
-    occupied: float = 1.0  # of layers, as a plan sees it
+    occupied: float = 1.0  # fraction of layers, as measured by a plan
 
     def problem(self, backend: Any) -> Problem:
-        """Return it as methods see it."""
+        """Return the problem for methods."""
         return predict.problem_of(Row("", "", *self, 0.0, 0.0), backend)
 
-    def seen(self, problem: Problem) -> Case:
-        """Return it with its particles as a plan sees them."""
+    def measured(self, problem: Problem) -> Case:
+        """Return the case with the arrangement of particles that a plan measures."""
         return self._replace(filled=problem.filled, in_order=int(problem.in_order), occupied=problem.occupied)
 
 
 def cases(count: int = PROBLEMS) -> Iterator[Case]:
-    """Yield problems; those of a smaller ``count`` come first."""
+    """Yield problems; a larger ``count`` appends to those of a smaller one."""
     for n in range(1, count + 1):
         particles, nodes, kind, cloud, order = (_mirrored(n, base) for base in (2, 3, 5, 7, 11))
         filled = LEAST_FILLED ** max(0.0, (cloud - ANYWHERE) / (1 - ANYWHERE))
@@ -80,22 +80,22 @@ def cases(count: int = PROBLEMS) -> Iterator[Case]:
 
 
 def _mirrored(n: int, base: int) -> float:
-    """Return the digits of ``n`` behind the point, the last one first: a term of Halton's sequence."""
-    found, place = 0.0, 1.0
+    """Return the digits of ``n`` in reverse after the point: a term of the Halton sequence."""
+    value, place = 0.0, 1.0
     while n:
         n, digit = divmod(n, base)
         place /= base
-        found += digit * place
-    return found
+        value += digit * place
+    return value
 
 
-def _between(low: float, high: float, where: float) -> float:
-    return low * (high / low) ** where
+def _between(low: float, high: float, fraction: float) -> float:
+    return low * (high / low) ** fraction
 
 
-def worthwhile(asked: list[Candidate], free: int) -> list[Candidate]:
-    """Return those who might be the best choice for some number of applications, and do not take long."""
-    able = [c for c in asked if c.reason is None and 3 * c.bytes <= free and c.total(1) <= LONGEST]
+def worthwhile(candidates: list[Candidate], free: int) -> list[Candidate]:
+    """Return fast candidates that may be the best choice for some number of applications."""
+    able = [c for c in candidates if c.reason is None and 3 * c.bytes <= free and c.total(1) <= LONGEST]
     least = {n: min((c.total(n) for c in able), default=0.0) for n in APPLICATIONS}
     return [c for c in able if any(c.total(n) <= FAR * least[n] for n in APPLICATIONS)]
 
@@ -103,29 +103,29 @@ def worthwhile(asked: list[Candidate], free: int) -> list[Candidate]:
 def measure(
     backend: Any, seconds: float = SECONDS, progress: Callable[[str, int, int], None] = lambda what, done, total: None
 ) -> Table:
-    """Time the methods of a backend and return the table, which is not written yet.
+    """Time the methods of a backend and return the table, without writing it.
 
     Parameters
     ----------
     backend
-        A device, as ``backends.current`` gives it.
+        A device, from ``backends.current``.
     seconds : float
-        When to stop.
+        Time limit.
     progress : callable (text, done, total)
-        Called before every problem.
+        Called before each problem.
     """
     stop, rows, done = time.perf_counter() + seconds, list[Row](), 0
-    those = [case for case in cases() if case.dtype == "float32" or backend.facts().get("HAS_FP64", 1)]
+    supported = [case for case in cases() if case.dtype == "float32" or backend.facts().get("HAS_FP64", 1)]
     if backend.name in COMPILING:
-        _compile(backend, those, stop - seconds / 2, lambda some: progress(f"compiling, {some}", 0, len(those)))
-    while done < len(those) and time.perf_counter() < stop:
-        case = those[done]
-        progress(f"{case.particles:,} particles, {case.nodes}^3 nodes", done, len(those))
+        _compile(backend, supported, stop - seconds / 2, lambda n: progress(f"compiling, {n}", 0, len(supported)))
+    while done < len(supported) and time.perf_counter() < stop:
+        case = supported[done]
+        progress(f"{case.particles:,} particles, {case.nodes}^3 nodes", done, len(supported))
         rows += _rows(backend, case, stop)
         done += 1
     day = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    of = tables.sources_of(backend.name, rows)
-    return Table(backend.name, tables.device_of(backend), f"{day}, {done} problems", of, tuple(rows))
+    sources = tables.sources_of(backend.name, rows)
+    return Table(backend.name, tables.device_of(backend), f"{day}, {done} problems", sources, tuple(rows))
 
 
 def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
@@ -134,16 +134,16 @@ def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
     def timed(plan: Plan, direction: str, method: type[Method]) -> Row:
         assert plan.workspace is not None
         return Row(
-            direction, method.name, *case.seen(plan.problem()), *trial.seconds(plan.workspace, direction, method)
+            direction, method.name, *case.measured(plan.problem()), *trial.seconds(plan.workspace, direction, method)
         )
 
     return _each(backend, case, stop, timed)
 
 
-def _compile(backend: Any, those: list[Case], stop: float, progress: Callable[[str], None]) -> None:
-    """Compile the methods of problems, many at once: a compiler takes one core, and longer than the trials.
+def _compile(backend: Any, problems: list[Case], stop: float, progress: Callable[[str], None]) -> None:
+    """Compile the methods of problems in threads: a compiler uses one core and takes longer than the trials.
 
-    What is not compiled here, for want of time or memory, is when it is timed.
+    Trials compile all methods that this call omits for lack of time or memory.
     """
     at_once = min(available_threads(), AT_ONCE)
 
@@ -152,21 +152,21 @@ def _compile(backend: Any, those: list[Case], stop: float, progress: Callable[[s
         trial.once(plan.workspace, direction, method)
 
     def compile_one(case: Case) -> None:
-        with backend.scope():  # threads begin with the first device
+        with backend.scope():  # new threads have the first device
             _each(backend, case, stop, compiled, at_once)
 
     with ThreadPoolExecutor(at_once) as threads:
-        for done, _ in enumerate(threads.map(compile_one, those), 1):
-            progress(f"{done} of {len(those)}")
+        for done, _ in enumerate(threads.map(compile_one, problems), 1):
+            progress(f"{done} of {len(problems)}")
 
 
 def _each(
     backend: Any, case: Case, stop: float, do: Callable[[Plan, str, type[Method]], Any], at_once: int = 1
 ) -> list[Any]:
-    """Return what ``do`` returns for each method of a problem, until it is time to stop.
+    """Return the results of ``do`` for each method of a problem, until ``stop``.
 
-    What finds no memory, of which there is enough for so many ``at_once``, is left out, be it a method or all of a
-    problem: its times are predicted.
+    A method or problem that does not fit the memory is omitted; its times are predicted. Each of ``at_once`` calls may
+    use an equal part of the memory.
     """
     problem, free, done = case.problem(backend), backend.free_bytes() // at_once, list[Any]()
     chosen = {
@@ -200,17 +200,17 @@ def plan_of(backend: Any, case: Case, positions: np.ndarray | None = None, appli
 def positions_of(case: Case) -> np.ndarray:
     """Return positions (N, 3) in a cube in the middle of the box.
 
-    Those in order are sites of a cubic lattice, from which, for every second problem, each is displaced by up to a part
-    of their distance.
+    Positions in order are sites of a cubic lattice. In every second problem they are displaced by up to a fraction of
+    the lattice spacing.
     """
     rng, real = np.random.default_rng(case.particles), np.dtype(case.dtype).type
-    anywhere = rng.random((case.particles, 3), real)
+    points = rng.random((case.particles, 3), real)
     if case.in_order:
         edge = math.ceil(case.particles ** (1 / 3))
-        site = np.arange(case.particles) * edge**3 // case.particles  # too many sites: some are left out, evenly
+        site = np.arange(case.particles) * edge**3 // case.particles  # omits surplus sites evenly
         places = np.stack(np.unravel_index(site, (edge,) * 3), axis=-1).astype(real)
-        anywhere = (places + real(0.5) + (anywhere - real(0.5)) * real(max(0.0, rng.uniform(-1, 1)))) / real(edge)
-    return real(0.5) + (anywhere - real(0.5)) * real(case.filled ** (1 / 3))
+        points = (places + real(0.5) + (points - real(0.5)) * real(max(0.0, rng.uniform(-1, 1)))) / real(edge)
+    return real(0.5) + (points - real(0.5)) * real(case.filled ** (1 / 3))
 
 
 def run(
@@ -221,7 +221,7 @@ def run(
     Raises
     ------
     ValueError
-        If it cannot be written, which is found before anything is measured.
+        Before measuring, if the table cannot be written.
     """
     tables.place_for(backend.name, tables.device_of(backend))
     table = measure(backend, seconds, progress)

@@ -114,9 +114,8 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
                         if (l < LEVELS) MMA_8_8_4(warp, c[m], nodes[NODE(l, r, tile, e)], b[slope][tile][e]);
                     }
 #else
-            // An instruction takes the first 11 bits of numbers. Products with the remainders are added first, being
-            // small; products of two remainders are below rounding. Keeping the nodes' remainders costs more registers
-            // than it saves instructions.
+            // An instruction takes the first 11 bits of numbers. Products with the small remainders are added first;
+            // those of two remainders are below rounding. To keep the nodes' remainders would cost too many registers.
             UNROLL for (int term = 0; term < 3; term++)
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++)
                     UNROLL for (int m = 0; m < AT_ONCE; m++) {

@@ -66,9 +66,8 @@ DEVICE void particle_of(PRIVATE const u32* words, PRIVATE Placed* placed)
     placed->index = words[7];
 }
 #else
-// Words 0 to 2: fraction + 1/2 in units of 2^-24, and below it 8 bits: of word 0 the offsets of the first and second
-// axis and the two highest bits of bx; of word 1 the offset of the third and the next four; of word 2 the others. Word
-// 3: the index.
+// Words 0 to 2: fraction + 1/2 in units of 2^-24, and below it 8 bits: in word 0 offsets 0 and 1 and the two highest
+// bits of bx; in word 1 offset 2 and the next four; in word 2 the other bits of bx. Word 3: the index.
 #define RECORD_WORDS 4
 
 DEVICE void record_of(PRIVATE u32* words, PRIVATE const kept_t* fraction, PRIVATE const int* offset, int bx, u32 index)

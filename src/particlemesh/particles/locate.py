@@ -158,7 +158,7 @@ def _split(x, length, slopes, a, axis, whole, rest):
 
 @compiled
 def _tame(whole, rest, length):
-    """Move particles to node 0 that are so far away that their positions have no digits within an axis."""
+    """Move particles to node 0 that are too far away for a defined place on the axis."""
     for k in range(length):
         if not (abs(whole[k]) <= _FARTHEST and abs(rest[k]) <= _FARTHEST):  # or NaN
             whole[k] = rest[k] = 0

@@ -21,11 +21,11 @@ DEVICE int left_out(GLOBAL const int* node, i64 rows, i64 i)
 // Appends particles with zero weight in any order, unless they are in the order already. Copies the status to where
 // later positions do not overwrite it.
 KERNEL come_last(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT node, GLOBAL u32* RESTRICT order,
-                 GLOBAL const u64* RESTRICT found, GLOBAL u64* RESTRICT status, GLOBAL u32* RESTRICT left,
+                 GLOBAL const u64* RESTRICT counts, GLOBAL u64* RESTRICT status, GLOBAL u32* RESTRICT left,
                  const i64 count, const i64 rows, const i64 total, const i64 in_order)
 {
     const i64 taken = start[total], stop = in_order || taken == count ? 0 : count;
-    if (GROUP_ID == 0 && LOCAL_ID < 3) status[LOCAL_ID] = found[LOCAL_ID];
+    if (GROUP_ID == 0 && LOCAL_ID < 3) status[LOCAL_ID] = counts[LOCAL_ID];
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < stop; i += GROUP_COUNT * GROUP_SIZE)
         if (left_out(node, rows, i)) order[taken + (i64)ATOMIC_ADD_U32(left, 1)] = (u32)i;
 }

@@ -83,5 +83,5 @@ class Cells:
             "EXTENTS": extent_axes, "NARROW_ITEMS": int(max(x.count, *map(abs, x.strides)) < 2**31),
         }  # fmt: skip
         x0, x1, x2 = x.arguments()
-        given = x2 if extents is None else extents
-        return Keys(x.count, self.count, (x0, x1, x2, given), (x.record(), *self.records()), defines)
+        last = x2 if extents is None else extents
+        return Keys(x.count, self.count, (x0, x1, x2, last), (x.record(), *self.records()), defines)

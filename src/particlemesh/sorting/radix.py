@@ -121,9 +121,9 @@ def sort(
         run = backend.kernel(file, "radix_pass", defines)
         for p in range(layout.passes):
             target = output if p == layout.passes - 1 else pairs[p % 2]
-            given = keys if values is None else values
+            operand = keys if values is None else values
             run(
-                layout.tiles * backend.group_size, keys, As(given, _U32), target[0], As(target[1], _U32), control,
+                layout.tiles * backend.group_size, keys, As(operand, _U32), target[0], As(target[1], _U32), control,
                 count, layout.tiles, p, int(values is not None),
             )  # fmt: skip
             keys, values = target

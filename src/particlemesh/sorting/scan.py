@@ -49,14 +49,14 @@ def scan(backend: Backend, counts: Any, start: Any, bins: int, control: Any = No
         Words of 64 bits before the counts; even, for wide reads.
     """
     size = start.dtype.itemsize
-    given, sums = As(counts, np.uint64), As(start, f"u{size}")  # starts may be signed, and counts have 32 bits
+    words, sums = As(counts, np.uint64), As(start, f"u{size}")  # starts may be signed, and counts have 32 bits
     tiles = _words(backend, bins) - 1
     run = backend.kernel("sorting/scan.c", "scan_counts", {"REAL_IS_DOUBLE": 0, "COUNT_IS_64": size // 8})
     if control is None:
-        run(tiles * backend.group_size, given, sums, given, bins, tiles, skip, skip + _behind(bins, size))
+        run(tiles * backend.group_size, words, sums, words, bins, tiles, skip, skip + _behind(bins, size))
     else:
         backend.clear(control)
-        run(tiles * backend.group_size, given, sums, control, bins, tiles, skip, 0)
+        run(tiles * backend.group_size, words, sums, control, bins, tiles, skip, 0)
 
 
 def _words(backend: Backend, bins: int) -> int:

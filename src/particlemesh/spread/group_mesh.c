@@ -69,7 +69,7 @@ KERNEL group_collect(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRIC
         entries[beyond] = 0;
         UNROLL for (int s = 0; s < WEIGHTS; s++) weights[s * plane + beyond] = 0;
     }
-    LOCAL_ARRAY(real, table, (SLOPES ? 2 : 1) * TABLE); // weights of each axis, computed once per particle; slopes after them
+    LOCAL_ARRAY(real, table, (SLOPES ? 2 : 1) * TABLE); // weights of each axis once per particle; slopes after them
     for (i64 base = GROUP_ID * BATCH; base < count; base += GROUP_COUNT * BATCH) {
         for (int t = LOCAL_ID; t < 3 * BATCH; t += GROUP_SIZE) {
             const int axis = t / BATCH, i = t % BATCH;
@@ -147,8 +147,7 @@ KERNEL group_apply(GLOBAL const count_t* RESTRICT ends, GLOBAL const entry_t* RE
         const i64 end = group < groups ? (i64)ends[group] : 0;
         for (int n = member; n < SUMS; n += TEAM) sums[n] = 0;
         TEAM_SYNC(warp);
-        // Four consecutive entries per lane, from a multiple of four on: some belong to the previous and the next
-        // group.
+        // Four consecutive entries per lane, from a multiple of four on: some belong to the groups before and after.
         for (i64 at = begin / 4 * 4 + 4 * member; at < end; at += 4 * TEAM) {
             entry_t own[4];
             real weight[4 * WEIGHTS];

@@ -86,7 +86,7 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
     }
 }
 #elif MATRIX
-// Four and four particles; no bits are lost.
+// Four particles at a time; no bits are lost.
 DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int all,
                       PRIVATE const int* counts)
 {

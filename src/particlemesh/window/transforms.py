@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Transforms of windows at the Fourier modes of an axis, kept for the next call."""
+"""Cached transforms of windows at the Fourier modes of an axis."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from particlemesh.window import admissible
 from particlemesh.window.shape_function import Window
 
-# Larger axes are not kept, so that all that is kept takes at most 8 MiB.
+# Larger axes are not cached: the cache takes at most 8 MiB.
 MOST_NODES, MOST_AXES = 2**13, 128
 
 
 def modes(nodes: int, half: bool) -> NDArray[np.float64]:
-    """Return the whole mode numbers of an axis in the order of ``fft`` or, if ``half``, of ``rfft``."""
+    """Return the mode numbers of an axis in the order of ``fft`` or, if ``half``, of ``rfft``."""
     n = np.arange(nodes // 2 + 1) if half else (np.arange(nodes) + nodes // 2) % nodes - nodes // 2
     return n.astype(np.float64)
 
@@ -27,10 +27,10 @@ def divisor(window: Window, kind: str, power: int, nodes: int, half: bool, axis:
     Raises
     ------
     ValueError
-        If it vanishes at a mode; ``axis`` is the number of the axis in the message.
+        If the transform vanishes at a mode. The message has the number ``axis``.
     """
-    make = _kept if nodes <= MOST_NODES else _divisor
-    return make(window, kind, power, nodes, half, axis)
+    compute = _cached if nodes <= MOST_NODES else _divisor
+    return compute(window, kind, power, nodes, half, axis)
 
 
 def _divisor(window: Window, kind: str, power: int, nodes: int, half: bool, axis: int) -> NDArray[np.float64]:
@@ -45,4 +45,4 @@ def _divisor(window: Window, kind: str, power: int, nodes: int, half: bool, axis
     return transform
 
 
-_kept = lru_cache(MOST_AXES)(_divisor)
+_cached = lru_cache(MOST_AXES)(_divisor)
