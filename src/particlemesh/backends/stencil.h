@@ -218,7 +218,6 @@ DEVICE void atomic_add_vector(GLOBAL real* p, PRIVATE const real* v)
 #endif
 }
 
-// From a field that is constant during the kernel.
 // Slots beyond the stencil have zero weight: what is not finite there must not count. `part` could say so, too, and would
 // cost a register for each slot.
 DEVICE real weighted(real value, real weight)
@@ -226,6 +225,7 @@ DEVICE real weighted(real value, real weight)
     return weight != 0 ? value * weight : 0;
 }
 
+// From a field that is constant during the kernel.
 DEVICE void load_vector(GLOBAL const real* p, PRIVATE real* v)
 {
 #if VECTOR == 4
