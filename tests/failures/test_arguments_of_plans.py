@@ -44,5 +44,5 @@ def test_a_wrong_keyword_names_plan(keyword):
 
 
 def test_a_missing_argument_names_plan():
-    with pytest.raises(TypeError, match=r"^Plan\(\) missing 1 required positional argument: 'window'"):
-        pm.Plan(MESH)
+    with pytest.raises(TypeError, match=r"^Plan\(\) missing 1 required positional argument: 'mesh'"):
+        pm.Plan()

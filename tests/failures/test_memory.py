@@ -274,7 +274,7 @@ def test_a_flat_box_is_refused():
         (0.0, "every length must be positive"), ((1.0, 0.0), "every length must be positive"),
         ((1.0, -1.0), "every length must be positive"), ((1.0, np.nan), "every number must be finite"),
         ([[1.0, 2.0], [2.0, 4.0]], "linearly dependent"), ([[1.0, 0.0], [0.0, 0.0]], "positive|dependent"),
-        ((1e-200, 1e-200), "choose a unit nearer to its lengths"),
+        ((1e-200, 1e-200), "choose a unit of length nearer to its lengths"),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=error):
             pm.Mesh(4 if np.ndim(bad) == 0 else (4, 4), bad)
