@@ -29,7 +29,7 @@ CHILD = """
 import numpy as np
 import particlemesh as pm
 from particlemesh import backends, sorting
-from particlemesh.sorting import block_order
+from particlemesh.orders import block_order
 
 library, rng = backends.current("opencl"), np.random.default_rng(1)
 

@@ -41,7 +41,7 @@ def test_kernels_count_wide_rows_before_narrow_ones_are_trusted(backend, monkeyp
         for call in (lambda: grid.pairs(0.5), lambda: grid.count(0.5)):
             with pytest.raises(OverflowError, match=f"a particle has {longest:,} neighbours; a count is an int32"):
                 call()
-        with pytest.raises(ValueError, match="check=False cannot tell"):
+        with pytest.raises(ValueError, match="check=False cannot count them"):
             grid.pairs(0.5, capacity=10, check=False)
 
 

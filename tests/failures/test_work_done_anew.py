@@ -118,9 +118,9 @@ def transformed(monkeypatch):
     for name in ("fourier", "symbol"):
         plain = getattr(pm.Window, name)
         monkeypatch.setattr(pm.Window, name, lambda w, k, p=plain, n=name: (calls.append(n), p(w, k))[1])
-    transforms._kept.cache_clear()
+    transforms._cached.cache_clear()
     yield calls
-    transforms._kept.cache_clear()
+    transforms._cached.cache_clear()
 
 
 @pytest.mark.parametrize(("kind", "name"), [("continuous", "fourier"), ("discrete", "symbol")])
@@ -150,9 +150,9 @@ def test_kept_transforms_are_told_apart():
         for real in (False, True)
     ]  # fmt: skip
     kept = [MESH.compensation(w, k, power=p, real=r) for w, k, p, r in cases * 2]
-    transforms._kept.cache_clear()
+    transforms._cached.cache_clear()
     for (window, kind, power, real), result in zip(cases * 2, kept, strict=True):
-        transforms._kept.cache_clear()
+        transforms._cached.cache_clear()
         assert (MESH.compensation(window, kind, power=power, real=real) == result).all()
 
 

@@ -85,7 +85,7 @@ def test_shares_have_about_as_many_entries(monkeypatch):
     asked = []
     plain = cpu.run
     monkeypatch.setattr(
-        matrix_cpu, "run", lambda function, threads, *a: asked.append(a) or plain(function, threads, *a)
+        matrix_cpu, "run", lambda function, threads, *a, **k: asked.append(a) or plain(function, threads, *a, **k)
     )
     x = np.random.default_rng(1).normal(0.5, 0.05, (20_000, 2))
     with pm.Plan(pm.Mesh((64, 64), (1.0, 1.0)), "bspline3", backend="cpu", threads=2) as plan:

@@ -2,7 +2,7 @@
 """Stable sort of 32-bit keys with values on CUDA and OpenCL, in as few passes as the bits need.
 
 Library sorts allocate and wait, so they cannot be captured in a graph, and each supports one backend only. This
-one uses the tools of the other binning kernels: counting and look-back.
+one uses the tools of the other sorting kernels: counting and look-back.
 """
 
 from __future__ import annotations
