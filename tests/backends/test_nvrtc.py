@@ -48,10 +48,14 @@ def run_everything(real):
                 if direction == "spread":
                     plan.spread(values)
                     plan.spread_gradient(vectors)
+                    if method.derivatives > 1:
+                        plan.spread_hessian(vectors[:, :, None] * vectors[:, None])
                 else:
                     plan.interpolate(field)
                     plan.gradient(field)
                     plan.value_and_gradient(field)
+                    if method.derivatives > 1:
+                        plan.value_gradient_hessian(field)
     backend = backends.current("opencl")
     for stable in (False, True):
         keys = backend.upload(rng.integers(0, 9, 100).astype(np.int32))

@@ -21,7 +21,6 @@ from particlemesh.particles.workspace import Sizes, Workspace
 class Problem(Sizes):
     """What a method is asked about: sizes, and how the particles lie as far as that is known."""
 
-    derivatives: int = 1  # highest order that the calls take
     filled: float = 1.0  # of the box, by particles: clusters fill little of it
     in_order: bool = False  # neighbours in memory are neighbours in space
     occupied: float = 1.0  # of the layers of cells across an axis: particles of a lattice lie in some of them
