@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What CUDA's compiler makes of the kernels that a call takes, without a GPU."""
 
+import functools
 import re
 
 from particlemesh.backends import cuda, opencl
@@ -24,9 +25,13 @@ def kernels_of(monkeypatch, call):
 
 def ptx(file, name, defines):
     """Return the PTX of one kernel: a chip that the compiler does not know yet gets no binary."""
+    return _entries(file, tuple(sorted(dict(defines).items())))[name]
+
+
+@functools.cache
+def _entries(file, defines):
     text = cuda.compile_only(file, dict(defines), 9999).decode()
-    entries = {entry.partition("(")[0].strip(): entry for entry in text.split(".entry ")[1:]}
-    return entries[name]
+    return {entry.partition("(")[0].strip(): entry for entry in text.split(".entry ")[1:]}
 
 
 def without_nvrtc():
