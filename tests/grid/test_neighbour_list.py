@@ -281,33 +281,7 @@ def triples(found):
     return sorted(zip(found["i"].tolist(), found["j"].tolist(), *found["S"].T.tolist(), strict=True))
 
 
-def both_ways(found):
-    """A half list as a full one."""
-    i, j, shift, d = (found[letter] for letter in "ijSd")
-    join = np.concatenate
-    return {"i": join([i, j]), "j": join([j, i]), "S": join([shift, -shift]), "d": join([d, d])}
-
-
 PEERS = [name for name in BOXES if BOXES[name].ndim == 3]
-
-
-@needs("vesin")
-@pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("name", PEERS)
-def test_the_same_pairs_as_vesin(name, half):
-    import vesin
-
-    box = BOXES[name]
-    x = cloud(box, 150, beyond=1.0)
-    lister = vesin.NeighborList(cutoff=0.7, full_list=not half)
-    theirs = dict(zip("ijSd", lister.compute(x, box.matrix, list(box.periodic), "ijSd"), strict=True))
-    ours = dict(zip("ijSd", pm.neighbour_list("ijSd", x, box, 0.7, half=half), strict=True))
-    assert len(ours["i"]) == len(theirs["i"]) > 0
-    if half:  # either particle may come first
-        theirs, ours = both_ways(theirs), both_ways(ours)
-    assert triples(ours) == triples(theirs)
-    band = rounding(box, x, 0.7)
-    np.testing.assert_allclose(np.sort(ours["d"]), np.sort(theirs["d"]), rtol=0, atol=band)
 
 
 @needs("ase")

@@ -14,21 +14,23 @@ import ptx
 from devices import Device
 from particlemesh.backends import cuda, opencl
 from ptx import without_nvrtc
-from test_walk_interpolate import FORMS, draw, walks
+from walk_cases import draw, plan_of
 
 
 @pytest.mark.backends("cuda", "opencl")
 @pytest.mark.parametrize("real", ["float32", "float64"])
 def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
     mesh, window = pm.Mesh((9, 6, 8), (1.0, 1.5, 2.0)), pm.bspline(4)
-    x, f = draw(mesh, 80, real, 7)
+    x, f = draw("interpolate", mesh, 80, real, 7)
     wanted = oracle.interpolate(mesh, window, x, f)
-    combinations = list(itertools.product(FORMS, (None, 8, 16), (None, *range(4, 9))))
+    combinations = list(itertools.product(("matrix", "multiply"), (None, 8, 16), (None, *range(4, 9))))
     if backend.name == "opencl" and request.config.thins:  # PoCL compiles slowly
         combinations = [("matrix", 8, 8), ("multiply", 8, 7), ("multiply", 16, 5)]
     for form, tiles, levels in combinations:
         given = {"form": form, "patch": tiles, "levels": levels, "chunk": 40}
-        plan = walks(backend, mesh, window, real, x, **{k: v for k, v in given.items() if v is not None})
+        plan = plan_of(
+            "interpolate", backend, mesh, window, real, x, **{k: v for k, v in given.items() if v is not None}
+        )
         if form == "matrix" and real == "float32" and levels and levels % 2:
             with pytest.raises(pm.MethodNotSuitable, match="even number of levels"):
                 plan.interpolate(backend.array(f))
