@@ -10,11 +10,11 @@ import oracle
 import particlemesh as pm
 import ptx
 from devices import METHODS
-from particlemesh.backends import cuda, opencl
+from particlemesh.backends import cuda
 from particlemesh.methods import by_copy
 from particlemesh.methods.contract import Problem
 from particlemesh.spread import group_mesh
-from ptx import without_nvrtc
+from ptx import NVRTC
 
 WINDOW = pm.bspline(4)
 # Axes that wrap and are shorter than the support, one that is open, rows of two groups, a line longer than a tile.
@@ -111,11 +111,6 @@ def test_more_particles_than_32_bits_are_declined(backend):
 
 # ---- what the compiler makes of it -----------------------------------------------------------------------------------
 
-nvrtc = [
-    pytest.mark.opencl,
-    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
-    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
-]
 COPIES = {"copies_place", "copies_store", "copies_spread", "copies_stitch", "copies_extend", "copies_interpolate",
           "copies_collect"}  # fmt: skip
 # Kernels without atomics, and kernels with some: the test would see them.
@@ -143,8 +138,8 @@ def kernels_of(monkeypatch, method, options):
 
 @pytest.mark.parametrize(
     ("method", "local"),
-    [pytest.param(m, True, marks=nvrtc, id=m) for m in ADDS]
-    + [pytest.param("domain_copies", False, marks=nvrtc, id="domain_copies in device memory")],
+    [pytest.param(m, True, marks=NVRTC, id=m) for m in ADDS]
+    + [pytest.param("domain_copies", False, marks=NVRTC, id="domain_copies in device memory")],
 )
 def test_nothing_is_added_atomically_once_particles_are_ordered(monkeypatch, method, local):
     if not local:
@@ -157,7 +152,7 @@ def test_nothing_is_added_atomically_once_particles_are_ordered(monkeypatch, met
     assert atomic == {**{name: {False} for name in without}, **{name: {True} for name in with_some}}
 
 
-@pytest.mark.parametrize("warps", [pytest.param(n, marks=nvrtc) for n in (1, 4)])
+@pytest.mark.parametrize("warps", [pytest.param(n, marks=NVRTC) for n in (1, 4)])
 def test_groups_make_their_sums_in_local_memory(monkeypatch, warps):
     assert cuda.CudaBackend.group_size == 128
     seen = 0

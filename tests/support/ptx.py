@@ -4,6 +4,8 @@
 import functools
 import re
 
+import pytest
+
 from particlemesh.backends import cuda, opencl
 
 ATOMIC = re.compile(r"\b(?:atom|red|atomg|redg)\.")
@@ -21,6 +23,21 @@ def kernels_of(monkeypatch, call):
         patch.setattr(opencl.OpenClBackend, "kernel", kernel)
         call()
     return list(asked)
+
+
+def kernel_of(monkeypatch, wanted, call):
+    """Return file, name and defines of the kernel of a name that a call on OpenCL takes; nothing runs."""
+    found = []
+
+    def kernel(self, file, name, defines, texts=None):
+        found.append((file, name, defines))
+        return lambda *arguments: None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(opencl.OpenClBackend, "kernel", kernel)
+        call()
+    (mine,) = [asked for asked in found if asked[1] == wanted]
+    return mine
 
 
 def ptx(file, name, defines):
@@ -42,3 +59,15 @@ def without_nvrtc():
     except Exception as error:  # CuPy wraps a missing library in errors of many kinds
         return str(error).splitlines()[0]
     return None
+
+
+NVRTC = [
+    pytest.mark.opencl,
+    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
+    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
+]
+
+
+def case(*values, id):
+    """A case that needs CUDA's compiler."""
+    return pytest.param(*values, marks=NVRTC, id=id)

@@ -12,8 +12,8 @@ import oracle
 import particlemesh as pm
 import ptx
 from devices import Device
-from particlemesh.backends import cuda, opencl
-from ptx import without_nvrtc
+from particlemesh.backends import cuda
+from ptx import case
 from walk_cases import draw, plan_of
 
 
@@ -45,33 +45,12 @@ def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
 
 def key_of(monkeypatch, real, support, channels, *, wanted="interpolate", interleaved=False, nodes=16, **options):
     """File, name and defines of the kernel that a call takes; nothing runs."""
-    found = []
-
-    def kernel(self, file, name, defines, texts=None):
-        found.append((file, name, defines))
-        return lambda *arguments: None
-
-    monkeypatch.setattr(opencl.OpenClBackend, "kernel", kernel)
     mesh = pm.Mesh((16, 16, nodes), (1.0, 1.0, 1.0))
     plan = pm.Plan(mesh, f"bspline{support}", interpolation="walk", options={"walk": options}, dtype=real)
     device, batch = Device.of("opencl"), () if channels == 1 else (channels,)
     plan.set_positions(device.array(np.full((5, 3), 0.5, real)), check=False)
-    getattr(plan, wanted)(
-        device.array(np.zeros((*batch, *mesh.shape), real), "interleaved" if interleaved else "planar")
-    )
-    (mine,) = [(file, name, defines) for file, name, defines in found if name == "interpolate_walk"]
-    return mine
-
-
-nvrtc = [
-    pytest.mark.opencl,
-    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
-    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
-]
-
-
-def case(*values, id):
-    return pytest.param(*values, marks=nvrtc, id=id)
+    field = device.array(np.zeros((*batch, *mesh.shape), real), "interleaved" if interleaved else "planar")
+    return ptx.kernel_of(monkeypatch, "interpolate_walk", lambda: getattr(plan, wanted)(field))
 
 
 MATRIX, DOUBLE = "m16n8k8.row.col.f32.tf32", "m8n8k4.row.col.f64"
