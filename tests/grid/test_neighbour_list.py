@@ -11,24 +11,10 @@ import pytest
 from hypothesis import given, settings
 
 import particlemesh as pm
-from grid_cases import BOXES, SKEWED, all_pairs, check_answer, rounding
+from grid_cases import BOXES, SKEWED, all_pairs, rounding
+from grid_checks import check_list as check
 from grid_checks import cloud
 from particlemesh.grid.neighbour_list import _cells
-
-ALL = "ijSDd"  # as `check_answer` takes them, but for the last two
-
-
-def check(backend, box, x, radius, *, oracle=None, half=False, widths=None):
-    """Ask for everything and compare with all pairs."""
-    given_radius = radius if widths is None else backend.array(widths)
-    i, j, shift, vector, distance = (
-        backend.host(a) for a in pm.neighbour_list(ALL, backend.array(x), box, given_radius, half=half)
-    )
-    assert (np.diff(i) >= 0).all()
-    oracle = all_pairs(box, x, np.max(radius, initial=0)) if oracle is None else oracle
-    check_answer(box, x, radius, (i, j, shift, distance, vector), oracle, half=half)
-    return len(i)
-
 
 # ---- letters ----------------------------------------------------------------------------------------------
 
@@ -104,14 +90,6 @@ def test_particles_in_a_plane_a_line_and_a_point_of_open_axes(backend, matrix, c
         for radius in (0.3, 1e-7, 0.0):
             box = pm.Box(matrix, periodic=[a not in flat for a in range(3)])
             check(backend, box, s @ matrix, radius)
-
-
-def test_radii_beyond_the_box_find_all_images(backend):
-    for box in (pm.Box((1.0, 1.5)), pm.Box((1.0, 1.5), periodic=(True, False)), pm.Box(SKEWED / 2)):
-        x = cloud(box, 6, beyond=1.0)
-        for radius in (0.9, 2.3):
-            check(backend, box, x, radius)
-            check(backend, box, x, radius, half=True)
 
 
 @settings(max_examples=30)
