@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Particles in copies of the domain: where they lie, what blocks hold of the mesh, and all that may be chosen."""
+"""Particles in copies of the domain: what blocks hold of the mesh, the memory they take, and what they decline."""
 
 from types import SimpleNamespace
 
@@ -40,11 +40,8 @@ def plan_of(backend, mesh, window="bspline4", chosen=None, dtype="float64", **mo
     )
 
 
-def cloud(mesh, count, crowd=0):
-    rng = np.random.default_rng(count)
-    x = rng.random((count, mesh.ndim))
-    x[:crowd] = 0.4 + 0.001 * x[:crowd]
-    return x * mesh.box.lengths + mesh.box.origin
+def cloud(mesh, count):
+    return np.random.default_rng(count).random((count, mesh.ndim)) * mesh.box.lengths + mesh.box.origin
 
 
 @pytest.mark.parametrize("mesh", ["periodic", "ghosts"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""hybrid_mesh: widths that are forced and chosen, rows longer than an interval, no atomics, the same bits."""
+"""hybrid_mesh: the width that is chosen, and rows longer than an interval."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ MESH = pm.Mesh((3, 7, 11), pm.Box((1.0, 1.1, 1.3), (0.1, 0.2, 0.3), (True, False
 WINDOW = pm.bspline(4)
 RNG = np.random.default_rng(22)
 X = (0.01 + 0.98 * RNG.random((70, 3))) * MESH.box.lengths + MESH.box.origin
-Q, V = RNG.normal(size=(3, 70)), RNG.normal(size=(70, 3))
+Q = RNG.normal(size=(3, 70))
 on_devices = pytest.mark.backends("opencl", "cuda")
 
 
