@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from grid_cases import BOXES, all_pairs, check_answer
-from grid_checks import cloud
+from grid_cases import BOXES, all_pairs
+from grid_checks import check_list, cloud
 from particlemesh.grid.sparse import close_gaps
 
 RNG = np.random.default_rng(3)
@@ -17,23 +17,12 @@ def sparse_only(monkeypatch):
     monkeypatch.setattr("particlemesh.grid.neighbour_list._Call.dense", lambda self, radius: None)
 
 
-def check(backend, box, x, radius, half, oracle=None, widths=None):
-    given = radius if widths is None else backend.array(widths)
-    i, j, shift, vector, distance = (
-        backend.host(a) for a in pm.neighbour_list("ijSDd", backend.array(x), box, given, half=half)
-    )
-    assert (np.diff(i) >= 0).all()
-    oracle = all_pairs(box, x, np.max(radius)) if oracle is None else oracle
-    check_answer(box, x, radius, (i, j, shift, distance, vector), oracle, half=half)
-    return len(i)
-
-
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize(("name", "real"), list(zip(BOXES, ("f4", "f8") * 7, strict=True)))
 def test_sparse_cells_find_all_pairs_of_any_box(backend, sparse_only, name, real, half):
     box = BOXES[name]
     x, radius = cloud(box, 90, real, beyond=1.0), 0.1 if box.ndim == 1 else 0.5
-    assert check(backend, box, x, radius, half) > 0
+    assert check_list(backend, box, x, radius, half=half) > 0
 
 
 @pytest.mark.parametrize("name", ["mixed", "skewed plane", "open line"])
@@ -44,7 +33,7 @@ def test_levels_of_sparse_cells_find_all_pairs_of_many_sizes(backend, sparse_onl
     widths[::9] = 0
     oracle = all_pairs(box, x, 2 * widths.max())
     for half in (False, True):
-        check(backend, box, x, widths[oracle.i] + widths[oracle.j], half, oracle, widths)
+        check_list(backend, box, x, widths[oracle.i] + widths[oracle.j], half=half, oracle=oracle, widths=widths)
 
 
 def clouds():
