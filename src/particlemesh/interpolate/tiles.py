@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.views import View
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import (
     fetch_add,
@@ -145,10 +145,7 @@ def _read_tasks(
     box = boxes[fetch_add(counter, 1, 1)]
     weights = np.empty(4 * lanes, box.dtype)
     support = tiling.support
-    while True:
-        task = fetch_add(counter, 0, 1)
-        if task >= tile.size:
-            return
+    for task in claimed(counter, tile.size):
         low, nodes = box_of(tiling, tile[task])
         # Few particles: one box per particle, the size of a stencil.
         dense = (end[task] - begin[task]) * support[0] * support[1] > SPARSE * nodes[0] * nodes[1]
@@ -209,8 +206,7 @@ def read_tiles(
     run(
         _read_tasks, workers, ordering.tiling, ordering.tile, ordering.begin, ordering.end, ordering.records,
         ordering.packed, ordering.order, nothing if values is None else values.reshape(-1),
-        None if gradients is None else gradients.reshape(-1), jacobian, rows, boxes,
-        plain(field), np.zeros(2, np.int64),
+        None if gradients is None else gradients.reshape(-1), jacobian, rows, boxes, plain(field),
         steps=100 * len(ordering.order),
     )  # fmt: skip
 

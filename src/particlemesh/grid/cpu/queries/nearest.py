@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
 from particlemesh.grid.cpu.lanes import PAD, unowned, width_for
@@ -62,11 +62,8 @@ def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter)
     count, most = points.shape[1] - PAD, squares.shape[1]
     real = squares.dtype.type
     scale, mean, power = guess
-    while True:
-        share = fetch_add(counter, 0, 1)
-        if share * SHARE >= count:
-            return
-        k, last = share * SHARE, min(count, (share + 1) * SHARE)
+    for begin, last in ranges(counter, count, SHARE):
+        k = begin
         while k < last:
             members = group_of(points, k, last, search, low, high)
             cell = 0
@@ -163,6 +160,6 @@ def nearest(
     used = max(1, min(threads_for(threads, rows), shares))
     run(
         _nearest_rows, used, query, search, _guess(cloud, search, k), distances, indices, rooms_for(used, real),
-        width_for(real.itemsize), np.zeros(2, np.int64), steps=most_steps(query, search),
+        width_for(real.itemsize), steps=most_steps(query, search),
     )  # fmt: skip
     return indices, distances, faults
