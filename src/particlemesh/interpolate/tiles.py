@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.views import View
-from particlemesh.backends.cpu import claimed, run, threads_for
+from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import (
     fetch_add,
@@ -145,7 +145,10 @@ def _read_tasks(
     box = boxes[fetch_add(counter, 1, 1)]
     weights = np.empty(4 * lanes, box.dtype)
     support = tiling.support
-    for task in claimed(counter, tile.size):
+    while True:  # measured: with claimed() tasks take a tenth longer
+        task = fetch_add(counter, 0, 1)
+        if task >= tile.size:
+            return
         low, nodes = box_of(tiling, tile[task])
         # Few particles: one box per particle, the size of a stencil.
         dense = (end[task] - begin[task]) * support[0] * support[1] > SPARSE * nodes[0] * nodes[1]

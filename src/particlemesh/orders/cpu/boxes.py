@@ -18,48 +18,6 @@ def row_of(tiling, axis, node):
     return node if 0 <= node < size else -1
 
 
-@compiled(forceinline=True)
-def _clear(box, begin, pitch):
-    zero = splat(box.dtype.type(0), _WIDTH)
-    for n in range(begin, begin + pitch, 8):  # the pitch is a multiple of 8
-        store(box, n, zero)
-
-
-@compiled(forceinline=True)
-def _move(tiling, parts, field, low, rows, pitch, box, adds):
-    """Add the box to the field and clear it, or copy the field into the box."""
-    size, wraps = tiling.size[2], tiling.wraps[2]
-    for i in range(rows[0]):
-        x = row_of(tiling, 0, low[0] + i)
-        for j in range(rows[1]):
-            y = row_of(tiling, 1, low[1] + j)
-            inner = (i * rows[1] + j) * pitch
-            if not adds and (x < 0 or y < 0 or not wraps):
-                _clear(box, inner, pitch)
-            if x >= 0 and y >= 0:
-                outer = (x * tiling.size[1] + y) * size * parts
-                k = 0 if wraps else max(0, -low[2])
-                last = rows[2] if wraps else min(rows[2], size - low[2])
-                while k < last:
-                    z = (low[2] + k) % size
-                    length = min(last - k, size - z) * parts
-                    a, b = outer + z * parts, inner + k * parts
-                    whole = length - length % 8
-                    if adds:
-                        for n in range(0, whole, 8):
-                            store(field, a + n, add(load(field, a + n, _WIDTH), load(box, b + n, _WIDTH)))
-                        for n in range(whole, length):
-                            field[a + n] += box[b + n]
-                    else:
-                        for n in range(0, whole, 8):
-                            store(box, b + n, load(field, a + n, _WIDTH))
-                        for n in range(whole, length):
-                            box[b + n] = field[a + n]
-                    k += size - z
-            if adds:
-                _clear(box, inner, pitch)
-
-
 @compiled
 def add_box(tiling, parts, box, low, rows, pitch, field):
     """Add the private ``box`` to the field and clear it.
@@ -67,10 +25,55 @@ def add_box(tiling, parts, box, low, rows, pitch, field):
     ``low`` is the box's first node and ``rows`` its number of nodes, per axis; ``pitch`` numbers lie
     between two of its rows along the last axis.
     """
-    _move(tiling, parts, field, low, rows, pitch, box, True)
+    size = tiling.size[2]
+    zero = splat(box.dtype.type(0), _WIDTH)
+    for i in range(rows[0]):
+        x = row_of(tiling, 0, low[0] + i)
+        for j in range(rows[1]):
+            y = row_of(tiling, 1, low[1] + j)
+            source = (i * rows[1] + j) * pitch
+            if x >= 0 and y >= 0:
+                target = (x * tiling.size[1] + y) * size * parts
+                k = 0 if tiling.wraps[2] else max(0, -low[2])
+                last = rows[2] if tiling.wraps[2] else min(rows[2], size - low[2])
+                while k < last:
+                    z = (low[2] + k) % size
+                    length = min(last - k, size - z) * parts
+                    a, b = target + z * parts, source + k * parts
+                    whole = length - length % 8
+                    for n in range(0, whole, 8):
+                        store(field, a + n, add(load(field, a + n, _WIDTH), load(box, b + n, _WIDTH)))
+                    for n in range(whole, length):
+                        field[a + n] += box[b + n]
+                    k += size - z
+            for n in range(0, pitch, 8):  # the pitch is a multiple of 8
+                store(box, source + n, zero)
 
 
 @compiled
 def copy_box(tiling, parts, field, low, rows, pitch, box):
     """Copy part of the field into the private ``box``, as `add_box` adds it; zero where there is no node."""
-    _move(tiling, parts, field, low, rows, pitch, box, False)
+    size = tiling.size[2]
+    zero = splat(box.dtype.type(0), _WIDTH)
+    for i in range(rows[0]):
+        x = row_of(tiling, 0, low[0] + i)
+        for j in range(rows[1]):
+            y = row_of(tiling, 1, low[1] + j)
+            target = (i * rows[1] + j) * pitch
+            if x < 0 or y < 0 or not tiling.wraps[2]:
+                for n in range(0, pitch, 8):
+                    store(box, target + n, zero)
+            if x >= 0 and y >= 0:
+                source = (x * tiling.size[1] + y) * size * parts
+                k = 0 if tiling.wraps[2] else max(0, -low[2])
+                last = rows[2] if tiling.wraps[2] else min(rows[2], size - low[2])
+                while k < last:
+                    z = (low[2] + k) % size
+                    length = min(last - k, size - z) * parts
+                    a, b = source + z * parts, target + k * parts
+                    whole = length - length % 8
+                    for n in range(0, whole, 8):
+                        store(box, b + n, load(field, a + n, _WIDTH))
+                    for n in range(whole, length):
+                        box[b + n] = field[a + n]
+                    k += size - z

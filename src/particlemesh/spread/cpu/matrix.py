@@ -57,20 +57,7 @@ def _dot(weight, plane, column, begin, end, values, width, first):
     return (a + b) + (c + d)
 
 
-@compiled
-def _add_row(row, begin, end, planes, pitch, column, weight, values, field):
-    """Add the sum of entries [begin, end) to a node; ``pitch`` entries lie between planes of weights."""
-    channels, _, parts = field.shape
-    width = channels * planes * parts
-    for c in range(channels):
-        for p in range(parts):
-            total = field[c, row, p]
-            for b in range(planes):
-                total += _dot(weight, b * pitch, column, begin, end, values, width, (c * planes + b) * parts + p)
-            field[c, row, p] = total
-
-
-@compiled
+@compiled(inline="always")
 def _add_entries(first, node, begin, end, planes, pitch, column, weight, values, field):
     """Add entries [begin, end) to the nodes ``first + node[0]``, ``first + node[1]``, ..."""
     channels, _, parts = field.shape
@@ -86,11 +73,32 @@ def _add_entries(first, node, begin, end, planes, pitch, column, weight, values,
 
 
 @compiled
-def _add_rows(cuts, start, planes, pitch, column, weight, values, field, counter):
-    """Add the rows' sums, a share at a time."""
+def _add_rows(cuts, start, ell, node, planes, pitch, column, weight, values, field, counter):
+    """Add the rows' sums, a share of rows at a time; ``pitch`` entries lie between planes of weights.
+
+    Rows lie behind each other (``ell`` is -1), or in a rectangle of ``ell`` entries each; then follows what did not
+    fit, with its ``node``.
+    """
+    channels, rows, parts = field.shape
+    width = channels * planes * parts
     for share in claimed(counter, cuts.size - 1):
         for row in range(cuts[share], cuts[share + 1]):
-            _add_row(row, start[row], start[row + 1], planes, pitch, column, weight, values, field)
+            begin, end = start[row], start[row + 1]
+            if ell >= 0:
+                begin, end = row * ell, row * ell + ell
+                while end > begin and column[end - 1] < 0:  # a row's entries come first, then nothing
+                    end -= 1
+            for c in range(channels):
+                for p in range(parts):
+                    total = field[c, row, p]
+                    for b in range(planes):
+                        first = (c * planes + b) * parts + p
+                        total += _dot(weight, b * pitch, column, begin, end, values, width, first)
+                    field[c, row, p] = total
+        if ell >= 0:
+            begin, end = start[cuts[share]], start[cuts[share + 1]]
+            others, before = node[begin:end], rows * ell
+            _add_entries(0, others, before + begin, before + end, planes, pitch, column, weight, values, field)
 
 
 @compiled
@@ -100,22 +108,6 @@ def _add_groups(cuts, start, size, node, planes, pitch, column, weight, values, 
         for group in range(cuts[share], cuts[share + 1]):
             begin, end = start[group], start[group + 1]
             _add_entries(group * size, node[begin:end], begin, end, planes, pitch, column, weight, values, field)
-
-
-@compiled
-def _add_ell_coo(cuts, start, ell, node, planes, pitch, column, weight, values, field, counter):
-    """Add the rows of the rectangle, ``ell`` entries each, then what did not fit, a share of rows at a time."""
-    rows = field.shape[1]
-    for share in claimed(counter, cuts.size - 1):
-        for row in range(cuts[share], cuts[share + 1]):
-            begin, end = row * ell, row * ell + ell
-            while end > begin and column[end - 1] < 0:  # a row's entries come first, then nothing
-                end -= 1
-            _add_row(row, begin, end, planes, pitch, column, weight, values, field)
-        begin, end = start[cuts[share]], start[cuts[share + 1]]
-        others = node[begin:end]
-        begin, end = rows * ell + begin, rows * ell + end
-        _add_entries(0, others, begin, end, planes, pitch, column, weight, values, field)
 
 
 class Matrix(HostMatrix):
@@ -187,7 +179,7 @@ class Matrix(HostMatrix):
 
     def _product(self) -> tuple[Any, ...]:
         """Return the function that adds the product, and what it takes beside what all take."""
-        return (_add_rows,)
+        return _add_rows, -1, np.empty(0, index_type(self.entries.rows))
 
     def _permuted(self, workspace: Workspace, values: View, threads: int) -> np.ndarray:
         """Return values in the order of tiles: for each particle channel by channel, axes, parts."""
@@ -263,7 +255,7 @@ class EllCoo(Matrix):
         return super().nbytes + self.row.nbytes
 
     def _product(self) -> tuple[Any, ...]:
-        return _add_ell_coo, self.width, self.row
+        return _add_rows, self.width, self.row
 
 
 def by_rows(workspace: Workspace) -> Matrix:
