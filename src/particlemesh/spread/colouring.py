@@ -119,7 +119,7 @@ def _spread_vectors(
 def _spread_tasks(
     tiling, tile, begin, end, ready, records, packed, order, values, jacobian, rows, boxes, done, field, counter
 ):  # fmt: skip
-    """Do tasks until none is left. Every thread runs this; the bits do not depend on which thread does which task."""
+    """Do tasks until none is left. Every thread runs this; results do not depend on which thread does which task."""
     parts, lanes = rows.parts, len(rows.width)
     box = boxes[fetch_add(counter, 1, 1)]
     weights = np.empty(4 * lanes, box.dtype)
@@ -188,7 +188,7 @@ def spread_tiles(
 
 
 class Colouring(TileMethod):
-    """Tiles of the mesh in private memory, added in a fixed order: no atomics, the same bits for any threads."""
+    """Tiles of the mesh in private memory, added in a fixed order: no atomics, reproducible for any threads."""
 
     name = "colouring"
     cite = "liu2014"

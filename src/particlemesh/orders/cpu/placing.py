@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from particlemesh.box import Box
     from particlemesh.particles.stencil import Axis
 
-_SHARES = 2  # ranges of particles for each thread, so that one that came late has less left to do
+_SHARES = 2  # ranges of particles for each thread, so that a thread that starts late has less left to do
 
 
 class Counted(NamedTuple):
-    """What the first pass found out."""
+    """The result of the first pass."""
 
-    found: Located
+    located: Located
     columns: tuple[np.ndarray, ...]  # kept alive for the second pass
     address: np.ndarray
     stride: np.ndarray

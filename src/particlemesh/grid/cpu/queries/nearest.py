@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from particlemesh.backends.cpu import ranges, run, threads_for
+from particlemesh.backends.cpu import run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
 from particlemesh.grid.cpu.lanes import PAD, unowned, width_for
@@ -62,8 +62,11 @@ def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter)
     count, most = points.shape[1] - PAD, squares.shape[1]
     real = squares.dtype.type
     scale, mean, power = guess
-    for begin, last in ranges(counter, count, SHARE):
-        k = begin
+    while True:  # measured: with ranges() a search takes up to a twentieth longer
+        share = fetch_add(counter, 0, 1)
+        if share * SHARE >= count:
+            return
+        k, last = share * SHARE, min(count, (share + 1) * SHARE)
         while k < last:
             members = group_of(points, k, last, search, low, high)
             cell = 0

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.cpu import ranges, run
+from particlemesh.backends.cpu import run
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import add, fetch_add, fma, fuse, load, mul, splat, sub
 from particlemesh.grid.cpu.lanes import PAD, apart, at_most, ones, size_at_most, unowned, unpack, width_for
@@ -250,8 +250,11 @@ def _search_rows(query, search, counts, rows, keep, rooms, width, counter):
     full = -1 if query.half == 0 else 0
     # Only j of every neighbour: the usual case, and a loop that does nothing else.
     plain = rows.i.size + rows.distance.size + rows.vector.size + rows.shift.size + rows.named == 0
-    for begin, last in ranges(counter, count, SHARE):
-        k = begin
+    while True:  # measured: with ranges() a search takes up to a twentieth longer
+        share = fetch_add(counter, 0, 1)
+        if share * SHARE >= count:
+            return
+        k, last = share * SHARE, min(count, (share + 1) * SHARE)
         while k < last:
             members = group_of(points, k, last, search, low, high)
             begin_search(search, k, members, sizes, room.state, extent)
