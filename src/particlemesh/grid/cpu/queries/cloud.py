@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.grid.cpu.lanes import PAD
 from particlemesh.grid.cpu.locate import CpuCells
-from particlemesh.grid.cpu.shares import claim, shares_for
+from particlemesh.grid.cpu.shares import SHARE, shares_for
 from particlemesh.grid.limits import levels_of
 from particlemesh.grid.sparse import numbers_of, uneven
 from particlemesh.sorting.cpu import counting_sort
@@ -59,19 +59,17 @@ def on_levels(cloud: CpuCloud, order: str, threads: int | None) -> tuple[CpuClou
 @compiled
 def _gather(folded, order, points, counter):
     """Copy shares of positions to their places."""
-    begin, end = claim(counter, order.size)
-    while begin < end:
+    for begin, end in ranges(counter, order.size, SHARE):
         for k in range(begin, end):
             i = order[k]
             points[0, k], points[1, k], points[2, k] = folded[i, 0], folded[i, 1], folded[i, 2]
-        begin, end = claim(counter, order.size)
 
 
 def sorted_points(folded: np.ndarray, order: np.ndarray, threads: int | None = None) -> np.ndarray:
     """Return positions (count, 3) in an order (n,) as rows for axes, (3, n + PAD), zero behind."""
     points = np.empty((3, len(order) + PAD), folded.dtype)
     used = shares_for(len(order), threads_for(threads, len(order)))
-    run(_gather, used, folded, order, points, np.zeros(1, np.int64))
+    run(_gather, used, folded, order, points)
     points[:, len(order) :] = 0
     return points
 
