@@ -36,14 +36,22 @@ class Calls(Configuration):
             if not accumulate:
                 backend.clear(result.native)
             if self.count and operand.view.layout.channels:
-                method.apply(self._working(), operand.view, result.view, gradient=order == 1, hessian=order == 2)
+                workspace, field = self._working(), result.view
+                if self._systems is not None:
+                    field = self._systems.field(workspace, result.view, operand.native.dtype)
+                    backend.clear(field.array)
+                method.apply(workspace, operand.view, field, gradient=order == 1, hessian=order == 2)
+                if self._systems is not None:
+                    self._systems.fold(workspace, field, result.view)
             backend.mark(operand.native, result.native)
             return result.finish()
 
     def _interpolate(self, field: Any, outs: Mapping[int, Any]) -> tuple[Any, ...]:
         """Interpolate derivatives of several orders at once; ``outs`` are by order, None for new arrays."""
         backend, upload, mesh = self.backend, self._named is not None, self.mesh
-        operand = operands.take(field, self._shape, 3, self.dtype, backend, "field", upload=upload)
+        operand = operands.take(
+            field, self._shape, 3, self.dtype, backend, "field", upload=upload, channels=len(self._shape) - mesh.ndim
+        )
         with operand.kind.scope(field), backend.scope(operand.native, *outs.values()):
             self.token = backend.follow(self.token)
             results = {}
@@ -54,8 +62,11 @@ class Calls(Configuration):
                 )
             method = self._method_for("interpolate", max(outs))
             if self.count and operand.view.layout.channels:
-                views = {name: result.view for name, result in results.items()}
-                method.apply(self._working(), operand.view, views.pop("values", None), **views)
+                views, workspace, nodes = {name: r.view for name, r in results.items()}, self._working(), operand.view
+                if self._systems is not None:
+                    nodes = self._systems.field(workspace, operand.view, operand.native.dtype)
+                    self._systems.fill(workspace, operand.view, nodes)
+                method.apply(workspace, nodes, views.pop("values", None), **views)
             backend.mark(operand.native, *(result.native for result in results.values()))
             return tuple(result.finish() for result in results.values())
 

@@ -26,6 +26,7 @@ from particlemesh.methods.contract import Method, Problem
 from particlemesh.orders import block_order
 from particlemesh.particles import sorted_particles
 from particlemesh.particles.located import DeviceParticles, HostParticles, packable
+from particlemesh.particles.systems import Systems, belong
 from particlemesh.particles.workspace import Memory, Workspace
 from particlemesh.walk.by_block import cells_to_sort_by
 from particlemesh.window import DEFAULT, Window, window_of
@@ -52,6 +53,7 @@ class Configuration:
         threads: int | None = None,
         options: Mapping[str, Mapping[str, Any]] | None = None,
         order: str = "caller",
+        systems: int | None = None,
     ) -> None:
         if not isinstance(mesh, Mesh):
             raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
@@ -74,7 +76,9 @@ class Configuration:
             for what, name in self._choice.names.items():
                 candidates.check_backend(METHODS[what], name, KEYWORDS[what], backend)
         self._device: Any = None if backend is None else backends.current(backend)
-        self._shape = mesh.field_shape
+        self.systems: int | None = None if systems is None else checks.integer(systems, "systems", 1, 2**31)
+        self._systems = None if self.systems is None else Systems(mesh, self.window, self.systems)
+        self._shape: tuple[int, ...] = mesh.field_shape if self.systems is None else (self.systems, *mesh.field_shape)
         self._kind: Kind | None = None
         self._spare: DeviceParticles | None = None
         self._methods: dict[str, Method] = {}
@@ -96,8 +100,9 @@ class Configuration:
 
     def _bare(self, backend: Backend, dtype: np.dtype) -> Workspace:
         """Return a workspace without particles."""
+        mesh = self.mesh if self._systems is None else self._systems.stacked
         return Workspace(
-            self.mesh, self.window, dtype, self.components, self.applications, 0, self.deterministic, backend,
+            mesh, self.window, dtype, self.components, self.applications, 0, self.deterministic, backend,
             self.options, self._sorted, self.threads, memory=Memory(backend, self._tapes.clear, self._frugal),
         )  # fmt: skip
 
@@ -120,14 +125,14 @@ class Configuration:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The arguments, never handles: the copy starts without positions.
-        options = dict(
+        options: dict[str, Any] = dict(
             dtype=None if self.dtype is None else self.dtype.name, components=self.components,
             applications=self.applications, method=self._choice.names["spread"],
             interpolation=self._choice.names["interpolate"], backend=self._named,
             deterministic=self.deterministic, threads=self.threads, options=self.options,
-            order="sorted" if self._sorted else "caller",
+            order="sorted" if self._sorted else "caller", systems=self.systems,
         )  # fmt: skip
-        return _rebuild, (type(self), self.mesh, self.window, options)
+        return functools.partial(type(self), self.mesh, self.window, **options), ()
 
     def __enter__(self) -> Self:
         return self
@@ -229,7 +234,7 @@ class Configuration:
             self._reserved = True
 
     @alone
-    def set_positions(self, positions: Any, *, check: bool = True) -> Self:
+    def set_positions(self, positions: Any, *, system: Any = None, check: bool = True) -> Self:
         """Set the particles' positions and do all work that depends on them only.
 
         Parameters
@@ -238,6 +243,9 @@ class Configuration:
             Positions in the user's length unit, with any strides; never modified. A list is converted by NumPy to
             points (N, d). A tuple has one array or list per axis. Periodic axes fold any finite number; an open axis
             allows ``[origin, origin + length]``, both ends included.
+        system : int array (N,)
+            The system of each particle, for a plan with ``systems``; any order. Indices on the host are always checked.
+            Particles with an index of no system count as outside on a GPU.
         check : bool
             If False, never synchronise and, after :meth:`reserve`, never allocate. Particles that are not finite or
             off an open axis then get zero weight and are recorded in :attr:`status`. A CUDA graph can capture such
@@ -266,6 +274,7 @@ class Configuration:
             )
         with kind.scope(x.user), backend.scope(*x.arrays):
             token = backend.follow(self.token)
+            belong(x, self._systems, system, backend, upload=self._named is not None)
             bare = self.workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
             room = self._room(bare, x.count, check)
             workspace = bare.over(room, x.count)
@@ -275,9 +284,9 @@ class Configuration:
             if check:
                 status = room.read_status(backend)
                 if status.not_finite or status.outside:
-                    raise checks.bad_positions(status, positions, self.mesh)
+                    raise checks.bad_positions(status, positions, self.mesh, systems=self.systems)
             choose_again = not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2)
-            if check and choose_again:
+            if check and choose_again and self._systems is None:
                 self._choice.look(workspace, x)
             elif choose_again:
                 self._choice.look_away()
@@ -384,7 +393,3 @@ class Configuration:
         self._open()
         if self.particles is None:
             raise RuntimeError("this plan has no particles yet: call set_positions first.")
-
-
-def _rebuild(plan: type[Configuration], mesh: Mesh, window: Window, options: dict[str, Any]) -> Configuration:
-    return plan(mesh, window, **options)

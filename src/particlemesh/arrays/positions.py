@@ -23,6 +23,8 @@ class Coordinates:
     dtype: np.dtype
     count: int
     user: Any = None  # the first of the user's arrays; it determines the device and the stream
+    system: Any = None  # int32 (N,): that of each particle, if there are several
+    systems: Any = None  # particles.systems.Systems
 
     def arguments(self) -> tuple[Any, ...]:
         """Return the kernel arguments x0, x1, x2."""
