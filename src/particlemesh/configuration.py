@@ -7,7 +7,6 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -26,7 +25,7 @@ from particlemesh.methods.contract import Method, Problem
 from particlemesh.orders import block_order
 from particlemesh.particles import sorted_particles
 from particlemesh.particles.located import DeviceParticles, HostParticles, packable
-from particlemesh.particles.systems import Systems, belong
+from particlemesh.particles.systems import Boxes, Systems, belong
 from particlemesh.particles.workspace import Memory, Workspace
 from particlemesh.walk.by_block import cells_to_sort_by
 from particlemesh.window import DEFAULT, Window, window_of
@@ -79,6 +78,7 @@ class Configuration:
         self.systems: int | None = None if systems is None else checks.integer(systems, "systems", 1, 2**31)
         self._systems = None if self.systems is None else Systems(mesh, self.window, self.systems)
         self._shape: tuple[int, ...] = mesh.field_shape if self.systems is None else (self.systems, *mesh.field_shape)
+        self._boxes: Boxes | None = None  # of systems, where they differ from the mesh's
         self._kind: Kind | None = None
         self._spare: DeviceParticles | None = None
         self._methods: dict[str, Method] = {}
@@ -120,49 +120,6 @@ class Configuration:
     def particles(self) -> Any:
         """The located particles; None without positions."""
         return None if self.workspace is None else self.workspace.particles
-
-    # ---- lifetime -------------------------------------------------------------------------------------
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The arguments, never handles: the copy starts without positions.
-        options: dict[str, Any] = dict(
-            dtype=None if self.dtype is None else self.dtype.name, components=self.components,
-            applications=self.applications, method=self._choice.names["spread"],
-            interpolation=self._choice.names["interpolate"], backend=self._named,
-            deterministic=self.deterministic, threads=self.threads, options=self.options,
-            order="sorted" if self._sorted else "caller", systems=self.systems,
-        )  # fmt: skip
-        return functools.partial(type(self), self.mesh, self.window, **options), ()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    @alone
-    def close(self) -> None:
-        """Release the plan's memory. Later calls raise a RuntimeError; closing twice is allowed."""
-        self._closed = True
-        self.workspace = self._spare = self._order = None
-        self._methods.clear()
-        self._tapes.clear()
-
-    def __repr__(self) -> str:
-        nodes = " x ".join(map(str, self._shape))
-        where = "any backend" if self.backend is None else self.backend.name
-        dtype = "float32 or float64" if self.dtype is None else self.dtype.name
-        state = "closed" if self._closed else f"{self.count:,} particles" if self.particles else "no particles"
-        names = {KEYWORDS[what]: name for what, name in self._choice.names.items()}
-        names |= {KEYWORDS[what]: self._methods[what].name for what in METHODS if what in self._methods}
-        chosen = ", ".join(f"{keyword} {name!r}" for keyword, name in names.items())
-        return f"<Plan: {nodes} nodes, {self.window.name}, {dtype} on {where}, {state}; {chosen}>"
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the plan's memory."""
-        held = () if self.workspace is None else (self.particles, self._spare, self.workspace.memory)
-        return sum(int(x.nbytes) for x in held if x is not None)  # orders lie in scratch memory
 
     # ---- positions ------------------------------------------------------------------------------------
 
@@ -234,7 +191,7 @@ class Configuration:
             self._reserved = True
 
     @alone
-    def set_positions(self, positions: Any, *, system: Any = None, check: bool = True) -> Self:
+    def set_positions(self, positions: Any, *, system: Any = None, boxes: Any = None, check: bool = True) -> Self:
         """Set the particles' positions and do all work that depends on them only.
 
         Parameters
@@ -246,6 +203,9 @@ class Configuration:
         system : int array (N,)
             The system of each particle, for a plan with ``systems``; any order. Indices on the host are always checked.
             Particles with an index of no system count as outside on a GPU.
+        boxes : array (S, d) or (S, d, d), optional
+            The box of each system on a periodic mesh, if they differ: lengths, or lattice vectors as rows. Their origin
+            is that of the mesh's box. Derivatives are per user length in each box. Arrays on a GPU are read back.
         check : bool
             If False, never synchronise and, after :meth:`reserve`, never allocate. Particles that are not finite or
             off an open axis then get zero weight and are recorded in :attr:`status`. A CUDA graph can capture such
@@ -274,8 +234,8 @@ class Configuration:
             )
         with kind.scope(x.user), backend.scope(*x.arrays):
             token = backend.follow(self.token)
-            belong(x, self._systems, system, backend, upload=self._named is not None)
             bare = self.workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
+            of_boxes = belong(x, self._systems, system, boxes, bare, upload=self._named is not None)
             room = self._room(bare, x.count, check)
             workspace = bare.over(room, x.count)
             counting = block_order.counting(workspace)
@@ -293,7 +253,7 @@ class Configuration:
             if self._sorted:
                 room.hold(workspace, _CELLS_FOR)
             # Nothing can fail from here on: the new configuration replaces the old one.
-            self._kind, self.token = kind, token
+            self._kind, self.token, self._boxes = kind, token, of_boxes
             if choose_again:
                 self._methods.clear()  # another method may be faster for this number
                 self._chosen_for, workspace.memory.block_cells = x.count, None

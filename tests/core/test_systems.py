@@ -229,3 +229,86 @@ def test_host_arrays_are_copied_to_a_named_backend(backend):
     with pm.Plan(mesh, window, systems=SYSTEMS, backend=backend.name) as plan:
         plan.set_positions(x, system=system.tolist())
         close(plan.spread(q), spread_by_system(oracle.spread, mesh, window, x, system, q))
+
+
+MATRICES = np.random.default_rng(9).normal(size=(SYSTEMS, 3, 3)) * 0.2 + np.eye(3) * (2.0, 1.5, 3.0)
+
+
+@pytest.mark.parametrize("order", ["caller", "sorted"])
+@pytest.mark.parametrize("real", ["float32", "float64"])
+@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("form", ["lengths", "lattice vectors"])
+def test_systems_may_have_boxes_of_their_own(backend, form, d, real, order, request):
+    if backend.name == "opencl" and request.config.thins and (d, order) not in ((3, "sorted"), (2, "caller")):
+        pytest.skip("PoCL compiles slowly: two of these there, and all with --thorough and on GPUs")
+    mesh = pm.Mesh((9, 8, 7)[:d], pm.Box(SKEWED.matrix[:d, :d], SKEWED.origin[:d]), offset=0.25)
+    matrices = MATRICES[:, :d, :d]
+    boxes = np.diagonal(matrices, axis1=1, axis2=2) if form == "lengths" else matrices
+    window, rng = window_of("bspline5"), np.random.default_rng(3)
+    _, system, q, v, t, f = (np.asarray(a) for a in drawn(mesh))
+    s = rng.uniform(-1, 2, (COUNT, d))
+    x = np.stack([at @ (np.diag(box) if box.ndim == 1 else box) for at, box in zip(s, boxes[system], strict=True)])
+    x = (x + mesh.box.origin).astype(real)
+    q, v, t, f = (a.astype(real) for a in (q, v, t, f))
+    with pm.Plan(mesh, window, systems=SYSTEMS, order=order) as plan:
+        plan.set_positions(backend.array(x), system=backend.array(system), boxes=boxes.astype(real))
+        assert plan.dtype == real
+        if order == "sorted":
+            places = backend.host(plan.order)
+            x, system = x[places], system[places]
+        field, bent, twice = (
+            backend.host(verb(backend.array(a)))
+            for verb, a in ((plan.spread, q), (plan.spread_gradient, v), (plan.spread_hessian, t))
+        )
+        results = [backend.host(a) for a in plan.value_gradient_hessian(backend.array(f))]
+        digits = 2e-5 if real == "float32" else 1e-11
+        boxes = boxes.astype(real).astype(float)
+        for k in range(SYSTEMS):
+            own = pm.Mesh(mesh.shape, pm.Box(boxes[k], mesh.box.origin), offset=0.25)
+            of = system == k
+            close(field[:, k], oracle.spread(own, window, x[of], q[:, of]), digits)
+            close(bent[:, k], oracle.spread_gradient(own, window, x[of], v[:, of]), digits)
+            close(twice[:, k], oracle.spread_hessian(own, window, x[of], t[:, of]), digits)
+            for came, what in zip(results, (oracle.interpolate, oracle.gradient, oracle.hessian), strict=True):
+                close(came[:, of], what(own, window, x[of], f[:, k]), digits)
+
+
+def test_boxes_may_change_with_the_positions(backend):
+    mesh, window = MESHES["periodic"], window_of("bspline4")
+    _, system, *_, f = drawn(mesh)
+    s = np.random.default_rng(4).random((COUNT, 3))
+    with pm.Plan(mesh, window, systems=SYSTEMS) as plan:
+        slopes = []
+        for factor in (1.0, 2.0, None):
+            boxes = None if factor is None else backend.array(np.full((SYSTEMS, 3), factor) * mesh.box.lengths)
+            x = s * mesh.box.lengths * (factor or 1.0)
+            plan.set_positions(backend.array(x), system=backend.array(system), boxes=boxes)
+            slopes.append(backend.host(plan.gradient(backend.array(f))).copy())
+        close(slopes[1] * 2, slopes[0])
+        close(slopes[2], slopes[0])
+
+
+def test_boxes_that_do_not_fit_are_refused(backend):
+    mesh = MESHES["periodic"]
+    x, system, *_ = drawn(mesh)
+    positions, of = backend.array(x), backend.array(system)
+    good = np.ones((SYSTEMS, 3))
+    with pytest.raises(TypeError, match="no systems: make it with systems="):
+        pm.Plan(mesh, "tsc").set_positions(positions, boxes=good)
+    with pm.Plan(mesh, "tsc", systems=SYSTEMS) as plan:
+        for wrong in (good[:-1], good[:, :2], np.ones((SYSTEMS, 3, 2)), good + 1j):
+            with pytest.raises(ValueError, match="real lengths .* or lattice vectors as rows"):
+                plan.set_positions(positions, system=of, boxes=wrong)
+        for number in (0.0, -1.0, np.nan, np.inf):
+            wrong = good.copy()
+            wrong[2, 1] = number
+            with pytest.raises(ValueError, match=r"boxes\[2\] is .*positive finite lengths"):
+                plan.set_positions(positions, system=of, boxes=wrong)
+        with pytest.raises(ValueError, match=r"boxes\[0\] is .* independent lattice vectors"):
+            plan.set_positions(positions, system=of, boxes=np.ones((SYSTEMS, 3, 3)))
+        with pytest.raises(TypeError, match="boxes"):
+            plan.set_positions(positions, system=of, boxes="large")
+    x, system, *_ = drawn(MESHES["open cells"])
+    with pm.Plan(MESHES["open cells"], "tsc", systems=SYSTEMS) as plan:
+        with pytest.raises(ValueError, match="an axis of the mesh is open"):
+            plan.set_positions(backend.array(x), system=backend.array(system), boxes=np.ones((SYSTEMS, 2)))

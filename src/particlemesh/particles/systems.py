@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
+from particlemesh.arrays.geometry import frame_record
 from particlemesh.arrays.operands import adopt, converted, to_backend
-from particlemesh.arrays.positions import Coordinates
+from particlemesh.arrays.positions import Coordinates, of_natives
 from particlemesh.arrays.views import View, view
-from particlemesh.backends.base import Backend, Record
+from particlemesh.backends.base import Backend, Record, Unread, allocate
 from particlemesh.box import Box
 from particlemesh.mesh import Mesh
 from particlemesh.particles.stencil import Axis, axes_of
@@ -148,21 +149,129 @@ class Systems:
         )  # fmt: skip
 
 
-def belong(x: Coordinates, systems: Systems | None, system: Any, backend: Backend, *, upload: bool) -> None:
-    """Say of positions to which systems they belong, if there are several.
+@dataclass(frozen=True)
+class Boxes:
+    """The maps between the boxes of systems and the mesh's box, in which particles are located.
+
+    A position x becomes ``(x - origin) @ maps[system] + origin``.
+    """
+
+    maps: Any  # native (systems, d, d), in the type of the values
+    system: Any  # native int32 (N,)
+    count: int  # systems
+
+    def to_mesh(self, workspace: Workspace, vectors: View, order: Any) -> View:
+        """Return vectors or tensors per length of their boxes as those per length of the mesh's."""
+        number = np.dtype(vectors.array.dtype)
+        shape = (vectors.layout.channels, workspace.count, *vectors.layout.shape[2:-1])
+        name = f"systems.vectors.{len(shape)}.{number.char}"
+        memory = workspace.scratch(name, (math.prod(shape),), number)[: math.prod(shape)].reshape(shape)
+        result = view(memory, len(shape) - 1, len(shape) - 1)
+        assert result is not None  # dense
+        self._turn(workspace, result, vectors, order, back=False)
+        return result
+
+    def from_mesh(self, workspace: Workspace, results: View, order: Any) -> None:
+        """Turn gradients or second derivatives per length of the mesh's box to those of their boxes, in place."""
+        self._turn(workspace, results, results, order, back=True)
+
+    def _turn(self, workspace: Workspace, target: View, source: View, order: Any, *, back: bool) -> None:
+        tensors = len(target.layout.shape) == 5
+        if workspace.backend.name == "cpu":
+            maps = self.maps[self.system if order is None else self.system[order]]
+            maps = maps.swapaxes(1, 2) if back else maps
+            turned = np.einsum("cnb...p,nbk->cnk...p", source.numpy(), maps)
+            if tensors:
+                turned = np.einsum("cnkfp,nfe->cnkep", turned, maps)
+            target.numpy()[...] = turned
+            return
+
+        def record(v: View) -> Record:
+            (*shape, parts), (*strides, part) = v.layout.shape, v.layout.strides
+            one, none = ((), ()) if tensors else ((1,), (0,))
+            return Record("=11q", *shape, *one, parts, *strides, *none, part, v.layout.offset)
+
+        facts = {"REAL_IS_DOUBLE": int(workspace.dtype.itemsize == 8), "AXES": workspace.mesh.ndim}
+        run = workspace.backend.kernel(_FILE, "turn_systems", {**facts, "TENSORS": int(tensors)})
+        items = target.layout.channels * workspace.count * target.layout.parts
+        places = Unread(self.system) if order is None else order
+        run(
+            items, target.array, source.array, self.maps, self.system, places, items, self.count,
+            int(order is not None), int(back), record(target), record(source),
+        )  # fmt: skip
+
+
+def belong(
+    x: Coordinates, systems: Systems | None, system: Any, boxes: Any, workspace: Workspace, *, upload: bool
+) -> Boxes | None:
+    """Say of positions to which systems they belong, if there are several; move them from their boxes to the mesh's.
 
     Raises
     ------
     TypeError, ValueError
-        If the indices are missing, not wanted, no integers, too few, or on the host and out of range.
+        If the indices are missing, not wanted, no integers, too few, or on the host and out of range; if the boxes are
+        no boxes, or the mesh is not periodic.
     """
     if systems is None:
-        if system is not None:
-            raise TypeError("system is given, but this plan has no systems: make it with systems=, their number.")
-        return
+        if system is not None or boxes is not None:
+            raise TypeError("system or boxes is given, but this plan has no systems: make it with systems=.")
+        return None
     if system is None:
         raise TypeError(f"this plan has {systems.count} systems: give system=, the index of each particle's system.")
+    backend = workspace.backend
     x.systems, x.system = systems, systems.indices(system, x.count, backend, upload=upload)
+    if boxes is None:
+        return None
+    box = systems.mesh.box
+    maps = np.ascontiguousarray(np.linalg.inv(_matrices(boxes, systems)) @ box.matrix)
+    to = Boxes(backend.upload(maps.astype(workspace.dtype)), x.system, systems.count)
+    if backend.name == "cpu":
+        table = np.stack(x.arrays, -1).astype(np.float64) - box.origin
+        moved = np.matmul(table[:, None], maps[x.system])[:, 0] + box.origin
+    else:
+        if not backend.facts().get("HAS_FP64", 1):
+            raise ValueError("boxes need double precision, which this device lacks: give fractions of a common box.")
+        moved = allocate(backend, (x.count, box.ndim), np.dtype(np.float64), "positions in the mesh's box")
+        facts = {"REAL_IS_DOUBLE": 1, "COORDINATE_IS_DOUBLE": int(x.dtype.itemsize == 8), "MOVES": 1}
+        origin = np.zeros(3)
+        origin[3 - box.ndim :] = box.origin
+        if x.count:
+            backend.kernel(_FILE, "move_systems", facts)(
+                x.count, *x.arguments(), moved, backend.upload(maps), x.system, x.count, systems.count, x.record(),
+                frame_record(box), Record("=3d", *origin),
+            )  # fmt: skip
+    there = of_natives([moved] * box.ndim, np.dtype(np.float64), backend, x.user)
+    x.arrays, x.offsets, x.strides, x.dtype = there.arrays, there.offsets, there.strides, there.dtype
+    return to
+
+
+def _matrices(boxes: Any, systems: Systems) -> np.ndarray:
+    """Return lattice vectors (S, d, d) in double precision."""
+    kind, array = adopt(boxes, "boxes")
+    native = kind.native(array)
+    host = native if isinstance(native, np.ndarray) else kind.backend(array).download(native)
+    checks.number_type(np.dtype(host.dtype), "boxes")
+    count, d, given = systems.count, systems.mesh.ndim, host.shape
+    if host.dtype.kind == "c" or given not in ((count, d), (count, d, d)):
+        raise ValueError(
+            f"boxes has shape {given} and dtype {host.dtype}; real lengths ({count}, {d}) or lattice vectors as rows "
+            f"({count}, {d}, {d}) are needed."
+        )
+    if not all(systems.mesh.periodic):
+        raise ValueError("boxes are given, and an axis of the mesh is open: boxes may differ on periodic meshes only.")
+    host = host.astype(np.float64)
+    rows = host if host.ndim == 3 else np.where(np.eye(d, dtype=bool), host[:, :, None], 0.0)
+    norms = np.linalg.norm(rows, axis=2)
+    with np.errstate(all="ignore"):
+        flat = np.abs(np.linalg.det(np.where(norms[..., None] > 0, rows / norms[..., None], 0)))
+    good = np.isfinite(rows).all((1, 2)) & (flat > 1e-12) & ((host > 0).all(1) if host.ndim == 2 else True)
+    if not good.all():
+        wrong = int(np.flatnonzero(~good)[0])
+        raise ValueError(
+            f"boxes[{wrong}] is {host[wrong].tolist()}; positive finite lengths or independent lattice vectors are "
+            "needed."
+        )
+    return rows
 
 
 def _offset(mesh: Mesh) -> float:
