@@ -250,6 +250,7 @@ class Tiles(TileMethod):
         for rows, along in self.derived(workspace, field.shape[-1]):
             read_tiles(ordering, rows, field, None, slopes, workspace.jacobian, workspace.threads)
             for b, factor in enumerate(along):
-                hessian[:, b] += factor * slopes
-        for b, c in itertools.combinations(range(workspace.mesh.ndim), 2):  # to rounding they are equal
+                if factor:
+                    hessian[:, b, b:] += factor * slopes[:, b:]
+        for b, c in itertools.combinations(range(workspace.mesh.ndim), 2):
             hessian[:, c, b] = hessian[:, b, c]

@@ -205,8 +205,8 @@ class Colouring(TileMethod):
             whole = target if target.flags.c_contiguous else np.zeros(target.shape, target.dtype)
             if hessian:  # vectors against the slopes of each derivative, axis by axis
                 for rows, along in self.derived(workspace, parts):
-                    vectors = np.einsum("b,pbcr->pcr", along, source, order="C")
-                    spread_tiles(ordering, rows, vectors, whole, jacobian, workspace.threads)
+                    vectors = sum(along[b] * source[:, b] for b in np.flatnonzero(along))
+                    spread_tiles(ordering, rows, np.ascontiguousarray(vectors), whole, jacobian, workspace.threads)
             else:
                 rows = self.rows(workspace, parts)
                 spread_tiles(ordering, rows, np.ascontiguousarray(source), whole, jacobian, workspace.threads)
