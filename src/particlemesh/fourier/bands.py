@@ -139,7 +139,7 @@ class Bands:
         if self._spectrum is None or self._spectrum.shape != shape:
             self._spectrum = None
             self._spectrum = allocate(self.backend, shape, self.complex_dtype, "the spectra of all modes")
-        return self._spectrum
+        return self._spectrum.reshape(batch + self.engine.spectrum_shape)
 
     def to_modes(self, field: Any, out: Any = None, *, sign: int = FORWARD) -> Any:
         """Return ``factor[k] * sum_m field[m] exp(sign i k x_m)`` for the modes of the band.
