@@ -67,27 +67,27 @@ def alias_sum(window: Window, angle: Array, *, odd: bool = False) -> Array:
     return np.asarray(sum(terms, start=values[0] + 0 * angle))
 
 
-def angles(modes: Modes, axis: int) -> Array:
-    """Return wavenumber times spacing of an axis's modes."""
-    return 2 * np.pi * modes.numbers(axis) / modes.shape[axis]
-
-
-def transform_of(window: Window, modes: Modes, kind: str) -> Array:
-    """Return a window's transform, continuous or discrete, at all modes.
+def transform_along(window: Window, kind: str, numbers: Array, nodes: int, axis: int) -> Array:
+    """Return a window's transform, continuous or discrete, at modes of an axis.
 
     Raises
     ------
     ValueError
-        If it vanishes at a mode.
+        If it vanishes at a mode; the message has the number ``axis``.
     """
+    if kind == "continuous":
+        values = window.fourier(2 * np.pi * numbers / nodes)
+    else:
+        values = window.symbol(nodes)[np.rint(numbers).astype(np.int64) % nodes]
+    admissible.no_zero(values, window.name, axis)
+    return values
+
+
+def transform_of(window: Window, modes: Modes, kind: str) -> Array:
+    """Return a window's transform at all modes; see :func:`transform_along`."""
     product = np.ones(())
     for axis, nodes in enumerate(modes.shape):
-        if kind == "continuous":
-            values = window.fourier(angles(modes, axis))
-        else:
-            values = window.symbol(nodes)[modes.numbers(axis).astype(np.int64) % nodes]
-        admissible.no_zero(values, window.name, axis)
-        product = product * modes.along(axis, values)
+        product = product * modes.along(axis, transform_along(window, kind, modes.numbers(axis), nodes, axis))
     return product
 
 
@@ -98,7 +98,7 @@ def noise_of(window: Window, modes: Modes, interlaced: bool) -> Array:
     """
     plain, alternating = np.ones(()), np.ones(())
     for axis in range(len(modes.shape)):
-        angle = angles(modes, axis)
+        angle = 2 * np.pi * modes.numbers(axis) / modes.shape[axis]
         plain = plain * modes.along(axis, alias_sum(window, angle))
         alternating = alternating * modes.along(axis, alias_sum(window, angle, odd=True))
     return (plain + alternating) / 2 if interlaced else plain

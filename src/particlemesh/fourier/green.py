@@ -18,6 +18,7 @@ from particlemesh.fourier.engines import good_size
 from particlemesh.fourier.modes import Modes
 
 Array = NDArray[np.float64]
+Divisor = Callable[[Array, int, int], Array]
 NAMES = {"poisson": (), "yukawa": ("kappa",), "ewald": ("alpha",)}
 
 
@@ -61,15 +62,20 @@ def named(name: str, parameters: dict[str, Any]) -> Green:
     return Green(name, **{key: checks.positive(value, key) for key, value in given.items()})
 
 
-def table(green: Any, modes: Modes, *, of: str, zero: float | None, parameters: dict[str, Any]) -> NDArray[Any]:
-    """Return a Green function at all modes; see :meth:`particlemesh.fourier.Transform.green`."""
+def table(
+    green: Any, modes: Modes, *, of: str, zero: float | None, parameters: dict[str, Any], divisor: Divisor | None = None
+) -> NDArray[Any]:
+    """Return a Green function at all modes; see :meth:`particlemesh.fourier.Transform.green`.
+
+    ``divisor(numbers, nodes, axis)`` returns divisors for modes of an axis, such as the square of a window's transform.
+    """
     checks.one_of(of, "of", ("k2", "k"))
     if zero is not None and not all(modes.mesh.periodic):
         raise ValueError(f"zero is {zero!r}; with open axes the value at k = 0 follows from free space: leave it out.")
     if not callable(green):
         function = named(green, parameters)
         if not all(modes.mesh.periodic):
-            return free_space(function, modes)
+            return free_space(function, modes, divisor)
         with np.errstate(divide="ignore"):
             values = _both_signs(lambda k2: function.smoothing(k2) / (k2 + function.kappa**2), modes, "k2")
     else:
@@ -90,6 +96,9 @@ def table(green: Any, modes: Modes, *, of: str, zero: float | None, parameters: 
     bad = int(np.count_nonzero(~np.isfinite(values)))
     if bad:
         raise ValueError(f"green is not finite at {bad} modes other than k = 0; give a function that is.")
+    if divisor is not None:
+        for axis, nodes in enumerate(modes.shape):
+            values = values / modes.along(axis, divisor(modes.numbers(axis), nodes, axis))
     return values
 
 
@@ -112,7 +121,7 @@ def _both_signs(function: Callable[..., Any], modes: Modes, of: str) -> NDArray[
     return (values(1) + values(-1)) / 2
 
 
-def free_space(green: Green, modes: Modes) -> Array:
+def free_space(green: Green, modes: Modes, divisor: Divisor | None) -> Array:
     r"""Return the factors of a convolution in free space along the open axes, periodic along the others.
 
     The Green function is cut off beyond the largest distance of two nodes. Its transform is then smooth and known
@@ -132,17 +141,20 @@ def free_space(green: Green, modes: Modes) -> Array:
     if green.alpha < math.inf:
         radius += 6 / green.alpha  # the Gaussian is below 1e-15 there
     wide = {a: good_size(math.ceil((radius + reach[a]) / spacing[a])) for a in open_axes}
-    along = []  # wavenumbers per axis: of the wide mesh along open axes
-    for axis, nodes in enumerate(modes.shape):
-        if axis in wide:
-            numbers = np.arange(wide[axis] // 2 + 1) / wide[axis]
-        else:
-            numbers = modes.numbers(axis) / nodes
-        along.append(modes.along(axis, 2 * np.pi * numbers / spacing[axis]))
+    along, divisors = [], []  # wavenumbers per axis: of the wide mesh along open axes
+    for axis in range(len(modes.shape)):
+        nodes = wide.get(axis, modes.shape[axis])
+        numbers = np.arange(nodes // 2 + 1.0) if axis in wide else modes.numbers(axis)
+        along.append(modes.along(axis, 2 * np.pi * numbers / (nodes * spacing[axis])))
+        if divisor is not None:
+            divisors.append(modes.along(axis, divisor(numbers, nodes, axis)))
     periodic = sum((along[a] ** 2 for a in range(len(along)) if a not in wide), start=np.zeros((1,) * len(along)))
     k = np.sqrt(np.asarray(sum(along[a] ** 2 for a in open_axes)))
     values = _truncated(len(open_axes), k, np.sqrt(periodic + green.kappa**2), radius)
     values = values * green.smoothing(periodic + k**2)
+    # Here, not on the padded mesh: there the function has a kink at the largest distance.
+    for numbers in divisors:
+        values = values / numbers
     for axis in open_axes:
         nodes = modes.shape[axis]
         # To the nodes of the wide mesh, of which those within reach are kept, and back on the padded mesh.

@@ -12,7 +12,7 @@ from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.busy import alone
-from particlemesh.fourier.compensation import KINDS, transform_of
+from particlemesh.fourier.compensation import KINDS, transform_along
 from particlemesh.fourier.engines import Engine, engine
 from particlemesh.fourier.green import table
 from particlemesh.fourier.modes import Modes
@@ -95,9 +95,16 @@ class Solver:
         self._modes = Modes(self._wide, real=True)
         if gradient == "ik" and self._modes.padded:
             raise ValueError("gradient='ik' needs every axis periodic: choose gradient='window'.")
-        values = table(green, self._modes, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha})
+        divisor = None
         if compensation is not None:
-            values = values / transform_of(self.window, self._modes, compensation) ** 2
+            window = self.window
+
+            def divisor(numbers: Any, nodes: int, axis: int) -> Any:
+                return transform_along(window, compensation, numbers, nodes, axis) ** 2
+
+        values = table(
+            green, self._modes, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha}, divisor=divisor
+        )
         self._table = values / (np.prod(self._modes.shape) * mesh.node_volume)
         self._described = (
             f"{green if isinstance(green, str) else 'a function'} (at k = 0: "
