@@ -4,6 +4,7 @@
 from particlemesh.fourier.bands import Bands
 from particlemesh.fourier.engines import good_size
 from particlemesh.fourier.solver import Solver
+from particlemesh.fourier.spectra import Spectrum, binned_power, power_spectrum
 from particlemesh.fourier.transform import Transform
 
-__all__ = ["Bands", "Solver", "Transform", "good_size"]
+__all__ = ["Bands", "Solver", "Spectrum", "Transform", "binned_power", "good_size", "power_spectrum"]

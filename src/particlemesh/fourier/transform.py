@@ -15,8 +15,9 @@ from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend, allocate, gapless, kept
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.busy import alone
-from particlemesh.fourier import compensation, green
+from particlemesh.fourier import compensation
 from particlemesh.fourier.bands import Bands
+from particlemesh.fourier.green import table
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.multiply import Factors
 from particlemesh.functions import spread
@@ -150,7 +151,7 @@ class Transform:
         >>> Transform(pm.Mesh(4, 2 * np.pi)).green("yukawa", kappa=1.0)
         array([1. , 0.5, 0.2])
         """
-        return _green_table(self._modes, green, kappa=kappa, alpha=alpha, of=of, zero=zero)
+        return table(green, self._modes, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha})
 
     def compensation(
         self, use: str = "potential", *, kind: str = "continuous", interlaced: bool = False
@@ -382,10 +383,6 @@ class Transform:
         backend.clear(whole)
         backend.copy(whole[self._inner()], native)
         return whole
-
-
-def _green_table(modes: Modes, function: Any, *, of: str, zero: float | None, **parameters: Any) -> NDArray[Any]:
-    return green.table(function, modes, of=of, zero=zero, parameters=parameters)
 
 
 def _half(array: Any) -> Any:
