@@ -161,7 +161,7 @@ class CuFftEngine(Engine):
 
     @property
     def nbytes(self) -> int:
-        return sum(plan.work_area.mem.size if plan.work_area.mem else 0 for plan in self._plans.values())
+        return sum(int(plan.work_area.mem.size) for plan in self._plans.values())
 
     def describe(self) -> str:
         return f"{self.name}, {len(self._plans)} plans with {self.nbytes:,} bytes of work memory"
@@ -181,8 +181,12 @@ class CuFftEngine(Engine):
             if self.real:
                 names = ("R2C", "D2Z") if sign == FORWARD else ("C2R", "Z2D")
             kind = getattr(cufft, f"CUFFT_{names[double]}")
-            # Dense arrays, one after the other: cuFFT's default layout.
-            plan = cufft.PlanNd(self.shape, None, 1, 0, None, 1, 0, kind, batch, "C", len(self.shape), None)
+            field, modes = self.shape, self.spectrum_shape
+            source, target = (field, modes) if sign == FORWARD else (modes, field)
+            # Dense arrays, one after the other.
+            plan = cufft.PlanNd(
+                field, source, 1, math.prod(source), target, 1, math.prod(target), kind, batch, "C", len(field), None
+            )
             self._plans[key] = plan
         return plan
 

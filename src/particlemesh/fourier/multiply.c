@@ -10,20 +10,21 @@ KERNEL multiply(GLOBAL const real* source, GLOBAL real* target, GLOBAL const rea
 #if PARTS == 2
         const real re = table[2 * k], im = table[2 * k + 1];
 #elif TURNS
-        const real re = 0, im = table[k];
+        const real im = table[k];
 #else
-        const real re = table[k], im = 0;
+        const real re = table[k];
 #endif
         for (i64 c = 0; c < channels; c++) {
-            const i64 from = source_at + c * source_step + 2 * k, to = target_at + c * target_step + 2 * k;
-            const real a = source[from], b = source[from + 1];
+            const real2 a = *(GLOBAL const real2*)(source + source_at + c * source_step + 2 * k);
+            real2 b;
 #if PARTS == 2
-            target[to] = a * re - b * im, target[to + 1] = a * im + b * re;
+            b.x = a.x * re - a.y * im, b.y = a.x * im + a.y * re;
 #elif TURNS
-            target[to] = -b * im, target[to + 1] = a * im;
+            b.x = -a.y * im, b.y = a.x * im;
 #else
-            target[to] = a * re, target[to + 1] = b * re;
+            b.x = a.x * re, b.y = a.y * re;
 #endif
+            *(GLOBAL real2*)(target + target_at + c * target_step + 2 * k) = b;
         }
     }
 }
