@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The solver against the plain oracle, crystals, and charges in free space."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from scipy.special import erf
@@ -264,6 +266,15 @@ def test_a_cuda_graph_captures_a_step(backend, gradient):
     wanted = Solver(mesh, "bspline5", gradient=gradient).set_positions(x.get()).potential_and_gradient(q.get())
     for a, b in zip(out, wanted, strict=True):
         np.testing.assert_allclose(a.get(), b, atol=2e-5 * np.abs(b).max())
+
+
+def test_a_second_thread_is_refused():
+    mesh = MESHES[1]
+    x, q = particles(mesh)
+    solver = Solver(mesh).set_positions(x)
+    with solver.busy, ThreadPoolExecutor(1) as pool, pytest.raises(RuntimeError, match="another thread"):
+        pool.submit(solver.potential, q).result()
+    solver.potential(q)
 
 
 def test_explanations_name_stages_and_memory(backend):

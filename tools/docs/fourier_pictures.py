@@ -32,7 +32,7 @@ def poisson():
     forces = -charges[:, None] * solver.gradient(charges)
     transform = Transform(mesh, "bspline6")
     density = pm.spread(positions, charges, mesh, window="bspline6") / mesh.node_volume
-    field = transform.apply(density, transform.green("ewald", alpha=20.0) * transform.compensation("spread"))
+    field = transform.apply(density, transform.green("ewald", alpha=20.0, compensation="spread"))
     figure, axes = panel(5.4, 4.4)
     most = np.abs(field).max()
     levels = np.linspace(-most, most, 22)

@@ -12,14 +12,14 @@ from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.busy import alone
-from particlemesh.fourier.compensation import KINDS, transform_along
+from particlemesh.fourier.compensation import KINDS, divisor
 from particlemesh.fourier.engines import Engine, engine
 from particlemesh.fourier.green import table
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.multiply import Factors
 from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
-from particlemesh.window import DEFAULT, Window
+from particlemesh.window import DEFAULT, Window, window_of
 
 GRADIENTS = ("window", "ik")
 
@@ -85,7 +85,7 @@ class Solver:
         if options.get("order", "caller") != "caller":
             raise ValueError("order='sorted' is not available here; make a Plan and a Transform.")
         self.mesh = mesh
-        support = Plan(mesh, window).window.support
+        support = window_of(window).support
         # Ghosts of open axes keep what spreads beyond the box.
         self._wide = Mesh(
             mesh.shape, mesh.box, offset=mesh.offset, ghosts=[0 if p else support // 2 + 1 for p in mesh.periodic]
@@ -95,16 +95,10 @@ class Solver:
         self._modes = Modes(self._wide, real=True)
         if gradient == "ik" and self._modes.padded:
             raise ValueError("gradient='ik' needs every axis periodic: choose gradient='window'.")
-        divisor = None
-        if compensation is not None:
-            window = self.window
-
-            def divisor(numbers: Any, nodes: int, axis: int) -> Any:
-                return transform_along(window, compensation, numbers, nodes, axis) ** 2
-
         values = table(
-            green, self._modes, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha}, divisor=divisor
-        )
+            green, self._modes, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha},
+            divisor=None if compensation is None else divisor(self.window, compensation, 2),
+        )  # fmt: skip
         self._table = values / (np.prod(self._modes.shape) * mesh.node_volume)
         self._described = (
             f"{green if isinstance(green, str) else 'a function'} (at k = 0: "
