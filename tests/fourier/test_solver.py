@@ -228,6 +228,43 @@ def test_few_particles_and_no_channels(backend, count):
     assert np.isfinite(backend.host(phi)).all()
 
 
+@pytest.mark.parametrize(
+    "mesh", [MESHES[3], pm.Mesh((6, 7), (1.0, 1.5), periodic=(True, False), offset=0.5)], ids=named
+)
+def test_action_equals_reaction(mesh):
+    """The potential of one set of charges at another is that of the other at the one: the operator is symmetric."""
+    x, q = particles(mesh)
+    phi, slopes = Solver(mesh, "bspline4").set_positions(x).potential_and_gradient(q)
+    assert q[0] @ phi[1] == pytest.approx(q[1] @ phi[0], rel=1e-12)
+    assert abs(phi).max() > 0 and abs(slopes).max() > 0
+
+
+def test_forces_by_ik_sum_to_zero():
+    mesh = MESHES[2]
+    x, q = particles(mesh)
+    sums = {}
+    for gradient in ("window", "ik"):
+        forces = q[0][:, None] * Solver(mesh, gradient=gradient).set_positions(x).gradient(q[0])
+        sums[gradient] = np.abs(forces.sum(0)).max() / np.abs(forces).max()
+    assert sums["ik"] < 1e-13 < 1e-6 < sums["window"]
+
+
+def test_the_windows_gradient_is_that_of_the_energy():
+    mesh = MESHES[3]
+    x, q = particles(mesh, 6)
+    solver, step = Solver(mesh, "bspline6"), 1e-5
+
+    def energy(x):
+        return 0.5 * q[0] @ solver.set_positions(x).potential(q[0])
+
+    forces = q[0][:, None] * solver.set_positions(x).gradient(q[0])
+    for a in range(3):
+        moved = np.zeros_like(x)
+        moved[2, a] = step
+        slope = (energy(x + moved) - energy(x - moved)) / (2 * step)
+        assert slope == pytest.approx(forces[2, a], rel=1e-6)
+
+
 def test_equal_calls_and_other_particles():
     """The solver keeps nothing of earlier particles, channels or values."""
     mesh = MESHES[2]

@@ -275,22 +275,24 @@ class Solver:
         )
 
     def _by_ik(self, work: _Work, operand: operands.Operand, phi: Any, slopes: Any) -> None:
-        ndim, count = self.mesh.ndim, self.plan.count
+        count, tables = self.plan.count, work.slopes if phi is None else [work.factors, *work.slopes]
         spectrum = work.forward(self._density_field(work, operand), operand.batch)
         source = spectrum.reshape(-1, *work.engine.spectrum_shape)
-        batch = (source.shape[0], ndim + 1)
+        batch = (source.shape[0], len(tables))
         product = work.take("slopes", batch, work.engine.spectrum_shape, work.engine.complex_dtype)
-        for part, factors in enumerate((work.factors, *work.slopes)):
-            factors(source, product, part, ndim + 1)
+        for part, factors in enumerate(tables):
+            factors(source, product, part, len(tables))
         fields = work.engine.backward(product, None if work.on_cpu else work.take("fields", batch, work.engine.shape))
         rows = work.take("particles", batch, (count,))
         self.plan.interpolate(fields, out=rows)
-        if count and batch[0]:  # the parts of a gradient are last
-            rows = rows.reshape(*operand.batch, ndim + 1, count)
-            if phi is not None:
-                work.backend.copy(phi.native, rows[..., 0, :])
-            leading = range(rows.ndim - 2)
-            work.backend.copy(slopes.native, rows[..., 1:, :].transpose((*leading, rows.ndim - 1, rows.ndim - 2)))
+        if not (count and batch[0]):
+            return
+        rows = rows.reshape(*operand.batch, len(tables), count)
+        if phi is not None:
+            work.backend.copy(phi.native, rows[..., 0, :])
+            rows = rows[..., 1:, :]
+        leading = range(rows.ndim - 2)  # the parts of a gradient are last
+        work.backend.copy(slopes.native, rows.transpose((*leading, rows.ndim - 1, rows.ndim - 2)))
 
 
 class _Work:
@@ -341,3 +343,4 @@ class _Work:
             if not self.on_cpu:
                 self.take("fields", (channels, parts), engine.shape)
             engine.reserve(channels * parts)
+            engine.reserve(channels * len(self.slopes))
