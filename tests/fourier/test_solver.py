@@ -200,6 +200,36 @@ def test_results_go_where_they_are_wanted(backend, gradient, order):
     np.testing.assert_allclose(backend.host(single), wanted[1][1], rtol=1e-11)
 
 
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("gradient", ["window", "ik"])
+def test_later_calls_allocate_nothing(backend, gradient, monkeypatch):
+    mesh = MESHES[2]
+    x, q = particles(mesh)
+    solver = Solver(mesh, gradient=gradient, backend=backend.name, dtype="float64").reserve(len(x), channels=2)
+    x, q = backend.array(x), backend.array(q)
+    out = backend.array(np.zeros((2, 17))), backend.array(np.zeros((2, 17, 3)))
+    sizes = []
+
+    def step():
+        solver.set_positions(x, check=False)
+        solver.potential_and_gradient(q, out=out)
+        solver.potential(q, out=out[0])
+        solver.gradient(q, out=out[1])
+
+    step()
+    kind, plain = type(backend.library), type(backend.library).empty
+
+    def empty(self, shape, dtype):
+        sizes.append(shape)
+        return plain(self, shape, dtype)
+
+    monkeypatch.setattr(kind, "empty", empty)
+    before = solver.nbytes
+    step()
+    assert sizes == []
+    assert solver.nbytes == before
+
+
 def test_host_arrays_go_to_a_named_backend_and_back(backend):
     mesh = MESHES[1]
     x, q = particles(mesh)

@@ -164,7 +164,7 @@ class CuFftEngine(Engine):
         return sum(int(plan.work_area.mem.size) for plan in self._plans.values())
 
     def describe(self) -> str:
-        return f"{self.name}, {len(self._plans)} plans with {self.nbytes:,} bytes of work memory"
+        return f"{self.name}, {self.nbytes:,} bytes of work memory"
 
     def reserve(self, batch: int) -> None:
         for sign in (FORWARD, BACKWARD) if self.real else (FORWARD,):
