@@ -248,6 +248,16 @@ def test_the_kind_of_arrays_comes_back():
     np.testing.assert_allclose(transform.inverse(spectrum).numpy(), field, atol=1e-14)
 
 
+def test_one_transform_serves_all_devices(backend):
+    mesh = pm.Mesh((4, 6), (1.0, 1.0))
+    field = field_of(mesh)
+    transform = Transform(mesh)
+    host = transform.gradient(field)
+    for _ in range(2):
+        np.testing.assert_allclose(backend.host(transform.gradient(backend.array(field))), host, atol=1e-12)
+        np.testing.assert_array_equal(transform.gradient(field), host)
+
+
 def test_a_named_backend_takes_host_arrays(backend):
     mesh = pm.Mesh((4, 6), (1.0, 1.0))
     field = field_of(mesh)

@@ -83,7 +83,7 @@ class Transform:
         self._modes = Modes(mesh, self.real)
         self._bands: dict[Any, Bands] = {}  # by direction, backend and dtype
         self.busy = threading.RLock()
-        self._token: Any = None
+        self._tokens: dict[int, Any] = {}  # of the last call's stream, by backend
 
     def __repr__(self) -> str:
         kind = "real" if self.real else "complex"
@@ -348,7 +348,7 @@ class Transform:
             raise TypeError(f"{what} is complex; this transform is of real fields: give Transform real=False.")
         operand = operands.take(array, core, 3, dtype, backend, what, upload=self._named is not None)
         with operand.kind.scope(array), backend.scope(operand.native):
-            self._token = backend.follow(self._token)
+            self._tokens[id(backend)] = backend.follow(self._tokens.get(id(backend)))
             native = operand.native
             if wants_complex and native.dtype != COMPLEX[dtype]:
                 native = native.astype(COMPLEX[dtype])
