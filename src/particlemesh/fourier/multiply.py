@@ -25,7 +25,7 @@ class Factors:
     dtype : {"float32", "float64"}
         Real type of the spectra.
     turns : bool
-        Multiply by i, too: the table is real.
+        Also multiply by i; the table is real.
     threads : int, optional
         CPU threads.
     """
