@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
+from particlemesh.arrays.kinds import recorder_of
 from particlemesh.arrays.operands import adopt, real_dtype
 from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
@@ -14,7 +17,10 @@ from particlemesh.window import DEFAULT, Window
 _OPTIONS = set(inspect.signature(Plan).parameters) - {"mesh", "window", "order"}  # values are in the caller's order
 
 
-def _plan(positions: Any, values: Any, what: str, mesh: Mesh, window: Window | str, options: dict[str, Any]) -> Plan:
+@contextlib.contextmanager
+def _plan(
+    positions: Any, values: Any, what: str, mesh: Mesh, window: Window | str, options: dict[str, Any]
+) -> Iterator[Plan]:
     unknown = sorted(set(options) - _OPTIONS)
     if unknown:
         raise TypeError(f"option {unknown[0]!r} is unknown; Plan takes {', '.join(sorted(_OPTIONS))}.")
@@ -24,7 +30,9 @@ def _plan(positions: Any, values: Any, what: str, mesh: Mesh, window: Window | s
         options = {**options, "dtype": real_dtype(array, kind, what)}
     plan = Plan(mesh, window, **options)
     plan.set_positions(positions)
-    return plan
+    recorded = recorder_of(array, *plan.tracked) is not None  # then derivatives will use the plan
+    with contextlib.nullcontext() if recorded else plan:
+        yield plan
 
 
 def spread(

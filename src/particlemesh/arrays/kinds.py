@@ -7,6 +7,7 @@ Each kind adapts the user's array to the native array of a backend (NumPy, CuPy,
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from typing import Any, ClassVar
 
@@ -52,6 +53,10 @@ class Kind:
     def scope(self, array: Any) -> contextlib.AbstractContextManager[Any]:
         """Enter the current stream of the array's library, where it differs from the backend's."""
         return NOTHING
+
+    def recorder(self, array: Any) -> Any:
+        """Return our module that makes differentiable calls, if the array's library records what happens to it."""
+        return None
 
 
 class NumPyKind(Kind):
@@ -123,12 +128,20 @@ _NUMBERS = {np.dtype(char).name for char in "?bhilqBHILQefdFD"}
 class _Torch(Kind):
     module = "torch"
 
-    def _check_grad(self, array: Any) -> None:
-        if array.requires_grad:
+    def recorder(self, array: Any) -> Any:
+        if array.requires_grad and sys.modules["torch"].is_grad_enabled():
+            return importlib.import_module("particlemesh.autograd.torch_plans")  # above this file: by name, at first use
+        return None
+
+    def _unrecorded(self, array: Any) -> Any:
+        """Return a resolved tensor outside of autograd, where gradients are not lost by that."""
+        if array.requires_grad and sys.modules["torch"].is_grad_enabled():
             raise TypeError(
-                "this tensor requires grad, and particlemesh does not support autograd: gradients would be lost. "
-                "Pass tensor.detach() and use Plan.gradient and its adjoints."
+                "this tensor requires grad, and this call is not differentiable: gradients would be lost. "
+                "Pass tensor.detach(), or call it under torch.no_grad()."
             )
+        self.dtype(array)
+        return array.detach().resolve_conj().resolve_neg()
 
     def dtype(self, array: Any) -> np.dtype:
         name = str(array.dtype).removeprefix("torch.")
@@ -153,9 +166,7 @@ class TorchCpuKind(_Torch):
         return isinstance(array, torch.Tensor) and array.device.type == "cpu"
 
     def native(self, array: Any) -> Any:
-        self._check_grad(array)
-        self.dtype(array)
-        return array.resolve_conj().resolve_neg().numpy()
+        return self._unrecorded(array).numpy()
 
     def wrap(self, native: Any) -> Any:
         # torch has no read-only tensors.
@@ -182,9 +193,7 @@ class TorchCudaKind(_Torch):
     def native(self, array: Any) -> Any:
         import cupy
 
-        self._check_grad(array)
-        self.dtype(array)
-        return cupy.asarray(array.resolve_conj().resolve_neg())
+        return cupy.asarray(self._unrecorded(array))
 
     def wrap(self, native: Any) -> Any:
         return sys.modules["torch"].from_dlpack(native)
@@ -218,4 +227,14 @@ def kind_of(array: Any) -> Kind | None:
             if kind.module != "torch":
                 _by_type[type(array)] = kind
             return kind
+    return None
+
+
+def recorder_of(*arrays: Any) -> Any:
+    """Return our module that makes differentiable calls, if a library records what happens to one of the arrays."""
+    for array in arrays:
+        kind = kind_of(array)
+        recorder = None if kind is None else kind.recorder(array)
+        if recorder is not None:
+            return recorder
     return None

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Spreading and interpolation of torch tensors, with derivatives.
+
+The two operators take fractional coordinates, so that derivatives by positions and by the box follow from torch's own
+products. Each is the other's derivative by values: spreading with derivatives of order n of the window is the adjoint of
+interpolating derivatives of order n. A derivative by positions raises the order by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from particlemesh import Mesh, Window
+from particlemesh.autograd.pool import Pool, facts_of, text_of, verb
+from particlemesh.window import DEFAULT
+
+POOL = Pool(torch.equal, torch.clone, torch.where)
+_SCHEMA = "(Tensor fractions, Tensor array, int order, str mesh) -> Tensor"
+
+
+# ---- derivatives ----------------------------------------------------------------------------------------
+
+
+def _by_positions(particles: Tensor, slopes: Tensor, order: int) -> Tensor:
+    """Return the derivative (N, d) by positions: slopes (..., N, d, ...) weighted by what the particles carry."""
+    weighted = particles.conj().unsqueeze(-1) * slopes
+    weighted = weighted.real if weighted.is_complex() else weighted
+    batch = particles.ndim - 1 - order
+    axes = (*range(batch), *range(batch + 1, batch + 1 + order))
+    return weighted.sum(axes) if axes else weighted
+
+
+def pulled_back(
+    call: Callable[[bool, Tensor, int], Tensor], spreads: bool, order: int, array: Tensor | None, slope: Tensor,
+    needs: tuple[bool, bool],
+) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
+    """Return the derivatives of a loss by positions and by the array, from that by the result (``slope``).
+
+    ``call(spreads, array, order)`` applies an operator with the positions of the call.
+    """
+    by_positions, by_array = None, None
+    if needs[0]:
+        assert array is not None
+        particles, field = (array, slope) if spreads else (slope, array)
+        by_positions = _by_positions(particles, call(False, field, order + 1), order)
+    if needs[1]:
+        by_array = call(not spreads, slope, order)
+    return by_positions, by_array
+
+
+# ---- operators ------------------------------------------------------------------------------------------
+
+
+def _operator(name: str, spreads: bool) -> Any:
+    """Define ``torch.ops.particlemesh.<name>``; return a function that also works under ``torch.func.grad``."""
+
+    def apply(fractions: Tensor, array: Tensor, order: int, mesh: str) -> Tensor:
+        fractions, array = fractions.detach(), array.detach()
+        real = str(array.real.dtype if array.is_complex() else array.dtype).removeprefix("torch.")
+        with POOL.plan(mesh, real, array.device, fractions) as plan:
+            return getattr(plan, verb(spreads, order))(array)
+
+    def shaped(fractions: Tensor, array: Tensor, order: int, mesh: str) -> Tensor:
+        nodes, (count, axes) = facts_of(mesh)[0].field_shape, fractions.shape
+        if spreads:
+            return array.new_empty((*array.shape[: array.ndim - 1 - order], *nodes))
+        return array.new_empty((*array.shape[: array.ndim - axes], count, *(axes,) * order))
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        fractions, array, ctx.order, ctx.mesh = inputs
+        # The array is needed by derivatives by positions only.
+        ctx.save_for_backward(fractions, array if ctx.needs_input_grad[0] else None)
+
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        fractions, array = ctx.saved_tensors
+
+        def call(spreads: bool, array: Tensor, order: int) -> Tensor:
+            verb(spreads, order)  # raises for third derivatives
+            return _APPLY[spreads](fractions, array, order, ctx.mesh)
+
+        pulled = pulled_back(call, spreads, ctx.order, array, slope, ctx.needs_input_grad[:2])
+        return (None if pulled[0] is None else pulled[0].to(fractions.dtype)), pulled[1], None, None
+
+    def batched(info: Any, axes: Any, fractions: Tensor, array: Tensor, order: int, mesh: str) -> tuple[Tensor, int]:
+        if axes[0] is None:
+            return _APPLY[spreads](fractions, array.movedim(axes[1], 0), order, mesh), 0
+        results = [
+            _APPLY[spreads](fractions.select(axes[0], n), array if axes[1] is None else array.select(axes[1], n), order, mesh)
+            for n in range(info.batch_size)
+        ]
+        return torch.stack(results), 0
+
+    operator: Any = torch.library.custom_op(f"particlemesh::{name}", apply, mutates_args=(), schema=_SCHEMA)
+    operator.register_fake(shaped)
+    operator.register_autograd(backward, setup_context=setup)
+    operator.register_vmap(batched)
+    # torch.func.grad supports functions only, compilation is made for operators.
+    rules = dict(forward=operator, setup_context=setup, backward=backward, vmap=batched)
+    function: Any = type(name, (torch.autograd.Function,), {key: staticmethod(rule) for key, rule in rules.items()})
+
+    def call(*arguments: Any) -> Tensor:
+        return operator(*arguments) if torch.compiler.is_compiling() else function.apply(*arguments)
+
+    return call
+
+
+_APPLY = {True: _operator("spread", True), False: _operator("interpolate", False)}
+
+
+# ---- functions ------------------------------------------------------------------------------------------
+
+
+@torch.compiler.assume_constant_result
+def _text(mesh: Mesh, window: Window | str, options: dict[str, Any]) -> str:
+    return text_of(mesh, window, options)
+
+
+@torch.compiler.assume_constant_result
+def _box(mesh: Mesh) -> tuple[Any, Any]:
+    """Return origin (None at zero) and lengths (d,) or lattice vectors (d, d) of a mesh as Python numbers."""
+    box = mesh.box
+    return (box.origin.tolist() if box.origin.any() else None), (
+        box.lengths.tolist() if box.orthorhombic else box.matrix.tolist()
+    )
+
+
+class _Frame:
+    """Positions as fractions of a box, and vectors between the two frames."""
+
+    def __init__(self, positions: Tensor, mesh: Mesh, cell: Tensor | None) -> None:
+        axes = len(mesh.shape)
+        if positions.ndim == 1 and axes == 1:
+            positions = positions.unsqueeze(-1)
+        if positions.ndim != 2 or positions.shape[1] != axes:
+            raise ValueError(f"positions has shape {tuple(positions.shape)}; (n, {axes}) is needed.")
+        origin, numbers = _box(mesh)
+        if cell is None:
+            cell = positions.new_tensor(numbers)
+        elif cell.shape not in ((axes,), (axes, axes)):
+            raise ValueError(
+                f"cell has shape {tuple(cell.shape)}; give lengths ({axes},) or lattice vectors as rows ({axes}, {axes})."
+            )
+        # Division by lengths gives exactly 1 on the upper face.
+        self.cell = cell if cell.ndim == 1 else torch.linalg.inv(cell)
+        from_origin = positions if origin is None else positions - positions.new_tensor(origin)
+        self.fractions = self.per_fraction(from_origin)
+
+    def per_fraction(self, vectors: Tensor) -> Tensor:
+        """Return vectors (..., d) that transform as positions do in units of the lattice vectors."""
+        cell = self.cell.to(vectors.dtype)
+        return vectors / cell if cell.ndim == 1 else vectors @ cell
+
+    def per_length(self, slopes: Tensor) -> Tensor:
+        """Return derivatives (..., d) by fractions as derivatives by positions."""
+        cell = self.cell.to(slopes.dtype)
+        return slopes / cell if cell.ndim == 1 else slopes @ cell.T
+
+
+def spread(
+    positions: Tensor, values: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    """Spread values onto a mesh; differentiable by positions, values and cell.
+
+    Works under ``torch.compile(fullgraph=True)``, ``torch.func.vmap`` and ``torch.func.grad``.
+
+    Parameters
+    ----------
+    positions : tensor (N, d), or (N,) in 1-D
+        Float32 or float64, in the user's length unit, on the device of the values. Finite, and inside open axes.
+    values : tensor (..., N)
+        Real or complex. Their precision is that of the computation.
+    mesh : Mesh
+    window : Window or str
+        A window has as many continuous derivatives as its ``smoothness`` says.
+    cell : tensor (d,) or (d, d), optional
+        Lengths, or lattice vectors as rows, instead of those of the mesh's box. Gradients by it are at fixed positions.
+    **options
+        Options of :class:`particlemesh.Plan`: ``method``, ``interpolation``, ``applications``, ``components``,
+        ``deterministic``, ``threads``, ``options``.
+
+    Returns
+    -------
+    tensor (..., *mesh.field_shape)
+        Of the dtype and device of ``values``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a shape, a position, an option or a dtype is not allowed.
+    NotImplementedError
+        If third derivatives by positions are needed.
+
+    Examples
+    --------
+    >>> import torch, particlemesh as pm
+    >>> from particlemesh.autograd.torch import spread
+    >>> x = torch.tensor([0.5], requires_grad=True)
+    >>> field = spread(x, torch.tensor([2.0]), pm.Mesh(4, 1.0), window="tsc")
+    >>> field.detach()
+    tensor([0.0000, 0.2500, 1.5000, 0.2500])
+    >>> torch.autograd.grad(field[1], x)
+    (tensor([-4.]),)
+    """
+    frame = _Frame(positions, mesh, cell)
+    return _APPLY[True](frame.fractions, values, 0, _text(mesh, window, options))
+
+
+def interpolate(
+    field: Tensor, positions: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    """Interpolate a field at particles; differentiable by field, positions and cell.
+
+    Parameters
+    ----------
+    field : tensor (..., *mesh.field_shape)
+        Real or complex.
+    positions, mesh, window, cell, **options
+        As for :func:`spread`.
+
+    Returns
+    -------
+    tensor (..., N)
+
+    Examples
+    --------
+    >>> import torch, particlemesh as pm
+    >>> from particlemesh.autograd.torch import interpolate
+    >>> interpolate(torch.tensor([0.0, 1.0, 2.0, 1.0]), torch.tensor([0.375]), pm.Mesh(4, 1.0), window="cic")
+    tensor([1.5000])
+    """
+    frame = _Frame(positions, mesh, cell)
+    return _APPLY[False](frame.fractions, field, 0, _text(mesh, window, options))
+
+
+def gradient(
+    field: Tensor, positions: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    """Interpolate a field's gradient at particles; differentiable by field, positions and cell.
+
+    Parameters
+    ----------
+    field, positions, mesh, window, cell, **options
+        As for :func:`interpolate`.
+
+    Returns
+    -------
+    tensor (..., N, d)
+        Per user length unit.
+
+    Examples
+    --------
+    >>> import torch, particlemesh as pm
+    >>> from particlemesh.autograd.torch import gradient
+    >>> gradient(torch.tensor([0.0, 1.0, 2.0, 1.0]), torch.tensor([0.375]), pm.Mesh(4, 1.0), window="cic")
+    tensor([[4.]])
+    """
+    frame = _Frame(positions, mesh, cell)
+    return frame.per_length(_APPLY[False](frame.fractions, field, 1, _text(mesh, window, options)))
+
+
+def spread_gradient(
+    positions: Tensor, vectors: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    """Spread vectors with the window's derivative, the adjoint of :func:`gradient`; differentiable as that.
+
+    Parameters
+    ----------
+    vectors : tensor (..., N, d)
+        Real or complex, per user length unit.
+    positions, mesh, window, cell, **options
+        As for :func:`spread`.
+
+    Returns
+    -------
+    tensor (..., *mesh.field_shape)
+
+    Examples
+    --------
+    >>> import torch, particlemesh as pm
+    >>> from particlemesh.autograd.torch import spread_gradient
+    >>> spread_gradient(torch.tensor([0.375]), torch.tensor([[1.0]]), pm.Mesh(4, 1.0), window="cic")
+    tensor([ 0., -4.,  4.,  0.])
+    """
+    frame = _Frame(positions, mesh, cell)
+    return _APPLY[True](frame.fractions, frame.per_fraction(vectors), 1, _text(mesh, window, options))
