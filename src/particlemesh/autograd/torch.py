@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from particlemesh import Mesh, Window
+from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.pool import Pool, facts_of, text_of, verb
 from particlemesh.window import DEFAULT
 
@@ -119,45 +120,15 @@ def _text(mesh: Mesh, window: Window | str, options: dict[str, Any]) -> str:
     return text_of(mesh, window, options)
 
 
-@torch.compiler.assume_constant_result
-def _box(mesh: Mesh) -> tuple[Any, Any]:
-    """Return origin (None at zero) and lengths (d,) or lattice vectors (d, d) of a mesh as Python numbers."""
-    box = mesh.box
-    return (box.origin.tolist() if box.origin.any() else None), (
-        box.lengths.tolist() if box.orthorhombic else box.matrix.tolist()
-    )
+_numbers = torch.compiler.assume_constant_result(numbers_of)
 
 
-class _Frame:
-    """Positions as fractions of a box, and vectors between the two frames."""
+def _like(numbers: Any, array: Tensor) -> Tensor:
+    return torch.as_tensor(numbers, dtype=array.dtype, device=array.device)
 
-    def __init__(self, positions: Tensor, mesh: Mesh, cell: Tensor | None) -> None:
-        axes = len(mesh.shape)
-        if positions.ndim == 1 and axes == 1:
-            positions = positions.unsqueeze(-1)
-        if positions.ndim != 2 or positions.shape[1] != axes:
-            raise ValueError(f"positions has shape {tuple(positions.shape)}; (n, {axes}) is needed.")
-        origin, numbers = _box(mesh)
-        if cell is None:
-            cell = positions.new_tensor(numbers)
-        elif cell.shape not in ((axes,), (axes, axes)):
-            raise ValueError(
-                f"cell has shape {tuple(cell.shape)}; give lengths ({axes},) or lattice vectors as rows ({axes}, {axes})."
-            )
-        # Division by lengths gives exactly 1 on the upper face.
-        self.cell = cell if cell.ndim == 1 else torch.linalg.inv(cell)
-        from_origin = positions if origin is None else positions - positions.new_tensor(origin)
-        self.fractions = self.per_fraction(from_origin)
 
-    def per_fraction(self, vectors: Tensor) -> Tensor:
-        """Return vectors (..., d) that transform as positions do in units of the lattice vectors."""
-        cell = self.cell.to(vectors.dtype)
-        return vectors / cell if cell.ndim == 1 else vectors @ cell
-
-    def per_length(self, slopes: Tensor) -> Tensor:
-        """Return derivatives (..., d) by fractions as derivatives by positions."""
-        cell = self.cell.to(slopes.dtype)
-        return slopes / cell if cell.ndim == 1 else slopes @ cell.T
+def _frame(positions: Tensor, mesh: Mesh, cell: Tensor | None) -> Frame:
+    return Frame(positions, _numbers(mesh), cell, _like, torch.linalg.inv)
 
 
 def spread(
@@ -206,7 +177,7 @@ def spread(
     >>> torch.autograd.grad(field[1], x)
     (tensor([-4.]),)
     """
-    frame = _Frame(positions, mesh, cell)
+    frame = _frame(positions, mesh, cell)
     return _APPLY[True](frame.fractions, values, 0, _text(mesh, window, options))
 
 
@@ -234,7 +205,7 @@ def interpolate(
     >>> interpolate(torch.tensor([0.0, 1.0, 2.0, 1.0]), torch.tensor([0.375]), pm.Mesh(4, 1.0), window="cic")
     tensor([1.5000])
     """
-    frame = _Frame(positions, mesh, cell)
+    frame = _frame(positions, mesh, cell)
     return _APPLY[False](frame.fractions, field, 0, _text(mesh, window, options))
 
 
@@ -261,7 +232,7 @@ def gradient(
     >>> gradient(torch.tensor([0.0, 1.0, 2.0, 1.0]), torch.tensor([0.375]), pm.Mesh(4, 1.0), window="cic")
     tensor([[4.]])
     """
-    frame = _Frame(positions, mesh, cell)
+    frame = _frame(positions, mesh, cell)
     return frame.per_length(_APPLY[False](frame.fractions, field, 1, _text(mesh, window, options)))
 
 
@@ -289,5 +260,5 @@ def spread_gradient(
     >>> spread_gradient(torch.tensor([0.375]), torch.tensor([[1.0]]), pm.Mesh(4, 1.0), window="cic")
     tensor([ 0., -4.,  4.,  0.])
     """
-    frame = _Frame(positions, mesh, cell)
-    return _APPLY[True](frame.fractions, frame.per_fraction(vectors), 1, _text(mesh, window, options))
+    frame = _frame(positions, mesh, cell)
+    return _APPLY[True](frame.fractions, frame.per_cell(vectors), 1, _text(mesh, window, options))
