@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -212,19 +213,86 @@ class TorchCudaKind(_Torch):
         return cupy.cuda.ExternalStream(stream.cuda_stream, array.device.index)
 
 
-KINDS: tuple[Kind, ...] = (NumPyKind(), CuPyKind(), OpenClKind(), TorchCpuKind(), TorchCudaKind())
+class _Jax(Kind):
+    module = "jax"
+
+    @staticmethod
+    def _traced(array: Any) -> bool:
+        return isinstance(array, sys.modules["jax"].core.Tracer)
+
+    def owns(self, array: Any) -> bool:
+        if not isinstance(array, sys.modules["jax"].Array):
+            return False
+        platform = "cpu" if self._traced(array) else next(iter(array.devices())).platform
+        return (platform == "cpu") == (self.home == "cpu")
+
+    def _one(self, array: Any) -> Any:
+        """Return an array that has numbers, all of them on one device."""
+        if self._traced(array):
+            raise TypeError(
+                "this JAX array is traced by jit, grad or vmap and has no numbers yet: use the functions of "
+                "particlemesh.autograd.jax, which can be traced."
+            )
+        if len(array.devices()) > 1:
+            raise ValueError(f"this JAX array lies on {len(array.devices())} devices: give one that lies on one.")
+        return array
+
+    def target(self, out: Any) -> Any:
+        raise TypeError("out is a JAX array, and those are never written: leave out= out.")
+
+    def wrap(self, native: Any) -> Any:
+        jax = sys.modules["jax"]
+        with jax.enable_x64(True):  # elsewhere it would round numbers of 64 bits
+            return jax.dlpack.from_dlpack(native)
+
+
+class JaxCpuKind(_Jax):
+    name, home = "JAX (CPU)", "cpu"
+
+    def native(self, array: Any) -> Any:
+        return np.asarray(self._one(array))
+
+    def wrap(self, native: Any) -> Any:
+        return super().wrap(native if native.flags.writeable else native.copy())
+
+
+class JaxCudaKind(_Jax):
+    name, home = "JAX (CUDA)", "cuda"
+
+    def native(self, array: Any) -> Any:
+        import cupy
+
+        return cupy.from_dlpack(self._one(array))  # CuPy's current stream waits for the array
+
+    def backend(self, array: Any) -> Any:
+        from particlemesh.backends import cuda
+
+        return cuda.backend(self.native(array).device.id)
+
+    @contextlib.contextmanager
+    def scope(self, array: Any) -> Iterator[None]:
+        import cupy
+
+        with self.native(array).device:
+            yield
+            cupy.cuda.get_current_stream().synchronize()  # JAX knows no other library's work on memory that it frees
+
+
+KINDS: tuple[Kind, ...] = (
+    NumPyKind(), CuPyKind(), OpenClKind(), TorchCpuKind(), TorchCudaKind(), JaxCpuKind(), JaxCudaKind(),
+)  # fmt: skip
 NUMPY = KINDS[0]
 _by_type: dict[type, Kind] = {}
 
 
 def kind_of(array: Any) -> Kind | None:
     """Return the kind of ``array``, or None if it is unsupported."""
-    kind = _by_type.get(type(array))  # never a torch tensor: its type does not have the device
+    kind = _by_type.get(type(array))  # never of torch or JAX: their types do not have the device
     if kind is not None:
         return kind
     for kind in KINDS:
         if kind.module in sys.modules and kind.owns(array):
-            if kind.module != "torch":
+            if kind.module not in ("torch", "jax"):
                 _by_type[type(array)] = kind
             return kind
     return None
