@@ -150,7 +150,7 @@ class Configuration:
         dtype = "float32 or float64" if self.dtype is None else self.dtype.name
         state = "closed" if self._closed else f"{self.count:,} particles" if self.particles else "no particles"
         names = {KEYWORDS[what]: name for what, name in self._choice.names.items()}
-        names |= {KEYWORDS[what]: method.name for what, method in self._methods.items()}
+        names |= {KEYWORDS[what]: self._methods[what].name for what in METHODS if what in self._methods}
         chosen = ", ".join(f"{keyword} {name!r}" for keyword, name in names.items())
         return f"<Plan: {nodes} nodes, {self.window.name}, {dtype} on {where}, {state}; {chosen}>"
 
@@ -176,8 +176,8 @@ class Configuration:
     def reserve(self, count: int) -> None:
         """Allocate for up to ``count`` particles, so that later calls allocate nothing.
 
-        Many methods allocate memory for gradients in their first gradient call. Before you capture
-        :meth:`Plan.spread_gradient` or :meth:`Plan.gradient`, call them once.
+        Many methods allocate memory for derivatives in their first such call. Before you capture
+        :meth:`Plan.spread_gradient`, :meth:`Plan.gradient` or second derivatives, call them once.
 
         The plan needs its backend and dtype: give ``backend`` and ``dtype``, or set positions first.
 
@@ -352,7 +352,7 @@ class Configuration:
             # Earlier preparations are of other positions or in no graph; a graph's own is made again by each replay.
             if (self._captured or capturing) and not (capturing and self._capturing):
                 workspace.forget()
-                self._prepared -= METHODS.keys() if capturing else {what}
+                self._prepared -= self._prepared.copy() if capturing else {what}
             self._captured, self._capturing = bool(self._captured or capturing), bool(capturing)
         if what not in self._prepared:
             method.prepare(workspace)

@@ -137,3 +137,36 @@ def gradient(
     """
     with _plan(positions, field, "field", mesh, window, options) as plan:
         return plan.gradient(field, out=out)
+
+
+def hessian(
+    field: Any, positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, out: Any = None, **options: Any
+) -> Any:
+    """Interpolate a field's second derivatives at particles, per user length unit squared.
+
+    Parameters
+    ----------
+    field, positions, mesh, window, **options
+        As for :func:`interpolate`. The window should be at least once differentiable, ``"tsc"`` or smoother: between
+        nodes of ``"cic"`` only mixed derivatives differ from zero.
+    out : array (..., N, d, d), optional
+        Written and returned.
+
+    Returns
+    -------
+    array (..., N, d, d)
+        Symmetric.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As for :class:`Plan` and its methods.
+
+    Examples
+    --------
+    >>> import particlemesh as pm
+    >>> pm.hessian([0.0, 1.0, 2.0, 1.0], [0.375], pm.Mesh(4, 1.0), window="tsc")
+    array([[[-32.]]])
+    """
+    with _plan(positions, field, "field", mesh, window, options) as plan:
+        return plan.hessian(field, out=out)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -203,12 +204,11 @@ def _target(
 
 
 def check_apart(*outs: Any) -> None:
-    """Check that two outputs do not share memory."""
-    kinds = [kind_of(a) for a in outs]
-    if len(outs) == 2 and kinds[0] is not None and kinds[1] is not None and kinds[0].home == kinds[1].home:
-        first, second = (k.target(a) for k, a in zip(kinds, outs, strict=True) if k is not None)
-        if overlap(first, second):
-            raise ValueError("the two arrays of out share memory; give two separate arrays.")
+    """Check that no two outputs share memory."""
+    known = [(k, a) for a in outs if (k := kind_of(a)) is not None]
+    for (kind, first), (other, second) in itertools.combinations(known, 2):
+        if kind.home == other.home and overlap(kind.target(first), other.target(second)):
+            raise ValueError("two arrays of out share memory; give separate arrays.")
 
 
 def real_dtype(array: Any, kind: Kind, what: str) -> np.dtype:

@@ -2,7 +2,12 @@
 // Device functions that all kernels share: particles, windows, rows of the field.
 //
 // Compile-time facts: SUPPORT_X/Y/Z (1 on a missing axis), DEGREE of the window's polynomials, PARTS adjacent reals per
-// node (2 for complex), CHANNELS planes, VECTOR reals per instruction.
+// node (2 for complex), CHANNELS planes, VECTOR reals per instruction, GRADIENT and HESSIAN: which derivatives are taken.
+
+#ifndef HESSIAN // of few kernels
+#define HESSIAN 0
+#endif
+#define ORDER (HESSIAN ? 2 : GRADIENT) // of the highest derivative
 
 typedef struct {
     int size[3];   // nodes of the field
@@ -14,6 +19,9 @@ typedef struct {
 
 typedef struct {
     i64 offset, particle, channel, part, axis;
+#if HESSIAN
+    i64 second; // axis
+#endif
 } Values;
 
 typedef struct {
@@ -57,6 +65,21 @@ DEVICE real slope_of(PRIVATE const Window* window, int j, real z)
     return w;
 }
 
+// d2(weight) / d(particle's node coordinate)2
+DEVICE real curvature_of(PRIVATE const Window* window, int j, real z)
+{
+    PRIVATE const real* c = window->table + j * (DEGREE + 1);
+    real w = 0;
+    UNROLL for (int k = DEGREE; k >= 2; k--) w = w * z + c[k] * (real)(k * (k - 1));
+    return w;
+}
+
+// The derivative of an order up to 2, a constant.
+DEVICE real derivative_of(PRIVATE const Window* window, int j, real z, int order)
+{
+    return order == 0 ? weight_of(window, j, z) : order == 1 ? slope_of(window, j, z) : curvature_of(window, j, z);
+}
+
 // Of the k-th node along an axis; a missing axis has one node of weight one.
 DEVICE real weight_along(PRIVATE const Window* window, int axis, int k, real z)
 {
@@ -90,12 +113,10 @@ DEVICE real slope_along(PRIVATE const Window* window, int axis, int k, real z)
 #define LANE_SLOTS ((SLOTS + LANES_Z - 1) / LANES_Z)
 #define LANE_ROWS ((SUPPORT_Y + LANES_Y - 1) / LANES_Y)
 
-// One lane's part of a stencil. A missing node has zero weight and a valid place.
+// One lane's part of a stencil: weights and, one order after the other, their derivatives. A missing node has zero weight
+// and a valid place.
 typedef struct {
-    real x[SUPPORT_X], y[LANE_ROWS], z[LANE_SLOTS * VECTOR];
-#if GRADIENT
-    real dx[SUPPORT_X], dy[LANE_ROWS], dz[LANE_SLOTS * VECTOR];
-#endif
+    real x[ORDER + 1][SUPPORT_X], y[ORDER + 1][LANE_ROWS], z[ORDER + 1][LANE_SLOTS * VECTOR];
     int at_x[SUPPORT_X];      // -1: no such node
     i64 at_y[LANE_ROWS];      // NOWHERE: no such node
     i64 at_z[LANE_SLOTS];     // NOWHERE: no such nodes
@@ -110,40 +131,28 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
     const int first_x = first[0], first_y = first[1], first_z = first[2];
 
     UNROLL for (int a = 0; a < SUPPORT_X; a++) {
-        s->x[a] = 1;
+        UNROLL for (int n = 0; n <= ORDER; n++) s->x[n][a] = n == 0;
         s->at_x[a] = place(first_x + a, field->size[0], field->wraps[0]);
     }
 #if SUPPORT_AXES > 2
     const real zx = z[0];
-    UNROLL for (int a = 0; a < SUPPORT_X; a++) {
-        s->x[a] = weight_of(window, a, zx);
-#if GRADIENT
-        s->dx[a] = slope_of(window, a, zx);
-#endif
-    }
-#elif GRADIENT
-    s->dx[0] = 0;
+    UNROLL for (int a = 0; a < SUPPORT_X; a++)
+        UNROLL for (int n = 0; n <= ORDER; n++) s->x[n][a] = derivative_of(window, a, zx, n);
 #endif
 
     UNROLL for (int b = 0; b < LANE_ROWS; b++) {
-        s->y[b] = SUPPORT_Y == 1;
-#if GRADIENT
-        s->dy[b] = 0;
-#endif
+        UNROLL for (int n = 0; n <= ORDER; n++) s->y[n][b] = n == 0 && SUPPORT_Y == 1;
         const int row = b * LANES_Y + lane_y;
         const int at = row < SUPPORT_Y ? place(first_y + row, field->size[1], field->wraps[1]) : -1;
         s->at_y[b] = at < 0 ? NOWHERE : at * field->stride[1];
     }
 #if SUPPORT_AXES > 1
     const real zy = z[1];
-    UNROLL for (int j = 0; j < SUPPORT_Y; j++) {
-        const real w = weight_of(window, j, zy);
-        if (j % LANES_Y == lane_y) s->y[j / LANES_Y] = w;
-#if GRADIENT
-        const real d = slope_of(window, j, zy);
-        if (j % LANES_Y == lane_y) s->dy[j / LANES_Y] = d;
-#endif
-    }
+    UNROLL for (int j = 0; j < SUPPORT_Y; j++)
+        UNROLL for (int n = 0; n <= ORDER; n++) {
+            const real w = derivative_of(window, j, zy, n);
+            if (j % LANES_Y == lane_y) s->y[n][j / LANES_Y] = w;
+        }
 #endif
 
     // shift: how far the first slot starts before the first node
@@ -158,10 +167,7 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
             const int inside = used && r + v >= 0 && r + v < ROW;
             index[k * VECTOR + v] = inside ? (r + v) / PARTS : -1;
             s->part[k * VECTOR + v] = (r + v + shift) % PARTS;
-            s->z[k * VECTOR + v] = 0;
-#if GRADIENT
-            s->dz[k * VECTOR + v] = 0;
-#endif
+            UNROLL for (int n = 0; n <= ORDER; n++) s->z[n][k * VECTOR + v] = 0;
         }
         // r may be negative but not below -SLACK, and PARTS divides it then
         const int lead = r >= 0 ? r / PARTS : -((-r) / PARTS);
@@ -172,17 +178,11 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
     }
     const real zz = z[2];
     UNROLL for (int j = 0; j < SUPPORT_Z; j++) {
-        const real w = weight_of(window, j, zz);
-#if GRADIENT
-        const real d = slope_of(window, j, zz);
-#endif
+        real w[ORDER + 1];
+        UNROLL for (int n = 0; n <= ORDER; n++) w[n] = derivative_of(window, j, zz, n);
         UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
-            if (index[v] == j) {
-                s->z[v] = w;
-#if GRADIENT
-                s->dz[v] = d;
-#endif
-            }
+            if (index[v] == j)
+                UNROLL for (int n = 0; n <= ORDER; n++) s->z[n][v] = w[n];
     }
 }
 
@@ -224,6 +224,34 @@ DEVICE real weighted(real value, real weight)
 {
     return weight != 0 ? value * weight : 0;
 }
+
+// The derivatives up to ORDER along x and y together, one to six: by x and y 00; 10, 01; 20, 11, 02 times. What is left
+// of ORDER is along z.
+#define TERMS_ACROSS ((ORDER + 1) * (ORDER + 2) / 2)
+#define ORDER_X(term) ((term) == 3 ? 2 : (term) == 1 || (term) == 4)
+#define ORDER_Y(term) ((term) == 5 ? 2 : (term) == 2 || (term) == 4)
+#define ORDER_Z(term) (ORDER - ORDER_X(term) - ORDER_Y(term))
+
+// Of a row of the stencil, for each term.
+DEVICE void weights_across(PRIVATE const Stencil* s, int a, int b, PRIVATE real* weights)
+{
+    UNROLL for (int t = 0; t < TERMS_ACROSS; t++) weights[t] = s->x[ORDER_X(t)][a] * s->y[ORDER_Y(t)][b];
+}
+
+#if HESSIAN
+// The two axes of a term: what is left of x and y is along z.
+#define AXIS_FIRST(term) (ORDER_X(term) ? 0 : ORDER_Y(term) ? 1 : 2)
+#define AXIS_SECOND(term) (ORDER_X(term) == 2 ? 0 : ORDER_X(term) + ORDER_Y(term) == 2 ? 1 : 2)
+
+// d2(user coordinates b, c) of a field whose only second derivative in node coordinates is that of a term, 1.
+DEVICE real second_slope(PRIVATE const Jacobian* jacobian, int term, int b, int c)
+{
+    PRIVATE const real* first = jacobian->row + 3 * AXIS_FIRST(term);
+    PRIVATE const real* second = jacobian->row + 3 * AXIS_SECOND(term);
+    const real same = first[b] * second[c];
+    return AXIS_FIRST(term) == AXIS_SECOND(term) ? same : same + second[b] * first[c];
+}
+#endif
 
 // From a field that is constant during the kernel.
 DEVICE void load_vector(GLOBAL const real* p, PRIVATE real* v)

@@ -50,6 +50,8 @@ def ask(method: type[Method], problem: Problem, cost: Cost = modelled) -> Candid
         return Candidate(method, f"runs on {_listed(method)}")
     if problem.deterministic and not method.deterministic:
         return Candidate(method, "not deterministic")
+    if problem.derivatives > method.derivatives:
+        return Candidate(method, "no second derivatives")
     reason = method.declines(problem)
     if reason is not None:
         return Candidate(method, reason)

@@ -21,6 +21,7 @@ from particlemesh.particles.workspace import Sizes, Workspace
 class Problem(Sizes):
     """What a method is asked about: sizes, and how the particles lie as far as that is known."""
 
+    derivatives: int = 1  # highest order that the calls take
     filled: float = 1.0  # of the box, by particles: clusters fill little of it
     in_order: bool = False  # neighbours in memory are neighbours in space
     occupied: float = 1.0  # of the layers of cells across an axis: particles of a lattice lie in some of them
@@ -73,6 +74,7 @@ class Method:
     name: ClassVar[str]
     cite: ClassVar[str] = ""  # key into reference.bib
     backends: ClassVar[frozenset[str]]
+    derivatives: ClassVar[int] = 1  # highest order of derivatives
     deterministic: ClassVar[bool] = False  # same call, same bits
     order_independent: ClassVar[bool] = False  # any permutation of the particles, same bits
     reads_stencils: ClassVar[bool] = True  # `particles.node` and `fraction` on GPUs, not only orders by block
@@ -133,6 +135,6 @@ class Method:
         (channels, nx, ny, nz, parts), both real; parts is 2 for complex numbers. Spreading takes
         ``gradient=True`` for the adjoint of the gradient: ``values`` is then (channels, particles, axes, parts).
         Interpolation takes ``gradient=View`` of that shape, and ``values`` may be None: value, gradient, or
-        both in one pass.
+        both in one pass. Methods with ``derivatives = 2`` also take ``hessian=``, likewise with two axes.
         """
         raise NotImplementedError

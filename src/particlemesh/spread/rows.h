@@ -1,53 +1,41 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One particle's stencil, row by row: the including kernel defines DEPOSIT(field, at, vector).
-// GRADIENT spreads the adjoint of the gradient: a vector per particle against the weights' slopes.
+// GRADIENT spreads the adjoint of the gradient: a vector per particle against the weights' slopes; HESSIAN that of second
+// derivatives.
 
 #include "spread/values.h"
+
+#define TERM_QUANTITY(term) (HESSIAN ? (term) : GRADIENT ? ((term) + 2) % 3 : 0) // a vector's z comes last
 
 DEVICE void spread_rows(PRIVATE const Stencil* s, PRIVATE const real* q, GLOBAL Sink* field,
                         PRIVATE const Field* layout)
 {
     for (int c = 0; c < CHANNELS; c++) {
-        real along_z[LANE_SLOTS * VECTOR]; // the factor of x y
-#if GRADIENT
-        real along_x[LANE_SLOTS * VECTOR], along_y[LANE_SLOTS * VECTOR]; // the factors of dx y and x dy
-#endif
-        UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++) {
-#if GRADIENT
-            // q holds (x, y, z) for each part
-            real gx = 0, gy = 0, gz = 0;
-            UNROLL for (int p = 0; p < PARTS; p++)
-                if (s->part[v] == p) {
-                    gx = q[(c * PARTS + p) * 3], gy = q[(c * PARTS + p) * 3 + 1];
-                    gz = q[(c * PARTS + p) * 3 + 2];
-                }
-            along_x[v] = weighted(gx, s->z[v]);
-            along_y[v] = weighted(gy, s->z[v]);
-            along_z[v] = weighted(gz, s->dz[v]);
-#else
-            real value = 0;
-            UNROLL for (int p = 0; p < PARTS; p++)
-                if (s->part[v] == p) value = q[c * PARTS + p];
-            along_z[v] = weighted(value, s->z[v]);
-#endif
-        }
+        real along[TERMS_ACROSS][LANE_SLOTS * VECTOR]; // the factors of weights across
+        UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
+            UNROLL for (int t = 0; t < TERMS_ACROSS; t++) {
+                real value = 0;
+                UNROLL for (int p = 0; p < PARTS; p++)
+                    if (s->part[v] == p) value = q[(c * PARTS + p) * TERMS_ACROSS + TERM_QUANTITY(t)];
+                along[t][v] = weighted(value, s->z[ORDER_Z(t)][v]);
+            }
         UNROLL_ROWS for (int a = 0; a < SUPPORT_X; a++) {
             if (s->at_x[a] < 0) continue;
             UNROLL_ROWS for (int b = 0; b < LANE_ROWS; b++) {
                 if (s->at_y[b] == NOWHERE) continue;
                 const i64 row = layout->offset + c * layout->channel + s->at_x[a] * layout->stride[0] + s->at_y[b];
-                const real xy = s->x[a] * s->y[b];
-#if GRADIENT
-                const real dx_y = s->dx[a] * s->y[b], x_dy = s->x[a] * s->dy[b];
-#endif
+                real across[TERMS_ACROSS];
+                weights_across(s, a, b, across);
                 UNROLL for (int k = 0; k < LANE_SLOTS; k++) {
                     if (s->at_z[k] == NOWHERE) continue;
                     real vector[VECTOR];
                     UNROLL for (int v = 0; v < VECTOR; v++) {
                         const int u = k * VECTOR + v;
-                        vector[v] = xy * along_z[u];
-#if GRADIENT
-                        vector[v] += dx_y * along_x[u] + x_dy * along_y[u];
+                        vector[v] = across[0] * along[0][u];
+#if ORDER > 0
+                        real slopes = across[1] * along[1][u];
+                        UNROLL for (int t = 2; t < TERMS_ACROSS; t++) slopes += across[t] * along[t][u];
+                        vector[v] += slopes;
 #endif
                     }
                     DEPOSIT(field, row + s->at_z[k], vector);
