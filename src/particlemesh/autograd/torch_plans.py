@@ -28,8 +28,8 @@ def record(plan: Plan, what: Any, array: Any, *outs: Any) -> Any:
             "out= and accumulate= are not differentiable, and a tensor here requires grad: leave them out, "
             "or call it under torch.no_grad()."
         )
-    if name == "both":
-        return tuple(record(plan, each, array) for each in INTERPOLATE[:2])
+    if len(outs) > 1:  # value and gradient, and the hessian
+        return tuple(record(plan, each, array) for each in INTERPOLATE[: len(outs)])
     if not isinstance(array, Tensor):
         raise TypeError(f"the positions require grad, and this call's array is a {type(array).__name__}: give a tensor.")
     columns = plan.tracked
