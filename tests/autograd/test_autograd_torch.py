@@ -18,7 +18,6 @@ MESHES = {
     "triclinic": pm.Mesh((5, 6), [[1.0, 0.2], [0.1, 1.3]]),
     "ghosts": pm.Mesh((4, 3, 5), (1.0, 2.0, 1.5), ghosts=(0, 3, 0)),
 }
-SECOND = pytest.mark.skipif(not hasattr(pm.Plan, "hessian"), reason="this library has no second derivatives")
 
 
 @pytest.fixture(params=["cpu", "cuda"])
@@ -98,7 +97,6 @@ def test_second_derivatives_by_arrays(mesh, device, dtype):
         assert torch.autograd.gradgradcheck(call, arguments, fast_mode=True)
 
 
-@SECOND
 def test_second_derivatives_by_positions_and_cell(mesh, device):
     case = Case(mesh, device)
     for call, arguments in case.calls("spread", "interpolate"):
@@ -107,7 +105,6 @@ def test_second_derivatives_by_positions_and_cell(mesh, device):
         assert torch.autograd.gradcheck(call, arguments, fast_mode=True)
 
 
-@SECOND
 def test_third_derivatives_by_positions_are_refused():
     ((call, (x, field)),) = Case(MESHES["line"]).calls("gradient", cell=False)
     (slope,) = torch.autograd.grad(call(x, field).sum(), x, create_graph=True)

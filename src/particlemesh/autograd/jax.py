@@ -139,8 +139,8 @@ def spread(
     Parameters
     ----------
     positions : array (N, d), or (N,) in 1-D
-        Float32 or float64, in the user's length unit. Finite, and inside open axes: an error of a compiled function
-        is a ``jax.errors.JaxRuntimeError`` with the message in it.
+        Float32 or float64, in the user's length unit. Finite, and inside open axes: a bad position fails the compiled
+        program, and JAX raises a ``jax.errors.JaxRuntimeError`` or ValueError with our message in it.
     values : array (..., N)
         Real or complex. Their precision is that of the computation.
     mesh, window, cell, **options
