@@ -38,7 +38,7 @@ RANKS = [
     ("choosing", ["choosing/"]),
     ("plan", ["configuration.py", "calls.py", "plan.py", "functions.py", "__init__.py"]),
     ("distributed", ["distributed/"]),
-    ("apps", ["apps/", "data/"]),
+    ("apps", ["apps/", "autograd/", "data/"]),
     ("command", ["command/", "__main__.py"]),
 ]
 

@@ -40,23 +40,22 @@ class Case:
         self.mesh, self.window = mesh, window
         inner = 0.05 + 0.9 * torch.rand((count, d), dtype=F64, generator=draw)
         x = torch.tensor(box.origin) + inner @ torch.tensor(box.matrix)
-        x = torch.where(torch.tensor(box.periodic), x + 3 * torch.tensor(box.matrix).sum(0), x) if box.orthorhombic else x
-        self.x = x.to(device).requires_grad_()
+        images = 3 * torch.tensor(box.periodic, dtype=F64) @ torch.tensor(box.matrix)
+        self.x = (x + images).to(device).requires_grad_()
         self.cell = torch.tensor(box.matrix, device=device).requires_grad_()
         self.values, self.vectors = normal(2, count), normal(2, count, d)
         self.field = normal(2, *mesh.field_shape)
 
     def calls(self, *names, cell=True):
         """Yield functions of positions, array and cell, with their arguments."""
-        arrays = {"spread": self.values, "interpolate": self.field, "gradient": self.field, "spread_gradient": self.vectors}
         for name in names:
-            spreads = name.startswith("spread")
+            array = {"spread": self.values, "spread_gradient": self.vectors}.get(name, self.field)
 
-            def call(x, array, cell=None, spreads=spreads, function=getattr(transfer, name)):
-                first, second = (x, array) if spreads else (array, x)
-                return function(first, second, self.mesh, window=self.window, cell=cell)
+            def call(x, array, cell=None, name=name):
+                first, second = (x, array) if name.startswith("spread") else (array, x)
+                return getattr(transfer, name)(first, second, self.mesh, window=self.window, cell=cell)
 
-            yield call, (self.x, arrays[name], self.cell) if cell else (self.x, arrays[name])
+            yield call, (self.x, array, self.cell) if cell else (self.x, array)
 
 
 @pytest.fixture(params=list(MESHES))
@@ -226,7 +225,8 @@ def test_a_fit_finds_positions_charges_and_box():
     mesh = pm.Mesh((8, 8), (1.0, 1.0))
     draw = torch.Generator().manual_seed(3)
     hidden_x = 0.25 + 0.5 * torch.rand((3, 2), dtype=F64, generator=draw)
-    hidden_q, hidden_cell = torch.tensor([1.0, 2.0, -1.5], dtype=F64), torch.tensor([[1.1, 0.1], [0.0, 0.95]], dtype=F64)
+    hidden_q = torch.tensor([1.0, 2.0, -1.5], dtype=F64)
+    hidden_cell = torch.tensor([[1.1, 0.1], [0.0, 0.95]], dtype=F64)
     probes = torch.rand((40, 2), dtype=F64, generator=draw)
 
     def seen(x, q, cell):
@@ -236,8 +236,10 @@ def test_a_fit_finds_positions_charges_and_box():
     wanted = seen(hidden_x, hidden_q, hidden_cell)
     shift = torch.randn((3, 2), dtype=F64, generator=draw)
     x = (hidden_x + 0.03 * shift).requires_grad_()
-    q, cell = torch.tensor([0.8, 1.7, -1.2], dtype=F64, requires_grad=True), torch.eye(2, dtype=F64, requires_grad=True)
-    descent = torch.optim.LBFGS([x, q, cell], max_iter=300, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe")
+    q = torch.tensor([0.8, 1.7, -1.2], dtype=F64, requires_grad=True)
+    cell = torch.eye(2, dtype=F64, requires_grad=True)
+    tolerances = dict(tolerance_grad=1e-12, tolerance_change=0)
+    descent = torch.optim.LBFGS([x, q, cell], max_iter=300, line_search_fn="strong_wolfe", **tolerances)
 
     def loss():
         descent.zero_grad()

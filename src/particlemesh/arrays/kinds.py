@@ -131,7 +131,8 @@ class _Torch(Kind):
 
     def recorder(self, array: Any) -> Any:
         if array.requires_grad and sys.modules["torch"].is_grad_enabled():
-            return importlib.import_module("particlemesh.autograd.torch_plans")  # above this file: by name, at first use
+            # Its imports point here: it is loaded by name, at first use.
+            return importlib.import_module("particlemesh.autograd.torch_plans")
         return None
 
     def _unrecorded(self, array: Any) -> Any:

@@ -49,7 +49,8 @@ class Frame:
         cell = like(box, positions) if cell is None else cell
         if tuple(cell.shape) not in ((axes,), (axes, axes)):
             raise ValueError(
-                f"cell has shape {tuple(cell.shape)}; give lengths ({axes},) or lattice vectors as rows ({axes}, {axes})."
+                f"cell has shape {tuple(cell.shape)}; "
+                f"give lengths ({axes},) or lattice vectors as rows ({axes}, {axes})."
             )
         self._like = like
         # Division by lengths gives exactly 1 on the upper face.

@@ -23,7 +23,7 @@ from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.pool import Pool, facts_of, text_of, verb
 from particlemesh.window import DEFAULT
 
-POOL = Pool(lambda a, b: bool((a == b).all()), lambda a: a.copy(), lambda *a: np.where(*a))  # of NumPy and CuPy
+POOL = Pool(lambda a, b: bool((a == b).all()), lambda a: a.copy(), np.where)  # of NumPy and CuPy
 _CPU = 1  # a device type of DLPack
 _transfer: Any = jax.extend.core.Primitive("particlemesh")
 
@@ -57,9 +57,8 @@ def _call(fractions: Any, array: Any, *, spreads: bool, order: int, mesh: str) -
             import cupy
 
             scope, native = cupy.cuda.ExternalStream(context.stream, number), cupy.asarray
-        with scope:
-            with POOL.plan(mesh, real, (device, number), native(fractions)) as plan:
-                getattr(plan, name)(native(array), out=native(out))
+        with scope, POOL.plan(mesh, real, (device, number), native(fractions)) as plan:
+            getattr(plan, name)(native(array), out=native(out))
 
     return buffer_callback(work, jax.ShapeDtypeStruct(shape, array.dtype))(fractions, array)
 
@@ -126,7 +125,8 @@ def _like(numbers: Any, array: Any) -> Any:
 
 
 def _frame(positions: Any, mesh: Mesh, cell: Any) -> Frame:
-    return Frame(jnp.asarray(positions), numbers_of(mesh), None if cell is None else jnp.asarray(cell), _like, jnp.linalg.inv)
+    cell = None if cell is None else jnp.asarray(cell)
+    return Frame(jnp.asarray(positions), numbers_of(mesh), cell, _like, jnp.linalg.inv)
 
 
 def spread(

@@ -160,4 +160,3 @@ class Pool:
             surplus, self._idle = self._idle, []
         for _, _, plan in surplus:
             plan.close()
-

@@ -2,8 +2,8 @@
 """Spreading and interpolation of torch tensors, with derivatives.
 
 The two operators take fractional coordinates, so that derivatives by positions and by the box follow from torch's own
-products. Each is the other's derivative by values: spreading with derivatives of order n of the window is the adjoint of
-interpolating derivatives of order n. A derivative by positions raises the order by one.
+products. Each is the other's derivative by values: spreading with the window's n-th derivatives is the adjoint of
+interpolating n-th derivatives. A derivative by positions raises the order by one.
 """
 
 from __future__ import annotations
@@ -89,11 +89,9 @@ def _operator(name: str, spreads: bool) -> Any:
     def batched(info: Any, axes: Any, fractions: Tensor, array: Tensor, order: int, mesh: str) -> tuple[Tensor, int]:
         if axes[0] is None:
             return _APPLY[spreads](fractions, array.movedim(axes[1], 0), order, mesh), 0
-        results = [
-            _APPLY[spreads](fractions.select(axes[0], n), array if axes[1] is None else array.select(axes[1], n), order, mesh)
-            for n in range(info.batch_size)
-        ]
-        return torch.stack(results), 0
+        arrays = [array] * info.batch_size if axes[1] is None else array.unbind(axes[1])
+        pairs = zip(fractions.unbind(axes[0]), arrays, strict=True)
+        return torch.stack([_APPLY[spreads](*pair, order, mesh) for pair in pairs]), 0
 
     operator: Any = torch.library.custom_op(f"particlemesh::{name}", apply, mutates_args=(), schema=_SCHEMA)
     operator.register_fake(shaped)

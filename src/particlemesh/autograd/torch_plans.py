@@ -31,7 +31,7 @@ def record(plan: Plan, what: Any, array: Any, *outs: Any) -> Any:
     if len(outs) > 1:  # value and gradient, and the hessian
         return tuple(record(plan, each, array) for each in INTERPOLATE[: len(outs)])
     if not isinstance(array, Tensor):
-        raise TypeError(f"the positions require grad, and this call's array is a {type(array).__name__}: give a tensor.")
+        raise TypeError(f"the positions require grad, and this array is a {type(array).__name__}: give a tensor.")
     columns = plan.tracked
     if columns and plan.workspace is not None and plan.workspace.sorted:
         # The plan's order is its memory, which the next positions overwrite.
