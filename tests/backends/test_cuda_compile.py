@@ -12,13 +12,9 @@ import pytest
 import particlemesh as pm
 from devices import METHODS
 from particlemesh.backends import cuda, opencl
-from ptx import without_nvrtc
+from ptx import NVRTC
 
-pytestmark = [
-    pytest.mark.opencl,
-    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
-    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
-]
+pytestmark = NVRTC
 
 
 @functools.cache
@@ -53,8 +49,12 @@ def test_a_method_compiles(monkeypatch, method, support, real, components, compu
         plan.set_positions(np.full((3, 3), 0.5, real))
         if direction == "spread":
             plan.spread(np.ones(3, kind))
+            if method.derivatives > 1:
+                plan.spread_hessian(np.ones((3, 3, 3), kind))
         else:
             plan.interpolate(np.ones(mesh.shape, kind))
+            if method.derivatives > 1:
+                plan.hessian(np.ones(mesh.shape, kind))
     folder, stem = method.__module__.split(".")[1:]
     assert f"{folder}/{stem}.c" in {file for file, _ in asked}
     for (file, defines), names in asked.items():

@@ -9,13 +9,9 @@ from particlemesh.backends import cuda, opencl, source
 from particlemesh.backends.base import CompilationError
 from particlemesh.configuration import METHODS
 from particlemesh.sorting import radix, scan
-from ptx import without_nvrtc
+from ptx import NVRTC
 
-pytestmark = [
-    pytest.mark.opencl,
-    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
-    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
-]
+pytestmark = NVRTC
 
 
 @pytest.fixture
@@ -48,10 +44,14 @@ def run_everything(real):
                 if direction == "spread":
                     plan.spread(values)
                     plan.spread_gradient(vectors)
+                    if method.derivatives > 1:
+                        plan.spread_hessian(vectors[:, :, None] * vectors[:, None])
                 else:
                     plan.interpolate(field)
                     plan.gradient(field)
                     plan.value_and_gradient(field)
+                    if method.derivatives > 1:
+                        plan.value_gradient_hessian(field)
     backend = backends.current("opencl")
     for stable in (False, True):
         keys = backend.upload(rng.integers(0, 9, 100).astype(np.int32))

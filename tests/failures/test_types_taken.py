@@ -34,13 +34,17 @@ ARGUMENTS = {
     "interpolate field": (FIELD, lambda a: pm.interpolate(a, X, MESH)),
     "interpolate positions": (X, lambda a: pm.interpolate(FIELD, a, MESH)),
     "gradient field": (FIELD, lambda a: pm.gradient(a, X, MESH)),
+    "hessian field": (FIELD, lambda a: pm.hessian(a, X, MESH)),
     "plan positions": (X, lambda a: pm.Plan(MESH, "cic").set_positions(a)),
     "plan positions by axis": (X[:, 0], lambda a: pm.Plan(MESH, "cic").set_positions((X[:, 0], X[:, 1], a))),
     "plan values": (Q, lambda a: plan().spread(a)),
     "plan vectors": (X, lambda a: plan().spread_gradient(a)),
+    "plan tensors": (np.multiply.outer(X, X[0]), lambda a: plan().spread_hessian(a)),
     "plan field": (FIELD, lambda a: plan().interpolate(a)),
     "plan field, gradient": (FIELD, lambda a: plan().gradient(a)),
     "plan field, both": (FIELD, lambda a: plan().value_and_gradient(a)),
+    "plan field, hessian": (FIELD, lambda a: plan().hessian(a)),
+    "plan field, all three": (FIELD, lambda a: plan().value_gradient_hessian(a)),
     "lost values": (Q, lambda a: plan().lost(a)),
     "box positions": (X, MESH.box.fractional),
     "folded positions": (X, MESH.box.fold),
@@ -120,14 +124,6 @@ def test_masks_of_fields_with_ghosts_are_never_dropped(verb):
         getattr(mesh, verb)(masked)
     with pytest.raises(TypeError, match="the mask would be lost"):
         getattr(mesh, verb)(list(masked))
-
-
-@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u4", "i8", "u8"])
-def test_integers_are_promoted(dtype):
-    q, x = (np.arange(40) % 2).astype(dtype), (X * 4).astype("i4")
-    field = pm.spread(x, q, MESH)
-    assert field.dtype == np.float64
-    np.testing.assert_array_equal(field, pm.spread(x.astype(float), q.astype(float), MESH))
 
 
 @pytest.mark.parametrize("dtype", ["i4", "u4", "i8", "u8"])

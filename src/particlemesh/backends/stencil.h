@@ -113,10 +113,14 @@ DEVICE real slope_along(PRIVATE const Window* window, int axis, int k, real z)
 #define LANE_SLOTS ((SLOTS + LANES_Z - 1) / LANES_Z)
 #define LANE_ROWS ((SUPPORT_Y + LANES_Y - 1) / LANES_Y)
 
-// One lane's part of a stencil: weights and, one order after the other, their derivatives. A missing node has zero weight
-// and a valid place.
+// Weights along the axes, or their derivatives of one order.
 typedef struct {
-    real x[ORDER + 1][SUPPORT_X], y[ORDER + 1][LANE_ROWS], z[ORDER + 1][LANE_SLOTS * VECTOR];
+    real x[SUPPORT_X], y[LANE_ROWS], z[LANE_SLOTS * VECTOR];
+} Weights;
+
+// One lane's part of a stencil. A missing node has zero weight and a valid place.
+typedef struct {
+    Weights by[ORDER + 1]; // order of the derivative
     int at_x[SUPPORT_X];      // -1: no such node
     i64 at_y[LANE_ROWS];      // NOWHERE: no such node
     i64 at_z[LANE_SLOTS];     // NOWHERE: no such nodes
@@ -131,17 +135,17 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
     const int first_x = first[0], first_y = first[1], first_z = first[2];
 
     UNROLL for (int a = 0; a < SUPPORT_X; a++) {
-        UNROLL for (int n = 0; n <= ORDER; n++) s->x[n][a] = n == 0;
+        UNROLL for (int n = 0; n <= ORDER; n++) s->by[n].x[a] = n == 0;
         s->at_x[a] = place(first_x + a, field->size[0], field->wraps[0]);
     }
 #if SUPPORT_AXES > 2
     const real zx = z[0];
     UNROLL for (int a = 0; a < SUPPORT_X; a++)
-        UNROLL for (int n = 0; n <= ORDER; n++) s->x[n][a] = derivative_of(window, a, zx, n);
+        UNROLL for (int n = 0; n <= ORDER; n++) s->by[n].x[a] = derivative_of(window, a, zx, n);
 #endif
 
     UNROLL for (int b = 0; b < LANE_ROWS; b++) {
-        UNROLL for (int n = 0; n <= ORDER; n++) s->y[n][b] = n == 0 && SUPPORT_Y == 1;
+        UNROLL for (int n = 0; n <= ORDER; n++) s->by[n].y[b] = n == 0 && SUPPORT_Y == 1;
         const int row = b * LANES_Y + lane_y;
         const int at = row < SUPPORT_Y ? place(first_y + row, field->size[1], field->wraps[1]) : -1;
         s->at_y[b] = at < 0 ? NOWHERE : at * field->stride[1];
@@ -151,7 +155,7 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
     UNROLL for (int j = 0; j < SUPPORT_Y; j++)
         UNROLL for (int n = 0; n <= ORDER; n++) {
             const real w = derivative_of(window, j, zy, n);
-            if (j % LANES_Y == lane_y) s->y[n][j / LANES_Y] = w;
+            if (j % LANES_Y == lane_y) s->by[n].y[j / LANES_Y] = w;
         }
 #endif
 
@@ -167,7 +171,7 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
             const int inside = used && r + v >= 0 && r + v < ROW;
             index[k * VECTOR + v] = inside ? (r + v) / PARTS : -1;
             s->part[k * VECTOR + v] = (r + v + shift) % PARTS;
-            UNROLL for (int n = 0; n <= ORDER; n++) s->z[n][k * VECTOR + v] = 0;
+            UNROLL for (int n = 0; n <= ORDER; n++) s->by[n].z[k * VECTOR + v] = 0;
         }
         // r may be negative but not below -SLACK, and PARTS divides it then
         const int lead = r >= 0 ? r / PARTS : -((-r) / PARTS);
@@ -182,7 +186,7 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
         UNROLL for (int n = 0; n <= ORDER; n++) w[n] = derivative_of(window, j, zz, n);
         UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
             if (index[v] == j)
-                UNROLL for (int n = 0; n <= ORDER; n++) s->z[n][v] = w[n];
+                UNROLL for (int n = 0; n <= ORDER; n++) s->by[n].z[v] = w[n];
     }
 }
 
@@ -235,7 +239,7 @@ DEVICE real weighted(real value, real weight)
 // Of a row of the stencil, for each term.
 DEVICE void weights_across(PRIVATE const Stencil* s, int a, int b, PRIVATE real* weights)
 {
-    UNROLL for (int t = 0; t < TERMS_ACROSS; t++) weights[t] = s->x[ORDER_X(t)][a] * s->y[ORDER_Y(t)][b];
+    UNROLL for (int t = 0; t < TERMS_ACROSS; t++) weights[t] = s->by[ORDER_X(t)].x[a] * s->by[ORDER_Y(t)].y[b];
 }
 
 #if HESSIAN

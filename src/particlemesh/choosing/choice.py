@@ -77,9 +77,14 @@ class Choice:
         """
         name, problem = self.names[what], self.problem(workspace)
         if derivatives > 1:
-            problem = replace(problem, derivatives=derivatives)
+            able = tuple(m for m in METHODS[what] if m.derivatives >= derivatives)
+            if name not in (*BY_ITSELF, *(m.name for m in able)):
+                others = ", ".join(m.name for m in able if problem.backend.name in m.backends)
+                raise candidates.MethodNotSuitable(
+                    f"{KEYWORDS[what]} {name!r} has no second derivatives; choose 'auto' or one of {others}."
+                )
             name = "auto" if name == "measure" else name
-            return candidates.choose(METHODS[what], problem, name, self._cost(workspace, what))
+            return candidates.choose(able, problem, name, self._cost(workspace, what))
         self._measured.pop(what, None)
         if name == "auto" and not self._deterministic and _is_small(problem):
             return self._choose_small(workspace, what, problem)

@@ -96,15 +96,15 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
                 if (taken) {
                     UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
                         if (s.part[v] == p) {
-                            value += weighted(sums[0][v], s.z[0][v]);
+                            value += weighted(sums[0][v], s.by[0].z[v]);
 #if GRADIENT
-                            g[0] += weighted(sums[1][v], s.z[0][v]);
-                            g[1] += weighted(sums[2][v], s.z[0][v]);
-                            g[2] += weighted(sums[0][v], s.z[1][v]);
+                            g[0] += weighted(sums[1][v], s.by[0].z[v]);
+                            g[1] += weighted(sums[2][v], s.by[0].z[v]);
+                            g[2] += weighted(sums[0][v], s.by[1].z[v]);
 #endif
 #if HESSIAN
                             UNROLL for (int t = 0; t < TERMS_ACROSS; t++)
-                                h[t] += weighted(sums[t][v], s.z[ORDER_Z(t)][v]);
+                                h[t] += weighted(sums[t][v], s.by[ORDER_Z(t)].z[v]);
 #endif
                         }
                 }

@@ -5,20 +5,22 @@
 
 #include "spread/values.h"
 
-#define TERM_QUANTITY(term) (HESSIAN ? (term) : GRADIENT ? ((term) + 2) % 3 : 0) // a vector's z comes last
+#define TERM_OF(quantity) (HESSIAN ? (quantity) : GRADIENT ? ((quantity) + 1) % 3 : 0) // a vector's z comes last
 
 DEVICE void spread_rows(PRIVATE const Stencil* s, PRIVATE const real* q, GLOBAL Sink* field,
                         PRIVATE const Field* layout)
 {
     for (int c = 0; c < CHANNELS; c++) {
         real along[TERMS_ACROSS][LANE_SLOTS * VECTOR]; // the factors of weights across
-        UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
-            UNROLL for (int t = 0; t < TERMS_ACROSS; t++) {
-                real value = 0;
-                UNROLL for (int p = 0; p < PARTS; p++)
-                    if (s->part[v] == p) value = q[(c * PARTS + p) * TERMS_ACROSS + TERM_QUANTITY(t)];
-                along[t][v] = weighted(value, s->z[ORDER_Z(t)][v]);
-            }
+        UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++) {
+            real values[TERMS_ACROSS];
+            UNROLL for (int n = 0; n < TERMS_ACROSS; n++) values[n] = 0;
+            UNROLL for (int p = 0; p < PARTS; p++)
+                if (s->part[v] == p)
+                    UNROLL for (int n = 0; n < TERMS_ACROSS; n++) values[n] = q[(c * PARTS + p) * TERMS_ACROSS + n];
+            UNROLL for (int n = 0; n < TERMS_ACROSS; n++)
+                along[TERM_OF(n)][v] = weighted(values[n], s->by[ORDER_Z(TERM_OF(n))].z[v]);
+        }
         UNROLL_ROWS for (int a = 0; a < SUPPORT_X; a++) {
             if (s->at_x[a] < 0) continue;
             UNROLL_ROWS for (int b = 0; b < LANE_ROWS; b++) {

@@ -182,16 +182,20 @@ class Window:
         """
         return self._pieces(self.table, distance)
 
-    def derivative(self, distance: ArrayLike) -> NDArray[np.floating]:
+    def derivative(self, distance: ArrayLike, order: int = 1) -> NDArray[np.floating]:
         """Return dphi/d(distance), per node spacing, 0 outside the support; shapes as `__call__`.
+
+        `order` is that of the derivative.
 
         Examples
         --------
         >>> from particlemesh.window import bspline
         >>> bspline(2).derivative([-0.5, 0.25])
         array([ 1., -1.])
+        >>> bspline(3).derivative([-1.0, 0.25], order=2)
+        array([ 1., -2.])
         """
-        return -self._pieces(self._slopes, distance)
+        return (-1) ** order * self._pieces(self._derived(order), distance)
 
     def _pieces(self, table: NDArray[np.float64], distance: ArrayLike) -> NDArray[np.floating]:
         x = _floating(distance)

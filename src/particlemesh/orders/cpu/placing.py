@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add, item, prefetch_to_write, put, store_record
+from particlemesh.backends.simd import item, prefetch_to_write, put, store_record
 from particlemesh.orders.cpu.tiles import CHUNK, LOCAL_BITS, TileOrdering, Tiling, list_tasks, tiling_of
 from particlemesh.particles.locate import (
     BLOCK,
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from particlemesh.box import Box
     from particlemesh.particles.stencil import Axis
 
-_SHARES = 2  # ranges of particles for each thread, so that one that came late has less left to do
+_SHARES = 2  # ranges of particles for each thread, so that a thread that starts late has less left to do
 
 
 class Counted(NamedTuple):
-    """What the first pass found out."""
+    """The result of the first pass."""
 
-    found: Located
+    located: Located
     columns: tuple[np.ndarray, ...]  # kept alive for the second pass
     address: np.ndarray
     stride: np.ndarray
@@ -83,10 +83,7 @@ def _count_tiles(address, stride, count, frame, tiling, histogram, status, count
     last = np.int32(histogram.shape[1] - 1)
     room = block_room(frame)
     key, local = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.int32)
-    while True:
-        row = fetch_add(counter, 0, 1)
-        if row >= rows:
-            return
+    for row in claimed(counter, rows):
         begin, end = share_of(count, rows, row)
         counts = histogram[row]
         counts[:] = 0
@@ -109,10 +106,7 @@ def _place_in_tiles(address, stride, count, frame, tiling, place, records, order
     key, local = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.int32)
     target = np.empty(BLOCK, np.int64)
     real = records.dtype.type
-    while True:
-        row = fetch_add(counter, 0, 1)
-        if row >= rows:
-            return
+    for row in claimed(counter, rows):
         begin, end = share_of(count, rows, row)
         places = place[row]
         for block in range(begin, end, BLOCK):
@@ -172,10 +166,7 @@ def count_positions(
     address = np.array([x.__array_interface__["data"][0] for x in columns])
     stride = np.array([x.strides[0] for x in columns])
     threads = min(threads, rows)
-    run(
-        _count_tiles, threads, address, stride, count, frame, tiling, histogram, status, np.zeros(1, np.int64),
-        steps=20 * count,
-    )  # fmt: skip
+    run(_count_tiles, threads, address, stride, count, frame, tiling, histogram, status, steps=20 * count)
     return Counted(located(status), columns, address, stride, frame, tiling, histogram, threads)
 
 
@@ -195,10 +186,7 @@ def place_positions(counted: Counted, records: np.ndarray, order: np.ndarray) ->
     count, tiles = len(order), math.prod(tiling.tiles)
     start = np.empty(tiles + 2, np.int64)
     scan(histogram, start, threads)
-    run(
-        _place_in_tiles, threads, address, stride, count, frame, tiling, histogram, records, order,
-        np.zeros(1, np.int64), steps=20 * count,
-    )  # fmt: skip
+    run(_place_in_tiles, threads, address, stride, count, frame, tiling, histogram, records, order, steps=20 * count)
     most = tiles + count // CHUNK + 1
     tile, begin, end = (np.empty(most, np.int64) for _ in range(3))
     ready = np.empty((tiles, 2), np.int64)
