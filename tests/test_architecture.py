@@ -37,6 +37,7 @@ RANKS = [
     ("directions", ["spread/", "interpolate/", "grid/"]),
     ("choosing", ["choosing/"]),
     ("plan", ["configuration.py", "calls.py", "plan.py", "functions.py", "__init__.py"]),
+    ("fourier", ["fourier/"]),
     ("distributed", ["distributed/"]),
     ("apps", ["apps/", "autograd/", "data/"]),
     ("command", ["command/", "__main__.py"]),
