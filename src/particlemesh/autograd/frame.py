@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,13 +33,13 @@ class Frame:
         Lengths or lattice vectors instead of those of ``numbers``.
     like : callable
         ``like(numbers, array)`` returns an array of numbers with the dtype and device of ``array``.
-    inverse : callable
-        Inverse of a matrix.
+    linalg : module
+        The library's inverse ``inv`` and determinant ``det``.
     """
 
     def __init__(
         self, positions: Any, numbers: Numbers, cell: Any,
-        like: Callable[[Any, Any], Any], inverse: Callable[[Any], Any],
+        like: Callable[[Any, Any], Any], linalg: Any,
     ) -> None:  # fmt: skip
         origin, box = numbers
         axes = len(box)
@@ -52,9 +53,9 @@ class Frame:
                 f"cell has shape {tuple(cell.shape)}; "
                 f"give lengths ({axes},) or lattice vectors as rows ({axes}, {axes})."
             )
-        self._like = like
+        self._like, self._linalg = like, linalg
         # Division by lengths gives exactly 1 on the upper face.
-        self._cell = cell if cell.ndim == 1 else inverse(cell)
+        self._cell = cell if cell.ndim == 1 else linalg.inv(cell)
         self.fractions = self.per_cell(positions if origin is None else positions - like(origin, positions))
 
     def per_cell(self, vectors: Any) -> Any:
@@ -66,3 +67,13 @@ class Frame:
         """Return derivatives (..., d) by fractions as derivatives by positions."""
         cell = self._like(self._cell, slopes)
         return slopes / cell if cell.ndim == 1 else slopes @ cell.T
+
+    @property
+    def volume(self) -> Any:
+        """Length, area or volume of the box."""
+        return self._cell.prod() if self._cell.ndim == 1 else 1 / abs(self._linalg.det(self._cell))
+
+    def wavenumbers(self, numbers: Any) -> Any:
+        """Return the wave vectors (d, ...) of mode numbers (d, ...), in radians per length."""
+        cell, flat = self._like(self._cell, numbers), 2 * math.pi * numbers.reshape(len(numbers), -1)
+        return (flat / cell[:, None] if cell.ndim == 1 else cell @ flat).reshape(numbers.shape)

@@ -19,6 +19,7 @@ from jax.experimental.buffer_callback import buffer_callback
 from jax.interpreters import ad, batching, mlir
 
 from particlemesh import Mesh, Window
+from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.pool import Pool, facts_of, text_of, verb
 from particlemesh.window import DEFAULT
@@ -126,7 +127,7 @@ def _like(numbers: Any, array: Any) -> Any:
 
 def _frame(positions: Any, mesh: Mesh, cell: Any) -> Frame:
     cell = None if cell is None else jnp.asarray(cell)
-    return Frame(jnp.asarray(positions), numbers_of(mesh), cell, _like, jnp.linalg.inv)
+    return Frame(jnp.asarray(positions), numbers_of(mesh), cell, _like, jnp.linalg)
 
 
 def spread(
@@ -251,3 +252,41 @@ def spread_gradient(
     frame, vectors = _frame(positions, mesh, cell), jnp.asarray(vectors)
     text = text_of(mesh, window, options)
     return _transfer.bind(frame.fractions, frame.per_cell(vectors), spreads=True, order=1, mesh=text)
+
+
+def potential(
+    positions: Any, values: Any, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Any = None,
+    green: Any = "poisson", kappa: Any = None, alpha: Any = None, zero: Any = None,
+    compensation: str | None = "continuous", **options: Any,
+) -> Any:  # fmt: skip
+    """Potential at particles of the density that they carry; differentiable by positions, values, cell, kappa, alpha.
+
+    Parameters
+    ----------
+    positions, values, mesh, window, cell, **options
+        As for :func:`spread`.
+    green, kappa, alpha, zero, compensation
+        As for :func:`particlemesh.autograd.torch.potential`.
+
+    Returns
+    -------
+    jax.Array (..., N)
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, particlemesh as pm
+    >>> from particlemesh.autograd.jax import potential
+    >>> x, charges, mesh = jnp.array([[0.3, 0.5], [0.5, 0.5]]), jnp.array([1.0, -1.0]), pm.Mesh((16, 16), (1.0, 1.0))
+    >>> energy = lambda x: 0.5 * charges @ potential(x, charges, mesh, green="ewald", alpha=8.0)
+    >>> jnp.sign(-jax.grad(energy)(x))[:, 0]  # they attract each other along x
+    Array([ 1., -1.], dtype=float32)
+    """
+    frame, values, text = _frame(positions, mesh, cell), jnp.asarray(values), text_of(mesh, window, options)
+    numbers, factors = (_like(table, values.real) for table in potentials.tables(mesh, window, compensation))
+
+    def transfer(spreads: bool, array: Any) -> Any:
+        return _transfer.bind(frame.fractions, array, spreads=spreads, order=0, mesh=text)
+
+    return potentials.potential(
+        jnp, frame, transfer, mesh, values, numbers, factors, green=green, kappa=kappa, alpha=alpha, zero=zero
+    )

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from particlemesh import Mesh, Window
+from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.pool import Pool, facts_of, text_of, verb
 from particlemesh.window import DEFAULT
@@ -126,7 +127,7 @@ def _like(numbers: Any, array: Tensor) -> Tensor:
 
 
 def _frame(positions: Tensor, mesh: Mesh, cell: Tensor | None) -> Frame:
-    return Frame(positions, _numbers(mesh), cell, _like, torch.linalg.inv)
+    return Frame(positions, _numbers(mesh), cell, _like, torch.linalg)
 
 
 def spread(
@@ -260,3 +261,66 @@ def spread_gradient(
     """
     frame = _frame(positions, mesh, cell)
     return _APPLY[True](frame.fractions, frame.per_cell(vectors), 1, _text(mesh, window, options))
+
+
+@torch.compiler.assume_constant_result
+def _tables(mesh: Mesh, window: Window | str, compensation: str | None) -> list[Tensor]:
+    return [torch.from_numpy(table) for table in potentials.tables(mesh, window, compensation)]
+
+
+def potential(
+    positions: Tensor, values: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
+    green: Any = "poisson", kappa: Any = None, alpha: Any = None, zero: Any = None,
+    compensation: str | None = "continuous", **options: Any,
+) -> Tensor:  # fmt: skip
+    """Potential at particles of the density that they carry, as :class:`particlemesh.fourier.Solver` computes it.
+
+    Differentiable by positions, values, cell, kappa and alpha. Every axis is periodic.
+
+    Parameters
+    ----------
+    positions, mesh, window, cell, **options
+        As for :func:`spread`. The mesh has no ghosts.
+    values : tensor (..., N)
+        Real.
+    green : {"poisson", "yukawa", "ewald"} or callable
+        ``1 / k**2``, ``1 / (k**2 + kappa**2)``, ``exp(-k**2 / (4 alpha**2)) / k**2``, or a function of a tensor
+        ``k**2``.
+    kappa, alpha : float or tensor
+        Inverse screening length for "yukawa", inverse width of the Gaussians for "ewald".
+    zero : float or tensor, optional
+        Value at k = 0. By default 0, a neutralising background, and ``1 / kappa**2`` for "yukawa". A function needs it.
+    compensation : {"continuous", "discrete", None}
+        Transform of the window whose square divides the modes.
+
+    Returns
+    -------
+    tensor (..., N)
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed, or an axis is open.
+
+    Examples
+    --------
+    Forces are minus the slopes of the energy:
+
+    >>> import torch, particlemesh as pm
+    >>> from particlemesh.autograd.torch import potential
+    >>> x = torch.tensor([[0.3, 0.5], [0.5, 0.5]], requires_grad=True)
+    >>> charges, mesh = torch.tensor([1.0, -1.0]), pm.Mesh((16, 16), (1.0, 1.0))
+    >>> energy = 0.5 * charges @ potential(x, charges, mesh, green="ewald", alpha=8.0)
+    >>> (-torch.autograd.grad(energy, x)[0]).sign()  # they attract each other along x
+    tensor([[ 1.,  0.],
+            [-1.,  0.]])
+    """
+    frame, text = _frame(positions, mesh, cell), _text(mesh, window, options)
+    numbers, factors = (_like(table, values) for table in _tables(mesh, window, compensation))
+
+    def transfer(spreads: bool, array: Tensor) -> Tensor:
+        return _APPLY[spreads](frame.fractions, array, 0, text)
+
+    return potentials.potential(
+        torch, frame, transfer, mesh, values, numbers, factors, green=green, kappa=kappa, alpha=alpha, zero=zero
+    )
