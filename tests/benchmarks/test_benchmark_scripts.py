@@ -71,6 +71,17 @@ def test_a_script_writes_the_columns_of_the_committed_files(script, monkeypatch,
         assert kind is None or compare.named(fresh, kind) or "published" in arguments
 
 
+def test_a_poisson_step_has_its_stages(monkeypatch, tmp_path):
+    run("apps.poisson", monkeypatch, *CPU, "--out", tmp_path)
+    fresh = tables.read(next(tmp_path.glob("poisson-*.csv")))
+    stages = [row["stage"] for row in fresh if row["gradient"] == "window"]
+    parts = ["positions", "spread", "positions, spread", "forward", "multiply", "backward", "interpolate"]
+    assert stages == [*parts, "step", "by hand"]
+    errors = [float(row["error"]) for row in fresh if row["stage"] in ("step", "by hand")]
+    assert len(errors) == 3 and max(errors) < 1e-5
+    assert all(float(row["call_s"]) > 0 for row in fresh)
+
+
 def test_every_cloud_that_a_dense_grid_does_not_suit_has_a_time(monkeypatch, tmp_path):
     run("grid.cliffs", monkeypatch, *CPU, "--out", tmp_path)
     fresh = tables.read(next(tmp_path.glob("grid-cliffs-*.csv")))

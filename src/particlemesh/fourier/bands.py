@@ -12,9 +12,8 @@ import scipy.fft
 from particlemesh import checks
 from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend, Record, allocate
-from particlemesh.backends.cpu import run
+from particlemesh.backends.cpu import ranges, run
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add
 from particlemesh.fourier.engines import BACKWARD, FORWARD, SciPyEngine, engine
 
 _FILE = "fourier/bands.c"
@@ -273,7 +272,7 @@ class Bands:
         source = np.ascontiguousarray(array).reshape(-1, *missing, *self.shape)
         target = out.reshape(source.shape) if out.flags.c_contiguous else np.empty_like(source)
         rows = source.shape[0] * source.shape[1] * source.shape[2]
-        run(_scale, self.engine.workers, source, target, *factors, max(1, rows // 64), np.zeros(1, np.int64))  # type: ignore[attr-defined]
+        run(_scale, self.engine.workers, source, target, *factors, max(1, rows // 64))  # type: ignore[attr-defined]
         if not out.flags.c_contiguous:
             out[...] = target.reshape(out.shape)
         return out
@@ -288,11 +287,8 @@ def _scale(source, target, fx, fy, fz, share, counter):
     """Write ``source * fx * fy * fz``; each thread claims shares of the rows."""
     ny, nz = fy.size, fz.size
     rows = source.shape[0] * fx.size * ny
-    while True:
-        begin = fetch_add(counter, 0, share)
-        if begin >= rows:
-            return
-        for row in range(begin, min(begin + share, rows)):
+    for begin, end in ranges(counter, rows, share):
+        for row in range(begin, end):
             y = row % ny
             x = row // ny % fx.size
             c = row // ny // fx.size

@@ -9,9 +9,8 @@ import numpy as np
 
 from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend
-from particlemesh.backends.cpu import default_threads, run
+from particlemesh.backends.cpu import default_threads, ranges, run
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add
 
 
 class Factors:
@@ -70,7 +69,7 @@ class Factors:
             return
         if self.backend.name == "cpu":
             flat = source.reshape(channels, modes), target.reshape(channels, components, modes)[:, component]
-            run(_multiply, self.threads, *flat, self.table.reshape(-1), 1 << 13, np.zeros(1, np.int64))
+            run(_multiply, self.threads, *flat, self.table.reshape(-1), 1 << 13)
             return
         kernel = self.backend.kernel("fourier/multiply.c", "multiply", self._defines)
         size = self.dtype.itemsize
@@ -84,11 +83,7 @@ class Factors:
 @compiled
 def _multiply(source, target, table, share, counter):
     """Write ``source * table``; each thread claims shares of the modes."""
-    while True:
-        begin = fetch_add(counter, 0, share)
-        if begin >= table.size:
-            return
-        end = min(begin + share, table.size)
+    for begin, end in ranges(counter, table.size, share):
         for c in range(source.shape[0]):
             for k in range(begin, end):
                 target[c, k] = source[c, k] * table[k]
