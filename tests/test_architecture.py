@@ -37,6 +37,7 @@ RANKS = [
     ("directions", ["spread/", "interpolate/", "grid/"]),
     ("choosing", ["choosing/"]),
     ("plan", ["configuration.py", "plan.py", "functions.py", "__init__.py"]),
+    ("fourier", ["fourier/"]),
     ("distributed", ["distributed/"]),
     ("apps", ["apps/", "data/"]),
     ("command", ["command/", "__main__.py"]),

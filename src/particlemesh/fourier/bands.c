@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A band of low modes: out of a spectrum, or into one whose other modes are zero. One pass, with a complex factor per
+// axis and mode. Arrays are dense; complex numbers are two reals. Missing axes come first, one mode thick.
+
+typedef struct {
+    i64 nodes[3], modes[3];    // of the spectrum, of the band
+    i64 negative[3];           // modes of the band with negative numbers
+    i64 spectrum_at, modes_at; // first reals
+    i64 centred;               // the band's order: from the most negative mode on, or as transforms have it
+} Band;
+
+DEVICE i64 quotient(i64 a, i64 b)
+{
+    // Division of 64-bit numbers takes several times as long.
+    return a >> 32 ? a / b : (i64)((u32)a / (u32)b);
+}
+
+// The spectrum's index of the band's index i.
+DEVICE i64 node_of(i64 i, i64 axis, PRIVATE const Band* b)
+{
+    const i64 positive = b->modes[axis] - b->negative[axis];
+    const i64 k = b->centred ? i - b->negative[axis] : i < positive ? i : i - b->modes[axis];
+    return k < 0 ? k + b->nodes[axis] : k;
+}
+
+// The band's index of the spectrum's index s, or -1.
+DEVICE i64 mode_of(i64 s, i64 axis, PRIVATE const Band* b)
+{
+    const i64 positive = b->modes[axis] - b->negative[axis];
+    i64 k = s;
+    if (s >= positive) {
+        k = s - b->nodes[axis];
+        if (k < -b->negative[axis]) return -1;
+    }
+    return b->centred ? k + b->negative[axis] : k < 0 ? k + b->modes[axis] : k;
+}
+
+DEVICE void times(PRIVATE real* a, const real re, const real im)
+{
+    const real x = a[0];
+    a[0] = x * re - a[1] * im;
+    a[1] = x * im + a[1] * re;
+}
+
+DEVICE void times_factor(PRIVATE real* a, GLOBAL const real* factors, i64 i)
+{
+    times(a, factors[2 * i], factors[2 * i + 1]);
+}
+
+KERNEL crop(GLOBAL const real* spectrum, GLOBAL real* modes, GLOBAL const real* factors, const i64 channels,
+            const Band band)
+{
+    const Band b = band;
+    const i64 pieces = (b.modes[2] + GROUP_SIZE - 1) / GROUP_SIZE, lines = b.modes[0] * b.modes[1];
+    for (i64 group = GROUP_ID; group < channels * lines * pieces; group += GROUP_COUNT) {
+        const i64 row = quotient(group, pieces), channel = quotient(row, lines), line = row - channel * lines;
+        const i64 x = quotient(line, b.modes[1]), y = line - x * b.modes[1];
+        const i64 from = ((channel * b.nodes[0] + node_of(x, 0, &b)) * b.nodes[1] + node_of(y, 1, &b)) * b.nodes[2];
+        const i64 z = (group - row * pieces) * GROUP_SIZE + LOCAL_ID;
+        if (z < b.modes[2]) {
+            const i64 source = b.spectrum_at + 2 * (from + node_of(z, 2, &b));
+            const i64 target = b.modes_at + 2 * (row * b.modes[2] + z);
+            real value[2];
+            value[0] = spectrum[source], value[1] = spectrum[source + 1];
+            times_factor(value, factors, x);
+            times_factor(value, factors, b.modes[0] + y);
+            times_factor(value, factors, b.modes[0] + b.modes[1] + z);
+            modes[target] = value[0], modes[target + 1] = value[1];
+        }
+    }
+}
+
+KERNEL embed(GLOBAL const real* modes, GLOBAL real* spectrum, GLOBAL const real* factors, const i64 channels,
+             const Band band)
+{
+    const Band b = band;
+    const i64 pieces = (b.nodes[2] + GROUP_SIZE - 1) / GROUP_SIZE, lines = b.nodes[0] * b.nodes[1];
+    for (i64 group = GROUP_ID; group < channels * lines * pieces; group += GROUP_COUNT) {
+        const i64 row = quotient(group, pieces), channel = quotient(row, lines), line = row - channel * lines;
+        const i64 sx = quotient(line, b.nodes[1]), sy = line - sx * b.nodes[1];
+        const i64 x = mode_of(sx, 0, &b), y = mode_of(sy, 1, &b);
+        const i64 s = (group - row * pieces) * GROUP_SIZE + LOCAL_ID;
+        if (s < b.nodes[2]) {
+            const i64 z = mode_of(s, 2, &b), target = b.spectrum_at + 2 * (row * b.nodes[2] + s);
+            real value[2];
+            value[0] = 0, value[1] = 0;
+            if (x >= 0 && y >= 0 && z >= 0) {
+                const i64 source =
+                    b.modes_at + 2 * (((channel * b.modes[0] + x) * b.modes[1] + y) * b.modes[2] + z);
+                value[0] = modes[source], value[1] = modes[source + 1];
+                times_factor(value, factors, x);
+                times_factor(value, factors, b.modes[0] + y);
+                times_factor(value, factors, b.modes[0] + b.modes[1] + z);
+            }
+            spectrum[target] = value[0], spectrum[target + 1] = value[1];
+        }
+    }
+}

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Transforms between the nodes of a mesh and a band of its low modes, with a factor per axis and mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.fft
+
+from particlemesh import checks
+from particlemesh.arrays.views import COMPLEX
+from particlemesh.backends.base import Backend, Record, allocate
+from particlemesh.backends.cpu import run
+from particlemesh.backends.jit import compiled
+from particlemesh.backends.simd import fetch_add
+from particlemesh.fourier.engines import BACKWARD, FORWARD, SciPyEngine, engine
+
+_FILE = "fourier/bands.c"
+ORDERS = ("fft", "centred")
+
+
+def mode_numbers(modes: int, order: str = "fft", *, half: bool = False) -> np.ndarray:
+    """Return the numbers of a band's modes, from ``-(modes // 2)`` to ``(modes - 1) // 2``.
+
+    Parameters
+    ----------
+    modes : int
+        How many.
+    order : {"fft", "centred"}
+        0, 1, ..., -1 as transforms have them, or ascending.
+    half : bool
+        Return 0 to ``modes // 2`` instead, in any order: the last axis of a real transform.
+
+    Examples
+    --------
+    >>> mode_numbers(4).tolist(), mode_numbers(4, "centred").tolist(), mode_numbers(4, half=True).tolist()
+    ([0, 1, -2, -1], [-2, -1, 0, 1], [0, 1, 2])
+    """
+    if half:
+        return np.arange(modes // 2 + 1)
+    ascending = np.arange(modes) - modes // 2
+    return ascending if order == "centred" else np.fft.ifftshift(ascending)
+
+
+class Bands:
+    """Transforms from nodes to a band of modes and back; leading axes are batches.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the arrays are.
+    nodes : sequence of 1 to 3 ints
+        Nodes per axis of the mesh.
+    modes : sequence of ints
+        Modes per axis, at most as many as nodes.
+    factors : sequence of arrays, optional
+        For each axis the factor of each mode, real or complex, in the band's order. By default 1.
+    dtype : {"float32", "float64"}
+        Real type.
+    order : {"fft", "centred"}
+        Order of the modes: 0, 1, ..., -1, or from ``-(modes // 2)`` on.
+    real : bool
+        The field is real; the last axis has the modes 0 to ``modes // 2`` only.
+    threads : int, optional
+        CPU threads.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of a band.
+
+    Raises
+    ------
+    ValueError
+        If there are more modes than nodes, or the factors do not fit the modes.
+
+    Examples
+    --------
+    >>> from particlemesh import backends
+    >>> bands = Bands(backends.current("cpu"), (8,), (3,), [[0.5, 1.0, 0.5]], "float64", order="centred")
+    >>> nodes = np.exp(2j * np.pi * np.arange(8) / 8)
+    >>> abs(bands.to_modes(nodes)).round(12)
+    array([0., 0., 4.])
+    """
+
+    def __init__(
+        self, backend: Backend, nodes: Sequence[int], modes: Sequence[int], factors: Sequence[Any] | None = None,
+        dtype: Any = "float64", *, order: str = "fft", real: bool = False, threads: int | None = None,
+    ) -> None:  # fmt: skip
+        self.nodes, self.modes = tuple(nodes), tuple(modes)
+        self.order = checks.one_of(order, "order", ORDERS)
+        if len(self.nodes) != len(self.modes) or any(m > n for m, n in zip(self.modes, self.nodes, strict=True)):
+            raise ValueError(
+                f"{self.modes} modes on {self.nodes} nodes: give as many axes, and per axis at most as many modes "
+                "as nodes."
+            )
+        self.dtype, self.real, self.backend = np.dtype(dtype), real, backend
+        self.complex_dtype = COMPLEX[self.dtype]
+        self.engine = engine(backend, self.nodes, dtype, real=real, threads=threads)
+        ndim = len(self.nodes)
+        halves = [real and axis == ndim - 1 for axis in range(ndim)]
+        self.shape = tuple(m // 2 + 1 if half else m for m, half in zip(self.modes, halves, strict=True))
+        self._negative = tuple(0 if half else m // 2 for m, half in zip(self.modes, halves, strict=True))
+        self.factors = self._checked(factors)
+        self._spectrum: Any = None
+        if backend.name != "cpu":
+            table = np.concatenate([np.ones(3 - ndim), *self.factors]).astype(self.complex_dtype)
+            self._table = backend.upload(table)
+
+    def _checked(self, factors: Sequence[Any] | None) -> list[np.ndarray]:
+        if factors is None:
+            return [np.ones(m, self.dtype) for m in self.shape]
+        if len(factors) != len(self.shape) or any(
+            np.shape(f) != (m,) for f, m in zip(factors, self.shape, strict=True)
+        ):
+            raise ValueError(
+                f"factors have shapes {[np.shape(f) for f in factors]}; this band needs one factor per mode of each "
+                f"axis, {[(m,) for m in self.shape]}."
+            )
+        wide = self.complex_dtype if any(np.iscomplexobj(f) for f in factors) else self.dtype
+        return [np.ascontiguousarray(f, wide) for f in factors]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the reserved spectrum and of the engine's work memory."""
+        return self.engine.nbytes + (0 if self._spectrum is None else int(self._spectrum.nbytes))
+
+    def reserve(self, batch: int) -> None:
+        """Allocate for ``batch`` fields, so that calls with ``out`` allocate nothing on a GPU."""
+        if self.backend.name != "cpu":
+            self._whole((batch,))
+            self.engine.reserve(batch)
+
+    def _whole(self, batch: tuple[int, ...]) -> Any:
+        """Return memory for the spectra of all modes."""
+        shape = (int(np.prod(batch)), *self.engine.spectrum_shape)
+        if self._spectrum is None or self._spectrum.shape != shape:
+            self._spectrum = None
+            self._spectrum = allocate(self.backend, shape, self.complex_dtype, "the spectra of all modes")
+        return self._spectrum
+
+    def to_modes(self, field: Any, out: Any = None, *, sign: int = FORWARD) -> Any:
+        """Return ``factor[k] * sum_m field[m] exp(sign i k x_m)`` for the modes of the band.
+
+        Parameters
+        ----------
+        field : native array (..., *nodes)
+            Dense; complex, or real for real transforms. On a GPU a complex field is overwritten by its transform.
+        out : native array (..., *shape), optional
+            Dense and complex.
+        sign : {-1, 1}
+            Of the exponent; real fields allow -1.
+        """
+        self._sign(sign, FORWARD)
+        batch = tuple(field.shape[: field.ndim - len(self.nodes)])
+        if self.backend.name == "cpu":
+            return self._pruned(field, out, sign)
+        if out is None:
+            out = allocate(self.backend, batch + self.shape, self.complex_dtype, "modes")
+        if self.real:
+            spectrum = self.engine.forward(field, self._whole(batch))
+        else:
+            spectrum = self.engine.run(field, sign, field)
+        self._launch("crop", spectrum, out, batch, spectrum, out)
+        return out
+
+    def to_nodes(self, modes: Any, out: Any = None, *, sign: int = BACKWARD) -> Any:
+        """Return ``sum_k factor[k] * modes[k] exp(sign i k x_m)`` at the nodes.
+
+        Of a real transform the result is that of ``irfftn``: modes with a positive number on the last axis count
+        twice, once as their conjugate.
+
+        Parameters
+        ----------
+        modes : native array (..., *shape)
+            Dense and complex.
+        out : native array (..., *nodes), optional
+            Dense.
+        sign : {-1, 1}
+            Of the exponent; real fields allow +1.
+        """
+        self._sign(sign, BACKWARD)
+        batch = tuple(modes.shape[: modes.ndim - len(self.nodes)])
+        if self.backend.name == "cpu":
+            return self._padded(modes, out, sign)
+        if out is None:
+            out = allocate(self.backend, batch + self.nodes, self.engine.field_dtype, "the field")
+        spectrum = self._whole(batch) if self.real else out
+        self._launch("embed", modes, spectrum, batch, spectrum, modes)
+        if self.real:
+            return self.engine.backward(spectrum, out)
+        return self.engine.run(spectrum, sign, out)
+
+    def _sign(self, sign: int, only: int) -> None:
+        checks.one_of(sign, "sign", (only,) if self.real else (FORWARD, BACKWARD))
+
+    def _launch(self, name: str, source: Any, target: Any, batch: tuple[int, ...], spectrum: Any, modes: Any) -> None:
+        channels = int(np.prod(batch))
+        missing = (1,) * (3 - len(self.nodes))
+        nodes, shape = missing + self.engine.spectrum_shape, missing + self.shape
+        negative = (0,) * len(missing) + self._negative
+        # The offset of a PyOpenCL array is not part of its pointer.
+        at = [int(getattr(a, "offset", 0)) // self.dtype.itemsize for a in (spectrum, modes)]
+        record = Record("=12q", *nodes, *shape, *negative, *at, int(self.order == "centred"))
+        kernel = self.backend.kernel(_FILE, name, {"REAL_IS_DOUBLE": int(self.dtype == np.float64)})
+        row = shape if name == "crop" else nodes
+        size = self.backend.group_size
+        groups = channels * row[0] * row[1] * -(-row[2] // size)
+        if groups:
+            kernel(groups * size, source, target, self._table, channels, record)
+
+    # ---- the CPU: axis by axis, so that later axes transform the band only ---------------------------------
+
+    def _pruned(self, field: np.ndarray, out: Any, sign: int) -> np.ndarray:
+        assert isinstance(self.engine, SciPyEngine)
+        ndim, array = len(self.nodes), field
+        for axis in reversed(range(ndim)):
+            array = self._axis(array, axis, sign)
+            if self.shape[axis] < array.shape[axis - ndim] or self.order == "centred":
+                array = self._move(array, axis, self.shape[axis], into=False)
+        return self._times(array, out)
+
+    def _padded(self, modes: np.ndarray, out: Any, sign: int) -> np.ndarray:
+        assert isinstance(self.engine, SciPyEngine)
+        ndim, array = len(self.nodes), self._times(modes, None)
+        for axis in range(ndim):
+            length = self.engine.spectrum_shape[axis]
+            if self.shape[axis] < length or self.order == "centred":
+                array = self._move(array, axis, length, into=True)
+            array = self._axis(array, axis, sign)
+        if out is None:
+            return array
+        np.copyto(out, array)
+        return out
+
+    def _axis(self, array: np.ndarray, axis: int, sign: int) -> np.ndarray:
+        """Transform one axis; the last one of a real field is real."""
+        at = axis - len(self.nodes)
+        with scipy.fft.set_workers(self.engine.workers):  # type: ignore[attr-defined]
+            if self.real and at == -1:
+                if sign == FORWARD:
+                    return scipy.fft.rfft(array, axis=at)
+                return scipy.fft.irfft(array, n=self.nodes[axis], axis=at, norm="forward", overwrite_x=True)
+            if sign == FORWARD:
+                return scipy.fft.fft(array, axis=at)
+            return scipy.fft.ifft(array, axis=at, norm="forward")
+
+    def _move(self, array: np.ndarray, axis: int, length: int, *, into: bool) -> np.ndarray:
+        """Return the axis's modes in an array of another length: out of the transform's order, or ``into`` it."""
+        at = axis - len(self.nodes)
+        shape = list(array.shape)
+        shape[at] = length
+        result = np.zeros(shape, array.dtype) if into else np.empty(shape, array.dtype)
+        negative, count = self._negative[axis], self.shape[axis]
+        first = negative if self.order == "centred" else 0  # where the band has mode 0
+        last = 0 if self.order == "centred" else count - negative
+        whole = result.shape[at] if into else array.shape[at]
+        for begin, node, modes in ((first, 0, count - negative), (last, whole - negative, negative)):
+            band, spectrum = slice(begin, begin + modes), slice(node, node + modes)
+            source, target = (band, spectrum) if into else (spectrum, band)
+            result[_along(at, target)] = array[_along(at, source)]
+        return result
+
+    def _times(self, array: np.ndarray, out: Any) -> np.ndarray:
+        """Return the modes times the factors of all axes."""
+        if out is None:
+            out = np.empty(array.shape, self.complex_dtype)
+        ndim = len(self.nodes)
+        missing = (1,) * (3 - ndim)
+        factors = [np.ones(1, self.factors[0].dtype)] * len(missing) + self.factors
+        source = np.ascontiguousarray(array).reshape(-1, *missing, *self.shape)
+        target = out.reshape(source.shape) if out.flags.c_contiguous else np.empty_like(source)
+        rows = source.shape[0] * source.shape[1] * source.shape[2]
+        run(_scale, self.engine.workers, source, target, *factors, max(1, rows // 64), np.zeros(1, np.int64))  # type: ignore[attr-defined]
+        if not out.flags.c_contiguous:
+            out[...] = target.reshape(out.shape)
+        return out
+
+
+def _along(axis: int, part: slice) -> tuple[Any, ...]:
+    return (..., part, *(slice(None),) * (-axis - 1))
+
+
+@compiled
+def _scale(source, target, fx, fy, fz, share, counter):
+    """Write ``source * fx * fy * fz``; each thread claims shares of the rows."""
+    ny, nz = fy.size, fz.size
+    rows = source.shape[0] * fx.size * ny
+    while True:
+        begin = fetch_add(counter, 0, share)
+        if begin >= rows:
+            return
+        for row in range(begin, min(begin + share, rows)):
+            y = row % ny
+            x = row // ny % fx.size
+            c = row // ny // fx.size
+            factor = fx[x] * fy[y]
+            for z in range(nz):
+                target[c, x, y, z] = source[c, x, y, z] * (factor * fz[z])

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Fast Fourier transforms of dense native arrays on every backend, with memory that is kept between calls."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.fft
+
+from particlemesh.arrays.views import COMPLEX
+from particlemesh.backends.base import Backend, allocate
+from particlemesh.backends.cpu import default_threads
+
+FORWARD, BACKWARD = -1, 1  # sign of the exponent
+
+
+def good_size(least: int) -> int:
+    """Return the smallest even number >= ``least`` whose prime factors are 2, 3, 5 and 7.
+
+    All engines transform such sizes fast. Even sizes keep halves of the mesh equal.
+
+    Parameters
+    ----------
+    least : int
+        Nodes, at least 1.
+
+    Examples
+    --------
+    >>> good_size(11), good_size(128), good_size(211)
+    (12, 128, 216)
+    """
+    size = least + least % 2
+    while True:
+        rest = size
+        for prime in (2, 3, 5, 7):
+            while rest % prime == 0:
+                rest //= prime
+        if rest == 1:
+            return size
+        size += 2
+
+
+class Engine:
+    """Transforms along the last axes of arrays; every leading axis is a batch.
+
+    No direction is normalised: backward after forward multiplies by the number of nodes.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the arrays are.
+    shape : tuple of 1 to 3 ints
+        Nodes per axis.
+    dtype : numpy.dtype
+        Real type: float32 or float64.
+    real : bool
+        Transform real fields, whose spectrum has the modes of ``rfftn``; else complex fields.
+    threads : int, optional
+        CPU threads.
+    """
+
+    name: ClassVar[str]
+    in_place: ClassVar[bool] = True  # whether `out` may be the input of a complex transform
+
+    def __init__(
+        self, backend: Backend, shape: tuple[int, ...], dtype: Any, *, real: bool, threads: int | None = None
+    ) -> None:
+        self.backend, self.shape, self.real = backend, tuple(shape), real
+        self.dtype = np.dtype(dtype)
+        self.complex_dtype = COMPLEX[self.dtype]
+        self.field_dtype = self.dtype if real else self.complex_dtype
+        self.spectrum_shape = (*shape[:-1], shape[-1] // 2 + 1) if real else self.shape
+        self.axes = tuple(range(-len(shape), 0))
+        self.threads = threads
+        self.size = math.prod(shape)
+
+    def forward(self, field: Any, out: Any = None) -> Any:
+        """Return ``sum_m field[m] exp(-i k x_m)``, shape (..., *spectrum_shape).
+
+        ``field`` is dense, of ``field_dtype``. ``out`` is dense; for complex fields it may be ``field`` itself.
+        """
+        return self._run(field, out, FORWARD)
+
+    def backward(self, spectrum: Any, out: Any = None) -> Any:
+        """Return ``sum_k spectrum[k] exp(+i k x_m)``, shape (..., *shape). The spectrum may be overwritten."""
+        return self._run(spectrum, out, BACKWARD)
+
+    def run(self, array: Any, sign: int, out: Any = None) -> Any:
+        """Transform a complex field with the exponent's sign: ``forward`` (-1) or ``backward`` (+1)."""
+        return self._run(array, out, sign)
+
+    def reserve(self, batch: int) -> None:
+        """Make plans and work memory for ``batch`` fields, so that later calls allocate nothing."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of work memory on the device, as far as the library of the transforms reports them."""
+        return 0
+
+    def describe(self) -> str:
+        """Return one line for ``explain()``."""
+        return self.name
+
+    def _result(self, array: Any, sign: int) -> tuple[tuple[int, ...], np.dtype]:
+        batch = tuple(array.shape[: array.ndim - len(self.shape)])
+        if sign == FORWARD:
+            return batch + self.spectrum_shape, self.complex_dtype
+        return batch + self.shape, self.field_dtype
+
+    def _out(self, array: Any, out: Any, sign: int) -> Any:
+        if out is not None:
+            return out
+        return allocate(self.backend, *self._result(array, sign), "a transform")
+
+    def _run(self, array: Any, out: Any, sign: int) -> Any:
+        raise NotImplementedError
+
+
+class SciPyEngine(Engine):
+    """``scipy.fft`` on the CPU."""
+
+    name = "scipy.fft"
+
+    @property
+    def workers(self) -> int:
+        """Threads of a transform: those of the plan, or as many as suit the size."""
+        return default_threads(self.size // 8) if self.threads is None else self.threads
+
+    def describe(self) -> str:
+        return f"{self.name}, {self.workers} thread{'s' * (self.workers > 1)}"
+
+    def _run(self, array: np.ndarray, out: Any, sign: int) -> np.ndarray:
+        with scipy.fft.set_workers(self.workers):
+            if not self.real:
+                transform = scipy.fft.fftn if sign == FORWARD else scipy.fft.ifftn
+                norm = "backward" if sign == FORWARD else "forward"
+                own = out is not None and out is array
+                result = transform(array, axes=self.axes, norm=norm, overwrite_x=own)
+            elif sign == FORWARD:
+                result = scipy.fft.rfftn(array, axes=self.axes)
+            else:
+                result = scipy.fft.irfftn(array, s=self.shape, axes=self.axes, norm="forward", overwrite_x=True)
+        if out is None or result is out:
+            return result
+        np.copyto(out, result)
+        return out
+
+
+class CuFftEngine(Engine):
+    """cuFFT through CuPy. Plans and their work areas are kept, so that a CUDA graph can capture a call."""
+
+    name = "cuFFT"
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._plans: dict[tuple[int, int], Any] = {}  # by kind and batch
+
+    @property
+    def nbytes(self) -> int:
+        return sum(plan.work_area.mem.size if plan.work_area.mem else 0 for plan in self._plans.values())
+
+    def describe(self) -> str:
+        return f"{self.name}, {len(self._plans)} plans with {self.nbytes:,} bytes of work memory"
+
+    def reserve(self, batch: int) -> None:
+        for sign in (FORWARD, BACKWARD) if self.real else (FORWARD,):
+            self._plan(batch, sign)
+
+    def _plan(self, batch: int, sign: int) -> Any:
+        key = (batch, sign if self.real else 0)
+        plan = self._plans.get(key)
+        if plan is None:
+            from cupy.cuda import cufft
+
+            double = self.dtype == np.float64
+            names = ("C2C", "Z2Z")
+            if self.real:
+                names = ("R2C", "D2Z") if sign == FORWARD else ("C2R", "Z2D")
+            kind = getattr(cufft, f"CUFFT_{names[double]}")
+            # Dense arrays, one after the other: cuFFT's default layout.
+            plan = cufft.PlanNd(self.shape, None, 1, 0, None, 1, 0, kind, batch, "C", len(self.shape), None)
+            self._plans[key] = plan
+        return plan
+
+    def _run(self, array: Any, out: Any, sign: int) -> Any:
+        out = self._out(array, out, sign)
+        batch = array.size // math.prod(array.shape[array.ndim - len(self.shape) :])
+        if batch:
+            self._plan(batch, sign).fft(array, out, sign)
+            self.backend.untaped()
+        return out
+
+
+class VkFftEngine(Engine):
+    """VkFFT through pyvkfft, for PyOpenCL arrays at the start of a buffer and axes of two nodes and more."""
+
+    name = "VkFFT"
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._apps: dict[tuple[int, bool, int], Any] = {}  # by batch, whether in place, queue
+
+    def _run(self, array: Any, out: Any, sign: int) -> Any:
+        out = self._out(array, out, sign)
+        batch = array.size // math.prod(array.shape[array.ndim - len(self.shape) :])
+        if not batch:
+            return out
+        queue = self.backend.queue  # type: ignore[attr-defined]  # an OpenCL backend
+        own = out is array
+        key = (batch, own, queue.int_ptr)
+        app = self._apps.get(key)
+        if app is None:
+            from pyvkfft.opencl import VkFFTApp
+
+            app = self._apps[key] = VkFFTApp(
+                (batch, *self.shape), self.field_dtype, queue, ndim=len(self.shape), inplace=own, norm=0, r2c=self.real
+            )
+        source, target = self._plain(array), array if own else self._plain(out)
+        source = source.reshape(batch, *source.shape[source.ndim - len(self.shape) :])
+        target = source if own else target.reshape(batch, *target.shape[target.ndim - len(self.shape) :])
+        (app.fft if sign == FORWARD else app.ifft)(source, target)
+        self.backend.untaped()
+        return out
+
+    def _plain(self, array: Any) -> Any:
+        if array.offset:
+            raise ValueError("VkFFT needs arrays without an offset in their buffer: give a copy.")
+        return array
+
+
+class HostEngine(SciPyEngine):
+    """``scipy.fft`` on the host, for OpenCL arrays that VkFFT does not transform. It copies both ways and waits."""
+
+    name = "scipy.fft on the host"
+
+    def describe(self) -> str:
+        why = "VkFFT needs two nodes per axis" if _vkfft() else "install pyvkfft to transform on the device"
+        return f"{super().describe()} ({why})"
+
+    def _run(self, array: Any, out: Any, sign: int) -> Any:
+        result = super()._run(self.backend.download(array), None, sign)
+        if out is None:
+            return self.backend.upload(result)
+        self.backend.copy(out, self.backend.upload(result))
+        return out
+
+
+@functools.cache
+def _vkfft() -> bool:
+    return importlib.util.find_spec("pyvkfft") is not None
+
+
+def engine(backend: Backend, shape: tuple[int, ...], dtype: Any, *, real: bool, threads: int | None = None) -> Engine:
+    """Return the engine of a backend: SciPy, cuFFT, VkFFT, or SciPy on the host; see :class:`Engine`.
+
+    Examples
+    --------
+    >>> from particlemesh import backends
+    >>> transform = engine(backends.current("cpu"), (4,), "float64", real=True)
+    >>> transform.forward(np.array([1.0, 0.0, 0.0, 0.0]))
+    array([1.+0.j, 1.+0.j, 1.+0.j])
+    """
+    if backend.name == "opencl":
+        kind: type[Engine] = VkFftEngine if _vkfft() and min(shape) > 1 else HostEngine
+    else:
+        kind = {"cpu": SciPyEngine, "cuda": CuFftEngine}[backend.name]
+    return kind(backend, shape, dtype, real=real, threads=threads)

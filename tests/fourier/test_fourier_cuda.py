@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The kernels of this folder compile for CUDA, without a GPU."""
+
+import pytest
+
+from particlemesh.backends import cuda
+from ptx import without_nvrtc
+
+pytestmark = pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
+
+
+@pytest.mark.parametrize("double", [0, 1])
+@pytest.mark.parametrize(("file", "names"), [("fourier/bands.c", ("crop", "embed"))])
+def test_kernels_compile(file, names, double):
+    cubin = cuda.compile_only(file, {"REAL_IS_DOUBLE": double}, 90)
+    assert all(name.encode() in cubin for name in names)
