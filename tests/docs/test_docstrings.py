@@ -29,7 +29,13 @@ MODULES = sorted(
     if path.name != "__main__.py"
 )
 # What modules and pages need beyond the dependencies.
-OPTIONAL = {"figures": ["matplotlib"], "torch": ["torch"], "torch_plans": ["torch"], "jax": ["jax"]}
+OPTIONAL = {
+    "figures": ["matplotlib"],
+    "torch": ["torch"],
+    "torch_plans": ["torch"],
+    "torch_operators": ["torch"],
+    "jax": ["jax"],
+}
 OPTIONAL |= {"guide/autograd.rst": ["torch", "jax"]}
 
 

@@ -89,11 +89,11 @@ def facts_of(text: str) -> tuple[Mesh, Window, dict[str, Any]]:
 
 
 class Pool:
-    """Idle plans and copies of the fractions they were given. Any number of threads may use it.
+    """Idle plans and copies of the points they were given. Any number of threads may use it.
 
-    A call takes a plan out, and no other thread sees this plan before it is back. A plan with equal fractions is used
-    as it is: the derivatives of a call find the plan of the call. Fractions are compared by content, because compiled
-    code reuses memory without notice.
+    A call takes a plan out, and no other thread sees this plan before it is back. A plan with equal points is used as
+    it is: the derivatives of a call find the plan of the call. Points are compared by content, because compiled code
+    reuses memory without notice.
 
     Parameters
     ----------
@@ -106,44 +106,50 @@ class Pool:
     ) -> None:
         self._equal, self._copy, self._where = equal, copy, where
         self._lock = threading.Lock()
-        self._idle: list[tuple[Any, Any, Plan]] = []  # key, fractions, plan; the latest at the end
+        self._idle: list[tuple[Any, Any, Any]] = []  # key, points, plan; the latest at the end
 
     def __len__(self) -> int:
         return len(self._idle)
 
     @contextlib.contextmanager
-    def plan(self, text: str, dtype: str, device: Any, fractions: Any) -> Iterator[Plan]:
-        """Lend a plan with these fractions as positions; after an exception it is closed."""
-        key = (text, dtype, device, fractions.dtype, tuple(fractions.shape[1:]))
+    def lend(self, key: Any, points: Any, create: Callable[[], Any], place: Callable[[Any, Any], Any]) -> Iterator[Any]:
+        """Lend a plan from ``create()`` after ``place(plan, points)``; after an exception it is closed."""
+        key = (key, points.dtype, tuple(points.shape[1:]))
         with self._lock:
             mine = [entry for entry in self._idle if entry[0] == key]
             self._idle = [entry for entry in self._idle if entry[0] != key]
-        same = (n for n, (_, before, _) in enumerate(mine) if before.shape == fractions.shape)
-        place = next((n for n in same if self._equal(mine[n][1], fractions)), None)
-        known = None if place is None else mine.pop(place)
-        spare = mine.pop(0) if known is None and len(mine) >= ALIKE else known
+        same = (n for n, (_, before, _) in enumerate(mine) if before.shape == points.shape)
+        number = next((n for n in same if self._equal(mine[n][1], points)), None)
+        entry = None if number is None else mine.pop(number)
+        spare = mine.pop(0)[2] if entry is None and len(mine) >= ALIKE else None
         self._put(mine)
-        if spare is None:
-            mesh, window, options = facts_of(text)
-            plan = Plan(mesh, window, dtype=dtype, **options)
-        else:
-            plan = spare[2]
-        try:
-            if known is None:
-                plan.set_positions(self._inside(fractions, plan.mesh))
-                known = (key, self._copy(fractions), plan)
-            yield plan
-        except BaseException:
-            plan.close()
-            raise
-        self._put([known])
+        if entry is None:
+            # The copy comes first: placing waits for the device, and so no other stream reads the copy too early.
+            entry = key, self._copy(points), create() if spare is None else spare
+            with _closed_on_error(entry[2]):
+                place(entry[2], points)
+        with _closed_on_error(entry[2]):
+            yield entry[2]
+        self._put([entry])
 
-    def _put(self, entries: list[tuple[Any, Any, Plan]]) -> None:
+    def plan(self, text: str, dtype: str, device: Any, fractions: Any) -> contextlib.AbstractContextManager[Plan]:
+        """Lend a plan of a mesh, window and options with these fractions as positions."""
+
+        def create() -> Plan:
+            mesh, window, options = facts_of(text)
+            return Plan(mesh, window, dtype=dtype, **options)
+
+        def place(plan: Plan, fractions: Any) -> None:
+            plan.set_positions(self._inside(fractions, plan.mesh))
+
+        return self.lend((text, dtype, device), fractions, create, place)
+
+    def _put(self, entries: list[tuple[Any, Any, Any]]) -> None:
         with self._lock:
             self._idle += entries
             surplus, self._idle = self._idle[:-IDLE], self._idle[-IDLE:]
         for _, _, plan in surplus:
-            plan.close()
+            _close(plan)
 
     def _inside(self, fractions: Any, mesh: Mesh) -> Any:
         """Return fractions, with those that rounding moved beyond a face of an open axis moved onto it."""
@@ -159,4 +165,20 @@ class Pool:
         with self._lock:
             surplus, self._idle = self._idle, []
         for _, _, plan in surplus:
-            plan.close()
+            _close(plan)
+
+
+@contextlib.contextmanager
+def _closed_on_error(plan: Any) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        _close(plan)
+        raise
+
+
+def _close(plan: Any) -> None:
+    """Free a plan's memory now, where it can do so."""
+    close = getattr(plan, "close", None)
+    if close is not None:
+        close()

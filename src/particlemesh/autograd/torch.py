@@ -8,7 +8,6 @@ interpolating n-th derivatives. A derivative by positions raises the order by on
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,97 +17,35 @@ from particlemesh import Mesh, Window
 from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.pool import Pool, facts_of, text_of, verb
+from particlemesh.autograd.torch_operators import define, real_name
 from particlemesh.window import DEFAULT
 
 POOL = Pool(torch.equal, torch.clone, torch.where)
-_SCHEMA = "(Tensor fractions, Tensor array, int order, str mesh) -> Tensor"
-
-
-# ---- derivatives ----------------------------------------------------------------------------------------
-
-
-def _by_positions(particles: Tensor, slopes: Tensor, order: int) -> Tensor:
-    """Return the derivative (N, d) by positions: slopes (..., N, d, ...) weighted by what the particles carry."""
-    weighted = particles.conj().unsqueeze(-1) * slopes
-    weighted = weighted.real if weighted.is_complex() else weighted
-    batch = particles.ndim - 1 - order
-    axes = (*range(batch), *range(batch + 1, batch + 1 + order))
-    return weighted.sum(axes) if axes else weighted
-
-
-def pulled_back(
-    call: Callable[[bool, Tensor, int], Tensor], spreads: bool, order: int, array: Tensor | None, slope: Tensor,
-    needs: tuple[bool, bool],
-) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
-    """Return the derivatives of a loss by positions and by the array, from that by the result (``slope``).
-
-    ``call(spreads, array, order)`` applies an operator with the positions of the call.
-    """
-    by_positions, by_array = None, None
-    if needs[0]:
-        assert array is not None
-        particles, field = (array, slope) if spreads else (slope, array)
-        by_positions = _by_positions(particles, call(False, field, order + 1), order)
-    if needs[1]:
-        by_array = call(not spreads, slope, order)
-    return by_positions, by_array
 
 
 # ---- operators ------------------------------------------------------------------------------------------
 
 
-def _operator(name: str, spreads: bool) -> Any:
-    """Define ``torch.ops.particlemesh.<name>``; return a function that also works under ``torch.func.grad``."""
-
-    def apply(fractions: Tensor, array: Tensor, order: int, mesh: str) -> Tensor:
-        fractions, array = fractions.detach(), array.detach()
-        real = str(array.real.dtype if array.is_complex() else array.dtype).removeprefix("torch.")
-        with POOL.plan(mesh, real, array.device, fractions) as plan:
-            return getattr(plan, verb(spreads, order))(array)
-
-    def shaped(fractions: Tensor, array: Tensor, order: int, mesh: str) -> Tensor:
-        nodes, (count, axes) = facts_of(mesh)[0].field_shape, fractions.shape
-        if spreads:
-            return array.new_empty((*array.shape[: array.ndim - 1 - order], *nodes))
-        return array.new_empty((*array.shape[: array.ndim - axes], count, *(axes,) * order))
-
-    def setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        fractions, array, ctx.order, ctx.mesh = inputs
-        # The array is needed by derivatives by positions only.
-        ctx.save_for_backward(fractions, array if ctx.needs_input_grad[0] else None)
-
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        fractions, array = ctx.saved_tensors
-
-        def call(spreads: bool, array: Tensor, order: int) -> Tensor:
-            verb(spreads, order)  # raises for third derivatives
-            return _APPLY[spreads](fractions, array, order, ctx.mesh)
-
-        pulled = pulled_back(call, spreads, ctx.order, array, slope, ctx.needs_input_grad[:2])
-        return (None if pulled[0] is None else pulled[0].to(fractions.dtype)), pulled[1], None, None
-
-    def batched(info: Any, axes: Any, fractions: Tensor, array: Tensor, order: int, mesh: str) -> tuple[Tensor, int]:
-        if axes[0] is None:
-            return _APPLY[spreads](fractions, array.movedim(axes[1], 0), order, mesh), 0
-        arrays = [array] * info.batch_size if axes[1] is None else array.unbind(axes[1])
-        pairs = zip(fractions.unbind(axes[0]), arrays, strict=True)
-        return torch.stack([_APPLY[spreads](*pair, order, mesh) for pair in pairs]), 0
-
-    operator: Any = torch.library.custom_op(f"particlemesh::{name}", apply, mutates_args=(), schema=_SCHEMA)
-    operator.register_fake(shaped)
-    operator.register_autograd(backward, setup_context=setup)
-    operator.register_vmap(batched)
-    # torch.func.grad supports functions only, compilation is made for operators.
-    rules = dict(forward=operator, setup_context=setup, backward=backward, vmap=batched)
-    function: Any = type(name, (torch.autograd.Function,), {key: staticmethod(rule) for key, rule in rules.items()})
-
-    def call(*arguments: Any) -> Tensor:
-        return operator(*arguments) if torch.compiler.is_compiling() else function.apply(*arguments)
-
-    return call
+def _run(spreads: bool, fractions: Tensor, array: Tensor, order: int, mesh: str) -> Tensor:
+    with POOL.plan(mesh, real_name(array), array.device, fractions) as plan:
+        return getattr(plan, verb(spreads, order))(array)
 
 
-_APPLY = {True: _operator("spread", True), False: _operator("interpolate", False)}
+def _shape(spreads: bool, fractions: Tensor, array: Tensor, order: int, mesh: str) -> tuple[int, ...]:
+    nodes, (count, axes) = facts_of(mesh)[0].field_shape, fractions.shape
+    if spreads:
+        return (*array.shape[: array.ndim - 1 - order], *nodes)
+    return (*array.shape[: array.ndim - axes], count, *(axes,) * order)
+
+
+def _apply(spreads: bool, fractions: Tensor, array: Tensor, order: int, mesh: str) -> Tensor:
+    verb(spreads, order)  # raises for third derivatives
+    return _OPERATORS[spreads](fractions, array, order, mesh)
+
+
+_OPERATORS = {
+    spreads: define(name, spreads, _run, _shape, _apply) for spreads, name in ((True, "spread"), (False, "interpolate"))
+}
 
 
 # ---- functions ------------------------------------------------------------------------------------------
@@ -177,7 +114,7 @@ def spread(
     (tensor([-4.]),)
     """
     frame = _frame(positions, mesh, cell)
-    return _APPLY[True](frame.fractions, values, 0, _text(mesh, window, options))
+    return _apply(True, frame.fractions, values, 0, _text(mesh, window, options))
 
 
 def interpolate(
@@ -205,7 +142,7 @@ def interpolate(
     tensor([1.5000])
     """
     frame = _frame(positions, mesh, cell)
-    return _APPLY[False](frame.fractions, field, 0, _text(mesh, window, options))
+    return _apply(False, frame.fractions, field, 0, _text(mesh, window, options))
 
 
 def gradient(
@@ -232,7 +169,7 @@ def gradient(
     tensor([[4.]])
     """
     frame = _frame(positions, mesh, cell)
-    return frame.per_length(_APPLY[False](frame.fractions, field, 1, _text(mesh, window, options)))
+    return frame.per_length(_apply(False, frame.fractions, field, 1, _text(mesh, window, options)))
 
 
 def spread_gradient(
@@ -260,7 +197,7 @@ def spread_gradient(
     tensor([ 0., -4.,  4.,  0.])
     """
     frame = _frame(positions, mesh, cell)
-    return _APPLY[True](frame.fractions, frame.per_cell(vectors), 1, _text(mesh, window, options))
+    return _apply(True, frame.fractions, frame.per_cell(vectors), 1, _text(mesh, window, options))
 
 
 @torch.compiler.assume_constant_result
@@ -319,7 +256,7 @@ def potential(
     numbers, factors = (_like(table, values) for table in _tables(mesh, window, compensation))
 
     def transfer(spreads: bool, array: Tensor) -> Tensor:
-        return _APPLY[spreads](frame.fractions, array, 0, text)
+        return _apply(spreads, frame.fractions, array, 0, text)
 
     return potentials.potential(
         torch, frame, transfer, mesh, values, numbers, factors, green=green, kappa=kappa, alpha=alpha, zero=zero

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from particlemesh import Plan
 from particlemesh.autograd.pool import INTERPOLATE, SPREAD, verb
-from particlemesh.autograd.torch import pulled_back
+from particlemesh.autograd.torch_operators import pulled_back
 
 
 def track(plan: Plan, positions: Any, check: bool) -> None:
