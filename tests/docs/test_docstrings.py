@@ -34,6 +34,7 @@ OPTIONAL = {
     "torch": ["torch"],
     "torch_plans": ["torch"],
     "torch_operators": ["torch"],
+    "torch_nufft": ["torch"],
     "jax": ["jax"],
 }
 OPTIONAL |= {"guide/autograd.rst": ["torch", "jax"]}

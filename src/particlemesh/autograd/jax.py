@@ -278,7 +278,7 @@ def potential(
     >>> from particlemesh.autograd.jax import potential
     >>> x, charges, mesh = jnp.array([[0.3, 0.5], [0.5, 0.5]]), jnp.array([1.0, -1.0]), pm.Mesh((16, 16), (1.0, 1.0))
     >>> energy = lambda x: 0.5 * charges @ potential(x, charges, mesh, green="ewald", alpha=8.0)
-    >>> jnp.sign(-jax.grad(energy)(x))[:, 0]  # they attract each other along x
+    >>> jnp.sign(-jax.grad(energy)(x))[:, 0]  # they attract each other
     Array([ 1., -1.], dtype=float32)
     """
     frame, values, text = _frame(positions, mesh, cell), jnp.asarray(values), text_of(mesh, window, options)
