@@ -118,7 +118,7 @@ class Pool:
         with self._lock:
             mine = [entry for entry in self._idle if entry[0] == key]
             self._idle = [entry for entry in self._idle if entry[0] != key]
-        same = (n for n, (_, before, _) in enumerate(mine) if before.shape == points.shape)
+        same = (n for n in reversed(range(len(mine))) if mine[n][1].shape == points.shape)
         number = next((n for n in same if self._equal(mine[n][1], points)), None)
         entry = None if number is None else mine.pop(number)
         spare = mine.pop(0)[2] if entry is None and len(mine) >= ALIKE else None
