@@ -3,6 +3,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install particlemesh[torch]")
@@ -106,3 +107,33 @@ def test_what_is_not_allowed_is_named():
         nufft1(x, c, (6, 7), eps=-1.0)
     with pytest.raises(ValueError, match="not finite"):
         nufft1(x * math.nan, c, (6, 7))
+
+
+def test_jax_has_the_same_transforms_and_derivatives():
+    jax = pytest.importorskip("jax", reason="JAX is not installed: pip install particlemesh[jax]")
+    from particlemesh.autograd import jax_nufft as other
+
+    def same(result, wanted):
+        torch.testing.assert_close(torch.tensor(np.array(result)), wanted)
+
+    n_modes = (6, 7)
+    x, c, f = arrays(n_modes)
+    with jax.enable_x64(True):
+        points, strengths, modes = (jax.numpy.asarray(a.detach().numpy()) for a in (x, c, f))
+        for isign in (1, -1):
+            options = dict(eps=EPS, isign=isign)
+            for wanted, call, array in [
+                (nufft1(x, c, n_modes, **options), lambda x, a: other.nufft1(x, a, n_modes, **options), strengths),  # noqa: B023
+                (nufft2(x, f, **options), lambda x, a: other.nufft2(x, a, **options), modes),  # noqa: B023
+            ]:
+                same(jax.jit(call)(points, array), wanted)
+                loss = lambda x, a, call=call: (abs(call(x, a)) ** 2).sum()  # noqa: E731
+                by_points, by_array = jax.jit(jax.grad(loss, (0, 1)))(points, array)
+                slopes = torch.autograd.grad(wanted.abs().square().sum(), (x, c if array is strengths else f))
+                same(by_points, slopes[0])
+                same(by_array.conj(), slopes[1])  # torch's derivative by a complex number is the conjugate
+        waves = lambda x: other.nufft2(x, modes[0], eps=EPS).real.sum()  # noqa: E731
+        hessians = [jax.jit(jax.hessian(waves))(points), jax.jit(jax.jacrev(jax.jacfwd(waves)))(points)]
+    second = torch.autograd.functional.hessian(lambda x: nufft2(x, f[0].detach(), eps=EPS).real.sum(), x)
+    for hessian in hessians:
+        same(hessian, second)

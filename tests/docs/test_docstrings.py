@@ -29,15 +29,9 @@ MODULES = sorted(
     if path.name != "__main__.py"
 )
 # What modules and pages need beyond the dependencies.
-OPTIONAL = {
-    "figures": ["matplotlib"],
-    "torch": ["torch"],
-    "torch_plans": ["torch"],
-    "torch_operators": ["torch"],
-    "torch_nufft": ["torch"],
-    "jax": ["jax"],
-}
-OPTIONAL |= {"guide/autograd.rst": ["torch", "jax"]}
+OPTIONAL = {"figures": ("matplotlib",), "guide/autograd.rst": ("torch", "jax")}
+OPTIONAL |= dict.fromkeys(["jax", "jax_nufft", "jax_operators"], ("jax",))
+OPTIONAL |= dict.fromkeys(["torch", "torch_nufft", "torch_operators", "torch_plans"], ("torch",))
 
 
 def skip_without(name):

@@ -7,32 +7,25 @@ programs call back into Python with the memory of their arrays, on CPUs and on C
 
 from __future__ import annotations
 
-import contextlib
-import functools
 from typing import Any
 
-import jax
-import jax.extend
 import jax.numpy as jnp
-import numpy as np
-from jax.experimental.buffer_callback import buffer_callback
-from jax.interpreters import ad, batching, mlir
 
 from particlemesh import Mesh, Window
 from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
-from particlemesh.autograd.pool import Pool, facts_of, text_of, verb
+from particlemesh.autograd.jax_operators import POOL, define, real_name
+from particlemesh.autograd.pool import facts_of, text_of, verb
 from particlemesh.window import DEFAULT
 
-POOL = Pool(lambda a, b: bool((a == b).all()), lambda a: a.copy(), np.where)  # of NumPy and CuPy
-_CPU = 1  # a device type of DLPack
-_transfer: Any = jax.extend.core.Primitive("particlemesh")
+
+def _run(spreads: bool, fractions: Any, array: Any, order: int, mesh: str, device: Any, out: Any) -> None:
+    with POOL.plan(mesh, real_name(array), device, fractions) as plan:
+        getattr(plan, verb(spreads, order))(array, out=out)
 
 
-# ---- the primitive --------------------------------------------------------------------------------------
-
-
-def _shape(fractions: Any, array: Any, spreads: bool, order: int, mesh: str) -> tuple[int, ...]:
+def _shape(spreads: bool, fractions: Any, array: Any, order: int, mesh: str) -> tuple[int, ...]:
+    verb(spreads, order)  # raises for third derivatives
     nodes, (count, axes) = facts_of(mesh)[0].field_shape, fractions.shape
     core = (count, *(axes,) * order) if spreads else nodes
     if array.shape[array.ndim - len(core) :] != core:
@@ -42,80 +35,7 @@ def _shape(fractions: Any, array: Any, spreads: bool, order: int, mesh: str) -> 
     return (*batch, *nodes) if spreads else (*batch, count, *(axes,) * order)
 
 
-def _call(fractions: Any, array: Any, *, spreads: bool, order: int, mesh: str) -> Any:
-    name = verb(spreads, order)
-    shape = _shape(fractions, array, spreads, order, mesh)
-    if 0 in (*shape, *array.shape):
-        return jnp.zeros(shape, array.dtype)
-    real = np.empty(0, array.dtype).real.dtype.name
-
-    def work(context: Any, out: Any, fractions: Any, array: Any) -> None:
-        device, number = out.__dlpack_device__()
-        if device == _CPU:
-            scope: Any = contextlib.nullcontext()
-            native = np.asarray
-        else:
-            import cupy
-
-            scope, native = cupy.cuda.ExternalStream(context.stream, number), cupy.asarray
-        with scope, POOL.plan(mesh, real, (device, number), native(fractions)) as plan:
-            getattr(plan, name)(native(array), out=native(out))
-
-    return buffer_callback(work, jax.ShapeDtypeStruct(shape, array.dtype))(fractions, array)
-
-
-@functools.lru_cache(maxsize=256)
-def _compiled(**facts: Any) -> Any:
-    return jax.jit(functools.partial(_call, **facts))
-
-
-def _abstract(fractions: Any, array: Any, *, spreads: bool, order: int, mesh: str) -> Any:
-    return jax.core.ShapedArray(_shape(fractions, array, spreads, order, mesh), array.dtype)
-
-
-def _forward(primals: Any, tangents: Any, *, spreads: bool, order: int, mesh: str) -> tuple[Any, Any]:
-    """Return the result, and its change with the fractions and the array."""
-    (fractions, array), (moved, changed) = primals, tangents
-    apply = functools.partial(_transfer.bind, spreads=spreads, mesh=mesh)
-    result = apply(fractions, array, order=order)
-    changes = []
-    if type(changed) is not ad.Zero:
-        changes.append(apply(fractions, changed, order=order))
-    if type(moved) is not ad.Zero:
-        verb(spreads, order + 1)  # raises for third derivatives
-        count, axes = moved.shape
-        steps = moved.astype(array.dtype).reshape(count, *(1,) * order, axes)
-        if spreads:
-            changes.append(apply(fractions, array[..., None] * steps, order=order + 1))
-        else:
-            changes.append((apply(fractions, array, order=order + 1) * steps).sum(-1))
-    return result, functools.reduce(jnp.add, changes) if changes else jnp.zeros_like(result)
-
-
-def _backward(slope: Any, fractions: Any, array: Any, *, spreads: bool, order: int, mesh: str) -> tuple[Any, Any]:
-    """Return the derivative by the array: the adjoint of one direction is the other."""
-    if type(slope) is ad.Zero:
-        return None, ad.Zero(array.aval)
-    return None, _transfer.bind(fractions, slope, spreads=not spreads, order=order, mesh=mesh)
-
-
-def _batched(arguments: Any, axes: Any, **facts: Any) -> tuple[Any, int]:
-    fractions, array = arguments
-    if axes[0] is None:
-        return _transfer.bind(fractions, jnp.moveaxis(array, axes[1], 0), **facts), 0
-    fractions = jnp.moveaxis(fractions, axes[0], 0)
-    if axes[1] is None:
-        return jax.lax.map(lambda one: _transfer.bind(one, array, **facts), fractions), 0
-    both = (fractions, jnp.moveaxis(array, axes[1], 0))
-    return jax.lax.map(lambda one: _transfer.bind(*one, **facts), both), 0
-
-
-_transfer.def_impl(lambda *arrays, **facts: _compiled(**facts)(*arrays))
-_transfer.def_abstract_eval(_abstract)
-mlir.register_lowering(_transfer, mlir.lower_fun(_call, multiple_results=False))
-ad.primitive_jvps[_transfer] = _forward
-ad.primitive_transposes[_transfer] = _backward
-batching.primitive_batchers[_transfer] = _batched
+_transfer = define("particlemesh", _run, _shape)
 
 
 # ---- functions ------------------------------------------------------------------------------------------
@@ -169,7 +89,7 @@ def spread(
     Array([-4.], dtype=float32)
     """
     frame, values = _frame(positions, mesh, cell), jnp.asarray(values)
-    return _transfer.bind(frame.fractions, values, spreads=True, order=0, mesh=text_of(mesh, window, options))
+    return _transfer(True, frame.fractions, values, 0, text_of(mesh, window, options))
 
 
 def interpolate(
@@ -196,7 +116,7 @@ def interpolate(
     Array([1.5], dtype=float32)
     """
     frame, field = _frame(positions, mesh, cell), jnp.asarray(field)
-    return _transfer.bind(frame.fractions, field, spreads=False, order=0, mesh=text_of(mesh, window, options))
+    return _transfer(False, frame.fractions, field, 0, text_of(mesh, window, options))
 
 
 def gradient(
@@ -222,8 +142,7 @@ def gradient(
     Array([[4.]], dtype=float32)
     """
     frame, field = _frame(positions, mesh, cell), jnp.asarray(field)
-    slopes = _transfer.bind(frame.fractions, field, spreads=False, order=1, mesh=text_of(mesh, window, options))
-    return frame.per_length(slopes)
+    return frame.per_length(_transfer(False, frame.fractions, field, 1, text_of(mesh, window, options)))
 
 
 def spread_gradient(
@@ -250,8 +169,7 @@ def spread_gradient(
     Array([ 0., -4.,  4.,  0.], dtype=float32)
     """
     frame, vectors = _frame(positions, mesh, cell), jnp.asarray(vectors)
-    text = text_of(mesh, window, options)
-    return _transfer.bind(frame.fractions, frame.per_cell(vectors), spreads=True, order=1, mesh=text)
+    return _transfer(True, frame.fractions, frame.per_cell(vectors), 1, text_of(mesh, window, options))
 
 
 def potential(
@@ -285,7 +203,7 @@ def potential(
     numbers, factors = (_like(table, values.real) for table in potentials.tables(mesh, window, compensation))
 
     def transfer(spreads: bool, array: Any) -> Any:
-        return _transfer.bind(frame.fractions, array, spreads=spreads, order=0, mesh=text)
+        return _transfer(spreads, frame.fractions, array, 0, text)
 
     return potentials.potential(
         jnp, frame, transfer, mesh, values, numbers, factors, green=green, kappa=kappa, alpha=alpha, zero=zero

@@ -7,15 +7,14 @@ sign is the complex conjugate. A derivative by points multiplies modes by -ik an
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from particlemesh import checks
 from particlemesh.apps import nufft
+from particlemesh.autograd.nufft_facts import facts_of, text_of, with_axes
 from particlemesh.autograd.torch import POOL
 from particlemesh.autograd.torch_operators import define
 
@@ -24,13 +23,13 @@ def _run(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str) -
     shape = _shape(spreads, points, array, order, facts)
     if not (array.numel() and math.prod(shape)):
         return array.new_zeros(shape)
-    n_modes, eps, options = json.loads(facts)
+    n_modes, eps, _, options = facts_of(facts)
     core = array.shape[array.ndim - (1 if spreads else len(n_modes)) :]
     vectors = array.reshape(-1, *core).resolve_conj().contiguous()
     count, dtype = len(vectors), str(array.dtype).removeprefix("torch.")
 
     def create() -> nufft.Plan:
-        return nufft.Plan(1, tuple(n_modes), count, eps, 1, dtype, **options)
+        return nufft.Plan(1, n_modes, count, eps, 1, dtype, **options)
 
     def place(plan: nufft.Plan, points: Tensor) -> None:
         plan.setpts(*points.T.contiguous())
@@ -40,8 +39,8 @@ def _run(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str) -
 
 
 def _shape(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str) -> tuple[int, ...]:
-    n_modes = json.loads(facts)[0]
-    core = (points.shape[0],) if spreads else tuple(n_modes)
+    n_modes = facts_of(facts)[0]
+    core = (points.shape[0],) if spreads else n_modes
     batch = array.ndim - len(core)
     if batch < 0 or tuple(array.shape[batch:]) != core:
         what = "strengths" if spreads else "modes"
@@ -53,7 +52,7 @@ def _apply(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str)
     if not order:
         return _OPERATORS[spreads](points, array, 0, facts)
     # Slopes (..., N, d) of the sums at points.
-    n_modes = json.loads(facts)[0]
+    n_modes = facts_of(facts)[0]
     axes = [torch.arange(-(n // 2), (n + 1) // 2, device=array.device, dtype=points.dtype) for n in n_modes]
     weights = torch.stack(torch.meshgrid(*axes, indexing="ij"))
     slopes = -1j * weights * array.unsqueeze(-1 - len(n_modes))
@@ -65,24 +64,11 @@ _OPERATORS = {
 }
 
 
-@torch.compiler.assume_constant_result
-def _facts(n_modes: Any, eps: float, options: dict[str, Any]) -> str:
-    for name in ("modeord", "spreadinterponly", "real"):
-        if name in options:
-            raise TypeError(f"option {name!r} is not allowed here; modes ascend, and values are complex.")
-    sizes = [n_modes] if isinstance(n_modes, int) else n_modes
-    return json.dumps([[checks.integer(n, "n_modes", 1, 2**31) for n in sizes], checks.positive(eps, "eps"), options])
+_text = torch.compiler.assume_constant_result(text_of)
 
 
 def _complex(array: Tensor) -> Tensor:
     return array if array.is_complex() else torch.complex(array, torch.zeros_like(array))
-
-
-def _points(points: Tensor, axes: int) -> Tensor:
-    points = points.unsqueeze(-1) if points.ndim == 1 == axes else points
-    if points.ndim != 2 or points.shape[1] != axes:
-        raise ValueError(f"points has shape {tuple(points.shape)}; (n, {axes}) is needed.")
-    return points
 
 
 def _signed(spreads: bool, points: Tensor, array: Tensor, facts: str, conjugate: bool) -> Tensor:
@@ -135,9 +121,9 @@ def nufft1(
     >>> torch.autograd.grad(modes[4].real, x)[0].round(decimals=6)  # -2 sin(2 x)
     tensor([-1.6829], dtype=torch.float64)
     """
-    facts = _facts(n_modes, eps, options)
+    facts = _text(n_modes, eps, 1, options)
     axes = 1 if isinstance(n_modes, int) else len(n_modes)
-    return _signed(True, _points(points, axes), _complex(strengths), facts, isign < 0)
+    return _signed(True, with_axes(points, axes), _complex(strengths), facts, isign < 0)
 
 
 def nufft2(points: Tensor, modes: Tensor, *, eps: float = 1e-6, isign: int = -1, **options: Any) -> Tensor:
@@ -167,5 +153,5 @@ def nufft2(points: Tensor, modes: Tensor, *, eps: float = 1e-6, isign: int = -1,
     """
     points = points.unsqueeze(-1) if points.ndim == 1 else points
     axes = points.shape[-1]
-    facts = _facts(tuple(modes.shape[modes.ndim - axes :]), eps, options)
-    return _signed(False, _points(points, axes), _complex(modes), facts, isign > 0)
+    facts = _text(tuple(modes.shape[modes.ndim - axes :]), eps, 1, options)
+    return _signed(False, with_axes(points, axes), _complex(modes), facts, isign > 0)
