@@ -14,7 +14,12 @@ from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
 from particlemesh.window import DEFAULT, Window
 
-_OPTIONS = set(inspect.signature(Plan).parameters) - {"mesh", "window", "order"}  # values are in the caller's order
+_OPTIONS = set(inspect.signature(Plan).parameters) - {
+    "mesh",
+    "window",
+    "order",
+    "systems",
+}  # values are in the caller's order, of one system
 
 
 @contextlib.contextmanager

@@ -53,6 +53,10 @@ class Plan(Calls):
     options : dict of dicts, optional
         Options by method name: ``{"single_mesh": {"threads_per_row": 8}}``. The documentation's table of methods
         lists them.
+    systems : int, optional
+        Number of systems, each with particles of its own on a mesh of this shape and box. One call serves all of them:
+        ``set_positions`` takes ``system``, the index of each particle's system, and fields have the shape
+        ``(..., systems, *mesh.field_shape)``.
     order : {"caller", "sorted"}
         Order of values in calls. ``"sorted"`` is the plan's order and is faster: :attr:`order` has the index in the
         caller's order of each particle, and callers sort their arrays by it.
@@ -137,7 +141,7 @@ class Plan(Calls):
         """
         status = self.status
         if status.not_finite or status.outside:
-            raise checks.bad_positions(status, None, self.mesh, unchecked=True)
+            raise checks.bad_positions(status, None, self.mesh, unchecked=True, systems=self.systems)
         if status.non_finite_values:
             raise ValueError("values were not all finite; the field is NaN everywhere: give finite values.")
 
@@ -318,7 +322,7 @@ class Plan(Calls):
             if self._captured:
                 self._working().forget()
             host = self.backend.download(operand.native)
-            return host @ lost_fraction(self._working())
+            return host @ lost_fraction(self._working(), self._systems)
 
     def empty_field(self, *batch: int, layout: str = "planar", dtype: Any = None) -> Any:
         """Return an uninitialised field of shape ``(*batch, *mesh.field_shape)``.
@@ -342,7 +346,7 @@ class Plan(Calls):
         kind = self._kind
         host = kind is not None and kind.home == "cpu"
         empty = np.empty if host or self.backend.name == "cpu" else self.backend.empty
-        shape = self.mesh.field_shape
+        shape = self._shape
         with self.backend.scope():
             if layout == "planar":
                 field = empty(sizes + shape, number)

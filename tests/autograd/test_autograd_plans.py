@@ -150,3 +150,20 @@ def test_two_threads_differentiate_plans_of_their_own():
     assert len(results) == 60
     for slope in results:
         torch.testing.assert_close(slope, wanted)
+
+
+def test_plans_of_several_systems_are_differentiable():
+    mesh, system = MESHES[1], torch.tensor([0, 1, 1, 0])
+    x, given = arrays(mesh)
+    boxes = torch.tensor(mesh.box.matrix) * torch.tensor([1.0, 1.5]).reshape(2, 1, 1)
+
+    def field(x, q):
+        return pm.Plan(mesh, "bspline5", systems=2).set_positions(x, system=system, boxes=boxes).spread(q)
+
+    assert field(x, given["spread"]).shape == (2, 2, *mesh.shape)
+    assert torch.autograd.gradcheck(field, (x, given["spread"]), fast_mode=True)
+    assert torch.autograd.gradgradcheck(field, (x, given["spread"]), fast_mode=True)
+    with pytest.raises(TypeError, match="boxes require grad, and a plan has no derivatives by them"):
+        pm.Plan(mesh, systems=2).set_positions(x, system=system, boxes=boxes.requires_grad_())
+    with pytest.raises((TypeError, RuntimeError), match="requires? grad"):
+        pm.Plan(mesh, systems=2).set_positions(x.detach(), system=system, boxes=boxes)

@@ -37,6 +37,10 @@ ARGUMENTS = {
     "hessian field": (FIELD, lambda a: pm.hessian(a, X, MESH)),
     "plan positions": (X, lambda a: pm.Plan(MESH, "cic").set_positions(a)),
     "plan positions by axis": (X[:, 0], lambda a: pm.Plan(MESH, "cic").set_positions((X[:, 0], X[:, 1], a))),
+    "boxes of systems": (
+        np.ones((2, 3)),
+        lambda a: pm.Plan(MESH, "cic", systems=2).set_positions(X, system=np.zeros(len(X), int), boxes=a),
+    ),
     "plan values": (Q, lambda a: plan().spread(a)),
     "plan vectors": (X, lambda a: plan().spread_gradient(a)),
     "plan tensors": (np.multiply.outer(X, X[0]), lambda a: plan().spread_hessian(a)),

@@ -121,9 +121,10 @@ def curvatures(mesh, window, positions):
 
 def hessian(mesh, window, positions, field):
     field = np.asarray(field)
-    flat = field.reshape(*field.shape[: field.ndim - mesh.ndim], -1)
+    nodes = int(np.prod(mesh.field_shape))
+    flat = field.reshape(*field.shape[: field.ndim - mesh.ndim], nodes)
     by_node, _ = curvatures(mesh, window, positions)
-    return np.einsum("...m,pabm->...pab", flat, by_node.reshape(*by_node.shape[:3], -1))
+    return np.einsum("...m,pabm->...pab", flat, by_node.reshape(*by_node.shape[:3], nodes))
 
 
 def spread_hessian(mesh, window, positions, tensors):

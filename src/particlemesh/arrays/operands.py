@@ -108,9 +108,13 @@ def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
 
 
 def take(
-    array: Any, core: tuple[int, ...], axes: int, dtype: np.dtype, backend: Backend, what: str, *, upload: bool
-) -> Operand:
-    """Check an input of shape ``(..., *core)`` and return it on the backend; ``axes`` as for :func:`view`."""
+    array: Any, core: tuple[int, ...], axes: int, dtype: np.dtype, backend: Backend, what: str, *, upload: bool,
+    channels: int = 0,
+) -> Operand:  # fmt: skip
+    """Check an input of shape ``(..., *core)`` and return it on the backend; ``axes`` as for :func:`view`.
+
+    The first ``channels`` axes of the core are channels for methods.
+    """
     kind = kind_of(array)
     if kind is None:
         kind, array = adopt(array, what)
@@ -122,12 +126,12 @@ def take(
     if native.dtype is not dtype and native.dtype is not COMPLEX[dtype]:  # NumPy's native types are singletons
         native = _promoted(native, dtype, what)
         backend.untaped()  # a replay would not copy again
-    values = view(native, len(core), axes)
+    values = view(native, len(core) - channels, axes)
     if values is None:
         dense = allocate(backend, shape, native.dtype, f"a dense copy of {what}")
         backend.copy(dense, native)
         native = dense
-        values = view(native, len(core), axes)
+        values = view(native, len(core) - channels, axes)
     assert values is not None  # dense arrays always have a view
     return Operand(kind, array, native, values, shape[:batch])
 

@@ -25,7 +25,7 @@ SPREAD = ("spread", "spread_gradient", "spread_hessian")  # by order of derivati
 INTERPOLATE = ("interpolate", "gradient", "hessian")
 IDLE = 8  # plans that wait for their next use
 ALIKE = 2  # of them for one mesh, so that two sets of positions alternate without work
-_FOLLOW = {"mesh", "window", "dtype", "backend", "order"}  # the arrays decide these
+_FOLLOW = {"mesh", "window", "dtype", "backend", "order", "systems"}  # the arrays decide these
 _OPTIONS = set(inspect.signature(Plan).parameters) - _FOLLOW
 _SLACK = 16  # roundings by which a fraction may leave an open axis
 

@@ -13,10 +13,15 @@ from particlemesh.autograd.pool import INTERPOLATE, SPREAD, verb
 from particlemesh.autograd.torch_operators import pulled_back
 
 
-def track(plan: Plan, positions: Any, check: bool) -> None:
+def track(plan: Plan, positions: Any, *, boxes: Any = None, **options: Any) -> None:
     """Set positions that derivatives are taken by: one tensor, or one per axis."""
+    if isinstance(boxes, Tensor) and boxes.requires_grad:
+        raise TypeError(
+            "boxes require grad, and a plan has no derivatives by them: use particlemesh.autograd.torch with cell=, or "
+            "pass boxes.detach()."
+        )
     with torch.no_grad():
-        plan.set_positions(positions, check=check)
+        plan.set_positions(positions, boxes=boxes, **options)
     plan.tracked = list(positions) if isinstance(positions, tuple) else [positions]
 
 

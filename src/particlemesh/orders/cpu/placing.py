@@ -47,6 +47,8 @@ class Counted(NamedTuple):
     stride: np.ndarray
     frame: Frame
     tiling: Tiling
+    system: np.ndarray | None
+    pitch: int
     histogram: np.ndarray  # particles of each range and tile; after the tiles those without weight
     threads: int
 
@@ -76,8 +78,17 @@ def _tiles_of(tiling, node, length, last, key, local):
         local[k] = (((px << ten) | py) << ten) | pz
 
 
+@compiled(inline="always")
+def _to_systems(frame, system, pitch, begin, length, node):
+    """Move the nodes of particles to those of their systems, along the first axis."""
+    if system is not None:
+        first, z = node[3 - frame.native.axes.size], node[2]
+        for k in range(length):
+            first[k] += np.int32(0) if z[k] == SKIP else system[begin + k] * np.int32(pitch)
+
+
 @compiled
-def _count_tiles(address, stride, count, frame, tiling, histogram, status, counter):
+def _count_tiles(address, stride, count, frame, tiling, system, pitch, histogram, status, counter):
     """Count the particles of each tile, and those that are bad, a range at a time until none is left."""
     rows = histogram.shape[0]
     last = np.int32(histogram.shape[1] - 1)
@@ -91,13 +102,14 @@ def _count_tiles(address, stride, count, frame, tiling, histogram, status, count
             length = min(BLOCK, end - block)
             if locate_block(address, stride, frame, block, length, room):
                 note_bad(block, length, room[2], status[row])
+            _to_systems(frame, system, pitch, block, length, room[0])
             _tiles_of(tiling, room[0], length, last, key, local)
             for k in range(length):
                 put(counts, key[k], item(counts, key[k]) + 1)
 
 
 @compiled
-def _place_in_tiles(address, stride, count, frame, tiling, place, records, order, counter):
+def _place_in_tiles(address, stride, count, frame, tiling, system, pitch, place, records, order, counter):
     """Write the particles where the counts say, a range at a time until none is left."""
     rows = place.shape[0]
     last = np.int32(place.shape[1] - 1)
@@ -112,6 +124,7 @@ def _place_in_tiles(address, stride, count, frame, tiling, place, records, order
         for block in range(begin, end, BLOCK):
             length = min(BLOCK, end - block)
             locate_block(address, stride, frame, block, length, room)
+            _to_systems(frame, system, pitch, block, length, room[0])
             _tiles_of(tiling, room[0], length, last, key, local)
             # Places are far apart in memory: asked for a block ahead, writing them takes half the time.
             for k in range(length):
@@ -138,6 +151,9 @@ def count_positions(
     threads: int | None = None,
     *,
     bits: tuple[int, ...] | None = None,
+    of_one: tuple[Axis, Axis, Axis] | None = None,
+    system: np.ndarray | None = None,
+    pitch: int = 0,
 ) -> Counted:
     """Count particles by tile and say what is wrong with positions; never raise for it.
 
@@ -151,11 +167,13 @@ def count_positions(
         The most threads to use; by default as many as suit N.
     bits
         Widths of tiles, as powers of two; by default those measured to be fastest.
+    of_one, system, pitch
+        Axes of one of several systems, int32 (N,) the system of each particle, and nodes from one system to the next.
     """
     count = len(columns[0])
     real = columns[0].dtype.newbyteorder("=")
     columns = tuple(x if x.dtype.isnative else x.astype(real) for x in columns)
-    frame = frame_of(axes, box, real)
+    frame = frame_of(of_one or axes, box, real)
     tiling = tiling_of(axes, bits)
     bins = math.prod(tiling.tiles) + 1
     threads = threads_for(threads, count)
@@ -166,8 +184,11 @@ def count_positions(
     address = np.array([x.__array_interface__["data"][0] for x in columns])
     stride = np.array([x.strides[0] for x in columns])
     threads = min(threads, rows)
-    run(_count_tiles, threads, address, stride, count, frame, tiling, histogram, status, steps=20 * count)
-    return Counted(located(status), columns, address, stride, frame, tiling, histogram, threads)
+    run(
+        _count_tiles, threads, address, stride, count, frame, tiling, system, pitch, histogram, status,
+        steps=20 * count,
+    )  # fmt: skip
+    return Counted(located(status), columns, address, stride, frame, tiling, system, pitch, histogram, threads)
 
 
 def place_positions(counted: Counted, records: np.ndarray, order: np.ndarray) -> TileOrdering:
@@ -182,11 +203,14 @@ def place_positions(counted: Counted, records: np.ndarray, order: np.ndarray) ->
     order : (N,) int32 or int64
         Written.
     """
-    _, _, address, stride, frame, tiling, histogram, threads = counted
+    _, _, address, stride, frame, tiling, system, pitch, histogram, threads = counted
     count, tiles = len(order), math.prod(tiling.tiles)
     start = np.empty(tiles + 2, np.int64)
     scan(histogram, start, threads)
-    run(_place_in_tiles, threads, address, stride, count, frame, tiling, histogram, records, order, steps=20 * count)
+    run(
+        _place_in_tiles, threads, address, stride, count, frame, tiling, system, pitch, histogram, records, order,
+        steps=20 * count,
+    )  # fmt: skip
     most = tiles + count // CHUNK + 1
     tile, begin, end = (np.empty(most, np.int64) for _ in range(3))
     ready = np.empty((tiles, 2), np.int64)
