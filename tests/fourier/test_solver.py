@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The solver against the plain oracle, crystals, and charges in free space."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from scipy.special import erf
@@ -198,6 +200,36 @@ def test_results_go_where_they_are_wanted(backend, gradient, order):
     np.testing.assert_allclose(backend.host(single), wanted[1][1], rtol=1e-11)
 
 
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("gradient", ["window", "ik"])
+def test_later_calls_allocate_nothing(backend, gradient, monkeypatch):
+    mesh = MESHES[2]
+    x, q = particles(mesh)
+    solver = Solver(mesh, gradient=gradient, backend=backend.name, dtype="float64").reserve(len(x), channels=2)
+    x, q = backend.array(x), backend.array(q)
+    out = backend.array(np.zeros((2, 17))), backend.array(np.zeros((2, 17, 3)))
+    sizes = []
+
+    def step():
+        solver.set_positions(x, check=False)
+        solver.potential_and_gradient(q, out=out)
+        solver.potential(q, out=out[0])
+        solver.gradient(q, out=out[1])
+
+    step()
+    kind, plain = type(backend.library), type(backend.library).empty
+
+    def empty(self, shape, dtype):
+        sizes.append(shape)
+        return plain(self, shape, dtype)
+
+    monkeypatch.setattr(kind, "empty", empty)
+    before = solver.nbytes
+    step()
+    assert sizes == []
+    assert solver.nbytes == before
+
+
 def test_host_arrays_go_to_a_named_backend_and_back(backend):
     mesh = MESHES[1]
     x, q = particles(mesh)
@@ -224,6 +256,43 @@ def test_few_particles_and_no_channels(backend, count):
     phi, slopes = solver.potential_and_gradient(backend.array(np.ones((3, count))))
     assert phi.shape == (3, count) and slopes.shape == (3, count, 2)
     assert np.isfinite(backend.host(phi)).all()
+
+
+@pytest.mark.parametrize(
+    "mesh", [MESHES[3], pm.Mesh((6, 7), (1.0, 1.5), periodic=(True, False), offset=0.5)], ids=named
+)
+def test_action_equals_reaction(mesh):
+    """The potential of one set of charges at another is that of the other at the one: the operator is symmetric."""
+    x, q = particles(mesh)
+    phi, slopes = Solver(mesh, "bspline4").set_positions(x).potential_and_gradient(q)
+    assert q[0] @ phi[1] == pytest.approx(q[1] @ phi[0], rel=1e-12)
+    assert abs(phi).max() > 0 and abs(slopes).max() > 0
+
+
+def test_forces_by_ik_sum_to_zero():
+    mesh = MESHES[2]
+    x, q = particles(mesh)
+    sums = {}
+    for gradient in ("window", "ik"):
+        forces = q[0][:, None] * Solver(mesh, gradient=gradient).set_positions(x).gradient(q[0])
+        sums[gradient] = np.abs(forces.sum(0)).max() / np.abs(forces).max()
+    assert sums["ik"] < 1e-13 < 1e-6 < sums["window"]
+
+
+def test_the_windows_gradient_is_that_of_the_energy():
+    mesh = MESHES[3]
+    x, q = particles(mesh, 6)
+    solver, step = Solver(mesh, "bspline6"), 1e-5
+
+    def energy(x):
+        return 0.5 * q[0] @ solver.set_positions(x).potential(q[0])
+
+    forces = q[0][:, None] * solver.set_positions(x).gradient(q[0])
+    for a in range(3):
+        moved = np.zeros_like(x)
+        moved[2, a] = step
+        slope = (energy(x + moved) - energy(x - moved)) / (2 * step)
+        assert slope == pytest.approx(forces[2, a], rel=1e-6)
 
 
 def test_equal_calls_and_other_particles():
@@ -264,6 +333,15 @@ def test_a_cuda_graph_captures_a_step(backend, gradient):
     wanted = Solver(mesh, "bspline5", gradient=gradient).set_positions(x.get()).potential_and_gradient(q.get())
     for a, b in zip(out, wanted, strict=True):
         np.testing.assert_allclose(a.get(), b, atol=2e-5 * np.abs(b).max())
+
+
+def test_a_second_thread_is_refused():
+    mesh = MESHES[1]
+    x, q = particles(mesh)
+    solver = Solver(mesh).set_positions(x)
+    with solver.busy, ThreadPoolExecutor(1) as pool, pytest.raises(RuntimeError, match="another thread"):
+        pool.submit(solver.potential, q).result()
+    solver.potential(q)
 
 
 def test_explanations_name_stages_and_memory(backend):

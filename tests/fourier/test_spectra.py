@@ -81,6 +81,19 @@ def test_low_modes_equal_direct_sums(mesh):
         np.testing.assert_allclose(got.shot_noise, shot, rtol=1e-4)
 
 
+@pytest.mark.parametrize("window", ["tsc", "pcs"])
+def test_power_is_right_to_half_a_percent_up_to_the_highest_mode(window):
+    """Clusters of five points, whose power falls by half: every bin, against sums over the points themselves."""
+    mesh = pm.Mesh((24, 24, 24), (1.0, 1.0, 1.0))
+    rng = np.random.default_rng(12)
+    x = (rng.random((60, 1, 3)) + 0.012 * rng.standard_normal((60, 5, 3))).reshape(-1, 3)
+    edges = 2 * np.pi * np.array([0.5, 3.0, 6.0, 8.0, 10.0, 11.0, 12.0])
+    wanted = direct(x, np.ones(len(x)), pm.Mesh((25, 25, 25), mesh.box), edges, np.eye(3)[2])
+    got = power_spectrum(x, np.ones(len(x)), mesh, window=window, edges=edges, compensation="aliases")
+    np.testing.assert_allclose(got.power, [row["power"] for row in wanted], rtol=0.005)
+    assert got.power[-1] < 0.6 * got.power[0]
+
+
 @pytest.mark.parametrize("compensation", ["aliases", "window"])
 @pytest.mark.parametrize("window", ["tsc", "pcs"])
 def test_poisson_points_have_the_shot_noise(window, compensation):

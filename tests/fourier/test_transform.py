@@ -208,6 +208,15 @@ def test_compensation_of_both_directions_is_that_of_the_mesh(kind):
     )
 
 
+@pytest.mark.parametrize("use", ["spread", "potential"])
+def test_a_green_function_may_be_compensated(use):
+    transform = Transform(pm.Mesh((5, 8), (1.0, 2.0)), "bspline4")
+    np.testing.assert_allclose(
+        transform.green("yukawa", kappa=2.0, compensation=use),
+        transform.green("yukawa", kappa=2.0) * transform.compensation(use),
+    )
+
+
 @pytest.mark.parametrize("real", [True, False])
 def test_interlacing_removes_odd_aliases(backend, real):
     """A wave above the highest mode appears at its odd alias without interlacing only."""
@@ -237,6 +246,16 @@ def test_the_kind_of_arrays_comes_back():
     assert isinstance(spectrum, torch.Tensor)
     np.testing.assert_allclose(spectrum.numpy(), transform.forward(field))
     np.testing.assert_allclose(transform.inverse(spectrum).numpy(), field, atol=1e-14)
+
+
+def test_one_transform_serves_all_devices(backend):
+    mesh = pm.Mesh((4, 6), (1.0, 1.0))
+    field = field_of(mesh)
+    transform = Transform(mesh)
+    host = transform.gradient(field)
+    for _ in range(2):
+        np.testing.assert_allclose(backend.host(transform.gradient(backend.array(field))), host, atol=1e-12)
+        np.testing.assert_array_equal(transform.gradient(field), host)
 
 
 def test_a_named_backend_takes_host_arrays(backend):
@@ -272,6 +291,8 @@ def test_bad_arguments_are_refused():
         transform.green("coulomb")
     with pytest.raises(ValueError, match="not finite at"):
         transform.green(lambda k2: np.full_like(k2, np.nan), zero=0.0)
+    with pytest.raises(ValueError, match="compensation is"):
+        transform.green("poisson", compensation="power")
     with pytest.raises(ValueError, match="leave out interlaced"):
         transform.compensation("spread", interlaced=True)
     with pytest.raises(ValueError, match="leave out kind"):

@@ -32,7 +32,7 @@ def poisson():
     forces = -charges[:, None] * solver.gradient(charges)
     transform = Transform(mesh, "bspline6")
     density = pm.spread(positions, charges, mesh, window="bspline6") / mesh.node_volume
-    field = transform.apply(density, transform.green("ewald", alpha=20.0) * transform.compensation("spread"))
+    field = transform.apply(density, transform.green("ewald", alpha=20.0, compensation="spread"))
     figure, axes = panel(5.4, 4.4)
     most = np.abs(field).max()
     levels = np.linspace(-most, most, 22)
@@ -40,10 +40,10 @@ def poisson():
     for sign, mark in ((1, "+"), (-1, "_")):
         x, y = positions[charges == sign].T
         axes.scatter(x, y, s=46, marker=mark, color="white", linewidths=1.6, zorder=4)
-    axes.quiver(*positions.T, *forces.T, color=INK, width=0.006, zorder=3)
+    axes.quiver(*positions.T, *forces.T, color=INK, width=0.007, scale=5, zorder=3)
     axes.set(xlabel="x", ylabel="y", aspect="equal", xlim=(0, 0.98), ylim=(0, 0.98))
     bar = figure.colorbar(image, ax=axes, label="potential")
-    bar.set_ticks(np.linspace(-0.3, 0.3, 7))
+    bar.set_ticks(np.linspace(-0.2, 0.2, 5))
     save(figure, "fourier_poisson.svg")
 
 

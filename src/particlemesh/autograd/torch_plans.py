@@ -28,6 +28,11 @@ def track(plan: Plan, positions: Any, *, boxes: Any = None, **options: Any) -> N
 def record(plan: Plan, what: Any, array: Any, *outs: Any) -> Any:
     """Make a call whose result is differentiable by the array and by tracked positions."""
     name = what if isinstance(what, str) else what[0]
+    if not isinstance(array, Tensor):
+        raise TypeError(
+            f"the positions require grad, and this array is a {type(array).__name__}: give a tensor, "
+            "or set positions.detach()."
+        )
     if any(out is not None for out in outs):
         raise TypeError(
             "out= and accumulate= are not differentiable, and a tensor here requires grad: leave them out, "
@@ -35,8 +40,6 @@ def record(plan: Plan, what: Any, array: Any, *outs: Any) -> Any:
         )
     if len(outs) > 1:  # value and gradient, and the hessian
         return tuple(record(plan, each, array) for each in INTERPOLATE[: len(outs)])
-    if not isinstance(array, Tensor):
-        raise TypeError(f"the positions require grad, and this array is a {type(array).__name__}: give a tensor.")
     columns = plan.tracked
     if columns and plan.workspace is not None and plan.workspace.sorted:
         # The plan's order is its memory, which the next positions overwrite.

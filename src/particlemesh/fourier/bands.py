@@ -146,7 +146,7 @@ class Bands:
         Parameters
         ----------
         field : native array (..., *nodes)
-            Dense; complex, or real for real transforms. On a GPU a complex field is overwritten by its transform.
+            Dense; complex, or real for real transforms. A complex field may be overwritten.
         out : native array (..., *shape), optional
             Dense and complex.
         sign : {-1, 1}
@@ -243,8 +243,8 @@ class Bands:
                     return scipy.fft.rfft(array, axis=at)
                 return scipy.fft.irfft(array, n=self.nodes[axis], axis=at, norm="forward", overwrite_x=True)
             if sign == FORWARD:
-                return scipy.fft.fft(array, axis=at)
-            return scipy.fft.ifft(array, axis=at, norm="forward")
+                return scipy.fft.fft(array, axis=at, overwrite_x=True)
+            return scipy.fft.ifft(array, axis=at, norm="forward", overwrite_x=True)
 
     def _move(self, array: np.ndarray, axis: int, length: int, *, into: bool) -> np.ndarray:
         """Return the axis's modes in an array of another length: out of the transform's order, or ``into`` it."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -13,7 +14,8 @@ from particlemesh.fourier.modes import Modes
 from particlemesh.window import Window, admissible
 
 Array = NDArray[np.float64]
-USES = ("spread", "potential", "power")
+POWERS = {"spread": 1, "potential": 2}  # of the window's transform
+USES = (*POWERS, "power")
 KINDS = ("continuous", "discrete")
 
 
@@ -81,6 +83,11 @@ def transform_along(window: Window, kind: str, numbers: Array, nodes: int, axis:
         values = window.symbol(nodes)[np.rint(numbers).astype(np.int64) % nodes]
     admissible.no_zero(values, window.name, axis)
     return values
+
+
+def divisor(window: Window, kind: str, power: int) -> Callable[[Array, int, int], Array]:
+    """Return a function of mode numbers, nodes and axis: the window's transform to a power."""
+    return lambda numbers, nodes, axis: transform_along(window, kind, numbers, nodes, axis) ** power
 
 
 def transform_of(window: Window, modes: Modes, kind: str) -> Array:

@@ -12,14 +12,14 @@ from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.busy import alone
-from particlemesh.fourier.compensation import KINDS, transform_along
+from particlemesh.fourier.compensation import KINDS, divisor
 from particlemesh.fourier.engines import Engine, engine
 from particlemesh.fourier.green import table
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.multiply import Factors
 from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
-from particlemesh.window import DEFAULT, Window
+from particlemesh.window import DEFAULT, Window, window_of
 
 GRADIENTS = ("window", "ik")
 
@@ -85,7 +85,7 @@ class Solver:
         if options.get("order", "caller") != "caller":
             raise ValueError("order='sorted' is not available here; make a Plan and a Transform.")
         self.mesh = mesh
-        support = Plan(mesh, window).window.support
+        support = window_of(window).support
         # Ghosts of open axes keep what spreads beyond the box.
         self._wide = Mesh(
             mesh.shape, mesh.box, offset=mesh.offset, ghosts=[0 if p else support // 2 + 1 for p in mesh.periodic]
@@ -95,16 +95,10 @@ class Solver:
         self._modes = Modes(self._wide, real=True)
         if gradient == "ik" and self._modes.padded:
             raise ValueError("gradient='ik' needs every axis periodic: choose gradient='window'.")
-        divisor = None
-        if compensation is not None:
-            window = self.window
-
-            def divisor(numbers: Any, nodes: int, axis: int) -> Any:
-                return transform_along(window, compensation, numbers, nodes, axis) ** 2
-
         values = table(
-            green, self._modes, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha}, divisor=divisor
-        )
+            green, self._modes, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha},
+            divisor=None if compensation is None else divisor(self.window, compensation, 2),
+        )  # fmt: skip
         self._table = values / (np.prod(self._modes.shape) * mesh.node_volume)
         self._described = (
             f"{green if isinstance(green, str) else 'a function'} (at k = 0: "
@@ -281,22 +275,24 @@ class Solver:
         )
 
     def _by_ik(self, work: _Work, operand: operands.Operand, phi: Any, slopes: Any) -> None:
-        ndim, count = self.mesh.ndim, self.plan.count
+        count, tables = self.plan.count, work.slopes if phi is None else [work.factors, *work.slopes]
         spectrum = work.forward(self._density_field(work, operand), operand.batch)
         source = spectrum.reshape(-1, *work.engine.spectrum_shape)
-        batch = (source.shape[0], ndim + 1)
+        batch = (source.shape[0], len(tables))
         product = work.take("slopes", batch, work.engine.spectrum_shape, work.engine.complex_dtype)
-        for part, factors in enumerate((work.factors, *work.slopes)):
-            factors(source, product, part, ndim + 1)
+        for part, factors in enumerate(tables):
+            factors(source, product, part, len(tables))
         fields = work.engine.backward(product, None if work.on_cpu else work.take("fields", batch, work.engine.shape))
         rows = work.take("particles", batch, (count,))
         self.plan.interpolate(fields, out=rows)
-        if count and batch[0]:  # the parts of a gradient are last
-            rows = rows.reshape(*operand.batch, ndim + 1, count)
-            if phi is not None:
-                work.backend.copy(phi.native, rows[..., 0, :])
-            leading = range(rows.ndim - 2)
-            work.backend.copy(slopes.native, rows[..., 1:, :].transpose((*leading, rows.ndim - 1, rows.ndim - 2)))
+        if not (count and batch[0]):
+            return
+        rows = rows.reshape(*operand.batch, len(tables), count)
+        if phi is not None:
+            work.backend.copy(phi.native, rows[..., 0, :])
+            rows = rows[..., 1:, :]
+        leading = range(rows.ndim - 2)  # the parts of a gradient are last
+        work.backend.copy(slopes.native, rows.transpose((*leading, rows.ndim - 1, rows.ndim - 2)))
 
 
 class _Work:
@@ -347,3 +343,4 @@ class _Work:
             if not self.on_cpu:
                 self.take("fields", (channels, parts), engine.shape)
             engine.reserve(channels * parts)
+            engine.reserve(channels * len(self.slopes))

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from particlemesh import backends, checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.views import COMPLEX
-from particlemesh.backends.base import Backend, allocate, gapless, kept
+from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.busy import alone
-from particlemesh.fourier import compensation
 from particlemesh.fourier.bands import Bands
+from particlemesh.fourier.compensation import KINDS, POWERS, USES, divisor, noise_of, transform_of
+from particlemesh.fourier.engines import dense, plain
 from particlemesh.fourier.green import table
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.multiply import Factors
@@ -82,7 +83,7 @@ class Transform:
         self._modes = Modes(mesh, self.real)
         self._bands: dict[Any, Bands] = {}  # by direction, backend and dtype
         self.busy = threading.RLock()
-        self._token: Any = None
+        self._tokens: dict[int, Any] = {}  # of the last call's stream, by backend
 
     def __repr__(self) -> str:
         kind = "real" if self.real else "complex"
@@ -112,7 +113,7 @@ class Transform:
 
     def green(
         self, green: Any = "poisson", *, kappa: float | None = None, alpha: float | None = None, of: str = "k2",
-        zero: float | None = None,
+        zero: float | None = None, compensation: str | None = None,
     ) -> NDArray[Any]:  # fmt: skip
         r"""Return a Green function at all modes: ``potential = green * density``.
 
@@ -133,6 +134,9 @@ class Transform:
         zero : float, optional
             Value at k = 0. By default the function's own; where it is infinite, 0: a uniform background neutralises
             the box. Not allowed with open axes.
+        compensation : {"spread", "potential"}, optional
+            Multiply by these factors of :meth:`compensation`. With open axes this is more accurate than to multiply
+            the table by them, because the function is cut off afterwards.
 
         Returns
         -------
@@ -151,7 +155,11 @@ class Transform:
         >>> Transform(pm.Mesh(4, 2 * np.pi)).green("yukawa", kappa=1.0)
         array([1. , 0.5, 0.2])
         """
-        return table(green, self._modes, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha})
+        checks.one_of(compensation, "compensation", (*POWERS, None))
+        return table(
+            green, self._modes, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha},
+            divisor=None if compensation is None else divisor(self.window, "continuous", POWERS[compensation]),
+        )  # fmt: skip
 
     def compensation(
         self, use: str = "potential", *, kind: str = "continuous", interlaced: bool = False
@@ -186,17 +194,16 @@ class Transform:
         >>> transform.compensation("spread").round(6), transform.compensation("power").round(6)
         (array([1.      , 2.467401]), array([1., 3.]))
         """
-        checks.one_of(use, "use", compensation.USES)
-        checks.one_of(kind, "kind", compensation.KINDS)
+        checks.one_of(use, "use", USES)
+        checks.one_of(kind, "kind", KINDS)
         checks.flag(interlaced, "interlaced")
         if use == "power":
             if kind != "continuous":
                 raise ValueError("use='power' sums the continuous transform over aliases: leave out kind.")
-            return np.asarray(1 / compensation.noise_of(self.window, self._modes, interlaced))
+            return np.asarray(1 / noise_of(self.window, self._modes, interlaced))
         if interlaced:
             raise ValueError(f"use={use!r} is the same for interlaced meshes: leave out interlaced.")
-        transform = compensation.transform_of(self.window, self._modes, kind)
-        return np.asarray(1 / transform ** (2 if use == "potential" else 1))
+        return np.asarray(1 / transform_of(self.window, self._modes, kind) ** POWERS[use])
 
     # ---- fields ---------------------------------------------------------------------------------------
 
@@ -341,7 +348,7 @@ class Transform:
             raise TypeError(f"{what} is complex; this transform is of real fields: give Transform real=False.")
         operand = operands.take(array, core, 3, dtype, backend, what, upload=self._named is not None)
         with operand.kind.scope(array), backend.scope(operand.native):
-            self._token = backend.follow(self._token)
+            self._tokens[id(backend)] = backend.follow(self._tokens.get(id(backend)))
             native = operand.native
             if wants_complex and native.dtype != COMPLEX[dtype]:
                 native = native.astype(COMPLEX[dtype])
@@ -364,15 +371,15 @@ class Transform:
     def _forward(self, backend: Backend, native: Any, dtype: np.dtype) -> Any:
         if self._modes.padded:
             native = self._padded(backend, native)
-        elif not self.real or not _plain(native):  # a complex transform works in place
-            native = _copy(backend, native)
+        elif not self.real or not plain(native):  # a complex transform works in place
+            native = dense(backend, native)
         return self._direction(backend, dtype, True).to_modes(native)
 
     def _inverse(self, backend: Backend, native: Any, dtype: np.dtype) -> Any:
-        if not _plain(native):
-            native = _copy(backend, native)
+        if not plain(native):
+            native = dense(backend, native)
         field = self._direction(backend, dtype, False).to_nodes(native)
-        return _copy(backend, field[self._inner()]) if self._modes.padded else field
+        return dense(backend, field[self._inner()]) if self._modes.padded else field
 
     def _inner(self) -> tuple[Any, ...]:
         return (..., *(slice(0, n) for n in self.mesh.field_shape))
@@ -387,13 +394,3 @@ class Transform:
 
 def _half(array: Any) -> Any:
     return np.float32(0.5) if "64" in str(array.dtype) else 0.5  # complex64 stays complex64 in PyOpenCL
-
-
-def _plain(native: Any) -> bool:
-    return bool(native.flags.c_contiguous) and gapless(native) and not getattr(native, "offset", 0)
-
-
-def _copy(backend: Backend, native: Any) -> Any:
-    dense = allocate(backend, tuple(native.shape), native.dtype, "a dense copy")
-    backend.copy(dense, native)
-    return dense
