@@ -16,14 +16,21 @@ MESHES = [pm.Mesh(7, 2.0), pm.Mesh((5, 6), [[1.0, 0.2], [0.1, 1.3]]), pm.Mesh((4
 VERBS = ("spread", "interpolate", "gradient", "spread_gradient", "value_and_gradient")
 
 
-def arrays(mesh, dtype=F64, count=4):
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request):
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("PyTorch finds no CUDA device")
+    return request.param
+
+
+def arrays(mesh, dtype=F64, count=4, device="cpu"):
     """Positions, and an array for each verb."""
     draw = torch.Generator().manual_seed(5)
     d = mesh.ndim
     shapes = dict.fromkeys(VERBS, (2, *mesh.shape)) | {"spread": (2, count), "spread_gradient": (2, count, d)}
     x = torch.rand((count, d), dtype=F64, generator=draw) @ torch.tensor(mesh.box.matrix)
-    given = {verb: torch.randn(shape, dtype=dtype, generator=draw).requires_grad_() for verb, shape in shapes.items()}
-    return x.requires_grad_(), given
+    given = {verb: torch.randn(shape, dtype=dtype, generator=draw).to(device) for verb, shape in shapes.items()}
+    return x.to(device).requires_grad_(), {verb: array.requires_grad_() for verb, array in given.items()}
 
 
 def function(mesh, verb, **options):
@@ -33,8 +40,8 @@ def function(mesh, verb, **options):
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("dtype", [F64, torch.complex128], ids=["real", "complex"])
 @pytest.mark.parametrize("mesh", MESHES, ids=lambda m: f"{m.ndim}d")
-def test_derivatives_by_positions_and_arrays(mesh, dtype, verb):
-    x, given = arrays(mesh, dtype)
+def test_derivatives_by_positions_and_arrays(mesh, dtype, verb, device):
+    x, given = arrays(mesh, dtype, device=device)
     assert torch.autograd.gradcheck(function(mesh, verb), (x, given[verb]), fast_mode=True)
     assert torch.autograd.gradgradcheck(function(mesh, verb), (x.detach(), given[verb]), fast_mode=True)
     if verb in ("spread", "interpolate"):
