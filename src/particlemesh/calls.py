@@ -141,7 +141,7 @@ class Calls(Configuration):
     def close(self) -> None:
         """Release the plan's memory. Later calls raise a RuntimeError; closing twice is allowed."""
         self._closed = True
-        self.workspace = self._spare = self._order = None
+        self.workspace = self._spare = self._order = self._boxes = None
         self._methods.clear()
         self._tapes.clear()
 

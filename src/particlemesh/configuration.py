@@ -139,7 +139,8 @@ class Configuration:
         """Allocate for up to ``count`` particles, so that later calls allocate nothing.
 
         Many methods allocate memory for derivatives in their first such call. Before you capture
-        :meth:`Plan.spread_gradient`, :meth:`Plan.gradient` or second derivatives, call them once.
+        :meth:`Plan.spread_gradient`, :meth:`Plan.gradient` or second derivatives, call them once. So does any call of a
+        plan with ``systems`` for their fields.
 
         The plan needs its backend and dtype: give ``backend`` and ``dtype``, or set positions first.
 

@@ -117,9 +117,10 @@ KERNEL turn_systems(GLOBAL real* target, GLOBAL const real* source, GLOBAL const
         for (int c = 0; c < AXES; c++)
             for (int e = 0; e < second; e++) {
                 real sum = turned[c][e];
-                if (TENSORS) {
+                if (TENSORS) { // back from the mesh they are symmetric, and stay so
+                    const int swap = back && c > e, row = swap ? e : c, column = swap ? c : e;
                     sum = 0;
-                    for (int f = 0; f < AXES; f++) sum += turned[c][f] * map[f][e];
+                    for (int f = 0; f < AXES; f++) sum += turned[row][f] * map[f][column];
                 }
                 at[2] = c, at[3] = e;
                 target[real_at(at, &to)] = sum;

@@ -9,6 +9,7 @@ fields; before interpolating they are filled from them.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -183,6 +184,9 @@ class Boxes:
             turned = np.einsum("cnb...p,nbk->cnk...p", source.numpy(), maps)
             if tensors:
                 turned = np.einsum("cnkfp,nfe->cnkep", turned, maps)
+            if tensors and back:  # to rounding they are symmetric
+                for b, c in itertools.combinations(range(workspace.mesh.ndim), 2):
+                    turned[:, :, c, b] = turned[:, :, b, c]
             target.numpy()[...] = turned
             return
 
