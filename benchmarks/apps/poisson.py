@@ -2,9 +2,9 @@
 """A Poisson step: positions, spread, transform, multiply, transform back, value and gradient.
 
 Each stage is timed alone on the solver's memory, then the whole step. Methods prepare for new positions in their first
-call: "positions, spread" has the spread's. "by hand" is the step of a program on the public
-`Plan` with the array library's transforms. ``graph_s`` are seconds of captured CUDA graphs. ``error`` is the relative
-distance of the potential from that in float64. Writes ``results/poisson-DEVICE.csv``.
+call: "positions, spread" has the spread's. "step, sorted" takes and returns values in the plan's order. "by hand" is
+the step of a program on the public `Plan` with the array library's transforms. ``graph_s`` are seconds of captured CUDA
+graphs. ``error`` is the relative distance of the potential from that in float64. Writes ``results/poisson-DEVICE.csv``.
 
     python benchmarks/apps/poisson.py [--backend cuda] [--small] [--out DIR]
 """
@@ -132,6 +132,16 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
     yield row("positions, spread", prepared)
     step()
     yield row("step", step, out[0])
+    ordered = Solver(
+        mesh, window, gradient=case.gradient, backend=place.name, dtype=case.dtype, order="sorted"
+    ).reserve(case.count)
+    ordered.set_positions(x)
+
+    def sorted_step() -> None:
+        ordered.set_positions(x, check=False)
+        ordered.potential_and_gradient(q, out=out)
+
+    yield row("step, sorted", sorted_step)
     if case.gradient == "window" and place.name != "opencl":
         yield row("by hand", *by_hand(place, case, x, q))
 

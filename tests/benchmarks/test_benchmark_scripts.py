@@ -76,7 +76,7 @@ def test_a_poisson_step_has_its_stages(monkeypatch, tmp_path):
     fresh = tables.read(next(tmp_path.glob("poisson-*.csv")))
     stages = [row["stage"] for row in fresh if row["gradient"] == "window"]
     parts = ["spread", "forward", "multiply", "backward", "interpolate", "positions", "positions, spread"]
-    assert stages == [*parts, "step", "by hand"]
+    assert stages == [*parts, "step", "step, sorted", "by hand"]
     errors = [float(row["error"]) for row in fresh if row["stage"] in ("step", "by hand")]
     assert len(errors) == 3 and max(errors) < 1e-5
     assert all(float(row["call_s"]) > 0 for row in fresh)

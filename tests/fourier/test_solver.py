@@ -240,6 +240,19 @@ def test_host_arrays_go_to_a_named_backend_and_back(backend):
         np.testing.assert_allclose(a, b, rtol=1e-11)
 
 
+@pytest.mark.parametrize("gradient", ["window", "ik"])
+def test_values_may_be_in_the_plans_order(backend, gradient):
+    mesh = MESHES[2]
+    x, q = particles(mesh, 300)
+    wanted = Solver(mesh, gradient=gradient).set_positions(x).potential_and_gradient(q)
+    solver = Solver(mesh, gradient=gradient, order="sorted").set_positions(backend.array(x))
+    order = backend.host(solver.plan.order)
+    got = solver.potential_and_gradient(backend.array(q[:, order]))
+    np.testing.assert_allclose(backend.host(got[0]), wanted[0][:, order], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(backend.host(got[1]), wanted[1][:, order], rtol=1e-8, atol=1e-11)
+    assert backend.name == "cpu" or (order != np.arange(300)).any()  # here the CPU has one tile
+
+
 def test_tensors_give_tensors():
     torch = pytest.importorskip("torch")
     mesh = MESHES[1]
@@ -366,8 +379,6 @@ def test_bad_arguments_are_refused():
         Solver(mesh, green="ewald")
     with pytest.raises(ValueError, match="every axis periodic"):
         Solver(pm.Mesh(8, 1.0, periodic=False, offset=0.5), gradient="ik")
-    with pytest.raises(ValueError, match="order='sorted'"):
-        Solver(mesh, order="sorted")
     with pytest.raises(RuntimeError, match="set_positions first"):
         Solver(mesh).potential(q)
     with pytest.raises(ValueError, match="reserve needs"):

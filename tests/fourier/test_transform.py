@@ -281,6 +281,8 @@ def test_bad_arguments_are_refused():
         transform.forward(np.zeros((4, 5)))
     with pytest.raises(TypeError, match="float64"):
         Transform(mesh, dtype="float32").forward(np.zeros((4, 6)))
+    with pytest.raises(ValueError, match="factors have shape"):
+        transform.apply(np.zeros((4, 6)), np.ones(3))
     with pytest.raises(ValueError, match="needs kappa"):
         transform.green("yukawa")
     with pytest.raises(ValueError, match="has no alpha"):

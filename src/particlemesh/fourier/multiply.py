@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh import checks
 from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import default_threads, ranges, run
@@ -25,7 +26,7 @@ class Factors:
     dtype : {"float32", "float64"}
         Real type of the spectra.
     turns : bool
-        Multiply by i, too: the table is real.
+        Also multiply by i; the table is real.
     threads : int, optional
         CPU threads.
     """
@@ -78,6 +79,15 @@ class Factors:
             modes, source, target, self.table, modes, channels, at[0], 2 * modes, at[1] + 2 * modes * component,
             2 * modes * components
         )  # fmt: skip
+
+
+def checked(factors: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a user's factors per mode, broadcast to ``shape``."""
+    array = checks.number_array(factors, "factors")
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise ValueError(f"factors have shape {array.shape}; this transform has {shape} modes.") from None
 
 
 @compiled

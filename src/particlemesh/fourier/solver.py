@@ -49,8 +49,14 @@ class Solver:
     gradient : {"window", "ik"}
         Interpolate with the window's slope: the exact gradient of the interpolated potential, with one transform. Or
         multiply by ik, with a transform per axis: forces then conserve momentum to rounding.
-    dtype, backend, **options
-        As for :class:`particlemesh.Plan`.
+    **options
+        Options of :class:`particlemesh.Plan`, such as ``dtype`` and ``backend``. With ``order="sorted"`` values and
+        results are in the order of ``solver.plan.order``.
+
+    Attributes
+    ----------
+    plan : Plan
+        Spreads and interpolates; along open axes its mesh has ghosts.
 
     Raises
     ------
@@ -59,7 +65,7 @@ class Solver:
 
     Examples
     --------
-    The Madelung constant of rock salt, by the potential of smooth charges and their neighbours within them:
+    The Madelung constant of rock salt, from Gaussian charges that hardly overlap:
 
     >>> import numpy as np, particlemesh as pm
     >>> from particlemesh.fourier import Solver
@@ -82,8 +88,6 @@ class Solver:
             raise ValueError("the mesh has ghosts; give the solver a mesh without: it adds those that it needs.")
         checks.one_of(compensation, "compensation", (*KINDS, None))
         self._gradient = checks.one_of(gradient, "gradient", GRADIENTS)
-        if options.get("order", "caller") != "caller":
-            raise ValueError("order='sorted' is not available here; make a Plan and a Transform.")
         self.mesh = mesh
         support = window_of(window).support
         # Ghosts of open axes keep what spreads beyond the box.

@@ -20,7 +20,7 @@ from particlemesh.fourier.compensation import KINDS, POWERS, USES, divisor, nois
 from particlemesh.fourier.engines import dense, plain
 from particlemesh.fourier.green import table
 from particlemesh.fourier.modes import Modes
-from particlemesh.fourier.multiply import Factors
+from particlemesh.fourier.multiply import Factors, checked
 from particlemesh.functions import spread
 from particlemesh.mesh import Mesh
 from particlemesh.window import DEFAULT, Window, window_of
@@ -249,12 +249,12 @@ class Transform:
         factors : NumPy array (\*spectrum_shape)
             Real or complex, such as ``transform.green("poisson")``.
         """
-        factors = np.broadcast_to(np.asarray(factors), self.spectrum_shape)
+        values = checked(factors, self.spectrum_shape)
 
         def call(backend: Backend, native: Any, dtype: np.dtype) -> Any:
             spectrum = self._forward(backend, native, dtype)
             flat = spectrum.reshape(-1, *self.spectrum_shape)
-            Factors(backend, factors, dtype, threads=self.threads)(flat, flat)
+            Factors(backend, values, dtype, threads=self.threads)(flat, flat)
             return self._inverse(backend, spectrum, dtype)
 
         return self._call(field, self.mesh.field_shape, "field", call)
