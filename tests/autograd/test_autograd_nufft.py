@@ -85,6 +85,15 @@ def test_operators_compile_and_batch():
     torch.testing.assert_close(both[1], nufft2(several[1], f[1]))
 
 
+def test_compiled_transforms_follow_their_sizes():
+    to_modes = torch.compile(lambda x, c, n: nufft1(x, c, n), fullgraph=True, backend="eager")
+    to_points = torch.compile(nufft2, fullgraph=True, backend="eager")
+    for n_modes in ((4, 4), (6, 4), (8, 5)):
+        x, c, f = arrays(n_modes)
+        torch.testing.assert_close(to_modes(x, c, n_modes), nufft1(x, c, n_modes))
+        torch.testing.assert_close(to_points(x, f), nufft2(x, f))
+
+
 def test_single_precision_real_values_and_no_points():
     x, c, _ = arrays((6, 7))
     result = nufft1(x.float(), c.real.float(), (6, 7), eps=1e-4)

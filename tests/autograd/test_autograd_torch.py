@@ -187,6 +187,16 @@ def test_a_compiled_function_follows_its_mesh():
         torch.testing.assert_close(compiled(x, q, mesh), transfer.spread(x, q, mesh))
 
 
+def test_a_compiled_function_follows_its_window_and_options():
+    x, q, mesh = torch.rand((4, 2), dtype=F64), torch.ones(4, dtype=F64), MESHES["triclinic"]
+    compiled = torch.compile(
+        lambda x, q, window, threads: transfer.spread(x, q, mesh, window=window, threads=threads),
+        fullgraph=True, backend="eager",
+    )  # fmt: skip
+    for window, threads in (("cic", 1), ("tsc", 2), (pm.m4prime(), 3), (pm.bspline(6), 3)):
+        torch.testing.assert_close(compiled(x, q, window, threads), transfer.spread(x, q, mesh, window=window))
+
+
 def test_vmap_equals_a_loop():
     case = Case(MESHES["triclinic"])
     x, q = torch.stack([case.x, case.x + 0.1, 2 * case.x]).detach(), torch.randn((2, 4, 3), dtype=F64)

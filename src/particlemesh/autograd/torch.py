@@ -18,7 +18,7 @@ from particlemesh import Mesh, Window
 from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.pool import Pool, facts_of, text_of, verb
-from particlemesh.autograd.torch_operators import define, real_name
+from particlemesh.autograd.torch_operators import constant, define, real_name
 from particlemesh.window import DEFAULT
 
 
@@ -58,9 +58,11 @@ _OPERATORS = {
 # ---- functions ------------------------------------------------------------------------------------------
 
 
-@torch.compiler.assume_constant_result
+_constant_text = torch.compiler.assume_constant_result(text_of)
+
+
 def _text(mesh: Mesh, window: Window | str, options: dict[str, Any]) -> str:
-    return text_of(mesh, window, options)
+    return _constant_text(mesh, window, constant(options))
 
 
 _numbers = torch.compiler.assume_constant_result(numbers_of)

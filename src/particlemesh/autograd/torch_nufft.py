@@ -16,7 +16,7 @@ from torch import Tensor
 from particlemesh.apps import nufft
 from particlemesh.autograd.nufft_facts import facts_of, text_of, with_axes
 from particlemesh.autograd.torch import POOL
-from particlemesh.autograd.torch_operators import define
+from particlemesh.autograd.torch_operators import constant, define
 
 
 def _run(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str) -> Tensor:
@@ -64,7 +64,11 @@ _OPERATORS = {
 }
 
 
-_text = torch.compiler.assume_constant_result(text_of)
+_constant_text = torch.compiler.assume_constant_result(text_of)
+
+
+def _text(n_modes: Any, eps: float, options: dict[str, Any]) -> str:
+    return _constant_text(constant([n_modes] if isinstance(n_modes, int) else n_modes), eps, 1, constant(options))
 
 
 def _complex(array: Tensor) -> Tensor:
@@ -121,7 +125,7 @@ def nufft1(
     >>> torch.autograd.grad(modes[4].real, x)[0].round(decimals=6)  # -2 sin(2 x)
     tensor([-1.6829], dtype=torch.float64)
     """
-    facts = _text(n_modes, eps, 1, options)
+    facts = _text(n_modes, eps, options)
     axes = 1 if isinstance(n_modes, int) else len(n_modes)
     return _signed(True, with_axes(points, axes), _complex(strengths), facts, isign < 0)
 
@@ -153,5 +157,5 @@ def nufft2(points: Tensor, modes: Tensor, *, eps: float = 1e-6, isign: int = -1,
     """
     points = points.unsqueeze(-1) if points.ndim == 1 else points
     axes = points.shape[-1]
-    facts = _text(tuple(modes.shape[modes.ndim - axes :]), eps, 1, options)
+    facts = _text(modes.shape[modes.ndim - axes :], eps, options)
     return _signed(False, with_axes(points, axes), _complex(modes), facts, isign > 0)

@@ -8,12 +8,20 @@ order of derivative and a text with all facts.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index
 from typing import Any
 
 import torch
 from torch import Tensor
 
 _SCHEMA = "(Tensor points, Tensor array, int order, str facts) -> Tensor"
+
+
+def constant(numbers: Any) -> Any:
+    """Return a dictionary or sequence whose integers are constants: compilation makes symbols of those that change."""
+    if isinstance(numbers, dict):
+        return {name: index(value) if type(value) is int else value for name, value in numbers.items()}
+    return tuple(index(number) for number in numbers)
 
 
 def real_name(array: Tensor) -> str:
