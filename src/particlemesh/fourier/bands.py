@@ -141,7 +141,7 @@ class Bands:
             self._spectrum = allocate(self.backend, shape, self.complex_dtype, "the spectra of all modes")
         return self._spectrum
 
-    def to_modes(self, field: Any, out: Any = None, *, sign: int = FORWARD) -> Any:
+    def to_modes(self, field: Any, out: Any = None, *, sign: int = FORWARD, overwrite: bool = False) -> Any:
         """Return ``factor[k] * sum_m field[m] exp(sign i k x_m)`` for the modes of the band.
 
         Parameters
@@ -152,11 +152,13 @@ class Bands:
             Dense and complex.
         sign : {-1, 1}
             Of the exponent; real fields allow -1.
+        overwrite : bool
+            Let a CPU overwrite a complex field, too, which saves memory and time.
         """
         self._sign(sign, FORWARD)
         batch = tuple(field.shape[: field.ndim - len(self.nodes)])
         if self.backend.name == "cpu":
-            return self._pruned(field, out, sign)
+            return self._pruned(field, out, sign, overwrite)
         if out is None:
             out = allocate(self.backend, batch + self.shape, self.complex_dtype, "modes")
         if self.real:
@@ -213,11 +215,11 @@ class Bands:
 
     # ---- the CPU: axis by axis, so that later axes transform the band only ---------------------------------
 
-    def _pruned(self, field: np.ndarray, out: Any, sign: int) -> np.ndarray:
+    def _pruned(self, field: np.ndarray, out: Any, sign: int, overwrite: bool) -> np.ndarray:
         assert isinstance(self.engine, SciPyEngine)
         ndim, array = len(self.nodes), field
         for axis in reversed(range(ndim)):
-            array = self._axis(array, axis, sign)
+            array = self._axis(array, axis, sign, own=overwrite or array is not field)
             if self.shape[axis] < array.shape[axis - ndim] or self.order == "centred":
                 array = self._move(array, axis, self.shape[axis], into=False)
         return self._times(array, out)
@@ -228,15 +230,16 @@ class Bands:
         for axis in range(ndim):
             length = self.engine.spectrum_shape[axis]
             if self.shape[axis] < length or self.order == "centred":
-                array = self._move(array, axis, length, into=True)
-            array = self._axis(array, axis, sign)
-        if out is None:
-            return array
+                last = axis == ndim - 1 and not self.real
+                array = self._move(array, axis, length, into=True, room=out if last else None)
+            array = self._axis(array, axis, sign, own=True)
+        if out is None or array.ctypes.data == out.ctypes.data:
+            return array if out is None else out
         np.copyto(out, array)
         return out
 
-    def _axis(self, array: np.ndarray, axis: int, sign: int) -> np.ndarray:
-        """Transform one axis; the last one of a real field is real."""
+    def _axis(self, array: np.ndarray, axis: int, sign: int, own: bool) -> np.ndarray:
+        """Transform one axis; the last one of a real field is real. Memory of our ``own`` is overwritten."""
         at = axis - len(self.nodes)
         with scipy.fft.set_workers(self.engine.workers):  # type: ignore[attr-defined]
             if self.real and at == -1:
@@ -244,16 +247,21 @@ class Bands:
                     return scipy.fft.rfft(array, axis=at)
                 return scipy.fft.irfft(array, n=self.nodes[axis], axis=at, norm="forward", overwrite_x=True)
             if sign == FORWARD:
-                return scipy.fft.fft(array, axis=at)
-            return scipy.fft.ifft(array, axis=at, norm="forward")
+                return scipy.fft.fft(array, axis=at, overwrite_x=own)
+            return scipy.fft.ifft(array, axis=at, norm="forward", overwrite_x=own)
 
-    def _move(self, array: np.ndarray, axis: int, length: int, *, into: bool) -> np.ndarray:
-        """Return the axis's modes in an array of another length: out of the transform's order, or ``into`` it."""
+    def _move(self, array: np.ndarray, axis: int, length: int, *, into: bool, room: Any = None) -> np.ndarray:
+        """Return the axis's modes in an array of another length: out of the transform's order, or ``into`` it.
+
+        The array is ``room``, if that is given.
+        """
         at = axis - len(self.nodes)
         shape = list(array.shape)
         shape[at] = length
-        result = np.zeros(shape, array.dtype) if into else np.empty(shape, array.dtype)
         negative, count = self._negative[axis], self.shape[axis]
+        result = np.empty(shape, array.dtype) if room is None else room
+        if into:
+            result[_along(at, slice(count - negative, length - negative))] = 0
         first = negative if self.order == "centred" else 0  # where the band has mode 0
         last = 0 if self.order == "centred" else count - negative
         whole = result.shape[at] if into else array.shape[at]
