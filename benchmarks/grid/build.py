@@ -219,8 +219,9 @@ def slow_choices(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 def measure(run: runs.Run, small: bool, only: Collection[str] = GROUPS) -> None:
     """Measure groups and write their file."""
-    place, builds = run.place, Builds(run.place)
+    place, builds, name = run.place, Builds(run.place), run.place.file("grid", "build")
     rows = run.measure("builds", [c for c in cases(place, small) if c.group in only], builds.row)
+    run.write(name, rows)  # the longest part: kept if the others are cut short
     slow = slow_choices(rows)
     if "repeat" in only:
         repeated = [*((b, False) for b in builders(place) if b[0] not in ("auto", TIGHT)), (AUTO, True)]
@@ -229,7 +230,7 @@ def measure(run: runs.Run, small: bool, only: Collection[str] = GROUPS) -> None:
         rows += run.measure("peer", ["sorts of given keys"], lambda _: peers(builds, run))
     if "published" in only:
         rows += figures_of_others()
-    run.write(place.file("grid", "build"), rows)
+    run.write(name, rows)
     if slow:
         head = ("storage", "cloud", "cells", "N", "auto, µs", "best, µs")
         show("auto takes over 10 % longer than the best", head, slow)

@@ -209,8 +209,9 @@ def disagreements(rows: list[dict[str, Any]]) -> list[str]:
 
 def measure(run: runs.Run, small: bool, only: Collection[str] = GROUPS) -> list[str]:
     """Measure groups, write their file, and return lists that disagree."""
-    place, lists = run.place, Lists(run.place)
+    place, lists, name = run.place, Lists(run.place), run.place.file("grid", "pairs")
     rows = run.measure("lists", [c for c in cases(small) if c.group in only], lists.rows)
+    run.write(name, rows)  # the longest part: kept if the others are cut short
     wrong = disagreements(rows)
     if importlib.util.find_spec("vesin") and "vesin" in only and place.name == "cuda":
         template = Case("vesin", "full", "-", 2**14, dtype="float64", quantities="ij")
@@ -218,7 +219,7 @@ def measure(run: runs.Run, small: bool, only: Collection[str] = GROUPS) -> list[
         rows += run.measure("vesin", peers, lists.vesin)
     if "published" in only:
         rows += figures_of_others()
-    run.write(place.file("grid", "pairs"), rows)
+    run.write(name, rows)
     return wrong
 
 

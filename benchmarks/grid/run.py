@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Measure builds and lists of uniform grids: ``grid-build-DEVICE.csv`` and ``grid-pairs-DEVICE.csv`` in one run.
 
+Each file is written as soon as its cases are measured.
+
 python benchmarks/grid/run.py [--backend cuda] [--small] [--out DIR]
 """
 

@@ -106,11 +106,6 @@ def fullest_slots(plan: Any, direction: str) -> float:
     return float(fullest.sum(dtype=np.int64)) * copies.blocks.group
 
 
-def walk_tiles(plan: Any, direction: str) -> int:
-    """Return the tiles of eight nodes in the window of a plan's walk."""
-    return int(method_of(plan, direction).patch(plan.workspace).tiles)
-
-
 def idle_memory(backend: Any, most: int) -> None:
     """Free CuPy's idle blocks beyond a number of bytes: the next problem may need other sizes."""
     if backend.name == "cuda":

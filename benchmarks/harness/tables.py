@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 BENCHMARKS = Path(__file__).parents[1]
 RESULTS = BENCHMARKS / "results"
@@ -110,9 +110,18 @@ def facts(backend: Any) -> dict[str, str]:
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
+MOST_COLUMNS, ASIDE = 9, 3  # of a printed table; rows of a turned one
+
+
 def show(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table as wide as the terminal."""
-    table = Table(*head, title=title)
+    """Print a table as wide as the terminal; one of many columns is turned, a few of its rows side by side."""
+    if len(head) > MOST_COLUMNS:
+        rows = list(rows)
+        for first in range(0, len(rows), ASIDE):
+            turned = list(zip(head, *rows[first : first + ASIDE], strict=True))
+            show(title, turned[0], turned[1:])
+        return
+    table = Table(*(Column(cell, overflow="fold") for cell in head), title=title)
     for row in rows:
         table.add_row(*row)
     Console().print(table)

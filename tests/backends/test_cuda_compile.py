@@ -12,13 +12,9 @@ import pytest
 import particlemesh as pm
 from devices import METHODS
 from particlemesh.backends import cuda, opencl
-from ptx import without_nvrtc
+from ptx import NVRTC
 
-pytestmark = [
-    pytest.mark.opencl,
-    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
-    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
-]
+pytestmark = NVRTC
 
 
 @functools.cache

@@ -9,13 +9,9 @@ from particlemesh.backends import cuda, opencl, source
 from particlemesh.backends.base import CompilationError
 from particlemesh.configuration import METHODS
 from particlemesh.sorting import radix, scan
-from ptx import without_nvrtc
+from ptx import NVRTC
 
-pytestmark = [
-    pytest.mark.opencl,
-    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
-    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
-]
+pytestmark = NVRTC
 
 
 @pytest.fixture

@@ -9,21 +9,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import particlemesh as pm
-
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
 
 import compare  # noqa: E402
 import report  # noqa: E402
-from core import bounds, counters, peer, regret, thresholds  # noqa: E402
+from core import bounds, counters, thresholds  # noqa: E402
 from core.device import Ceilings  # noqa: E402
 from harness import clock, clouds, tables  # noqa: E402
-from harness.cases import Case, Job  # noqa: E402
+from harness.cases import Case  # noqa: E402
 from harness.claims import FAILS, HOLDS, MISSING, PARTLY, Claim, Files, against, of_option, power, ratio, value  # noqa: E402
 from harness.place import Place  # noqa: E402
 from papers.buyukkececi import tables as buyukkececi_tables  # noqa: E402
-from papers.guo.cusparse import matrix  # noqa: E402
 
 DEVICE = Ceilings(4e12, 6e12, 25e12, 60e6, 60e12, 30e12, 480e12, 60e12, 4e11, 1.2e11, 1.5e-6, 2.5e-6)
 
@@ -102,6 +99,15 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     assert tables.geometric_mean([2, 8]) == pytest.approx(4) and math.isnan(tables.geometric_mean([]))
     assert [tables.size(n) for n in (1000, 30_000)] == ["10³", "3·10⁴"]
     assert [tables.span(s) for s in (2.0, 1.5e-3, 2e-5, 3e-9)] == ["2 s", "1.5 ms", "20 µs", "3 ns"]
+
+
+def test_a_table_of_many_columns_is_readable_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    head, rows = [f"column {n}" for n in range(16)], [[f"{row}-{n} and so on" for n in range(16)] for row in range(5)]
+    tables.show("wide", head, rows)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert all(cell in out for cells in rows for cell in cells) and out.count("column 15") == 2
 
 
 def test_an_error_of_one_case_is_noted_and_others_go_on():
@@ -225,15 +231,6 @@ def test_work_and_bounds_of_a_problem():
     assert counted == {("cic", 2): 18, ("cic", 3): 34, ("m4prime", 2): 84, ("m4prime", 3): 220}
 
 
-def test_means_beside_the_peer_are_also_without_matrices():
-    rows = [dict(case.columns(), method=m, auto=int(m == "walk"), ratio=r, call_ratio=1, total_ratio=1)
-            for case in peer.table() for m, r in (("walk", 2.0), ("line_mesh", 4.0))]  # fmt: skip
-    means = peer.means(rows)
-    assert means["spread", "ratio"] == pytest.approx((4, 4, 48))
-    assert means["spread", "without"] == means["spread", "auto"] == pytest.approx((2, 2, 48))
-    assert peer.below(rows) == [] and len(peer.below(rows, 5)) == len(peer.won_by_matrices(rows)) == 96
-
-
 def test_counters_are_in_si_units_and_per_particle(tmp_path):
     active = ".avg.pct_of_peak_sustained_active"
     (file := tmp_path / "spread.csv").write_text(
@@ -245,21 +242,6 @@ def test_counters_are_in_si_units_and_per_particle(tmp_path):
     assert math.isnan(row["tensor"]) and "436" in counters.cells(row)[2].replace(".", "")
     with pytest.raises(ValueError, match="no line begins with ID"):
         list(counters.parsed("nothing\n"))
-
-
-def test_regret_is_the_time_over_that_of_the_best_method(monkeypatch):
-    seconds = {"colouring": 3e-3, "group_mesh": 1e-3}
-    monkeypatch.setattr(regret, "hopeful", lambda methods, *_: {m for m in methods if m.name in seconds})
-    monkeypatch.setattr(regret.trial, "seconds", lambda workspace, what, m: (0.0, seconds.get(m.name, 2e-3)))
-    monkeypatch.setattr(
-        regret.candidates, "choose", lambda methods, *_: next(m for m in methods if m.name in ("colouring", "tiles"))
-    )
-    problem = regret.Problem(regret.Case(9, 4, "float32", 1, 500, 1.0), "uniform", 10)
-    rows = regret.measure(Place("cpu").backend, problem)
-    assert [(r["best"], r["auto"], r["auto_regret"]) for r in rows] == [
-        ("group_mesh", "colouring", pytest.approx(2.0)), ("tiles", "tiles", 0.0)
-    ]  # fmt: skip
-    assert "mean regret 100.0 %, worst 3.00 times the best: spread 500 uniform" in regret.summary(rows, "auto")
 
 
 @pytest.mark.parametrize("constant", thresholds.CONSTANTS, ids=lambda constant: constant.name)
@@ -274,19 +256,3 @@ def test_a_constant_has_its_shipped_value_again_after_an_error(constant):
         assert content() != before
         raise ZeroDivisionError
     assert content() == before and constant.shipped in constant.values
-
-
-def test_the_matrix_given_to_cusparse_is_the_operator():
-    from scipy.sparse import csr_array
-
-    rng = np.random.default_rng(1)
-    with pm.Plan(pm.Mesh((7, 7, 7), (1.0,) * 3), "bspline4", backend="cpu", dtype="float64") as plan:
-        plan.set_positions(rng.random((50, 3)))
-        values = rng.normal(size=50)
-        operator = csr_array(matrix(plan, np), shape=(343, 50))
-        assert np.abs(operator @ values - plan.spread(values).ravel()).max() < 1e-13
-
-
-def test_a_job_is_named_by_method_options_and_problem():
-    job = Job(Case("spread", 1000, 16, values="3", cloud="lattice"), "walk", {"patch": 8, "form": "matrix"})
-    assert str(job) == "walk form=matrix patch=8: spread float32 3 p = 6 N = 1,000 K = 16 lattice planar"

@@ -4,16 +4,12 @@
 import functools
 import importlib
 import importlib.util
-import math
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import oracle
-import particlemesh as pm
 from particlemesh import backends
 from particlemesh.backends import nvrtc
 from ptx import without_nvrtc
@@ -22,14 +18,12 @@ ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
 
 import compare  # noqa: E402
-from core import ceilings, first_call, rows, thresholds  # noqa: E402
+from core import ceilings, first_call, rows  # noqa: E402
 from grid import build  # noqa: E402
-from harness import inside, tables  # noqa: E402
+from harness import tables  # noqa: E402
 from harness.bench import Bench  # noqa: E402
-from harness.cases import Job  # noqa: E402
 from harness.place import Place  # noqa: E402
 from papers.buyukkececi import breakdown, cases, times  # noqa: E402
-from papers.guo.atomics import PlainAdds, PlainStores  # noqa: E402
 
 CPU = ["--backend", "cpu"]
 SCRIPTS = {  # arguments beside --small and --out, and the files that a script writes
@@ -77,11 +71,35 @@ def test_a_script_writes_the_columns_of_the_committed_files(script, monkeypatch,
         assert kind is None or compare.named(fresh, kind) or "published" in arguments
 
 
+def test_a_poisson_step_has_its_stages(monkeypatch, tmp_path):
+    run("apps.poisson", monkeypatch, *CPU, "--out", tmp_path)
+    fresh = tables.read(next(tmp_path.glob("poisson-*.csv")))
+    stages = [row["stage"] for row in fresh if row["gradient"] == "window"]
+    parts = ["spread", "forward", "multiply", "backward", "interpolate", "positions", "positions, spread"]
+    assert stages == [*parts, "step", "step, sorted", "by hand"]
+    errors = [float(row["error"]) for row in fresh if row["stage"] in ("step", "by hand")]
+    assert len(errors) == 3 and max(errors) < 1e-5
+    assert all(float(row["call_s"]) > 0 for row in fresh)
+
+
 def test_every_cloud_that_a_dense_grid_does_not_suit_has_a_time(monkeypatch, tmp_path):
     run("grid.cliffs", monkeypatch, *CPU, "--out", tmp_path)
     fresh = tables.read(next(tmp_path.glob("grid-cliffs-*.csv")))
     assert len({row["cloud"] for row in fresh}) == len(fresh) == 8
     assert all(float(row["seconds"]) > 0 and int(row["pairs"]) > 0 for row in fresh if row["cloud"] != "few in reach")
+
+
+def test_a_grid_run_that_is_cut_short_keeps_what_it_has_measured(monkeypatch, tmp_path):
+    def cut_short(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(build.Builds, "identical", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        run("grid.run", monkeypatch, *CPU, "--out", tmp_path)
+    (file,) = tmp_path.iterdir()
+    assert {row["group"] for row in tables.read(file)} == {"size"} and set(tables.read(file)[0]) == committed(
+        "grid-build"
+    )
 
 
 def test_finufft_is_asked_for_where_it_is_missing(monkeypatch, tmp_path):
@@ -128,31 +146,6 @@ def test_a_row_of_the_limit_has_a_figure_and_a_small_error(backend, key):
         assert all(r["figure"] == pytest.approx(4 * 150e-9 / r["call_s"], rel=1e-3) for r in measured)
 
 
-def test_a_method_that_declines_has_a_row_with_its_reason(monkeypatch):
-    here = Few("cpu", small=True)
-
-    def declined(*_):
-        raise pm.MethodNotSuitable("too small")
-
-    monkeypatch.setattr(here, "_measure", declined)
-    (row,) = rows.rows(here, replace(rows.ROWS[0], case=rows.smaller(rows.ROWS[0].case)))
-    assert row["note"] == "too small" and math.isnan(row["figure"])
-
-
-@pytest.mark.backends("cuda", "opencl")
-def test_kernels_of_a_plan_take_the_value_of_a_constant(backend):
-    here = bench(backend.name)
-    constant = next(c for c in thresholds.CONSTANTS if c.name == "patch._CROWDED")
-    case = replace(constant.jobs[0].case, count=1400, nodes=16, support=4)  # 8.5 particles per narrow block
-    tiles = []
-    for value in constant.values:
-        with thresholds.in_effect(constant, value), here.setup(Job(case, "walk")) as made:
-            made.call()
-            tiles.append(inside.walk_tiles(made.plan, "spread"))
-            assert here.error(case, made.result()) < 1e-6
-    assert tiles == [1, 2, 2]
-
-
 @pytest.mark.backends("cuda")
 def test_parts_that_need_a_gpu_run_there(backend, monkeypatch, tmp_path):
     for script, *only in (
@@ -177,27 +170,6 @@ def test_kernels_of_the_ceilings_compile_for_cuda():
 # ---- papers, grids ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.backends("opencl", "cuda")
-@pytest.mark.parametrize("variant", [None, PlainAdds, PlainStores])
-def test_plain_stores_lose_values_and_atomics_do_not(backend, variant):
-    mesh, values, library = (
-        pm.Mesh((8, 8, 8), (1.0,) * 3),
-        np.array([1.0, 2.0], np.float32),
-        backends.current(backend.name),
-    )
-    for apart, lossy in ((0.3, False), (0.0, variant is PlainStores)):
-        x = np.array([[0.4] * 3, [0.4 + apart] * 3], np.float32)
-        with pm.Plan(mesh, "bspline2", method="particle", backend=backend.name, dtype="float32") as plan:
-            plan.set_positions(x)
-            if variant is not None:
-                inside.replace_method(plan, "spread", variant())
-            plan.spread(values, out=(field := library.empty(mesh.shape, "float32")))
-            right = oracle.spread(mesh, pm.bspline(2), x, values)
-            lost = np.abs(library.download(field) - right).max() / right.max()
-        if variant is not PlainAdds or not lossy:  # PoCL runs work-items in turn, so plain additions lose nothing there
-            assert (lost > 0.3) == lossy
-
-
 @pytest.mark.opencl
 def test_stages_of_a_call_add_up_to_the_whole():
     if backends.module("opencl").available() is not None:
@@ -212,11 +184,3 @@ def test_stages_of_a_call_add_up_to_the_whole():
         assert sum(r["share"] for r in stages if r["method"] == method) == pytest.approx(1, abs=1e-3)
     measured = list(times.measure([place], case, {}))
     assert {r["method"] for r in measured} == {"particle", "domain_copies"}
-
-
-def test_a_builder_is_measured_on_every_backend(backend):
-    builds = build.Builds(Place(backend.name))
-    case = next(c for c in build.cases(builds.place, small=True) if c.builder == "linked_list_loose")
-    (row,) = builds.row(case)
-    assert set(row) == committed("grid-build")
-    assert row["graph_s"] > 0 and row["plain_s"] > 0 and row["rate"] == pytest.approx(1024 / row["graph_s"], rel=1e-3)

@@ -3,6 +3,7 @@
 
 import ast
 import inspect
+import re
 import shutil
 from pathlib import Path
 
@@ -66,26 +67,81 @@ def test_a_fingerprint_is_of_every_kernel_that_a_method_launches(monkeypatch, di
     assert asked - {"particles/locate.c"} <= ours and asked  # locating belongs to positions, not to the method
 
 
-def test_a_change_of_one_method_changes_no_other_fingerprint(tmp_path, monkeypatch):
+@pytest.fixture
+def changed_by(tmp_path, monkeypatch):
+    """Return a function that edits a file of a copy of the package, and returns the methods with a new fingerprint."""
     shutil.copytree(sources.PACKAGE, tmp_path / "particlemesh", ignore=shutil.ignore_patterns("__pycache__", "*.nb?"))
     monkeypatch.setattr(sources, "PACKAGE", tmp_path / "particlemesh")
 
-    def changed(file):
-        def found():
-            for cached in (sources._named, sources._digest, sources.fingerprint):
-                cached.cache_clear()
+    def forget():
+        for cached in (sources.code, sources._named, sources._digest, sources.fingerprint):
+            cached.cache_clear()
+
+    def changed(file, edit):
+        def fingerprints():
+            forget()
             return {(b, d, m.name): sources.fingerprint(b, d, m.name) for b, d, m in EACH}
 
-        before, path = found(), tmp_path / "particlemesh" / file
-        path.write_text(path.read_text() + "// more\n")
-        return {key for key, value in found().items() if before[key] != value}
+        before, path = fingerprints(), tmp_path / "particlemesh" / file
+        old = path.read_text(encoding="utf-8")
+        new = edit(old)
+        assert new != old
+        path.write_text(new, encoding="utf-8")
+        after = fingerprints()
+        path.write_text(old, encoding="utf-8")
+        return {key for key, value in after.items() if before[key] != value}
 
-    try:
-        assert changed("spread/line_mesh.c") == {(b, "spread", "line_mesh") for b in ("cuda", "opencl")}
-        names = {(b, d, m.name) for b, d, m in EACH}
-        assert changed("walk/walk.h") == {key for key in names if key[2].startswith("walk")}
-        assert changed("backends/opencl.h") == {key for key in names if key[0] == "opencl"}
-        assert changed("plan.py") == set() == changed("grid/builders/sort.c")
-    finally:
-        for cached in (sources._named, sources._digest, sources.fingerprint):
-            cached.cache_clear()
+    yield changed
+    forget()
+
+
+def test_a_change_of_one_method_changes_no_other_fingerprint(changed_by):
+    def changed(file):
+        return changed_by(file, lambda text: text + ("more = 1\n" if file.endswith(".py") else "int more;\n"))
+
+    assert changed("spread/line_mesh.c") == {(b, "spread", "line_mesh") for b in ("cuda", "opencl")}
+    names = {(b, d, m.name) for b, d, m in EACH}
+    assert changed("walk/walk.h") == {key for key in names if key[2].startswith("walk")}
+    assert changed("backends/opencl.h") == {key for key in names if key[0] == "opencl"}
+    assert changed("plan.py") == set() == changed("grid/builders/sort.c")
+
+
+WORDS = {
+    "comments": lambda text: text.replace("# ", "# in other words: "),
+    "a comment more": lambda text: text.replace("\n    return", "  # so far\n    # and\n\n    return"),
+    "docstrings": lambda text: text.replace('"""', '"""In other words: "spread/walk.c".\n\n    ', 1),
+    "// comments": lambda text: text.replace("// ", "// it's in other words: "),
+    "/* comments */": lambda text: text.replace("{\n", "{ /* it's\n   * new */\n\n"),
+    "spaces": lambda text: text.replace("\n  ", "\n\t    ").replace(" = ", "  =   "),
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_a_change_of_words_changes_no_fingerprint(words, changed_by):
+    python = words in {"comments", "a comment more", "docstrings"}
+    assert changed_by("orders/cpu/tiles.py" if python else "sorting/settle.c", WORDS[words]) == set()
+
+
+def test_a_change_of_code_changes_fingerprints(changed_by):
+    assert changed_by("orders/cpu/tiles.py", lambda text: text.replace("    return", "        return", 1))
+    assert changed_by("orders/cpu/tiles.py", lambda text: text.replace(" + 1", " + 2", 1))
+    assert changed_by("backends/cpu.py", lambda text: text.replace('f"', 'f"# ', 1))
+    assert changed_by("sorting/counting.c", lambda text: text.replace(" + 1", " + 2", 1))
+    assert changed_by("backends/cuda.h", lambda text: text.replace("\n#define", " #define", 1))
+
+
+def statements(text):
+    """Return the syntax tree of Python source without statements that are a constant, as text."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        for name, body in ast.iter_fields(node):
+            if isinstance(body, list):
+                constant = [isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) for s in body]
+                setattr(node, name, [s for s, drop in zip(body, constant, strict=True) if not drop])
+    return ast.dump(tree)
+
+
+@pytest.mark.parametrize("path", sorted(sources.PACKAGE.rglob("*.py")), ids=lambda path: path.stem)
+def test_all_that_python_compiles_is_hashed(path):
+    filled = re.sub(r"^( *)((?:class |def |\)).*:)\n(?!\1 )", r"\1\2 ...\n", sources.code(path), flags=re.MULTILINE)
+    assert statements(filled) == statements(path.read_text(encoding="utf-8"))

@@ -255,17 +255,28 @@ def test_long_axes_are_not_packed(backend, unpack, monkeypatch):
             assert plan.particles.located()[0] == packed
 
 
-@pytest.mark.parametrize("window", ["ngp", "bspline3"])
-def test_every_window(backend, unpack, window):
-    with plan_of(backend, MESHES["odd"], window, positions(MESHES["odd"], 500), "float32") as plan:
-        check(plan, (6, 6, 6), unpack)
+def awkward():
+    """Few particles, bad ones, and some at the ends of cells: mesh, window, cells, positions, how many are good."""
+    for count in (0, 1, 31, 32, 33):
+        yield MESHES["prime"], "bspline6", (3, 3, 10), positions(MESHES["prime"], count), count
+    for window in ("ngp", "bspline3"):
+        yield MESHES["odd"], window, (6, 6, 6), positions(MESHES["odd"], 500), 500
+    x = positions(MESHES["open"], 400)
+    x[::7, 1], x[3::7, 0] = np.nan, 1.5
+    yield MESHES["open"], "bspline4", (5, 5, 4), x, 400 - len(x[::7]) - len(x[3::7])
+    yield MESHES["odd"], "bspline4", (5, 5, 4), np.full((70, 3), np.inf), 0
+    below, half = (np.nextafter(np.float32(at), np.float32(0)) for at in (8, 8.5))
+    x = np.array([[8.0], [below], [8.5], [half], [1e-30], [-1e-30]])
+    for window in ("bspline4", "bspline3"):
+        yield pm.Mesh((64,), (64.0,)), window, (1, 1, 5), x, 6
 
 
 @pytest.mark.parametrize("stable", [False, True])
-@pytest.mark.parametrize("count", [0, 1, 31, 32, 33])
-def test_few_particles(backend, unpack, count, stable):
-    with plan_of(backend, MESHES["prime"], "bspline6", positions(MESHES["prime"], count), "float32") as plan:
-        check(plan, (3, 3, 10), unpack, stable=stable)
+def test_awkward_particles(backend, unpack, stable):
+    for mesh, window, cells, x, good in awkward():
+        with plan_of(backend, mesh, window, x, "float32") as plan:
+            found = check(plan, cells, unpack, stable=stable)
+            assert plan.backend.download(found.start)[found.blocks.total] == good
 
 
 @pytest.mark.parametrize(("stable", "way"), [(False, "straight"), (False, "dealt"), (False, "asked"), (True, "sorted")])
@@ -281,25 +292,6 @@ def test_all_in_one_cell(backend, unpack, monkeypatch, stable, way):
         assert np.diff(plan.backend.download(found.start).astype(np.int64)).max() >= 5000 / 8
 
 
-@pytest.mark.parametrize("stable", [False, True])
-@pytest.mark.parametrize("real", ["float32", "float64"])
-def test_bad_particles_are_left_out(backend, unpack, real, stable):
-    mesh = MESHES["open"]
-    x = positions(mesh, 400)
-    x[::7, 1] = np.nan
-    x[3::7, 0] = 1.5
-    with plan_of(backend, mesh, "bspline4", x, real) as plan:
-        found = check(plan, (5, 5, 4), unpack, stable=stable)
-        last = plan.backend.download(found.start)[found.blocks.total]
-        assert last == 400 - len(range(0, 400, 7)) - len(range(3, 400, 7))
-
-
-def test_all_are_bad(backend, unpack):
-    with plan_of(backend, MESHES["odd"], "bspline4", np.full((70, 3), np.inf), "float32") as plan:
-        found = check(plan, (5, 5, 4), unpack)
-        assert not plan.backend.download(found.start)[: found.blocks.total + 1].any()
-
-
 def test_new_positions_make_a_new_order_in_the_same_memory(backend, unpack):
     mesh = MESHES["prime"]
     with pm.Plan(mesh, "bspline6", backend=backend.name, dtype="float32") as plan:
@@ -312,15 +304,6 @@ def test_new_positions_make_a_new_order_in_the_same_memory(backend, unpack):
             for stable in (False, True):
                 check(plan, (3, 3, 2), unpack, stable=stable)
         assert plan.nbytes == held
-
-
-def test_fractions_at_the_ends_of_a_cell(backend, unpack):
-    mesh = pm.Mesh((64,), (64.0,))
-    below = np.nextafter(np.float32(8), np.float32(0))
-    x = np.array([[8.0], [below], [8.5], [np.nextafter(np.float32(8.5), np.float32(0))], [1e-30], [-1e-30]])
-    for window in ("bspline4", "bspline3"):
-        with plan_of(backend, mesh, window, x, "float32") as plan:
-            check(plan, (1, 1, 5), unpack)
 
 
 @pytest.mark.backends("cuda")

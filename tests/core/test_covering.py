@@ -12,7 +12,7 @@ from cases import FACTORS, Row, case_of, matrices, mesh_of, rows
 from covering import covering
 from devices import laws
 from particlemesh.window import window_of
-from trials import Trial, check_interpolate, check_spread
+from trials import CHECKS, Trial
 
 ROWS = rows()
 BY_NAME = {str(law): law for law in laws()}
@@ -49,9 +49,6 @@ def test_the_dense_matrices_are_the_oracle():
         np.testing.assert_allclose(flat @ weights.T, oracle.interpolate(mesh, window, x, f), atol=1e-13)
         came = np.einsum("bm,pdm->bpd", flat, slopes)
         np.testing.assert_allclose(came, oracle.gradient(mesh, window, x, f), atol=1e-12)
-
-
-CHECKS = {"spread": check_spread, "interpolate": check_interpolate}
 
 
 def test_a_row_keeps_every_law(backend, row, request):

@@ -146,7 +146,7 @@ def test_children_have_threads_of_their_own(how):
 
 
 def test_a_failure_in_a_helper_reaches_the_caller():
-    def fail():
+    def fail(counter):
         raise KeyError("here")
 
     with pytest.raises(KeyError, match="here"):

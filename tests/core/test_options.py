@@ -60,7 +60,7 @@ def test_every_option_has_words_and_suits_itself():
             assert option.suits(option.default), (law, name)
             assert option.words, (law, name)
             assert not option.words.endswith("."), (law, name)
-            assert option.told(), (law, name)
+            assert option.allowed_words(), (law, name)
             told += 1
     assert told > 0
     # one name, one table: what a method of both directions has in both is the same

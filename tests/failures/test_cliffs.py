@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from grid_cases import BOXES, all_pairs, check_answer
-from grid_checks import cloud
+from grid_cases import BOXES, all_pairs
+from grid_checks import check_list, cloud
 from particlemesh.grid.sparse import close_gaps
 
 RNG = np.random.default_rng(3)
@@ -17,23 +17,12 @@ def sparse_only(monkeypatch):
     monkeypatch.setattr("particlemesh.grid.neighbour_list._Call.dense", lambda self, radius: None)
 
 
-def check(backend, box, x, radius, half, oracle=None, widths=None):
-    given = radius if widths is None else backend.array(widths)
-    i, j, shift, vector, distance = (
-        backend.host(a) for a in pm.neighbour_list("ijSDd", backend.array(x), box, given, half=half)
-    )
-    assert (np.diff(i) >= 0).all()
-    oracle = all_pairs(box, x, np.max(radius)) if oracle is None else oracle
-    check_answer(box, x, radius, (i, j, shift, distance, vector), oracle, half=half)
-    return len(i)
-
-
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize(("name", "real"), list(zip(BOXES, ("f4", "f8") * 7, strict=True)))
 def test_sparse_cells_find_all_pairs_of_any_box(backend, sparse_only, name, real, half):
     box = BOXES[name]
     x, radius = cloud(box, 90, real, beyond=1.0), 0.1 if box.ndim == 1 else 0.5
-    assert check(backend, box, x, radius, half) > 0
+    assert check_list(backend, box, x, radius, half=half) > 0
 
 
 @pytest.mark.parametrize("name", ["mixed", "skewed plane", "open line"])
@@ -44,7 +33,7 @@ def test_levels_of_sparse_cells_find_all_pairs_of_many_sizes(backend, sparse_onl
     widths[::9] = 0
     oracle = all_pairs(box, x, 2 * widths.max())
     for half in (False, True):
-        check(backend, box, x, widths[oracle.i] + widths[oracle.j], half, oracle, widths)
+        check_list(backend, box, x, widths[oracle.i] + widths[oracle.j], half=half, oracle=oracle, widths=widths)
 
 
 def clouds():
@@ -111,6 +100,18 @@ def candidates(search):
     return total + 0 * n
 
 
+def in_reach(search):
+    """Pairs of particles that a search with radii may compare in a periodic unit cube: those of cells in reach."""
+    n = search.numbers.size - 16
+    level = np.searchsorted(search.start[search.first[1:]], np.arange(n), side="right")
+    reach = search.sizes[0, :n, None] + search.most[level, 0]
+    compared = np.ones((n, n), bool)
+    for a, x in enumerate((search.x, search.y, search.z)):
+        away = np.abs(x[:n, None] - x[:n])
+        compared &= np.minimum(away, 1 - away) <= reach + 2 / search.shape[level, a]
+    return compared.sum()
+
+
 def test_closing_gaps_keeps_the_bits_of_differences():
     for real in ("f4", "f8"):
         x = np.concatenate([RNG.random(50), 1e5 + RNG.random(50), [-3e6], 7e7 + RNG.random(20)]).astype(real)
@@ -146,3 +147,43 @@ def test_a_grid_has_the_levels_that_radii_take_on_the_cpu():
         grid.build(x * np.nan)
     assert grid.levels == 6 and grid.cell_start.shape == (grid.cells + 1,)
     assert grid.build(x).levels == 1 and grid.cells == 50**3
+
+
+@pytest.mark.parametrize("order", ["input", "grid"])
+@pytest.mark.parametrize("built", ["no radii", "other radii", "one level"])
+def test_one_large_radius_of_a_search_does_not_set_how_far_all_particles_search(monkeypatch, built, order):
+    from particlemesh.grid.cpu.queries import pairs as module
+    from particlemesh.grid.cpu.queries import rows
+
+    x, _, radii = clouds()["one large radius"]
+    compared = []
+
+    def counted(query, search, counts, threads):
+        rows.count_rows(query, search, counts, threads)
+        compared.append(in_reach(search))
+
+    monkeypatch.setattr(module, "count_rows", counted)
+    grid = pm.UniformGrid((1.0,) * 3, cell_size=0.05, levels=1 if built == "one level" else None)
+    grid.build(x * 3 - 1, {"no radii": None, "other radii": np.roll(radii, 5), "one level": radii}[built])
+    names = grid.order if order == "grid" else np.arange(len(x))
+    placed, cutoffs = (x * 3 - 1)[names] % 1, radii[names]
+    difference = placed - placed[:, None]
+    shift = -np.round(difference)
+    difference += shift
+    within = (difference**2).sum(-1) <= (cutoffs[:, None] + cutoffs) ** 2
+    np.fill_diagonal(within, False)
+    full = grid.pairs(radii, order=order, quantities="ijdDS")
+    for half in (False, True):
+        i, j = np.nonzero(np.triu(within) if half else within)
+        for form in ("csr", "coo"):
+            pairs = grid.pairs(radii, half=half, order=order, format=form, quantities="ijD")
+            ordered = np.lexsort((pairs.j, pairs.i))
+            np.testing.assert_array_equal((pairs.i[ordered], pairs.j[ordered]), (i, j))
+            np.testing.assert_allclose(pairs.vector[ordered], difference[i, j], atol=1e-14)
+    moved = (x * 3 - 1)[names]
+    vectors = moved[full.j] - moved[full.i] + full.shift
+    np.testing.assert_allclose(full.vector, placed[full.j] - placed[full.i] + shift[full.i, full.j], atol=1e-14)
+    if order == "input":
+        np.testing.assert_allclose(full.vector, vectors, atol=1e-14)
+    np.testing.assert_array_equal(grid.count(radii, order=order), within.sum(1))
+    assert max(compared) <= 60 * (len(x) + within.sum()) and len(compared) == 6

@@ -195,24 +195,6 @@ def test_a_second_call_does_not_add_to_the_first(backend, law):
             plan.spread(backend.array(Q), accumulate=True)
 
 
-@pytest.mark.parametrize("order", ["fortran", "interleaved", "strided", "reversed"])
-def test_any_strides_equal_a_copy(backend, order):
-    q, v = np.stack([Q, 2 * Q]), np.stack([V, -V])
-    with pm.Plan(MESH, "bspline4") as plan:
-        plan.set_positions(backend.array(X, order))
-        wanted = oracle.spread(MESH, WINDOW, X, q)
-        np.testing.assert_allclose(backend.host(plan.spread(backend.array(q, order))), wanted, atol=1e-13)
-        bent = backend.host(plan.spread_gradient(backend.array(v, order)))
-        np.testing.assert_allclose(bent, oracle.spread_gradient(MESH, WINDOW, X, v), atol=1e-12)
-        field = backend.array(wanted, order)
-        values, gradient = plan.value_and_gradient(field)
-        np.testing.assert_allclose(backend.host(values), oracle.interpolate(MESH, WINDOW, X, wanted), atol=1e-13)
-        np.testing.assert_allclose(backend.host(gradient), oracle.gradient(MESH, WINDOW, X, wanted), atol=1e-12)
-        out = backend.array(np.zeros_like(wanted), order)
-        assert plan.spread(backend.array(q, order), out=out) is out
-        np.testing.assert_allclose(backend.host(out), wanted, atol=1e-13)
-
-
 @pytest.mark.parametrize("plan_type", ["float32", "float64"])
 def test_every_pair_of_types_is_right_or_refused(backend, plan_type):
     exact = {"positions": X, "values": Q}
@@ -236,24 +218,6 @@ def test_every_pair_of_types_is_right_or_refused(backend, plan_type):
             np.testing.assert_allclose(field, expected, atol=1e-5 * np.abs(expected).max())
 
 
-def test_out_is_what_comes_back(backend):
-    with pm.Plan(MESH, "cic") as plan:
-        plan.set_positions(backend.array(X))
-        for q in (Q, np.stack([Q, Q]).astype(np.complex128)):
-            field = backend.array(np.full((*q.shape[:-1], *MESH.shape), np.nan, q.dtype), "strided")
-            assert plan.spread(backend.array(q), out=field) is field
-            assert np.isfinite(backend.host(field)).all()
-            values = backend.array(np.full(q.shape, np.nan, q.dtype), "strided")
-            assert plan.interpolate(field, out=values) is values
-            assert np.isfinite(backend.host(values)).all()
-            slopes = backend.array(np.full((*q.shape, 3), np.nan, q.dtype), "strided")
-            assert plan.gradient(field, out=slopes) is slopes
-            both = plan.value_and_gradient(field, out=(values, slopes))
-            assert both[0] is values
-            assert both[1] is slopes
-            assert np.isfinite(backend.host(slopes)).all()
-
-
 def test_numbers_of_any_integer_type():
     same = [(4, 5), [4, 5], np.array([4, 5]), (np.int32(4), np.uint8(5)), np.array([4, 5], np.uint16)]
     assert len({pm.Mesh(shape, (1.0, 1.0)) for shape in same}) == 1
@@ -267,17 +231,6 @@ def test_numbers_of_any_integer_type():
             pm.Plan(mesh, "cic", **{name: 2.0})
         with pytest.raises(ValueError, match=f"{name} is 0"):
             pm.Plan(mesh, "cic", **{name: 0})
-
-
-def test_a_flat_box_is_refused():
-    for bad, error in [
-        (0.0, "every length must be positive"), ((1.0, 0.0), "every length must be positive"),
-        ((1.0, -1.0), "every length must be positive"), ((1.0, np.nan), "every number must be finite"),
-        ([[1.0, 2.0], [2.0, 4.0]], "linearly dependent"), ([[1.0, 0.0], [0.0, 0.0]], "positive|dependent"),
-        ((1e-200, 1e-200), "choose a unit of length nearer to its lengths"),
-    ]:  # fmt: skip
-        with pytest.raises(ValueError, match=error):
-            pm.Mesh(4 if np.ndim(bad) == 0 else (4, 4), bad)
 
 
 def test_every_option_gives_the_same_field(backend):

@@ -184,22 +184,6 @@ def test_few_particles(backend, law):
             np.testing.assert_allclose(came, values[:count], atol=1e-13)
 
 
-def test_meshes_smaller_than_the_support(backend, law):
-    rng = np.random.default_rng(2)
-    window = pm.bspline(5)
-    x = rng.random((9, 2))
-    for nodes in ((1, 2), (2, 4), (4, 1), (4, 5), (5, 6), (6, 4)):
-        for periodic in (True, False):
-            mesh = pm.Mesh(nodes, (1.0, 1.0), periodic=periodic, offset=0.5)
-            q, f = rng.normal(size=9), rng.normal(size=nodes)
-            with law.plan(mesh, window) as plan:
-                plan.set_positions(backend.array(x))
-                came = backend.host(plan.spread(backend.array(q)))
-                np.testing.assert_allclose(came, oracle.spread(mesh, window, x, q), atol=1e-13)
-                came = backend.host(plan.interpolate(backend.array(f)))
-                np.testing.assert_allclose(came, oracle.interpolate(mesh, window, x, f), atol=1e-13)
-
-
 @pytest.mark.parametrize("nodes", [127, 131, 4099])
 def test_prime_sizes_and_a_second_execution(backend, law, nodes):
     mesh = pm.Mesh(nodes, 1.0)

@@ -22,7 +22,7 @@ for n in (1, 3, 64, 4096):
     with pm.UniformGrid((1.0, 1.0, 1.0), shape=(8, 8, 8), threads=n) as grid:
         grid.build(x)
         grid.pairs(0.01)
-cpu.run(lambda: None, 4096)
+cpu.run(lambda counter: None, 4096)
 print(threading.active_count(), cpu.available_threads())
 """
 

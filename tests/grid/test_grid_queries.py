@@ -23,7 +23,7 @@ from grid_cases import (
     rounding,
     turned,
 )
-from grid_checks import own_radii, put, told
+from grid_checks import WALK, own_radii, put, told
 
 ALL = "ijdDS"
 WRAPPED = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")
@@ -186,6 +186,14 @@ def test_the_radius_itself_is_within_it(backend, d, real):
             assert len(grid.pairs(1.0, half=True).j) == d * len(x)
             assert len(grid.pairs(0.0).j) == 0
             np.testing.assert_array_equal(backend.host(grid.count(0.0)), 0)
+            values = backend.array(np.zeros((len(x), 2), real))
+            for radius, neighbours in ((1.0, 2 * d), (below, 0)):
+                indices, distances = map(backend.host, grid.nearest(5, radius))
+                np.testing.assert_array_equal((indices >= 0).sum(1), min(5, neighbours))
+                assert (distances[:, : min(5, neighbours)] == 1).all()
+                start = backend.host(grid.neighbours(backend.array(x), radius, quantities=ALL).start)
+                np.testing.assert_array_equal(np.diff(start), neighbours + 1)
+                np.testing.assert_array_equal(backend.host(grid.stream(radius, WALK, values))[:, 0], neighbours)
 
 
 @pytest.mark.parametrize("real", ["f4", "f8"])

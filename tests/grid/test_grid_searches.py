@@ -81,24 +81,6 @@ def test_few_particles_or_points(backend, count):
         assert grid.stream(0.45, WALK, backend.array(np.ones((count, 2)))).shape == (count, 5)
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
-def test_the_radius_itself_is_within_it(backend, d):
-    # Particles on every corner of the cells of an exact box: neighbours at exactly 1.
-    box = pm.Box((4.0, 8.0, 4.0)[:d], origin=(-2.0, 16.0, 0.5)[:d])
-    x = np.stack(np.meshgrid(*(np.arange(n) for n in (4.0, 8.0, 4.0)[:d]), indexing="ij"), -1).reshape(-1, d)
-    x = x + box.origin
-    below, values = float(np.nextafter(1.0, 0.0)), backend.array(np.zeros((len(x), 2)))
-    with pm.UniformGrid(box, shape=(4, 8, 4)[:d]) as grid:
-        put(backend, grid, x)
-        for radius, neighbours in ((1.0, 2 * d), (below, 0)):
-            indices, distances = grid.nearest(5, radius)
-            np.testing.assert_array_equal((backend.host(indices) >= 0).sum(1), min(5, neighbours))
-            assert (backend.host(distances)[:, : min(5, neighbours)] == 1).all()
-            start = backend.host(grid.neighbours(backend.array(x), radius, quantities=ALL).start)
-            np.testing.assert_array_equal(np.diff(start), neighbours + 1)
-            np.testing.assert_array_equal(backend.host(grid.stream(radius, WALK, values))[:, 0], neighbours)
-
-
 # ---- overlaps ---------------------------------------------------------------------------------------------
 
 

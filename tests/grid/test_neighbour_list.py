@@ -11,24 +11,10 @@ import pytest
 from hypothesis import given, settings
 
 import particlemesh as pm
-from grid_cases import BOXES, SKEWED, all_pairs, check_answer, rounding
+from grid_cases import BOXES, SKEWED, all_pairs, rounding
+from grid_checks import check_list as check
 from grid_checks import cloud
 from particlemesh.grid.neighbour_list import _cells
-
-ALL = "ijSDd"  # as `check_answer` takes them, but for the last two
-
-
-def check(backend, box, x, radius, *, oracle=None, half=False, widths=None):
-    """Ask for everything and compare with all pairs."""
-    given_radius = radius if widths is None else backend.array(widths)
-    i, j, shift, vector, distance = (
-        backend.host(a) for a in pm.neighbour_list(ALL, backend.array(x), box, given_radius, half=half)
-    )
-    assert (np.diff(i) >= 0).all()
-    oracle = all_pairs(box, x, np.max(radius, initial=0)) if oracle is None else oracle
-    check_answer(box, x, radius, (i, j, shift, distance, vector), oracle, half=half)
-    return len(i)
-
 
 # ---- letters ----------------------------------------------------------------------------------------------
 
@@ -104,14 +90,6 @@ def test_particles_in_a_plane_a_line_and_a_point_of_open_axes(backend, matrix, c
         for radius in (0.3, 1e-7, 0.0):
             box = pm.Box(matrix, periodic=[a not in flat for a in range(3)])
             check(backend, box, s @ matrix, radius)
-
-
-def test_radii_beyond_the_box_find_all_images(backend):
-    for box in (pm.Box((1.0, 1.5)), pm.Box((1.0, 1.5), periodic=(True, False)), pm.Box(SKEWED / 2)):
-        x = cloud(box, 6, beyond=1.0)
-        for radius in (0.9, 2.3):
-            check(backend, box, x, radius)
-            check(backend, box, x, radius, half=True)
 
 
 @settings(max_examples=30)
@@ -281,33 +259,7 @@ def triples(found):
     return sorted(zip(found["i"].tolist(), found["j"].tolist(), *found["S"].T.tolist(), strict=True))
 
 
-def both_ways(found):
-    """A half list as a full one."""
-    i, j, shift, d = (found[letter] for letter in "ijSd")
-    join = np.concatenate
-    return {"i": join([i, j]), "j": join([j, i]), "S": join([shift, -shift]), "d": join([d, d])}
-
-
 PEERS = [name for name in BOXES if BOXES[name].ndim == 3]
-
-
-@needs("vesin")
-@pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("name", PEERS)
-def test_the_same_pairs_as_vesin(name, half):
-    import vesin
-
-    box = BOXES[name]
-    x = cloud(box, 150, beyond=1.0)
-    lister = vesin.NeighborList(cutoff=0.7, full_list=not half)
-    theirs = dict(zip("ijSd", lister.compute(x, box.matrix, list(box.periodic), "ijSd"), strict=True))
-    ours = dict(zip("ijSd", pm.neighbour_list("ijSd", x, box, 0.7, half=half), strict=True))
-    assert len(ours["i"]) == len(theirs["i"]) > 0
-    if half:  # either particle may come first
-        theirs, ours = both_ways(theirs), both_ways(ours)
-    assert triples(ours) == triples(theirs)
-    band = rounding(box, x, 0.7)
-    np.testing.assert_allclose(np.sort(ours["d"]), np.sort(theirs["d"]), rtol=0, atol=band)
 
 
 @needs("ase")

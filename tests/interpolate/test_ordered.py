@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ordered interpolation with other lanes: many neighbours are read by fewer, and nothing else changes."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import particlemesh as pm
 from particlemesh.interpolate import ordered
 from particlemesh.interpolate.particle import LANES
+from particlemesh.particles.stencil import axes_of
 
 MESHES = [(17, 16, 19), (23, 16), (64,)]
 
@@ -63,6 +66,6 @@ def test_any_lanes_read_the_same(backend, lanes, shape, support, kind, request):
     ],
 )
 def test_many_neighbours_have_fewer_lanes(support, dtype, count, nodes, lanes):
-    with pm.Plan(pm.Mesh((nodes,) * 3, (1.0,) * 3), f"bspline{support}", dtype=dtype, backend="cpu") as plan:
-        plan.set_positions(np.full((count, 3), 0.5, dtype))
-        assert ordered.Ordered().lanes(plan.workspace, 1)["LANES_ALL"] == lanes
+    window, mesh = pm.bspline(support), pm.Mesh((nodes,) * 3, (1.0,) * 3)
+    asked = SimpleNamespace(window=window, axes=axes_of(mesh, window), dtype=np.dtype(dtype), count=count)
+    assert ordered.Ordered().lanes(asked, 1)["LANES_ALL"] == lanes

@@ -9,32 +9,19 @@ import pytest
 import particlemesh as pm
 import ptx
 from devices import Device
-from particlemesh.backends import opencl
-from ptx import without_nvrtc
+from ptx import NVRTC
 
-pytestmark = [
-    pytest.mark.opencl,
-    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
-    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
-]
+pytestmark = NVRTC
 
 
 def key_of(monkeypatch, method, kind, support, shape, order):
     """File, name and defines of the kernel that a call takes; nothing runs."""
-    found = []
-
-    def kernel(self, file, name, defines, texts=None):
-        found.append((file, name, defines))
-        return lambda *arguments: None
-
-    monkeypatch.setattr(opencl.OpenClBackend, "kernel", kernel)
     real, device = np.zeros(0, kind).real.dtype, Device.of("opencl")
     batch = (4,) if order == "interleaved" else ()
     plan = pm.Plan(pm.Mesh(shape, (1.0, 1.0, 1.0)), f"bspline{support}", method=method, dtype=real)
     plan.set_positions(device.array(np.full((5, 3), 0.5, real)), check=False)
-    plan.spread(device.array(np.ones((*batch, 5), kind)), out=device.array(np.zeros((*batch, *shape), kind), order))
-    (mine,) = [(file, name, defines) for file, name, defines in found if name == f"spread_{method}"]
-    return mine
+    values, out = device.array(np.ones((*batch, 5), kind)), device.array(np.zeros((*batch, *shape), kind), order)
+    return ptx.kernel_of(monkeypatch, f"spread_{method}", lambda: plan.spread(values, out=out))
 
 
 EVEN, ODD = (16, 16, 16), (16, 16, 15)

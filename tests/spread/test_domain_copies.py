@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Particles in copies of the domain: where they lie, what blocks hold of the mesh, and all that may be chosen."""
+"""Particles in copies of the domain: what blocks hold of the mesh, the memory they take, and what they decline."""
 
-import itertools
-import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,12 +9,10 @@ import pytest
 import oracle
 import particlemesh as pm
 from devices import METHODS
-from particlemesh.backends import opencl
 from particlemesh.methods import by_copy
 from particlemesh.orders import node_order
 from particlemesh.orders.domain_copies import blocks_of, fullest
 from particlemesh.particles.stencil import axes_of
-from ptx import ATOMIC, kernels_of, ptx, without_nvrtc
 
 NAME = "domain_copies"
 BOX = pm.Box((1.0, 2.0, 3.0), periodic=(True, False, True))
@@ -26,14 +22,6 @@ MESHES = {
     "ghosts": pm.Mesh((4, 9), (1.0, 2.0), ghosts=3),
     "line": pm.Mesh((70,), (1.0,)),
     "small": pm.Mesh((1, 3, 2), (1.0, 2.0, 3.0)),
-}
-CHOICES = {
-    "as they come": {},
-    "one copy": {"copies": 1},
-    "many copies": {"copies": 50, "ranks": "atomic"},
-    "odd blocks": {"block": (3, 2, 5)},
-    "flat blocks": {"block": (1, 1, 1000), "copies": 2},
-    "single cells": {"block": (1, 1, 1), "copies": 3},
 }
 pytestmark = pytest.mark.backends("opencl", "cuda")
 
@@ -52,31 +40,8 @@ def plan_of(backend, mesh, window="bspline4", chosen=None, dtype="float64", **mo
     )
 
 
-def cloud(mesh, count, crowd=0):
-    rng = np.random.default_rng(count)
-    x = rng.random((count, mesh.ndim))
-    x[:crowd] = 0.4 + 0.001 * x[:crowd]
-    return x * mesh.box.lengths + mesh.box.origin
-
-
-@pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("mesh", ["periodic", "mixed"])
-def test_every_choice_gives_the_same(backend, mesh, choice):
-    mesh, rng = MESHES[mesh], np.random.default_rng(3)
-    x = cloud(mesh, 60, crowd=25)
-    q, f, v = (rng.normal(size=n) for n in (60, mesh.field_shape, (60, 3)))
-    window = pm.bspline(4)
-    with plan_of(backend, mesh, chosen=CHOICES[choice]) as plan:
-        plan.set_positions(x)
-        found = plan.spread(q), plan.spread_gradient(v), *plan.value_and_gradient(f)
-        again = plan.spread(q)
-    wanted = (
-        oracle.spread(mesh, window, x, q), oracle.spread_gradient(mesh, window, x, v),
-        oracle.interpolate(mesh, window, x, f), oracle.gradient(mesh, window, x, f),
-    )  # fmt: skip
-    for came, right in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(came, right, atol=1e-13 * np.abs(right).max())
-    np.testing.assert_array_equal(again, found[0])
+def cloud(mesh, count):
+    return np.random.default_rng(count).random((count, mesh.ndim)) * mesh.box.lengths + mesh.box.origin
 
 
 @pytest.mark.parametrize("mesh", ["periodic", "ghosts"])
@@ -102,44 +67,6 @@ def test_blocks_that_do_not_fit_local_memory_add_where_they_lie(backend, monkeyp
     np.testing.assert_allclose(found[0][0], oracle.spread(mesh, pm.bspline(4), x, q), atol=1e-12)
     for here, there in zip(*found, strict=True):
         np.testing.assert_allclose(here, there, rtol=1e-13, atol=1e-13 * np.abs(there).max())
-
-
-@pytest.mark.parametrize("mesh", MESHES)
-def test_each_particle_lies_once_in_its_cell_and_the_rest_are_dummies(backend, mesh):
-    mesh, library = MESHES[mesh], backend.library
-    x = cloud(mesh, 90, crowd=9)
-    x[4] = np.nan
-    with plan_of(backend, mesh, chosen={"block": (2, 3, 8), "copies": 12}) as plan:
-        plan.reserve(90)
-        plan.set_positions(x, check=False)
-        plan.spread(np.ones(90))
-        shared = plan.workspace.orders["domain copies"]
-        plan.interpolate(np.ones(mesh.field_shape))
-        assert plan.workspace.orders["domain copies"] is shared  # both directions have the same
-        b = shared.blocks
-        order, start = (library.download(a) for a in (shared.order.order, shared.order.start))
-        size = mesh.ndim * b.copies * b.places
-        place = library.download(shared.position)[:size].reshape(mesh.ndim, b.copies, b.count, b.chunks * b.group)
-        most = library.download(shared.fullest).reshape(b.count, b.chunks)
-        fraction = library.download(plan.particles.fraction)[3 - mesh.ndim :]
-        extent, axes = [axis.extent for axis in plan.workspace.axes], range(3)
-    assert start[math.prod(extent)] == 89
-    seen, full = 0, np.zeros((b.count, b.chunks), int)
-    inside = list(itertools.product(*(range(n) for n in b.cells)))  # z fastest, as blocks
-    for n, block in enumerate(itertools.product(*(range(k) for k in b.blocks))):
-        for k in range(b.chunks * b.group):
-            at = [block[a] * b.cells[a] + inside[k][a] for a in axes] if k < len(inside) else extent
-            there = all(i < e for i, e in zip(at, extent, strict=True))
-            cell = (at[0] * extent[1] + at[1]) * extent[2] + at[2]
-            mine = order[start[cell] : start[cell + 1]] if there else []
-            full[n, k // b.group] = max(full[n, k // b.group], len(mine))
-            for i in range(min(most[n, k // b.group], b.copies)):
-                wanted = fraction[:, mine[i]] if i < len(mine) else 0
-                np.testing.assert_array_equal(place[:, i, n, k], wanted)
-            seen += len(mine)
-    np.testing.assert_array_equal(most, full)
-    assert most.max() >= 8
-    assert seen == 89
 
 
 @pytest.mark.parametrize("mesh", MESHES)
@@ -234,34 +161,6 @@ def test_interpolation_is_the_same_however_ranks_are_counted(backend):
             plan.set_positions(x)
             found.append(plan.interpolate(f))
     np.testing.assert_array_equal(*found)
-
-
-@pytest.mark.opencl
-@pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device")
-@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
-@pytest.mark.parametrize("local", [True, False])
-def test_nothing_is_atomic_once_particles_are_ordered(monkeypatch, local):
-    mesh = MESHES["mixed"]
-    if not local:
-        monkeypatch.setattr(by_copy, "_MOST_LOCAL", 0)
-
-    def both():
-        with pm.Plan(mesh, "bspline4", method=NAME, interpolation=NAME, backend="opencl") as plan:
-            plan.set_positions(cloud(mesh, 20))
-            plan.spread(np.ones(20))
-            plan.spread_gradient(np.ones((20, 3), np.complex128))
-            plan.value_and_gradient(np.ones(mesh.field_shape))
-
-    atomic = {}
-    for file, name, defines in kernels_of(monkeypatch, both):
-        atomic[name] = atomic.get(name, False) or bool(ATOMIC.search(ptx(file, name, defines)))
-    assert atomic.pop("invert_order")  # the test sees atomics where there are some
-    ours = {name for name in atomic if name.startswith("copies_")}
-    assert ours == {
-        "copies_place", "copies_store", "copies_spread", "copies_stitch", "copies_extend", "copies_interpolate",
-        "copies_collect",
-    }  # fmt: skip
-    assert not any(atomic[name] for name in ours)
 
 
 def test_both_directions_have_the_same_options():

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""hybrid_mesh: widths that are forced and chosen, rows longer than an interval, no atomics, the same bits."""
+"""hybrid_mesh: the width that is chosen, and rows longer than an interval."""
 
 import numpy as np
 import pytest
 
 import oracle
 import particlemesh as pm
-from particlemesh.backends import opencl
 from particlemesh.spread import hybrid_mesh
-from ptx import ATOMIC, kernels_of, ptx, without_nvrtc
 
 MESH = pm.Mesh((3, 7, 11), pm.Box((1.0, 1.1, 1.3), (0.1, 0.2, 0.3), (True, False, True)))
 WINDOW = pm.bspline(4)
 RNG = np.random.default_rng(22)
 X = (0.01 + 0.98 * RNG.random((70, 3))) * MESH.box.lengths + MESH.box.origin
-Q, V = RNG.normal(size=(3, 70)), RNG.normal(size=(70, 3))
+Q = RNG.normal(size=(3, 70))
 on_devices = pytest.mark.backends("opencl", "cuda")
 
 
@@ -40,14 +38,6 @@ def ruled(lengths, least, longest):
     while width < longest and np.count_nonzero(lengths >= width + 1) >= enough:
         width += 1
     return width
-
-
-@pytest.mark.parametrize("width", [None, 0, 1, 5, 10**6])
-def test_every_width(backend, width):
-    with plan_of(backend.name, width=width) as plan:
-        plan.set_positions(backend.array(X))
-        close(backend.host(plan.spread(backend.array(Q))), oracle.spread(MESH, WINDOW, X, Q))
-        close(backend.host(plan.spread_gradient(backend.array(V))), oracle.spread_gradient(MESH, WINDOW, X, V))
 
 
 @on_devices
@@ -85,27 +75,3 @@ def test_rows_longer_than_intervals(backend, monkeypatch, width, wide):
         came = [backend.host(plan.spread(backend.array(q))) for _ in range(2)]
         close(came[0], oracle.spread(mesh, window, x[:, None], q), 1e-12)
         np.testing.assert_array_equal(*came)
-
-
-def test_no_particles(backend):
-    with plan_of(backend.name) as plan:
-        plan.set_positions(backend.array(X[:0]))
-        assert not backend.host(plan.spread(backend.array(Q[:, :0]))).any()
-
-
-@pytest.mark.opencl
-@pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device")
-@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
-def test_the_application_has_no_atomics(monkeypatch):
-    def call():
-        with plan_of("opencl", dtype="float32") as plan:
-            plan.set_positions(X)
-            plan.spread(Q.astype("float32"))
-            plan.spread_gradient(V.astype("float32"))
-
-    seen = set()
-    for file, name, defines in kernels_of(monkeypatch, call):
-        if file in ("spread/hybrid_mesh.c", "spread/placed.c"):
-            seen.add(name)
-            assert not ATOMIC.search(ptx(file, name, defines)), name
-    assert seen == {"place_values", "hybrid_ell", "hybrid_coo", "hybrid_carry"}

@@ -1,56 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stored matrices on the processor: equal to dense ones, the same bits for any number of threads, sizes, shares."""
+"""Stored matrices on the processor: the width of their rectangle, their bytes, and the shares of threads."""
 
 import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.arrays import operands
 from particlemesh.backends import cpu
 from particlemesh.spread.cpu import matrix as matrix_cpu
-
-FORMS = {
-    "rows": matrix_cpu.by_rows,
-    "groups-1": lambda workspace: matrix_cpu.by_groups(workspace, 1),
-    "groups-64": lambda workspace: matrix_cpu.by_groups(workspace, 64),
-    "ell-coo": matrix_cpu.ell_coo,
-    "ell-coo-3": lambda workspace: matrix_cpu.ell_coo(workspace, 3),
-}
-
-
-def views(plan, values, core):
-    native = operands.take(values, core, len(core), plan.dtype, plan.backend, "values", upload=False)
-    field = np.zeros((*values.shape[: values.ndim - len(core)], *plan.mesh.field_shape), values.dtype)
-    shape = field.shape[: values.ndim - len(core)] + plan.mesh.field_shape
-    out = operands.give(field, native, shape, plan.mesh.ndim, 3, plan.backend, accumulate=True, upload=False)
-    return native.view, field, out.view
-
-
-def product(matrix, plan, values, gradient=False):
-    core = (plan.count, plan.mesh.ndim) if gradient else (plan.count,)
-    came, field, view = views(plan, values, core)
-    matrix.apply(plan.workspace, came, view, gradient)
-    return field
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_particles_without_weight_and_no_particles(form):
-    mesh = pm.Mesh((6, 5, 7), pm.Box((1.0, 1.0, 1.0), periodic=False), offset=0.5)
-    with pm.Plan(mesh, "cic", backend="cpu", dtype="float64") as plan:
-        plan.set_positions(
-            np.array([[0.5, 0.5, 0.5], [np.nan, 0.5, 0.5], [0.2, 0.3, 0.9], [0.5, 2.0, 0.5]]), check=False
-        )
-        came = product(FORMS[form](plan.workspace), plan, np.array([1.0, np.nan, 2.0, np.nan]))
-        np.testing.assert_allclose(came, plan.spread(np.array([1.0, 5.0, 2.0, 5.0])), atol=1e-15)
-        plan.set_positions(np.empty((0, 3)))
-        assert not product(FORMS[form](plan.workspace), plan, np.empty(0)).any()
-
-
-def test_a_value_that_is_not_finite_stays_where_it_is_spread():
-    mesh = pm.Mesh((20, 20), (1.0, 1.0))
-    with pm.Plan(mesh, "cic", backend="cpu", dtype="float64") as plan:
-        plan.set_positions(np.array([[0.11, 0.11], [0.52, 0.51]]))
-        assert np.isnan(product(matrix_cpu.ell_coo(plan.workspace, 3), plan, np.array([np.nan, 1.0]))).sum() == 4
 
 
 def test_width_of_the_rectangle():
@@ -88,9 +44,8 @@ def test_shares_have_about_as_many_entries(monkeypatch):
         matrix_cpu, "run", lambda function, threads, *a, **k: asked.append(a) or plain(function, threads, *a, **k)
     )
     x = np.random.default_rng(1).normal(0.5, 0.05, (20_000, 2))
-    with pm.Plan(pm.Mesh((64, 64), (1.0, 1.0)), "bspline3", backend="cpu", threads=2) as plan:
+    with pm.Plan(pm.Mesh((64, 64), (1.0, 1.0)), "bspline3", method="single_mesh", backend="cpu", threads=2) as plan:
         plan.set_positions(x)
-        matrix = matrix_cpu.by_rows(plan.workspace)
-        product(matrix, plan, np.ones(20_000))
+        plan.spread(np.ones(20_000))
         cuts, start = asked[-1][:2]
         assert np.diff(start[cuts]).max() < 2 * start[-1] / (len(cuts) - 1)

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 
 import particlemesh as pm
-from grid_cases import all_pairs, check_cells, level_shape, rounding, touched, walk
+from grid_cases import all_pairs, check_answer, check_cells, level_shape, rounding, touched, walk
 
 
 def own_radii(builder, case, x=None):
@@ -151,6 +151,18 @@ def check_nearest(backend, grid, box, x, k, radius, points=None):
         for index, distance in zip(indices[row, :filled], distances[row, :filled], strict=True):
             images = (indices[row, :filled] == index) & (np.abs(distances[row, :filled] - distance) <= band)
             assert ((whose == index) & (np.abs(there - distance) <= 2 * band)).sum() >= images.sum()
+
+
+def check_list(backend, box, x, radius, *, oracle=None, half=False, widths=None):
+    """Ask ``neighbour_list`` for everything and compare with all pairs; return how many there are."""
+    given = radius if widths is None else backend.array(widths)
+    i, j, shift, vector, distance = (
+        backend.host(a) for a in pm.neighbour_list("ijSDd", backend.array(x), box, given, half=half)
+    )
+    assert (np.diff(i) >= 0).all()
+    oracle = all_pairs(box, x, np.max(radius, initial=0)) if oracle is None else oracle
+    check_answer(box, x, radius, (i, j, shift, distance, vector), oracle, half=half)
+    return len(i)
 
 
 def cloud(box, count, real="f8", *, beyond=0.0, seed=3):

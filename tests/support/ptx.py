@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What CUDA's compiler makes of the kernels that a call takes, without a GPU."""
 
+import functools
 import re
+
+import pytest
 
 from particlemesh.backends import cuda, opencl
 
@@ -22,11 +25,30 @@ def kernels_of(monkeypatch, call):
     return list(asked)
 
 
+def kernel_of(monkeypatch, wanted, call):
+    """Return file, name and defines of the kernel of a name that a call on OpenCL takes; nothing runs."""
+    found = []
+
+    def kernel(self, file, name, defines, texts=None):
+        found.append((file, name, defines))
+        return lambda *arguments: None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(opencl.OpenClBackend, "kernel", kernel)
+        call()
+    (mine,) = [asked for asked in found if asked[1] == wanted]
+    return mine
+
+
 def ptx(file, name, defines):
     """Return the PTX of one kernel: a chip that the compiler does not know yet gets no binary."""
+    return _entries(file, tuple(sorted(dict(defines).items())))[name]
+
+
+@functools.cache
+def _entries(file, defines):
     text = cuda.compile_only(file, dict(defines), 9999).decode()
-    entries = {entry.partition("(")[0].strip(): entry for entry in text.split(".entry ")[1:]}
-    return entries[name]
+    return {entry.partition("(")[0].strip(): entry for entry in text.split(".entry ")[1:]}
 
 
 def without_nvrtc():
@@ -37,3 +59,15 @@ def without_nvrtc():
     except Exception as error:  # CuPy wraps a missing library in errors of many kinds
         return str(error).splitlines()[0]
     return None
+
+
+NVRTC = [
+    pytest.mark.opencl,
+    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
+    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
+]
+
+
+def case(*values, id):
+    """A case that needs CUDA's compiler."""
+    return pytest.param(*values, marks=NVRTC, id=id)

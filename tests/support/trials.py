@@ -75,14 +75,23 @@ class Trial:
             assert np.abs(came - wanted).max() <= self.tolerance[2] * scale.max(initial=0) + 1e-30, law
 
 
-def check_spread(t):
-    weights, q, v, f = t.weights, t.q, t.v, t.f
-    flat_v = v.reshape(*v.shape[:-2], v.shape[-2] * v.shape[-1])
+def spread_as_the_oracle(t):
+    """Compare with the dense matrices; return the fields, and the bounds of the first one's rounding."""
+    flat_v = t.v.reshape(*t.v.shape[:-2], t.v.shape[-2] * t.v.shape[-1])
     slopes, steepest = (a.reshape(flat_v.shape[-1], a.shape[-1]) for a in (t.slopes, t.steepest))
-    size, slope, steep = np.abs(q) @ t.most, np.abs(q) @ t.steepest.sum(1), np.abs(flat_v) @ steepest
-    field, bent = t.spread(q), t.spread_gradient(v)
-    t.near(field, (q @ weights).reshape(f.shape), size, slope, "equals the oracle")
-    t.near_gradient(bent, (flat_v @ slopes).reshape(f.shape), steep, "gradient's adjoint equals the oracle")
+    size, slope = np.abs(t.q) @ t.most, np.abs(t.q) @ t.steepest.sum(1)
+    field, bent = t.spread(t.q), t.spread_gradient(t.v)
+    t.near(field, (t.q @ t.weights).reshape(t.f.shape), size, slope, "equals the oracle")
+    wanted = (flat_v @ slopes).reshape(t.f.shape)
+    t.near_gradient(bent, wanted, np.abs(flat_v) @ steepest, "gradient's adjoint equals the oracle")
+    return field, bent, size, slope
+
+
+def check_spread(t):
+    q, v, f = t.q, t.v, t.f
+    flat_v = v.reshape(*v.shape[:-2], v.shape[-2] * v.shape[-1])
+    steepest = t.steepest.reshape(flat_v.shape[-1], t.steepest.shape[-1])
+    field, bent, size, slope = spread_as_the_oracle(t)
 
     lost = t.plan.lost(t.array(q))
     kept = field.sum(tuple(range(-t.mesh.ndim, 0)), dtype=np.complex128) + lost
@@ -119,21 +128,29 @@ def check_spread(t):
         t.near(moved, np.roll(field, 1, axis=-t.mesh.ndim), size, 4 * slope, "a shift by one node shifts the field")
 
 
-def check_interpolate(t):
-    weights, slopes, q, v, f = t.weights, t.slopes, t.q, t.v, t.f
-    flat = f.reshape(*f.shape[: f.ndim - t.mesh.ndim], -1)
-    flat_v = v.reshape(*v.shape[:-2], v.shape[-2] * v.shape[-1])
-    steepest = t.steepest.reshape(flat_v.shape[-1], t.steepest.shape[-1])
+def interpolate_as_the_oracle(t):
+    """Compare with the dense matrices; return values and slopes, and the bounds of the values' rounding."""
+    flat = t.f.reshape(*t.f.shape[: t.f.ndim - t.mesh.ndim], -1)
+    steepest = t.steepest.reshape(-1, t.steepest.shape[-1])
     size, slope, steep = np.abs(flat) @ t.most.T, np.abs(flat) @ t.steepest.sum(1).T, np.abs(flat) @ steepest.T
-    values, bent = t.interpolate(f), t.gradient(f)
-    t.near(values, flat @ weights.T, size, slope, "equals the oracle")
-    t.near_gradient(bent, np.einsum("...m,pdm->...pd", flat, slopes), steep, "gradient equals the oracle")
-    outs = t.empty(q), t.empty(v)
-    came = t.plan.value_and_gradient(t.array(f), out=outs)
+    values, bent = t.interpolate(t.f), t.gradient(t.f)
+    t.near(values, flat @ t.weights.T, size, slope, "equals the oracle")
+    t.near_gradient(bent, np.einsum("...m,pdm->...pd", flat, t.slopes), steep, "gradient equals the oracle")
+    outs = t.empty(t.q), t.empty(t.v)
+    came = t.plan.value_and_gradient(t.array(t.f), out=outs)
     assert came[0] is outs[0]
     assert came[1] is outs[1]
     t.near(t.backend.host(outs[0]), values, size, 0 * slope, "value and gradient together")
     t.near_gradient(t.backend.host(outs[1]), bent, steep, "value and gradient together")
+    return values, bent, size, slope
+
+
+def check_interpolate(t):
+    q, v, f = t.q, t.v, t.f
+    flat = f.reshape(*f.shape[: f.ndim - t.mesh.ndim], -1)
+    flat_v = v.reshape(*v.shape[:-2], v.shape[-2] * v.shape[-1])
+    steepest = t.steepest.reshape(flat_v.shape[-1], t.steepest.shape[-1])
+    values, bent, size, slope = interpolate_as_the_oracle(t)
 
     if not t.thin:
         there = t.spread(q).reshape(flat.shape), t.spread_gradient(v).reshape(flat.shape)
@@ -160,6 +177,10 @@ def check_interpolate(t):
     if shifts(t):
         moved = t.interpolate(np.roll(f, 1, axis=-t.mesh.ndim), t.make(shifted(t)))
         t.near(moved, values, size, 4 * slope, "a shift by one node shifts the field")
+
+
+AS_THE_ORACLE = {"spread": spread_as_the_oracle, "interpolate": interpolate_as_the_oracle}
+CHECKS = {"spread": check_spread, "interpolate": check_interpolate}
 
 
 def adjoint(t, spread, field, given, interpolated, bound, *, fixed):

@@ -42,7 +42,12 @@ class Options(SphinxDirective):
         for folder in self.arguments:
             for method in importlib.import_module(f"particlemesh.{folder}").METHODS:
                 for name, option in method.options.items():
-                    rows[method.name, name] = (f"``{method.name}``", f"``{name}``", option.told(), option.words)
+                    rows[method.name, name] = (
+                        f"``{method.name}``",
+                        f"``{name}``",
+                        option.allowed_words(),
+                        option.words,
+                    )
         lines = [".. list-table::", "   :header-rows: 1", "   :widths: 16 16 30 38", ""]
         for row in [("method", "option", "allowed values", "meaning"), *rows.values()]:
             lines += [f"   {'*' if i == 0 else ' '} - {cell}".rstrip() for i, cell in enumerate(row)]

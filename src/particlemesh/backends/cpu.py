@@ -129,15 +129,17 @@ def run(function: Callable, threads: int, *arguments: Any, steps: float = 0.0) -
     Parameters
     ----------
     function
-        A compiled function that releases the interpreter lock.
+        A compiled function that releases the interpreter lock. Its last parameter is the shared counter, two int64 from
+        zero on: the first number claims shares, the second may number the threads.
     threads
         The most threads that may take part; at most the cores of this process are used.
     *arguments
-        Arguments of every call. The last one is the shared counter, whose first number claims shares.
+        The other arguments of every call.
     steps
         The length of the work in steps of about 1 ns. Python handles signals in the main thread, between compiled
         functions only. So other threads do long work, and Ctrl-C ends it at their next share.
     """
+    arguments = (*arguments, np.zeros(2, np.int64))
     if threads > 1:
         threads = min(threads, available_threads())
     if steps > _LONG and threading.current_thread() is threading.main_thread():
@@ -204,15 +206,27 @@ def threads_for(threads: int | None, work: int) -> int:
     return default_threads(work) if threads is None else max(1, int(threads))
 
 
+@compiled(cached=False)
+def claimed(counter, shares):
+    """Yield the numbers of shares that this thread claims, until all of ``shares`` are claimed."""
+    share = fetch_add(counter, 0, 1)
+    while share < shares:
+        yield share
+        share = fetch_add(counter, 0, 1)
+
+
+@compiled(cached=False)
+def ranges(counter, count, size):
+    """Yield the ranges of up to ``size`` items that this thread claims, until all of ``count`` are claimed."""
+    for share in claimed(counter, (count + size - 1) // size):
+        begin = share * size
+        yield begin, min(begin + size, count)
+
+
 @compiled
 def _fill_zero(numbers, share, counter):
-    shares = (numbers.size + share - 1) // share
-    while True:
-        claimed = fetch_add(counter, 0, 1)
-        if claimed >= shares:
-            return
-        begin = claimed * share
-        numbers[begin : min(begin + share, numbers.size)] = 0
+    for begin, end in ranges(counter, numbers.size, share):
+        numbers[begin:end] = 0
 
 
 def clear(array: np.ndarray, threads: int | None = None) -> None:
@@ -226,7 +240,7 @@ def clear(array: np.ndarray, threads: int | None = None) -> None:
     share = 1 << 18
     shares = numbers.size // share
     used = min(threads_for(threads, PARTICLES_PER_THREAD * shares), 1 + shares)
-    run(_fill_zero, used, numbers, share, np.zeros(1, np.int64))
+    run(_fill_zero, used, numbers, share)
 
 
 class CpuBackend:

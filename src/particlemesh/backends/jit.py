@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable
@@ -95,19 +96,27 @@ def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
     cache.load_overload, cache.save_overload = load_overload, save_overload
 
 
-def compiled(function: Callable | None = None, **options: Any) -> Any:
+def compiled(function: Callable | None = None, *, cached: bool = True, **options: Any) -> Any:
     """Compile ``function`` at its first call, without the interpreter lock, and keep it on disk.
 
     Parameters
     ----------
     function
         A function at module level; its globals are constants.
+    cached
+        False for a generator: Numba cannot compile calls of one that it has read from the disk. Compiled callers
+        contain its code.
     **options
         More options of ``numba.njit``, such as ``inline`` or ``error_model``.
     """
     if function is None:
-        return lambda decorated: compiled(decorated, **options)
+        return lambda decorated: compiled(decorated, cached=cached, **options)
     options = {"nogil": True, "error_model": "numpy", **options}
+    if not cached:
+        dispatcher = njit(**options)(function)
+        with contextlib.suppress(OSError):
+            dispatcher.source_stamps = _stamps(function)
+        return dispatcher
     try:
         dispatcher = njit(cache=True, **options)(function)
     except (RuntimeError, NumbaError):  # no writable folder

@@ -198,49 +198,64 @@ def alternate(typing, even, odd, width):
     return Lanes(even, len(width))(even, even, width), build
 
 
-@intrinsic
-def fma(typing, a, b, c):
-    """Return ``a * b + c``, lane by lane."""
+def _number(name: str) -> Any:
+    """Return the code of an LLVM function of numbers."""
 
     def build(context, builder, signature, arguments):
-        def work(*vectors):
-            kind = vectors[0].type
-            return _call(builder, f"llvm.fmuladd.{_suffix(kind)}", kind, *vectors)
+        kind = arguments[0].type
+        return _call(builder, f"llvm.{name}.f{signature.return_type.bitwidth}", kind, *arguments)
 
-        return _each(builder, work, *arguments)
-
-    return a(a, a, a), build
+    return build
 
 
 @intrinsic
 def fused(typing, a, b, c):
     """Return ``a * b + c`` of numbers, rounded once on every processor: exact arithmetic relies on it."""
+    return a(a, a, a), _number("fma")
+
+
+@intrinsic
+def fuse(typing, a, b, c):
+    """Return ``a * b + c`` of numbers, rounded once where the processor can: as vectors do, and kernels of GPUs."""
+    return a(a, a, a), _number("fmuladd")
+
+
+def _lanewise(operation: Any) -> Any:
+    """Return the code of a method of LLVM's builder, lane by lane."""
 
     def build(context, builder, signature, arguments):
-        kind = arguments[0].type
-        return _call(builder, f"llvm.fma.f{a.bitwidth}", kind, *arguments)
+        return _each(builder, lambda *vectors: operation(builder, *vectors), *arguments)
 
-    return a(a, a, a), build
+    return build
+
+
+def _multiply_add(builder: ir.IRBuilder, *vectors: Any) -> Any:
+    kind = vectors[0].type
+    return _call(builder, f"llvm.fmuladd.{_suffix(kind)}", kind, *vectors)
+
+
+@intrinsic
+def fma(typing, a, b, c):
+    """Return ``a * b + c``, lane by lane."""
+    return a(a, a, a), _lanewise(_multiply_add)
 
 
 @intrinsic
 def mul(typing, a, b):
     """Return ``a * b``, lane by lane."""
-
-    def build(context, builder, signature, arguments):
-        return _each(builder, builder.fmul, *arguments)
-
-    return a(a, a), build
+    return a(a, a), _lanewise(ir.IRBuilder.fmul)
 
 
 @intrinsic
 def add(typing, a, b):
     """Return ``a + b``, lane by lane."""
+    return a(a, a), _lanewise(ir.IRBuilder.fadd)
 
-    def build(context, builder, signature, arguments):
-        return _each(builder, builder.fadd, *arguments)
 
-    return a(a, a), build
+@intrinsic
+def sub(typing, a, b):
+    """Return ``a - b``, lane by lane."""
+    return a(a, a), _lanewise(ir.IRBuilder.fsub)
 
 
 @intrinsic

@@ -184,7 +184,9 @@ def options_of(
                 has = f"it has {', '.join(known[name])}" if known[name] else "it has none"
                 raise ValueError(f"{name!r} has no option {option!r}; {has}.")
             if not known[name][option].suits(value):
-                raise ValueError(f"option {option!r} of {name!r} is {value!r}; give {known[name][option].told()}.")
+                raise ValueError(
+                    f"option {option!r} of {name!r} is {value!r}; give {known[name][option].allowed_words()}."
+                )
     return {name: {option: _plain(v) for option, v in chosen.items()} for name, chosen in options.items()}
 
 

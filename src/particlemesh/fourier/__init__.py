@@ -1,2 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fields in Fourier space: transforms, bands of modes, Green functions, solvers and spectra."""
+
+from particlemesh.fourier.bands import Bands
+from particlemesh.fourier.engines import good_size
+from particlemesh.fourier.solver import Solver
+from particlemesh.fourier.spectra import Spectrum, binned_power, power_spectrum
+from particlemesh.fourier.transform import Transform
+
+__all__ = ["Bands", "Solver", "Spectrum", "Transform", "binned_power", "good_size", "power_spectrum"]

@@ -35,16 +35,20 @@ DEVICE i64 mode_of(i64 s, i64 axis, PRIVATE const Band* b)
     return b->centred ? k + b->negative[axis] : k < 0 ? k + b->modes[axis] : k;
 }
 
-DEVICE void times(PRIVATE real* a, const real re, const real im)
+DEVICE real2 product(const real2 a, const real2 b)
 {
-    const real x = a[0];
-    a[0] = x * re - a[1] * im;
-    a[1] = x * im + a[1] * re;
+    real2 c;
+    c.x = a.x * b.x - a.y * b.y;
+    c.y = a.x * b.y + a.y * b.x;
+    return c;
 }
 
-DEVICE void times_factor(PRIVATE real* a, GLOBAL const real* factors, i64 i)
+// A mode times its factors.
+DEVICE real2 scaled(GLOBAL const real* mode, GLOBAL const real* factors, i64 x, i64 y, i64 z, PRIVATE const Band* b)
 {
-    times(a, factors[2 * i], factors[2 * i + 1]);
+    GLOBAL const real2* f = (GLOBAL const real2*)factors;
+    const real2 line = product(f[x], f[b->modes[0] + y]);
+    return product(*(GLOBAL const real2*)mode, product(line, f[b->modes[0] + b->modes[1] + z]));
 }
 
 KERNEL crop(GLOBAL const real* spectrum, GLOBAL real* modes, GLOBAL const real* factors, const i64 channels,
@@ -60,12 +64,7 @@ KERNEL crop(GLOBAL const real* spectrum, GLOBAL real* modes, GLOBAL const real* 
         if (z < b.modes[2]) {
             const i64 source = b.spectrum_at + 2 * (from + node_of(z, 2, &b));
             const i64 target = b.modes_at + 2 * (row * b.modes[2] + z);
-            real value[2];
-            value[0] = spectrum[source], value[1] = spectrum[source + 1];
-            times_factor(value, factors, x);
-            times_factor(value, factors, b.modes[0] + y);
-            times_factor(value, factors, b.modes[0] + b.modes[1] + z);
-            modes[target] = value[0], modes[target + 1] = value[1];
+            *(GLOBAL real2*)(modes + target) = scaled(spectrum + source, factors, x, y, z, &b);
         }
     }
 }
@@ -82,17 +81,14 @@ KERNEL embed(GLOBAL const real* modes, GLOBAL real* spectrum, GLOBAL const real*
         const i64 s = (group - row * pieces) * GROUP_SIZE + LOCAL_ID;
         if (s < b.nodes[2]) {
             const i64 z = mode_of(s, 2, &b), target = b.spectrum_at + 2 * (row * b.nodes[2] + s);
-            real value[2];
-            value[0] = 0, value[1] = 0;
+            real2 value;
+            value.x = 0, value.y = 0;
             if (x >= 0 && y >= 0 && z >= 0) {
                 const i64 source =
                     b.modes_at + 2 * (((channel * b.modes[0] + x) * b.modes[1] + y) * b.modes[2] + z);
-                value[0] = modes[source], value[1] = modes[source + 1];
-                times_factor(value, factors, x);
-                times_factor(value, factors, b.modes[0] + y);
-                times_factor(value, factors, b.modes[0] + b.modes[1] + z);
+                value = scaled(modes + source, factors, x, y, z, &b);
             }
-            spectrum[target] = value[0], spectrum[target + 1] = value[1];
+            *(GLOBAL real2*)(spectrum + target) = value;
         }
     }
 }

@@ -12,9 +12,8 @@ import scipy.fft
 from particlemesh import checks
 from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend, Record, allocate
-from particlemesh.backends.cpu import run
+from particlemesh.backends.cpu import ranges, run
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add
 from particlemesh.fourier.engines import BACKWARD, FORWARD, SciPyEngine, engine
 
 _FILE = "fourier/bands.c"
@@ -139,26 +138,24 @@ class Bands:
         if self._spectrum is None or self._spectrum.shape != shape:
             self._spectrum = None
             self._spectrum = allocate(self.backend, shape, self.complex_dtype, "the spectra of all modes")
-        return self._spectrum
+        return self._spectrum.reshape(batch + self.engine.spectrum_shape)
 
-    def to_modes(self, field: Any, out: Any = None, *, sign: int = FORWARD, overwrite: bool = False) -> Any:
+    def to_modes(self, field: Any, out: Any = None, *, sign: int = FORWARD) -> Any:
         """Return ``factor[k] * sum_m field[m] exp(sign i k x_m)`` for the modes of the band.
 
         Parameters
         ----------
         field : native array (..., *nodes)
-            Dense; complex, or real for real transforms. On a GPU a complex field is overwritten by its transform.
+            Dense; complex, or real for real transforms. A complex field may be overwritten.
         out : native array (..., *shape), optional
             Dense and complex.
         sign : {-1, 1}
             Of the exponent; real fields allow -1.
-        overwrite : bool
-            Let a CPU overwrite a complex field, too, which saves memory and time.
         """
         self._sign(sign, FORWARD)
         batch = tuple(field.shape[: field.ndim - len(self.nodes)])
         if self.backend.name == "cpu":
-            return self._pruned(field, out, sign, overwrite)
+            return self._pruned(field, out, sign)
         if out is None:
             out = allocate(self.backend, batch + self.shape, self.complex_dtype, "modes")
         if self.real:
@@ -215,11 +212,11 @@ class Bands:
 
     # ---- the CPU: axis by axis, so that later axes transform the band only ---------------------------------
 
-    def _pruned(self, field: np.ndarray, out: Any, sign: int, overwrite: bool) -> np.ndarray:
+    def _pruned(self, field: np.ndarray, out: Any, sign: int) -> np.ndarray:
         assert isinstance(self.engine, SciPyEngine)
         ndim, array = len(self.nodes), field
         for axis in reversed(range(ndim)):
-            array = self._axis(array, axis, sign, own=overwrite or array is not field)
+            array = self._axis(array, axis, sign)
             if self.shape[axis] < array.shape[axis - ndim] or self.order == "centred":
                 array = self._move(array, axis, self.shape[axis], into=False)
         return self._times(array, out)
@@ -232,14 +229,14 @@ class Bands:
             if self.shape[axis] < length or self.order == "centred":
                 last = axis == ndim - 1 and not self.real
                 array = self._move(array, axis, length, into=True, room=out if last else None)
-            array = self._axis(array, axis, sign, own=True)
+            array = self._axis(array, axis, sign)
         if out is None or array.ctypes.data == out.ctypes.data:
             return array if out is None else out
         np.copyto(out, array)
         return out
 
-    def _axis(self, array: np.ndarray, axis: int, sign: int, own: bool) -> np.ndarray:
-        """Transform one axis; the last one of a real field is real. Memory of our ``own`` is overwritten."""
+    def _axis(self, array: np.ndarray, axis: int, sign: int) -> np.ndarray:
+        """Transform one axis; the last one of a real field is real."""
         at = axis - len(self.nodes)
         with scipy.fft.set_workers(self.engine.workers):  # type: ignore[attr-defined]
             if self.real and at == -1:
@@ -247,8 +244,8 @@ class Bands:
                     return scipy.fft.rfft(array, axis=at)
                 return scipy.fft.irfft(array, n=self.nodes[axis], axis=at, norm="forward", overwrite_x=True)
             if sign == FORWARD:
-                return scipy.fft.fft(array, axis=at, overwrite_x=own)
-            return scipy.fft.ifft(array, axis=at, norm="forward", overwrite_x=own)
+                return scipy.fft.fft(array, axis=at, overwrite_x=True)
+            return scipy.fft.ifft(array, axis=at, norm="forward", overwrite_x=True)
 
     def _move(self, array: np.ndarray, axis: int, length: int, *, into: bool, room: Any = None) -> np.ndarray:
         """Return the axis's modes in an array of another length: out of the transform's order, or ``into`` it.
@@ -281,7 +278,7 @@ class Bands:
         source = np.ascontiguousarray(array).reshape(-1, *missing, *self.shape)
         target = out.reshape(source.shape) if out.flags.c_contiguous else np.empty_like(source)
         rows = source.shape[0] * source.shape[1] * source.shape[2]
-        run(_scale, self.engine.workers, source, target, *factors, max(1, rows // 64), np.zeros(1, np.int64))  # type: ignore[attr-defined]
+        run(_scale, self.engine.workers, source, target, *factors, max(1, rows // 64))  # type: ignore[attr-defined]
         if not out.flags.c_contiguous:
             out[...] = target.reshape(out.shape)
         return out
@@ -296,11 +293,8 @@ def _scale(source, target, fx, fy, fz, share, counter):
     """Write ``source * fx * fy * fz``; each thread claims shares of the rows."""
     ny, nz = fy.size, fz.size
     rows = source.shape[0] * fx.size * ny
-    while True:
-        begin = fetch_add(counter, 0, share)
-        if begin >= rows:
-            return
-        for row in range(begin, min(begin + share, rows)):
+    for begin, end in ranges(counter, rows, share):
+        for row in range(begin, end):
             y = row % ny
             x = row // ny % fx.size
             c = row // ny // fx.size

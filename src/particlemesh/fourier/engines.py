@@ -12,7 +12,7 @@ import numpy as np
 import scipy.fft
 
 from particlemesh.arrays.views import COMPLEX
-from particlemesh.backends.base import Backend, allocate
+from particlemesh.backends.base import Backend, allocate, gapless
 from particlemesh.backends.cpu import default_threads
 
 FORWARD, BACKWARD = -1, 1  # sign of the exponent
@@ -161,10 +161,10 @@ class CuFftEngine(Engine):
 
     @property
     def nbytes(self) -> int:
-        return sum(plan.work_area.mem.size if plan.work_area.mem else 0 for plan in self._plans.values())
+        return sum(int(plan.work_area.mem.size) for plan in self._plans.values())
 
     def describe(self) -> str:
-        return f"{self.name}, {len(self._plans)} plans with {self.nbytes:,} bytes of work memory"
+        return f"{self.name}, {self.nbytes:,} bytes of work memory"
 
     def reserve(self, batch: int) -> None:
         for sign in (FORWARD, BACKWARD) if self.real else (FORWARD,):
@@ -181,8 +181,12 @@ class CuFftEngine(Engine):
             if self.real:
                 names = ("R2C", "D2Z") if sign == FORWARD else ("C2R", "Z2D")
             kind = getattr(cufft, f"CUFFT_{names[double]}")
-            # Dense arrays, one after the other: cuFFT's default layout.
-            plan = cufft.PlanNd(self.shape, None, 1, 0, None, 1, 0, kind, batch, "C", len(self.shape), None)
+            field, modes = self.shape, self.spectrum_shape
+            source, target = (field, modes) if sign == FORWARD else (modes, field)
+            # Dense arrays, one after the other.
+            plan = cufft.PlanNd(
+                field, source, 1, math.prod(source), target, 1, math.prod(target), kind, batch, "C", len(field), None
+            )
             self._plans[key] = plan
         return plan
 
@@ -247,6 +251,18 @@ class HostEngine(SciPyEngine):
             return self.backend.upload(result)
         self.backend.copy(out, self.backend.upload(result))
         return out
+
+
+def plain(native: Any) -> bool:
+    """Return whether engines take a native array: in C order, and in OpenCL at the start of its buffer."""
+    return bool(native.flags.c_contiguous) and gapless(native) and not getattr(native, "offset", 0)
+
+
+def dense(backend: Backend, native: Any) -> Any:
+    """Return a copy of a native array that engines take."""
+    copy = allocate(backend, tuple(native.shape), native.dtype, "a dense copy")
+    backend.copy(copy, native)
+    return copy
 
 
 @functools.cache

@@ -8,7 +8,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from particlemesh.grid import checks
+from particlemesh.sorting.keys import cells_in
+
 MOST_COUNTED = 2**31 - 1  # neighbours of a particle, in a result of int32
+
+
+def levels_of(shape: tuple[int, ...], edge: float, diameter: float) -> int:
+    """Return the levels on which the last has cells for a diameter, if so many cells can be numbered.
+
+    ``edge`` is the largest diameter for cells of the finest level, ``shape``.
+    """
+    if not edge < diameter < math.inf:
+        return 1
+    levels = min(1 + math.ceil(math.log2(diameter / edge)), max(shape).bit_length(), checks.MOST_LEVELS)
+    while cells_in(shape, levels) > checks.MOST:
+        levels -= 1
+    return levels
 
 
 def least_images(radius: float, rows: np.ndarray, periodic: Sequence[bool]) -> int:

@@ -23,13 +23,12 @@ from particlemesh.grid.cpu.queries.once import dense_list, raise_bad, sparse_lis
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.quantities import by_letter
 from particlemesh.grid.queries.sparse import sparse_list as sparse_on_device
-from particlemesh.grid.sparse import close_gaps, crowded, levels_for, sparse_cells
+from particlemesh.grid.sparse import close_gaps, crowded, levels_for, sparse_cells, uneven
 from particlemesh.grid.uniform_grid import UniformGrid
 
 # A search on a GPU reads the cells along the last axis in one go: thinner ones there waste less of what it reads.
 _THINNER = 4
 _CELLS_A_PARTICLE, _FEW_CELLS = 8, 4096  # more would hold nothing and take their time and memory all the same
-_UNEVEN = 16  # volumes around the largest particle for one around the mean: levels of cells are faster from here on
 
 
 def neighbour_list(
@@ -162,7 +161,7 @@ class _Call:
         x, box, place = self.x, self.box, self.place
         if x.count and not all(box.periodic):
             box = _fitted(box, self.columns, x.dtype, self.reach)
-        if self.radii is not None and x.count and _uneven(self.radii, box.ndim):
+        if self.radii is not None and x.count and uneven(self.radii, box.ndim):
             return None
         shape, doubtful = _dense_cells(box, self.reach, x.count, place.name != "cpu")
         doubtful = doubtful or self.radii is not None
@@ -215,12 +214,6 @@ class _Call:
             letter: wrap(self.place.download(array) if elsewhere else array)
             for letter, array in arrays.items()
         }  # fmt: skip
-
-
-def _uneven(radii: np.ndarray, ndim: int) -> bool:
-    """Return whether cells of the largest radius are much too large for most particles."""
-    largest = float(radii.max())
-    return largest > 0 and float(((radii / largest) ** ndim).mean()) * _UNEVEN < 1
 
 
 def _reach(radius: Any, count: int, dtype: np.dtype) -> tuple[float, np.ndarray | None]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from particlemesh.backends.base import Backend
 from particlemesh.box import Box
 from particlemesh.grid import checks
 from particlemesh.grid.builders.job import Problem
+from particlemesh.grid.limits import levels_of
 from particlemesh.sorting.keys import Cells, cells_in
 
 
@@ -60,13 +60,7 @@ class Sizes:
         if not self.follows_radii:
             return self
         largest = 0.0 if radii is None else 2 * float(radii.max(initial=0))
-        levels = 1
-        if self.edge < largest < math.inf:
-            most = min(max(self.shape).bit_length(), checks.MOST_LEVELS)
-            levels = min(1 + math.ceil(math.log2(largest / self.edge)), most)
-            while cells_in(self.shape, levels) > checks.MOST:
-                levels -= 1
-        return self.on_levels(levels)
+        return self.on_levels(levels_of(self.shape, self.edge, largest))
 
     def on_levels(self, levels: int) -> Sizes:
         """Return the sizes with another number of levels; the same object if there are as many already."""

@@ -23,6 +23,7 @@ from particlemesh.sorting.cpu import counting_sort
 
 _MOST_CELLS = 2**61  # of all levels: numbers have 64 bits
 _CROWDED = 32  # particles that share a cell with one, on average: below, a dense grid is faster
+_UNEVEN = 16  # volumes around the largest particle for one around the mean: levels of cells are faster from here on
 
 
 class SparseCells(NamedTuple):
@@ -41,6 +42,12 @@ def crowded(start: np.ndarray, count: int) -> bool:
     """Return whether a search would compare so many particles of the same cells that sparse cells are faster."""
     lengths = np.diff(start).astype(np.float64)
     return float(lengths @ lengths) > _CROWDED * count
+
+
+def uneven(radii: np.ndarray, ndim: int) -> bool:
+    """Return whether cells of the largest radius are much too large for most particles."""
+    largest = float(radii.max(initial=0))
+    return largest > 0 and float(((radii / largest) ** ndim).mean()) * _UNEVEN < 1
 
 
 def levels_for(radii: np.ndarray) -> tuple[float, int]:
@@ -100,25 +107,30 @@ def sparse_cells(
     cells = cells_of(box, shape_of(box, size, levels, dtype), levels, dtype)
     one = cells._replace(shape=(1, 1, 1), levels=1)
     _, folded, turns, faults = locate(x, None, one, threads)
-    shapes = np.array([level_shape(cells.shape, level) for level in range(levels)], np.int64)
+    number = numbers_of(folded, radii, cells)
+    order = np.argsort(number, kind="stable")
+    number = number[order]
+    begins = np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]])[: len(number)])
+    start = np.append(begins, len(number)).astype(np.int64)
+    return SparseCells(cells, folded, turns, order.astype(np.int32), start, number[begins], faults)
+
+
+def numbers_of(folded: np.ndarray, radii: np.ndarray | None, cells: CpuCells) -> np.ndarray:
+    """Return the cell (N,) int64 of positions inside the box (N, 3), on levels by ``radii`` (N,)."""
+    shapes = np.array([level_shape(cells.shape, level) for level in range(cells.levels)], np.int64)
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(shapes.prod(1))])
     level = np.zeros(len(folded), np.int64)
-    if radii is not None and levels > 1:
+    if radii is not None and cells.levels > 1:
         with np.errstate(divide="ignore"):
             finer = np.ceil(np.log2(2 * radii.astype(np.float64) / float(cells.edge)))
-        level = np.clip(finer, 0, levels - 1).astype(np.int64)
+        level = np.clip(finer, 0, cells.levels - 1).astype(np.int64)
     number = np.zeros(len(folded), np.int64)
     inverse, origin = cells.inverse.astype(np.float64), cells.origin.astype(np.float64)
     for a in range(3):
         fraction = (folded - origin) @ inverse[a]
         sizes = shapes[level, a]
         number = number * sizes + np.clip((fraction * sizes).astype(np.int64), 0, sizes - 1)
-    number += first[level]
-    order = np.argsort(number, kind="stable")
-    number = number[order]
-    begins = np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]])[: len(number)])
-    start = np.append(begins, len(number)).astype(np.int64)
-    return SparseCells(cells, folded, turns, order.astype(np.int32), start, number[begins], faults)
+    return number + first[level]
 
 
 def list_once(

@@ -105,7 +105,8 @@ class UniformGrid(Contents):
         ----------
         radius : number or array (N,)
             Pairs with distance ≤ ``radius``. With one number per particle, pairs with distance ≤ the sum of both. The
-            radius may be larger than a cell, and than the box.
+            radius may be larger than a cell, and than the box. For very different radii on a GPU, give them to
+            :meth:`build` of a grid with ``levels``: otherwise the largest sets how far all particles search.
         half : bool
             By default each pair is returned from both sides (full list): row i holds all neighbours of particle i, as
             in ASE, freud and :func:`particlemesh.neighbour_list`. With True each pair is returned once (half list),

@@ -35,7 +35,7 @@ def matrix_seconds(problem: Problem, entry: float, add: float) -> tuple[float, f
 
 
 class TileMethod(Method):
-    """A method of the CPU over tiles: threads share its tasks, and the bits do not depend on their number.
+    """A method of the CPU over tiles: threads share its tasks, and results are reproducible for any number of threads.
 
     Particles come in the order of tiles from ``set_positions``, so there is nothing to prepare.
     """

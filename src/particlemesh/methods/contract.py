@@ -53,7 +53,7 @@ class Option:
         integers = isinstance(value, tuple) and all(type(n) is int and n > 0 for n in value)
         return value is self.default or (integers and len(value) > 0)
 
-    def told(self) -> str:
+    def allowed_words(self) -> str:
         """Return what is allowed, in words."""
         if isinstance(self.allowed, tuple):
             return "one of " + ", ".join(repr(a) for a in dict.fromkeys((self.default, *self.allowed)))
@@ -73,8 +73,8 @@ class Method:
     name: ClassVar[str]
     cite: ClassVar[str] = ""  # key into reference.bib
     backends: ClassVar[frozenset[str]]
-    deterministic: ClassVar[bool] = False  # same call, same bits
-    order_independent: ClassVar[bool] = False  # any permutation of the particles, same bits
+    deterministic: ClassVar[bool] = False  # equal calls return bit-identical results
+    order_independent: ClassVar[bool] = False  # bit-identical for any permutation of the particles
     reads_stencils: ClassVar[bool] = True  # `particles.node` and `fraction` on GPUs, not only orders by block
     confines_non_finite: ClassVar[bool] = True  # NaN and infinity reach no further than the stencil
     stores_weights: ClassVar[bool] = False  # of every particle: dear to prepare, for many applications

@@ -240,7 +240,7 @@ class HostParticles:
 
         self.count = x.count
         self._counted = count_positions(x.arrays, axes, mesh.box, threads)
-        bad = self._counted.found
+        bad = self._counted.located
         self._status = Status(x.count, bad.not_finite, bad.outside, bad.first)
 
     def place(self, workspace: Workspace) -> None:

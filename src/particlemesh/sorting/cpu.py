@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add
 
 _SCAN = 1 << 14  # numbers of the histogram a thread scans at a time
 
@@ -48,10 +47,7 @@ def share_of(count, shares, share):
 def count_keys(keys, histogram, counter):
     """Count the keys of each range in each bin."""
     rows = histogram.shape[0]
-    while True:
-        row = fetch_add(counter, 0, 1)
-        if row >= rows:
-            return
+    for row in claimed(counter, rows):
         begin, end = share_of(keys.size, rows, row)
         counts = histogram[row]
         counts[:] = 0
@@ -63,10 +59,7 @@ def count_keys(keys, histogram, counter):
 @compiled
 def _block_totals(histogram, totals, counter):
     blocks = totals.size
-    while True:
-        block = fetch_add(counter, 0, 1)
-        if block >= blocks:
-            return
+    for block in claimed(counter, blocks):
         begin, end = share_of(histogram.shape[1], blocks, block)
         total = 0
         for row in range(histogram.shape[0]):
@@ -78,10 +71,7 @@ def _block_totals(histogram, totals, counter):
 @compiled
 def _block_scan(histogram, totals, start, counter):
     blocks = totals.size
-    while True:
-        block = fetch_add(counter, 0, 1)
-        if block >= blocks:
-            return
+    for block in claimed(counter, blocks):
         begin, end = share_of(histogram.shape[1], blocks, block)
         total = np.int64(0)
         for before in range(block):
@@ -112,17 +102,14 @@ def scan(histogram: np.ndarray, start: np.ndarray, threads: int) -> None:
     totals = np.zeros(blocks, np.int64)
     used = min(threads, blocks)
     if blocks > 1:
-        run(_block_totals, used, histogram, totals, np.zeros(1, np.int64))
-    run(_block_scan, used, histogram, totals, start, np.zeros(1, np.int64))
+        run(_block_totals, used, histogram, totals)
+    run(_block_scan, used, histogram, totals, start)
 
 
 @compiled
 def _place_keys(keys, place, order, rank, counter):
     rows = place.shape[0]
-    while True:
-        row = fetch_add(counter, 0, 1)
-        if row >= rows:
-            return
+    for row in claimed(counter, rows):
         begin, end = share_of(keys.size, rows, row)
         places = place[row]
         for k in range(begin, end):
@@ -162,7 +149,7 @@ def counting_sort(keys: np.ndarray, bins: int, threads: int | None = None) -> So
     rank = np.empty(count, index)
     histogram = np.empty((histogram_rows(count, bins, threads), bins), index)
     used = len(histogram)
-    run(count_keys, used, keys, histogram, np.zeros(1, np.int64), steps=10 * count)
+    run(count_keys, used, keys, histogram, steps=10 * count)
     scan(histogram, start, threads)
-    run(_place_keys, used, keys, histogram, order, rank, np.zeros(1, np.int64), steps=20 * count)
+    run(_place_keys, used, keys, histogram, order, rank, steps=20 * count)
     return Sorted(start, order, rank)

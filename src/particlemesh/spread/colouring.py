@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.views import View
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import (
     add,
@@ -119,15 +119,12 @@ def _spread_vectors(
 def _spread_tasks(
     tiling, tile, begin, end, ready, records, packed, order, values, jacobian, rows, boxes, done, field, counter
 ):  # fmt: skip
-    """Do tasks until none is left. Every thread runs this; the bits do not depend on which thread does which task."""
+    """Do tasks until none is left. Every thread runs this; results do not depend on which thread does which task."""
     parts, lanes = rows.parts, len(rows.width)
     box = boxes[fetch_add(counter, 1, 1)]
     weights = np.empty(4 * lanes, box.dtype)
     support = tiling.support
-    while True:
-        task = fetch_add(counter, 0, 1)
-        if task >= tile.size:
-            return
+    for task in claimed(counter, tile.size):
         this = tile[task]
         chunk = (begin[task] - ready[this, 0]) // CHUNK
         low, nodes = box_of(tiling, this)
@@ -186,13 +183,12 @@ def spread_tiles(
     run(
         _spread_tasks, workers, ordering.tiling, ordering.tile, ordering.begin, ordering.end, ordering.ready,
         ordering.records, ordering.packed, ordering.order, plain(values), jacobian, rows, boxes,
-        np.zeros(len(ordering.ready), np.int64), field.reshape(-1), np.zeros(2, np.int64),
-        steps=100 * len(ordering.order),
+        np.zeros(len(ordering.ready), np.int64), field.reshape(-1), steps=100 * len(ordering.order),
     )  # fmt: skip
 
 
 class Colouring(TileMethod):
-    """Tiles of the mesh in private memory, added in a fixed order: no atomics, the same bits for any threads."""
+    """Tiles of the mesh in private memory, added in a fixed order: no atomics, reproducible for any threads."""
 
     name = "colouring"
     cite = "liu2014"

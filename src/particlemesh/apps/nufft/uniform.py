@@ -87,7 +87,7 @@ class Uniform:
         """Return ``sum_j values[j] exp(sign i k x_j)``, shape (b, *modes), for native values (b, N)."""
         field = self.plan.spread(values, out=self._field(values.shape[0]))
         if not self.real:
-            return self.bands.to_modes(field, out, sign=sign, overwrite=True)
+            return self.bands.to_modes(field, out, sign=sign)
         return self._whole(self.bands.to_modes(field), sign, out)
 
     def to_points(self, modes: Any, sign: int, out: Any = None) -> Any:

@@ -50,29 +50,6 @@ def unowned(typing, thing):
     return thing(thing), build
 
 
-@intrinsic
-def fuse(typing, a, b, c):
-    """Return ``a * b + c`` of numbers, rounded once where the processor can: as vectors do, and kernels of GPUs."""
-
-    def build(context, builder, signature, arguments):
-        kind = arguments[0].type
-        name = f"llvm.fmuladd.f{32 if isinstance(kind, ir.FloatType) else 64}"
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
-        return builder.call(function, arguments)
-
-    return a(a, a, a), build
-
-
-@intrinsic
-def sub(typing, a, b):
-    """Return ``a - b``, lane by lane."""
-
-    def build(context, builder, signature, arguments):
-        return builder.fsub(*arguments)
-
-    return a(a, a), build
-
-
 def _bits(builder: ir.IRBuilder, flags: Any) -> Any:
     """Return a vector of booleans as an integer."""
     return builder.zext(builder.bitcast(flags, ir.IntType(flags.type.count)), _LONG)

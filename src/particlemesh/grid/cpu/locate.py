@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from particlemesh.arrays.geometry import check_range, open_bounds, tails_of
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add, fused, peek
+from particlemesh.backends.simd import fuse, fused, peek
 from particlemesh.box import Box
-from particlemesh.grid.cpu.lanes import fuse
 
 MOST_TURNS = 2**20  # around a periodic axis: beyond, a position's digits do not determine a place
 NOT_FINITE, OUTSIDE, BAD_RADIUS = 1, 2, 3
@@ -92,9 +91,6 @@ def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any) -> CpuCell
 
 
 known_cells = functools.lru_cache(maxsize=64)(cells_of)  # for tuples of cells; the arrays are never written
-
-
-known_cells = functools.lru_cache(maxsize=64)(cells_of)  # for shapes that are tuples; nobody writes to their arrays
 
 
 def margins(cells: CpuCells, images: int = 1) -> np.ndarray:
@@ -258,10 +254,7 @@ def _locate(address, stride, count, radii, cells, keys, folded, turns, status, c
     x, s = np.zeros((3, _BLOCK), folded.dtype), np.zeros((3, _BLOCK), folded.dtype)
     turn, more = np.zeros((3, _BLOCK), np.int32), np.zeros((3, _BLOCK), np.int32)
     bad, level, low = np.empty(_BLOCK, np.int32), np.zeros(_BLOCK, np.int32), np.empty(_BLOCK, folded.dtype)
-    while True:
-        share = fetch_add(counter, 0, 1)
-        if share >= status.shape[0]:
-            return
+    for share in claimed(counter, status.shape[0]):
         faults = status[share]
         for begin in range(share * _SHARE, min(count, (share + 1) * _SHARE), _BLOCK):
             length = min(_BLOCK, count - begin)
@@ -334,10 +327,7 @@ def locate(
     status[:, 3] = -1
     used = min(threads_for(threads, count), max(1, len(status)))
     sizes = _largest(radii, count, real)
-    run(
-        _locate, used, address, stride, count, sizes, cells, keys, folded, turns, status, np.zeros(1, np.int64),
-        steps=20 * count,
-    )  # fmt: skip
+    run(_locate, used, address, stride, count, sizes, cells, keys, folded, turns, status, steps=20 * count)
     bad = status[status[:, 3] >= 0, 3]
     far = int(status[:, 4].max(initial=0))
     faults = Faults(

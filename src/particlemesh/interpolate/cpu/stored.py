@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.views import View
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled, plain
-from particlemesh.backends.simd import fetch_add, fma, keep, load, splat, sums
+from particlemesh.backends.simd import fma, keep, load, splat, sums
 from particlemesh.methods.by_tile import CALL, cold
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.stored_matrix import HostMatrix
@@ -30,10 +30,7 @@ def _store(
     sx, sy, sz = support
     entries, planes = sx * sy * sz, jacobian.shape[1]
     factors, across = np.empty(6 * lanes, weight.dtype), np.empty(6, weight.dtype)
-    while True:
-        task = fetch_add(counter, 0, 1)
-        if task >= begin.size:
-            return
+    for task in claimed(counter, begin.size):
         for k in range(begin[task], end[task]):
             factors_at(table, terms, lanes, records[4 * k], records[4 * k + 1], records[4 * k + 2], slopes, factors)
             at = k * entries * (planes if slopes else 1)
@@ -86,10 +83,7 @@ def _read(
     """Interpolate values, gradients, or both (arrays that are not empty), until no task is left."""
     sx, sy, sz = tiling.support
     entries, nodes = sx * sy * sz, np.zeros(len(width), field.dtype)
-    while True:
-        task = fetch_add(counter, 0, 1)
-        if task >= tile.size:
-            return
+    for task in claimed(counter, tile.size):
         low, _ = box_of(tiling, tile[task])
         for k in range(begin[task], end[task]):
             corner = corner_of(low, packed[4 * k + 3])
@@ -149,9 +143,9 @@ class Weights(HostMatrix):
         source = field.numpy()
         for c, part in np.ndindex(source.shape[0], source.shape[-1]):
             run(
-                _read, threads_for(workspace.threads, workspace.count), ordering.tiling, ordering.tile,
-                ordering.begin, ordering.end, ordering.packed, ordering.order, self._weight, slope, ndim,
-                plain(np.ascontiguousarray(source[c, ..., part])), *results, width, np.zeros(1, np.int64),
+                _read, threads_for(workspace.threads, workspace.count), ordering.tiling, ordering.tile, ordering.begin,
+                ordering.end, ordering.packed, ordering.order, self._weight, slope, ndim,
+                plain(np.ascontiguousarray(source[c, ..., part])), *results, width,
                 steps=workspace.count * workspace.stencil,
             )  # fmt: skip
             for target, result in zip(targets, results, strict=True):
@@ -174,7 +168,7 @@ def _filled(workspace: Workspace, *, slopes: bool) -> np.ndarray:
     table, terms, _, lanes, _ = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
     run(
         _store, threads_for(workspace.threads, workspace.count), ordering.tiling.support, ordering.begin, ordering.end,
-        ordering.records, table, terms, len(lanes), workspace.jacobian, slopes, weight, np.zeros(1, np.int64),
+        ordering.records, table, terms, len(lanes), workspace.jacobian, slopes, weight,
         steps=workspace.count * workspace.stencil,
     )  # fmt: skip
     return weight

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add
 from particlemesh.orders.cpu.rows import rows_of
 from particlemesh.orders.cpu.stencils import corner_of, factors_at, place_of, slopes_of
 from particlemesh.orders.cpu.tiles import box_of, ordering_of
@@ -98,10 +97,7 @@ def _tile_particles(tiling, ready, kept, tile, begin, end):
 def _count(tiling, ready, kept, packed, size, cuts, counts, counter):
     """Count each row's entries."""
     (nx, ny, nz), wraps, support = tiling.size, tiling.wraps, tiling.support
-    while True:
-        share = fetch_add(counter, 0, 1)
-        if share >= cuts.size - 1:
-            return
+    for share in claimed(counter, cuts.size - 1):
         begin, end = cuts[share] * size, min(cuts[share + 1] * size, nx * ny * nz)
         counts[cuts[share] : cuts[share + 1]] = 0
         for tile in range(ready.shape[0]):
@@ -133,10 +129,7 @@ def _fill(
     factors, across = np.empty(6 * lanes, weight.dtype), np.empty(6, weight.dtype)
     planes = weight.shape[0]
     rectangle = width * (start.size - 1)
-    while True:
-        share = fetch_add(counter, 0, 1)
-        if share >= cuts.size - 1:
-            return
+    for share in claimed(counter, cuts.size - 1):
         begin, end = cuts[share] * size, min(cuts[share + 1] * size, nx * ny * nz)
         for row in range(cuts[share], cuts[share + 1]):
             cursor[row] = row * width if width else start[row]
@@ -192,8 +185,7 @@ def count_entries(workspace: Workspace, size: int = 1) -> np.ndarray:
     counts = np.empty(rows, np.int64)
     run(
         _count, threads, ordering.tiling, ordering.ready, ordering.kept, ordering.packed, size,
-        _build_cuts(workspace, rows, threads), counts, np.zeros(1, np.int64),
-        steps=workspace.count * workspace.stencil,
+        _build_cuts(workspace, rows, threads), counts, steps=workspace.count * workspace.stencil,
     )  # fmt: skip
     return counts
 
@@ -230,9 +222,9 @@ def fill_entries(workspace: Workspace, entries: Entries, *, slopes: bool = False
     )  # as large as it can be
     weight = workspace.scratch(name, (planes * most,), workspace.dtype)[: planes * total].reshape(planes, total)
     run(
-        _fill, threads, ordering.tiling, ordering.ready, ordering.kept, ordering.records, ordering.packed, table,
-        terms, len(lanes), workspace.jacobian, slopes, entries.size, entries.width,
+        _fill, threads, ordering.tiling, ordering.ready, ordering.kept, ordering.records, ordering.packed, table, terms,
+        len(lanes), workspace.jacobian, slopes, entries.size, entries.width,
         _build_cuts(workspace, entries.rows, threads), entries.start, np.empty(entries.rows, np.int64), entries.column,
-        entries.node, weight, np.zeros(1, np.int64), steps=workspace.count * workspace.stencil,
+        entries.node, weight, steps=workspace.count * workspace.stencil,
     )  # fmt: skip
     return weight

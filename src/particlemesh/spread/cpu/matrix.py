@@ -3,7 +3,7 @@
 
 An entry is a weight and a column, the place of its particle in the order of tiles: values are brought into that
 order first, so that the entries of a row find them close together. A row, or a group of rows, belongs to one
-thread: nothing is added atomically, and the bits do not depend on the number of threads.
+thread: nothing is added atomically, and results are reproducible for any number of threads.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from particlemesh.arrays.views import View
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import claimed, ranges, run, threads_for
 from particlemesh.backends.jit import compiled, plain
-from particlemesh.backends.simd import fetch_add, prefetch
+from particlemesh.backends.simd import prefetch
 from particlemesh.methods.by_tile import matrix_seconds
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.stored_matrix import HostMatrix
@@ -33,12 +33,8 @@ MOST_NODES = 2**16  # of a group
 @compiled
 def _permute(source, order, width, target, counter):
     """Copy numbers, ``width`` a particle, into the order of tiles."""
-    shares = (order.size + 4095) // 4096
-    while True:
-        share = fetch_add(counter, 0, 1)
-        if share >= shares:
-            return
-        for k in range(4096 * share, min(4096 * share + 4096, order.size)):
+    for begin, end in ranges(counter, order.size, 4096):
+        for k in range(begin, end):
             prefetch(source, width * order[min(k + _AHEAD, order.size - 1)])
             at = width * order[k]
             for j in range(width):
@@ -61,17 +57,37 @@ def _dot(weight, plane, column, begin, end, values, width, first):
     return (a + b) + (c + d)
 
 
-@compiled
-def _add_rows(cuts, start, planes, pitch, column, weight, values, field, counter):
-    """Add the rows' sums, a share at a time; ``pitch`` entries lie between planes of weights."""
+@compiled(inline="always")
+def _add_entries(first, node, begin, end, planes, pitch, column, weight, values, field):
+    """Add entries [begin, end) to the nodes ``first + node[0]``, ``first + node[1]``, ..."""
     channels, _, parts = field.shape
     width = channels * planes * parts
-    while True:
-        share = fetch_add(counter, 0, 1)
-        if share >= cuts.size - 1:
-            return
+    for c in range(channels):
+        for p in range(parts):
+            for e in range(begin, end):
+                at = width * column[e] + c * planes * parts + p
+                total = weight[e] * values[at]
+                for b in range(1, planes):
+                    total += weight[b * pitch + e] * values[at + b * parts]
+                field[c, first + node[e - begin], p] += total
+
+
+@compiled
+def _add_rows(cuts, start, ell, node, planes, pitch, column, weight, values, field, counter):
+    """Add the rows' sums, a share of rows at a time; ``pitch`` entries lie between planes of weights.
+
+    Rows lie behind each other (``ell`` is -1), or in a rectangle of ``ell`` entries each; then follows what did not
+    fit, with its ``node``.
+    """
+    channels, rows, parts = field.shape
+    width = channels * planes * parts
+    for share in claimed(counter, cuts.size - 1):
         for row in range(cuts[share], cuts[share + 1]):
             begin, end = start[row], start[row + 1]
+            if ell >= 0:
+                begin, end = row * ell, row * ell + ell
+                while end > begin and column[end - 1] < 0:  # a row's entries come first, then nothing
+                    end -= 1
             for c in range(channels):
                 for p in range(parts):
                     total = field[c, row, p]
@@ -79,58 +95,19 @@ def _add_rows(cuts, start, planes, pitch, column, weight, values, field, counter
                         first = (c * planes + b) * parts + p
                         total += _dot(weight, b * pitch, column, begin, end, values, width, first)
                     field[c, row, p] = total
+        if ell >= 0:
+            begin, end = start[cuts[share]], start[cuts[share + 1]]
+            others, before = node[begin:end], rows * ell
+            _add_entries(0, others, before + begin, before + end, planes, pitch, column, weight, values, field)
 
 
 @compiled
 def _add_groups(cuts, start, size, node, planes, pitch, column, weight, values, field, counter):
     """Add entries to the nodes of their group, a share of groups at a time."""
-    channels, _, parts = field.shape
-    width = channels * planes * parts
-    while True:
-        share = fetch_add(counter, 0, 1)
-        if share >= cuts.size - 1:
-            return
+    for share in claimed(counter, cuts.size - 1):
         for group in range(cuts[share], cuts[share + 1]):
             begin, end = start[group], start[group + 1]
-            for c in range(channels):
-                for p in range(parts):
-                    for e in range(begin, end):
-                        at = width * column[e] + c * planes * parts + p
-                        total = weight[e] * values[at]
-                        for b in range(1, planes):
-                            total += weight[b * pitch + e] * values[at + b * parts]
-                        field[c, group * size + node[e], p] += total
-
-
-@compiled
-def _add_ell_coo(cuts, start, ell, row, planes, pitch, column, weight, values, field, counter):
-    """Add the rows of the rectangle, ``ell`` entries each, then what did not fit, a share of rows at a time."""
-    channels, rows, parts = field.shape
-    width = channels * planes * parts
-    while True:
-        share = fetch_add(counter, 0, 1)
-        if share >= cuts.size - 1:
-            return
-        for this in range(cuts[share], cuts[share + 1]):
-            begin, end = this * ell, this * ell + ell
-            while end > begin and column[end - 1] < 0:  # a row's entries come first, then nothing
-                end -= 1
-            for c in range(channels):
-                for p in range(parts):
-                    total = field[c, this, p]
-                    for b in range(planes):
-                        first = (c * planes + b) * parts + p
-                        total += _dot(weight, b * pitch, column, begin, end, values, width, first)
-                    field[c, this, p] = total
-        for k in range(start[cuts[share]], start[cuts[share + 1]]):
-            e = rows * ell + k
-            for c in range(channels):
-                for p in range(parts):
-                    at = width * column[e] + c * planes * parts + p
-                    total = weight[e] * values[at]
-                    for b in range(1, planes):
-                        total += weight[b * pitch + e] * values[at + b * parts]
-                    field[c, row[k], p] += total
+            _add_entries(group * size, node[begin:end], begin, end, planes, pitch, column, weight, values, field)
 
 
 class Matrix(HostMatrix):
@@ -188,7 +165,7 @@ class Matrix(HostMatrix):
         function, *extra = self._product()
         run(
             function, threads, self._cuts(threads), self.entries.start, *extra, *weight.shape, self.entries.column,
-            weight.reshape(-1), self._permuted(workspace, values, threads), nodes, np.zeros(1, np.int64),
+            weight.reshape(-1), self._permuted(workspace, values, threads), nodes,
             steps=workspace.count * workspace.stencil,
         )  # fmt: skip
         if whole is not target:
@@ -202,7 +179,7 @@ class Matrix(HostMatrix):
 
     def _product(self) -> tuple[Any, ...]:
         """Return the function that adds the product, and what it takes beside what all take."""
-        return (_add_rows,)
+        return _add_rows, -1, np.empty(0, index_type(self.entries.rows))
 
     def _permuted(self, workspace: Workspace, values: View, threads: int) -> np.ndarray:
         """Return values in the order of tiles: for each particle channel by channel, axes, parts."""
@@ -213,7 +190,7 @@ class Matrix(HostMatrix):
             : ordering.kept * width
         ]
         order = ordering.order[: ordering.kept]
-        run(_permute, threads, plain(source), order, width, target, np.zeros(1, np.int64))
+        run(_permute, threads, plain(source), order, width, target)
         return np.asarray(target)
 
     def _cuts(self, threads: int) -> np.ndarray:
@@ -278,7 +255,7 @@ class EllCoo(Matrix):
         return super().nbytes + self.row.nbytes
 
     def _product(self) -> tuple[Any, ...]:
-        return _add_ell_coo, self.width, self.row
+        return _add_rows, self.width, self.row
 
 
 def by_rows(workspace: Workspace) -> Matrix:

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import claimed, ranges, run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add
-from particlemesh.grid.cpu.shares import claim, shares_for
+from particlemesh.grid.cpu.shares import SHARE, shares_for
 from particlemesh.grid.storage import LinkedLists, PackedLists, SortedCells
 from particlemesh.sorting.cpu import histogram_rows, scan, share_of
 
@@ -17,10 +16,7 @@ from particlemesh.sorting.cpu import histogram_rows, scan, share_of
 def _link(keys, head, tail, following, counter):
     """Put the particles of each range in front of the range's own lists."""
     rows = head.shape[0]
-    while True:
-        row = fetch_add(counter, 0, 1)
-        if row >= rows:
-            return
+    for row in claimed(counter, rows):
         first, last = head[row], tail[row]
         first[:] = 0
         begin, end = share_of(keys.size, rows, row)
@@ -40,15 +36,13 @@ def _link(keys, head, tail, following, counter):
 def _join_lists(head, tail, following, joined, counter):
     """Put the lists of later ranges in front of those of earlier ones."""
     cells = joined.size
-    begin, end = claim(counter, cells)
-    while begin < end:
+    for begin, end in ranges(counter, cells, SHARE):
         joined[begin:end] = head[0, begin:end]
         for row in range(1, head.shape[0]):
             for c in range(begin, end):
                 if head[row, c] != 0:
                     following[tail[row, c]] = joined[c]
                     joined[c] = head[row, c]
-        begin, end = claim(counter, cells)
 
 
 def _lists(keys: np.ndarray, cells: int, following: np.ndarray, threads: int | None) -> np.ndarray:
@@ -58,11 +52,11 @@ def _lists(keys: np.ndarray, cells: int, following: np.ndarray, threads: int | N
     rows = histogram_rows(len(keys), 2 * cells, threads)
     head = np.empty((rows, cells), np.int32)
     tail = np.empty((rows, cells if rows > 1 else 0), np.int32)
-    run(_link, rows, keys, head, tail, following, np.zeros(1, np.int64))
+    run(_link, rows, keys, head, tail, following)
     if rows == 1:
         return head[0]
     joined = np.empty(cells, np.int32)
-    run(_join_lists, shares_for(cells, threads), head, tail, following, joined, np.zeros(1, np.int64))
+    run(_join_lists, shares_for(cells, threads), head, tail, following, joined)
     return joined
 
 
@@ -75,12 +69,10 @@ def linked_lists(keys: np.ndarray, cells: int, threads: int | None = None) -> Li
 @compiled
 def _copy_positions(folded, records, counter):
     """Copy shares of positions into records until none is left."""
-    begin, end = claim(counter, folded.shape[0])
-    while begin < end:
+    for begin, end in ranges(counter, folded.shape[0], SHARE):
         for k in range(begin, end):
             for a in range(3):
                 records[k, a] = folded[k, a]
-        begin, end = claim(counter, folded.shape[0])
 
 
 def links_of(nodes: np.ndarray) -> np.ndarray:
@@ -92,7 +84,7 @@ def packed_lists(keys: np.ndarray, folded: np.ndarray, cells: int, threads: int 
     """Return lists of particles by cell whose links are the fourth number of each particle's record."""
     records = np.empty((len(keys), 4), folded.dtype)
     used = shares_for(len(keys), threads_for(threads, len(keys)))
-    run(_copy_positions, used, folded, records, np.zeros(1, np.int64))
+    run(_copy_positions, used, folded, records)
     return PackedLists(_lists(keys, cells, links_of(records), threads), records)
 
 
@@ -100,8 +92,7 @@ def packed_lists(keys: np.ndarray, folded: np.ndarray, cells: int, threads: int 
 def _lengths(head, following, length, counter):
     """Count the entries of shares of lists."""
     cells = head.size
-    begin, end = claim(counter, cells)
-    while begin < end:
+    for begin, end in ranges(counter, cells, SHARE):
         for c in range(begin, end):
             entry = np.int64(head[c])
             count = 0
@@ -109,15 +100,13 @@ def _lengths(head, following, length, counter):
                 count += 1
                 entry = np.int64(following[entry - 1])
             length[c] = count
-        begin, end = claim(counter, cells)
 
 
 @compiled
 def _order_of_lists(head, following, start, order, counter):
     """Write the entries of shares of lists, the last one first: ascending if later ones were put in front."""
     cells = head.size
-    begin, end = claim(counter, cells)
-    while begin < end:
+    for begin, end in ranges(counter, cells, SHARE):
         for c in range(begin, end):
             entry = np.int64(head[c])
             at = start[c + 1]
@@ -125,7 +114,6 @@ def _order_of_lists(head, following, start, order, counter):
                 at -= 1
                 order[at] = entry - 1
                 entry = np.int64(following[entry - 1])
-        begin, end = claim(counter, cells)
 
 
 def order_of_lists(heads: np.ndarray, following: np.ndarray, threads: int | None = None) -> SortedCells:
@@ -133,8 +121,8 @@ def order_of_lists(heads: np.ndarray, following: np.ndarray, threads: int | None
     cells = len(heads)
     used = threads_for(threads, len(following))
     length, start = np.empty((1, cells), np.int32), np.empty(cells + 1, np.int64)
-    run(_lengths, shares_for(cells, used), heads, following, length[0], np.zeros(1, np.int64))
+    run(_lengths, shares_for(cells, used), heads, following, length[0])
     scan(length, start, used)
     order = np.empty(int(start[-1]), np.int32)
-    run(_order_of_lists, shares_for(cells, used), heads, following, start, order, np.zeros(1, np.int64))
+    run(_order_of_lists, shares_for(cells, used), heads, following, start, order)
     return SortedCells(start, order)

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import claimed, ranges, run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add
-from particlemesh.grid.cpu.shares import claim, shares_for
+from particlemesh.grid.cpu.shares import SHARE, shares_for
 from particlemesh.grid.storage import Slots, SortedCells
 from particlemesh.sorting.cpu import count_keys, histogram_rows, scan, share_of
 
@@ -17,25 +16,20 @@ from particlemesh.sorting.cpu import count_keys, histogram_rows, scan, share_of
 def _first_slots(histogram, count, counter):
     """Turn the counts of ranges into each range's first slot, and write the sums."""
     cells = count.size
-    begin, end = claim(counter, cells)
-    while begin < end:
+    for begin, end in ranges(counter, cells, SHARE):
         count[begin:end] = 0
         for row in range(histogram.shape[0]):
             for c in range(begin, end):
                 here = histogram[row, c]
                 histogram[row, c] = count[c]
                 count[c] += here
-        begin, end = claim(counter, cells)
 
 
 @compiled
 def _fill_slots(keys, place, capacity, along_cell, along_slot, slots, counter):
     """Write the particles of each range to their slots; leaves in ``place`` how many slots the cells need."""
     rows = place.shape[0]
-    while True:
-        row = fetch_add(counter, 0, 1)
-        if row >= rows:
-            return
+    for row in claimed(counter, rows):
         places = place[row]
         begin, end = share_of(keys.size, rows, row)
         for k in range(begin, end):
@@ -61,9 +55,9 @@ def slots_of(
     place = count.reshape(1, cells)
     if rows > 1:
         place = np.empty((rows, cells), np.int32)
-        run(count_keys, rows, keys, place, np.zeros(1, np.int64))
-        run(_first_slots, shares_for(cells, threads), place, count, np.zeros(1, np.int64))
-    run(_fill_slots, rows, keys, place, capacity, *strides, slots, np.zeros(1, np.int64))
+        run(count_keys, rows, keys, place)
+        run(_first_slots, shares_for(cells, threads), place, count)
+    run(_fill_slots, rows, keys, place, capacity, *strides, slots)
     cell = int(count.argmax()) if cells else 0
     return Slots(count, slots, capacity, *strides), (cell, int(count[cell]) if cells else 0)
 
@@ -72,13 +66,11 @@ def slots_of(
 def _order_of_slots(slots, along_cell, along_slot, start, order, counter):
     """Copy the slots of shares of cells to the cells' places in the order."""
     cells = start.size - 1
-    begin, end = claim(counter, cells)
-    while begin < end:
+    for begin, end in ranges(counter, cells, SHARE):
         for c in range(begin, end):
             first = start[c]
             for slot in range(start[c + 1] - first):
                 order[first + slot] = slots[c * along_cell + slot * along_slot]
-        begin, end = claim(counter, cells)
 
 
 def order_of_slots(storage: Slots, threads: int | None = None) -> SortedCells:
@@ -89,8 +81,5 @@ def order_of_slots(storage: Slots, threads: int | None = None) -> SortedCells:
     used = threads_for(threads, cells)
     scan(kept, start, used)
     order = np.empty(int(start[-1]), np.int32)
-    run(
-        _order_of_slots, shares_for(cells, used), storage.slots, storage.cell_stride, storage.slot_stride, start,
-        order, np.zeros(1, np.int64),
-    )  # fmt: skip
+    run(_order_of_slots, shares_for(cells, used), storage.slots, storage.cell_stride, storage.slot_stride, start, order)
     return SortedCells(start, order)

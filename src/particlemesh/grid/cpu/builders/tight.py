@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.box import Box
 from particlemesh.grid.cpu.builders.lists import linked_lists
 from particlemesh.grid.cpu.locate import CpuCells, margins
-from particlemesh.grid.cpu.shares import claim, shares_for
+from particlemesh.grid.cpu.shares import SHARE, shares_for
 from particlemesh.grid.storage import TightLists
 
 
@@ -49,8 +49,7 @@ def _touched_cells(keys, folded, half, cells, reciprocal, margin, touched, count
     entries = 1 << (3 - missing)
     size, periodic = sizes_of(cells)
     cell = np.empty(entries, np.int32)
-    begin, end = claim(counter, keys.size)
-    while begin < end:
+    for begin, end in ranges(counter, keys.size, SHARE):
         for i in range(begin, end):
             if keys[i] < 0:
                 touched[i * entries : (i + 1) * entries] = -1
@@ -75,7 +74,6 @@ def _touched_cells(keys, folded, half, cells, reciprocal, margin, touched, count
                 made *= 2
             for mask in range(entries):
                 touched[i * entries + mask] = cell[mask]
-        begin, end = claim(counter, keys.size)
 
 
 def extents(half: np.ndarray, count: int, cells: CpuCells) -> np.ndarray:
@@ -100,10 +98,7 @@ def tight_lists(
     touched = np.empty(count * entries, np.int32)
     used = shares_for(count, threads_for(threads, count))
     reciprocal, margin = np.sqrt((cells.inverse**2).sum(1)), margins(cells)
-    run(
-        _touched_cells, used, keys, folded, extents(half, count, cells), cells, reciprocal, margin, touched,
-        np.zeros(1, np.int64),
-    )  # fmt: skip
+    run(_touched_cells, used, keys, folded, extents(half, count, cells), cells, reciprocal, margin, touched)
     lists = linked_lists(touched, cells.total, threads)
     return TightLists(lists.heads, lists.next, entries, tuple(1 << axis for axis in range(3 - cells.missing)))
 

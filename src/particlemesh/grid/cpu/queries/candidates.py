@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import load, store
-from particlemesh.grid.cpu.lanes import PAD, fuse
+from particlemesh.backends.simd import fuse, load, store
+from particlemesh.grid.cpu.lanes import PAD
 from particlemesh.grid.cpu.locate import level_shape, margins
 from particlemesh.grid.cpu.queries.cloud import CpuCloud
 

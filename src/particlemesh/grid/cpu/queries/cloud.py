@@ -8,11 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.grid.cpu.lanes import PAD
 from particlemesh.grid.cpu.locate import CpuCells
-from particlemesh.grid.cpu.shares import claim, shares_for
+from particlemesh.grid.cpu.shares import SHARE, shares_for
+from particlemesh.grid.limits import levels_of
+from particlemesh.grid.sparse import numbers_of, uneven
+from particlemesh.sorting.cpu import counting_sort
 
 
 class CpuCloud(NamedTuple):
@@ -26,24 +29,47 @@ class CpuCloud(NamedTuple):
     turns: np.ndarray | None  # (count, 3) int32, in the caller's order
     sizes: np.ndarray | None  # (1, n + PAD) radii or (3, n + PAD) half extents, missing axes first, by place
     occupied: np.ndarray = np.empty(0, np.int64)  # numbers of the cells in `start`; empty: all cells are there
+    by_sizes: bool = False  # levels are those of `sizes`
+
+
+def on_levels(cloud: CpuCloud, order: str, threads: int | None) -> tuple[CpuCloud, str]:
+    """Return a cloud for searches with its own radii, and the order that says how its particles are numbered.
+
+    One large radius would set how far all particles of a level search. Where radii are that uneven and the build has
+    not put particles on levels by them, particles are put on levels by radii here: O(N), far less than such a search.
+    """
+    cells, n = cloud.cells, len(cloud.order)
+    assert cloud.sizes is not None
+    radii = cloud.sizes[0, :n]
+    levels = levels_of(cells.shape, float(cells.edge), 2 * float(radii.max(initial=0)))
+    if levels == 1 or not uneven(radii, 3 - cells.missing) or (cloud.by_sizes and cells.levels >= levels):
+        return cloud, order
+    cells = cells._replace(levels=levels)
+    placed = counting_sort(numbers_of(cloud.points[:, :n].T, radii, cells), cells.total, threads)
+    again = np.concatenate([placed.order, np.arange(n, n + PAD, dtype=placed.order.dtype)])
+    points, sizes = (np.take(array, again, axis=1) for array in (cloud.points, cloud.sizes))  # contiguous
+    cloud = cloud._replace(cells=cells, start=placed.start, points=points, sizes=sizes, by_sizes=True)
+    if order != "grid":
+        return cloud._replace(order=cloud.order[placed.order]), order
+    # Its input are the places of the grid.
+    turns = None if cloud.turns is None else cloud.turns[cloud.order]
+    return cloud._replace(order=placed.order, particles=n, turns=turns), "input"
 
 
 @compiled
 def _gather(folded, order, points, counter):
     """Copy shares of positions to their places."""
-    begin, end = claim(counter, order.size)
-    while begin < end:
+    for begin, end in ranges(counter, order.size, SHARE):
         for k in range(begin, end):
             i = order[k]
             points[0, k], points[1, k], points[2, k] = folded[i, 0], folded[i, 1], folded[i, 2]
-        begin, end = claim(counter, order.size)
 
 
 def sorted_points(folded: np.ndarray, order: np.ndarray, threads: int | None = None) -> np.ndarray:
     """Return positions (count, 3) in an order (n,) as rows for axes, (3, n + PAD), zero behind."""
     points = np.empty((3, len(order) + PAD), folded.dtype)
     used = shares_for(len(order), threads_for(threads, len(order)))
-    run(_gather, used, folded, order, points, np.zeros(1, np.int64))
+    run(_gather, used, folded, order, points)
     points[:, len(order) :] = 0
     return points
 

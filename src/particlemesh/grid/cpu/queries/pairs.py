@@ -18,7 +18,7 @@ from particlemesh.grid import checks
 from particlemesh.grid.cpu.lanes import PAD
 from particlemesh.grid.cpu.locate import Faults, locate
 from particlemesh.grid.cpu.queries.candidates import UNIFORM, Search, search_of
-from particlemesh.grid.cpu.queries.cloud import CpuCloud, sorted_points, sorted_sizes
+from particlemesh.grid.cpu.queries.cloud import CpuCloud, on_levels, sorted_points, sorted_sizes
 from particlemesh.grid.cpu.queries.listing import pairs_of, rows_for
 from particlemesh.grid.cpu.queries.rows import Query, count_rows, fill_rows, images_of
 from particlemesh.grid.limits import MOST_COUNTED, bytes_per_pair, least_images, too_many
@@ -41,7 +41,12 @@ def _sized(cloud: CpuCloud, radius: ArrayLike) -> tuple[CpuCloud, float | None]:
     wrong = cloud.order[~((given >= 0) & (given < np.inf))]
     if len(wrong):
         raise ValueError(f"{len(wrong)} radii are negative or not finite; the first is that of particle {wrong.min()}.")
-    return cloud._replace(sizes=sorted_sizes(radius, cloud.order, cloud.particles, cloud.cells)), None
+    sizes = sorted_sizes(radius, cloud.order, cloud.particles, cloud.cells)
+    return cloud._replace(sizes=sizes, by_sizes=_same(sizes, cloud.sizes)), None
+
+
+def _same(sizes: np.ndarray | None, others: np.ndarray | None) -> bool:
+    return sizes is not None and others is not None and np.array_equal(sizes, others)
 
 
 def _least_pairs(cloud: CpuCloud, search: Search, rows: int, query: Query) -> int:
@@ -123,6 +128,8 @@ def pairs(
     if form == "coo" and "i" not in quantities:
         quantities += "i"
     cloud, uniform = _sized(cloud, radius)
+    if uniform is None and not cloud.occupied.size:
+        cloud, order = on_levels(cloud, order, threads)
     # A list of pairs without rows is made from each pair once, wherever its particles are in the caller's order.
     named = half and form == "coo" and order == "input"
     by_place = order == "grid"
@@ -139,6 +146,8 @@ def count(cloud: CpuCloud, radius: ArrayLike, *, order: str = "input", threads: 
     """Return the number of neighbours of each particle, (rows,) int32, images included. See `pairs`."""
     threads = threads_for(threads, len(cloud.order))
     cloud, uniform = _sized(cloud, radius)
+    if uniform is None:
+        cloud, order = on_levels(cloud, order, threads)
     search = search_of(cloud, names_of(cloud, order), uniform)
     counts = np.zeros(len(cloud.order) if order == "grid" else cloud.particles, np.int64)
     query = _own_query(cloud, search, half=False)

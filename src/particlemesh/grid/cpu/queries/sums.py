@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.jit_users import loop_with
 from particlemesh.backends.simd import fetch_add
@@ -72,11 +72,8 @@ def _sum_rows(query, search, order, values, parameters, totals, rooms, width, co
     room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
     b, hits, called, shifts, points = room.real, room.hits, room.called, room.shifts, query.points
     vector = unowned(room.bounds[3])
-    while True:
-        share = fetch_add(counter, 0, 1)
-        if share * SHARE >= order.size:
-            return
-        k, last = share * SHARE, min(order.size, (share + 1) * SHARE)
+    for begin, last in ranges(counter, order.size, SHARE):
+        k = begin
         while k < last:
             members = _begin(query, search, room, k, last)
             while room.state[DONE] == 0:
@@ -128,6 +125,6 @@ def sums(
     used = max(1, min(threads_for(threads, len(cloud.order)), shares))
     run(
         loop_with(_sum_rows, "pair_function", function), used, query, search, cloud.order, by_place, shared, totals,
-        rooms_for(used, real), width_for(real.itemsize), np.zeros(2, np.int64), steps=most_steps(query, search),
+        rooms_for(used, real), width_for(real.itemsize), steps=most_steps(query, search),
     )  # fmt: skip
     return totals

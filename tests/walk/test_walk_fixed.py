@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The walk into integers: the same bits in every run, sums that cannot overflow, values that are not finite."""
 
+import functools
 import re
 
 import numpy as np
@@ -9,29 +10,26 @@ import pytest
 import oracle
 import particlemesh as pm
 import ptx
+import walk_cases
 from blocks import cut
-from cases import Row
-from devices import Device, Law
+from devices import Device
 from particlemesh.methods.launches import Group
 from particlemesh.orders import block_order
 from particlemesh.particles.stencil import axes_of
 from particlemesh.spread import fixed
-from particlemesh.spread.walk_fixed import WalkFixed, reached_from
+from particlemesh.spread.walk_fixed import reached_from
 from ptx import without_nvrtc
-from test_walk import draw, oracles, wanted_of
-from trials import Trial
+from trials import spread_as_the_oracle
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
 MESH = pm.Mesh((9, 14, 11), (1.0, 1.0, 1.0))
 
 
-def fixed_plan(backend, mesh, window, real, x, /, *, check=True, **options):
-    plan = pm.Plan(
-        mesh, window, method="walk_fixed", dtype=real, backend=backend.name, deterministic=True,
-        options={"walk_fixed": options},
-    )  # fmt: skip
-    plan.set_positions(backend.array(np.asarray(x, real)), check=check)
-    return plan
+fixed_plan, draw, wanted_of = (
+    functools.partial(walk_cases.plan_of, "spread", method="walk_fixed"),
+    functools.partial(walk_cases.draw, "spread"),
+    functools.partial(walk_cases.wanted_of, "spread"),
+)
 
 
 # ---- the sums --------------------------------------------------------------------------------------------------------
@@ -47,7 +45,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_equals_the_oracle(backend, case):
-    oracles(Trial(Row("spread-walk_fixed", *CASES[case]), Law("spread", WalkFixed), backend, 3))
+    spread_as_the_oracle(walk_cases.trial_of("spread", backend, CASES[case], 3, method="walk_fixed"))
 
 
 @pytest.mark.parametrize("form", ["matrix", "multiply"])

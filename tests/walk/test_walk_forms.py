@@ -12,13 +12,13 @@ import oracle
 import particlemesh as pm
 import ptx
 from devices import Device
-from particlemesh.backends import cuda, opencl
+from particlemesh.backends import cuda
 from particlemesh.methods.contract import Problem
 from particlemesh.orders import block_order
 from particlemesh.particles.stencil import axes_of
 from particlemesh.spread.walk import Walk
 from particlemesh.walk import patch
-from ptx import without_nvrtc
+from ptx import case
 
 MESHES = [pm.Mesh((9, 6, 8)[:d], (1.0, 1.5, 2.0)[:d]) for d in (1, 2, 3)]
 FORMS, WINDOWS, LEVELS = ("matrix", "multiply"), (None, 8, 16), (None, *range(2, 9))
@@ -128,33 +128,14 @@ def key_of(
     count=5, **options,
 ):  # fmt: skip
     """File, name and defines of the kernel that a call takes; nothing runs."""
-    found = []
-
-    def kernel(self, file, name, defines, texts=None):
-        found.append((file, name, defines))
-        return lambda *arguments: None
-
-    monkeypatch.setattr(opencl.OpenClBackend, "kernel", kernel)
     mesh = pm.Mesh(shape, (1.0, 1.0, 1.0))
     plan = pm.Plan(mesh, f"bspline{support}", method=method, options={method: options}, dtype=real)
     device, batch = Device.of("opencl"), () if channels == 1 else (channels,)
     plan.set_positions(device.array(np.full((count, 3), 0.5, real)), check=False)
     out = device.array(np.zeros((*batch, *shape), real), "interleaved" if interleaved else "planar")
     values = device.array(np.ones((*batch, count, 3) if gradient else (*batch, count), real))
-    (plan.spread_gradient if gradient else plan.spread)(values, out=out)
-    (mine,) = [(file, name, defines) for file, name, defines in found if name == "spread_walk"]
-    return mine
-
-
-nvrtc = [
-    pytest.mark.opencl,
-    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
-    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
-]
-
-
-def case(*values, id):
-    return pytest.param(*values, marks=nvrtc, id=id)
+    spread = plan.spread_gradient if gradient else plan.spread
+    return ptx.kernel_of(monkeypatch, "spread_walk", lambda: spread(values, out=out))
 
 
 @pytest.mark.parametrize(

@@ -12,23 +12,25 @@ import oracle
 import particlemesh as pm
 import ptx
 from devices import Device
-from particlemesh.backends import cuda, opencl
-from ptx import without_nvrtc
-from test_walk_interpolate import FORMS, draw, walks
+from particlemesh.backends import cuda
+from ptx import case
+from walk_cases import draw, plan_of
 
 
 @pytest.mark.backends("cuda", "opencl")
 @pytest.mark.parametrize("real", ["float32", "float64"])
 def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
     mesh, window = pm.Mesh((9, 6, 8), (1.0, 1.5, 2.0)), pm.bspline(4)
-    x, f = draw(mesh, 80, real, 7)
+    x, f = draw("interpolate", mesh, 80, real, 7)
     wanted = oracle.interpolate(mesh, window, x, f)
-    combinations = list(itertools.product(FORMS, (None, 8, 16), (None, *range(4, 9))))
+    combinations = list(itertools.product(("matrix", "multiply"), (None, 8, 16), (None, *range(4, 9))))
     if backend.name == "opencl" and request.config.thins:  # PoCL compiles slowly
         combinations = [("matrix", 8, 8), ("multiply", 8, 7), ("multiply", 16, 5)]
     for form, tiles, levels in combinations:
         given = {"form": form, "patch": tiles, "levels": levels, "chunk": 40}
-        plan = walks(backend, mesh, window, real, x, **{k: v for k, v in given.items() if v is not None})
+        plan = plan_of(
+            "interpolate", backend, mesh, window, real, x, **{k: v for k, v in given.items() if v is not None}
+        )
         if form == "matrix" and real == "float32" and levels and levels % 2:
             with pytest.raises(pm.MethodNotSuitable, match="even number of levels"):
                 plan.interpolate(backend.array(f))
@@ -43,33 +45,12 @@ def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
 
 def key_of(monkeypatch, real, support, channels, *, wanted="interpolate", interleaved=False, nodes=16, **options):
     """File, name and defines of the kernel that a call takes; nothing runs."""
-    found = []
-
-    def kernel(self, file, name, defines, texts=None):
-        found.append((file, name, defines))
-        return lambda *arguments: None
-
-    monkeypatch.setattr(opencl.OpenClBackend, "kernel", kernel)
     mesh = pm.Mesh((16, 16, nodes), (1.0, 1.0, 1.0))
     plan = pm.Plan(mesh, f"bspline{support}", interpolation="walk", options={"walk": options}, dtype=real)
     device, batch = Device.of("opencl"), () if channels == 1 else (channels,)
     plan.set_positions(device.array(np.full((5, 3), 0.5, real)), check=False)
-    getattr(plan, wanted)(
-        device.array(np.zeros((*batch, *mesh.shape), real), "interleaved" if interleaved else "planar")
-    )
-    (mine,) = [(file, name, defines) for file, name, defines in found if name == "interpolate_walk"]
-    return mine
-
-
-nvrtc = [
-    pytest.mark.opencl,
-    pytest.mark.skipif(opencl.available() is not None, reason="no OpenCL device"),
-    pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}"),
-]
-
-
-def case(*values, id):
-    return pytest.param(*values, marks=nvrtc, id=id)
+    field = device.array(np.zeros((*batch, *mesh.shape), real), "interleaved" if interleaved else "planar")
+    return ptx.kernel_of(monkeypatch, "interpolate_walk", lambda: getattr(plan, wanted)(field))
 
 
 MATRIX, DOUBLE = "m16n8k8.row.col.f32.tf32", "m8n8k4.row.col.f64"

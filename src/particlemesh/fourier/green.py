@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Green functions in Fourier space: periodic, and in free space along open axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.fft
+from numpy.typing import NDArray
+from scipy.special import j0, j1, k0, k1
+
+from particlemesh import checks
+from particlemesh.fourier.engines import good_size
+from particlemesh.fourier.modes import Modes
+
+Array = NDArray[np.float64]
+Divisor = Callable[[Array, int, int], Array]
+NAMES = {"poisson": (), "yukawa": ("kappa",), "ewald": ("alpha",)}
+
+
+@dataclass(frozen=True)
+class Green:
+    """``exp(-k**2 / (4 alpha**2)) / (k**2 + kappa**2)``, the solution of ``(kappa**2 - laplace) phi = rho``.
+
+    kappa is 0 unless the name is "yukawa", and alpha infinite unless it is "ewald".
+    """
+
+    name: str
+    kappa: float = 0.0
+    alpha: float = math.inf
+
+    def smoothing(self, k2: Array) -> Any:
+        """Return the factor that smooths the density by a Gaussian."""
+        return np.exp(-k2 / (4 * self.alpha**2)) if self.alpha < math.inf else 1.0
+
+
+def named(name: str, parameters: dict[str, Any]) -> Green:
+    """Return a Green function by name; ``parameters`` are those it needs.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, a parameter is missing, or one is not used.
+
+    Examples
+    --------
+    >>> named("yukawa", {"kappa": 2.0})
+    Green(name='yukawa', kappa=2.0, alpha=inf)
+    """
+    needed = NAMES[checks.one_of(name, "green", tuple(NAMES))]
+    given = {key: value for key, value in parameters.items() if value is not None}
+    for key in needed:
+        if key not in given:
+            raise ValueError(f"green={name!r} needs {key}: give {key}=.")
+    for key in given:
+        if key not in needed:
+            raise ValueError(f"green={name!r} has no {key}; leave it out, or choose another Green function.")
+    return Green(name, **{key: checks.positive(value, key) for key, value in given.items()})
+
+
+def table(
+    green: Any, modes: Modes, *, of: str, zero: float | None, parameters: dict[str, Any], divisor: Divisor | None = None
+) -> NDArray[Any]:
+    """Return a Green function at all modes; see :meth:`particlemesh.fourier.Transform.green`.
+
+    ``divisor(numbers, nodes, axis)`` returns divisors for modes of an axis, such as the square of a window's transform.
+    """
+    checks.one_of(of, "of", ("k2", "k"))
+    if zero is not None and not all(modes.mesh.periodic):
+        raise ValueError(f"zero is {zero!r}; with open axes the value at k = 0 follows from free space: leave it out.")
+    if not callable(green):
+        function = named(green, parameters)
+        if not all(modes.mesh.periodic):
+            return free_space(function, modes, divisor)
+        with np.errstate(divide="ignore"):
+            values = _both_signs(lambda k2: function.smoothing(k2) / (k2 + function.kappa**2), modes, "k2")
+    else:
+        for key, value in parameters.items():
+            if value is not None:
+                raise ValueError(f"{key} is {value!r} beside a function, which takes no parameters: leave it out.")
+        if not all(modes.mesh.periodic):
+            raise ValueError(
+                f"green is a function and the mesh has open axes; in free space choose from {', '.join(NAMES)}."
+            )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = _both_signs(green, modes, of)
+    first = (0,) * values.ndim
+    if zero is not None:
+        values[first] = zero
+    elif not np.isfinite(values[first]):
+        values[first] = 0.0
+    bad = int(np.count_nonzero(~np.isfinite(values)))
+    if bad:
+        raise ValueError(f"green is not finite at {bad} modes other than k = 0; give a function that is.")
+    if divisor is not None:
+        for axis, nodes in enumerate(modes.shape):
+            values = values / modes.along(axis, divisor(modes.numbers(axis), nodes, axis))
+    return values
+
+
+def _both_signs(function: Callable[..., Any], modes: Modes, of: str) -> NDArray[Any]:
+    """Return a function of k, averaged over the signs of the highest mode of even axes.
+
+    There +k and -k are one mode. So a function of k with f(-k) = conj(f(k)) leaves real fields real.
+    """
+
+    def values(sign: int) -> NDArray[Any]:
+        arguments = (modes.squares(sign),) if of == "k2" else modes.vectors(sign)
+        result = np.broadcast_to(np.asarray(function(*arguments)), modes.spectrum_shape)
+        if result.dtype.kind not in "iufc":
+            raise TypeError(f"green returns values of dtype {result.dtype}; numbers are needed.")
+        return result.astype(np.result_type(result.dtype, np.float64))
+
+    even = any(n % 2 == 0 for n in modes.shape)
+    if not even or (of == "k2" and modes.mesh.box.orthorhombic):
+        return values(1)
+    return (values(1) + values(-1)) / 2
+
+
+def free_space(green: Green, modes: Modes, divisor: Divisor | None) -> Array:
+    r"""Return the factors of a convolution in free space along the open axes, periodic along the others.
+
+    The Green function is cut off beyond the largest distance of two nodes. Its transform is then smooth and known
+    [vico2016]_. Its values at the nodes come from a mesh large enough for the cut-off function. The table is the
+    transform of these values on the padded mesh.
+    """
+    mesh = modes.mesh
+    if not mesh.box.orthorhombic:
+        raise ValueError(
+            "the box is triclinic and an axis is open; free space needs an orthorhombic box: give lengths instead of "
+            "lattice vectors, or make every axis periodic."
+        )
+    open_axes = [a for a in range(len(modes.shape)) if not mesh.periodic[a]]
+    spacing = mesh.spacing
+    reach = {a: spacing[a] * modes.shape[a] / 2 for a in open_axes}
+    radius = math.hypot(*reach.values())
+    if green.alpha < math.inf:
+        radius += 6 / green.alpha  # the Gaussian is below 1e-15 there
+    wide = {a: good_size(math.ceil((radius + reach[a]) / spacing[a])) for a in open_axes}
+    along, divisors = [], []  # wavenumbers per axis: of the wide mesh along open axes
+    for axis in range(len(modes.shape)):
+        nodes = wide.get(axis, modes.shape[axis])
+        numbers = np.arange(nodes // 2 + 1.0) if axis in wide else modes.numbers(axis)
+        along.append(modes.along(axis, 2 * np.pi * numbers / (nodes * spacing[axis])))
+        if divisor is not None:
+            divisors.append(modes.along(axis, divisor(numbers, nodes, axis)))
+    periodic = sum((along[a] ** 2 for a in range(len(along)) if a not in wide), start=np.zeros((1,) * len(along)))
+    k = np.sqrt(np.asarray(sum(along[a] ** 2 for a in open_axes)))
+    values = _truncated(len(open_axes), k, np.sqrt(periodic + green.kappa**2), radius)
+    values = values * green.smoothing(periodic + k**2)
+    # Here, not on the padded mesh: there the function has a kink at the largest distance.
+    for numbers in divisors:
+        values = values / numbers
+    for axis in open_axes:
+        nodes = modes.shape[axis]
+        # To the nodes of the wide mesh, of which those within reach are kept, and back on the padded mesh.
+        values = scipy.fft.dct(values, type=1, axis=axis) / wide[axis]
+        values = scipy.fft.dct(np.take(values, range(nodes // 2 + 1), axis), type=1, axis=axis)
+        if not modes.half[axis]:
+            folded = np.abs(np.rint(modes.numbers(axis))).astype(int)
+            values = np.take(values, folded, axis)
+    return np.ascontiguousarray(values)
+
+
+def _truncated(ndim: int, k: Array, screening: Array, radius: float) -> Array:
+    """Return the transform in 1 to 3 dimensions of a Green function that is zero beyond a radius.
+
+    ``screening`` is kappa of ``(kappa**2 - laplace)``; where it is 0, the function is ``-|x| / 2``, ``-ln(r) / (2 pi)``
+    or ``1 / (4 pi r)``.
+    """
+    k, s = np.broadcast_arrays(k, screening)
+    zero, origin = s == 0, k == 0
+    s1, k1_, kr = np.where(zero, 1.0, s), np.where(origin, 1.0, k), k * radius  # safe divisors
+    decay = np.exp(-s1 * radius)
+    if ndim == 1:
+        plain = (1 - np.cos(kr) - kr * np.sin(kr)) / k1_**2
+        at_origin = -(radius**2) / 2
+        screened = (1 - decay * (np.cos(kr) - k / s1 * np.sin(kr))) / (k**2 + s1**2)
+    elif ndim == 2:
+        plain = (1 - j0(kr)) / k1_**2 - radius * np.log(radius) * j1(kr) / k1_
+        at_origin = radius**2 / 4 - radius**2 * np.log(radius) / 2
+        screened = 1 + kr * j1(kr) * k0(s1 * radius) - s1 * radius * j0(kr) * k1(s1 * radius)
+        screened = screened / (k**2 + s1**2)
+    else:
+        plain = 2 * np.sin(kr / 2) ** 2 / k1_**2
+        at_origin = radius**2 / 2
+        screened = (1 - decay * (np.cos(kr) + s1 * radius * np.sinc(kr / np.pi))) / (k**2 + s1**2)
+    return np.where(zero, np.where(origin, at_origin, plain), screened)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The wave vectors of a mesh's transform."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from particlemesh.fourier.bands import mode_numbers
+from particlemesh.fourier.engines import good_size
+from particlemesh.mesh import Mesh
+
+Array = NDArray[np.float64]
+
+
+class Modes:
+    """Mode numbers and wave vectors of a field's transform. Open axes are padded with zeros.
+
+    Parameters
+    ----------
+    mesh : Mesh
+        Its fields have ``mesh.field_shape``. Periodic axes have no ghosts.
+    real : bool
+        The last axis has the modes of ``rfftn``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Nodes per axis of the transform: those of the field, and at least twice as many along open axes, so that a
+        convolution does not wrap around.
+    """
+
+    def __init__(self, mesh: Mesh, real: bool) -> None:
+        for axis, widths in enumerate(mesh.ghosts):
+            if mesh.periodic[axis] and any(widths):
+                raise ValueError(
+                    f"axis {axis} is periodic and has ghosts {widths}; a transform needs this axis without: call "
+                    "fold_ghosts, and give the transform the mesh without ghosts."
+                )
+        self.mesh, self.real = mesh, real
+        self.shape = tuple(
+            n if periodic else good_size(2 * n) for n, periodic in zip(mesh.field_shape, mesh.periodic, strict=True)
+        )
+        last = len(self.shape) - 1
+        self.half = tuple(real and axis == last for axis in range(len(self.shape)))
+        self.spectrum_shape = tuple(n // 2 + 1 if h else n for n, h in zip(self.shape, self.half, strict=True))
+        # Row a: the reciprocal lattice vector of axis a, of the padded box.
+        scale = np.array(mesh.intervals) / np.array(self.shape)
+        self.rows = 2 * np.pi * mesh.box.inverse * scale[:, None]
+
+    @property
+    def padded(self) -> bool:
+        """Whether the transform has more nodes than a field."""
+        return self.shape != self.mesh.field_shape
+
+    def numbers(self, axis: int, nyquist: int | None = None) -> Array:
+        """Return the mode numbers of an axis; ``nyquist`` replaces the sign of an even axis's highest mode."""
+        n = self.shape[axis]
+        numbers = mode_numbers(n, half=self.half[axis]).astype(np.float64)
+        if nyquist is not None and n % 2 == 0:
+            numbers[n // 2] = nyquist * (n // 2)
+        return numbers
+
+    def along(self, axis: int, values: Any) -> Any:
+        """Return values of an axis's modes so that they broadcast against those of other axes."""
+        return values.reshape([-1 if a == axis else 1 for a in range(len(self.shape))])
+
+    def vectors(self, nyquist: int | None = None) -> tuple[Array, ...]:
+        """Return the Cartesian components of k, which broadcast. For ``nyquist`` see :meth:`numbers`."""
+        ndim = len(self.shape)
+        numbers = [self.along(a, self.numbers(a, nyquist)) for a in range(ndim)]
+        components = []
+        for b in range(ndim):
+            terms = [self.rows[a, b] * numbers[a] for a in range(ndim) if self.rows[a, b]]
+            components.append(np.asarray(sum(terms[1:], start=terms[0])))
+        return tuple(components)
+
+    def squares(self, nyquist: int | None = None) -> Array:
+        """Return k**2, shape ``spectrum_shape``."""
+        total = np.zeros(self.spectrum_shape)
+        for component in self.vectors(nyquist):
+            total += component**2
+        return total
+
+    @cached_property
+    def k2(self) -> Array:
+        """k**2, shape ``spectrum_shape``, read-only."""
+        k2 = self.squares()
+        k2.setflags(write=False)
+        return k2
+
+    def phases(self) -> list[NDArray[Any]] | None:
+        """Return for each axis ``exp(-i k x_0)`` of the position of the field's first node, or None if all are 1."""
+        first = [offset - lower for offset, (lower, _) in zip(self.mesh.offset, self.mesh.ghosts, strict=True)]
+        if not any(first):
+            return None
+        return [
+            np.exp(-2j * np.pi * np.fmod(self.numbers(a) * first[a], n) / n) for a, n in enumerate(self.shape)
+        ]  # the origin of phases is the corner of the box

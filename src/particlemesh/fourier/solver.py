@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Potentials of particles: spread, transform, multiply, transform back, interpolate; memory is kept between calls."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Self
+
+import numpy as np
+
+from particlemesh import checks
+from particlemesh.arrays import operands
+from particlemesh.backends.base import Backend, allocate, kept
+from particlemesh.busy import alone
+from particlemesh.fourier.compensation import KINDS, divisor
+from particlemesh.fourier.engines import Engine, engine
+from particlemesh.fourier.green import table
+from particlemesh.fourier.modes import Modes
+from particlemesh.fourier.multiply import Factors
+from particlemesh.mesh import Mesh
+from particlemesh.plan import Plan
+from particlemesh.window import DEFAULT, Window, window_of
+
+GRADIENTS = ("window", "ik")
+
+
+class Solver:
+    r"""Potential and gradient, at particles, of the density that the particles carry.
+
+    With the density ``rho(x) = sum_p values[p] delta(x - x_p)``, the potential solves ``-laplace(phi) = rho``, or has
+    another Green function. The solver spreads the values, divides by the volume of a node, multiplies modes by the
+    Green function and by the compensation of the window for both directions, and interpolates.
+
+    Open axes are in free space: the field is padded, and particles may lie anywhere in the box.
+
+    On a GPU, calls with ``out`` after :meth:`reserve` allocate nothing and never wait. Call each of them once, then a
+    CUDA graph can capture it.
+
+    Parameters
+    ----------
+    mesh : Mesh
+        Any box, shape and offset, without ghosts.
+    window : Window or str
+    green, kappa, alpha, of, zero
+        As for :meth:`Transform.green`.
+    compensation : {"continuous", "discrete", None}
+        Transform of the window whose square divides the modes: of the window itself, of its samples at the nodes
+        (as in smooth particle-mesh Ewald [essmann1995]_), or none.
+    gradient : {"window", "ik"}
+        Interpolate with the window's slope: the exact gradient of the interpolated potential, with one transform. Or
+        multiply by ik, with a transform per axis: forces then conserve momentum to rounding.
+    **options
+        Options of :class:`particlemesh.Plan`, such as ``dtype`` and ``backend``. With ``order="sorted"`` values and
+        results are in the order of ``solver.plan.order``.
+
+    Attributes
+    ----------
+    plan : Plan
+        Spreads and interpolates; along open axes its mesh has ghosts.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed; the message lists what is.
+
+    Examples
+    --------
+    The Madelung constant of rock salt, from Gaussian charges that hardly overlap:
+
+    >>> import numpy as np, particlemesh as pm
+    >>> from particlemesh.fourier import Solver
+    >>> ions = np.array([[i, j, k] for i in (0, 1) for j in (0, 1) for k in (0, 1)], float)
+    >>> charges = (-1.0) ** ions.sum(1)
+    >>> solver = Solver(pm.Mesh((32, 32, 32), (2.0, 2.0, 2.0)), "bspline8", green="ewald", alpha=4.5)
+    >>> phi = 4 * np.pi * solver.set_positions(ions).potential(charges)
+    >>> float(round(2 * 4.5 / np.pi**0.5 - phi[0] * charges[0], 5))  # minus the charge's own Gaussian
+    1.74756
+    """
+
+    def __init__(
+        self, mesh: Mesh, window: Window | str = DEFAULT, green: Any = "poisson", *, kappa: float | None = None,
+        alpha: float | None = None, of: str = "k2", zero: float | None = None,
+        compensation: str | None = "continuous", gradient: str = "window", **options: Any,
+    ) -> None:  # fmt: skip
+        if not isinstance(mesh, Mesh):
+            raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
+        if any(map(any, mesh.ghosts)):
+            raise ValueError("the mesh has ghosts; give the solver a mesh without: it adds those that it needs.")
+        checks.one_of(compensation, "compensation", (*KINDS, None))
+        self._gradient = checks.one_of(gradient, "gradient", GRADIENTS)
+        self.mesh = mesh
+        support = window_of(window).support
+        # Ghosts of open axes keep what spreads beyond the box.
+        self._wide = Mesh(
+            mesh.shape, mesh.box, offset=mesh.offset, ghosts=[0 if p else support // 2 + 1 for p in mesh.periodic]
+        )
+        self.plan = Plan(self._wide, window, **options)
+        self.window = self.plan.window
+        self._modes = Modes(self._wide, real=True)
+        if gradient == "ik" and self._modes.padded:
+            raise ValueError("gradient='ik' needs every axis periodic: choose gradient='window'.")
+        values = table(
+            green, self._modes, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha},
+            divisor=None if compensation is None else divisor(self.window, compensation, 2),
+        )  # fmt: skip
+        self._table = values / (np.prod(self._modes.shape) * mesh.node_volume)
+        self._described = (
+            f"{green if isinstance(green, str) else 'a function'} (at k = 0: "
+            f"{self._table.flat[0] * np.prod(self._modes.shape) * mesh.node_volume:g}), compensation {compensation}"
+        )
+        self._work: _Work | None = None
+        self._token: Any = None
+        self.busy = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"<Solver: {self._described}; {self.plan!r}>"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the solver's memory, those of its plan included."""
+        return self.plan.nbytes + (0 if self._work is None else self._work.nbytes)
+
+    @alone
+    def reserve(self, count: int, channels: int = 1) -> Self:
+        """Allocate for up to ``count`` particles and ``channels`` values of each.
+
+        The solver needs its backend and dtype: give ``backend`` and ``dtype``, or set positions first.
+
+        Parameters
+        ----------
+        count, channels : int
+
+        Raises
+        ------
+        ValueError
+            If the backend or dtype is not known yet.
+        """
+        self.plan.reserve(count)
+        work = self._ready()
+        with work.backend.scope():
+            self._token = work.backend.follow(self._token)
+            work.reserve(count, checks.integer(channels, "channels", 1, 2**31))
+        return self
+
+    @alone
+    def set_positions(self, positions: Any, *, check: bool = True) -> Self:
+        """Set the particles' positions; see :meth:`particlemesh.Plan.set_positions`.
+
+        Returns
+        -------
+        Solver
+            The solver itself.
+        """
+        self.plan.set_positions(positions, check=check)
+        return self
+
+    @alone
+    def potential(self, values: Any, *, out: Any = None) -> Any:
+        """Return the potential at the particles.
+
+        Parameters
+        ----------
+        values : array (..., N)
+            Real; leading axes are channels.
+        out : array (..., N), optional
+
+        Returns
+        -------
+        array (..., N)
+            Array of the library and device of ``values``.
+        """
+        return self._solve(values, True, False, (out, None))[0]
+
+    @alone
+    def gradient(self, values: Any, *, out: Any = None) -> Any:
+        """Return the gradient of the potential at the particles, per user length unit: array (..., N, d)."""
+        return self._solve(values, False, True, (None, out))[1]
+
+    @alone
+    def potential_and_gradient(self, values: Any, *, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+        """Return potential (..., N) and gradient (..., N, d) in one pass; ``out`` is a pair of such arrays."""
+        if out is None:
+            return self._solve(values, True, True, (None, None))
+        if not (isinstance(out, (tuple, list)) and len(out) == 2):
+            raise TypeError(f"out is of type {type(out).__name__}; potential and gradient need a pair of arrays.")
+        return self._solve(values, True, True, (out[0], out[1]))
+
+    def explain(self) -> str:
+        """Return a description of the stages, their engines and memory, and of the plan's methods.
+
+        Examples
+        --------
+        >>> import particlemesh as pm
+        >>> from particlemesh.fourier import Solver
+        >>> print(Solver(pm.Mesh((8, 8), (1.0, 1.0))).set_positions([[0.5, 0.5]]).explain())  # doctest: +ELLIPSIS
+        green: poisson (at k = 0: 0), compensation continuous
+        ...
+        """
+        work = self._ready()
+        stages = ["spread", "forward", "multiply", "backward", "interpolate"]
+        if self._gradient == "ik":
+            stages[2:4] = [
+                f"multiply by the table and {self.mesh.ndim} times by ik",
+                f"backward {1 + self.mesh.ndim} x",
+            ]
+        nodes = " x ".join(map(str, self._modes.shape))
+        lines = [
+            f"green: {self._described}",
+            f"transform: {nodes} nodes, {'padded for open axes, ' * self._modes.padded}{work.engine.describe()}",
+            f"stages: {', '.join(stages)}",
+            f"memory: {work.nbytes:,} bytes for fields, spectra, tables; {self.plan.nbytes:,} bytes of the plan",
+            self.plan.explain(),
+        ]
+        return "\n".join(lines)
+
+    # ---- stages ---------------------------------------------------------------------------------------
+
+    def _ready(self) -> _Work:
+        backend, dtype = self.plan.backend, self.plan.dtype
+        if backend is None or dtype is None:
+            raise RuntimeError("this solver has no particles yet: call set_positions first.")
+        work = self._work
+        if work is None or work.owner is not backend or work.dtype != dtype:
+            slopes = self._modes.vectors(nyquist=0) if self._gradient == "ik" else ()
+            self._work = work = _Work(backend, dtype, self._modes, self._table, slopes, self.plan.threads)
+        return work
+
+    def _take(self, values: Any) -> tuple[_Work, operands.Operand]:
+        work, plan = self._ready(), self.plan
+        upload = plan._named is not None
+        operand = operands.take(values, (plan.count,), 1, work.dtype, work.owner, "values", upload=upload)
+        if operand.native.dtype != work.dtype:
+            raise TypeError("values are complex; give real and imaginary parts as two channels.")
+        return work, operand
+
+    def _density_field(self, work: _Work, operand: operands.Operand) -> Any:
+        """Return the padded field that the values are spread to."""
+        whole = work.take("field", operand.batch, work.engine.shape)
+        if self._modes.padded:
+            work.backend.clear(whole)
+        self.plan.spread(operand.native, out=whole[self._inner()], accumulate=self._modes.padded)
+        return whole
+
+    def _inner(self) -> tuple[Any, ...]:
+        return (..., *(slice(0, n) for n in self._wide.field_shape))
+
+    def _potential_field(self, work: _Work, operand: operands.Operand) -> Any:
+        field = self._density_field(work, operand)
+        spectrum = work.forward(field, operand.batch)
+        flat = spectrum.reshape(-1, *work.engine.spectrum_shape)
+        work.factors(flat, flat)
+        return work.engine.backward(spectrum, None if work.on_cpu else field)
+
+    def _solve(self, values: Any, value: bool, slope: bool, out: tuple[Any, Any]) -> tuple[Any, Any]:
+        work, operand = self._take(values)
+        operands.check_apart(*(o for o in out if o is not None))
+        with operand.kind.scope(values), work.backend.scope(operand.native):
+            self._token = work.backend.follow(self._token)
+            phi = self._result(work, operand, out[0], ()) if value else None
+            slopes = self._result(work, operand, out[1], (self.mesh.ndim,)) if slope else None
+            if slope and self._gradient == "ik":
+                self._by_ik(work, operand, phi, slopes)
+            else:
+                field = self._potential_field(work, operand)[self._inner()]
+                if slopes is None:
+                    self.plan.interpolate(field, out=phi.native)  # type: ignore[union-attr]
+                elif phi is None:
+                    self.plan.gradient(field, out=slopes.native)
+                else:
+                    self.plan.value_and_gradient(field, out=(phi.native, slopes.native))
+            work.backend.mark(operand.native, *(r.native for r in (phi, slopes) if r is not None))
+            return phi and phi.finish(), slopes and slopes.finish()
+
+    def _result(self, work: _Work, operand: operands.Operand, out: Any, last: tuple[int, ...]) -> operands.Result:
+        core = (self.plan.count, *last)
+        upload = self.plan._named is not None
+        return operands.give(
+            out, operand, operand.batch + core, len(core), len(core), work.owner, accumulate=False, upload=upload
+        )
+
+    def _by_ik(self, work: _Work, operand: operands.Operand, phi: Any, slopes: Any) -> None:
+        count, tables = self.plan.count, work.slopes if phi is None else [work.factors, *work.slopes]
+        spectrum = work.forward(self._density_field(work, operand), operand.batch)
+        source = spectrum.reshape(-1, *work.engine.spectrum_shape)
+        batch = (source.shape[0], len(tables))
+        product = work.take("slopes", batch, work.engine.spectrum_shape, work.engine.complex_dtype)
+        for part, factors in enumerate(tables):
+            factors(source, product, part, len(tables))
+        fields = work.engine.backward(product, None if work.on_cpu else work.take("fields", batch, work.engine.shape))
+        rows = work.take("particles", batch, (count,))
+        self.plan.interpolate(fields, out=rows)
+        if not (count and batch[0]):
+            return
+        rows = rows.reshape(*operand.batch, len(tables), count)
+        if phi is not None:
+            work.backend.copy(phi.native, rows[..., 0, :])
+            rows = rows[..., 1:, :]
+        leading = range(rows.ndim - 2)  # the parts of a gradient are last
+        work.backend.copy(slopes.native, rows.transpose((*leading, rows.ndim - 1, rows.ndim - 2)))
+
+
+class _Work:
+    """What a solver needs on a backend: the engine, tables, and memory by name."""
+
+    def __init__(
+        self, owner: Backend, dtype: np.dtype, modes: Modes, values: np.ndarray, slopes: tuple[np.ndarray, ...],
+        threads: int | None,
+    ) -> None:  # fmt: skip
+        self.owner, self.dtype = owner, dtype
+        self.on_cpu = owner.name == "cpu"
+        self.backend: Backend = owner if self.on_cpu else kept(owner, {})
+        self.engine: Engine = engine(self.backend, modes.shape, dtype, real=True, threads=threads)
+        self.factors = Factors(self.backend, values, dtype, threads=threads)
+        self.slopes = [Factors(self.backend, values * k, dtype, turns=True, threads=threads) for k in slopes]
+        self._memory: dict[str, Any] = {}
+
+    @property
+    def nbytes(self) -> int:
+        tables = sum(f.nbytes for f in (self.factors, *self.slopes))
+        return tables + self.engine.nbytes + sum(int(m.nbytes) for m in self._memory.values())
+
+    def take(self, name: str, batch: tuple[int, ...], core: tuple[int, ...], dtype: Any = None) -> Any:
+        """Return memory of shape ``batch + core``, kept between calls and grown if it is too small."""
+        shape = batch + core
+        size = int(np.prod(shape))
+        memory = self._memory.get(name)
+        if memory is None or memory.size < size:
+            self._memory.pop(name, None)
+            memory = self._memory[name] = allocate(self.backend, (size,), dtype or self.dtype, f"the solver's {name}")
+        return memory[:size].reshape(shape)
+
+    def forward(self, field: Any, batch: tuple[int, ...]) -> Any:
+        engine = self.engine
+        if self.on_cpu:  # SciPy allocates its results
+            return engine.forward(field)
+        return engine.forward(field, self.take("spectrum", batch, engine.spectrum_shape, engine.complex_dtype))
+
+    def reserve(self, count: int, channels: int) -> None:
+        engine, parts = self.engine, 1 + len(self.slopes)
+        self.take("field", (channels,), engine.shape)
+        engine.reserve(channels)
+        if not self.on_cpu:
+            self.take("spectrum", (channels,), engine.spectrum_shape, engine.complex_dtype)
+        if self.slopes:
+            self.take("slopes", (channels, parts), engine.spectrum_shape, engine.complex_dtype)
+            self.take("particles", (channels, parts), (count,))
+            if not self.on_cpu:
+                self.take("fields", (channels, parts), engine.shape)
+            engine.reserve(channels * parts)
+            engine.reserve(channels * len(self.slopes))

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Power spectra of particles and fields: isotropic, by angle, multipoles, cross spectra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import legendre
+from numpy.typing import ArrayLike, NDArray
+
+from particlemesh import checks
+from particlemesh.arrays import operands
+from particlemesh.fourier.compensation import noise_of, transform_of
+from particlemesh.fourier.modes import Modes
+from particlemesh.fourier.transform import Transform
+from particlemesh.mesh import Mesh
+from particlemesh.window import Window, window_of
+
+Array = NDArray[np.float64]
+COMPENSATIONS = ("window", "aliases")
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    r"""A power spectrum in bins of k, and of mu if asked for.
+
+    Bins without modes have NaN.
+
+    Attributes
+    ----------
+    k : (bins,) or (bins, mu_bins) float64 ndarray
+        Mean \|k\| of the modes of a bin, in radians per length.
+    power : as `k`
+        Mean power, in units of volume (length**d); shot noise is included. Of cross spectra the real part:
+        the imaginary parts of k and -k cancel.
+    modes : as `k`, int64
+        Number of modes; k and -k count as two.
+    shot_noise : as `k`
+        What Poisson points add to `power`; 0 for cross spectra.
+    edges : (bins + 1,) float64 ndarray
+        Edges of the bins of k.
+    mu : None, or as `k`
+        Mean \|mu\|, the cosine of the angle between k and the line of sight.
+    multipoles : dict of int to (bins,) float64 ndarray
+        ``(2 l + 1)`` times the mean of power times the Legendre polynomial of mu, shot noise included.
+    """
+
+    k: Array
+    power: Array
+    modes: NDArray[np.int64]
+    shot_noise: Array
+    edges: Array
+    mu: Array | None
+    multipoles: dict[int, Array]
+
+
+def power_spectrum(
+    positions: Any, values: Any, mesh: Mesh, *, window: Window | str = "pcs", interlaced: bool = True,
+    compensation: str = "window", other: tuple[Any, Any] | None = None, edges: ArrayLike | None = None,
+    mu_bins: int | None = None, multipoles: Sequence[int] = (), line_of_sight: ArrayLike | None = None,
+    **options: Any,
+) -> Spectrum:  # fmt: skip
+    r"""Return the power spectrum of the density contrast of particles in a periodic box.
+
+    The estimator is ``V |delta(k)|**2`` with ``delta(k) = sum_p w_p exp(-i k x_p) / sum_p w_p``. Modes come from a
+    mesh; interlacing removes the aliases next to the measured modes [sefusatti2016]_.
+
+    Parameters
+    ----------
+    positions : array (N, d) or tuple of d arrays
+    values : array (N,)
+        Weights of the particles, such as masses; their sum is not 0.
+    mesh : Mesh
+        Periodic, without ghosts. Its highest mode is ``pi / spacing``.
+    window : Window or str
+        "pcs" and "tsc" are accurate up to the highest mode with interlacing.
+    interlaced : bool
+        Average over two meshes, see :meth:`Transform.modes`.
+    compensation : {"window", "aliases"}
+        "window" divides power by ``W(k)**2``: right for a signal that falls with k. "aliases" divides it by the sum of
+        ``W**2`` over aliases: right for shot noise, which is then flat. `shot_noise` is exact for both.
+    other : tuple (positions, values), optional
+        A second set of particles, for the cross spectrum.
+    edges : array, optional
+        Ascending edges of the bins of \|k\|. By default bins of the smallest wavenumber's width up to the highest mode.
+    mu_bins : int, optional
+        Bins of equal width of \|mu\| from 0 to 1.
+    multipoles : sequence of int
+        Even orders l, such as ``(0, 2, 4)``.
+    line_of_sight : (d,) array, optional
+        Direction for mu; the last axis by default.
+    **options
+        Options of :class:`particlemesh.Plan`.
+
+    Returns
+    -------
+    Spectrum
+
+    Raises
+    ------
+    ValueError
+        If the mesh has open axes or ghosts, weights sum to 0, or an argument is not allowed.
+
+    Examples
+    --------
+    >>> import numpy as np, particlemesh as pm
+    >>> from particlemesh.fourier import power_spectrum
+    >>> points = np.random.default_rng(1).random((20000, 3))
+    >>> mesh = pm.Mesh((16, 16, 16), (1.0, 1.0, 1.0))
+    >>> spectrum = power_spectrum(points, np.ones(20000), mesh, compensation="aliases")
+    >>> bool(abs(np.average(spectrum.power, weights=spectrum.modes) * 20000 - 1) < 0.05)
+    True
+    """
+    checks.all_periodic(mesh.periodic)
+    checks.one_of(compensation, "compensation", COMPENSATIONS)
+    transform = Transform(mesh, window_of(window), **_of_transform(options))
+    first, squares = _contrast(transform, positions, values, interlaced, options)
+    modes = transform._modes
+    noise = noise_of(transform.window, modes, interlaced)
+    divisor = noise if compensation == "aliases" else transform_of(transform.window, modes, "continuous") ** 2
+    if other is None:
+        shot = squares * noise / divisor
+        power = abs(first) ** 2 / divisor
+    else:
+        if not (isinstance(other, tuple) and len(other) == 2):
+            raise TypeError("other is not a tuple (positions, values) of a second set of particles.")
+        second, _ = _contrast(transform, *other, interlaced, options)
+        power, shot = (first * second.conj()).real / divisor, np.zeros(first.shape)
+    volume = mesh.box.volume
+    return binned_power(
+        transform, volume * power, shot_noise=volume * shot, edges=edges, mu_bins=mu_bins, multipoles=multipoles,
+        line_of_sight=line_of_sight,
+    )  # fmt: skip
+
+
+def _of_transform(options: dict[str, Any]) -> dict[str, Any]:
+    return {key: options[key] for key in ("backend", "dtype", "threads") if key in options}
+
+
+def _contrast(
+    transform: Transform, positions: Any, values: Any, interlaced: bool, options: dict[str, Any]
+) -> tuple[NDArray[Any], float]:
+    """Return the modes of the density contrast on the host, and ``sum(w**2) / sum(w)**2``."""
+    kind, array = operands.adopt(values, "values")
+    if array.ndim != 1:
+        raise ValueError(f"values have shape {tuple(array.shape)}; one weight per particle is needed.")
+    if kind.dtype(array).kind == "c":
+        raise TypeError("values are complex; weights are real.")
+    rest = {key: value for key, value in options.items() if key not in ("backend", "threads")}
+    weights = kind.backend(array).download(kind.native(array)).astype(np.float64)
+    total = weights.sum()
+    if not abs(total) > 1e-12 * np.abs(weights).sum():
+        raise ValueError("values sum to 0; a density contrast needs weights with a sum other than 0.")
+    spectrum = transform.modes(positions, values, interlaced=interlaced, **rest)
+    kind, _ = operands.adopt(spectrum, "modes")
+    host = kind.backend(spectrum).download(kind.native(spectrum)).astype(np.complex128)
+    return host / total, float((weights**2).sum() / total**2)
+
+
+def binned_power(
+    transform: Transform, power: NDArray[Any], *, shot_noise: ArrayLike = 0.0, edges: ArrayLike | None = None,
+    mu_bins: int | None = None, multipoles: Sequence[int] = (), line_of_sight: ArrayLike | None = None,
+) -> Spectrum:  # fmt: skip
+    r"""Return means of a power per mode in bins of k and mu; for fields, and for powers of your own.
+
+    Parameters
+    ----------
+    transform : Transform
+        Of the modes.
+    power : NumPy array (\*spectrum_shape)
+        Real, of each mode. In units of volume it is ``V * abs(modes / size)**2`` of a field's modes.
+    shot_noise : array or float
+        Part of `power` that is shot noise, of each mode.
+    edges, mu_bins, multipoles, line_of_sight
+        As for :func:`power_spectrum`.
+
+    Examples
+    --------
+    >>> import numpy as np, particlemesh as pm
+    >>> from particlemesh.fourier import Transform, binned_power
+    >>> mesh = pm.Mesh((8, 8), (2 * np.pi, 2 * np.pi))
+    >>> transform = Transform(mesh)
+    >>> modes = transform.forward(np.cos(mesh.nodes(0))[:, None] * np.ones(8))
+    >>> spectrum = binned_power(transform, (2 * np.pi) ** 2 * abs(modes / 64) ** 2)
+    >>> spectrum.modes.tolist(), spectrum.power.round(4).tolist()  # two of eight modes have a quarter each
+    ([8, 12, 16, 22], [2.4674, 0.0, 0.0, 0.0])
+    """
+    modes = transform._modes
+    power = np.asarray(power)
+    if power.dtype.kind not in "iuf":
+        raise TypeError(f"power has dtype {power.dtype}; real numbers are needed.")
+    if power.shape != modes.spectrum_shape:
+        raise ValueError(f"power has shape {power.shape}; this transform has {modes.spectrum_shape} modes.")
+    bounds = _edges(modes, edges)
+    orders = [checks.integer(order, "an order of multipoles", 0, 100) for order in multipoles]
+    if any(order % 2 for order in orders):
+        raise ValueError(f"multipoles are {tuple(orders)}; odd orders of k and -k cancel: give even orders.")
+    length = np.sqrt(modes.k2)
+    along = np.abs(_cosines(modes, length, line_of_sight))
+    bins = len(bounds) - 1
+    index = np.searchsorted(bounds, length, side="right") - 1
+    inside = (index >= 0) & (index < bins) & (length > 0)
+    slices = 1 if mu_bins is None else checks.integer(mu_bins, "mu_bins", 1, 10**6)
+    cell = index * slices + np.minimum((along * slices).astype(np.int64), slices - 1)
+    counts = np.broadcast_to(_multiplicity(modes), power.shape)[inside]
+
+    def mean(values: Any, cells: Any, number: int) -> Array:
+        total = np.bincount(cells[inside], counts * np.broadcast_to(values, inside.shape)[inside], number)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(total / np.bincount(cells[inside], counts, number))
+
+    shape = (bins,) if mu_bins is None else (bins, slices)
+    number = bins * slices
+    poles = {
+        order: (2 * order + 1) * mean(power * legendre.legval(along, [0] * order + [1]), index, bins)
+        for order in orders
+    }
+    return Spectrum(
+        mean(length, cell, number).reshape(shape), mean(power, cell, number).reshape(shape),
+        np.bincount(cell[inside], counts, number).astype(np.int64).reshape(shape),
+        mean(np.asarray(shot_noise, np.float64), cell, number).reshape(shape), bounds,
+        None if mu_bins is None else mean(along, cell, number).reshape(shape), poles,
+    )  # fmt: skip
+
+
+def _edges(modes: Modes, edges: ArrayLike | None) -> Array:
+    if edges is None:
+        smallest = float(np.linalg.norm(modes.rows, axis=1).min())
+        highest = min(float(np.linalg.norm(row)) * n / 2 for row, n in zip(modes.rows, modes.shape, strict=True))
+        return np.arange(smallest / 2, highest + 0.501 * smallest, smallest)
+    bounds = np.asarray(edges, np.float64)
+    if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
+        raise ValueError("edges need two or more ascending numbers, one more than bins.")
+    return bounds
+
+
+def _cosines(modes: Modes, length: Array, line_of_sight: ArrayLike | None) -> Array:
+    """Return the cosine of the angle of every mode with the line of sight."""
+    ndim = len(modes.shape)
+    sight = np.eye(ndim)[-1] if line_of_sight is None else np.asarray(line_of_sight, np.float64)
+    if sight.shape != (ndim,) or not np.linalg.norm(sight) > 0:
+        raise ValueError(f"line_of_sight is {line_of_sight!r}; a direction of {ndim} numbers is needed.")
+    sight = sight / np.linalg.norm(sight)
+    along = sum(k * s for k, s in zip(modes.vectors(), sight, strict=True))
+    return np.asarray(np.clip(along / np.where(length > 0, length, 1.0), -1, 1))
+
+
+def _multiplicity(modes: Modes) -> Array:
+    """Return how many modes each stored mode stands for: its opposite is not stored in a half spectrum."""
+    if not modes.real:
+        return np.ones((1,) * len(modes.shape))
+    last = len(modes.shape) - 1
+    numbers = modes.numbers(last)
+    alone = (numbers == 0) | (2 * numbers == modes.shape[last])
+    return np.asarray(modes.along(last, np.where(alone, 1.0, 2.0)))
