@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _SHARES = 2  # ranges of particles for each thread, so that a thread that starts late has less left to do
 # Particles follow each other by cells of a tile, where cells have so many: stencils that overlap are then in the first
 # cache. With supports of 7 to 12 spreading takes 0.7 of the time (Xeon, 10**6 particles, 128^3).
-_CROWDED = 16
+_CROWDED = 4
 
 
 class Cells(NamedTuple):
