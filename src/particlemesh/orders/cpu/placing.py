@@ -234,8 +234,8 @@ def place_positions(counted: Counted, records: np.ndarray, order: np.ndarray) ->
     start = np.empty(tiles * math.prod(cells.along) + 2, np.int64)
     scan(histogram, start, threads)
     run(
-        _place_in_cells, threads, address, stride, count, frame, tiling, cells, system, pitch, histogram, records, order,
-        steps=20 * count,
+        _place_in_cells, threads, address, stride, count, frame, tiling, cells, system, pitch, histogram, records,
+        order, steps=20 * count,
     )  # fmt: skip
     start = start[: -1 : math.prod(cells.along)].copy()  # of tiles, and behind the last
     most = tiles + count // CHUNK + 1
