@@ -70,7 +70,7 @@ def test_particles_of_a_crowded_tile_follow_each_other_by_cells(shape, support):
     np.testing.assert_array_equal(node.T % shape, (np.floor(u).astype(int) - support // 2 + 1) % shape)
     np.testing.assert_allclose(fraction.T, u - np.floor(u) - 0.5, atol=1e-9)
     tile = np.repeat(np.arange(len(ordering.ready)), np.diff(ordering.ready[:, 0], append=ordering.kept))
-    local = ordering.packed[3 :: 4][: len(x)]
+    local = ordering.packed[3::4][: len(x)]
     place = np.stack([local >> 20, local >> 10 & 1023, local & 1023])
     within = np.minimum(place.T >> np.array(cells.bits), np.array(cells.along) - 1)
     key = tile * np.prod(cells.along) + np.ravel_multi_index(within.T, cells.along)
