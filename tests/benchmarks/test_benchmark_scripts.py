@@ -108,7 +108,7 @@ def test_transforms_stand_beside_their_peers(monkeypatch, tmp_path):
     run("apps.nufft", monkeypatch, "--threads", "1", "--out", tmp_path)
     fresh = tables.read(next(tmp_path.glob("nufft-*.csv")))
     assert set(fresh[0]) == committed("nufft")
-    assert all(float(row["error"]) < 1.2 * float(row["eps"]) for row in fresh if row["library"] == "particlemesh")
+    assert all(float(row["error"]) < 2 * float(row["eps"]) for row in fresh if row["library"] == "particlemesh")
 
 
 def test_finufft_is_asked_for_where_it_is_missing(monkeypatch, tmp_path):

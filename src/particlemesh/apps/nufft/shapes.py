@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -64,7 +65,7 @@ def check_points(arrays: list[Any], names: str, ndim: int, dtype: np.dtype) -> i
         if array is not None:
             check_dtype(array, name, dtype)
     for axis, (name, array) in enumerate(zip(names, arrays, strict=True)):
-        if axis >= ndim and array is not None and array.size:
+        if axis >= ndim and array is not None and math.prod(array.shape):
             raise ArgumentError(f"Plan dimension is {ndim}, but `{name}` was specified")
         if axis < ndim:
             if array is None:
