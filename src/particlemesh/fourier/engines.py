@@ -249,7 +249,7 @@ class HostEngine(SciPyEngine):
         result = super()._run(self.backend.download(array), None, sign)
         if out is None:
             return self.backend.upload(result)
-        self.backend.copy(out, self.backend.upload(result))
+        self.backend.copy(out.reshape(-1), self.backend.upload(result).reshape(-1))  # copies take five axes
         return out
 
 

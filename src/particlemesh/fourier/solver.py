@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import threading
 from typing import Any, Self
 
@@ -11,6 +13,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.backends.base import Backend, allocate, kept
+from particlemesh.box import Box
 from particlemesh.busy import alone
 from particlemesh.fourier.compensation import KINDS, divisor
 from particlemesh.fourier.engines import Engine, engine
@@ -18,9 +21,11 @@ from particlemesh.fourier.green import table
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.multiply import Factors
 from particlemesh.mesh import Mesh
+from particlemesh.particles.systems import matrices
 from particlemesh.plan import Plan
 from particlemesh.window import DEFAULT, Window, window_of
 
+_Own = tuple[np.ndarray, tuple[np.ndarray, ...]]  # factors of a box's modes, and k for slopes
 GRADIENTS = ("window", "ik")
 
 
@@ -51,7 +56,7 @@ class Solver:
         multiply by ik, with a transform per axis: forces then conserve momentum to rounding.
     **options
         Options of :class:`particlemesh.Plan`, such as ``dtype`` and ``backend``. With ``order="sorted"`` values and
-        results are in the order of ``solver.plan.order``.
+        results are in the order of ``solver.plan.order``. With ``systems`` one call serves all systems.
 
     Attributes
     ----------
@@ -99,14 +104,17 @@ class Solver:
         self._modes = Modes(self._wide, real=True)
         if gradient == "ik" and self._modes.padded:
             raise ValueError("gradient='ik' needs every axis periodic: choose gradient='window'.")
-        values = table(
-            green, self._modes, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha},
+        self._green = functools.partial(
+            table, green, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha},
             divisor=None if compensation is None else divisor(self.window, compensation, 2),
         )  # fmt: skip
-        self._table = values / (np.prod(self._modes.shape) * mesh.node_volume)
+        count = self.plan.systems
+        self._stack = () if count is None else (count,)  # axes of fields and spectra before those of the mesh
+        self._rows: np.ndarray | None = None  # lattice vectors of systems with boxes of their own
+        self._common = self._own = [self._factors(self._modes)]
+        at_zero = self._common[0][0].flat[0] * np.prod(self._modes.shape) * mesh.node_volume
         self._described = (
-            f"{green if isinstance(green, str) else 'a function'} (at k = 0: "
-            f"{self._table.flat[0] * np.prod(self._modes.shape) * mesh.node_volume:g}), compensation {compensation}"
+            f"{green if isinstance(green, str) else 'a function'} (at k = 0: {at_zero:g}), compensation {compensation}"
         )
         self._work: _Work | None = None
         self._token: Any = None
@@ -143,15 +151,23 @@ class Solver:
         return self
 
     @alone
-    def set_positions(self, positions: Any, *, check: bool = True) -> Self:
+    def set_positions(self, positions: Any, *, system: Any = None, boxes: Any = None, check: bool = True) -> Self:
         """Set the particles' positions; see :meth:`particlemesh.Plan.set_positions`.
+
+        Tables of the Green function are made on the host, again when ``boxes`` differ from those of the call before.
 
         Returns
         -------
         Solver
             The solver itself.
         """
-        self.plan.set_positions(positions, check=check)
+        rows, own = None, self._common
+        if boxes is not None and self.plan._systems is not None:
+            boxes = rows = matrices(boxes, self.plan._systems)
+            same = self._rows is not None and np.array_equal(rows, self._rows)
+            own = self._own if same else [self._factors(Modes(self._boxed(row), real=True)) for row in rows]
+        self.plan.set_positions(positions, system=system, boxes=boxes, check=check)
+        self._rows, self._own = rows, own
         return self
 
     @alone
@@ -213,6 +229,22 @@ class Solver:
         ]
         return "\n".join(lines)
 
+    # ---- tables ---------------------------------------------------------------------------------------
+
+    def _boxed(self, row: np.ndarray) -> Mesh:
+        """Return the mesh in the box of a system."""
+        return Mesh(self.mesh.shape, Box(row, self.mesh.box.origin), offset=self.mesh.offset)
+
+    def _factors(self, modes: Modes) -> _Own:
+        """Return the factors of a box's modes, and for slopes by ik the components of k."""
+        factors = self._green(modes) / (np.prod(modes.shape) * modes.mesh.node_volume)
+        return factors, modes.vectors(nyquist=0) if self._gradient == "ik" else ()
+
+    def _table(self, part: int) -> np.ndarray:
+        """Return factors of all modes: of the potential (part 0), or of a component of its slope, without the i."""
+        tables = [factors * slopes[part - 1] if part else factors for factors, slopes in self._own]
+        return np.broadcast_to(np.stack(tables), (*self._stack, *tables[0].shape)) if self._stack else tables[0]
+
     # ---- stages ---------------------------------------------------------------------------------------
 
     def _ready(self) -> _Work:
@@ -221,8 +253,9 @@ class Solver:
             raise RuntimeError("this solver has no particles yet: call set_positions first.")
         work = self._work
         if work is None or work.owner is not backend or work.dtype != dtype:
-            slopes = self._modes.vectors(nyquist=0) if self._gradient == "ik" else ()
-            self._work = work = _Work(backend, dtype, self._modes, self._table, slopes, self.plan.threads)
+            self._work = work = _Work(backend, dtype, self._modes.shape, self._stack, self.plan.threads)
+        if work.own is not self._own:
+            work.place(self._own, [self._table(part) for part in range(1 + len(self._own[0][1]))])
         return work
 
     def _take(self, values: Any) -> tuple[_Work, operands.Operand]:
@@ -235,7 +268,7 @@ class Solver:
 
     def _density_field(self, work: _Work, operand: operands.Operand) -> Any:
         """Return the padded field that the values are spread to."""
-        whole = work.take("field", operand.batch, work.engine.shape)
+        whole = work.take("field", operand.batch, work.field_shape)
         if self._modes.padded:
             work.backend.clear(whole)
         self.plan.spread(operand.native, out=whole[self._inner()], accumulate=self._modes.padded)
@@ -247,7 +280,7 @@ class Solver:
     def _potential_field(self, work: _Work, operand: operands.Operand) -> Any:
         field = self._density_field(work, operand)
         spectrum = work.forward(field, operand.batch)
-        flat = spectrum.reshape(-1, *work.engine.spectrum_shape)
+        flat = spectrum.reshape(-1, *work.spectrum_shape)
         work.factors(flat, flat)
         return work.engine.backward(spectrum, None if work.on_cpu else field)
 
@@ -281,12 +314,12 @@ class Solver:
     def _by_ik(self, work: _Work, operand: operands.Operand, phi: Any, slopes: Any) -> None:
         count, tables = self.plan.count, work.slopes if phi is None else [work.factors, *work.slopes]
         spectrum = work.forward(self._density_field(work, operand), operand.batch)
-        source = spectrum.reshape(-1, *work.engine.spectrum_shape)
+        source = spectrum.reshape(-1, *work.spectrum_shape)
         batch = (source.shape[0], len(tables))
-        product = work.take("slopes", batch, work.engine.spectrum_shape, work.engine.complex_dtype)
+        product = work.take("slopes", batch, work.spectrum_shape, work.engine.complex_dtype)
         for part, factors in enumerate(tables):
             factors(source, product, part, len(tables))
-        fields = work.engine.backward(product, None if work.on_cpu else work.take("fields", batch, work.engine.shape))
+        fields = work.engine.backward(product, None if work.on_cpu else work.take("fields", batch, work.field_shape))
         rows = work.take("particles", batch, (count,))
         self.plan.interpolate(fields, out=rows)
         if not (count and batch[0]):
@@ -303,21 +336,28 @@ class _Work:
     """What a solver needs on a backend: the engine, tables, and memory by name."""
 
     def __init__(
-        self, owner: Backend, dtype: np.dtype, modes: Modes, values: np.ndarray, slopes: tuple[np.ndarray, ...],
-        threads: int | None,
-    ) -> None:  # fmt: skip
-        self.owner, self.dtype = owner, dtype
+        self, owner: Backend, dtype: np.dtype, nodes: tuple[int, ...], stack: tuple[int, ...], threads: int | None
+    ) -> None:
+        self.owner, self.dtype, self.threads = owner, dtype, threads
         self.on_cpu = owner.name == "cpu"
         self.backend: Backend = owner if self.on_cpu else kept(owner, {})
-        self.engine: Engine = engine(self.backend, modes.shape, dtype, real=True, threads=threads)
-        self.factors = Factors(self.backend, values, dtype, threads=threads)
-        self.slopes = [Factors(self.backend, values * k, dtype, turns=True, threads=threads) for k in slopes]
+        self.engine: Engine = engine(self.backend, nodes, dtype, real=True, threads=threads)
+        self.field_shape, self.spectrum_shape = (*stack, *nodes), (*stack, *self.engine.spectrum_shape)
+        self.own: list[_Own] = []
         self._memory: dict[str, Any] = {}
 
     @property
     def nbytes(self) -> int:
         tables = sum(f.nbytes for f in (self.factors, *self.slopes))
         return tables + self.engine.nbytes + sum(int(m.nbytes) for m in self._memory.values())
+
+    def place(self, own: list[_Own], tables: list[np.ndarray]) -> None:
+        """Take the tables of the potential and of the slopes."""
+        self.factors, *self.slopes = (
+            Factors(self.backend, values, self.dtype, turns=part > 0, threads=self.threads)
+            for part, values in enumerate(tables)
+        )
+        self.own = own
 
     def take(self, name: str, batch: tuple[int, ...], core: tuple[int, ...], dtype: Any = None) -> Any:
         """Return memory of shape ``batch + core``, kept between calls and grown if it is too small."""
@@ -333,18 +373,19 @@ class _Work:
         engine = self.engine
         if self.on_cpu:  # SciPy allocates its results
             return engine.forward(field)
-        return engine.forward(field, self.take("spectrum", batch, engine.spectrum_shape, engine.complex_dtype))
+        return engine.forward(field, self.take("spectrum", batch, self.spectrum_shape, engine.complex_dtype))
 
     def reserve(self, count: int, channels: int) -> None:
         engine, parts = self.engine, 1 + len(self.slopes)
-        self.take("field", (channels,), engine.shape)
-        engine.reserve(channels)
+        systems = math.prod(self.field_shape) // engine.size
+        self.take("field", (channels,), self.field_shape)
+        engine.reserve(channels * systems)
         if not self.on_cpu:
-            self.take("spectrum", (channels,), engine.spectrum_shape, engine.complex_dtype)
+            self.take("spectrum", (channels,), self.spectrum_shape, engine.complex_dtype)
         if self.slopes:
-            self.take("slopes", (channels, parts), engine.spectrum_shape, engine.complex_dtype)
+            self.take("slopes", (channels, parts), self.spectrum_shape, engine.complex_dtype)
             self.take("particles", (channels, parts), (count,))
             if not self.on_cpu:
-                self.take("fields", (channels, parts), engine.shape)
-            engine.reserve(channels * parts)
-            engine.reserve(channels * len(self.slopes))
+                self.take("fields", (channels, parts), self.field_shape)
+            engine.reserve(channels * parts * systems)
+            engine.reserve(channels * len(self.slopes) * systems)

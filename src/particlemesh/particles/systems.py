@@ -227,7 +227,7 @@ def belong(
     if boxes is None:
         return None
     box = systems.mesh.box
-    maps = np.ascontiguousarray(np.linalg.inv(_matrices(boxes, systems)) @ box.matrix)
+    maps = np.ascontiguousarray(np.linalg.inv(matrices(boxes, systems)) @ box.matrix)
     to = Boxes(backend.upload(maps.astype(workspace.dtype)), x.system, systems.count)
     if backend.name == "cpu":
         table = np.stack(x.arrays, -1).astype(np.float64) - box.origin
@@ -249,7 +249,7 @@ def belong(
     return to
 
 
-def _matrices(boxes: Any, systems: Systems) -> np.ndarray:
+def matrices(boxes: Any, systems: Systems) -> np.ndarray:
     """Return lattice vectors (S, d, d) in double precision."""
     kind, array = adopt(boxes, "boxes")
     native = kind.native(array)
