@@ -158,6 +158,8 @@ def test_what_is_not_allowed_is_named():
         transfer.interpolate(f[:, :6], x, mesh)
     with pytest.raises(TypeError, match="option 'order' is not allowed here"):
         transfer.spread(x, q, mesh, order="sorted")
+    with pytest.raises(TypeError, match="positions have dtype int.*; give float32 or float64"):
+        transfer.spread([0, 1, 2, 3], q, mesh)  # as integers the box would be another
     for call in (transfer.spread, jax.jit(transfer.spread, static_argnums=2)):
         with pytest.raises((RuntimeError, ValueError), match="positions: 4 not finite of 4"):
             call(x * np.nan, q, mesh).block_until_ready()

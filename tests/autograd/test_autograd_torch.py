@@ -228,6 +228,14 @@ def test_what_is_not_allowed_is_named():
         transfer.spread(x, q[:2], MESHES["line"])
     with pytest.raises(ValueError, match="not finite"):
         transfer.spread(x * np.nan, q, MESHES["line"])
+    for wrong in (torch.ones(3, dtype=torch.int64), x.half()):  # as integers the box would be another
+        with pytest.raises(TypeError, match="positions have dtype .*; give float32 or float64"):
+            transfer.spread(wrong, q, MESHES["line"])
+    for given in ((x.numpy(), q), (x, q.numpy()), (x, q, np.ones(1))):
+        with pytest.raises(TypeError, match="is of type ndarray; give a tensor"):
+            transfer.spread(*given[:2], MESHES["line"], cell=given[2] if len(given) > 2 else None)
+    with pytest.raises(ValueError, match="positions are on meta and the array is on cpu; give one device"):
+        transfer.spread(x.to("meta"), q, MESHES["line"])
 
 
 def test_a_fit_finds_positions_charges_and_box():

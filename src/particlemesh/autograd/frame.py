@@ -47,6 +47,9 @@ class Frame:
             positions = positions[:, None]
         if positions.ndim != 2 or positions.shape[1] != axes:
             raise ValueError(f"positions has shape {tuple(positions.shape)}; (n, {axes}) is needed.")
+        real = str(positions.dtype).removeprefix("torch.")
+        if real not in ("float32", "float64"):  # the box would be rounded to another type
+            raise TypeError(f"positions have dtype {real}; give float32 or float64.")
         cell = like(box, positions) if cell is None else cell
         if tuple(cell.shape) not in ((axes,), (axes, axes)):
             raise ValueError(

@@ -72,7 +72,12 @@ def _like(numbers: Any, array: Tensor) -> Tensor:
     return torch.as_tensor(numbers, dtype=array.dtype, device=array.device)
 
 
-def _frame(positions: Tensor, mesh: Mesh, cell: Tensor | None) -> Frame:
+def _frame(positions: Tensor, array: Tensor, mesh: Mesh, cell: Tensor | None) -> Frame:
+    for name, given in (("positions", positions), ("the array", array), ("cell", positions if cell is None else cell)):
+        if not isinstance(given, Tensor):
+            raise TypeError(f"{name} is of type {type(given).__name__}; give a tensor.")
+    if array.device != positions.device:
+        raise ValueError(f"positions are on {positions.device} and the array is on {array.device}; give one device.")
     return Frame(positions, _numbers(mesh), cell, _like, torch.linalg)
 
 
@@ -122,7 +127,7 @@ def spread(
     >>> torch.autograd.grad(field[1], x)
     (tensor([-4.]),)
     """
-    frame = _frame(positions, mesh, cell)
+    frame = _frame(positions, values, mesh, cell)
     return _apply(True, frame.fractions, values, 0, _text(mesh, window, options))
 
 
@@ -150,7 +155,7 @@ def interpolate(
     >>> interpolate(torch.tensor([0.0, 1.0, 2.0, 1.0]), torch.tensor([0.375]), pm.Mesh(4, 1.0), window="cic")
     tensor([1.5000])
     """
-    frame = _frame(positions, mesh, cell)
+    frame = _frame(positions, field, mesh, cell)
     return _apply(False, frame.fractions, field, 0, _text(mesh, window, options))
 
 
@@ -177,7 +182,7 @@ def gradient(
     >>> gradient(torch.tensor([0.0, 1.0, 2.0, 1.0]), torch.tensor([0.375]), pm.Mesh(4, 1.0), window="cic")
     tensor([[4.]])
     """
-    frame = _frame(positions, mesh, cell)
+    frame = _frame(positions, field, mesh, cell)
     return frame.per_length(_apply(False, frame.fractions, field, 1, _text(mesh, window, options)))
 
 
@@ -205,7 +210,7 @@ def spread_gradient(
     >>> spread_gradient(torch.tensor([0.375]), torch.tensor([[1.0]]), pm.Mesh(4, 1.0), window="cic")
     tensor([ 0., -4.,  4.,  0.])
     """
-    frame = _frame(positions, mesh, cell)
+    frame = _frame(positions, vectors, mesh, cell)
     return _apply(True, frame.fractions, frame.per_cell(vectors), 1, _text(mesh, window, options))
 
 
@@ -260,7 +265,7 @@ def potential(
     >>> (-torch.autograd.grad(energy, x)[0]).sign()[:, 0]  # they attract each other
     tensor([ 1., -1.])
     """
-    frame, text = _frame(positions, mesh, cell), _text(mesh, window, options)
+    frame, text = _frame(positions, values, mesh, cell), _text(mesh, window, options)
     numbers, factors = (_like(table, values) for table in _tables(mesh, window, compensation))
 
     def transfer(spreads: bool, array: Tensor) -> Tensor:
