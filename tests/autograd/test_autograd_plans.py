@@ -159,6 +159,19 @@ def test_two_threads_differentiate_plans_of_their_own():
         torch.testing.assert_close(slope, wanted)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch reads it itself
+def test_compiled_functions_call_plans_uncompiled():
+    mesh = MESHES[1]
+    x, given = arrays(mesh)
+    call = torch.compiler.disable(pm.Plan(mesh).set_positions(x).spread)
+    function = lambda q: (2 * call(q)).square().sum()  # noqa: E731
+    slopes = [
+        torch.autograd.grad(f(given["spread"]), (x, given["spread"]))
+        for f in (function, torch.compile(function, backend="eager"))
+    ]
+    torch.testing.assert_close(*slopes)
+
+
 def test_plans_of_several_systems_are_differentiable():
     mesh, system = MESHES[1], torch.tensor([0, 1, 1, 0])
     x, given = arrays(mesh)

@@ -214,8 +214,21 @@ def test_vmap_equals_a_loop():
             for n in range(3):
                 one = [a if m is None else a.select(m, n) for a, m in zip(given, axes, strict=True)]
                 torch.testing.assert_close(result[n], function(*one))
+    none = torch.func.vmap(spread, in_dims=(1, 2))(x.movedim(0, 1)[:, :0], q[..., :0])
+    assert none.shape == (0, 2, *case.mesh.field_shape)
     jacobian = torch.func.jacrev(spread, argnums=1)(x[0], q[0, :, 0])
     torch.testing.assert_close(jacobian @ q[0, :, 1], spread(x[0], q[0, :, 1]))
+
+
+def test_autocast_rounds_nothing():
+    """Products of matrices become bfloat16 there: boxes of lengths have none, and lattice vectors are refused."""
+    x, field = torch.rand((5, 2)), torch.rand(4, 6)
+    mesh = pm.Mesh((4, 6), (1.0, 2.0))
+    wanted = transfer.gradient(field, x, mesh)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(transfer.gradient(field, x, mesh), wanted, rtol=0, atol=0)
+        with pytest.raises(TypeError, match="dtype is bfloat16"):
+            transfer.gradient(field, x, mesh, cell=torch.eye(2))
 
 
 def test_what_is_not_allowed_is_named():

@@ -96,8 +96,12 @@ def define(
         return (None if by_points is None else by_points.to(points.dtype)), by_array, None, None
 
     def batched(info: Any, axes: Any, points: Tensor, array: Tensor, order: int, facts: str) -> tuple[Tensor, int]:
+        both = (points, axes[0]), (array, axes[1])
         if axes[0] is None:
             return call(spreads, points, array.movedim(axes[1], 0), order, facts), 0
+        if not info.batch_size:
+            one = (a if axis is None else a.new_empty(a.movedim(axis, 0).shape[1:]) for a, axis in both)
+            return array.new_empty((0, *shape(spreads, *one, order, facts))), 0
         arrays = [array] * info.batch_size if axes[1] is None else array.unbind(axes[1])
         pairs = zip(points.unbind(axes[0]), arrays, strict=True)
         return torch.stack([call(spreads, *pair, order, facts) for pair in pairs]), 0
