@@ -39,7 +39,7 @@ RANKS = [
     ("plan", ["configuration.py", "calls.py", "plan.py", "functions.py", "__init__.py"]),
     ("fourier", ["fourier/"]),
     ("distributed", ["distributed/"]),
-    ("apps", ["apps/", "data/"]),
+    ("apps", ["apps/", "autograd/", "data/"]),
     ("command", ["command/", "__main__.py"]),
 ]
 

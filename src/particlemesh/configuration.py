@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from particlemesh import backends, checks
-from particlemesh.arrays.kinds import Kind
+from particlemesh.arrays.kinds import Kind, recorder_of
 from particlemesh.arrays.positions import coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
@@ -80,6 +80,7 @@ class Configuration:
         self._shape: tuple[int, ...] = mesh.field_shape if self.systems is None else (self.systems, *mesh.field_shape)
         self._boxes: Boxes | None = None  # of systems, where they differ from the mesh's
         self._kind: Kind | None = None
+        self.tracked: list[Any] = []  # positions that derivatives are taken by; a new list for each configuration
         self._spare: DeviceParticles | None = None
         self._methods: dict[str, Method] = {}
         self._chosen_for = 0  # particles
@@ -228,6 +229,10 @@ class Configuration:
         """
         self._open()
         checks.flag(check, "check")
+        recorder = recorder_of(*(positions if isinstance(positions, tuple) else (positions,)))
+        if recorder is not None:
+            recorder.track(self, positions, system=system, boxes=boxes, check=check)
+            return self
         kind, backend, x = coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
         if self._reserved and not check and x.count > self.capacity:
             raise ValueError(
@@ -254,7 +259,7 @@ class Configuration:
             if self._sorted:
                 room.hold(workspace, _CELLS_FOR)
             # Nothing can fail from here on: the new configuration replaces the old one.
-            self._kind, self.token, self._boxes = kind, token, of_boxes
+            self._kind, self.token, self._boxes, self.tracked = kind, token, of_boxes, []
             if choose_again:
                 self._methods.clear()  # another method may be faster for this number
                 self._chosen_for, workspace.memory.block_cells = x.count, None
@@ -338,6 +343,9 @@ class Configuration:
 
     def _again(self, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any], result: Any) -> Any:
         """Make a call; from the third call with the same arrays on, replay its recorded launches."""
+        recorder = recorder_of(arrays[0], *self.tracked)
+        if recorder is not None:
+            return recorder.record(self, what, *arrays)
         if not self.busy.acquire(False):
             raise in_use(self)
         try:

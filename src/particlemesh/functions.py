@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
+from particlemesh.arrays.kinds import recorder_of
 from particlemesh.arrays.operands import adopt, real_dtype
 from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
@@ -19,7 +22,10 @@ _OPTIONS = set(inspect.signature(Plan).parameters) - {
 }  # values are in the caller's order, of one system
 
 
-def _plan(positions: Any, values: Any, what: str, mesh: Mesh, window: Window | str, options: dict[str, Any]) -> Plan:
+@contextlib.contextmanager
+def _plan(
+    positions: Any, values: Any, what: str, mesh: Mesh, window: Window | str, options: dict[str, Any]
+) -> Iterator[Plan]:
     unknown = sorted(set(options) - _OPTIONS)
     if unknown:
         raise TypeError(f"option {unknown[0]!r} is unknown; Plan takes {', '.join(sorted(_OPTIONS))}.")
@@ -29,7 +35,9 @@ def _plan(positions: Any, values: Any, what: str, mesh: Mesh, window: Window | s
         options = {**options, "dtype": real_dtype(array, kind, what)}
     plan = Plan(mesh, window, **options)
     plan.set_positions(positions)
-    return plan
+    recorded = recorder_of(array, *plan.tracked) is not None  # then derivatives will use the plan
+    with contextlib.nullcontext() if recorded else plan:
+        yield plan
 
 
 def spread(
