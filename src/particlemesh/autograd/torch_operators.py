@@ -7,6 +7,7 @@ order of derivative and a text with all facts.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from operator import index
 from typing import Any
@@ -112,7 +113,8 @@ def define(
     operator.register_vmap(batched)
     # torch.func.grad supports functions only, compilation is made for operators.
     rules = dict(forward=operator, setup_context=setup, backward=backward, vmap=batched)
-    function: Any = type(name, (torch.autograd.Function,), {key: staticmethod(rule) for key, rule in rules.items()})
+    members = {key: staticmethod(rule) for key, rule in rules.items()}
+    function: Any = types.new_class(name, (torch.autograd.Function,), exec_body=lambda body: body.update(members))
 
     def differentiable(*arguments: Any) -> Tensor:
         return operator(*arguments) if torch.compiler.is_compiling() else function.apply(*arguments)

@@ -65,6 +65,7 @@ DEVICE real slope_of(PRIVATE const Window* window, int j, real z)
     return w;
 }
 
+#if HESSIAN
 // d2(weight) / d(particle's node coordinate)2
 DEVICE real curvature_of(PRIVATE const Window* window, int j, real z)
 {
@@ -74,11 +75,20 @@ DEVICE real curvature_of(PRIVATE const Window* window, int j, real z)
     return w;
 }
 
-// The derivative of an order up to 2, a constant.
-DEVICE real derivative_of(PRIVATE const Window* window, int j, real z, int order)
+// The six second derivatives in node coordinates: zz, xz, yz, xx, xy, yy.
+#define SECONDS 6
+#define AXIS_FIRST(n) ((n) == 0 ? 2 : (n) == 2 || (n) == 5)
+#define AXIS_SECOND(n) ((n) < 3 ? 2 : (n) > 3)
+
+// d2(user coordinates b, c) of a field whose n-th second derivative is 1 and whose others are 0.
+DEVICE real second_slope(PRIVATE const Jacobian* jacobian, int n, int b, int c)
 {
-    return order == 0 ? weight_of(window, j, z) : order == 1 ? slope_of(window, j, z) : curvature_of(window, j, z);
+    PRIVATE const real* first = jacobian->row + 3 * AXIS_FIRST(n);
+    PRIVATE const real* second = jacobian->row + 3 * AXIS_SECOND(n);
+    const real same = first[b] * second[c];
+    return AXIS_FIRST(n) == AXIS_SECOND(n) ? same : same + second[b] * first[c];
 }
+#endif
 
 // Of the k-th node along an axis; a missing axis has one node of weight one.
 DEVICE real weight_along(PRIVATE const Window* window, int axis, int k, real z)
@@ -113,14 +123,15 @@ DEVICE real slope_along(PRIVATE const Window* window, int axis, int k, real z)
 #define LANE_SLOTS ((SLOTS + LANES_Z - 1) / LANES_Z)
 #define LANE_ROWS ((SUPPORT_Y + LANES_Y - 1) / LANES_Y)
 
-// Weights along the axes, or their derivatives of one order.
-typedef struct {
-    real x[SUPPORT_X], y[LANE_ROWS], z[LANE_SLOTS * VECTOR];
-} Weights;
-
 // One lane's part of a stencil. A missing node has zero weight and a valid place.
 typedef struct {
-    Weights by[ORDER + 1]; // order of the derivative
+    real x[SUPPORT_X], y[LANE_ROWS], z[LANE_SLOTS * VECTOR];
+#if ORDER > 0
+    real dx[SUPPORT_X], dy[LANE_ROWS], dz[LANE_SLOTS * VECTOR];
+#endif
+#if ORDER > 1
+    real dxx[SUPPORT_X], dyy[LANE_ROWS], dzz[LANE_SLOTS * VECTOR];
+#endif
     int at_x[SUPPORT_X];      // -1: no such node
     i64 at_y[LANE_ROWS];      // NOWHERE: no such node
     i64 at_z[LANE_SLOTS];     // NOWHERE: no such nodes
@@ -135,28 +146,53 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
     const int first_x = first[0], first_y = first[1], first_z = first[2];
 
     UNROLL for (int a = 0; a < SUPPORT_X; a++) {
-        UNROLL for (int n = 0; n <= ORDER; n++) s->by[n].x[a] = n == 0;
+        s->x[a] = 1;
         s->at_x[a] = place(first_x + a, field->size[0], field->wraps[0]);
     }
 #if SUPPORT_AXES > 2
     const real zx = z[0];
-    UNROLL for (int a = 0; a < SUPPORT_X; a++)
-        UNROLL for (int n = 0; n <= ORDER; n++) s->by[n].x[a] = derivative_of(window, a, zx, n);
+    UNROLL for (int a = 0; a < SUPPORT_X; a++) {
+        s->x[a] = weight_of(window, a, zx);
+#if ORDER > 0
+        s->dx[a] = slope_of(window, a, zx);
+#endif
+#if ORDER > 1
+        s->dxx[a] = curvature_of(window, a, zx);
+#endif
+    }
+#elif ORDER > 0
+    s->dx[0] = 0;
+#if ORDER > 1
+    s->dxx[0] = 0;
+#endif
 #endif
 
     UNROLL for (int b = 0; b < LANE_ROWS; b++) {
-        UNROLL for (int n = 0; n <= ORDER; n++) s->by[n].y[b] = n == 0 && SUPPORT_Y == 1;
+        s->y[b] = SUPPORT_Y == 1;
+#if ORDER > 0
+        s->dy[b] = 0;
+#endif
+#if ORDER > 1
+        s->dyy[b] = 0;
+#endif
         const int row = b * LANES_Y + lane_y;
         const int at = row < SUPPORT_Y ? place(first_y + row, field->size[1], field->wraps[1]) : -1;
         s->at_y[b] = at < 0 ? NOWHERE : at * field->stride[1];
     }
 #if SUPPORT_AXES > 1
     const real zy = z[1];
-    UNROLL for (int j = 0; j < SUPPORT_Y; j++)
-        UNROLL for (int n = 0; n <= ORDER; n++) {
-            const real w = derivative_of(window, j, zy, n);
-            if (j % LANES_Y == lane_y) s->by[n].y[j / LANES_Y] = w;
-        }
+    UNROLL for (int j = 0; j < SUPPORT_Y; j++) {
+        const real w = weight_of(window, j, zy);
+        if (j % LANES_Y == lane_y) s->y[j / LANES_Y] = w;
+#if ORDER > 0
+        const real d = slope_of(window, j, zy);
+        if (j % LANES_Y == lane_y) s->dy[j / LANES_Y] = d;
+#endif
+#if ORDER > 1
+        const real c = curvature_of(window, j, zy);
+        if (j % LANES_Y == lane_y) s->dyy[j / LANES_Y] = c;
+#endif
+    }
 #endif
 
     // shift: how far the first slot starts before the first node
@@ -171,7 +207,13 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
             const int inside = used && r + v >= 0 && r + v < ROW;
             index[k * VECTOR + v] = inside ? (r + v) / PARTS : -1;
             s->part[k * VECTOR + v] = (r + v + shift) % PARTS;
-            UNROLL for (int n = 0; n <= ORDER; n++) s->by[n].z[k * VECTOR + v] = 0;
+            s->z[k * VECTOR + v] = 0;
+#if ORDER > 0
+            s->dz[k * VECTOR + v] = 0;
+#endif
+#if ORDER > 1
+            s->dzz[k * VECTOR + v] = 0;
+#endif
         }
         // r may be negative but not below -SLACK, and PARTS divides it then
         const int lead = r >= 0 ? r / PARTS : -((-r) / PARTS);
@@ -182,11 +224,23 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
     }
     const real zz = z[2];
     UNROLL for (int j = 0; j < SUPPORT_Z; j++) {
-        real w[ORDER + 1];
-        UNROLL for (int n = 0; n <= ORDER; n++) w[n] = derivative_of(window, j, zz, n);
+        const real w = weight_of(window, j, zz);
+#if ORDER > 0
+        const real d = slope_of(window, j, zz);
+#endif
+#if ORDER > 1
+        const real c = curvature_of(window, j, zz);
+#endif
         UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
-            if (index[v] == j)
-                UNROLL for (int n = 0; n <= ORDER; n++) s->by[n].z[v] = w[n];
+            if (index[v] == j) {
+                s->z[v] = w;
+#if ORDER > 0
+                s->dz[v] = d;
+#endif
+#if ORDER > 1
+                s->dzz[v] = c;
+#endif
+            }
     }
 }
 
@@ -228,34 +282,6 @@ DEVICE real weighted(real value, real weight)
 {
     return weight != 0 ? value * weight : 0;
 }
-
-// The derivatives up to ORDER along x and y together, one to six: by x and y 00; 10, 01; 20, 11, 02 times. What is left
-// of ORDER is along z.
-#define TERMS_ACROSS ((ORDER + 1) * (ORDER + 2) / 2)
-#define ORDER_X(term) ((term) == 3 ? 2 : (term) == 1 || (term) == 4)
-#define ORDER_Y(term) ((term) == 5 ? 2 : (term) == 2 || (term) == 4)
-#define ORDER_Z(term) (ORDER - ORDER_X(term) - ORDER_Y(term))
-
-// Of a row of the stencil, for each term.
-DEVICE void weights_across(PRIVATE const Stencil* s, int a, int b, PRIVATE real* weights)
-{
-    UNROLL for (int t = 0; t < TERMS_ACROSS; t++) weights[t] = s->by[ORDER_X(t)].x[a] * s->by[ORDER_Y(t)].y[b];
-}
-
-#if HESSIAN
-// The two axes of a term: what is left of x and y is along z.
-#define AXIS_FIRST(term) (ORDER_X(term) ? 0 : ORDER_Y(term) ? 1 : 2)
-#define AXIS_SECOND(term) (ORDER_X(term) == 2 ? 0 : ORDER_X(term) + ORDER_Y(term) == 2 ? 1 : 2)
-
-// d2(user coordinates b, c) of a field whose only second derivative in node coordinates is that of a term, 1.
-DEVICE real second_slope(PRIVATE const Jacobian* jacobian, int term, int b, int c)
-{
-    PRIVATE const real* first = jacobian->row + 3 * AXIS_FIRST(term);
-    PRIVATE const real* second = jacobian->row + 3 * AXIS_SECOND(term);
-    const real same = first[b] * second[c];
-    return AXIS_FIRST(term) == AXIS_SECOND(term) ? same : same + second[b] * first[c];
-}
-#endif
 
 // From a field that is constant during the kernel.
 DEVICE void load_vector(GLOBAL const real* p, PRIVATE real* v)

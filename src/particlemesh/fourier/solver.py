@@ -60,7 +60,7 @@ class Solver:
 
     Attributes
     ----------
-    plan : Plan
+    plan : particlemesh.Plan
         Spreads and interpolates; along open axes its mesh has ghosts.
 
     Raises

@@ -63,24 +63,51 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
 #endif
 
         for (int c = 0; c < CHANNELS; c++) {
-            real sums[TERMS_ACROSS][LANE_SLOTS * VECTOR]; // over rows, of the field times weights across, not along z
-            UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
-                UNROLL for (int t = 0; t < TERMS_ACROSS; t++) sums[t][v] = 0;
+            real rows_xy[LANE_SLOTS * VECTOR]; // sum over rows of wx wy field, not yet weighted along z
+#if ORDER > 0
+            real rows_dx[LANE_SLOTS * VECTOR], rows_dy[LANE_SLOTS * VECTOR];
+#endif
+#if ORDER > 1
+            real rows_dxx[LANE_SLOTS * VECTOR], rows_dxy[LANE_SLOTS * VECTOR], rows_dyy[LANE_SLOTS * VECTOR];
+#endif
+            UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++) {
+                rows_xy[v] = 0;
+#if ORDER > 0
+                rows_dx[v] = 0, rows_dy[v] = 0;
+#endif
+#if ORDER > 1
+                rows_dxx[v] = 0, rows_dxy[v] = 0, rows_dyy[v] = 0;
+#endif
+            }
             if (taken) {
                 UNROLL_ROWS for (int a = 0; a < SUPPORT_X; a++) {
                     UNROLL_ROWS for (int b = 0; b < LANE_ROWS; b++) {
                         if (s.at_x[a] < 0 || s.at_y[b] == NOWHERE) continue;
                         const i64 row = field_layout.offset + c * field_layout.channel
                                       + s.at_x[a] * field_layout.stride[0] + s.at_y[b];
-                        real across[TERMS_ACROSS];
-                        weights_across(&s, a, b, across);
+                        const real xy = s.x[a] * s.y[b];
+#if ORDER > 0
+                        const real dx_y = s.dx[a] * s.y[b], x_dy = s.x[a] * s.dy[b];
+#endif
+#if ORDER > 1
+                        const real dxx_y = s.dxx[a] * s.y[b], dx_dy = s.dx[a] * s.dy[b], x_dyy = s.x[a] * s.dyy[b];
+#endif
                         UNROLL for (int m = 0; m < LANE_SLOTS; m++) {
                             if (s.at_z[m] == NOWHERE) continue;
                             real f[VECTOR];
                             load_vector(field + row + s.at_z[m], f);
-                            UNROLL for (int v = 0; v < VECTOR; v++)
-                                UNROLL for (int t = 0; t < TERMS_ACROSS; t++)
-                                    sums[t][m * VECTOR + v] += across[t] * f[v];
+                            UNROLL for (int v = 0; v < VECTOR; v++) {
+                                rows_xy[m * VECTOR + v] += xy * f[v];
+#if ORDER > 0
+                                rows_dx[m * VECTOR + v] += dx_y * f[v];
+                                rows_dy[m * VECTOR + v] += x_dy * f[v];
+#endif
+#if ORDER > 1
+                                rows_dxx[m * VECTOR + v] += dxx_y * f[v];
+                                rows_dxy[m * VECTOR + v] += dx_dy * f[v];
+                                rows_dyy[m * VECTOR + v] += x_dyy * f[v];
+#endif
+                            }
                         }
                     }
                 }
@@ -91,20 +118,24 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
                 real g[3] = {0, 0, 0};
 #endif
 #if HESSIAN
-                real h[TERMS_ACROSS] = {0, 0, 0, 0, 0, 0};
+                real h[SECONDS] = {0, 0, 0, 0, 0, 0};
 #endif
                 if (taken) {
                     UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
                         if (s.part[v] == p) {
-                            value += weighted(sums[0][v], s.by[0].z[v]);
+                            value += weighted(rows_xy[v], s.z[v]);
 #if GRADIENT
-                            g[0] += weighted(sums[1][v], s.by[0].z[v]);
-                            g[1] += weighted(sums[2][v], s.by[0].z[v]);
-                            g[2] += weighted(sums[0][v], s.by[1].z[v]);
+                            g[0] += weighted(rows_dx[v], s.z[v]);
+                            g[1] += weighted(rows_dy[v], s.z[v]);
+                            g[2] += weighted(rows_xy[v], s.dz[v]);
 #endif
 #if HESSIAN
-                            UNROLL for (int t = 0; t < TERMS_ACROSS; t++)
-                                h[t] += weighted(sums[t][v], s.by[ORDER_Z(t)].z[v]);
+                            h[0] += weighted(rows_xy[v], s.dzz[v]);
+                            h[1] += weighted(rows_dx[v], s.dz[v]);
+                            h[2] += weighted(rows_dy[v], s.dz[v]);
+                            h[3] += weighted(rows_dxx[v], s.z[v]);
+                            h[4] += weighted(rows_dxy[v], s.z[v]);
+                            h[5] += weighted(rows_dyy[v], s.z[v]);
 #endif
                         }
                 }
@@ -125,15 +156,15 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
                 }
 #endif
 #if HESSIAN
-                UNROLL for (int t = 0; t < TERMS_ACROSS; t++) h[t] = lanes_sum(warp, h[t]);
+                UNROLL for (int n = 0; n < SECONDS; n++) h[n] = lanes_sum(warp, h[n]);
                 if (here && lane == 0) {
                     GLOBAL real* to = hessian + hessian_layout.offset + i * hessian_layout.particle
                                     + c * hessian_layout.channel + p * hessian_layout.part;
                     UNROLL for (int b = 0; b < SUPPORT_AXES; b++)
                         UNROLL for (int e = b; e < SUPPORT_AXES; e++) {
                             real sum = 0;
-                            UNROLL for (int t = 0; t < TERMS_ACROSS; t++)
-                                sum += h[t] * second_slope(&jacobian, t, 3 - SUPPORT_AXES + b, 3 - SUPPORT_AXES + e);
+                            UNROLL for (int n = 0; n < SECONDS; n++)
+                                sum += h[n] * second_slope(&jacobian, n, 3 - SUPPORT_AXES + b, 3 - SUPPORT_AXES + e);
                             to[b * hessian_layout.axis + e * hessian_layout.second] = sum;
                             to[e * hessian_layout.axis + b * hessian_layout.second] = sum;
                         }

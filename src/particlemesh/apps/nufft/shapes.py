@@ -22,7 +22,8 @@ def kind(array: Any, name: str) -> Kind:
     found = kind_of(array)
     if found is None:
         raise ArgumentError(
-            f"Argument `{name}` is of type {type(array).__name__}; give an array of NumPy, CuPy, PyTorch or PyOpenCL."
+            f"Argument `{name}` is of type {type(array).__name__}; give an array of NumPy, CuPy, PyTorch, JAX or "
+            "PyOpenCL."
         )
     return found
 
@@ -49,14 +50,14 @@ def dense(native: Any, name: str, backend: Any) -> Any:
     return copy
 
 
-def check_out(out: Any, name: str = "out") -> None:
-    """Check that an output is in C order and writeable."""
-    flags = getattr(out, "flags", None)
-    ordered = out.is_contiguous() if flags is None else flags.c_contiguous
-    if not ordered:
-        raise ArgumentError(f"Argument `{name}` does not satisfy the following requirement: C")
+def writeable(out: Any, kind: Kind) -> Any:
+    """Return the native memory of an output, which must be in C order and writeable."""
     if isinstance(out, np.ndarray) and not out.flags.writeable:
-        raise ArgumentError(f"Argument `{name}` does not satisfy the following requirement: W")
+        raise ArgumentError("Argument `out` does not satisfy the following requirement: W")
+    native = kind.target(out)
+    if not native.flags.c_contiguous:
+        raise ArgumentError("Argument `out` does not satisfy the following requirement: C")
+    return native
 
 
 def check_points(arrays: list[Any], names: str, ndim: int, dtype: np.dtype) -> int:
