@@ -11,7 +11,7 @@ from particlemesh.grid.uniform_grid import UniformGrid
 from particlemesh.mesh import Mesh
 from particlemesh.particles.located import Status
 from particlemesh.plan import Plan
-from particlemesh.window import Window, bspline, fitted, kaiser_bessel, m4prime, peskin4
+from particlemesh.window import Window, bspline, fitted, kaiser_bessel, m4prime, peskin4, prolate
 
 __version__ = "0.1.0"
 
@@ -34,5 +34,6 @@ __all__ = [
     "neighbor_list",
     "neighbour_list",
     "peskin4",
+    "prolate",
     "spread",
 ]

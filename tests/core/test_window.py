@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.interpolate import BSpline
-from scipy.special import i0
+from scipy.special import i0, i0e
 
 from particlemesh.window.polynomials import at
 from particlemesh.window.window import (
@@ -22,6 +22,7 @@ from particlemesh.window.window import (
     kaiser_bessel,
     m4prime,
     peskin4,
+    prolate,
     window_of,
 )
 
@@ -219,18 +220,79 @@ def test_peskin_equals_its_definition():
     assert (window.order, window.smoothness) == (2, 1)
 
 
+@pytest.mark.parametrize("sigma", [1.25, 2.0, 2.6])
 @pytest.mark.parametrize("support", range(2, MAX_SUPPORT + 1))
-def test_kaiser_bessel_equals_its_closed_forms(support):
-    window = kaiser_bessel(support)
-    beta = 0.75 * np.pi * support
-    x = np.linspace(-support / 2, support / 2, 402)[1:-1]
-    np.testing.assert_allclose(window(x), i0(beta * np.sqrt(1 - (2 * x / support) ** 2)) / i0(beta), atol=1e-11)
+def test_kaiser_bessel_equals_its_closed_forms(support, sigma):
+    window = kaiser_bessel(support, sigma=sigma)
+    beta = np.pi * support * (1 - 1 / (2 * sigma))
+    x = np.linspace(-support / 2, support / 2, 402)[1:-1].astype(np.longdouble)
+    root = np.sqrt(1 - (2 * x / support) ** 2)
+    exact = i0e((beta * root).astype(float)) * np.exp(beta * (root - 1)) / i0e(beta)
+    np.testing.assert_allclose(window(x.astype(float)), exact.astype(float), atol=3e-15)
     k = np.linspace(0, 12, 101)
     root = np.sqrt((beta**2 - (k * support / 2) ** 2).astype(complex))
     closed = (support * np.sinh(root) / root).real / i0(beta)
-    np.testing.assert_allclose(window.fourier(k), closed, atol=1e-10)
-    assert window.degree <= 16
-    assert max(window.value_error, window.derivative_error) < 1e-9
+    np.testing.assert_allclose(window.fourier(k), closed, atol=1e-13)
+    assert window.value_error <= 2e-15
+    assert window.derivative_error <= 1e-12
+
+
+def test_kaiser_bessel_takes_a_shape_or_an_oversampling_factor():
+    assert kaiser_bessel(6) == kaiser_bessel(6, sigma=2.0) == kaiser_bessel(6, 0.75 * math.pi * 6)
+    assert kaiser_bessel(6, sigma=1.5).name == "kaiser_bessel6(sigma=1.5)"
+
+
+def wave(shape, x):
+    """The prolate function as an eigenvector of its definition: its band-limited part is largest within [-1, 1]."""
+    points, weights = np.polynomial.legendre.leggauss(200)
+    root = np.sqrt(weights)
+    kernel = np.sinc(shape / np.pi * (points[:, None] - points)) * root[:, None] * root * shape / np.pi
+    _, vectors = np.linalg.eigh(kernel)
+    # The integral equation continues the eigenvector to any x.
+    at_points = vectors[:, -1] * root
+    continued = np.sinc(shape / np.pi * (np.append(x, 0.0)[:, None] - points)) @ at_points
+    return continued[:-1] / continued[-1]
+
+
+# Beyond shape 8 the largest eigenvalues of the definition agree to rounding: eigh cannot part them.
+@pytest.mark.parametrize(("support", "sigma"), [(2, 1.1), (2, 2.0), (3, 2.0), (4, 1.25), (5, 1.3)])
+def test_prolate_equals_its_definition(support, sigma):
+    x = np.linspace(-support / 2, support / 2, 202)[1:-1]
+    exact = wave(math.pi * support * (1 - 1 / (2 * sigma)) - 0.05, 2 * x / support)
+    np.testing.assert_allclose(prolate(support, sigma)(x), exact, atol=1e-11)
+
+
+@pytest.mark.parametrize("sigma", [1.1, 1.25, 2.0, 2.6])
+@pytest.mark.parametrize("support", range(2, MAX_SUPPORT + 1))
+def test_prolate_solves_its_differential_equation(support, sigma):
+    """(1 - t^2) y'' - 2 t y' - c^2 t^2 y = -chi y, with one chi everywhere and no zero of y: the order is 0."""
+    window, shape = prolate(support, sigma), math.pi * support * (1 - 1 / (2 * sigma)) - 0.05
+    assert window.value_error <= 2e-15
+    assert window.derivative_error <= 1e-12
+    series = np.polynomial.Chebyshev.interpolate(lambda t: window(t * support / 2 * (1 - 1e-15)), 100)
+    t = np.linspace(-1, 1, 301)
+    y = series(t)
+    assert (y > 0).all()
+    assert y.max() == pytest.approx(1, abs=2e-15)
+    left = (1 - t**2) * series.deriv(2)(t) - 2 * t * series.deriv()(t) - shape**2 * t**2 * y
+    chi = -(left @ y) / (y @ y)
+    np.testing.assert_allclose(left, -chi * y, atol=1e-9)
+
+
+@pytest.mark.parametrize("window", [bspline(4), bspline(16), kaiser_bessel(15), prolate(16, 2.6), prolate(2, 1.1)])
+def test_many_wavenumbers_are_interpolated_and_few_are_exact(window):
+    k = np.random.default_rng(7).uniform(-25, 25, (50, 101))
+    k[0, :3] = 0, math.pi, -2 * math.pi
+    many, few = window.fourier(k), [float(window.fourier(x)) for x in k[0]]
+    np.testing.assert_allclose(many[0], few, atol=1e-14 * float(window.fourier(0.0)))
+    np.testing.assert_array_equal(window.fourier(-k), many)
+    assert np.isnan(window.fourier([math.nan, 1.0])[0])
+
+
+def test_a_larger_tolerance_gives_a_lower_degree():
+    degrees = [prolate(7, 2.0, tol=tol).degree for tol in (1e-15, 1e-10, 1e-7)]
+    assert degrees == sorted(degrees, reverse=True)
+    assert len(set(degrees)) == 3
 
 
 def test_fits_improve_with_the_degree_and_the_lowest_is_taken():
@@ -319,6 +381,10 @@ def semicircle(x):
         (lambda: fitted(np.cos, 2, 1e-3, degree=25), ValueError, "degree is 25; 0 to 24"),
         (lambda: kaiser_bessel(4, 300.0), ValueError, r"window 'kaiser_bessel4\(300\)': at degree"),
         (lambda: kaiser_bessel(1), ValueError, "support is 1; 2 to 16"),
+        (lambda: kaiser_bessel(4, 9.0, sigma=2.0), ValueError, "beta is 9.0 and sigma is 2.0; give one of them"),
+        (lambda: prolate(17), ValueError, "support is 17; 2 to 16"),
+        (lambda: prolate(4, 1.0), ValueError, "sigma is 1.0; the mesh must be finer"),
+        (lambda: prolate(4, 2.0, tol=1e-18), ValueError, "window 'prolate4': at degree"),
         (lambda: bspline(0), ValueError, "order is 0; 1 to 16 is allowed"),
         (lambda: bspline(17), ValueError, "order is 17"),
         (lambda: bspline(2.0), TypeError, "order is 2.0; an integer"),

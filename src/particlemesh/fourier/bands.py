@@ -227,10 +227,11 @@ class Bands:
         for axis in range(ndim):
             length = self.engine.spectrum_shape[axis]
             if self.shape[axis] < length or self.order == "centred":
-                array = self._move(array, axis, length, into=True)
+                last = axis == ndim - 1 and not self.real
+                array = self._move(array, axis, length, into=True, room=out if last else None)
             array = self._axis(array, axis, sign)
-        if out is None:
-            return array
+        if out is None or array.ctypes.data == out.ctypes.data:
+            return array if out is None else out
         np.copyto(out, array)
         return out
 
@@ -246,13 +247,18 @@ class Bands:
                 return scipy.fft.fft(array, axis=at, overwrite_x=True)
             return scipy.fft.ifft(array, axis=at, norm="forward", overwrite_x=True)
 
-    def _move(self, array: np.ndarray, axis: int, length: int, *, into: bool) -> np.ndarray:
-        """Return the axis's modes in an array of another length: out of the transform's order, or ``into`` it."""
+    def _move(self, array: np.ndarray, axis: int, length: int, *, into: bool, room: Any = None) -> np.ndarray:
+        """Return the axis's modes in an array of another length: out of the transform's order, or ``into`` it.
+
+        The array is ``room``, if that is given.
+        """
         at = axis - len(self.nodes)
         shape = list(array.shape)
         shape[at] = length
-        result = np.zeros(shape, array.dtype) if into else np.empty(shape, array.dtype)
         negative, count = self._negative[axis], self.shape[axis]
+        result = np.empty(shape, array.dtype) if room is None else room
+        if into:
+            result[_along(at, slice(count - negative, length - negative))] = 0
         first = negative if self.order == "centred" else 0  # where the band has mode 0
         last = 0 if self.order == "centred" else count - negative
         whole = result.shape[at] if into else array.shape[at]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -16,6 +17,7 @@ from scipy.special import spherical_jn
 
 from particlemesh import checks
 from particlemesh.window import admissible
+from particlemesh.window.interpolant import piecewise
 from particlemesh.window.polynomials import Polynomial, add, at, derivative, mirrored, multiply, trimmed
 
 MAX_SUPPORT = 16
@@ -216,7 +218,8 @@ class Window:
         r"""Return the continuous transform, the integral of ``phi(x) exp(-i k x)`` over all x.
 
         Each piece is a Legendre series. Its transform is a series of spherical Bessel functions, exact
-        for every k and free of cancellation at small and large k.
+        for every k and free of cancellation at small and large k. Many wavenumbers in an interval of length
+        pi are evaluated by a Chebyshev interpolant of that sum, which the window keeps.
 
         Parameters
         ----------
@@ -234,7 +237,12 @@ class Window:
         >>> float(bspline(2).fourier(np.pi).round(12)), float(round((2 / np.pi) ** 2, 12))
         (0.405284734569, 0.405284734569)
         """
-        k = np.abs(np.asarray(k, dtype=np.float64))
+        # pi/4 * support nodes resolve the fastest cosine over a length of pi, and 20 more reach rounding.
+        terms = math.ceil(math.pi / 4 * self.support) + 20
+        return piecewise(self._transform, math.pi, terms, np.abs(np.asarray(k, dtype=np.float64)), self._transforms)
+
+    def _transform(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sum of spherical Bessel functions."""
         total = np.zeros_like(k)
         angles = k * (np.arange(self.support) - (self.support - 1) / 2).reshape(-1, *[1] * k.ndim)
         cosines, sines = np.cos(angles), np.sin(angles)
@@ -243,6 +251,11 @@ class Window:
             phase = (cosines, sines, -cosines, -sines)[order % 4]
             total += np.tensordot(self._legendre[:, order], phase, axes=1) * spherical_jn(order, k / 2)
         return total
+
+    @cached_property
+    def _transforms(self) -> dict[int, NDArray[np.float64]]:
+        """Chebyshev series of the transform by piece of its axis; see `piecewise`."""
+        return {}
 
     def symbol(self, nodes: int) -> NDArray[np.float64]:
         """Return the discrete transform of phi's samples on a periodic axis, ``sum_n phi(n) cos(2 pi k n / K)``.

@@ -13,13 +13,14 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from numpy.polynomial import chebyshev, polynomial
+from numpy.polynomial import legendre
 from numpy.typing import NDArray
-from scipy.special import i0, i1
+from scipy.linalg import eigh_tridiagonal
+from scipy.special import i0e, i1e
 
 from particlemesh import checks
-from particlemesh.window import admissible
-from particlemesh.window.polynomials import Polynomial, add, multiply, symmetric
+from particlemesh.window.fitting import Shape, fitted
+from particlemesh.window.polynomials import Polynomial, add, multiply
 from particlemesh.window.shape_function import MAX_DEGREE, MAX_SUPPORT, Window
 
 __all__ = [
@@ -32,12 +33,9 @@ __all__ = [
     "kaiser_bessel",
     "m4prime",
     "peskin4",
+    "prolate",
     "window_of",
 ]
-
-Shape = Callable[[NDArray[np.float64]], Any]
-
-_DEGREES = range(1, 17)  # that `fitted` tries by default
 
 
 @lru_cache
@@ -98,189 +96,131 @@ def m4prime() -> Window:
     return Window("m4prime", tuple(pieces), cite="monaghan1985")
 
 
-def fitted(
-    function: Shape,
-    support: int,
-    tol: float,
-    *,
-    degree: int | None = None,
-    normalise: str | None = None,
-    derivative: Shape | None = None,
-    name: str = "fitted",
-    cite: str = "",
-) -> Window:
-    """Return a window whose values and derivative agree with a function's to a tolerance.
-
-    Each node's piece is interpolated at the same Chebyshev points of z in [-1/2, 1/2]. Linear identities of the
-    function that are polynomial in z (weights that sum to 1, a zero first moment) therefore hold to rounding
-    after the fit, at any tolerance.
-
-    Parameters
-    ----------
-    function : callable
-        phi of a float64 array of distances in node spacings. It must be symmetric, and smooth between the
-        integers (even support) or the half-integers (odd support).
-    support : int
-        Nodes per axis, 1 to 16. The window is zero beyond ``support / 2``.
-    tol : float
-        Largest allowed error of the values and of the derivative per node spacing, relative to max ``|phi|``.
-    degree : int, optional
-        Degree of the polynomials, up to 24. By default the lowest of 1 to 16 that meets `tol`.
-    normalise : {None, "sum", "integral"}
-        "integral" divides by the integral of phi, which is also the mean sum of a particle's weights.
-        "sum" divides by the sum of the weights at each z, so that every particle's weights sum to 1 to
-        rounding. This changes phi by the variation of its sum.
-    derivative : callable, optional
-        dphi/dx, called like `function`. By default central differences measure the derivative's error, to about
-        1e-10, except within 0.002 of the pieces' ends.
-    name, cite : str
-        As in `Window`.
-
-    Returns
-    -------
-    Window
-        With its measured `value_error` and `derivative_error`.
-
-    Raises
-    ------
-    ValueError
-        If no allowed degree meets `tol` (the message has the errors of the best), if `function` is not symmetric
-        or not finite, or if its sum or integral vanishes and `normalise` divides by it.
-    TypeError
-        If `function` or `derivative` returns values of no real type, even with zero imaginary parts.
-
-    Examples
-    --------
-    >>> window = fitted(lambda x: np.exp(-2 * x**2), support=6, tol=1e-6, normalise="sum")
-    >>> window.value_error < 1e-6, bool(abs(window.weights(0.3).sum() - 1) < 1e-14)
-    (True, True)
-
-    A function with a kink inside a piece raises an error:
-
-    >>> fitted(lambda x: np.maximum(1 - abs(x), 0), 3, tol=1e-6)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    ValueError: window 'fitted': ... move kinks of the function to the ends of the pieces.
-    """
-    support = checks.integer(support, "support", 1, MAX_SUPPORT)
-    checks.one_of(normalise, "normalise", (None, "sum", "integral"))
-    checks.positive(tol, "tol")
-    degrees = _DEGREES if degree is None else [checks.integer(degree, "degree", 0, MAX_DEGREE)]
-    # The ends are avoided: the function may belong to the next piece there.
-    z = np.cos(np.pi * (np.arange(2000) + 0.5) / 2000) / 2
-    columns, slopes = _columns(function, derivative, support, normalise, name)
-    values, z_slopes = columns(z), z if derivative is not None else z * (1 - 8e-3)
-    changes = slopes(z_slopes)
-    height = np.abs(values).max()
-    best = (math.inf, math.inf, 0)
-    for n in degrees:
-        table = _interpolated(columns, n)
-        pieces = symmetric([tuple(row.tolist()) for row in table[support // 2 :]], support)
-        table = np.array(pieces, dtype=np.float64)
-        value_error = np.abs(polynomial.polyval(z, table.T) - values).max() / height
-        derivative_error = np.abs(polynomial.polyval(z_slopes, polynomial.polyder(table.T)) - changes).max() / height
-        if max(value_error, derivative_error) <= tol:
-            return Window(name, pieces, cite, float(value_error), float(derivative_error))
-        if max(value_error, derivative_error) < max(best[:2]):
-            best = (value_error, derivative_error, n)
-    raise ValueError(
-        f"window {name!r}: at degree {best[2]}, the best tried, the errors relative to the largest value are "
-        f"{best[0]:.1e} (values) and {best[1]:.1e} (derivative); tol is {tol:g}. Give a larger tol or a higher "
-        f"degree (up to {MAX_DEGREE}), or move kinks of the function to the ends of the pieces."
-    )
-
-
-def _columns(
-    function: Shape, derivative: Shape | None, support: int, normalise: str | None, name: str
-) -> tuple[Shape, Shape]:
-    """Return two functions of z: the normalised weights of all nodes, shape (support, n), and their derivatives."""
-    nodes = (np.arange(support) - (support - 1) / 2)[:, None]
-
-    def raw(z: NDArray[np.float64]) -> NDArray[np.float64]:
-        return admissible.shape_values(function, nodes - z, name)
-
-    def raw_slopes(z: NDArray[np.float64]) -> NDArray[np.float64]:
-        if derivative is not None:
-            return -admissible.shape_values(derivative, nodes - z, name)
-        step = 1e-3
-        near, far = raw(z + step) - raw(z - step), raw(z + 2 * step) - raw(z - 2 * step)
-        return (8 * near - far) / (12 * step)
-
-    points, weights = np.polynomial.legendre.leggauss(64)
-    sample = raw(points / 2)
-    admissible.symmetric_shape(sample, raw(-points / 2)[::-1], name)
-    if normalise is None:
-        return raw, raw_slopes
-    integral = float((sample.sum(axis=0) * weights).sum() / 2)
-    admissible.divisor(
-        np.array(integral) if normalise == "integral" else sample.sum(axis=0), np.abs(sample).max(), name
-    )
-    if normalise == "integral":
-        return lambda z: raw(z) / integral, lambda z: raw_slopes(z) / integral
-
-    def slopes(z: NDArray[np.float64]) -> NDArray[np.float64]:
-        values, changes = raw(z), raw_slopes(z)
-        total = values.sum(axis=0)
-        return (changes - values * (changes.sum(axis=0) / total)) / total
-
-    return lambda z: (values := raw(z)) / values.sum(axis=0), slopes
-
-
-def _interpolated(columns: Shape, degree: int) -> NDArray[np.float64]:
-    t = chebyshev.chebpts1(degree + 1)
-    series = np.linalg.solve(chebyshev.chebvander(t, degree), columns(t / 2).T)
-    table = np.zeros_like(series)
-    for j, coefficients in enumerate(series.T):
-        powers = chebyshev.cheb2poly(coefficients)
-        table[: len(powers), j] = powers
-    return np.asarray((table * 2.0 ** np.arange(degree + 1)[:, None]).T)
-
-
 @lru_cache
-def kaiser_bessel(support: int, beta: float | None = None) -> Window:
+def kaiser_bessel(support: int, beta: float | None = None, *, sigma: float | None = None, tol: float = 2e-15) -> Window:
     """Return a fitted Kaiser-Bessel window, ``I0(beta sqrt(1 - (2x/p)**2)) / I0(beta)``, of height 1.
 
     Non-uniform Fourier transforms use this window [barnett2019]_ and compensate for it in Fourier space. Its weights
-    do not sum to 1, so use B-splines for PIC, and for PME without compensation.
+    do not sum to 1, so use B-splines for PIC, and for PME without compensation. At equal support :func:`prolate` is
+    more accurate.
 
     Parameters
     ----------
     support : int
         Nodes p per axis, 2 to 16.
     beta : float, optional
-        Positive shape parameter. For a mesh oversampled by a factor ``sigma`` along each axis use
-        ``pi p (1 - 1 / (2 sigma))``: the main lobe of the transform then ends where the first aliases begin. The
-        default is ``3 pi p / 4``, for ``sigma = 2``.
+        Positive shape parameter. The default is ``pi p (1 - 1 / (2 sigma))``: the main lobe of the transform then ends
+        where the first aliases begin.
+    sigma : float, optional
+        Oversampling factor of the mesh along each axis, above 1; 2 by default. Give `beta` or `sigma`, not both.
+    tol : float
+        Largest error of the table's values. The default is the rounding of float64. A larger one gives a lower
+        degree and faster kernels.
 
     Raises
     ------
     ValueError
-        If `beta` is so large that the fit misses 1e-9 at degree 16.
+        If `beta` is so large that no degree meets `tol`, or if both `beta` and `sigma` are given.
 
     Examples
     --------
-    >>> import math
     >>> window = kaiser_bessel(6)
-    >>> window.support, float(window(0.0).round(9)), window.value_error < 1e-9
+    >>> window.support, float(window(0.0).round(9)), window.value_error < 2e-15
     (6, 1.0, True)
 
     For a mesh oversampled by 1.5 along each axis:
 
-    >>> kaiser_bessel(6, beta=math.pi * 6 * (1 - 1 / (2 * 1.5))).support
+    >>> kaiser_bessel(6, sigma=1.5).support
     6
     """
     support = checks.integer(support, "support", 2, MAX_SUPPORT)
-    shape = 0.75 * math.pi * support if beta is None else checks.positive(beta, "beta")
+    if beta is not None and sigma is not None:
+        raise ValueError(f"beta is {beta} and sigma is {sigma}; give one of them: beta follows from sigma.")
+    shape = _bandwidth(support, 2.0 if sigma is None else sigma) if beta is None else checks.positive(beta, "beta")
 
+    # Exponentials are taken of differences: the error is a rounding of the height, not beta roundings.
     def function(x: NDArray[np.float64]) -> Any:
-        return i0(shape * np.sqrt(1 - (2 * x / support) ** 2)) / i0(shape)
+        square = (2 * x / support) ** 2
+        root = np.sqrt(1 - square)
+        return i0e(shape * root) * np.exp(-shape * square / (1 + root)) / i0e(shape)
 
     def derivative(x: NDArray[np.float64]) -> Any:
-        root = np.sqrt(1 - (2 * x / support) ** 2)
-        return -shape * i1(shape * root) / root * (4 * x / support**2) / i0(shape)
+        square = (2 * x / support) ** 2
+        root = np.sqrt(1 - square)
+        slope = i1e(shape * root) * np.exp(-shape * square / (1 + root)) / i0e(shape)
+        return -shape * slope / root * (4 * x / support**2)
 
-    name = f"kaiser_bessel{support}" if beta is None else f"kaiser_bessel{support}({shape:g})"
-    return fitted(function, support, 1e-9, derivative=derivative, name=name, cite="barnett2019")
+    detail = "" if beta is None and sigma is None else f"({shape:g})" if sigma is None else f"(sigma={sigma:g})"
+    return _of_height_one(function, derivative, support, tol, f"kaiser_bessel{support}{detail}", "barnett2019")
+
+
+@lru_cache
+def prolate(support: int, sigma: float = 2.0, *, tol: float = 2e-15) -> Window:
+    """Return a fitted prolate spheroidal wave function of order 0 and height 1.
+
+    Among all functions of this support it has the largest share of energy within a band [slepian1961]_. Non-uniform
+    Fourier transforms with this window therefore need the fewest nodes for an accuracy [barnett2019]_. They compensate
+    for it in Fourier space. Its weights do not sum to 1.
+
+    Parameters
+    ----------
+    support : int
+        Nodes p per axis, 2 to 16.
+    sigma : float
+        Oversampling factor of the mesh along each axis, above 1. The shape parameter is
+        ``c = pi p (1 - 1 / (2 sigma)) - 0.05``.
+    tol : float
+        Largest error of the table's values. The default is the rounding of float64. A larger one gives a lower
+        degree and faster kernels.
+
+    Raises
+    ------
+    ValueError
+        If the support is not 2 to 16, if sigma is not above 1, or if no degree meets `tol`.
+
+    Examples
+    --------
+    >>> window = prolate(6)
+    >>> window.support, float(window(0.0).round(9)), window.value_error < 2e-15
+    (6, 1.0, True)
+
+    For a mesh oversampled by 1.25 along each axis, with a table for float32:
+
+    >>> prolate(6, 1.25, tol=1e-8).degree < prolate(6, 1.25).degree
+    True
+    """
+    support = checks.integer(support, "support", 2, MAX_SUPPORT)
+    shape = _bandwidth(support, sigma) - 0.05
+
+    # Legendre polynomials of even degree make the wave equation a tridiagonal eigenproblem.
+    k = np.arange(0, shape + 40, 2)
+    diagonal = k * (k + 1) + (2 * k * (k + 1) - 1) / ((2 * k + 3) * (2 * k - 1)) * shape**2
+    beside = (k + 1) * (k + 2) / ((2 * k + 3) * np.sqrt((2 * k + 1) * (2 * k + 5))) * shape**2
+    lowest = eigh_tridiagonal(diagonal, beside[:-1], select="i", select_range=(0, 0))[1][:, 0]
+    series = np.zeros(2 * len(k))
+    series[::2] = lowest * np.sqrt(2 * k + 1)
+    series /= legendre.legval(0.0, series)
+    slope = legendre.legder(series) * (2 / support)
+
+    def function(x: NDArray[np.float64]) -> Any:
+        return legendre.legval(2 * x / support, series)
+
+    def derivative(x: NDArray[np.float64]) -> Any:
+        return legendre.legval(2 * x / support, slope)
+
+    detail = "" if sigma == 2 else f"(sigma={sigma:g})"
+    return _of_height_one(function, derivative, support, tol, f"prolate{support}{detail}", "slepian1961")
+
+
+def _bandwidth(support: int, sigma: float) -> float:
+    """Return the shape parameter whose main lobe ends where the aliases of an oversampled mesh begin."""
+    if not checks.positive(sigma, "sigma") > 1:
+        raise ValueError(f"sigma is {sigma}; the mesh must be finer than the modes: give a number above 1.")
+    return math.pi * support * (1 - 1 / (2 * sigma))
+
+
+def _of_height_one(function: Shape, derivative: Shape, support: int, tol: float, name: str, cite: str) -> Window:
+    return fitted(function, support, tol, derivative=derivative, derivative_tol=1000 * tol, name=name, cite=cite)
 
 
 @lru_cache
@@ -326,6 +266,7 @@ WINDOWS: dict[str, Callable[[], Window]] = {
     "m4prime": m4prime,
     "peskin4": peskin4,
     **{f"kaiser_bessel{support}": partial(kaiser_bessel, support) for support in range(2, MAX_SUPPORT + 1)},
+    **{f"prolate{support}": partial(prolate, support) for support in range(2, MAX_SUPPORT + 1)},
 }
 
 

@@ -36,6 +36,26 @@ if TYPE_CHECKING:
     from particlemesh.particles.stencil import Axis
 
 _SHARES = 2  # ranges of particles for each thread, so that a thread that starts late has less left to do
+# Particles follow each other by cells of a tile, where cells have so many: stencils that overlap are then in the first
+# cache. With supports of 7 to 12 spreading takes 0.7 of the time (Xeon, 10**6 particles, 128^3).
+_CROWDED = 16
+
+
+class Cells(NamedTuple):
+    """How a tile is cut into cells."""
+
+    bits: tuple[int, int, int]  # a cell is 2**bits wide; the last one of an axis also has the rest
+    along: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, tiling: Tiling, count: int) -> Cells:
+        """Return the cells of three-dimensional tiles with many particles, or one for each tile."""
+        most = 3 if max(tiling.support) < 10 else 2
+        bits = tuple(min(b, most) for b in tiling.bits)
+        along = tuple(1 << b - c for b, c in zip(tiling.bits, bits, strict=True))
+        if min(tiling.extent) == 1 or count < _CROWDED * math.prod(tiling.tiles) * math.prod(along):
+            return cls(tiling.bits, (1, 1, 1))
+        return cls(bits, along)  # type: ignore[arg-type]
 
 
 class Counted(NamedTuple):
@@ -47,18 +67,21 @@ class Counted(NamedTuple):
     stride: np.ndarray
     frame: Frame
     tiling: Tiling
-    histogram: np.ndarray  # particles of each range and tile; after the tiles those without weight
+    cells: Cells
+    histogram: np.ndarray  # particles of each range and cell; after the cells those without weight
     threads: int
 
 
 @compiled
-def _tiles_of(tiling, node, length, last, key, local):
-    """Write the tile of each particle of a block and its place in it, packed into one integer."""
+def _cells_of(tiling, cells, node, length, last, key, local):
+    """Write the cell of each particle of a block and its place in the tile, packed into one integer."""
     one = np.int32(1)
     x, y, z = node[0], node[1], node[2]
     lx, ly, lz = np.int32(tiling.low[0]), np.int32(tiling.low[1]), np.int32(tiling.low[2])
     bx, by, bz = np.int32(tiling.bits[0]), np.int32(tiling.bits[1]), np.int32(tiling.bits[2])
     nx, ny, nz = np.int32(tiling.tiles[0]), np.int32(tiling.tiles[1]), np.int32(tiling.tiles[2])
+    cx, cy, cz = np.int32(cells.bits[0]), np.int32(cells.bits[1]), np.int32(cells.bits[2])
+    mx, my, mz = np.int32(cells.along[0]), np.int32(cells.along[1]), np.int32(cells.along[2])
     ten = np.int32(LOCAL_BITS)
     if tiling.extent[0] == 1 and tiling.extent[1] == 1:  # one axis
         for k in range(length):
@@ -71,14 +94,16 @@ def _tiles_of(tiling, node, length, last, key, local):
         skipped = z[k] == SKIP
         px, py, pz = x[k] - lx, y[k] - ly, z[k] - lz
         tx, ty, tz = min(px >> bx, nx - one), min(py >> by, ny - one), min(pz >> bz, nz - one)
-        key[k] = last if skipped else (tx * ny + ty) * nz + tz
+        tile = (tx * ny + ty) * nz + tz
         px, py, pz = px - (tx << bx), py - (ty << by), pz - (tz << bz)
+        qx, qy, qz = min(px >> cx, mx - one), min(py >> cy, my - one), min(pz >> cz, mz - one)
+        key[k] = last if skipped else ((tile * mx + qx) * my + qy) * mz + qz
         local[k] = (((px << ten) | py) << ten) | pz
 
 
 @compiled
-def _count_tiles(address, stride, count, frame, tiling, histogram, status, counter):
-    """Count the particles of each tile, and those that are bad, a range at a time until none is left."""
+def _count_cells(address, stride, count, frame, tiling, cells, histogram, status, counter):
+    """Count the particles of each cell, and those that are bad, a range at a time until none is left."""
     rows = histogram.shape[0]
     last = np.int32(histogram.shape[1] - 1)
     room = block_room(frame)
@@ -91,13 +116,13 @@ def _count_tiles(address, stride, count, frame, tiling, histogram, status, count
             length = min(BLOCK, end - block)
             if locate_block(address, stride, frame, block, length, room):
                 note_bad(block, length, room[2], status[row])
-            _tiles_of(tiling, room[0], length, last, key, local)
+            _cells_of(tiling, cells, room[0], length, last, key, local)
             for k in range(length):
                 put(counts, key[k], item(counts, key[k]) + 1)
 
 
 @compiled
-def _place_in_tiles(address, stride, count, frame, tiling, place, records, order, counter):
+def _place_in_cells(address, stride, count, frame, tiling, cells, place, records, order, counter):
     """Write the particles where the counts say, a range at a time until none is left."""
     rows = place.shape[0]
     last = np.int32(place.shape[1] - 1)
@@ -112,7 +137,7 @@ def _place_in_tiles(address, stride, count, frame, tiling, place, records, order
         for block in range(begin, end, BLOCK):
             length = min(BLOCK, end - block)
             locate_block(address, stride, frame, block, length, room)
-            _tiles_of(tiling, room[0], length, last, key, local)
+            _cells_of(tiling, cells, room[0], length, last, key, local)
             # Places are far apart in memory: asked for a block ahead, writing them takes half the time.
             for k in range(length):
                 at = item(places, key[k])
@@ -157,7 +182,8 @@ def count_positions(
     columns = tuple(x if x.dtype.isnative else x.astype(real) for x in columns)
     frame = frame_of(axes, box, real)
     tiling = tiling_of(axes, bits)
-    bins = math.prod(tiling.tiles) + 1
+    cells = Cells.of(tiling, count)
+    bins = math.prod(tiling.tiles) * math.prod(cells.along) + 1
     threads = threads_for(threads, count)
     rows = histogram_rows(count, bins, threads * _SHARES if threads > 1 else 1)
     histogram = np.empty((rows, bins), index_type(count))
@@ -166,8 +192,8 @@ def count_positions(
     address = np.array([x.__array_interface__["data"][0] for x in columns])
     stride = np.array([x.strides[0] for x in columns])
     threads = min(threads, rows)
-    run(_count_tiles, threads, address, stride, count, frame, tiling, histogram, status, steps=20 * count)
-    return Counted(located(status), columns, address, stride, frame, tiling, histogram, threads)
+    run(_count_cells, threads, address, stride, count, frame, tiling, cells, histogram, status, steps=20 * count)
+    return Counted(located(status), columns, address, stride, frame, tiling, cells, histogram, threads)
 
 
 def place_positions(counted: Counted, records: np.ndarray, order: np.ndarray) -> TileOrdering:
@@ -182,11 +208,25 @@ def place_positions(counted: Counted, records: np.ndarray, order: np.ndarray) ->
     order : (N,) int32 or int64
         Written.
     """
-    _, _, address, stride, frame, tiling, histogram, threads = counted
+    _, _, address, stride, frame, tiling, cells, histogram, threads = counted
     count, tiles = len(order), math.prod(tiling.tiles)
-    start = np.empty(tiles + 2, np.int64)
+    start = np.empty(tiles * math.prod(cells.along) + 2, np.int64)
     scan(histogram, start, threads)
-    run(_place_in_tiles, threads, address, stride, count, frame, tiling, histogram, records, order, steps=20 * count)
+    run(
+        _place_in_cells,
+        threads,
+        address,
+        stride,
+        count,
+        frame,
+        tiling,
+        cells,
+        histogram,
+        records,
+        order,
+        steps=20 * count,
+    )
+    start = start[: -1 : math.prod(cells.along)].copy()  # of tiles, and behind the last
     most = tiles + count // CHUNK + 1
     tile, begin, end = (np.empty(most, np.int64) for _ in range(3))
     ready = np.empty((tiles, 2), np.int64)

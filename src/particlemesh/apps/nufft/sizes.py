@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The window's support and the fine mesh for a tolerance, at the least predicted time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from particlemesh.fourier.engines import good_size
+from particlemesh.window import MAX_SUPPORT
+
+LEAST_SIGMA, LARGEST_SIGMA = 1.1, 2.6
+# Relative l2 errors that rounding leaves at best, and those of a number (tests/apps/nufft/test_accuracy.py).
+FLOOR = {np.dtype(np.float32): 3e-7, np.dtype(np.float64): 5e-15}
+ROUNDING = {np.dtype(np.float32): 1.2e-7, np.dtype(np.float64): 2.2e-16}
+
+
+class Sizes(NamedTuple):
+    """What a transform is computed with.
+
+    Attributes
+    ----------
+    support : int
+        Nodes of the window per axis.
+    sigma : float
+        Smallest ratio of nodes to modes.
+    nodes : tuple of int
+        Nodes of the fine mesh per axis.
+    error : float
+        Relative l2 error that the law of widths predicts.
+    """
+
+    support: int
+    sigma: float
+    nodes: tuple[int, ...]
+    error: float
+
+
+class Law(NamedTuple):
+    """The relative l2 error of prolate windows, from their support w and the oversampling sigma.
+
+    Aliases leave ``scale / (1 - 1/sigma) * exp(-pi sqrt(1 - 1/sigma) (w - 1))``. Division by the window's
+    transform amplifies rounding, most of all at the edge of the band: by the root of the ratio of its transform at
+    the middle and there, for each axis.
+
+    Attributes
+    ----------
+    ndim : int
+        Number of axes.
+    dtype : numpy.dtype
+        Real type.
+    twice : bool
+        Whether there are two windows: type 3.
+    """
+
+    ndim: int
+    dtype: np.dtype
+    twice: bool
+
+    def aliases(self, support: int, sigma: float) -> float:
+        """Return the error that aliases leave."""
+        root = math.sqrt(1 - 1 / sigma)
+        return self._scale / root**2 * math.exp(-math.pi * root * (support - 1))
+
+    @property
+    def _scale(self) -> float:
+        return 0.14 * 1.4 ** (self.ndim - 1 + self.twice)
+
+    def error(self, support: int, sigma: float) -> float:
+        """Return the predicted error."""
+        edge = math.pi * support * (1 - 1 / (2 * sigma) - math.sqrt(1 - 1 / sigma))
+        rounding = ROUNDING[self.dtype] * math.exp(edge / 2 * self.ndim)
+        return max(FLOOR[self.dtype], rounding, self.aliases(support, sigma))
+
+    def support(self, eps: float, sigma: float) -> int:
+        """Return the least support that reaches ``eps``, or the one of least error."""
+        supports = range(2, MAX_SUPPORT + 1)
+        enough = (w for w in supports if self.error(w, sigma) <= eps)
+        return next(enough, min(supports, key=lambda w: self.error(w, sigma)))
+
+    def sigma(self, eps: float, support: int) -> float:
+        """Return the least oversampling from 1.1 to 2.6 with which a support reaches ``eps``, or infinity."""
+        if self.error(support, LARGEST_SIGMA) > eps:
+            return math.inf
+        low, high = LEAST_SIGMA, LARGEST_SIGMA
+        if self.error(support, low) <= eps:
+            return low
+        for _ in range(30):  # the error falls with sigma
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.error(support, middle) <= eps else (middle, high)
+        return high
+
+    def reachable(self, sigma: float | None) -> float:
+        """Return the least error, with a given or the largest oversampling."""
+        sigma = sigma or LARGEST_SIGMA
+        return self.error(self.support(0.0, sigma), sigma)
+
+
+def fine(modes: Sequence[float], sigma: float) -> tuple[int, ...]:
+    """Return nodes per axis for an oversampling."""
+    return tuple(good_size(max(2, math.ceil(sigma * m - 1e-9))) for m in modes)
+
+
+def choose(
+    modes: Sequence[float], eps: float, law: Law, points: int, reals: int, dtype: np.dtype, on_cpu: bool,
+    sigma: float | None = None,
+) -> Sizes:  # fmt: skip
+    """Return the sizes of least predicted time that reach a tolerance.
+
+    Parameters
+    ----------
+    modes : sequence of float
+        Modes per axis, or for type 3 what the fine mesh is to oversample.
+    eps : float
+        Relative l2 error to reach, at least what the law can reach.
+    law : Law
+        What it takes.
+    points, reals : int
+        Points, and reals per value: 2 of complex values.
+    dtype : numpy.dtype
+        Real type.
+    on_cpu : bool
+        Whether the transform runs on a CPU.
+    sigma : float, optional
+        Oversampling; by default the one of least time.
+    """
+    if sigma is not None:
+        pairs = [(law.support(eps, sigma), sigma)]
+    else:
+        pairs = [(w, law.sigma(eps, w)) for w in range(2, MAX_SUPPORT + 1)]
+        pairs = [pair for pair in pairs if pair[1] <= LARGEST_SIGMA]
+    seconds = _cpu_seconds if on_cpu else _gpu_seconds
+
+    def predicted(sizes: Sizes) -> float:
+        band: Sequence[float] = modes
+        if law.twice:
+            band = between(modes, sizes)
+            sizes = sizes._replace(nodes=fine(band, sizes.sigma))
+        return seconds(sizes, band, points, reals, dtype.itemsize)
+
+    return min((_sizes(modes, w, s, law) for w, s in pairs), key=predicted)
+
+
+def between(modes: Sequence[float], sizes: Sizes) -> tuple[int, ...]:
+    """Return the nodes between the two windows of type 3: no point at an end may reach around the mesh."""
+    return fine([m + (sizes.support + 1) / sizes.sigma for m in modes], sizes.sigma)
+
+
+def _sizes(modes: Sequence[float], support: int, sigma: float, law: Law) -> Sizes:
+    nodes = fine(modes, sigma)
+    # Good sizes are larger than asked for: the window makes use of it.
+    reached = min(4.0, *(n / m for n, m in zip(nodes, modes, strict=True)))
+    return Sizes(support, reached, nodes, law.error(support, reached))
+
+
+# Lanes of the CPU's vectors (backends/simd.py).
+_LANES = (4, 8, 12, 16, 24, 32)
+
+
+def _cpu_seconds(sizes: Sizes, modes: Sequence[float], points: int, reals: int, size: int) -> float:
+    """Return a spread, or an interpolation, and the transforms of a thread (Xeon with AVX-512, 2.6 GHz)."""
+    ndim, lanes = len(sizes.nodes), next(n for n in _LANES if n >= sizes.support * reals)
+    point = 65 + 0.044 * size * lanes * sizes.support ** (ndim - 1)
+    total, numbers = 0.0, float(np.prod(modes)) * reals / 2
+    for n, m in zip(sizes.nodes, modes, strict=True):  # a band is padded axis by axis
+        numbers *= n / m
+        total += numbers * (8 + 1.3 * math.log2(n)) * size / 8
+    return 1e-9 * (points * point + total)
+
+
+def _gpu_seconds(sizes: Sizes, modes: Sequence[float], points: int, reals: int, size: int) -> float:
+    """Return the same for an H100: the reals of stencils and the bytes of the mesh that it moves."""
+    point = 1e-12 * 2.0 * reals * sizes.support ** len(sizes.nodes) * size / 8
+    passes = 2 * len(sizes.nodes) + 2  # each axis reads and writes the mesh; spreading reads and writes once more
+    return points * point + passes * float(np.prod(sizes.nodes)) * reals * size / 2e12

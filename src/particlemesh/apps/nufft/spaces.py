@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The user's arrays at the ends of a transform: values at points, modes, and values at frequencies."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from particlemesh.apps.nufft import shapes
+from particlemesh.apps.nufft.shapes import ArgumentError
+from particlemesh.arrays.kinds import Kind
+
+
+class Space(NamedTuple):
+    """Arrays (n_trans, *shape) of one dtype."""
+
+    name: str  # "points", "modes" or "frequencies"
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+class Spaces:
+    """Between arrays of the user's library and native arrays (n_trans, *shape).
+
+    Parameters
+    ----------
+    kind : Kind
+        Library of the points.
+    backend : Backend
+        Device of the points.
+    n_trans : int
+        Vectors.
+    ends : Space
+        What values may belong to.
+    """
+
+    def __init__(self, kind: Kind, backend: Any, n_trans: int, *ends: Space) -> None:
+        self.kind, self.backend, self.n_trans = kind, backend, n_trans
+        self.ends = {space.name: space for space in ends}
+
+    @contextlib.contextmanager
+    def taken(self, data: Any, end: str) -> Iterator[tuple[Any, tuple[int, ...]]]:
+        """Enter the device of data; give them as a dense native array and their batch axes."""
+        batch = self._checked(data, "data", end)
+        native = self.kind.native(data)
+        with self.kind.scope(data), self.backend.scope(native):
+            native = shapes.dense(native, "data", self.backend)
+            yield native.reshape(self.n_trans, *self.ends[end].shape), batch
+
+    def result(self, out: Any, end: str) -> Any:
+        """Return the native memory of an output, or new memory."""
+        space = self.ends[end]
+        if out is None:
+            return self.empty(end)
+        self._checked(out, "out", end)
+        shapes.check_out(out)
+        return self.kind.target(out).reshape(self.n_trans, *space.shape)
+
+    def empty(self, end: str, *more: int) -> Any:
+        """Return a native array (n_trans, *shape, *more)."""
+        space = self.ends[end]
+        return self.backend.empty((self.n_trans, *space.shape, *more), space.dtype)
+
+    def given(self, native: Any, batch: tuple[int, ...]) -> Any:
+        """Return a native array as the user's, with the batch axes of the data."""
+        return self.kind.wrap(native.reshape(batch + tuple(native.shape[1:])))
+
+    def _checked(self, array: Any, name: str, end: str) -> tuple[int, ...]:
+        space, shape = self.ends[end], tuple(array.shape)
+        shapes.check_dtype(array, name, space.dtype)
+        kind = shapes.kind(array, name)
+        if kind is not self.kind or not kind.on(array, self.backend):
+            raise ArgumentError(
+                f"Argument `{name}` is an array of {kind.name}; the points are an array of {self.kind.name} on "
+                f"{self.backend.name}: give arrays of one library and device."
+            )
+        if end == "modes":
+            return shapes.check_modes(shape, space.shape, self.n_trans)
+        return shapes.check_values(shape, space.shape[0], self.n_trans, "c" if end == "points" else "f")

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From points to a band of modes and back: types 1 and 2, and the inner half of type 3."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import particlemesh as pm
+from particlemesh.apps.nufft.sizes import Sizes
+from particlemesh.fourier.bands import Bands, mode_numbers
+
+
+def window_for(sizes: Sizes, eps: float) -> pm.Window:
+    """Return the window of a transform; its table is a hundred times as accurate as the transform."""
+    return pm.prolate(sizes.support, sizes.sigma, tol=max(2e-15, eps / 100))
+
+
+class Uniform:
+    """Sums between points and the modes of a periodic box.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the arrays are.
+    modes : sequence of 1 to 3 ints
+        Modes per axis.
+    sizes : Sizes
+        The window's support and the fine mesh.
+    eps : float
+        Tolerance of the transform.
+    dtype : numpy.dtype
+        Real type.
+    lengths, origin : sequence of float
+        The box: mode k of an axis is ``exp(i k 2 pi (x - origin) / length)``.
+    order : {"fft", "centred"}
+        Order of the modes.
+    real : bool
+        Values at points are real.
+    options : dict
+        Further options of `particlemesh.Plan`.
+    """
+
+    def __init__(
+        self, backend: Any, modes: Sequence[int], sizes: Sizes, eps: float, dtype: np.dtype, *,
+        lengths: Sequence[float], origin: Sequence[float], order: str, real: bool, options: dict[str, Any],
+    ) -> None:  # fmt: skip
+        self.backend, self.modes, self.order, self.real, self.sizes = backend, tuple(modes), order, real, sizes
+        self.dtype, self.complex_dtype = dtype, np.result_type(dtype, np.complex64)
+        window = window_for(sizes, eps)
+        mesh = pm.Mesh(sizes.nodes, tuple(lengths), origin=tuple(origin))
+        self.plan = pm.Plan(mesh, window, dtype=dtype.name, components=1 if real else 2, **options)
+        # Of real fields the band is symmetric, -(K // 2) to K // 2: each mode has its conjugate.
+        band = tuple(2 * (k // 2) + 1 for k in modes) if real else self.modes
+        factors = [
+            1 / window.fourier(
+                2 * math.pi / n * mode_numbers(k, "centred" if real else order, half=real and a == len(band) - 1)
+            )
+            for a, (k, n) in enumerate(zip(band, sizes.nodes, strict=True))
+        ]  # fmt: skip
+        self.bands = Bands(
+            backend, sizes.nodes, band, factors, dtype, order="centred" if real else order, real=real,
+            threads=options.get("threads"),
+        )  # fmt: skip
+        self._fields: Any = None
+
+    @property
+    def field_bytes(self) -> int:
+        """Bytes of one fine mesh."""
+        return math.prod(self.bands.nodes) * self.dtype.itemsize * (1 if self.real else 2)
+
+    def set_points(self, points: tuple[Any, ...]) -> None:
+        """Set native coordinates (N,) per axis."""
+        self.plan.set_positions(points)
+
+    def _field(self, batch: int) -> Any:
+        if self._fields is None or self._fields.shape[0] < batch:
+            number = self.dtype if self.real else self.complex_dtype
+            self._fields = None
+            self._fields = self.backend.empty((batch, *self.bands.nodes), number)
+        return self._fields[:batch]
+
+    def to_modes(self, values: Any, sign: int, out: Any = None) -> Any:
+        """Return ``sum_j values[j] exp(sign i k x_j)``, shape (b, *modes), for native values (b, N)."""
+        field = self.plan.spread(values, out=self._field(values.shape[0]))
+        if not self.real:
+            return self.bands.to_modes(field, out, sign=sign)
+        return self._whole(self.bands.to_modes(field), sign, out)
+
+    def to_points(self, modes: Any, sign: int, out: Any = None) -> Any:
+        """Return ``sum_k modes[k] exp(sign i k x_j)``, shape (b, N), or its real part; modes are dense."""
+        return self.plan.interpolate(self._nodes(modes, sign), out=out)
+
+    def to_points_and_slopes(self, modes: Any, sign: int) -> tuple[Any, Any]:
+        """Return the sums and their gradients by the points, shapes (b, N) and (b, N, d)."""
+        values, slopes = self.plan.value_and_gradient(self._nodes(modes, sign))
+        return values, slopes
+
+    def _nodes(self, modes: Any, sign: int) -> Any:
+        field = self._field(modes.shape[0])
+        if not self.real:
+            return self.bands.to_nodes(modes, field, sign=sign)
+        return self.bands.to_nodes(self._half(modes, sign), field)
+
+    # ---- real fields: between all modes and the half of a symmetric band ----------------------------------
+
+    def _whole(self, half: Any, sign: int, out: Any) -> Any:
+        """Return all modes of real values from those whose last number is not negative, of sign -1."""
+        half, xp = self._numpy_like(half)
+        middle, count = self.modes[-1] // 2, (self.modes[-1] + 1) // 2
+        first = tuple(slice(0, k) for k in self.modes[:-1])
+        mirrored = half[(slice(None), *(slice(None, None, -1),) * len(first), slice(middle, 0, -1))].conj()
+        whole = xp.concatenate([mirrored[(slice(None), *first)], half[(slice(None), *first, slice(0, count))]], axis=-1)
+        if sign > 0:
+            whole = xp.conj(whole, out=whole)
+        if self.order == "fft":
+            whole = xp.fft.ifftshift(whole, axes=tuple(range(1, whole.ndim)))
+        native = self._native(whole)
+        if out is None:
+            return native
+        self.backend.copy(out, native)
+        return out
+
+    def _half(self, modes: Any, sign: int) -> Any:
+        """Return the Hermitian part of modes where the last number is not negative, for sign +1."""
+        modes, xp = self._numpy_like(modes)
+        if self.order == "fft":
+            modes = xp.fft.fftshift(modes, axes=tuple(range(1, modes.ndim)))
+        band = xp.zeros((modes.shape[0], *self.bands.modes), modes.dtype)
+        band[(slice(None), *(slice(0, k) for k in self.modes))] = modes
+        upper = (..., slice(self.modes[-1] // 2, None))
+        mirrored = band[(slice(None), *(slice(None, None, -1),) * len(self.modes))]
+        own, image = (band[upper], mirrored[upper].conj()) if sign > 0 else (band[upper].conj(), mirrored[upper])
+        return self._native(xp.ascontiguousarray((own + image) / 2))
+
+    def _numpy_like(self, native: Any) -> tuple[Any, Any]:
+        """Return an array and its library: CuPy's, or NumPy's; OpenCL arrays are copied to the host."""
+        if self.backend.name == "cuda":
+            import cupy
+
+            return native, cupy
+        return self.backend.download(native), np
+
+    def _native(self, array: Any) -> Any:
+        return self.backend.upload(np.ascontiguousarray(array)) if self.backend.name == "opencl" else array

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every type, number of axes, precision, order, sign and number of vectors against direct sums."""
+
+import numpy as np
+import pytest
+
+import nufft_cases as cases
+from particlemesh.apps import nufft
+
+EPS = {"complex64": 1e-5, "complex128": 1e-9}
+
+
+def on(backend, arrays):
+    return [backend.array(a) for a in arrays], backend.host
+
+
+@pytest.mark.parametrize("dtype", list(EPS))
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("isign", "modeord", "vectors"), [(1, 0, ()), (-1, 1, ()), (1, 1, (1,)), (-1, 0, (3,))], ids=str
+)
+@pytest.mark.parametrize("nufft_type", [1, 2])
+def test_types_1_and_2_and_their_adjoints(backend, nufft_type, ndim, dtype, isign, modeord, vectors):
+    rng, modes = np.random.default_rng(ndim), cases.SHAPES[ndim]
+    x = cases.points(rng, ndim, cases.POINTS, dtype, half=9.0)
+    strengths = cases.numbers(rng, vectors + (cases.POINTS,), dtype)
+    coefficients = cases.numbers(rng, vectors + modes, dtype)
+    native, host = on(backend, [*x, strengths, coefficients])
+    forward, back = (isign, -isign) if nufft_type == 1 else (-isign, isign)
+    to_modes = cases.modes_of(strengths, x, modes, forward, modeord)
+    to_points = cases.values_of(coefficients, x, modes, back, modeord)
+
+    plan = nufft.Plan(
+        nufft_type, modes, *vectors or (1,), EPS[dtype], isign=isign, dtype=dtype, modeord=modeord, maxbatchsize=2
+    )
+    plan.setpts(*native[:ndim])
+    first, second = (plan.execute, plan.execute_adjoint)[:: 1 if nufft_type == 1 else -1]
+    made, found = host(first(native[-2])), host(second(native[-1]))
+    assert made.dtype == found.dtype == np.dtype(dtype)
+    assert made.shape == to_modes.shape
+    assert found.shape == to_points.shape
+    # The law of errors is that of many modes.
+    assert cases.error(made, to_modes) < 1.2 * EPS[dtype]
+    assert cases.error(found, to_points) < 1.2 * EPS[dtype]
+
+
+@pytest.mark.parametrize("dtype", list(EPS))
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize(("isign", "vectors"), [(1, ()), (-1, (2,))], ids=str)
+def test_type_3_and_its_adjoint(backend, ndim, dtype, isign, vectors):
+    rng = np.random.default_rng(ndim)
+    x = [p + np.asarray(shift, p.dtype) for p, shift in zip(cases.points(rng, ndim, 60, dtype), (0.2, 40.0, -3.0))]  # noqa: B905
+    s = [f + np.asarray(shift, f.dtype) for f, shift in zip(cases.points(rng, ndim, 50, dtype, 8.0), (70.0, 0.1, 9.0))]  # noqa: B905
+    strengths, values = cases.numbers(rng, vectors + (60,), dtype), cases.numbers(rng, vectors + (50,), dtype)
+    native, host = on(backend, [*x, *s, strengths, values])
+    plan = nufft.Plan(3, ndim, *vectors or (1,), EPS[dtype], isign=isign, dtype=dtype)
+    plan.setpts(*native[:ndim], *[None] * (3 - ndim), *native[ndim : 2 * ndim])
+    made, back = host(plan.execute(native[-2])), host(plan.execute_adjoint(native[-1]))
+    assert made.dtype == back.dtype == np.dtype(dtype)
+    assert cases.error(made, cases.sums(strengths, np.stack(x), np.stack(s), isign)) < 2 * EPS[dtype]
+    assert cases.error(back, cases.sums(values, np.stack(s), np.stack(x), -isign)) < 2 * EPS[dtype]
+
+
+@pytest.mark.parametrize("modes", [(8,), (9,), (1,), (6, 7), (7, 6), (4, 5, 6), (5, 4, 7)], ids=str)
+@pytest.mark.parametrize(("isign", "modeord", "vectors"), [(1, 0, ()), (-1, 1, (3,))], ids=str)
+def test_real_values_take_and_give_what_complex_ones_do(backend, modes, isign, modeord, vectors):
+    rng = np.random.default_rng(5)
+    x = cases.points(rng, len(modes), 50, "complex128")
+    strengths, coefficients = rng.normal(size=(*vectors, 50)), cases.numbers(rng, vectors + modes, "complex128")
+    native, host = on(backend, [*x, strengths, coefficients])
+    options = dict(eps=1e-9, isign=isign, modeord=modeord, real=True)
+    one = nufft.Plan(1, modes, *vectors or (1,), **options)
+    one.setpts(*native[: len(modes)])
+    made = host(one.execute(native[-2]))
+    assert made.dtype == np.complex128
+    assert (
+        cases.error(made, cases.modes_of(strengths, x, modes, isign, modeord)) < 2e-9
+    )  # of few modes, most at the edge
+    two = nufft.Plan(2, modes, *vectors or (1,), **options)
+    two.setpts(*native[: len(modes)])
+    found = host(two.execute(native[-1]))
+    assert found.dtype == np.float64
+    exact = cases.values_of(coefficients, x, modes, isign, modeord)
+    assert np.linalg.norm(found - exact.real) < 2e-9 * np.linalg.norm(exact)
+    # The adjoint for real inner products: the real parts of both agree.
+    back = host(two.execute_adjoint(native[-2]))
+    assert np.vdot(found, strengths) == pytest.approx(np.vdot(coefficients, back).real, rel=1e-8)
+
+
+@pytest.mark.parametrize("modes", [(1,), (2,), (3, 1), (2, 1, 1)], ids=str)
+def test_fewer_modes_than_nodes_of_the_window(backend, modes):
+    rng = np.random.default_rng(3)
+    x = cases.points(rng, len(modes), 20, "complex128")
+    strengths = cases.numbers(rng, 20, "complex128")
+    native, host = on(backend, [*x, strengths])
+    plan = nufft.Plan(1, modes, eps=1e-12)
+    plan.setpts(*native[:-1])
+    assert cases.error(host(plan.execute(native[-1])), cases.modes_of(strengths, x, modes, 1)) < 1e-12
+
+
+@pytest.mark.parametrize("nufft_type", [1, 2])
+@pytest.mark.parametrize("real", [False, True])
+def test_gradients_are_those_of_the_sums(backend, nufft_type, real):
+    rng, modes = np.random.default_rng(6), (9, 10)
+    x = cases.points(rng, 2, 40, "complex128")
+    coefficients = cases.numbers(rng, (2, *modes), "complex128")
+    native, host = on(backend, [*x, coefficients])
+    plan = nufft.Plan(nufft_type, modes, 2, 1e-9, isign=1, real=real)
+    plan.setpts(*native[:2])
+    values, slopes = map(host, plan.execute_gradient(native[2]))
+    sign = 1 if nufft_type == 2 else -1
+    exact = cases.values_of(coefficients, x, modes, sign)
+    k = cases.wave_numbers(modes)
+    gradient = np.stack(
+        [cases.values_of((sign * 1j * n * coefficients.reshape(2, -1)).reshape(2, *modes), x, modes, sign) for n in k],
+        axis=-1,
+    )
+    assert values.shape == (2, 40)
+    assert slopes.shape == (2, 40, 2)
+    part = np.real if real else np.asarray
+    assert np.linalg.norm(values - part(exact)) < 1e-9 * np.linalg.norm(exact)
+    assert np.linalg.norm(slopes - part(gradient)) < 1e-8 * np.linalg.norm(gradient)
+
+
+def test_points_move_and_their_number_changes(backend):
+    rng, modes = np.random.default_rng(8), (14, 15)
+    plan = nufft.Plan(1, modes, eps=1e-8)
+    for count in (100, 100, 130, 3000, 0, 7):
+        x, strengths = cases.points(rng, 2, count, "complex128"), cases.numbers(rng, count, "complex128")
+        native, host = on(backend, [*x, strengths])
+        plan.setpts(*native[:2])
+        made, exact = host(plan.execute(native[2])), cases.modes_of(strengths, x, modes, 1)
+        assert np.linalg.norm(made - exact) <= 1e-8 * np.linalg.norm(exact)
+
+
+def test_out_is_written_and_returned(backend):
+    rng, modes = np.random.default_rng(9), (6, 5)
+    x, strengths = cases.points(rng, 2, 30, "complex64"), cases.numbers(rng, (2, 30), "complex64")
+    native, host = on(backend, [*x, strengths, np.zeros((2, *modes), np.complex64)])
+    plan = nufft.Plan(1, modes, 2, eps=1e-4, dtype="complex64")
+    plan.setpts(*native[:2])
+    assert plan.execute(native[2], out=native[3]) is native[3]
+    assert cases.error(host(native[3]), cases.modes_of(strengths, x, modes, 1)) < 1e-4
+
+
+@pytest.mark.parametrize(("box", "band"), [(0.0, 3.0), (2.0, 0.0), (0.0, 0.0), (1e-9, 4.0)], ids=str)
+def test_type_3_of_degenerate_sets(box, band):
+    rng = np.random.default_rng(2)
+    x, s = 2.0 + box * rng.uniform(-1, 1, 20), 5.0 + band * rng.uniform(-1, 1, 30)
+    strengths = cases.numbers(rng, 20, "complex128")
+    plan = nufft.Plan(3, 1, eps=1e-9)
+    plan.setpts(x, s=s)
+    assert cases.error(plan.execute(strengths), cases.sums(strengths, x[None], s[None], 1)) < 2e-9
+
+
+def test_points_near_the_end_of_the_period_in_single_precision():
+    """Exactly located points do not lose digits with the number of modes."""
+    rng, modes = np.random.default_rng(4), (20000,)
+    x = [rng.uniform(-np.pi, np.pi, 300).astype(np.float32)]
+    strengths = cases.numbers(rng, 300, "complex64")
+    made = nufft.nufft1d1(*x, strengths, modes, eps=3e-7)
+    assert cases.error(made, cases.modes_of(strengths, x, modes, 1)) < 6e-7
