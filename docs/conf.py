@@ -2,6 +2,7 @@
 """Sphinx configuration: ``sphinx-build -W -b html docs docs/_build`` from the root."""
 
 import importlib.metadata
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -22,6 +23,8 @@ suppress_warnings = ["ref.citation"]  # a paper in reference.bib need not be cit
 default_role = "literal"  # docstrings write `name`, which need not be a link
 
 autodoc_member_order = "bysource"
+# Pages are made without this large library, too.
+autodoc_mock_imports = [name for name in ("torch",) if importlib.util.find_spec(name) is None]
 autodoc_typehints = "none"  # the docstrings give shapes and units, which types do not
 napoleon_google_docstring = False
 napoleon_use_ivar = True  # else attributes are listed twice

@@ -24,7 +24,7 @@ KERNELS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.[ch
 # What lies beside the folders; a tenth module belongs into one of them.
 TOP = {
     f"{name}.py"
-    for name in ["__init__", "__main__", "box", "busy", "checks", "configuration", "functions", "mesh", "plan"]
+    for name in ["__init__", "__main__", "box", "busy", "calls", "checks", "configuration", "functions", "mesh", "plan"]
 }
 # Imports go from a higher rank to a lower or equal one; equal ranks know each other only within one group.
 RANKS = [
@@ -36,10 +36,10 @@ RANKS = [
     ("methods", ["methods/", "walk/", "choosing/candidates.py", "choosing/arrangement.py"]),
     ("directions", ["spread/", "interpolate/", "grid/"]),
     ("choosing", ["choosing/"]),
-    ("plan", ["configuration.py", "plan.py", "functions.py", "__init__.py"]),
+    ("plan", ["configuration.py", "calls.py", "plan.py", "functions.py", "__init__.py"]),
     ("fourier", ["fourier/"]),
     ("distributed", ["distributed/"]),
-    ("apps", ["apps/", "data/"]),
+    ("apps", ["apps/", "autograd/", "data/"]),
     ("command", ["command/", "__main__.py"]),
 ]
 

@@ -283,7 +283,9 @@ def enough_ghosts(mesh: Any, support: int) -> None:
                 )
 
 
-def bad_positions(status: Any, positions: Any, mesh: Any, *, unchecked: bool = False) -> ValueError:
+def bad_positions(
+    status: Any, positions: Any, mesh: Any, *, unchecked: bool = False, systems: int | None = None
+) -> ValueError:
     """Return the error for positions that are not finite or off an open axis; it names the first one.
 
     ``unchecked``: the plan holds these particles, with zero weight.
@@ -292,7 +294,7 @@ def bad_positions(status: Any, positions: Any, mesh: Any, *, unchecked: bool = F
     if status.not_finite:
         counts.append(f"{status.not_finite} not finite")
     if status.outside:
-        counts.append(f"{status.outside} outside an open axis")
+        counts.append(f"{status.outside} outside an open axis{'' if systems is None else ' or of no system'}")
     coordinates = ""
     with contextlib.suppress(Exception):
         if isinstance(positions, tuple):
@@ -308,6 +310,8 @@ def bad_positions(status: Any, positions: Any, mesh: Any, *, unchecked: bool = F
     elif open_axes:
         vectors = f"lattice vector{'s'[: len(open_axes) - 1]} {', '.join(map(str, open_axes))}"
         allowed += f" whose fractions along {vectors}, from the origin on, are within [0, 1]"
+    if systems is not None:
+        allowed += f", and systems 0 to {systems - 1}"
     outcome = "The plan is unchanged; check=False gives such particles zero weight."
     if unchecked:
         outcome = "In the plan such particles have zero weight."

@@ -7,13 +7,12 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
 from particlemesh import backends, checks
-from particlemesh.arrays.kinds import Kind
+from particlemesh.arrays.kinds import Kind, recorder_of
 from particlemesh.arrays.positions import coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
@@ -26,6 +25,7 @@ from particlemesh.methods.contract import Method, Problem
 from particlemesh.orders import block_order
 from particlemesh.particles import sorted_particles
 from particlemesh.particles.located import DeviceParticles, HostParticles, packable
+from particlemesh.particles.systems import Boxes, Systems, belong
 from particlemesh.particles.workspace import Memory, Workspace
 from particlemesh.walk.by_block import cells_to_sort_by
 from particlemesh.window import DEFAULT, Window, window_of
@@ -52,6 +52,7 @@ class Configuration:
         threads: int | None = None,
         options: Mapping[str, Mapping[str, Any]] | None = None,
         order: str = "caller",
+        systems: int | None = None,
     ) -> None:
         if not isinstance(mesh, Mesh):
             raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
@@ -74,8 +75,12 @@ class Configuration:
             for what, name in self._choice.names.items():
                 candidates.check_backend(METHODS[what], name, KEYWORDS[what], backend)
         self._device: Any = None if backend is None else backends.current(backend)
-        self._shape = mesh.field_shape
+        self.systems: int | None = None if systems is None else checks.integer(systems, "systems", 1, 2**31)
+        self._systems = None if self.systems is None else Systems(mesh, self.window, self.systems)
+        self._shape: tuple[int, ...] = mesh.field_shape if self.systems is None else (self.systems, *mesh.field_shape)
+        self._boxes: Boxes | None = None  # of systems, where they differ from the mesh's
         self._kind: Kind | None = None
+        self.tracked: list[Any] = []  # positions that derivatives are taken by; a new list for each configuration
         self._spare: DeviceParticles | None = None
         self._methods: dict[str, Method] = {}
         self._chosen_for = 0  # particles
@@ -96,8 +101,9 @@ class Configuration:
 
     def _bare(self, backend: Backend, dtype: np.dtype) -> Workspace:
         """Return a workspace without particles."""
+        mesh = self.mesh if self._systems is None else self._systems.stacked
         return Workspace(
-            self.mesh, self.window, dtype, self.components, self.applications, 0, self.deterministic, backend,
+            mesh, self.window, dtype, self.components, self.applications, 0, self.deterministic, backend,
             self.options, self._sorted, self.threads, memory=Memory(backend, self._tapes.clear, self._frugal),
         )  # fmt: skip
 
@@ -116,49 +122,6 @@ class Configuration:
         """The located particles; None without positions."""
         return None if self.workspace is None else self.workspace.particles
 
-    # ---- lifetime -------------------------------------------------------------------------------------
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The arguments, never handles: the copy starts without positions.
-        options = dict(
-            dtype=None if self.dtype is None else self.dtype.name, components=self.components,
-            applications=self.applications, method=self._choice.names["spread"],
-            interpolation=self._choice.names["interpolate"], backend=self._named,
-            deterministic=self.deterministic, threads=self.threads, options=self.options,
-            order="sorted" if self._sorted else "caller",
-        )  # fmt: skip
-        return _rebuild, (type(self), self.mesh, self.window, options)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    @alone
-    def close(self) -> None:
-        """Release the plan's memory. Later calls raise a RuntimeError; closing twice is allowed."""
-        self._closed = True
-        self.workspace = self._spare = self._order = None
-        self._methods.clear()
-        self._tapes.clear()
-
-    def __repr__(self) -> str:
-        nodes = " x ".join(map(str, self._shape))
-        where = "any backend" if self.backend is None else self.backend.name
-        dtype = "float32 or float64" if self.dtype is None else self.dtype.name
-        state = "closed" if self._closed else f"{self.count:,} particles" if self.particles else "no particles"
-        names = {KEYWORDS[what]: name for what, name in self._choice.names.items()}
-        names |= {KEYWORDS[what]: method.name for what, method in self._methods.items()}
-        chosen = ", ".join(f"{keyword} {name!r}" for keyword, name in names.items())
-        return f"<Plan: {nodes} nodes, {self.window.name}, {dtype} on {where}, {state}; {chosen}>"
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the plan's memory."""
-        held = () if self.workspace is None else (self.particles, self._spare, self.workspace.memory)
-        return sum(int(x.nbytes) for x in held if x is not None)  # orders lie in scratch memory
-
     # ---- positions ------------------------------------------------------------------------------------
 
     @property
@@ -175,8 +138,9 @@ class Configuration:
     def reserve(self, count: int) -> None:
         """Allocate for up to ``count`` particles, so that later calls allocate nothing.
 
-        Many methods allocate memory for gradients in their first gradient call. Before you capture
-        :meth:`Plan.spread_gradient` or :meth:`Plan.gradient`, call them once.
+        Many methods allocate memory for derivatives in their first such call. Before you capture
+        :meth:`Plan.spread_gradient`, :meth:`Plan.gradient` or second derivatives, call them once. So does any call of a
+        plan with ``systems`` for their fields.
 
         The plan needs its backend and dtype: give ``backend`` and ``dtype``, or set positions first.
 
@@ -229,7 +193,7 @@ class Configuration:
             self._reserved = True
 
     @alone
-    def set_positions(self, positions: Any, *, check: bool = True) -> Self:
+    def set_positions(self, positions: Any, *, system: Any = None, boxes: Any = None, check: bool = True) -> Self:
         """Set the particles' positions and do all work that depends on them only.
 
         Parameters
@@ -238,6 +202,12 @@ class Configuration:
             Positions in the user's length unit, with any strides; never modified. A list is converted by NumPy to
             points (N, d). A tuple has one array or list per axis. Periodic axes fold any finite number; an open axis
             allows ``[origin, origin + length]``, both ends included.
+        system : int array (N,)
+            The system of each particle, for a plan with ``systems``; any order. Indices on the host are always checked.
+            Particles with an index of no system count as outside on a GPU.
+        boxes : array (S, d) or (S, d, d), optional
+            The box of each system on a periodic mesh, if they differ: lengths, or lattice vectors as rows. Their origin
+            is that of the mesh's box. Derivatives are per user length in each box. Arrays on a GPU are read back.
         check : bool
             If False, never synchronise and, after :meth:`reserve`, never allocate. Particles that are not finite or
             off an open axis then get zero weight and are recorded in :attr:`status`. A CUDA graph can capture such
@@ -259,6 +229,10 @@ class Configuration:
         """
         self._open()
         checks.flag(check, "check")
+        recorder = recorder_of(*(positions if isinstance(positions, tuple) else (positions,)))
+        if recorder is not None:
+            recorder.track(self, positions, system=system, boxes=boxes, check=check)
+            return self
         kind, backend, x = coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
         if self._reserved and not check and x.count > self.capacity:
             raise ValueError(
@@ -267,6 +241,7 @@ class Configuration:
         with kind.scope(x.user), backend.scope(*x.arrays):
             token = backend.follow(self.token)
             bare = self.workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
+            of_boxes = belong(x, self._systems, system, boxes, bare, upload=self._named is not None)
             room = self._room(bare, x.count, check)
             workspace = bare.over(room, x.count)
             counting = block_order.counting(workspace)
@@ -275,16 +250,16 @@ class Configuration:
             if check:
                 status = room.read_status(backend)
                 if status.not_finite or status.outside:
-                    raise checks.bad_positions(status, positions, self.mesh)
+                    raise checks.bad_positions(status, positions, self.mesh, systems=self.systems)
             choose_again = not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2)
-            if check and choose_again:
+            if check and choose_again and self._systems is None:
                 self._choice.look(workspace, x)
             elif choose_again:
                 self._choice.look_away()
             if self._sorted:
                 room.hold(workspace, _CELLS_FOR)
             # Nothing can fail from here on: the new configuration replaces the old one.
-            self._kind, self.token = kind, token
+            self._kind, self.token, self._boxes, self.tracked = kind, token, of_boxes, []
             if choose_again:
                 self._methods.clear()  # another method may be faster for this number
                 self._chosen_for, workspace.memory.block_cells = x.count, None
@@ -347,7 +322,7 @@ class Configuration:
             # Earlier preparations are of other positions or in no graph; a graph's own is made again by each replay.
             if (self._captured or capturing) and not (capturing and self._capturing):
                 workspace.forget()
-                self._prepared -= METHODS.keys() if capturing else {what}
+                self._prepared -= self._prepared.copy() if capturing else {what}
             self._captured, self._capturing = bool(self._captured or capturing), bool(capturing)
         if what not in self._prepared:
             method.prepare(workspace)
@@ -368,6 +343,9 @@ class Configuration:
 
     def _again(self, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any], result: Any) -> Any:
         """Make a call; from the third call with the same arrays on, replay its recorded launches."""
+        recorder = recorder_of(arrays[0], *self.tracked)
+        if recorder is not None:
+            return recorder.record(self, what, *arrays)
         if not self.busy.acquire(False):
             raise in_use(self)
         try:
@@ -384,7 +362,3 @@ class Configuration:
         self._open()
         if self.particles is None:
             raise RuntimeError("this plan has no particles yet: call set_positions first.")
-
-
-def _rebuild(plan: type[Configuration], mesh: Mesh, window: Window, options: dict[str, Any]) -> Configuration:
-    return plan(mesh, window, **options)

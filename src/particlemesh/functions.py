@@ -3,18 +3,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
+from particlemesh.arrays.kinds import recorder_of
 from particlemesh.arrays.operands import adopt, real_dtype
 from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
 from particlemesh.window import DEFAULT, Window
 
-_OPTIONS = set(inspect.signature(Plan).parameters) - {"mesh", "window", "order"}  # values are in the caller's order
+_OPTIONS = set(inspect.signature(Plan).parameters) - {
+    "mesh",
+    "window",
+    "order",
+    "systems",
+}  # values are in the caller's order, of one system
 
 
-def _plan(positions: Any, values: Any, what: str, mesh: Mesh, window: Window | str, options: dict[str, Any]) -> Plan:
+@contextlib.contextmanager
+def _plan(
+    positions: Any, values: Any, what: str, mesh: Mesh, window: Window | str, options: dict[str, Any]
+) -> Iterator[Plan]:
     unknown = sorted(set(options) - _OPTIONS)
     if unknown:
         raise TypeError(f"option {unknown[0]!r} is unknown; Plan takes {', '.join(sorted(_OPTIONS))}.")
@@ -24,7 +35,9 @@ def _plan(positions: Any, values: Any, what: str, mesh: Mesh, window: Window | s
         options = {**options, "dtype": real_dtype(array, kind, what)}
     plan = Plan(mesh, window, **options)
     plan.set_positions(positions)
-    return plan
+    recorded = recorder_of(array, *plan.tracked) is not None  # then derivatives will use the plan
+    with contextlib.nullcontext() if recorded else plan:
+        yield plan
 
 
 def spread(
@@ -129,3 +142,36 @@ def gradient(
     """
     with _plan(positions, field, "field", mesh, window, options) as plan:
         return plan.gradient(field, out=out)
+
+
+def hessian(
+    field: Any, positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, out: Any = None, **options: Any
+) -> Any:
+    """Interpolate a field's second derivatives at particles, per user length unit squared.
+
+    Parameters
+    ----------
+    field, positions, mesh, window, **options
+        As for :func:`interpolate`. The window should be at least once differentiable, ``"tsc"`` or smoother: between
+        nodes of ``"cic"`` only mixed derivatives differ from zero.
+    out : array (..., N, d, d), optional
+        Written and returned.
+
+    Returns
+    -------
+    array (..., N, d, d)
+        Symmetric.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As for :class:`Plan` and its methods.
+
+    Examples
+    --------
+    >>> import particlemesh as pm
+    >>> pm.hessian([0.0, 1.0, 2.0, 1.0], [0.375], pm.Mesh(4, 1.0), window="tsc")
+    array([[[-32.]]])
+    """
+    with _plan(positions, field, "field", mesh, window, options) as plan:
+        return plan.hessian(field, out=out)

@@ -12,15 +12,15 @@ from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.views import COMPLEX
 from particlemesh.busy import alone
+from particlemesh.calls import Calls
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import METHODS
-from particlemesh.configuration import Configuration
 from particlemesh.methods.contract import Method
 from particlemesh.particles.located import Status
 from particlemesh.particles.lost import lost_fraction
 
 
-class Plan(Configuration):
+class Plan(Calls):
     """Spread and interpolate on one mesh with one window, for any number of particle sets and values.
 
     Construction depends on sizes, :meth:`set_positions` on positions, the other methods on values. Only one thread may
@@ -53,6 +53,10 @@ class Plan(Configuration):
     options : dict of dicts, optional
         Options by method name: ``{"single_mesh": {"threads_per_row": 8}}``. The documentation's table of methods
         lists them.
+    systems : int, optional
+        Number of systems, each with particles of its own on a mesh of this shape and box. One call serves all of them:
+        ``set_positions`` takes ``system``, the index of each particle's system, and fields have the shape
+        ``(..., systems, *mesh.field_shape)``.
     order : {"caller", "sorted"}
         Order of values in calls. ``"sorted"`` is the plan's order and is faster: :attr:`order` has the index in the
         caller's order of each particle, and callers sort their arrays by it.
@@ -137,7 +141,7 @@ class Plan(Configuration):
         """
         status = self.status
         if status.not_finite or status.outside:
-            raise checks.bad_positions(status, None, self.mesh, unchecked=True)
+            raise checks.bad_positions(status, None, self.mesh, unchecked=True, systems=self.systems)
         if status.non_finite_values:
             raise ValueError("values were not all finite; the field is NaN everywhere: give finite values.")
 
@@ -164,7 +168,7 @@ class Plan(Configuration):
         checks.flag(accumulate, "accumulate")
 
         def call() -> Any:
-            return self._spread(values, (self.count,), out, accumulate, gradient=False)
+            return self._spread(values, 0, out, accumulate)
 
         return self._again(("spread", bool(accumulate)), (values, out), call, out)
 
@@ -186,29 +190,38 @@ class Plan(Configuration):
         checks.flag(accumulate, "accumulate")
 
         def call() -> Any:
-            return self._spread(vectors, (self.count, self.mesh.ndim), out, accumulate, gradient=True)
+            return self._spread(vectors, 1, out, accumulate)
 
         return self._again(("spread_gradient", bool(accumulate)), (vectors, out), call, out)
 
-    def _spread(self, values: Any, core: tuple[int, ...], out: Any, accumulate: bool, gradient: bool) -> Any:
-        if accumulate and out is None:
-            raise ValueError("accumulate=True adds to out: give out=.")
-        backend, upload, mesh = self.backend, self._named is not None, self.mesh
-        what = "vectors" if gradient else "values"
-        operand = operands.take(values, core, len(core), self.dtype, backend, what, upload=upload)
-        with operand.kind.scope(values), backend.scope(operand.native, out):
-            self.token = backend.follow(self.token)
-            result = operands.give(
-                out, operand, operand.batch + self._shape, mesh.ndim, 3, backend, accumulate=accumulate, upload=upload
-            )
-            method = self._method("spread")
-            self._prepare("spread", method)
-            if not accumulate:
-                backend.clear(result.native)
-            if self.count and operand.view.layout.channels:
-                method.apply(self._working(), operand.view, result.view, gradient=gradient)
-            backend.mark(operand.native, result.native)
-            return result.finish()
+    def spread_hessian(self, tensors: Any, *, out: Any = None, accumulate: bool = False) -> Any:
+        """Spread tensors with the window's second derivatives: the exact adjoint of :meth:`hessian`.
+
+        Only the symmetric part of each tensor counts.
+
+        Parameters
+        ----------
+        tensors : array (..., N, d, d)
+            Real or complex, per user length unit squared.
+        out, accumulate
+            As for :meth:`spread`.
+
+        Returns
+        -------
+        array (..., *mesh.field_shape)
+
+        Raises
+        ------
+        MethodNotSuitable
+            If the plan names a method without second derivatives.
+        """
+        self._ready()
+        checks.flag(accumulate, "accumulate")
+
+        def call() -> Any:
+            return self._spread(tensors, 2, out, accumulate)
+
+        return self._again(("spread_hessian", bool(accumulate)), (tensors, out), call, out)
 
     def interpolate(self, field: Any, *, out: Any = None) -> Any:
         """Interpolate a field at the particles: ``values[p] = sum_m W(x_m - x_p) field[m]``.
@@ -225,7 +238,7 @@ class Plan(Configuration):
         array (..., N)
         """
         self._ready()
-        return self._again("interpolate", (field, out), lambda: self._interpolate(field, True, False, out)[0], out)
+        return self._again("interpolate", (field, out), lambda: self._interpolate(field, {0: out})[0], out)
 
     def gradient(self, field: Any, *, out: Any = None) -> Any:
         """Interpolate a field's gradient at the particles, per user length unit.
@@ -240,46 +253,54 @@ class Plan(Configuration):
         array (..., N, d)
         """
         self._ready()
-        return self._again("gradient", (field, out), lambda: self._interpolate(field, False, True, out)[1], out)
+        return self._again("gradient", (field, out), lambda: self._interpolate(field, {1: out})[0], out)
+
+    def hessian(self, field: Any, *, out: Any = None) -> Any:
+        """Interpolate a field's second derivatives at the particles, per user length unit squared.
+
+        They are the derivatives of the window's polynomials: of ``"cic"`` and other piecewise linear windows only the
+        mixed ones differ from zero. Where they jump, at the ends of the pieces, a particle has those of its piece.
+
+        The plan takes a method with second derivatives: its own if that has them, else the one of those with the least
+        predicted time. On the CPU they take one gradient per axis, on GPUs one pass.
+
+        Parameters
+        ----------
+        field : array (..., *mesh.field_shape)
+        out : array (..., N, d, d), optional
+
+        Returns
+        -------
+        array (..., N, d, d)
+            Symmetric.
+
+        Raises
+        ------
+        MethodNotSuitable
+            If the plan names a method without second derivatives.
+
+        Examples
+        --------
+        The field x**2 on open nodes, whose second derivative is 2:
+
+        >>> import numpy as np, particlemesh as pm
+        >>> mesh = pm.Mesh(9, pm.Box(2.0, periodic=False))
+        >>> plan = pm.Plan(mesh, "tsc").set_positions([0.9, 1.2])
+        >>> plan.hessian(mesh.nodes(0) ** 2).round(12)
+        array([[[2.]],
+        <BLANKLINE>
+               [[2.]]])
+        """
+        self._ready()
+        return self._again("hessian", (field, out), lambda: self._interpolate(field, {2: out})[0], out)
 
     def value_and_gradient(self, field: Any, *, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
         """Interpolate value and gradient in one pass; see :meth:`interpolate` and :meth:`gradient`."""
-        self._ready()
-        outs = (None, None) if out is None else out
-        if not isinstance(outs, (tuple, list)):
-            raise TypeError(f"out is of type {type(out).__name__}; value and gradient need a tuple of two arrays.")
-        if len(outs) != 2:
-            raise ValueError(f"out has {len(outs)} arrays; value and gradient need two.")
-        outs = tuple(outs)
-        operands.check_apart(*outs)
-        result = None if out is None else outs
-        return self._again("both", (field, *outs), lambda: self._interpolate(field, True, True, outs), result)
+        return self._together(field, "value and gradient", 2, out)
 
-    def _interpolate(self, field: Any, value: bool, gradient: bool, out: Any) -> tuple[Any, Any]:
-        backend, upload, mesh = self.backend, self._named is not None, self.mesh
-        outs = out if value and gradient else (out, out)
-        operand = operands.take(field, self._shape, 3, self.dtype, backend, "field", upload=upload)
-        with operand.kind.scope(field), backend.scope(operand.native, *outs):
-            self.token = backend.follow(self.token)
-
-            def result(needed: bool, out: Any, core: tuple[int, ...]) -> operands.Result | None:
-                if not needed:
-                    return None
-                return operands.give(
-                    out, operand, operand.batch + core, len(core), len(core), backend, accumulate=False, upload=upload
-                )
-
-            values = result(value, outs[0], (self.count,))
-            slopes = result(gradient, outs[1], (self.count, mesh.ndim))
-            method = self._method("interpolate")
-            self._prepare("interpolate", method)
-            if self.count and operand.view.layout.channels:
-                method.apply(
-                    self._working(), operand.view, None if values is None else values.view,
-                    gradient=None if slopes is None else slopes.view,
-                )  # fmt: skip
-            backend.mark(operand.native, *(r.native for r in (values, slopes) if r is not None))
-            return values and values.finish(), slopes and slopes.finish()
+    def value_gradient_hessian(self, field: Any, *, out: tuple[Any, Any, Any] | None = None) -> tuple[Any, Any, Any]:
+        """Interpolate value, gradient and second derivatives in one call; see :meth:`hessian`."""
+        return self._together(field, "value, gradient and hessian", 3, out)
 
     @alone
     def lost(self, values: Any) -> Any:
@@ -301,7 +322,7 @@ class Plan(Configuration):
             if self._captured:
                 self._working().forget()
             host = self.backend.download(operand.native)
-            return host @ lost_fraction(self._working())
+            return host @ lost_fraction(self._working(), self._systems)
 
     def empty_field(self, *batch: int, layout: str = "planar", dtype: Any = None) -> Any:
         """Return an uninitialised field of shape ``(*batch, *mesh.field_shape)``.
@@ -325,7 +346,7 @@ class Plan(Configuration):
         kind = self._kind
         host = kind is not None and kind.home == "cpu"
         empty = np.empty if host or self.backend.name == "cpu" else self.backend.empty
-        shape = self.mesh.field_shape
+        shape = self._shape
         with self.backend.scope():
             if layout == "planar":
                 field = empty(sizes + shape, number)
@@ -357,6 +378,8 @@ class Plan(Configuration):
                 with contextlib.suppress(MethodNotSuitable):  # the table has the reason
                     chosen[what] = type(self._method(what))
             table = self._choice.explanation(self._working(), chosen)
+            for what, method in chosen.items():
+                table += self._second_derivatives(what, method)
         if self._sorted:
             table += f"\norder: {self.particles}, sorted by set_positions"
         return table

@@ -49,8 +49,12 @@ def test_a_method_compiles(monkeypatch, method, support, real, components, compu
         plan.set_positions(np.full((3, 3), 0.5, real))
         if direction == "spread":
             plan.spread(np.ones(3, kind))
+            if method.derivatives > 1:
+                plan.spread_hessian(np.ones((3, 3, 3), kind))
         else:
             plan.interpolate(np.ones(mesh.shape, kind))
+            if method.derivatives > 1:
+                plan.hessian(np.ones(mesh.shape, kind))
     folder, stem = method.__module__.split(".")[1:]
     assert f"{folder}/{stem}.c" in {file for file, _ in asked}
     for (file, defines), names in asked.items():

@@ -44,10 +44,20 @@ def run_everything(real):
                 if direction == "spread":
                     plan.spread(values)
                     plan.spread_gradient(vectors)
+                    if method.derivatives > 1:
+                        plan.spread_hessian(vectors[:, :, None] * vectors[:, None])
                 else:
                     plan.interpolate(field)
                     plan.gradient(field)
                     plan.value_and_gradient(field)
+                    if method.derivatives > 1:
+                        plan.value_gradient_hessian(field)
+    with Plan(mesh, "bspline4", backend="opencl", dtype=real, systems=2) as plan:
+        for boxes in (None, np.ones((2, 3))):
+            plan.set_positions(rng.random((40, 3)), system=np.arange(40) % 2, boxes=boxes)
+            plan.spread(values)
+            plan.spread_gradient(vectors)
+            plan.hessian(np.stack([field, field]))
     backend = backends.current("opencl")
     for stable in (False, True):
         keys = backend.upload(rng.integers(0, 9, 100).astype(np.int32))

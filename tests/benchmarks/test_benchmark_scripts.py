@@ -102,6 +102,15 @@ def test_a_grid_run_that_is_cut_short_keeps_what_it_has_measured(monkeypatch, tm
     )
 
 
+def test_transforms_stand_beside_their_peers(monkeypatch, tmp_path):
+    for peer in ("finufft", "ducc0"):
+        pytest.importorskip(peer, reason=f"{peer} is not installed")
+    run("apps.nufft", monkeypatch, "--threads", "1", "--out", tmp_path)
+    fresh = tables.read(next(tmp_path.glob("nufft-*.csv")))
+    assert set(fresh[0]) == committed("nufft")
+    assert all(float(row["error"]) < 2 * float(row["eps"]) for row in fresh if row["library"] == "particlemesh")
+
+
 def test_finufft_is_asked_for_where_it_is_missing(monkeypatch, tmp_path):
     if importlib.util.find_spec("finufft"):
         run("core.cpu", monkeypatch, "--threads", 1, "--out", tmp_path)

@@ -35,10 +35,11 @@ def test_kind_device_and_type_come_back(kind, dtype):
     np.testing.assert_allclose(kind.host(slopes), SLOPES, atol=40 * tolerance)
     with pm.Plan(MESH, "tsc") as plan:
         plan.set_positions(x)
-        out = kind.make(np.zeros(MESH.shape, dtype))
-        assert plan.spread(q, out=out) is out
-        np.testing.assert_allclose(kind.host(out), FIELD, atol=tolerance)
-        both = plan.value_and_gradient(out)
+        if kind.writes:
+            out = kind.make(np.zeros(MESH.shape, dtype))
+            assert plan.spread(q, out=out) is out
+            np.testing.assert_allclose(kind.host(out), FIELD, atol=tolerance)
+        both = plan.value_and_gradient(field)
         assert [kind.place(b) for b in both] == [kind.place(q)] * 2
         bent = plan.spread_gradient(kind.make(V.astype(dtype)))
         assert kind.place(bent) == kind.place(q)
@@ -47,6 +48,8 @@ def test_kind_device_and_type_come_back(kind, dtype):
             empty = plan.empty_field(2, layout=layout, dtype=dtype)
             assert kind.place(empty) == kind.place(q)
             assert tuple(empty.shape) == (2, *MESH.shape)
+            if not kind.writes:
+                continue
             plan.spread(kind.make(np.stack([Q, 3 * Q]).astype(dtype)), out=empty)
             np.testing.assert_allclose(kind.host(empty), np.stack([FIELD, 3 * FIELD]), atol=4 * tolerance)
 

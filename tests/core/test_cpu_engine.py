@@ -12,6 +12,7 @@ import oracle
 import particlemesh as pm
 from particlemesh.backends import cpu
 from particlemesh.orders.cpu import tiles
+from particlemesh.orders.cpu.placing import Cells
 from particlemesh.orders.cpu.tiles import CHUNK
 from particlemesh.particles.stencil import axes_of
 from particlemesh.sorting.cpu import counting_sort, scan
@@ -53,6 +54,28 @@ def test_any_number_of_threads_gives_the_same_bits(monkeypatch, backend, law, co
         if wanted is not None:
             given = np.frombuffer(results[0], np.float32).reshape(wanted.shape)
             np.testing.assert_allclose(given, wanted, atol=2e-5)
+
+
+@pytest.mark.parametrize(("shape", "support"), [((37, 41, 70), 4), ((64, 50, 90), 12)], ids=str)
+def test_particles_of_a_crowded_tile_follow_each_other_by_cells(shape, support):
+    """Cells change the order only: places, fractions and the caller's index of each particle stay together."""
+    rng = np.random.default_rng(3)
+    x = rng.random((40_000, 3))
+    plan = pm.Plan(pm.Mesh(shape, (1.0,) * 3), pm.bspline(support), dtype="float64").set_positions(x)
+    ordering = plan.workspace.particles.ordering
+    cells = Cells.of(ordering.tiling, len(x))
+    assert np.prod(cells.along) > 1
+    node, fraction = ordering.located()
+    u = x * shape
+    np.testing.assert_array_equal(node.T % shape, (np.floor(u).astype(int) - support // 2 + 1) % shape)
+    np.testing.assert_allclose(fraction.T, u - np.floor(u) - 0.5, atol=1e-9)
+    tile = np.repeat(np.arange(len(ordering.ready)), np.diff(ordering.ready[:, 0], append=ordering.kept))
+    local = ordering.packed[3::4][: len(x)]
+    place = np.stack([local >> 20, local >> 10 & 1023, local & 1023])
+    within = np.minimum(place.T >> np.array(cells.bits), np.array(cells.along) - 1)
+    key = tile * np.prod(cells.along) + np.ravel_multi_index(within.T, cells.along)
+    assert (np.diff(key) >= 0).all()
+    assert (np.diff(ordering.order)[np.diff(key) == 0] > 0).all()  # stable
 
 
 def test_indices_of_64_bits_change_no_result(monkeypatch):

@@ -17,6 +17,8 @@ VERBS = {
     "spread_gradient": ((200, 3), MESH.shape),
     "interpolate": (MESH.shape, (200,)),
     "gradient": (MESH.shape, (200, 3)),
+    "spread_hessian": ((200, 3, 3), MESH.shape),
+    "hessian": (MESH.shape, (200, 3, 3)),
 }
 
 

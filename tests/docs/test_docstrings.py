@@ -28,14 +28,21 @@ MODULES = sorted(
     for path in ROOT.rglob("*.py")
     if path.name != "__main__.py"
 )
-OPTIONAL = {"figures": "matplotlib"}  # module: what it needs beyond the dependencies
+# What modules and pages need beyond the dependencies.
+OPTIONAL = {"figures": ("matplotlib",), "guide/autograd.rst": ("torch", "jax")}
+OPTIONAL |= dict.fromkeys(["jax", "jax_nufft", "jax_operators"], ("jax",))
+OPTIONAL |= dict.fromkeys(["torch", "torch_nufft", "torch_operators", "torch_plans"], ("torch",))
+
+
+def skip_without(name):
+    for needed in OPTIONAL.get(name, ()):
+        if importlib.util.find_spec(needed) is None:
+            pytest.skip(f"{needed} is not installed")
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_doctests(name):
-    needs = OPTIONAL.get(name.split(".")[-1])
-    if needs is not None and importlib.util.find_spec(needs) is None:
-        pytest.skip(f"{needs} is not installed")
+    skip_without(name.split(".")[-1])
     module = importlib.import_module(name)
     found = doctest.testmod(module, extraglobs={"np": importlib.import_module("numpy")})
     assert found.failed == 0
@@ -43,6 +50,7 @@ def test_doctests(name):
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES)
 def test_examples_of_pages(page):
+    skip_without(page)
     found = doctest.testfile(str(DOCS / page), module_relative=False)
     assert found.attempted > 0
     assert found.failed == 0

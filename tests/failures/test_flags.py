@@ -29,6 +29,7 @@ CALLS = {
     ("Plan.set_positions", "check"): lambda f: plan().set_positions(X, check=f),
     ("Plan.spread", "accumulate"): lambda f: plan().spread(np.ones(20), out=OUT, accumulate=f),
     ("Plan.spread_gradient", "accumulate"): lambda f: plan().spread_gradient(X, out=OUT, accumulate=f),
+    ("Plan.spread_hessian", "accumulate"): lambda f: plan().spread_hessian(np.ones((20, 3, 3)), out=OUT, accumulate=f),
     ("UniformGrid", "deterministic"): lambda f: grid(deterministic=f),
     ("UniformGrid", "queries"): lambda f: grid(queries=f),
     ("UniformGrid", "grow"): lambda f: grid(method="fixed", capacity=20, grow=f),

@@ -164,17 +164,6 @@ def test_memory_reserved_later_keeps_the_particles(backend, law):
             plan.reserve(4000)
 
 
-def test_a_tensor_that_requires_grad_is_refused_by_name():
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    q = torch.tensor(Q, requires_grad=True)
-    with pytest.raises(TypeError, match=r"requires grad.*Pass tensor.detach\(\)"):
-        pm.spread(torch.tensor(X), q, MESH)
-    with pytest.raises(TypeError, match="requires grad"):
-        pm.spread(torch.tensor(X, requires_grad=True), q.detach(), MESH)
-    came = pm.spread(torch.tensor(X), q.detach(), MESH)
-    np.testing.assert_allclose(came.numpy(), oracle.spread(MESH, WINDOW, X, Q), atol=1e-13)
-
-
 def test_a_second_call_does_not_add_to_the_first(backend, law):
     with law.plan(MESH, "bspline4") as plan:
         plan.set_positions(backend.array(X))

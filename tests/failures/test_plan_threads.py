@@ -30,7 +30,8 @@ def test_a_second_thread_is_refused_while_a_first_spreads(backend, monkeypatch):
     calls = [
         lambda: plan.set_positions(x), lambda: plan.spread(q), lambda: plan.spread(q, out=field),
         lambda: plan.spread_gradient(x), lambda: plan.interpolate(field), lambda: plan.gradient(field),
-        lambda: plan.value_and_gradient(field), lambda: plan.reserve(99), lambda: plan.lost(q), plan.explain,
+        lambda: plan.value_and_gradient(field), lambda: plan.hessian(field), lambda: plan.spread_hessian(x),
+        lambda: plan.value_gradient_hessian(field), lambda: plan.reserve(99), lambda: plan.lost(q), plan.explain,
         lambda: plan.status, plan.check, plan.close,
     ]  # fmt: skip
     monkeypatch.setattr(operands, "take", waiting)

@@ -122,7 +122,7 @@ def matrices(mesh, window, positions):
         for a in range(d):
             for derivative in (0, 1):
                 dense = np.zeros((2, mesh.field_shape[a]))
-                for place, weight in oracle.stencil(mesh, window, u[p, a], a, bool(derivative)):
+                for place, weight in oracle.stencil(mesh, window, u[p, a], a, derivative):
                     if place is not None:
                         dense[:, place] += weight, abs(weight)
                 axes[a, derivative] = dense

@@ -23,6 +23,7 @@ SLOPES = oracle.gradient(MESH, WINDOW, X, FIELD)
 
 class NumPy:
     home: ClassVar[str] = "cpu"
+    writes: ClassVar[bool] = True  # whether arrays can be out=
 
     def make(self, host):
         return np.array(host)
@@ -84,4 +85,28 @@ class TorchCuda(Torch):
         return super().make(host)
 
 
-KINDS = {"numpy": NumPy(), "pyopencl": PyOpenCL(), "cupy": CuPy(), "torch-cpu": Torch(), "torch-cuda": TorchCuda()}
+class Jax(NumPy):
+    writes = False
+    platform = "cpu"
+
+    def make(self, host):
+        jax = pytest.importorskip("jax", reason="JAX is not installed")
+        try:
+            device = jax.devices(self.platform)[0]
+        except RuntimeError as error:
+            pytest.skip(f"this JAX has no {self.platform} device: {error}")
+        with jax.enable_x64(True):
+            return jax.device_put(np.asarray(host), device)
+
+    def place(self, array):
+        return type(array), str(array.dtype), array.devices()
+
+
+class JaxCuda(Jax):
+    home, platform = "cuda", "cuda"
+
+
+KINDS = {
+    "numpy": NumPy(), "pyopencl": PyOpenCL(), "cupy": CuPy(), "torch-cpu": Torch(), "torch-cuda": TorchCuda(),
+    "jax-cpu": Jax(), "jax-cuda": JaxCuda(),
+}  # fmt: skip

@@ -21,13 +21,16 @@ def node_coordinates(mesh, positions):
     return s * np.array(mesh.intervals) - np.array(mesh.offset) + lower
 
 
-def stencil(mesh, window, u, axis, derivative=False):
-    """Return (place in the field or None, weight) of every node within the support of coordinate ``u``."""
+def stencil(mesh, window, u, axis, derivative=0):
+    """Return (place in the field or None, weight) of every node within the support of coordinate ``u``.
+
+    ``derivative`` is the order of the weights' derivative by ``u``.
+    """
     half = window.support / 2
     size = mesh.field_shape[axis]
     wraps = mesh.periodic[axis] and mesh.ghosts[axis] == (0, 0)
     nodes = np.arange(math.floor(u - half) - 1, math.ceil(u + half) + 2)
-    weights = -window.derivative(nodes - u) if derivative else window(nodes - u)
+    weights = (-1) ** derivative * window.derivative(nodes - u, derivative) if derivative else window(nodes - u)
     found = []
     for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
         if weight != 0:
@@ -36,12 +39,13 @@ def stencil(mesh, window, u, axis, derivative=False):
     return found
 
 
-def contributions(mesh, window, u, slope_axis=None):
+def contributions(mesh, window, u, *along):
     """Return of one particle an index of the field's nodes and their weights, as many axes as the mesh has.
 
-    ``slope_axis`` takes the slope along that axis. Where an axis wraps more than once a node may be there twice.
+    ``along`` are the axes along which derivatives are taken. Where an axis wraps more than once a node may be there
+    twice.
     """
-    axes = [stencil(mesh, window, u[a], a, a == slope_axis) for a in range(mesh.ndim)]
+    axes = [stencil(mesh, window, u[a], a, along.count(a)) for a in range(mesh.ndim)]
     inside = [[node for node in nodes if node[0] is not None] for nodes in axes]
     places = [np.array([place for place, _ in nodes], int) for nodes in inside]
     weights = np.ones(())
@@ -81,7 +85,7 @@ def gradient(mesh, window, positions, field):
     result = np.zeros(field.shape[: field.ndim - mesh.ndim] + u.shape, field.dtype)
     for p in range(len(u)):
         for a in range(mesh.ndim):
-            index, weights = contributions(mesh, window, u[p], slope_axis=a)
+            index, weights = contributions(mesh, window, u[p], a)
             result[..., p, :] += np.multiply.outer(np.tensordot(field[index], weights, mesh.ndim), slopes[a])
     return result
 
@@ -94,6 +98,35 @@ def spread_gradient(mesh, window, positions, vectors):
     for p in range(len(u)):
         for a in range(mesh.ndim):
             along = vectors[..., p, :].astype(wide) @ slopes[a]
-            index, weights = contributions(mesh, window, u[p], slope_axis=a)
+            index, weights = contributions(mesh, window, u[p], a)
             np.add.at(field, index, np.multiply.outer(along, weights))
     return field
+
+
+def curvatures(mesh, window, positions):
+    """Return (N, d, d, *field_shape) second derivatives of each particle's weights, and bounds of their terms."""
+    u, slopes, d = node_coordinates(mesh, positions), _slopes(mesh), mesh.ndim
+    result, bound = np.zeros((2, len(u), d, d, *mesh.field_shape))
+    for p in range(len(u)):
+        for a in range(d):
+            for b in range(d):
+                index, weights = contributions(mesh, window, u[p], a, b)
+                user = np.multiply.outer(slopes[a], slopes[b])
+                for to, factors, terms in ((result, user, weights), (bound, np.abs(user), np.abs(weights))):
+                    along = np.zeros(mesh.field_shape)
+                    np.add.at(along, index, terms)
+                    to[p] += np.multiply.outer(factors, along)
+    return result, bound
+
+
+def hessian(mesh, window, positions, field):
+    field = np.asarray(field)
+    nodes = int(np.prod(mesh.field_shape))
+    flat = field.reshape(*field.shape[: field.ndim - mesh.ndim], nodes)
+    by_node, _ = curvatures(mesh, window, positions)
+    return np.einsum("...m,pabm->...pab", flat, by_node.reshape(*by_node.shape[:3], nodes))
+
+
+def spread_hessian(mesh, window, positions, tensors):
+    by_node, _ = curvatures(mesh, window, positions)
+    return np.tensordot(tensors, by_node, 3)

@@ -7,7 +7,9 @@ Each kind adapts the user's array to the native array of a backend (NumPy, CuPy,
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,6 +54,10 @@ class Kind:
     def scope(self, array: Any) -> contextlib.AbstractContextManager[Any]:
         """Enter the current stream of the array's library, where it differs from the backend's."""
         return NOTHING
+
+    def recorder(self, array: Any) -> Any:
+        """Return our module that makes differentiable calls, if the array's library records what happens to it."""
+        return None
 
 
 class NumPyKind(Kind):
@@ -123,12 +129,21 @@ _NUMBERS = {np.dtype(char).name for char in "?bhilqBHILQefdFD"}
 class _Torch(Kind):
     module = "torch"
 
-    def _check_grad(self, array: Any) -> None:
-        if array.requires_grad:
+    def recorder(self, array: Any) -> Any:
+        if array.requires_grad and sys.modules["torch"].is_grad_enabled():
+            # Its imports point here: it is loaded by name, at first use.
+            return importlib.import_module("particlemesh.autograd.torch_plans")
+        return None
+
+    def _unrecorded(self, array: Any) -> Any:
+        """Return a resolved tensor outside of autograd, where gradients are not lost by that."""
+        if array.requires_grad and sys.modules["torch"].is_grad_enabled():
             raise TypeError(
-                "this tensor requires grad, and particlemesh does not support autograd: gradients would be lost. "
-                "Pass tensor.detach() and use Plan.gradient and its adjoints."
+                "this tensor requires grad, and this call is not differentiable: gradients would be lost. "
+                "Pass tensor.detach(), or call it under torch.no_grad()."
             )
+        self.dtype(array)
+        return array.detach().resolve_conj().resolve_neg()
 
     def dtype(self, array: Any) -> np.dtype:
         name = str(array.dtype).removeprefix("torch.")
@@ -153,9 +168,7 @@ class TorchCpuKind(_Torch):
         return isinstance(array, torch.Tensor) and array.device.type == "cpu"
 
     def native(self, array: Any) -> Any:
-        self._check_grad(array)
-        self.dtype(array)
-        return array.resolve_conj().resolve_neg().numpy()
+        return self._unrecorded(array).numpy()
 
     def wrap(self, native: Any) -> Any:
         # torch has no read-only tensors.
@@ -182,9 +195,7 @@ class TorchCudaKind(_Torch):
     def native(self, array: Any) -> Any:
         import cupy
 
-        self._check_grad(array)
-        self.dtype(array)
-        return cupy.asarray(array.resolve_conj().resolve_neg())
+        return cupy.asarray(self._unrecorded(array))
 
     def wrap(self, native: Any) -> Any:
         return sys.modules["torch"].from_dlpack(native)
@@ -203,19 +214,96 @@ class TorchCudaKind(_Torch):
         return cupy.cuda.ExternalStream(stream.cuda_stream, array.device.index)
 
 
-KINDS: tuple[Kind, ...] = (NumPyKind(), CuPyKind(), OpenClKind(), TorchCpuKind(), TorchCudaKind())
+class _Jax(Kind):
+    module = "jax"
+
+    @staticmethod
+    def _traced(array: Any) -> bool:
+        return isinstance(array, sys.modules["jax"].core.Tracer)
+
+    def owns(self, array: Any) -> bool:
+        if not isinstance(array, sys.modules["jax"].Array):
+            return False
+        platform = "cpu" if self._traced(array) else next(iter(array.devices())).platform
+        return (platform == "cpu") == (self.home == "cpu")
+
+    def _one(self, array: Any) -> Any:
+        """Return an array that has numbers, all of them on one device."""
+        if self._traced(array):
+            raise TypeError(
+                "this JAX array is traced by jit, grad or vmap and has no numbers yet: use the functions of "
+                "particlemesh.autograd.jax, which can be traced."
+            )
+        if len(array.devices()) > 1:
+            raise ValueError(f"this JAX array lies on {len(array.devices())} devices: give one that lies on one.")
+        return array
+
+    def target(self, out: Any) -> Any:
+        raise TypeError("out is a JAX array, and those are never written: leave out= out.")
+
+    def wrap(self, native: Any) -> Any:
+        jax = sys.modules["jax"]
+        with jax.enable_x64(True):  # elsewhere it would round numbers of 64 bits
+            return jax.dlpack.from_dlpack(native)
+
+
+class JaxCpuKind(_Jax):
+    name, home = "JAX (CPU)", "cpu"
+
+    def native(self, array: Any) -> Any:
+        return np.asarray(self._one(array))
+
+    def wrap(self, native: Any) -> Any:
+        return super().wrap(native if native.flags.writeable else native.copy())
+
+
+class JaxCudaKind(_Jax):
+    name, home = "JAX (CUDA)", "cuda"
+
+    def native(self, array: Any) -> Any:
+        import cupy
+
+        return cupy.from_dlpack(self._one(array))  # CuPy's current stream waits for the array
+
+    def backend(self, array: Any) -> Any:
+        from particlemesh.backends import cuda
+
+        return cuda.backend(self.native(array).device.id)
+
+    @contextlib.contextmanager
+    def scope(self, array: Any) -> Iterator[None]:
+        import cupy
+
+        with self.native(array).device:
+            yield
+            cupy.cuda.get_current_stream().synchronize()  # JAX knows no other library's work on memory that it frees
+
+
+KINDS: tuple[Kind, ...] = (
+    NumPyKind(), CuPyKind(), OpenClKind(), TorchCpuKind(), TorchCudaKind(), JaxCpuKind(), JaxCudaKind(),
+)  # fmt: skip
 NUMPY = KINDS[0]
 _by_type: dict[type, Kind] = {}
 
 
 def kind_of(array: Any) -> Kind | None:
     """Return the kind of ``array``, or None if it is unsupported."""
-    kind = _by_type.get(type(array))  # never a torch tensor: its type does not have the device
+    kind = _by_type.get(type(array))  # never of torch or JAX: their types do not have the device
     if kind is not None:
         return kind
     for kind in KINDS:
         if kind.module in sys.modules and kind.owns(array):
-            if kind.module != "torch":
+            if kind.module not in ("torch", "jax"):
                 _by_type[type(array)] = kind
             return kind
+    return None
+
+
+def recorder_of(*arrays: Any) -> Any:
+    """Return our module that makes differentiable calls, if a library records what happens to one of the arrays."""
+    for array in arrays:
+        kind = kind_of(array)
+        recorder = None if kind is None else kind.recorder(array)
+        if recorder is not None:
+            return recorder
     return None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -107,9 +108,13 @@ def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
 
 
 def take(
-    array: Any, core: tuple[int, ...], axes: int, dtype: np.dtype, backend: Backend, what: str, *, upload: bool
-) -> Operand:
-    """Check an input of shape ``(..., *core)`` and return it on the backend; ``axes`` as for :func:`view`."""
+    array: Any, core: tuple[int, ...], axes: int, dtype: np.dtype, backend: Backend, what: str, *, upload: bool,
+    channels: int = 0,
+) -> Operand:  # fmt: skip
+    """Check an input of shape ``(..., *core)`` and return it on the backend; ``axes`` as for :func:`view`.
+
+    The first ``channels`` axes of the core are channels for methods.
+    """
     kind = kind_of(array)
     if kind is None:
         kind, array = adopt(array, what)
@@ -121,12 +126,12 @@ def take(
     if native.dtype is not dtype and native.dtype is not COMPLEX[dtype]:  # NumPy's native types are singletons
         native = _promoted(native, dtype, what)
         backend.untaped()  # a replay would not copy again
-    values = view(native, len(core), axes)
+    values = view(native, len(core) - channels, axes)
     if values is None:
         dense = allocate(backend, shape, native.dtype, f"a dense copy of {what}")
         backend.copy(dense, native)
         native = dense
-        values = view(native, len(core), axes)
+        values = view(native, len(core) - channels, axes)
     assert values is not None  # dense arrays always have a view
     return Operand(kind, array, native, values, shape[:batch])
 
@@ -203,12 +208,11 @@ def _target(
 
 
 def check_apart(*outs: Any) -> None:
-    """Check that two outputs do not share memory."""
-    kinds = [kind_of(a) for a in outs]
-    if len(outs) == 2 and kinds[0] is not None and kinds[1] is not None and kinds[0].home == kinds[1].home:
-        first, second = (k.target(a) for k, a in zip(kinds, outs, strict=True) if k is not None)
-        if overlap(first, second):
-            raise ValueError("the two arrays of out share memory; give two separate arrays.")
+    """Check that no two outputs share memory."""
+    known = [(k, a) for a in outs if (k := kind_of(a)) is not None]
+    for (kind, first), (other, second) in itertools.combinations(known, 2):
+        if kind.home == other.home and overlap(kind.target(first), other.target(second)):
+            raise ValueError("two arrays of out share memory; give separate arrays.")
 
 
 def real_dtype(array: Any, kind: Kind, what: str) -> np.dtype:

@@ -23,6 +23,8 @@ class Coordinates:
     dtype: np.dtype
     count: int
     user: Any = None  # the first of the user's arrays; it determines the device and the stream
+    system: Any = None  # int32 (N,): that of each particle, if there are several
+    systems: Any = None  # particles.systems.Systems
 
     def arguments(self) -> tuple[Any, ...]:
         """Return the kernel arguments x0, x1, x2."""
@@ -54,7 +56,7 @@ def coordinates(
     if backend is None:
         backend = kind.backend(user)
     natives = {key: _native(kind, array, wide, backend, upload) for key, array in arrays.items()}
-    return kind, backend, _coordinates([natives[id(array)] for _, array in columns], wide, backend, user)
+    return kind, backend, of_natives([natives[id(array)] for _, array in columns], wide, backend, user)
 
 
 def _columns(positions: Any, ndim: int) -> list[tuple[Kind, Any]]:
@@ -112,7 +114,7 @@ def _native(kind: Kind, array: Any, dtype: np.dtype, backend: Backend, upload: b
     return native
 
 
-def _coordinates(natives: list[Any], dtype: np.dtype, backend: Backend, user: Any) -> Coordinates:
+def of_natives(natives: list[Any], dtype: np.dtype, backend: Backend, user: Any) -> Coordinates:
     """Return coordinates from native arrays, one per axis: a column (N,) each, or d times one table (N, d)."""
     count, step = int(natives[0].shape[0]), dtype.itemsize
     columns = [0 if x.ndim == 1 else axis * (x.strides[1] // step) for axis, x in enumerate(natives)]

@@ -2,7 +2,12 @@
 // Device functions that all kernels share: particles, windows, rows of the field.
 //
 // Compile-time facts: SUPPORT_X/Y/Z (1 on a missing axis), DEGREE of the window's polynomials, PARTS adjacent reals per
-// node (2 for complex), CHANNELS planes, VECTOR reals per instruction.
+// node (2 for complex), CHANNELS planes, VECTOR reals per instruction, GRADIENT and HESSIAN: which derivatives are taken.
+
+#ifndef HESSIAN // of few kernels
+#define HESSIAN 0
+#endif
+#define ORDER (HESSIAN ? 2 : GRADIENT) // of the highest derivative
 
 typedef struct {
     int size[3];   // nodes of the field
@@ -14,6 +19,9 @@ typedef struct {
 
 typedef struct {
     i64 offset, particle, channel, part, axis;
+#if HESSIAN
+    i64 second; // axis
+#endif
 } Values;
 
 typedef struct {
@@ -57,6 +65,31 @@ DEVICE real slope_of(PRIVATE const Window* window, int j, real z)
     return w;
 }
 
+#if HESSIAN
+// d2(weight) / d(particle's node coordinate)2
+DEVICE real curvature_of(PRIVATE const Window* window, int j, real z)
+{
+    PRIVATE const real* c = window->table + j * (DEGREE + 1);
+    real w = 0;
+    UNROLL for (int k = DEGREE; k >= 2; k--) w = w * z + c[k] * (real)(k * (k - 1));
+    return w;
+}
+
+// The six second derivatives in node coordinates: zz, xz, yz, xx, xy, yy.
+#define SECONDS 6
+#define AXIS_FIRST(n) ((n) == 0 ? 2 : (n) == 2 || (n) == 5)
+#define AXIS_SECOND(n) ((n) < 3 ? 2 : (n) > 3)
+
+// d2(user coordinates b, c) of a field whose n-th second derivative is 1 and whose others are 0.
+DEVICE real second_slope(PRIVATE const Jacobian* jacobian, int n, int b, int c)
+{
+    PRIVATE const real* first = jacobian->row + 3 * AXIS_FIRST(n);
+    PRIVATE const real* second = jacobian->row + 3 * AXIS_SECOND(n);
+    const real same = first[b] * second[c];
+    return AXIS_FIRST(n) == AXIS_SECOND(n) ? same : same + second[b] * first[c];
+}
+#endif
+
 // Of the k-th node along an axis; a missing axis has one node of weight one.
 DEVICE real weight_along(PRIVATE const Window* window, int axis, int k, real z)
 {
@@ -93,8 +126,11 @@ DEVICE real slope_along(PRIVATE const Window* window, int axis, int k, real z)
 // One lane's part of a stencil. A missing node has zero weight and a valid place.
 typedef struct {
     real x[SUPPORT_X], y[LANE_ROWS], z[LANE_SLOTS * VECTOR];
-#if GRADIENT
+#if ORDER > 0
     real dx[SUPPORT_X], dy[LANE_ROWS], dz[LANE_SLOTS * VECTOR];
+#endif
+#if ORDER > 1
+    real dxx[SUPPORT_X], dyy[LANE_ROWS], dzz[LANE_SLOTS * VECTOR];
 #endif
     int at_x[SUPPORT_X];      // -1: no such node
     i64 at_y[LANE_ROWS];      // NOWHERE: no such node
@@ -117,18 +153,27 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
     const real zx = z[0];
     UNROLL for (int a = 0; a < SUPPORT_X; a++) {
         s->x[a] = weight_of(window, a, zx);
-#if GRADIENT
+#if ORDER > 0
         s->dx[a] = slope_of(window, a, zx);
 #endif
+#if ORDER > 1
+        s->dxx[a] = curvature_of(window, a, zx);
+#endif
     }
-#elif GRADIENT
+#elif ORDER > 0
     s->dx[0] = 0;
+#if ORDER > 1
+    s->dxx[0] = 0;
+#endif
 #endif
 
     UNROLL for (int b = 0; b < LANE_ROWS; b++) {
         s->y[b] = SUPPORT_Y == 1;
-#if GRADIENT
+#if ORDER > 0
         s->dy[b] = 0;
+#endif
+#if ORDER > 1
+        s->dyy[b] = 0;
 #endif
         const int row = b * LANES_Y + lane_y;
         const int at = row < SUPPORT_Y ? place(first_y + row, field->size[1], field->wraps[1]) : -1;
@@ -139,9 +184,13 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
     UNROLL for (int j = 0; j < SUPPORT_Y; j++) {
         const real w = weight_of(window, j, zy);
         if (j % LANES_Y == lane_y) s->y[j / LANES_Y] = w;
-#if GRADIENT
+#if ORDER > 0
         const real d = slope_of(window, j, zy);
         if (j % LANES_Y == lane_y) s->dy[j / LANES_Y] = d;
+#endif
+#if ORDER > 1
+        const real c = curvature_of(window, j, zy);
+        if (j % LANES_Y == lane_y) s->dyy[j / LANES_Y] = c;
 #endif
     }
 #endif
@@ -159,8 +208,11 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
             index[k * VECTOR + v] = inside ? (r + v) / PARTS : -1;
             s->part[k * VECTOR + v] = (r + v + shift) % PARTS;
             s->z[k * VECTOR + v] = 0;
-#if GRADIENT
+#if ORDER > 0
             s->dz[k * VECTOR + v] = 0;
+#endif
+#if ORDER > 1
+            s->dzz[k * VECTOR + v] = 0;
 #endif
         }
         // r may be negative but not below -SLACK, and PARTS divides it then
@@ -173,14 +225,20 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
     const real zz = z[2];
     UNROLL for (int j = 0; j < SUPPORT_Z; j++) {
         const real w = weight_of(window, j, zz);
-#if GRADIENT
+#if ORDER > 0
         const real d = slope_of(window, j, zz);
+#endif
+#if ORDER > 1
+        const real c = curvature_of(window, j, zz);
 #endif
         UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
             if (index[v] == j) {
                 s->z[v] = w;
-#if GRADIENT
+#if ORDER > 0
                 s->dz[v] = d;
+#endif
+#if ORDER > 1
+                s->dzz[v] = c;
 #endif
             }
     }

@@ -70,9 +70,21 @@ class Choice:
         sizes["count"] = workspace.nodes if self._deterministic else workspace.count or workspace.capacity
         return Problem(**sizes, **self.arrangement._asdict())
 
-    def choose(self, workspace: Workspace, what: str) -> type[Method]:
-        """Return the method of a direction; ``"measure"`` times several, and waits."""
+    def choose(self, workspace: Workspace, what: str, derivatives: int = 1) -> type[Method]:
+        """Return the method of a direction, for derivatives up to an order; ``"measure"`` times several, and waits.
+
+        Second derivatives are not timed: of the methods that have them, the prediction of values decides.
+        """
         name, problem = self.names[what], self.problem(workspace)
+        if derivatives > 1:
+            able = tuple(m for m in METHODS[what] if m.derivatives >= derivatives)
+            if name not in (*BY_ITSELF, *(m.name for m in able)):
+                others = ", ".join(m.name for m in able if problem.backend.name in m.backends)
+                raise candidates.MethodNotSuitable(
+                    f"{KEYWORDS[what]} {name!r} has no second derivatives; choose 'auto' or one of {others}."
+                )
+            name = "auto" if name == "measure" else name
+            return candidates.choose(able, problem, name, self._cost(workspace, what))
         self._measured.pop(what, None)
         if name == "auto" and not self._deterministic and _is_small(problem):
             return self._choose_small(workspace, what, problem)

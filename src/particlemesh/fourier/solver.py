@@ -55,7 +55,7 @@ class Solver:
 
     Attributes
     ----------
-    plan : Plan
+    plan : particlemesh.Plan
         Spreads and interpolates; along open axes its mesh has ghosts.
 
     Raises

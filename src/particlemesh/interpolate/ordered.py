@@ -23,6 +23,7 @@ class Ordered(ByBlock, Particle):
     """The particle method over particles sorted by block once: neighbours find each other's rows in the cache."""
 
     name = "ordered"
+    derivatives = 1
     file: ClassVar[str] = "interpolate/ordered.c"
 
     @classmethod

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A few neighbouring lanes per particle read its rows and add up through the warp. VALUE and GRADIENT select the
-// results; one pass over the field gives both.
+// A few neighbouring lanes per particle read its rows and add up through the warp. VALUE, GRADIENT and HESSIAN select the
+// results; one pass over the field gives all.
 
 #ifdef ORDERED // ordered.c: particles in block order
 #define REALS (CHANNELS * PARTS)
@@ -17,6 +17,14 @@
 #define MORE_RECORDS
 #endif
 
+#if HESSIAN
+#define HESSIAN_ARRAY GLOBAL real *RESTRICT hessian, // written, per user length squared
+#define HESSIAN_LAYOUT const Values hessian_layout,
+#else
+#define HESSIAN_ARRAY
+#define HESSIAN_LAYOUT
+#endif
+
 DEVICE real lanes_sum(WARP_PARAMETER warp, real x)
 {
     UNROLL for (int step = LANES / 2; step > 0; step /= 2) x += WARP_SHUFFLE(warp, x, LANE ^ step);
@@ -26,9 +34,9 @@ DEVICE real lanes_sum(WARP_PARAMETER warp, real x)
 KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
                             GLOBAL real* RESTRICT values,   // written
                             GLOBAL real* RESTRICT gradient, // written, per user length
-                            const i64 count, const i64 rows, const Values value_layout,
-                            const Values gradient_layout, const Field field_layout, const Window window,
-                            const Jacobian jacobian MORE_RECORDS)
+                            HESSIAN_ARRAY const i64 count, const i64 rows, const Values value_layout,
+                            const Values gradient_layout, HESSIAN_LAYOUT const Field field_layout,
+                            const Window window, const Jacobian jacobian MORE_RECORDS)
 {
     WARP(warp);
 #ifdef ORDERED
@@ -56,13 +64,19 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
 
         for (int c = 0; c < CHANNELS; c++) {
             real rows_xy[LANE_SLOTS * VECTOR]; // sum over rows of wx wy field, not yet weighted along z
-#if GRADIENT
+#if ORDER > 0
             real rows_dx[LANE_SLOTS * VECTOR], rows_dy[LANE_SLOTS * VECTOR];
+#endif
+#if ORDER > 1
+            real rows_dxx[LANE_SLOTS * VECTOR], rows_dxy[LANE_SLOTS * VECTOR], rows_dyy[LANE_SLOTS * VECTOR];
 #endif
             UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++) {
                 rows_xy[v] = 0;
-#if GRADIENT
+#if ORDER > 0
                 rows_dx[v] = 0, rows_dy[v] = 0;
+#endif
+#if ORDER > 1
+                rows_dxx[v] = 0, rows_dxy[v] = 0, rows_dyy[v] = 0;
 #endif
             }
             if (taken) {
@@ -72,8 +86,11 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
                         const i64 row = field_layout.offset + c * field_layout.channel
                                       + s.at_x[a] * field_layout.stride[0] + s.at_y[b];
                         const real xy = s.x[a] * s.y[b];
-#if GRADIENT
+#if ORDER > 0
                         const real dx_y = s.dx[a] * s.y[b], x_dy = s.x[a] * s.dy[b];
+#endif
+#if ORDER > 1
+                        const real dxx_y = s.dxx[a] * s.y[b], dx_dy = s.dx[a] * s.dy[b], x_dyy = s.x[a] * s.dyy[b];
 #endif
                         UNROLL for (int m = 0; m < LANE_SLOTS; m++) {
                             if (s.at_z[m] == NOWHERE) continue;
@@ -81,9 +98,14 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
                             load_vector(field + row + s.at_z[m], f);
                             UNROLL for (int v = 0; v < VECTOR; v++) {
                                 rows_xy[m * VECTOR + v] += xy * f[v];
-#if GRADIENT
+#if ORDER > 0
                                 rows_dx[m * VECTOR + v] += dx_y * f[v];
                                 rows_dy[m * VECTOR + v] += x_dy * f[v];
+#endif
+#if ORDER > 1
+                                rows_dxx[m * VECTOR + v] += dxx_y * f[v];
+                                rows_dxy[m * VECTOR + v] += dx_dy * f[v];
+                                rows_dyy[m * VECTOR + v] += x_dyy * f[v];
 #endif
                             }
                         }
@@ -95,6 +117,9 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
 #if GRADIENT
                 real g[3] = {0, 0, 0};
 #endif
+#if HESSIAN
+                real h[SECONDS] = {0, 0, 0, 0, 0, 0};
+#endif
                 if (taken) {
                     UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
                         if (s.part[v] == p) {
@@ -103,6 +128,14 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
                             g[0] += weighted(rows_dx[v], s.z[v]);
                             g[1] += weighted(rows_dy[v], s.z[v]);
                             g[2] += weighted(rows_xy[v], s.dz[v]);
+#endif
+#if HESSIAN
+                            h[0] += weighted(rows_xy[v], s.dzz[v]);
+                            h[1] += weighted(rows_dx[v], s.dz[v]);
+                            h[2] += weighted(rows_dy[v], s.dz[v]);
+                            h[3] += weighted(rows_dxx[v], s.z[v]);
+                            h[4] += weighted(rows_dxy[v], s.z[v]);
+                            h[5] += weighted(rows_dyy[v], s.z[v]);
 #endif
                         }
                 }
@@ -120,6 +153,21 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
                                  + c * gradient_layout.channel + p * gradient_layout.part
                                  + (b - 3 + SUPPORT_AXES) * gradient_layout.axis] =
                             g[0] * jacobian.row[b] + g[1] * jacobian.row[3 + b] + g[2] * jacobian.row[6 + b];
+                }
+#endif
+#if HESSIAN
+                UNROLL for (int n = 0; n < SECONDS; n++) h[n] = lanes_sum(warp, h[n]);
+                if (here && lane == 0) {
+                    GLOBAL real* to = hessian + hessian_layout.offset + i * hessian_layout.particle
+                                    + c * hessian_layout.channel + p * hessian_layout.part;
+                    UNROLL for (int b = 0; b < SUPPORT_AXES; b++)
+                        UNROLL for (int e = b; e < SUPPORT_AXES; e++) {
+                            real sum = 0;
+                            UNROLL for (int n = 0; n < SECONDS; n++)
+                                sum += h[n] * second_slope(&jacobian, n, 3 - SUPPORT_AXES + b, 3 - SUPPORT_AXES + e);
+                            to[b * hessian_layout.axis + e * hessian_layout.second] = sum;
+                            to[e * hessian_layout.axis + b * hessian_layout.second] = sum;
+                        }
                 }
 #endif
             }

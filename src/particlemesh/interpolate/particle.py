@@ -46,6 +46,7 @@ class Particle(KernelMethod):
     cite = "guo2015"
     deterministic = True
     file: ClassVar[str] = "interpolate/particle.c"
+    derivatives = 2
     order_independent = True  # a particle's value does not depend on the others
 
     @classmethod
@@ -76,11 +77,14 @@ class Particle(KernelMethod):
         return kernel(workspace, self.file, "interpolate_particle", group, width, **facts), lanes["LANES_ALL"]
 
     def apply(
-        self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
-    ) -> None:
+        self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None,
+        hessian: View | None = None, **_: Any,
+    ) -> None:  # fmt: skip
         particles, records = self.particles(workspace)
-        for run, lanes, *layouts in self.launches(workspace, self.form(workspace), field, values, gradient):
+        results = (values, gradient) if hessian is None else (values, gradient, hessian)
+        form = self.form(workspace)._replace(hessian=hessian is not None)
+        for run, lanes, *layouts in self.launches(workspace, form, field, *results):
             run(
-                lanes * workspace.count, *particles, field.array, *targets(values, gradient), workspace.count,
+                lanes * workspace.count, *particles, field.array, *targets(*results), workspace.count,
                 workspace.particles.rows, *layouts, workspace.window_record, workspace.jacobian_record, *records,
             )  # fmt: skip

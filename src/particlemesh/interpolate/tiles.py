@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -223,8 +224,9 @@ class Tiles(TileMethod):
     seconds = (6e-9, 1.1e-9, 0.37e-9, 5e-8, 0.8e-9)
 
     def apply(
-        self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
-    ) -> None:
+        self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None,
+        hessian: View | None = None, **_: Any,
+    ) -> None:  # fmt: skip
         ordering = ordering_of(workspace)
         rows = self.rows(workspace, field.layout.parts)
         jacobian = None if gradient is None else workspace.jacobian
@@ -232,9 +234,23 @@ class Tiles(TileMethod):
         for b, source in enumerate(field.numpy()):
             batch = [None if target is None else target[b] for target in targets]
             whole = [None if t is None else t if t.flags.c_contiguous else np.empty(t.shape, t.dtype) for t in batch]
-            read_tiles(
-                ordering, rows, np.ascontiguousarray(source), whole[0], whole[1], jacobian, workspace.threads,
-            )  # fmt: skip
+            nodes = np.ascontiguousarray(source)
+            if values is not None or gradient is not None:
+                read_tiles(ordering, rows, nodes, whole[0], whole[1], jacobian, workspace.threads)
             for target, result in zip(batch, whole, strict=True):
                 if target is not None and result is not target:
                     target[...] = result
+            if hessian is not None:
+                self._hessian(workspace, ordering, nodes, hessian.numpy()[b])
+
+    def _hessian(self, workspace: Workspace, ordering: TileOrdering, field: np.ndarray, hessian: np.ndarray) -> None:
+        """Write second derivatives (N, d, d, parts): the gradient of each derivative, by axis."""
+        slopes = np.empty((*hessian.shape[:2], field.shape[-1]), field.dtype)
+        hessian[...] = 0
+        for rows, along in self.derived(workspace, field.shape[-1]):
+            read_tiles(ordering, rows, field, None, slopes, workspace.jacobian, workspace.threads)
+            for b, factor in enumerate(along):
+                if factor:
+                    hessian[:, b, b:] += factor * slopes[:, b:]
+        for b, c in itertools.combinations(range(workspace.mesh.ndim), 2):
+            hessian[:, c, b] = hessian[:, b, c]

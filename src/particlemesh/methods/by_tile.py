@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -42,12 +43,13 @@ class TileMethod(Method):
 
     backends = frozenset({"cpu"})
     deterministic = True
+    derivatives = 2
     # Of a particle, of a row of its stencil, of 32 bytes of that, of a row touched for the first time, of a node.
     seconds: ClassVar[tuple[float, float, float, float, float]]
     clears: ClassVar[bool] = False  # whether all of the field is cleared before
 
     def __init__(self) -> None:
-        self._rows: dict[int, Rows] = {}
+        self._rows: dict[tuple[int, int | None], Rows] = {}
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
@@ -60,13 +62,24 @@ class TileMethod(Method):
         used = threads_for(problem.threads, problem.count)
         return 0.0, CALL + (problem.count * each + a_node * nodes) / used + cleared
 
-    def rows(self, workspace: Workspace, parts: int) -> Rows:
-        """Return the window's rows for numbers of ``parts`` reals."""
-        if parts not in self._rows:
-            self._rows[parts] = _rows_of(workspace.window, workspace.axes, parts, workspace.dtype)
-        return self._rows[parts]
+    def rows(self, workspace: Workspace, parts: int, along: int | None = None) -> Rows:
+        """Return the window's rows for numbers of ``parts`` reals, or those of its derivative along an axis."""
+        key = parts, along
+        if key not in self._rows:
+            self._rows[key] = _rows_of(workspace.window, workspace.axes, parts, workspace.dtype, along)
+        return self._rows[key]
+
+    def derived(self, workspace: Workspace, parts: int) -> Iterator[tuple[Rows, np.ndarray]]:
+        """Yield for each axis the rows of the window's derivative along it, and its slopes in user coordinates.
+
+        Second derivatives are gradients of these first ones, one axis after the other.
+        """
+        for axis in range(3 - workspace.mesh.ndim, 3):
+            yield self.rows(workspace, parts, axis), workspace.jacobian[axis]
 
 
 @functools.lru_cache(maxsize=64)
-def _rows_of(window: Window, axes: tuple[Axis, Axis, Axis], parts: int, dtype: np.dtype) -> Rows:
-    return rows_of(window.table, axes, parts, dtype)
+def _rows_of(
+    window: Window, axes: tuple[Axis, Axis, Axis], parts: int, dtype: np.dtype, along: int | None = None
+) -> Rows:
+    return rows_of(window.table, axes, parts, dtype, along)

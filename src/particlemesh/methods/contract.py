@@ -73,6 +73,7 @@ class Method:
     name: ClassVar[str]
     cite: ClassVar[str] = ""  # key into reference.bib
     backends: ClassVar[frozenset[str]]
+    derivatives: ClassVar[int] = 1  # highest order of derivatives
     deterministic: ClassVar[bool] = False  # equal calls return bit-identical results
     order_independent: ClassVar[bool] = False  # bit-identical for any permutation of the particles
     reads_stencils: ClassVar[bool] = True  # `particles.node` and `fraction` on GPUs, not only orders by block
@@ -133,6 +134,6 @@ class Method:
         (channels, nx, ny, nz, parts), both real; parts is 2 for complex numbers. Spreading takes
         ``gradient=True`` for the adjoint of the gradient: ``values`` is then (channels, particles, axes, parts).
         Interpolation takes ``gradient=View`` of that shape, and ``values`` may be None: value, gradient, or
-        both in one pass.
+        both in one pass. Methods with ``derivatives = 2`` also take ``hessian=``, likewise with two axes.
         """
         raise NotImplementedError

@@ -52,11 +52,18 @@ class Form(NamedTuple):
         Whether kernels count in 64 bits.
     variant : hashable
         What else the method compiles for, beside what follows from the number of particles.
+    hessian : bool
+        Whether second derivatives are among the results or, to spread, values are tensors.
     """
 
     gradient: bool = False
     wide: bool = False
     variant: Any = None
+    hessian: bool = False
+
+    def facts(self) -> dict[str, int]:
+        """Return what spreading is the adjoint of, as kernels with second derivatives see it."""
+        return {"GRADIENT": int(self.gradient)} | ({"HESSIAN": 1} if self.hessian else {})
 
 
 VALUES = Form()
@@ -99,17 +106,21 @@ def field_record(group: Group, field: Layout, axes: Any) -> Record:
     return Record("=6i5q", *sizes, *wraps, *field.strides[1:4], field.strides[0], offset)
 
 
-def values_record(group: Group, values: Layout | None) -> Record:
-    """Return the kernels' ``Values``, of values (channel, particle, part) or vectors with an axis before the part."""
+def values_record(group: Group, values: Layout | None, most: int = 1) -> Record:
+    """Return the kernels' ``Values``, of values (channel, particle, part) or tensors with axes before the part.
+
+    Kernels know ``most`` such axes: two if they take second derivatives.
+    """
     if values is None:
-        return Record("=5q", 0, 0, 0, 0, 0)
-    channel, particle, *axis, part = values.strides
+        return Record(f"={4 + most}q", *[0] * (4 + most))
+    channel, particle, *axes, part = values.strides
     if group.parts != values.parts:  # real channels counted as parts
         channel, part = 0, channel
         first = group.first * part
     else:
         first = group.first * channel
-    return Record("=5q", values.offset + first, particle, channel, part, axis[0] if axis else 0)
+    axes += [0] * (most - len(axes))
+    return Record(f"={4 + most}q", values.offset + first, particle, channel, part, *axes)
 
 
 class KernelMethod(Method):
@@ -132,7 +143,7 @@ class KernelMethod(Method):
             launches = self._launches[key] = [
                 (
                     *self.compile(workspace, form, group, field.layout, *layouts),
-                    *(values_record(group, v) for v in layouts),
+                    *(values_record(group, v, 1 + form.hessian) for v in layouts),
                     field_record(group, field.layout, workspace.axes),
                 )
                 for group in groups(field.layout)
@@ -144,15 +155,16 @@ class KernelMethod(Method):
         raise NotImplementedError
 
 
-def written(values: Any, gradient: Any) -> dict[str, int]:
+def written(values: Any, gradient: Any, hessian: Any = None) -> dict[str, int]:
     """Return which results an interpolation writes, as kernels see it."""
-    return {"VALUE": int(values is not None), "GRADIENT": int(gradient is not None)}
+    facts = {"VALUE": int(values is not None), "GRADIENT": int(gradient is not None)}
+    return facts | ({} if hessian is None else {"HESSIAN": 1})
 
 
-def targets(values: View | None, gradient: View | None) -> tuple[Any, Any]:
-    """Return the arrays that kernels take for values and gradient; the one that is missing is not written."""
-    arrays = [view.array for view in (values, gradient) if view is not None]
-    return arrays[0], arrays[-1]
+def targets(*results: View | None) -> tuple[Any, ...]:
+    """Return the arrays that kernels take for values, gradient, ...; those that are missing are not written."""
+    some = next(view.array for view in results if view is not None)
+    return tuple(some if view is None else view.array for view in results)
 
 
 def reading_width(workspace: Workspace, group: Group, field: Layout) -> int:

@@ -3,7 +3,8 @@
 // Computed once, exactly; only the fraction is rounded. CPUs: locate.py.
 //
 // PACKED: 16 or 32 bytes per particle (particles/packed.h) instead of node and fraction. COUNTING: particles are also
-// counted by blocks, for a later order.
+// counted by blocks, for a later order. SYSTEMS: particles belong to one of several systems, whose nodes lie one behind the
+// other along the first axis.
 
 #include "backends/coordinates.h"
 #if COUNTING
@@ -112,6 +113,12 @@ DEVICE int first_node(PRIVATE coordinate* rest, PRIVATE int* outside, PRIVATE co
     return (int)cell + borrow + axes->base[a];
 }
 
+#if SYSTEMS
+#define OF_SYSTEMS GLOBAL const int *RESTRICT system, const i64 systems, const i64 pitch,
+#else
+#define OF_SYSTEMS
+#endif
+
 DEVICE int locate_one(PRIVATE Located* located, GLOBAL const coordinate* x0, GLOBAL const coordinate* x1,
                       GLOBAL const coordinate* x2, i64 i, PRIVATE const Strides* strides,
                       PRIVATE const Frame* frame, PRIVATE const Nodes* nodes, PRIVATE const Axes* axes)
@@ -138,7 +145,7 @@ DEVICE int locate_one(PRIVATE Located* located, GLOBAL const coordinate* x0, GLO
 KERNEL locate(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL const coordinate* x2,
               GLOBAL int* RESTRICT node, GLOBAL real* RESTRICT fraction, GLOBAL u32* RESTRICT packed,
               GLOBAL u64* RESTRICT status, // not finite, outside, ~(first bad)
-              GLOBAL u32* RESTRICT work, const i64 count, const i64 rows, const Strides strides,
+              GLOBAL u32* RESTRICT work, OF_SYSTEMS const i64 count, const i64 rows, const Strides strides,
               const Nodes nodes, const Frame frame, const Axes axes, const Blocks blocks)
 {
 #if COUNTING
@@ -149,7 +156,15 @@ KERNEL locate(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL c
         Located located;
         located.taken = 0;
         if (i < count) {
-            const int bad = locate_one(&located, x0, x1, x2, i, &strides, &frame, &nodes, &axes);
+            int bad = locate_one(&located, x0, x1, x2, i, &strides, &frame, &nodes, &axes);
+#if SYSTEMS
+            const int none = system[i] < 0 || system[i] >= systems;
+            if (none) {
+                for (int a = 0; a < 3; a++) located.at[a] = 0, located.fraction[a] = KEPT((real)0);
+                bad = bad ? bad : OUTSIDE, located.taken = 0;
+            }
+            if (!bad) located.at[frame.missing] += (int)(system[i] * pitch);
+#endif
             if (bad) record_bad(status, bad, i);
 #if PACKED
             u32 words[PACKED_WORDS];

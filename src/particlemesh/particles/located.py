@@ -139,7 +139,10 @@ class DeviceParticles:
         self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, *,
         packed: bool = False, counting: Counting | None = None,
     ) -> None:  # fmt: skip
-        """Locate particles, and count them by block with ``counting``; ``status`` records bad positions."""
+        """Locate particles, and count them by block with ``counting``; ``status`` records bad positions.
+
+        If there are several systems, ``axes`` are those of all.
+        """
         packed = packed and packable(axes, self.dtype)
         self.make_room(packed=packed)
         self.count, self._axes = x.count, axes
@@ -153,17 +156,23 @@ class DeviceParticles:
         if counting is not None:
             work, blocks = As(counting.work, np.uint32), counting.blocks.record
             defines |= counting.defines
+        of_systems: tuple[Any, ...] = ()
+        if x.systems is not None:
+            defines["SYSTEMS"] = 1
+            of_systems = x.system, x.systems.count, x.systems.pitch
         kernel = self._backend.kernel("particles/locate.c", "locate", defines)
         records = self._records.get(x.dtype.char)
         if records is None:
-            exact = node_map(axes, mesh.box, x.dtype)
+            of_one = axes if x.systems is None else x.systems.axes
+            exact = node_map(of_one, mesh.box, x.dtype)
             records = self._records[x.dtype.char] = (
-                nodes_record(exact), frame_record(mesh.box), axes_record(axes, exact.base)
+                nodes_record(exact), frame_record(mesh.box), axes_record(axes, exact.base, of_one)
             )  # fmt: skip
         unused = Unread(self.status)
         outputs = (unused, unused, self._packed) if packed else (self._node, self._fraction, unused)
         kernel(
-            x.count, *x.arguments(), *outputs, self.status, work, x.count, self.rows, x.record(), *records, blocks
+            x.count, *x.arguments(), *outputs, self.status, work, *of_systems, x.count, self.rows, x.record(), *records,
+            blocks,
         )  # fmt: skip
 
     def place(self, workspace: Workspace) -> None:
@@ -238,8 +247,9 @@ class HostParticles:
         """Count the particles of each tile and the bad positions, without writing the particles."""
         from particlemesh.orders.cpu.placing import count_positions
 
-        self.count = x.count
-        self._counted = count_positions(x.arrays, axes, mesh.box, threads)
+        self.count, all_of = x.count, x.systems
+        several = {} if all_of is None else {"of_one": all_of.axes, "system": x.system, "pitch": all_of.pitch}
+        self._counted = count_positions(x.arrays, axes, mesh.box, threads, **several)
         bad = self._counted.located
         self._status = Status(x.count, bad.not_finite, bad.outside, bad.first)
 
@@ -269,9 +279,11 @@ def nodes_record(exact: NodeMap) -> Record:
     return Record(f"=3q40{exact.slopes.dtype.char}", *exact.fold, *np.concatenate(reals))
 
 
-def axes_record(axes: tuple[Axis, Axis, Axis], base: tuple[int, int, int] = (0, 0, 0)) -> Record:
-    """Return ``Axes`` of particles/locate.c."""
-    return Record("=9i", *(a.count for a in axes), *base, *base_of(axes))
+def axes_record(
+    axes: tuple[Axis, Axis, Axis], base: tuple[int, int, int] = (0, 0, 0), of_one: tuple[Axis, Axis, Axis] | None = None
+) -> Record:
+    """Return ``Axes`` of particles/locate.c; ``of_one`` are those of one of several systems."""
+    return Record("=9i", *(a.count for a in of_one or axes), *base, *base_of(axes))
 
 
 def packable(axes: tuple[Axis, Axis, Axis], dtype: np.dtype) -> bool:

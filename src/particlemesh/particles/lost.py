@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from particlemesh.particles.systems import Systems
 from particlemesh.particles.workspace import Workspace
 
 
-def lost_fraction(workspace: Workspace) -> np.ndarray:
+def lost_fraction(workspace: Workspace, systems: Systems | None = None) -> np.ndarray:
     """Return for each particle the sum of its weights at nodes outside the field."""
     particles, count = workspace.particles, workspace.count
     node = workspace.backend.download(particles.node)[:, :count]
@@ -20,7 +21,11 @@ def lost_fraction(workspace: Workspace) -> np.ndarray:
             continue  # a missing axis
         weights = workspace.window.weights(fraction[a])
         at = node[a][:, None].astype(np.int64) + np.arange(axis.support)
-        exists = np.ones_like(at, bool) if axis.wraps else (at >= 0) & (at < axis.size)
+        begin, end = 0, axis.size
+        if systems is not None and a == 3 - workspace.mesh.ndim:
+            at -= (node[a][:, None] - systems.axes[a].low) // systems.pitch * systems.pitch
+            begin, end = systems.kept
+        exists = np.ones_like(at, bool) if axis.wraps else (at >= begin) & (at < end)
         whole *= weights.sum(-1)
         # Where every node exists both sums are the same number, so that the loss is exactly zero.
         inside *= np.where(exists.all(-1), weights.sum(-1), (weights * exists).sum(-1))

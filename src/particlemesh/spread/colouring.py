@@ -196,12 +196,19 @@ class Colouring(TileMethod):
     # One thread, between a Xeon at 2.5 GHz (1.4 times these) and an EPYC 9005 (0.65): benchmarks/results/cpu-*.csv
     seconds = (5.6e-9, 1.15e-9, 0.57e-9, 4e-8, 2e-9)
 
-    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        ordering = ordering_of(workspace)
-        rows = self.rows(workspace, values.layout.parts)
-        jacobian = workspace.jacobian if gradient else None
+    def apply(
+        self, workspace: Workspace, values: View, field: View, gradient: bool = False, hessian: bool = False, **_: Any
+    ) -> None:
+        ordering, parts = ordering_of(workspace), values.layout.parts
+        jacobian = workspace.jacobian if gradient or hessian else None
         for source, target in zip(values.numpy(), field.numpy(), strict=True):
             whole = target if target.flags.c_contiguous else np.zeros(target.shape, target.dtype)
-            spread_tiles(ordering, rows, np.ascontiguousarray(source), whole, jacobian, workspace.threads)
+            if hessian:  # vectors against the slopes of each derivative, axis by axis
+                for rows, along in self.derived(workspace, parts):
+                    vectors = sum(along[b] * source[:, b] for b in np.flatnonzero(along))
+                    spread_tiles(ordering, rows, np.ascontiguousarray(vectors), whole, jacobian, workspace.threads)
+            else:
+                rows = self.rows(workspace, parts)
+                spread_tiles(ordering, rows, np.ascontiguousarray(source), whole, jacobian, workspace.threads)
             if whole is not target:
                 target += whole

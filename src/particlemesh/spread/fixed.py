@@ -10,7 +10,7 @@ import numpy as np
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel, Record
-from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Group, field_record, kernel
+from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Form, Group, field_record, kernel
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 
@@ -66,7 +66,7 @@ class Sums:
         return workspace is not None and bool(workspace.backend.download(self._bounds(workspace)[2])[0])
 
     def target(
-        self, workspace: Workspace, group: Group, layout: Layout, *, gradient: bool, tiles: int, find: str, apart: bool,
+        self, workspace: Workspace, group: Group, layout: Layout, *, form: Form, tiles: int, find: str, apart: bool,
     ) -> Target:  # fmt: skip
         """Return where a group of channels goes.
 
@@ -76,13 +76,16 @@ class Sums:
         z = np.linspace(-0.5, 0.5, 257)
         weight = 1.01 * np.abs(workspace.window.weights(z)).max()
         slope = 1.01 * np.abs(workspace.window.derivative_weights(z)).max()
+        curvature = 1.01 * np.abs(workspace.window.derivative_weights(z, 2)).max()
         d = workspace.mesh.ndim
-        steepest = d * slope * weight ** (d - 1) if gradient else weight**d
+        steepest = d * slope * weight ** (d - 1) if form.gradient else weight**d
+        if form.hessian:
+            steepest = d * curvature * weight ** (d - 1) + d * (d - 1) / 2 * slope**2 * weight ** max(d - 2, 0)
         # More than once where the mesh is smaller than the support.
         turns = math.prod(-(-axis.support // axis.size) for axis in workspace.axes)
         headroom = max(0, math.ceil(math.log2(max(tiles * turns * steepest, 1))))
         names = (find, "fixed_finish")
-        key = {**NO_LANES, "GRADIENT": int(gradient), "APART": int(apart)}
+        key = {**NO_LANES, **form.facts(), "APART": int(apart)}
         largest, finish = (kernel(workspace, _FILE, name, group, 1, **key) for name in names)
         whole = Group(group.parts, group.channels, 0)
         return Target(

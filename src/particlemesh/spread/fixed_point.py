@@ -27,6 +27,7 @@ class FixedPoint(KernelMethod):
     name = "fixed_point"
     confines_non_finite = False
     cite = "eastman2017"
+    derivatives = 2
     deterministic = True
     order_independent = True
 
@@ -70,17 +71,21 @@ class FixedPoint(KernelMethod):
 
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         target = self._sums.target(
-            workspace, group, fixed.beside(workspace.axes, group), gradient=form.gradient,
+            workspace, group, fixed.beside(workspace.axes, group), form=form,
             tiles=3**workspace.mesh.ndim,  # of an axis' tiles the last may be narrow
             find="fixed_largest", apart=False,
         )  # fmt: skip
-        facts = {"GRADIENT": int(form.gradient), "APART": 0, **LANES}
+        facts = {**form.facts(), "APART": 0, **LANES}
         return target, kernel(workspace, _FILE, "fixed_spread", group, 1, **facts)
 
-    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+    def apply(
+        self, workspace: Workspace, values: View, field: View, gradient: bool = False, hessian: bool = False, **_: Any
+    ) -> None:
         particles, count = workspace.particles, workspace.count
         node, rows = particles.node, particles.rows
-        for target, add, value_layout, layout in self.launches(workspace, Form(gradient), field, values):
+        for target, add, value_layout, layout in self.launches(
+            workspace, Form(gradient, hessian=hessian), field, values
+        ):
             sums, most, largest = self._sums.begin(workspace, target)
             target.find(
                 min(count, fixed.MANY), node, values.array, largest, count, rows, value_layout,

@@ -80,7 +80,7 @@ class GroupMesh(StoredMatrix):
         }  # fmt: skip
 
     def _entries(self, workspace: Workspace, *, slopes: bool) -> _Entries:
-        _, _, wide_entry = self._form(workspace, slopes)
+        wide_entry = self._form(workspace, slopes).variant
         groups, counter = self._groups(workspace), self.counter(workspace)
         plane = -(-self.most(workspace) // 4) * 4  # entries are read by fours
         planes = workspace.mesh.ndim if slopes else 1

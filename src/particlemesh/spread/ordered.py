@@ -31,13 +31,15 @@ class Ordered(ByBlock, Particle):
         return cls.ordering(problem), 1e-6 + cleared + (apply - cleared) * (1.2 + 0.1 * problem.beyond_cache)
 
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
-        facts = {"GRADIENT": int(form.gradient), **LANES}
+        facts = {**form.facts(), **LANES}
         width = adding_width(workspace, group, field)
         return (kernel(workspace, "spread/ordered.c", "spread_ordered", group, width, **facts),)
 
-    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+    def apply(
+        self, workspace: Workspace, values: View, field: View, gradient: bool = False, hessian: bool = False, **_: Any
+    ) -> None:
         order = self.order(workspace)
-        for run, *layouts in self.launches(workspace, Form(gradient), field, values):
+        for run, *layouts in self.launches(workspace, Form(gradient, hessian=hessian), field, values):
             run(
                 LANES["LANES_ALL"] * workspace.count, order.records, order.start, values.array, field.array,
                 *layouts, workspace.window_record, workspace.jacobian_record, order.blocks.record,

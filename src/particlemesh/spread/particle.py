@@ -16,8 +16,8 @@ FILE = "spread/particle.c"
 
 def adding(workspace: Workspace, form: Form, group: Group, field: Layout, file: str = FILE, **facts: int) -> Kernel:
     """Compile the kernel for a group of channels; ``LISTED=1`` takes the particles of a list."""
-    width, gradient = adding_width(workspace, group, field), int(form.gradient)
-    return kernel(workspace, file, "spread_particle", group, width, GRADIENT=gradient, **LANES, **facts)
+    width = adding_width(workspace, group, field)
+    return kernel(workspace, file, "spread_particle", group, width, **form.facts(), **LANES, **facts)
 
 
 class Particle(KernelMethod):
@@ -25,6 +25,7 @@ class Particle(KernelMethod):
 
     name = "particle"
     cite = "guo2015"
+    derivatives = 2
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
@@ -39,9 +40,11 @@ class Particle(KernelMethod):
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         return (adding(workspace, form, group, field),)
 
-    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+    def apply(
+        self, workspace: Workspace, values: View, field: View, gradient: bool = False, hessian: bool = False, **_: Any
+    ) -> None:
         particles, count, no_list = workspace.particles, workspace.count, Unread(workspace.particles.node)
-        for run, *layouts in self.launches(workspace, Form(gradient), field, values):
+        for run, *layouts in self.launches(workspace, Form(gradient, hessian=hessian), field, values):
             run(
                 LANES["LANES_ALL"] * count, particles.node, particles.fraction, values.array, field.array,
                 no_list, no_list, count, particles.rows, *layouts, workspace.window_record,

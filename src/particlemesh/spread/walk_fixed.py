@@ -72,7 +72,7 @@ class WalkFixed(Walk):
         blocks = self.order(workspace).blocks
         layout = fixed.apart(workspace.axes, group.reals)
         target = self._sums.target(
-            workspace, group, layout, gradient=form.gradient,
+            workspace, group, layout, form=form,
             tiles=math.prod(map(reached_from, workspace.axes, blocks.narrow, blocks.counts)),
             find="fixed_largest_recorded", apart=True,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.polynomial import legendre
+from numpy.polynomial import legendre, polynomial
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import spherical_jn
 
@@ -148,19 +148,28 @@ class Window:
         """
         return _horner(self.table, z)
 
-    def derivative_weights(self, z: ArrayLike) -> NDArray[np.floating]:
+    def _derived(self, order: int) -> NDArray[np.float64]:
+        order = checks.integer(order, "order", 1, MAX_DEGREE)
+        return np.asarray(polynomial.polyder(self._slopes, order - 1, axis=1))
+
+    def derivative_weights(self, z: ArrayLike, order: int = 1) -> NDArray[np.floating]:
         """Return dW_j/dz: the derivative of each weight by the **particle's** position, per node spacing.
 
-        Shapes and dtypes are those of `weights`. A node's signed distance falls as the particle's position
-        rises, so the result is minus the `derivative` at that distance.
+        Shapes and dtypes are those of `weights`; `order` is that of the derivative. A node's signed distance falls as
+        the particle's position rises, so the first derivative is minus the `derivative` at that distance.
+
+        Where a derivative jumps, at the ends of the pieces, it is that of the piece to which the particle belongs.
+        Pieces of a degree below `order`, as those of ``"cic"`` below 2, have no such derivative: it is zero.
 
         Examples
         --------
         >>> from particlemesh.window import bspline
         >>> bspline(2).derivative_weights(0.1)
         array([-1.,  1.])
+        >>> bspline(3).derivative_weights(0.1, order=2)
+        array([ 1., -2.,  1.])
         """
-        return _horner(self._slopes, z)
+        return _horner(self._derived(order), z)
 
     def __call__(self, distance: ArrayLike) -> NDArray[np.floating]:
         """Return phi at signed distances (node minus particle, in node spacings), 0 outside the support.
@@ -175,16 +184,20 @@ class Window:
         """
         return self._pieces(self.table, distance)
 
-    def derivative(self, distance: ArrayLike) -> NDArray[np.floating]:
+    def derivative(self, distance: ArrayLike, order: int = 1) -> NDArray[np.floating]:
         """Return dphi/d(distance), per node spacing, 0 outside the support; shapes as `__call__`.
+
+        `order` is that of the derivative.
 
         Examples
         --------
         >>> from particlemesh.window import bspline
         >>> bspline(2).derivative([-0.5, 0.25])
         array([ 1., -1.])
+        >>> bspline(3).derivative([-1.0, 0.25], order=2)
+        array([ 1., -2.])
         """
-        return -self._pieces(self._slopes, distance)
+        return (-1) ** order * self._pieces(self._derived(order), distance)
 
     def _pieces(self, table: NDArray[np.float64], distance: ArrayLike) -> NDArray[np.floating]:
         x = _floating(distance)

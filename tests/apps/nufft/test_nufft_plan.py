@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import nufft_cases as cases
+from kinds import KINDS
+from particlemesh import backends
 from particlemesh.apps import nufft
 from particlemesh.apps.nufft import ArgumentError, Plan
 
@@ -110,6 +112,45 @@ def test_functions_have_finufft_s_arguments():
     assert str(inspect.signature(nufft.nufft1d1)) == "(x, c, n_modes=None, out=None, eps=1e-06, isign=1, **opts)"
     assert inspect.signature(nufft.nufft3d2).parameters["isign"].default == -1
     assert "Parameters\n----------\nx\n" in nufft.nufft1d1.__doc__
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("real", [False, True])
+def test_results_are_arrays_of_the_points_library(kind, real):
+    """Types 1 to 3, with and without `out`, and the gradient."""
+    kind = KINDS[kind]
+    reason = backends.module(kind.home).available()
+    if reason is not None:
+        pytest.skip(f"{kind.home} does not work here: {reason}")
+    rng, modes = np.random.default_rng(2), (6, 7)
+    x, s = cases.points(rng, 2, 20, "complex128"), cases.points(rng, 2, 30, "complex128")
+    c, f = (
+        rng.normal(size=(2, 20)) if real else cases.numbers(rng, (2, 20), complex),
+        cases.numbers(rng, modes, complex),
+    )
+    points, frequencies = [kind.make(p) for p in x], [kind.make(p) for p in s]
+    one = Plan(1, modes, 2, 1e-9, real=real)
+    one.setpts(*points)
+    made, out = one.execute(kind.make(c)), kind.make(np.zeros((2, *modes), complex))
+    assert kind.place(made) == kind.place(out)
+    if kind.writes:
+        assert one.execute(kind.make(c), out=out) is out
+        np.testing.assert_array_equal(kind.host(made), kind.host(out))
+    else:
+        with pytest.raises(TypeError, match="never written"):
+            one.execute(kind.make(c), out=out)
+    assert cases.error(kind.host(made), cases.modes_of(c, x, modes, 1)) < 2e-9
+    two = Plan(2, modes, eps=1e-9, real=real)
+    two.setpts(*points)
+    values, slopes = two.execute_gradient(kind.make(f))
+    assert slopes.shape == (20, 2)
+    assert kind.place(values) == kind.place(slopes) == kind.place(kind.make(c[0]))
+    np.testing.assert_allclose(kind.host(values), kind.host(two.execute(kind.make(f))), atol=1e-12)
+    if not real:
+        three = Plan(3, 2, 2, 1e-9)
+        three.setpts(*points, None, *frequencies)
+        assert cases.error(kind.host(three.execute(kind.make(c))), cases.sums(c, np.stack(x), np.stack(s), 1)) < 2e-9
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])

@@ -160,3 +160,28 @@ def test_points_near_the_end_of_the_period_in_single_precision():
     strengths = cases.numbers(rng, 300, "complex64")
     made = nufft.nufft1d1(*x, strengths, modes, eps=3e-7)
     assert cases.error(made, cases.modes_of(strengths, x, modes, 1)) < 6e-7
+
+
+def test_gradients_of_a_loss_by_strengths_and_points():
+    """The formulas of the guide, against differences: L = sum |f - t|^2 with f of type 1, w = f - t."""
+    rng, modes = np.random.default_rng(7), (8, 9)
+    x, strengths = cases.points(rng, 2, 12, "complex128"), cases.numbers(rng, 12, "complex128")
+    target = cases.numbers(rng, modes, "complex128")
+
+    def loss(at, c):
+        return np.sum(np.abs(cases.modes_of(c, at, modes, 1) - target) ** 2)
+
+    plan = nufft.Plan(1, modes, eps=1e-12)
+    plan.setpts(*x)
+    w = plan.execute(strengths) - target
+    by_strengths = plan.execute_adjoint(w)
+    by_points = 2 * (strengths.conj()[:, None] * plan.execute_gradient(w)[1]).real
+    step, j = 1e-5, 5
+    unit = np.eye(12)[j] * step
+    for axis in (0, 1):
+        ends = ([p + sign * unit * (a == axis) for a, p in enumerate(x)] for sign in (1, -1))
+        high, low = (loss(at, strengths) for at in ends)
+        assert (high - low) / (2 * step) == pytest.approx(by_points[j, axis], rel=1e-6)
+    real = (loss(x, strengths + unit) - loss(x, strengths - unit)) / (2 * step)
+    imaginary = (loss(x, strengths + 1j * unit) - loss(x, strengths - 1j * unit)) / (2 * step)
+    assert (real + 1j * imaginary) / 2 == pytest.approx(by_strengths[j], rel=1e-6)

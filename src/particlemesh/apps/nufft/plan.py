@@ -42,8 +42,8 @@ class Plan:
     ======  ====================================================  ==============================
 
     Arguments, attributes and messages are those of FINUFFT [barnett2019]_ and cuFINUFFT [shih2021]_, so that
-    ``import particlemesh.apps.nufft as finufft`` is all that a program changes. Arrays may be of NumPy, CuPy, PyTorch
-    or PyOpenCL; results are of the same library and device.
+    ``import particlemesh.apps.nufft as finufft`` is all that a program changes. Arrays may be of NumPy, CuPy, PyTorch,
+    JAX or PyOpenCL; results are of the same library and device.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -21,7 +22,8 @@ def kind(array: Any, name: str) -> Kind:
     found = kind_of(array)
     if found is None:
         raise ArgumentError(
-            f"Argument `{name}` is of type {type(array).__name__}; give an array of NumPy, CuPy, PyTorch or PyOpenCL."
+            f"Argument `{name}` is of type {type(array).__name__}; give an array of NumPy, CuPy, PyTorch, JAX or "
+            "PyOpenCL."
         )
     return found
 
@@ -48,14 +50,14 @@ def dense(native: Any, name: str, backend: Any) -> Any:
     return copy
 
 
-def check_out(out: Any, name: str = "out") -> None:
-    """Check that an output is in C order and writeable."""
-    flags = getattr(out, "flags", None)
-    ordered = out.is_contiguous() if flags is None else flags.c_contiguous
-    if not ordered:
-        raise ArgumentError(f"Argument `{name}` does not satisfy the following requirement: C")
+def writeable(out: Any, kind: Kind) -> Any:
+    """Return the native memory of an output, which must be in C order and writeable."""
     if isinstance(out, np.ndarray) and not out.flags.writeable:
-        raise ArgumentError(f"Argument `{name}` does not satisfy the following requirement: W")
+        raise ArgumentError("Argument `out` does not satisfy the following requirement: W")
+    native = kind.target(out)
+    if not native.flags.c_contiguous:
+        raise ArgumentError("Argument `out` does not satisfy the following requirement: C")
+    return native
 
 
 def check_points(arrays: list[Any], names: str, ndim: int, dtype: np.dtype) -> int:
@@ -64,7 +66,7 @@ def check_points(arrays: list[Any], names: str, ndim: int, dtype: np.dtype) -> i
         if array is not None:
             check_dtype(array, name, dtype)
     for axis, (name, array) in enumerate(zip(names, arrays, strict=True)):
-        if axis >= ndim and array is not None and array.size:
+        if axis >= ndim and array is not None and math.prod(array.shape):
             raise ArgumentError(f"Plan dimension is {ndim}, but `{name}` was specified")
         if axis < ndim:
             if array is None:

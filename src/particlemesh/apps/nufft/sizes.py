@@ -163,11 +163,11 @@ _LANES = (4, 8, 12, 16, 24, 32)
 def _cpu_seconds(sizes: Sizes, modes: Sequence[float], points: int, reals: int, size: int) -> float:
     """Return a spread, or an interpolation, and the transforms of a thread (Xeon with AVX-512, 2.6 GHz)."""
     ndim, lanes = len(sizes.nodes), next(n for n in _LANES if n >= sizes.support * reals)
-    point = 65 + 0.044 * size * lanes * sizes.support ** (ndim - 1)
+    point = 25 + 0.0155 * size * lanes * sizes.support ** (ndim - 1)
     total, numbers = 0.0, float(np.prod(modes)) * reals / 2
     for n, m in zip(sizes.nodes, modes, strict=True):  # a band is padded axis by axis
         numbers *= n / m
-        total += numbers * (8 + 1.3 * math.log2(n)) * size / 8
+        total += numbers * (4 + 0.65 * math.log2(n)) * size / 8
     return 1e-9 * (points * point + total)
 
 

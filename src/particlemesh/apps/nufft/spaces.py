@@ -56,8 +56,7 @@ class Spaces:
         if out is None:
             return self.empty(end)
         self._checked(out, "out", end)
-        shapes.check_out(out)
-        return self.kind.target(out).reshape(self.n_trans, *space.shape)
+        return shapes.writeable(out, self.kind).reshape(self.n_trans, *space.shape)
 
     def empty(self, end: str, *more: int) -> Any:
         """Return a native array (n_trans, *shape, *more)."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _SHARES = 2  # ranges of particles for each thread, so that a thread that starts late has less left to do
 # Particles follow each other by cells of a tile, where cells have so many: stencils that overlap are then in the first
 # cache. With supports of 7 to 12 spreading takes 0.7 of the time (Xeon, 10**6 particles, 128^3).
-_CROWDED = 16
+_CROWDED = 4
 
 
 class Cells(NamedTuple):
@@ -68,6 +68,8 @@ class Counted(NamedTuple):
     frame: Frame
     tiling: Tiling
     cells: Cells
+    system: np.ndarray | None
+    pitch: int
     histogram: np.ndarray  # particles of each range and cell; after the cells those without weight
     threads: int
 
@@ -101,8 +103,17 @@ def _cells_of(tiling, cells, node, length, last, key, local):
         local[k] = (((px << ten) | py) << ten) | pz
 
 
+@compiled(inline="always")
+def _to_systems(frame, system, pitch, begin, length, node):
+    """Move the nodes of particles to those of their systems, along the first axis."""
+    if system is not None:
+        first, z = node[3 - frame.native.axes.size], node[2]
+        for k in range(length):
+            first[k] += np.int32(0) if z[k] == SKIP else system[begin + k] * np.int32(pitch)
+
+
 @compiled
-def _count_cells(address, stride, count, frame, tiling, cells, histogram, status, counter):
+def _count_cells(address, stride, count, frame, tiling, cells, system, pitch, histogram, status, counter):
     """Count the particles of each cell, and those that are bad, a range at a time until none is left."""
     rows = histogram.shape[0]
     last = np.int32(histogram.shape[1] - 1)
@@ -116,13 +127,14 @@ def _count_cells(address, stride, count, frame, tiling, cells, histogram, status
             length = min(BLOCK, end - block)
             if locate_block(address, stride, frame, block, length, room):
                 note_bad(block, length, room[2], status[row])
+            _to_systems(frame, system, pitch, block, length, room[0])
             _cells_of(tiling, cells, room[0], length, last, key, local)
             for k in range(length):
                 put(counts, key[k], item(counts, key[k]) + 1)
 
 
 @compiled
-def _place_in_cells(address, stride, count, frame, tiling, cells, place, records, order, counter):
+def _place_in_cells(address, stride, count, frame, tiling, cells, system, pitch, place, records, order, counter):
     """Write the particles where the counts say, a range at a time until none is left."""
     rows = place.shape[0]
     last = np.int32(place.shape[1] - 1)
@@ -137,6 +149,7 @@ def _place_in_cells(address, stride, count, frame, tiling, cells, place, records
         for block in range(begin, end, BLOCK):
             length = min(BLOCK, end - block)
             locate_block(address, stride, frame, block, length, room)
+            _to_systems(frame, system, pitch, block, length, room[0])
             _cells_of(tiling, cells, room[0], length, last, key, local)
             # Places are far apart in memory: asked for a block ahead, writing them takes half the time.
             for k in range(length):
@@ -163,6 +176,9 @@ def count_positions(
     threads: int | None = None,
     *,
     bits: tuple[int, ...] | None = None,
+    of_one: tuple[Axis, Axis, Axis] | None = None,
+    system: np.ndarray | None = None,
+    pitch: int = 0,
 ) -> Counted:
     """Count particles by tile and say what is wrong with positions; never raise for it.
 
@@ -176,11 +192,13 @@ def count_positions(
         The most threads to use; by default as many as suit N.
     bits
         Widths of tiles, as powers of two; by default those measured to be fastest.
+    of_one, system, pitch
+        Axes of one of several systems, int32 (N,) the system of each particle, and nodes from one system to the next.
     """
     count = len(columns[0])
     real = columns[0].dtype.newbyteorder("=")
     columns = tuple(x if x.dtype.isnative else x.astype(real) for x in columns)
-    frame = frame_of(axes, box, real)
+    frame = frame_of(of_one or axes, box, real)
     tiling = tiling_of(axes, bits)
     cells = Cells.of(tiling, count)
     bins = math.prod(tiling.tiles) * math.prod(cells.along) + 1
@@ -192,8 +210,11 @@ def count_positions(
     address = np.array([x.__array_interface__["data"][0] for x in columns])
     stride = np.array([x.strides[0] for x in columns])
     threads = min(threads, rows)
-    run(_count_cells, threads, address, stride, count, frame, tiling, cells, histogram, status, steps=20 * count)
-    return Counted(located(status), columns, address, stride, frame, tiling, cells, histogram, threads)
+    run(
+        _count_cells, threads, address, stride, count, frame, tiling, cells, system, pitch, histogram, status,
+        steps=20 * count,
+    )  # fmt: skip
+    return Counted(located(status), columns, address, stride, frame, tiling, cells, system, pitch, histogram, threads)
 
 
 def place_positions(counted: Counted, records: np.ndarray, order: np.ndarray) -> TileOrdering:
@@ -208,24 +229,14 @@ def place_positions(counted: Counted, records: np.ndarray, order: np.ndarray) ->
     order : (N,) int32 or int64
         Written.
     """
-    _, _, address, stride, frame, tiling, cells, histogram, threads = counted
+    _, _, address, stride, frame, tiling, cells, system, pitch, histogram, threads = counted
     count, tiles = len(order), math.prod(tiling.tiles)
     start = np.empty(tiles * math.prod(cells.along) + 2, np.int64)
     scan(histogram, start, threads)
     run(
-        _place_in_cells,
-        threads,
-        address,
-        stride,
-        count,
-        frame,
-        tiling,
-        cells,
-        histogram,
-        records,
-        order,
-        steps=20 * count,
-    )
+        _place_in_cells, threads, address, stride, count, frame, tiling, cells, system, pitch, histogram, records,
+        order, steps=20 * count,
+    )  # fmt: skip
     start = start[: -1 : math.prod(cells.along)].copy()  # of tiles, and behind the last
     most = tiles + count // CHUNK + 1
     tile, begin, end = (np.empty(most, np.int64) for _ in range(3))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.polynomial import polynomial
 
 from particlemesh.backends.simd import width_of
 
@@ -43,12 +44,16 @@ class Rows(NamedTuple):
     missing: int
 
 
-def rows_of(window_table: np.ndarray, axes: Sequence[Axis], parts: int, dtype: np.dtype) -> Rows:
-    """Return the rows of a window's table (support, degree + 1), ascending powers, for the mesh's axes."""
+def rows_of(
+    window_table: np.ndarray, axes: Sequence[Axis], parts: int, dtype: np.dtype, along: int | None = None
+) -> Rows:
+    """Return the rows of a window's table (support, degree + 1), ascending powers, for the mesh's axes.
+
+    With ``along``, an axis, they are those of the window's derivative along it: its slopes are second derivatives.
+    """
     terms = window_table.shape[1]
     width = width_of(max(axis.support for axis in axes) * parts, np.dtype(dtype).itemsize)
     table = np.zeros((2, 3, terms, len(width)), dtype)
-    slopes = window_table[:, 1:] * np.arange(1, terms)
     missing = 0
     for a, axis in enumerate(axes):
         copies = parts if a == 2 else 1
@@ -57,6 +62,7 @@ def rows_of(window_table: np.ndarray, axes: Sequence[Axis], parts: int, dtype: n
             table[0, a, -1, :lanes] = 1
             missing += 1
             continue
-        table[0, a, :, :lanes] = np.repeat(window_table[:, ::-1].T, copies, axis=1)
-        table[1, a, 1:, :lanes] = np.repeat(slopes[:, ::-1].T, copies, axis=1)
+        for slope in (0, 1):
+            derived = polynomial.polyder(window_table, slope + (a == along), axis=1)
+            table[slope, a, terms - derived.shape[1] :, :lanes] = np.repeat(derived[:, ::-1].T, copies, axis=1)
     return Rows(table.reshape(-1), terms, parts, width, missing)

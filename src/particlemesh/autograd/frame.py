@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Positions as fractions of a box, in operations that torch and JAX differentiate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from particlemesh import Mesh
+
+Numbers = tuple[list[float] | None, list[Any]]
+
+
+def numbers_of(mesh: Mesh) -> Numbers:
+    """Return origin (None at zero) and lengths (d,) or lattice vectors (d, d) of a mesh as Python numbers."""
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
+    box = mesh.box
+    cell = box.lengths.tolist() if box.orthorhombic else box.matrix.tolist()
+    return (box.origin.tolist() if box.origin.any() else None), cell
+
+
+class Frame:
+    """Fractions of positions, and vectors between the two frames.
+
+    Parameters
+    ----------
+    positions : array (N, d), or (N,) in 1-D
+    numbers : tuple
+        From :func:`numbers_of`.
+    cell : array (d,) or (d, d), optional
+        Lengths or lattice vectors instead of those of ``numbers``.
+    like : callable
+        ``like(numbers, array)`` returns an array of numbers with the dtype and device of ``array``.
+    linalg : module
+        The library's inverse ``inv`` and determinant ``det``.
+    """
+
+    def __init__(
+        self, positions: Any, numbers: Numbers, cell: Any,
+        like: Callable[[Any, Any], Any], linalg: Any,
+    ) -> None:  # fmt: skip
+        origin, box = numbers
+        axes = len(box)
+        if positions.ndim == 1 and axes == 1:
+            positions = positions[:, None]
+        if positions.ndim != 2 or positions.shape[1] != axes:
+            raise ValueError(f"positions has shape {tuple(positions.shape)}; (n, {axes}) is needed.")
+        cell = like(box, positions) if cell is None else cell
+        if tuple(cell.shape) not in ((axes,), (axes, axes)):
+            raise ValueError(
+                f"cell has shape {tuple(cell.shape)}; "
+                f"give lengths ({axes},) or lattice vectors as rows ({axes}, {axes})."
+            )
+        self._like, self._linalg = like, linalg
+        # Division by lengths gives exactly 1 on the upper face.
+        self._cell = cell if cell.ndim == 1 else linalg.inv(cell)
+        self.fractions = self.per_cell(positions if origin is None else positions - like(origin, positions))
+
+    def per_cell(self, vectors: Any) -> Any:
+        """Return vectors (..., d) in units of the lattice vectors."""
+        cell = self._like(self._cell, vectors)
+        return vectors / cell if cell.ndim == 1 else vectors @ cell
+
+    def per_length(self, slopes: Any) -> Any:
+        """Return derivatives (..., d) by fractions as derivatives by positions."""
+        cell = self._like(self._cell, slopes)
+        return slopes / cell if cell.ndim == 1 else slopes @ cell.T
+
+    @property
+    def volume(self) -> Any:
+        """Length, area or volume of the box."""
+        return self._cell.prod() if self._cell.ndim == 1 else 1 / abs(self._linalg.det(self._cell))
+
+    def wavenumbers(self, numbers: Any) -> Any:
+        """Return the wave vectors (d, ...) of mode numbers (d, ...), in radians per length."""
+        cell, flat = self._like(self._cell, numbers), 2 * math.pi * numbers.reshape(len(numbers), -1)
+        return (flat / cell[:, None] if cell.ndim == 1 else cell @ flat).reshape(numbers.shape)

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Spreading and interpolation of JAX arrays under ``jit``, ``grad``, ``jvp`` and ``vmap``.
+
+One primitive in two directions takes fractional coordinates, as :mod:`particlemesh.autograd.torch` explains. Compiled
+programs call back into Python with the memory of their arrays, on CPUs and on CUDA devices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from particlemesh import Mesh, Window
+from particlemesh.autograd import potentials
+from particlemesh.autograd.frame import Frame, numbers_of
+from particlemesh.autograd.jax_operators import POOL, define, real_name
+from particlemesh.autograd.pool import facts_of, text_of, verb
+from particlemesh.window import DEFAULT
+
+
+def _run(spreads: bool, fractions: Any, array: Any, order: int, mesh: str, device: Any, out: Any) -> None:
+    with POOL.plan(mesh, real_name(array), device, fractions) as plan:
+        getattr(plan, verb(spreads, order))(array, out=out)
+
+
+def _shape(spreads: bool, fractions: Any, array: Any, order: int, mesh: str) -> tuple[int, ...]:
+    verb(spreads, order)  # raises for third derivatives
+    nodes, (count, axes) = facts_of(mesh)[0].field_shape, fractions.shape
+    core = (count, *(axes,) * order) if spreads else nodes
+    if array.shape[array.ndim - len(core) :] != core:
+        what = "values" if spreads else "field"
+        raise ValueError(f"{what} has shape {array.shape}; its last {len(core)} axes must be {core}.")
+    batch = array.shape[: array.ndim - len(core)]
+    return (*batch, *nodes) if spreads else (*batch, count, *(axes,) * order)
+
+
+_transfer = define("particlemesh", _run, _shape)
+
+
+# ---- functions ------------------------------------------------------------------------------------------
+
+
+def _like(numbers: Any, array: Any) -> Any:
+    return jnp.asarray(numbers, array.dtype)
+
+
+def _frame(positions: Any, mesh: Mesh, cell: Any) -> Frame:
+    cell = None if cell is None else jnp.asarray(cell)
+    return Frame(jnp.asarray(positions), numbers_of(mesh), cell, _like, jnp.linalg)
+
+
+def spread(
+    positions: Any, values: Any, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Any = None, **options: Any
+) -> Any:
+    """Spread values onto a mesh; differentiable by positions, values and cell.
+
+    Mesh, window and options are constants of compiled functions: close over them.
+
+    Parameters
+    ----------
+    positions : array (N, d), or (N,) in 1-D
+        Float32 or float64, in the user's length unit. Finite, and inside open axes: a bad position fails the compiled
+        program, and JAX raises a ``jax.errors.JaxRuntimeError`` or ValueError with our message in it.
+    values : array (..., N)
+        Real or complex. Their precision is that of the computation.
+    mesh, window, cell, **options
+        As for :func:`particlemesh.autograd.torch.spread`.
+
+    Returns
+    -------
+    jax.Array (..., *mesh.field_shape)
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a shape, an option or a dtype is not allowed.
+    NotImplementedError
+        If third derivatives by positions are needed.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, particlemesh as pm
+    >>> from particlemesh.autograd.jax import spread
+    >>> mesh, x, q = pm.Mesh(4, 1.0), jnp.array([0.5]), jnp.array([2.0])
+    >>> jax.jit(lambda x, q: spread(x, q, mesh, window="tsc"))(x, q)
+    Array([0.  , 0.25, 1.5 , 0.25], dtype=float32)
+    >>> jax.grad(lambda x: spread(x, q, mesh, window="tsc")[1])(x)
+    Array([-4.], dtype=float32)
+    """
+    frame, values = _frame(positions, mesh, cell), jnp.asarray(values)
+    return _transfer(True, frame.fractions, values, 0, text_of(mesh, window, options))
+
+
+def interpolate(
+    field: Any, positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Any = None, **options: Any
+) -> Any:
+    """Interpolate a field at particles; differentiable by field, positions and cell.
+
+    Parameters
+    ----------
+    field : array (..., *mesh.field_shape)
+        Real or complex.
+    positions, mesh, window, cell, **options
+        As for :func:`spread`.
+
+    Returns
+    -------
+    jax.Array (..., N)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, particlemesh as pm
+    >>> from particlemesh.autograd.jax import interpolate
+    >>> interpolate(jnp.array([0.0, 1.0, 2.0, 1.0]), jnp.array([0.375]), pm.Mesh(4, 1.0), window="cic")
+    Array([1.5], dtype=float32)
+    """
+    frame, field = _frame(positions, mesh, cell), jnp.asarray(field)
+    return _transfer(False, frame.fractions, field, 0, text_of(mesh, window, options))
+
+
+def gradient(
+    field: Any, positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Any = None, **options: Any
+) -> Any:
+    """Interpolate a field's gradient at particles; differentiable by field, positions and cell.
+
+    Parameters
+    ----------
+    field, positions, mesh, window, cell, **options
+        As for :func:`interpolate`.
+
+    Returns
+    -------
+    jax.Array (..., N, d)
+        Per user length unit.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, particlemesh as pm
+    >>> from particlemesh.autograd.jax import gradient
+    >>> gradient(jnp.array([0.0, 1.0, 2.0, 1.0]), jnp.array([0.375]), pm.Mesh(4, 1.0), window="cic")
+    Array([[4.]], dtype=float32)
+    """
+    frame, field = _frame(positions, mesh, cell), jnp.asarray(field)
+    return frame.per_length(_transfer(False, frame.fractions, field, 1, text_of(mesh, window, options)))
+
+
+def spread_gradient(
+    positions: Any, vectors: Any, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Any = None, **options: Any
+) -> Any:
+    """Spread vectors with the window's derivative, the adjoint of :func:`gradient`; differentiable as that.
+
+    Parameters
+    ----------
+    vectors : array (..., N, d)
+        Real or complex, per user length unit.
+    positions, mesh, window, cell, **options
+        As for :func:`spread`.
+
+    Returns
+    -------
+    jax.Array (..., *mesh.field_shape)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, particlemesh as pm
+    >>> from particlemesh.autograd.jax import spread_gradient
+    >>> spread_gradient(jnp.array([0.375]), jnp.array([[1.0]]), pm.Mesh(4, 1.0), window="cic")
+    Array([ 0., -4.,  4.,  0.], dtype=float32)
+    """
+    frame, vectors = _frame(positions, mesh, cell), jnp.asarray(vectors)
+    return _transfer(True, frame.fractions, frame.per_cell(vectors), 1, text_of(mesh, window, options))
+
+
+def potential(
+    positions: Any, values: Any, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Any = None,
+    green: Any = "poisson", kappa: Any = None, alpha: Any = None, zero: Any = None,
+    compensation: str | None = "continuous", **options: Any,
+) -> Any:  # fmt: skip
+    """Potential at particles of the density that they carry; differentiable by positions, values, cell, kappa, alpha.
+
+    Parameters
+    ----------
+    positions, values, mesh, window, cell, **options
+        As for :func:`spread`.
+    green, kappa, alpha, zero, compensation
+        As for :func:`particlemesh.autograd.torch.potential`.
+
+    Returns
+    -------
+    jax.Array (..., N)
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, particlemesh as pm
+    >>> from particlemesh.autograd.jax import potential
+    >>> x, charges, mesh = jnp.array([[0.3, 0.5], [0.5, 0.5]]), jnp.array([1.0, -1.0]), pm.Mesh((16, 16), (1.0, 1.0))
+    >>> energy = lambda x: 0.5 * charges @ potential(x, charges, mesh, green="ewald", alpha=8.0)
+    >>> jnp.sign(-jax.grad(energy)(x))[:, 0]  # they attract each other
+    Array([ 1., -1.], dtype=float32)
+    """
+    frame, values, text = _frame(positions, mesh, cell), jnp.asarray(values), text_of(mesh, window, options)
+    numbers, factors = (_like(table, values.real) for table in potentials.tables(mesh, window, compensation))
+
+    def transfer(spreads: bool, array: Any) -> Any:
+        return _transfer(spreads, frame.fractions, array, 0, text)
+
+    return potentials.potential(
+        jnp, frame, transfer, mesh, values, numbers, factors, green=green, kappa=kappa, alpha=alpha, zero=zero
+    )

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Non-uniform Fourier transforms under ``jit``, ``grad``, ``jvp`` and ``vmap`` of JAX.
+
+Types 1 and 2 with one sign of the exponent are a pair of operators, each the transpose of the other. A derivative by
+points multiplies modes by ik.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from particlemesh.apps import nufft
+from particlemesh.autograd.jax_operators import POOL, define
+from particlemesh.autograd.nufft_facts import facts_of, text_of, with_axes
+
+
+def _run(spreads: bool, points: Any, array: Any, order: int, facts: str, device: Any, out: Any) -> None:
+    n_modes, eps, sign, options = facts_of(facts)
+    vectors = array.reshape(-1, *array.shape[array.ndim - (1 if spreads else len(n_modes)) :])
+    count, dtype = len(vectors), str(array.dtype)
+
+    def create() -> nufft.Plan:
+        return nufft.Plan(1, n_modes, count, eps, 1, dtype, **options)
+
+    def place(plan: nufft.Plan, points: Any) -> None:
+        plan.setpts(*points.T.copy())
+
+    # The plan has the pair exp(ikx) and its adjoint; the other signs are complex conjugates.
+    turned = (sign > 0) != spreads
+    with POOL.lend((facts, count, dtype, device), points, create, place) as plan:
+        result = (plan.execute if spreads else plan.execute_adjoint)(vectors.conj() if turned else vectors)
+        out[...] = (result.conj() if turned else result).reshape(out.shape)
+
+
+def _shape(spreads: bool, points: Any, array: Any, order: int, facts: str) -> tuple[int, ...]:
+    n_modes = facts_of(facts)[0]
+    core, result = ((points.shape[0],), n_modes) if spreads else (n_modes, (points.shape[0],))
+    batch = array.ndim - len(core)
+    if batch < 0 or array.shape[batch:] != core:
+        what = "strengths" if spreads else "modes"
+        raise ValueError(f"{what} has shape {array.shape}; its last axes must be {core}.")
+    return (*array.shape[:batch], *result)
+
+
+def _slopes(spreads: bool, points: Any, array: Any, order: int, facts: str) -> Any:
+    n_modes, _, sign, _ = facts_of(facts)
+    axes = [np.arange(-(n // 2), (n + 1) // 2) for n in n_modes]
+    weights = jnp.asarray(1j * sign * np.stack(np.meshgrid(*axes, indexing="ij")), array.dtype)
+    if spreads:  # (..., N, d) to modes
+        modes = _transform(True, points, jnp.swapaxes(array, -1, -2), 0, facts)
+        return (modes * weights).sum(-1 - len(n_modes))
+    modes = weights * jnp.expand_dims(array, -1 - len(n_modes))
+    return jnp.swapaxes(_transform(False, points, modes, 0, facts), -1, -2)
+
+
+_transform = define("particlemesh_nufft", _run, _shape, _slopes)
+
+
+def _complex(array: Any) -> Any:
+    array = jnp.asarray(array)
+    return array if jnp.iscomplexobj(array) else array * jnp.asarray(1 + 0j, jnp.result_type(array, 1j))
+
+
+def nufft1(
+    points: Any, strengths: Any, n_modes: int | tuple[int, ...], *, eps: float = 1e-6, isign: int = 1, **options: Any
+) -> Any:
+    """Type 1: modes of strengths at points; differentiable by points and strengths, in any order.
+
+    Parameters
+    ----------
+    points, strengths, n_modes, eps, isign, **options
+        As for :func:`particlemesh.autograd.torch_nufft.nufft1`; all but the first two are constants.
+
+    Returns
+    -------
+    complex jax.Array (..., *n_modes)
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from particlemesh.autograd.jax_nufft import nufft1
+    >>> second = lambda x: nufft1(x, jnp.ones(1), 5)[4].real.sum()  # cos(2 x)
+    >>> print(jax.jit(jax.grad(second))(jnp.array([0.5])).round(2))
+    [-1.68]
+    """
+    facts = text_of(n_modes, eps, isign, options)
+    return _transform(True, with_axes(jnp.asarray(points), len(facts_of(facts)[0])), _complex(strengths), 0, facts)
+
+
+def nufft2(points: Any, modes: Any, *, eps: float = 1e-6, isign: int = -1, **options: Any) -> Any:
+    """Type 2: sums of modes at points; differentiable by points and modes, in any order.
+
+    Parameters
+    ----------
+    points, modes, eps, isign, **options
+        As for :func:`particlemesh.autograd.torch_nufft.nufft2`; all but the first two are constants.
+
+    Returns
+    -------
+    complex jax.Array (..., N)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from particlemesh.autograd.jax_nufft import nufft2
+    >>> nufft2(jnp.array([0.0, jnp.pi]), jnp.array([0.0, 0.0, 1.0])).real.round(3)  # of k = -1, 0, 1
+    Array([ 1., -1.], dtype=float32)
+    """
+    points, modes = jnp.asarray(points), _complex(modes)
+    axes = 1 if points.ndim == 1 else points.shape[-1]
+    facts = text_of(tuple(modes.shape[modes.ndim - axes :]), eps, isign, options)
+    return _transform(False, with_axes(points, axes), modes, 0, facts)

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What torch and JAX share: the verbs by order of derivative, and plans for meshes in fractional coordinates.
+
+A mesh in fractional coordinates has a box of unit lengths. Its plan does not depend on the user's box, so that a
+training loop that changes the box uses one plan.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import json
+import threading
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from particlemesh import Box, Mesh, Plan, Window, bspline
+from particlemesh.window import window_of
+
+SPREAD = ("spread", "spread_gradient", "spread_hessian")  # by order of derivative
+INTERPOLATE = ("interpolate", "gradient", "hessian")
+IDLE = 8  # plans that wait for their next use
+ALIKE = 2  # of them for one mesh, so that two sets of positions alternate without work
+_FOLLOW = {"mesh", "window", "dtype", "backend", "order", "systems"}  # the arrays decide these
+_OPTIONS = set(inspect.signature(Plan).parameters) - _FOLLOW
+_SLACK = 16  # roundings by which a fraction may leave an open axis
+
+
+def verb(spreads: bool, order: int) -> str:
+    """Return the method of a plan that applies derivatives of the window of an order.
+
+    Raises
+    ------
+    NotImplementedError
+        If the order is above 2.
+    """
+    if order > 2:
+        raise NotImplementedError(
+            "third derivatives by positions are not available: differentiate at most twice by positions, "
+            "or detach the positions."
+        )
+    return (SPREAD if spreads else INTERPOLATE)[order]
+
+
+# ---- meshes as text -------------------------------------------------------------------------------------
+
+
+def text_of(mesh: Mesh, window: Window | str, options: dict[str, Any]) -> str:
+    """Return a mesh without its lengths, a window and a plan's options as one line of JSON.
+
+    Operators of torch take text, and traces contain it. It holds all facts, so that it means the same in another
+    process.
+    """
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
+    unknown = sorted(set(options) - _OPTIONS)
+    if unknown:
+        raise TypeError(f"option {unknown[0]!r} is not allowed here; the options are {', '.join(sorted(_OPTIONS))}.")
+    choices = json.dumps(options, sort_keys=True)
+    return _text(mesh.shape, mesh.periodic, mesh.offset, mesh.ghosts, window_of(window), choices)
+
+
+@functools.lru_cache(maxsize=256)
+def _text(shape: Any, periodic: Any, offset: Any, ghosts: Any, window: Window, options: str) -> str:
+    # Fractions become strings, floats become numbers.
+    pieces = [[str(c) if isinstance(c, Fraction) else c for c in piece] for piece in window.polynomials]
+    exact = window == bspline(window.support)
+    facts = [shape, periodic, offset, ghosts, window.support if exact else [window.name, pieces], json.loads(options)]
+    return json.dumps(facts)
+
+
+@functools.lru_cache(maxsize=256)
+def facts_of(text: str) -> tuple[Mesh, Window, dict[str, Any]]:
+    """Return mesh (of unit lengths), window and options from their text."""
+    shape, periodic, offset, ghosts, window, options = json.loads(text)
+    mesh = Mesh(shape, Box([1.0] * len(shape), periodic=periodic), offset=offset, ghosts=ghosts)
+    if isinstance(window, int):
+        return mesh, bspline(window), options
+    name, pieces = window
+    polynomials = tuple(tuple(Fraction(c) if isinstance(c, str) else c for c in piece) for piece in pieces)
+    return mesh, Window(name, polynomials), options
+
+
+# ---- plans ----------------------------------------------------------------------------------------------
+
+
+class Pool:
+    """Idle plans and copies of the points they were given. Any number of threads may use it.
+
+    A call takes a plan out, and no other thread sees this plan before it is back. A plan with equal points is used as
+    it is: the derivatives of a call find the plan of the call. Points are compared by content, because compiled code
+    reuses memory without notice.
+
+    Parameters
+    ----------
+    equal, copy, where : callable
+        Functions of the arrays' library: whether two arrays are equal, a copy, a choice by element.
+    """
+
+    def __init__(
+        self, equal: Callable[[Any, Any], bool], copy: Callable[[Any], Any], where: Callable[[Any, Any, Any], Any]
+    ) -> None:
+        self._equal, self._copy, self._where = equal, copy, where
+        self._lock = threading.Lock()
+        self._idle: list[tuple[Any, Any, Any]] = []  # key, points, plan; the latest at the end
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    @contextlib.contextmanager
+    def lend(self, key: Any, points: Any, create: Callable[[], Any], place: Callable[[Any, Any], Any]) -> Iterator[Any]:
+        """Lend a plan from ``create()`` after ``place(plan, points)``; after an exception it is closed."""
+        key = (key, points.dtype, tuple(points.shape[1:]))
+        with self._lock:
+            mine = [entry for entry in self._idle if entry[0] == key]
+            self._idle = [entry for entry in self._idle if entry[0] != key]
+        same = (n for n in reversed(range(len(mine))) if mine[n][1].shape == points.shape)
+        number = next((n for n in same if self._equal(mine[n][1], points)), None)
+        entry = None if number is None else mine.pop(number)
+        spare = mine.pop(0)[2] if entry is None and len(mine) >= ALIKE else None
+        self._put(mine)
+        if entry is None:
+            # The copy comes first: placing waits for the device, and so no other stream reads the copy too early.
+            entry = key, self._copy(points), create() if spare is None else spare
+            with _closed_on_error(entry[2]):
+                place(entry[2], points)
+        with _closed_on_error(entry[2]):
+            yield entry[2]
+        self._put([entry])
+
+    def plan(self, text: str, dtype: str, device: Any, fractions: Any) -> contextlib.AbstractContextManager[Plan]:
+        """Lend a plan of a mesh, window and options with these fractions as positions."""
+
+        def create() -> Plan:
+            mesh, window, options = facts_of(text)
+            return Plan(mesh, window, dtype=dtype, **options)
+
+        def place(plan: Plan, fractions: Any) -> None:
+            plan.set_positions(self._inside(fractions, plan.mesh))
+
+        return self.lend((text, dtype, device), fractions, create, place)
+
+    def _put(self, entries: list[tuple[Any, Any, Any]]) -> None:
+        with self._lock:
+            self._idle += entries
+            surplus, self._idle = self._idle[:-IDLE], self._idle[-IDLE:]
+        for _, _, plan in surplus:
+            _close(plan)
+
+    def _inside(self, fractions: Any, mesh: Mesh) -> Any:
+        """Return fractions, with those that rounding moved beyond a face of an open axis moved onto it."""
+        if all(mesh.periodic):
+            return fractions
+        clipped = fractions.clip(0, 1)
+        near = abs(clipped - fractions) <= _SLACK * np.finfo(str(fractions.dtype).removeprefix("torch.")).eps
+        near[:, [axis for axis, periodic in enumerate(mesh.periodic) if periodic]] = False
+        return self._where(near, clipped, fractions)
+
+    def clear(self) -> None:
+        """Close all idle plans."""
+        with self._lock:
+            surplus, self._idle = self._idle, []
+        for _, _, plan in surplus:
+            _close(plan)
+
+
+@contextlib.contextmanager
+def _closed_on_error(plan: Any) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        _close(plan)
+        raise
+
+
+def _close(plan: Any) -> None:
+    """Free a plan's memory now, where it can do so."""
+    close = getattr(plan, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Spreading and interpolation of torch tensors, with derivatives.
+
+The two operators take fractional coordinates, so that derivatives by positions and by the box follow from torch's own
+products. Each is the other's derivative by values: spreading with the window's n-th derivatives is the adjoint of
+interpolating n-th derivatives. A derivative by positions raises the order by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from particlemesh import Mesh, Window
+from particlemesh.autograd import potentials
+from particlemesh.autograd.frame import Frame, numbers_of
+from particlemesh.autograd.pool import Pool, facts_of, text_of, verb
+from particlemesh.autograd.torch_operators import constant, define, real_name
+from particlemesh.window import DEFAULT
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    # On the CPU, torch's threads would compete with those of the plan.
+    return np.array_equal(a.numpy(), b.numpy()) if a.device.type == "cpu" else torch.equal(a, b)
+
+
+POOL = Pool(_equal, torch.clone, torch.where)
+
+
+# ---- operators ------------------------------------------------------------------------------------------
+
+
+def _run(spreads: bool, fractions: Tensor, array: Tensor, order: int, mesh: str) -> Tensor:
+    with POOL.plan(mesh, real_name(array), array.device, fractions) as plan:
+        return getattr(plan, verb(spreads, order))(array)
+
+
+def _shape(spreads: bool, fractions: Tensor, array: Tensor, order: int, mesh: str) -> tuple[int, ...]:
+    nodes, (count, axes) = facts_of(mesh)[0].field_shape, fractions.shape
+    if spreads:
+        return (*array.shape[: array.ndim - 1 - order], *nodes)
+    return (*array.shape[: array.ndim - axes], count, *(axes,) * order)
+
+
+def _apply(spreads: bool, fractions: Tensor, array: Tensor, order: int, mesh: str) -> Tensor:
+    verb(spreads, order)  # raises for third derivatives
+    return _OPERATORS[spreads](fractions, array, order, mesh)
+
+
+_OPERATORS = {
+    spreads: define(name, spreads, _run, _shape, _apply) for spreads, name in ((True, "spread"), (False, "interpolate"))
+}
+
+
+# ---- functions ------------------------------------------------------------------------------------------
+
+
+_constant_text = torch.compiler.assume_constant_result(text_of)
+
+
+def _text(mesh: Mesh, window: Window | str, options: dict[str, Any]) -> str:
+    return _constant_text(mesh, window, constant(options))
+
+
+_numbers = torch.compiler.assume_constant_result(numbers_of)
+
+
+def _like(numbers: Any, array: Tensor) -> Tensor:
+    return torch.as_tensor(numbers, dtype=array.dtype, device=array.device)
+
+
+def _frame(positions: Tensor, mesh: Mesh, cell: Tensor | None) -> Frame:
+    return Frame(positions, _numbers(mesh), cell, _like, torch.linalg)
+
+
+def spread(
+    positions: Tensor, values: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    """Spread values onto a mesh; differentiable by positions, values and cell.
+
+    Works under ``torch.compile(fullgraph=True)``, ``torch.func.vmap`` and ``torch.func.grad``.
+
+    Parameters
+    ----------
+    positions : tensor (N, d), or (N,) in 1-D
+        Float32 or float64, in the user's length unit, on the device of the values. Finite, and inside open axes.
+    values : tensor (..., N)
+        Real or complex. Their precision is that of the computation.
+    mesh : Mesh
+    window : Window or str
+        A window has as many continuous derivatives as its ``smoothness`` says.
+    cell : tensor (d,) or (d, d), optional
+        Lengths, or lattice vectors as rows, instead of those of the mesh's box. Gradients by it are at fixed positions.
+    **options
+        Options of :class:`particlemesh.Plan`: ``method``, ``interpolation``, ``applications``, ``components``,
+        ``deterministic``, ``threads``, ``options``.
+
+    Returns
+    -------
+    tensor (..., *mesh.field_shape)
+        Of the dtype and device of ``values``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a shape, a position, an option or a dtype is not allowed.
+    NotImplementedError
+        If third derivatives by positions are needed.
+
+    Examples
+    --------
+    >>> import torch, particlemesh as pm
+    >>> from particlemesh.autograd.torch import spread
+    >>> x = torch.tensor([0.5], requires_grad=True)
+    >>> field = spread(x, torch.tensor([2.0]), pm.Mesh(4, 1.0), window="tsc")
+    >>> field.detach()
+    tensor([0.0000, 0.2500, 1.5000, 0.2500])
+    >>> torch.autograd.grad(field[1], x)
+    (tensor([-4.]),)
+    """
+    frame = _frame(positions, mesh, cell)
+    return _apply(True, frame.fractions, values, 0, _text(mesh, window, options))
+
+
+def interpolate(
+    field: Tensor, positions: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    """Interpolate a field at particles; differentiable by field, positions and cell.
+
+    Parameters
+    ----------
+    field : tensor (..., *mesh.field_shape)
+        Real or complex.
+    positions, mesh, window, cell, **options
+        As for :func:`spread`.
+
+    Returns
+    -------
+    tensor (..., N)
+
+    Examples
+    --------
+    >>> import torch, particlemesh as pm
+    >>> from particlemesh.autograd.torch import interpolate
+    >>> interpolate(torch.tensor([0.0, 1.0, 2.0, 1.0]), torch.tensor([0.375]), pm.Mesh(4, 1.0), window="cic")
+    tensor([1.5000])
+    """
+    frame = _frame(positions, mesh, cell)
+    return _apply(False, frame.fractions, field, 0, _text(mesh, window, options))
+
+
+def gradient(
+    field: Tensor, positions: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    """Interpolate a field's gradient at particles; differentiable by field, positions and cell.
+
+    Parameters
+    ----------
+    field, positions, mesh, window, cell, **options
+        As for :func:`interpolate`.
+
+    Returns
+    -------
+    tensor (..., N, d)
+        Per user length unit.
+
+    Examples
+    --------
+    >>> import torch, particlemesh as pm
+    >>> from particlemesh.autograd.torch import gradient
+    >>> gradient(torch.tensor([0.0, 1.0, 2.0, 1.0]), torch.tensor([0.375]), pm.Mesh(4, 1.0), window="cic")
+    tensor([[4.]])
+    """
+    frame = _frame(positions, mesh, cell)
+    return frame.per_length(_apply(False, frame.fractions, field, 1, _text(mesh, window, options)))
+
+
+def spread_gradient(
+    positions: Tensor, vectors: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    """Spread vectors with the window's derivative, the adjoint of :func:`gradient`; differentiable as that.
+
+    Parameters
+    ----------
+    vectors : tensor (..., N, d)
+        Real or complex, per user length unit.
+    positions, mesh, window, cell, **options
+        As for :func:`spread`.
+
+    Returns
+    -------
+    tensor (..., *mesh.field_shape)
+
+    Examples
+    --------
+    >>> import torch, particlemesh as pm
+    >>> from particlemesh.autograd.torch import spread_gradient
+    >>> spread_gradient(torch.tensor([0.375]), torch.tensor([[1.0]]), pm.Mesh(4, 1.0), window="cic")
+    tensor([ 0., -4.,  4.,  0.])
+    """
+    frame = _frame(positions, mesh, cell)
+    return _apply(True, frame.fractions, frame.per_cell(vectors), 1, _text(mesh, window, options))
+
+
+@torch.compiler.assume_constant_result
+def _tables(mesh: Mesh, window: Window | str, compensation: str | None) -> list[Tensor]:
+    return [torch.from_numpy(table) for table in potentials.tables(mesh, window, compensation)]
+
+
+def potential(
+    positions: Tensor, values: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
+    green: Any = "poisson", kappa: Any = None, alpha: Any = None, zero: Any = None,
+    compensation: str | None = "continuous", **options: Any,
+) -> Tensor:  # fmt: skip
+    """Potential at particles of the density that they carry, as :class:`particlemesh.fourier.Solver` computes it.
+
+    Differentiable by positions, values, cell, kappa and alpha. Every axis is periodic.
+
+    Parameters
+    ----------
+    positions, mesh, window, cell, **options
+        As for :func:`spread`. The mesh has no ghosts.
+    values : tensor (..., N)
+        Real.
+    green : {"poisson", "yukawa", "ewald"} or callable
+        ``1 / k**2``, ``1 / (k**2 + kappa**2)``, ``exp(-k**2 / (4 alpha**2)) / k**2``, or a function of a tensor
+        ``k**2``.
+    kappa, alpha : float or tensor
+        Inverse screening length for "yukawa", inverse width of the Gaussians for "ewald".
+    zero : float or tensor, optional
+        Value at k = 0. By default 0, a neutralising background, and ``1 / kappa**2`` for "yukawa". A function needs it.
+    compensation : {"continuous", "discrete", None}
+        Transform of the window whose square divides the modes.
+
+    Returns
+    -------
+    tensor (..., N)
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed, or an axis is open.
+
+    Examples
+    --------
+    Forces are minus the slopes of the energy:
+
+    >>> import torch, particlemesh as pm
+    >>> from particlemesh.autograd.torch import potential
+    >>> x = torch.tensor([[0.3, 0.5], [0.5, 0.5]], requires_grad=True)
+    >>> charges, mesh = torch.tensor([1.0, -1.0]), pm.Mesh((16, 16), (1.0, 1.0))
+    >>> energy = 0.5 * charges @ potential(x, charges, mesh, green="ewald", alpha=8.0)
+    >>> (-torch.autograd.grad(energy, x)[0]).sign()[:, 0]  # they attract each other
+    tensor([ 1., -1.])
+    """
+    frame, text = _frame(positions, mesh, cell), _text(mesh, window, options)
+    numbers, factors = (_like(table, values) for table in _tables(mesh, window, compensation))
+
+    def transfer(spreads: bool, array: Tensor) -> Tensor:
+        return _apply(spreads, frame.fractions, array, 0, text)
+
+    return potentials.potential(
+        torch, frame, transfer, mesh, values, numbers, factors, green=green, kappa=kappa, alpha=alpha, zero=zero
+    )

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Differentiable potentials against the solver, and their derivatives by positions, values, box and parameters."""
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh.fourier import Solver
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install particlemesh[torch]")
+
+from particlemesh.autograd.torch import potential  # noqa: E402
+
+F64 = torch.float64
+MESHES = {
+    "line": pm.Mesh(9, 2.0),
+    "odd": pm.Mesh((7, 9), (2.0, 1.5), offset=(0.25, 0.5), origin=(0.5, -1.0)),
+    "triclinic": pm.Mesh((6, 8), [[1.0, 0.2], [0.3, 1.3]]),
+    "space": pm.Mesh((6, 5, 4), [[1.0, 0.0, 0.1], [0.2, 1.1, 0.0], [0.0, 0.3, 0.9]]),
+}
+GREENS = {
+    "poisson": {}, "yukawa": {"kappa": 2.0}, "ewald": {"alpha": 3.0}, "poisson with zero": {"zero": 0.5},
+    "function": {"green": lambda k2: 1 / (1 + k2**2), "zero": 1.0},
+}  # fmt: skip
+
+
+@pytest.fixture(params=list(MESHES))
+def mesh(request):
+    return MESHES[request.param]
+
+
+def options_of(name):
+    return {"green": name.split()[0], **GREENS[name]}
+
+
+def arrays(mesh, count=5):
+    draw = torch.Generator().manual_seed(2)
+    cell = torch.tensor(mesh.box.matrix)
+    x = torch.tensor(mesh.box.origin) + torch.rand((count, mesh.ndim), dtype=F64, generator=draw) @ cell
+    q = torch.randn((2, count), dtype=F64, generator=draw)
+    return x.requires_grad_(), q.requires_grad_(), cell.requires_grad_()
+
+
+@pytest.mark.parametrize(
+    ("name", "compensation"), [*((name, "continuous") for name in GREENS), ("poisson", "discrete"), ("ewald", None)]
+)
+def test_potentials_are_the_solvers(mesh, name, compensation):
+    x, q, cell = arrays(mesh)
+    solver = Solver(mesh, "bspline5", **options_of(name), compensation=compensation)
+    wanted = solver.set_positions(x.detach().numpy()).potential(q.detach().numpy())
+    for box in (None, cell):
+        result = potential(x, q, mesh, window="bspline5", cell=box, **options_of(name), compensation=compensation)
+        np.testing.assert_allclose(result.detach(), wanted, rtol=1e-10, atol=1e-11)
+
+
+def test_slopes_are_the_solvers_gradient(mesh):
+    x, q, _ = arrays(mesh)
+    solver = Solver(mesh, "bspline5").set_positions(x.detach().numpy())
+    energy = 0.5 * (q[0] * potential(x, q[0], mesh, window="bspline5")).sum()
+    (slope,) = torch.autograd.grad(energy, x)
+    wanted = q[0].detach().numpy()[:, None] * solver.gradient(q[0].detach().numpy())
+    np.testing.assert_allclose(slope, wanted, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("where", "name"), list(zip(["line", "odd", "triclinic", "space", "line"], GREENS, strict=True))
+)
+def test_derivatives_by_positions_values_and_box(where, name):
+    mesh = MESHES[where]
+
+    def call(x, q, cell):
+        return potential(x, q, mesh, window="bspline5", cell=cell, **options_of(name))
+
+    assert torch.autograd.gradcheck(call, arrays(mesh), fast_mode=True)
+    assert torch.autograd.gradgradcheck(call, arrays(mesh), fast_mode=True)
+
+
+def test_derivatives_by_parameters():
+    mesh = MESHES["triclinic"]
+    x, q, _ = (a.detach() for a in arrays(mesh))
+    for green, name in (("yukawa", "kappa"), ("ewald", "alpha")):
+        parameter = torch.tensor(2.5, dtype=F64, requires_grad=True)
+        call = lambda p, green=green, name=name: potential(x, q, mesh, green=green, **{name: p})  # noqa: E731
+        assert torch.autograd.gradcheck(call, (parameter,))
+
+
+def test_the_energy_of_a_strained_crystal_has_the_trace_of_its_virial():
+    """Without a screening length Coulomb's energy scales as the inverse length: the virial's trace is the energy."""
+    mesh = pm.Mesh((24, 24, 24), (2.0, 2.0, 2.0))
+    ions = torch.tensor([[i, j, k] for i in (0, 1) for j in (0, 1) for k in (0, 1)], dtype=F64)
+    charges, strain = (-1.0) ** ions.sum(1), torch.zeros((3, 3), dtype=F64, requires_grad=True)
+    scale = torch.eye(3, dtype=F64) + strain
+    # Charges of fixed shape relative to the box, so that everything scales with it.
+    width = 4.0 * torch.linalg.det(scale) ** (-1 / 3)
+    phi = potential(ions @ scale, charges, mesh, window="bspline8", cell=2 * scale, green="ewald", alpha=width)
+    energy = 0.5 * charges @ phi
+    (stress,) = torch.autograd.grad(energy, strain)
+    torch.testing.assert_close(stress.trace(), -energy.detach())
+
+
+def test_potentials_compile():
+    mesh = MESHES["triclinic"]
+    x, q, cell = arrays(mesh)
+    compiled = torch.compile(
+        lambda x, q: potential(x, q, mesh, cell=cell.detach()), fullgraph=True, backend="aot_eager"
+    )
+    slopes = torch.autograd.grad(compiled(x, q).square().sum(), (x, q))
+    wanted = torch.autograd.grad(potential(x, q, mesh, cell=cell).square().sum(), (x, q))
+    torch.testing.assert_close(slopes, wanted)
+
+
+def test_jax_has_the_same_potentials_and_derivatives():
+    jax = pytest.importorskip("jax", reason="JAX is not installed: pip install particlemesh[jax]")
+    from particlemesh.autograd import jax as other
+
+    mesh = MESHES["triclinic"]
+    given = arrays(mesh)
+    for name in ("poisson", "yukawa"):
+        energy = potential(*given[:2], mesh, cell=given[2], **options_of(name)).square().sum()
+        wanted = torch.autograd.grad(energy, given)
+        with jax.enable_x64(True):
+            call = lambda x, q, c, name=name: (  # noqa: E731
+                other.potential(x, q, mesh, cell=c, **options_of(name)) ** 2
+            ).sum()
+            value, slopes = jax.jit(jax.value_and_grad(call, (0, 1, 2)))(*(a.detach().numpy() for a in given))
+        np.testing.assert_allclose(value, energy.item(), rtol=1e-11)
+        for one, two in zip(slopes, wanted, strict=True):
+            np.testing.assert_allclose(one, two, atol=1e-9)
+
+
+def test_what_is_not_allowed_is_named():
+    x, q, _ = arrays(MESHES["line"])
+    cases = [
+        (dict(green="yukawa"), "green='yukawa' needs kappa="), (dict(alpha=1.0), "green='poisson' has no alpha="),
+        (dict(green=lambda k2: k2), "green is a function: give zero="), (dict(green="coulomb"), "green is 'coulomb'"),
+        (dict(compensation="none"), "none"),
+    ]  # fmt: skip
+    for options, text in cases:
+        with pytest.raises(ValueError, match=text):
+            potential(x, q, MESHES["line"], **options)
+    with pytest.raises(ValueError, match="ghosts"):
+        potential(x, q, pm.Mesh(9, 2.0, ghosts=3))
+    with pytest.raises(ValueError, match="periodic"):
+        potential(x, q, pm.Mesh(9, 2.0, periodic=False))
+    with pytest.raises(TypeError, match="values are complex; give real and imaginary parts"):
+        potential(x, q + 0j, MESHES["line"])
