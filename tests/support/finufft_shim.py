@@ -46,7 +46,7 @@ module("finufft", Plan=FinufftPlan)
 compat = types.SimpleNamespace(
     array_empty_like=lambda like, shape, dtype: np.empty(shape, dtype), array_can_contiguous=lambda array: True
 )
-module("cufinufft", Plan=CufinufftPlan, _compat=compat)
+module("cufinufft", Plan=CufinufftPlan, _compat=compat, __version__="2.5.1")
 
 
 def pytest_configure(config):

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The Fourier operator of magnetic resonance imaging, as a backend of mri-nufft."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from mrinufft._array_compat import _to_numpy_cupy, auto_cast, get_array_module, with_numpy_cupy
+from mrinufft._utils import proper_trajectory
+from mrinufft.operators.base import FourierOperatorBase, _ToggleGradPlanMixin
+
+from particlemesh import checks
+from particlemesh.apps import nufft
+from particlemesh.apps.mri.density import density as pipe_density
+
+
+class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
+    r"""Samples of images in k-space: ``y[b, c, j] = 1/s sum_k S[c, k] x[b, k] exp(-i k . samples[j])``.
+
+    S are the sensitivities of coils, and s is ``sqrt(prod(shape) 2**d)``, as in all backends of mri-nufft.
+    Arrays may be of NumPy, CuPy and PyTorch; sums are formed where the data are, and results are returned there. Maps
+    and weights move there at their first use.
+
+    Parameters
+    ----------
+    samples : array (..., d)
+        Trajectory in radians per pixel; numbers within ±0.5 are taken for cycles per pixel, as everywhere in mri-nufft.
+        Their type, float32 or float64, is that of the operator: data are converted to it.
+    shape : tuple of d ints
+        Pixels of an image; d is 1, 2 or 3.
+    density : bool, str, dict, callable or array (N,)
+        Weights that the adjoint applies. True: those of `pipe`.
+    n_coils, n_batchs : int
+        Coils, and images.
+    n_trans : int, optional
+        Coil images that are transformed together; by default all. Fewer take less memory.
+    smaps : array (n_coils, *shape), optional
+        Sensitivities. Without them an image has a coil axis.
+    squeeze_dims : bool
+        Whether results lack axes of coils and batches of length 1.
+    eps : float
+        Relative l2 error of the transforms.
+    **options
+        Those of `particlemesh.apps.nufft.Plan`.
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit.
+    TypeError
+        If the samples are neither float32 nor float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mrinufft
+    >>> import particlemesh.apps.mri
+    >>> samples = np.random.default_rng(1).uniform(-np.pi, np.pi, (500, 2))
+    >>> operator = mrinufft.get_operator("particlemesh")(samples, (16, 16), n_coils=4)
+    >>> operator.op(np.ones((4, 16, 16))).shape
+    (4, 500)
+    """
+
+    backend = "particlemesh"
+    available = True
+    autograd_available = True
+
+    def __init__(
+        self, samples: Any, shape: tuple[int, ...], density: Any = False, n_coils: int = 1, n_batchs: int = 1,
+        n_trans: int | None = None, smaps: Any = None, squeeze_dims: bool = True, eps: float = 1e-6, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.shape = tuple(int(n) for n in shape)
+        self._samples = self._trajectory(samples)
+        self.dtype = self._samples.dtype
+        if self.dtype not in (np.float32, np.float64):
+            raise TypeError(f"samples are of type {self.dtype}; give float32 or float64.")
+        self.n_coils = checks.integer(n_coils, "n_coils", 1, 2**31)
+        self.n_batchs = checks.integer(n_batchs, "n_batchs", 1, 2**31)
+        self.n_trans = None if n_trans is None else checks.integer(n_trans, "n_trans", 1, 2**31)
+        self.squeeze_dims = squeeze_dims
+        self.eps, self._options = eps, options
+        self._conjugated = False
+        self._plans: dict[tuple[Any, int], nufft.Plan] = {}  # by library and number of vectors
+        self.compute_density(density)
+        self.compute_smaps(smaps)
+
+    def _trajectory(self, samples: Any) -> Any:
+        (samples,), _ = _to_numpy_cupy([samples])
+        if samples.shape[-1] != len(self.shape):
+            raise ValueError(
+                f"samples have shape {samples.shape}; for images of shape {self.shape} give (..., {len(self.shape)})."
+            )
+        return proper_trajectory(samples, normalize="pi")
+
+    # ---- what belongs to a configuration ----------------------------------------------------------------
+
+    @FourierOperatorBase.smaps.setter
+    def smaps(self, maps: Any) -> None:
+        """Set sensitivities (n_coils, *shape), or None."""
+        if maps is not None:
+            (maps,), _ = _to_numpy_cupy([maps])
+            if maps.shape[1:] != self.shape:
+                raise ValueError(f"smaps have shape {maps.shape}; give (n_coils, {str(self.shape)[1:]}.")
+            if len(maps) != self.n_coils:
+                warnings.warn(f"n_coils becomes {len(maps)}, the number of smaps; it was {self.n_coils}.", stacklevel=2)
+                self.n_coils = len(maps)
+        self._smaps = maps
+
+    def compute_smaps(self, method: Any = None) -> None:
+        """Set sensitivities: an array (n_coils, *shape), None, or a method of mri-nufft by name or as a function."""
+        if hasattr(method, "shape"):
+            self.smaps = method
+        else:
+            super().compute_smaps(method)
+
+    def compute_density(self, method: Any = None) -> None:
+        """Set weights: an array (N,), None, True or "pipe" for `pipe`, or another method of mri-nufft."""
+        super().compute_density(True if isinstance(method, str) and method == "pipe" else method)
+
+    def update_samples(self, new_samples: Any, *, unsafe: bool = False) -> None:
+        """Take another trajectory; meshes and methods are kept.
+
+        Parameters
+        ----------
+        new_samples : array (..., d)
+            Samples as for the constructor, of the operator's type.
+        unsafe : bool
+            Whether the samples are (N, d) in radians per pixel already, and are taken as they are.
+
+        Notes
+        -----
+        Weights by a method are computed again; weights that were given are kept if their number fits.
+        """
+        samples = new_samples if unsafe else self._trajectory(new_samples)
+        if samples.dtype != self.dtype:
+            raise TypeError(f"the new samples are of type {samples.dtype}; the operator's is {self.dtype}.")
+        given = self._density if self._density_method is None else None
+        if given is not None and len(given) != len(samples):
+            raise ValueError(
+                f"there are {len(given)} density weights and {len(samples)} new samples: set density first."
+            )
+        self._state = samples, self._smaps, given
+        if self._density_method is not None:
+            self.compute_density(self._density_method)
+
+    @property
+    def _state(self) -> tuple[Any, Any, Any]:
+        return self._samples, self._smaps, self._density
+
+    @_state.setter
+    def _state(self, state: tuple[Any, Any, Any]) -> None:
+        moved = state[0] is not self._samples
+        self._samples, self._smaps, self._density = state
+        if moved:
+            for (xp, _), plan in self._plans.items():
+                self._set_points(plan, xp)
+
+    def toggle_grad_traj(self) -> None:
+        """Change the sign of the exponent, and conjugate the maps."""
+        self._conjugated = not self._conjugated
+        if self._smaps is not None:
+            self._smaps = self._smaps.conj()
+
+    @classmethod
+    def pipe(
+        cls, kspace_loc: Any, volume_shape: tuple[int, ...], max_iter: int = 10, osf: float = 2, normalize: bool = True
+    ) -> Any:
+        """Return weights for the density of samples; see `particlemesh.apps.mri.density`."""
+        (samples,), _ = _to_numpy_cupy([kspace_loc])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Samples will be rescaled")
+            samples = proper_trajectory(samples, normalize="pi")
+        return pipe_density(samples, tuple(volume_shape), max_iter, osf, normalize)
+
+    # ---- transforms -------------------------------------------------------------------------------------
+
+    @with_numpy_cupy
+    def op(self, data: Any, ksp: Any = None) -> Any:
+        """Return the samples of images.
+
+        Parameters
+        ----------
+        data : array (n_batchs, 1 with smaps or else n_coils, *shape)
+            Images; axes of length 1 may be missing.
+        ksp : array (n_batchs, n_coils, N), optional
+            Memory of the result, in C order.
+
+        Returns
+        -------
+        array (n_batchs, n_coils, N)
+        """
+        return self._safe_squeeze(self._forward(data, ksp))
+
+    @with_numpy_cupy
+    def adj_op(self, coeffs: Any, img: Any = None) -> Any:
+        """Return the images of samples times weights: the adjoint of `op` if there are no weights.
+
+        Parameters
+        ----------
+        coeffs : array (n_batchs, n_coils, N)
+            Samples; axes of length 1 may be missing.
+        img : array (n_batchs, 1 with smaps or else n_coils, *shape), optional
+            Memory of the result, in C order.
+
+        Returns
+        -------
+        array (n_batchs, 1 with smaps or else n_coils, *shape)
+        """
+        return self._safe_squeeze(self._adjoint(coeffs, img))
+
+    @with_numpy_cupy
+    def data_consistency(self, image_data: Any, obs_data: Any) -> Any:
+        """Return ``adj_op(op(image_data) - obs_data)``."""
+        residual = self._forward(image_data)
+        residual -= auto_cast(obs_data, self.cpx_dtype).reshape(residual.shape)
+        return self._safe_squeeze(self._adjoint(residual))
+
+    @with_numpy_cupy
+    def op_and_gradient(self, data: Any) -> Any:
+        """Return the samples of images and their derivatives by the trajectory, in one pass.
+
+        Parameters
+        ----------
+        data : array (n_batchs, 1 with smaps or else n_coils, *shape)
+            Images.
+
+        Returns
+        -------
+        samples : array (n_batchs, n_coils, N)
+        gradients : array (n_batchs, n_coils, N, d)
+            Derivatives by the coordinates of each sample, in radians per pixel.
+        """
+        images, shape = self._images(data), (self.n_batchs, self.n_coils, self.n_samples)
+        xp = get_array_module(images)
+        values, slopes = xp.empty(shape, self.cpx_dtype), xp.empty((*shape, len(self.shape)), self.cpx_dtype)
+        for part in self._parts():
+            vectors = self._coil_images(images, part)
+            found = self._plan(vectors).execute_gradient(vectors)
+            for result, piece in zip((values, slopes), found, strict=True):
+                result[part] = self._turned(piece).reshape(result[part].shape)
+        values /= self.norm_factor
+        slopes /= self.norm_factor
+        return values, slopes
+
+    def _forward(self, data: Any, out: Any = None) -> Any:
+        """Return the samples (n_batchs, n_coils, N) of images."""
+        images, shape = self._images(data), (self.n_batchs, self.n_coils, self.n_samples)
+        result = get_array_module(images).empty(shape, self.cpx_dtype) if out is None else out.reshape(shape)
+        for part in self._parts():
+            vectors = self._coil_images(images, part)
+            # A part is contiguous: whole batches, or coils of one.
+            target = result[part].reshape(len(vectors), self.n_samples)
+            self._plan(vectors).execute(vectors, target)
+        result = self._turned(result, out)
+        result /= self.norm_factor
+        return result
+
+    def _adjoint(self, coeffs: Any, out: Any = None, weighted: bool = True) -> Any:
+        """Return the images (n_batchs, 1 or n_coils, *shape) of samples."""
+        self.check_shape(ksp=coeffs)
+        samples = auto_cast(coeffs, self.cpx_dtype).reshape(self.n_batchs, self.n_coils, self.n_samples)
+        xp = get_array_module(samples)
+        if weighted:
+            samples = self._weighted(samples)
+        if self._conjugated:
+            samples = samples.conj()
+        samples = xp.ascontiguousarray(samples)
+        shape = (self.n_batchs, 1 if self.uses_sense else self.n_coils, *self.shape)
+        result = xp.empty(shape, self.cpx_dtype) if out is None else out.reshape(shape)
+        if self.uses_sense:
+            result[...] = 0
+        for part in self._parts():
+            vectors = samples[part].reshape(-1, self.n_samples)
+            plan = self._plan(vectors)
+            if not self.uses_sense:
+                plan.execute_adjoint(vectors, result[part].reshape(len(vectors), *self.shape))
+                continue
+            images = self._turned(plan.execute_adjoint(vectors)).reshape(*samples[part].shape[:2], *self.shape)
+            result[part[0], 0] += (images * self._near("_smaps", xp)[part[1]].conj()).sum(1)
+        if not self.uses_sense:
+            result = self._turned(result, out)
+        result /= self.norm_factor
+        return result
+
+    def _parts(self) -> Iterator[tuple[slice, slice]]:
+        """Yield batches and coils that are transformed together."""
+        together = self.n_trans or self.n_batchs * self.n_coils
+        coils, batches = min(together, self.n_coils), max(1, together // self.n_coils)
+        for b in range(0, self.n_batchs, batches):
+            for c in range(0, self.n_coils, coils):
+                yield slice(b, min(b + batches, self.n_batchs)), slice(c, min(c + coils, self.n_coils))
+
+    def _images(self, data: Any) -> Any:
+        """Return images as (n_batchs, 1 or n_coils, *shape)."""
+        self.check_shape(image=data)
+        return auto_cast(data, self.cpx_dtype).reshape(
+            self.n_batchs, 1 if self.uses_sense else self.n_coils, *self.shape
+        )
+
+    def _coil_images(self, images: Any, part: tuple[slice, slice]) -> Any:
+        """Return images of coils (vectors, *shape)."""
+        xp = get_array_module(images)
+        if self.uses_sense:
+            coil_images = images[part[0]] * self._near("_smaps", xp)[part[1]].astype(self.cpx_dtype, copy=False)
+        else:
+            coil_images = images[part]
+        coil_images = coil_images.reshape(-1, *self.shape)
+        return xp.ascontiguousarray(coil_images.conj() if self._conjugated else coil_images)
+
+    def _turned(self, array: Any, out: Any = None) -> Any:
+        """Return an array, or its conjugate for the other sign of the exponent."""
+        if not self._conjugated:
+            return array
+        return get_array_module(array).conj(array, out=array)
+
+    def _weighted(self, samples: Any) -> Any:
+        """Return samples times the density weights, if there are any."""
+        if self._density is None:
+            return samples
+        return samples * self._near("_density", get_array_module(samples)).astype(self.dtype, copy=False)
+
+    def _near(self, name: str, xp: Any) -> Any:
+        """Return maps or weights in the library of the data; they stay there."""
+        setattr(self, name, _moved(getattr(self, name), xp))
+        return getattr(self, name)
+
+    def _plan(self, vectors: Any) -> nufft.Plan:
+        """Return the plan for vectors of a library."""
+        key = get_array_module(vectors), len(vectors)
+        if key not in self._plans:
+            plan = nufft.Plan(2, self.shape, len(vectors), self.eps, -1, self.cpx_dtype, **self._options)
+            self._set_points(plan, key[0])
+            self._plans[key] = plan
+        return self._plans[key]
+
+    def _set_points(self, plan: nufft.Plan, xp: Any) -> None:
+        samples = _moved(self._samples, xp)
+        plan.setpts(*(samples[:, axis] for axis in range(len(self.shape))))
+
+    def make_autograd(self, *, wrt_data: bool = True, wrt_traj: bool = False, paired_batch: bool = False) -> Any:
+        """Return a PyTorch module with this operator; gradients by the trajectory take one pass."""
+        from particlemesh.apps.mri.gradients import Differentiable
+
+        return Differentiable(self, wrt_data=wrt_data, wrt_traj=wrt_traj, paired_batch=paired_batch)
+
+
+def _moved(array: Any, xp: Any) -> Any:
+    """Return an array of NumPy or CuPy in one of these libraries."""
+    if get_array_module(array) is xp:
+        return array
+    return array.get() if xp is np else xp.asarray(array)

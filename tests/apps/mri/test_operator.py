@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The backend of mri-nufft against direct sums: coils, weights, libraries of arrays, updates, gradients."""
+
+import numpy as np
+import pytest
+
+import mri_cases as mri
+import nufft_cases as cases
+
+mrinufft = pytest.importorskip("mrinufft", reason="mri-nufft is not installed")
+from particlemesh.apps.mri import MRIParticlemesh, density  # noqa: E402
+
+pytestmark = [
+    pytest.mark.backends("cpu", "cuda"),
+    pytest.mark.filterwarnings("ignore:Samples will be rescaled"),
+    pytest.mark.filterwarnings("ignore:Lipschitz constant did not converge"),
+]
+EPS = {"complex64": 1e-5, "complex128": 1e-9}
+SHAPES = {1: (31,), 2: (12, 9), 3: (7, 10, 8)}
+COUNT = 80
+
+
+def problem(dtype, ndim, n_batchs, n_coils, sense):
+    rng, shape = np.random.default_rng(ndim), SHAPES[ndim]
+    samples = np.stack(cases.points(rng, ndim, COUNT, dtype), axis=-1)
+    maps = cases.numbers(rng, (n_coils, *shape), dtype) if sense else None
+    images = cases.numbers(rng, (n_batchs, 1 if sense else n_coils, *shape), dtype)
+    return samples, shape, maps, images, cases.numbers(rng, (n_batchs, n_coils, COUNT), dtype)
+
+
+def operator(*arguments, **options):
+    return mrinufft.get_operator("particlemesh")(*arguments, **options)
+
+
+def test_it_is_registered():
+    assert mrinufft.get_operator("particlemesh") is MRIParticlemesh
+    assert "particlemesh" in mrinufft.list_backends(available_only=True)
+
+
+@pytest.mark.parametrize("dtype", list(EPS))
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("n_batchs", "n_coils", "sense", "n_trans"),
+    [(1, 1, False, None), (2, 3, False, None), (2, 3, False, 2), (2, 3, True, None), (3, 2, True, 4), (2, 3, True, 1)],
+    ids=str,
+)
+def test_both_directions(backend, dtype, ndim, n_batchs, n_coils, sense, n_trans):
+    samples, shape, maps, images, values = problem(dtype, ndim, n_batchs, n_coils, sense)
+    weights = np.random.default_rng(5).uniform(0.5, 2, COUNT).astype(samples.dtype)
+    op = operator(
+        samples, shape, density=weights, n_coils=n_coils, n_batchs=n_batchs, n_trans=n_trans, smaps=maps,
+        squeeze_dims=False, eps=EPS[dtype],
+    )  # fmt: skip
+    given, coefficients = backend.array(images), backend.array(values)
+    made, back, consistent = op.op(given), op.adj_op(coefficients), op.data_consistency(given, coefficients)
+    assert type(made) is type(given)
+    exact = mri.samples_of(images, samples, shape, maps)
+    for found, expected in (
+        (made, exact),
+        (back, mri.images_of(values, samples, shape, maps, weights)),
+        (consistent, mri.images_of(exact - values, samples, shape, maps, weights)),
+    ):
+        found = backend.host(found)
+        assert found.dtype == np.dtype(dtype)
+        assert found.shape == expected.shape
+        assert cases.error(found, expected) < 2 * EPS[dtype]
+    np.testing.assert_array_equal(backend.host(given), images)
+    np.testing.assert_array_equal(backend.host(coefficients), values)
+
+
+@pytest.mark.parametrize("sense", [False, True])
+def test_without_weights_it_is_the_adjoint(backend, sense):
+    samples, shape, maps, images, values = problem("complex128", 2, 2, 3, sense)
+    op = operator(samples, shape, n_coils=3, n_batchs=2, smaps=maps, squeeze_dims=False, eps=1e-4)
+    made, back = (backend.host(a) for a in (op.op(backend.array(images)), op.adj_op(backend.array(values))))
+    # Exactly, although eps is large: both directions are built of the same numbers.
+    assert np.vdot(values, made) == pytest.approx(np.vdot(back, images), rel=1e-12)
+
+
+def test_outputs_and_squeezed_axes():
+    samples, shape, _, images, values = problem("complex128", 2, 1, 3, False)
+    op = operator(samples, shape, n_coils=3)
+    assert op.op(images[0]).shape == (3, COUNT)
+    assert op.adj_op(values[0]).shape == (3, *shape)
+    ksp, img = np.empty_like(values), np.empty_like(images)
+    np.testing.assert_array_equal(op.op(images, ksp), ksp[0])
+    assert cases.error(ksp, mri.samples_of(images, samples, shape)) < 1e-5
+    np.testing.assert_array_equal(op.adj_op(values, img), img[0])
+    single = operator(samples, shape)
+    assert single.op(images[0, 0]).shape == (COUNT,)
+    assert single.adj_op(values[0, 0]).shape == shape
+
+
+def test_tensors():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    samples, shape, maps, images, _ = problem("complex64", 2, 1, 3, True)
+    op = operator(torch.as_tensor(samples), shape, n_coils=3, smaps=torch.as_tensor(maps))
+    found = op.op(torch.as_tensor(images))
+    assert isinstance(found, torch.Tensor)
+    assert cases.error(found.numpy(), mri.samples_of(images, samples, shape, maps)[0]) < 1e-5
+
+
+def test_cycles_per_pixel_are_radians_over_two_pi():
+    samples, shape, _, images, _ = problem("complex128", 2, 1, 1, False)
+    radians, cycles = operator(samples, shape), operator(samples / (2 * np.pi), shape)
+    np.testing.assert_allclose(cycles.op(images), radians.op(images), rtol=0, atol=1e-5)
+
+
+def test_new_samples():
+    samples, shape, maps, images, _ = problem("complex128", 2, 2, 3, True)
+    other = np.stack(cases.points(np.random.default_rng(9), 2, 50, "complex128"), axis=-1)
+    op = operator(samples, shape, density="pipe", n_coils=3, n_batchs=2, smaps=maps, eps=1e-9)
+    op.op(images)
+    op.samples = other.reshape(5, 10, 2)
+    assert cases.error(op.op(images), mri.samples_of(images, other, shape, maps)) < 1e-9
+    np.testing.assert_allclose(op.density, density(other, shape), rtol=1e-6)
+    given = operator(samples, shape, density=np.ones(COUNT))
+    with pytest.raises(ValueError, match="80 density weights and 50 new samples"):
+        given.update_samples(other)
+    given.update_samples(samples[::-1].copy())
+    assert given.density is not None
+    with pytest.raises(TypeError, match="float32; the operator's is float64"):
+        given.update_samples(samples.astype(np.float32))
+
+
+def test_pipe_is_real_and_takes_mri_nuffts_arguments():
+    samples = mri.radial(11, 32)
+    found = MRIParticlemesh.pipe(samples / (2 * np.pi), (16, 16), max_iter=3, osf=1.5, normalize=False)
+    np.testing.assert_allclose(found, density(samples, (16, 16), 3, 1.5, normalise=False), rtol=1e-9)
+    for method in (True, "pipe", {"name": "pipe"}):
+        op = operator(samples, (16, 16), density=method)
+        assert op.density.dtype == np.float64
+        # Samples on the edge of k-space are folded to either side.
+        np.testing.assert_allclose(op.density, density(samples, (16, 16)), rtol=5e-3)
+
+
+def test_the_largest_eigenvalue():
+    samples, shape, maps, _, _ = problem("complex128", 2, 2, 3, True)
+    op = operator(samples, shape, n_coils=3, n_batchs=2, smaps=maps)
+    largest = np.linalg.norm(mri.matrix(samples, shape), 2) ** 2
+    assert op.get_lipschitz_cst(60) == pytest.approx(largest, rel=2e-2)
+    assert op.n_coils == 3
+    assert op.smaps is not None
+
+
+def test_the_other_sign_of_the_exponent():
+    samples, shape, maps, images, values = problem("complex128", 2, 2, 3, True)
+    op = operator(samples, shape, n_coils=3, n_batchs=2, smaps=maps, squeeze_dims=False, eps=1e-9)
+    with op.grad_traj_plan():
+        made, back, (both, slopes) = op.op(images), op.adj_op(values), op.op_and_gradient(images)
+    assert cases.error(made, mri.samples_of(images, -samples, shape, maps.conj())) < 1e-9
+    assert cases.error(back, mri.images_of(values, -samples, shape, maps.conj())) < 1e-9
+    np.testing.assert_allclose(both, made, atol=1e-9)
+    np.testing.assert_array_equal(op.smaps, maps)
+    op.smaps = maps.conj()
+    op.update_samples(-samples)
+    np.testing.assert_allclose(slopes, -op.op_and_gradient(images)[1], atol=1e-9)
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize("sense", [False, True])
+def test_gradients_by_the_trajectory_are_differences(backend, ndim, sense):
+    samples, shape, maps, images, _ = problem("complex128", ndim, 2, 3, sense)
+    options = dict(n_coils=3, n_batchs=2, smaps=maps, squeeze_dims=False, eps=1e-9)
+    values, slopes = operator(samples, shape, **options).op_and_gradient(backend.array(images))
+    values, slopes = backend.host(values), backend.host(slopes)
+    assert slopes.shape == (*values.shape, ndim)
+    assert cases.error(values, mri.samples_of(images, samples, shape, maps)) < 1e-9
+    step = 1e-5
+    for axis, unit in enumerate(np.eye(ndim)):
+        ahead, behind = (mri.samples_of(images, samples + s * unit, shape, maps) for s in (step, -step))
+        assert cases.error(slopes[..., axis], (ahead - behind) / (2 * step)) < 1e-7
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(samples=np.zeros((4, 3))), r"samples have shape \(4, 3\)"),
+        (dict(samples=np.full((4, 2), 3)), "int64"),
+        (dict(n_coils=0), "n_coils"),
+        (dict(n_trans=0), "n_trans"),
+        (dict(smaps=np.zeros((1, 4, 4))), r"smaps have shape \(1, 4, 4\); give \(n_coils, 12, 9\)"),
+    ],
+)
+def test_bad_arguments_are_named(change, message):
+    samples, shape, *_ = problem("complex128", 2, 1, 1, False)
+    with pytest.raises((ValueError, TypeError), match=message):
+        operator(**(dict(samples=samples, shape=shape) | change))
+
+
+def test_bad_shapes_of_data_are_named():
+    samples, shape, _, images, values = problem("complex128", 2, 1, 1, False)
+    op = operator(samples, shape)
+    with pytest.raises(ValueError, match=r"Image shape \(12, 8\)"):
+        op.op(images[..., :-1])
+    with pytest.raises(ValueError, match="Kspace samples 79"):
+        op.adj_op(values[..., :-1])

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Peers' own tests, run on particlemesh where environment variables name the folders of checkouts that hold them.
+
+=========================  ====================================================  ================================
+variable                   folder                                                what is replaced
+=========================  ====================================================  ================================
+``FINUFFT_TESTS``          ``python/finufft/test`` of FINUFFT                    the module `finufft`
+``CUFINUFFT_TESTS``        ``python/cufinufft/tests`` of FINUFFT                 the module `cufinufft`
+``PYTORCH_FINUFFT_TESTS``  ``tests`` of pytorch-finufft                          the modules `finufft`, `cufinufft`
+``MRI_NUFFT_TESTS``        ``tests`` of mri-nufft, of the version installed      its backend "finufft"
+``TORCH_PME_TESTS``        ``tests`` of torch-pme, of the version installed      three methods of `MeshInterpolator`
+=========================  ====================================================  ================================
+
+``CUFINUFFT_FRAMEWORK`` names the arrays of cuFINUFFT's tests: numpy (the default), cupy, torch. mri-nufft's tests need
+pytest-cases and a version of pytest that it supports, ducc0 and, for those of autograd, deepinv.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import particlemesh as pm
+
+SUPPORT = Path(__file__).parents[1] / "support"
+
+
+def run(variable, shim, *arguments, ignored=(), only=(), source=None):
+    """Run a suite with a plugin; return how many tests passed."""
+    folder = os.environ.get(variable)
+    if not folder:
+        pytest.skip(f"{variable} does not name a folder with the peer's tests")
+    places = [SUPPORT, Path(pm.__file__).parents[1], *([] if source is None else [Path(folder) / source])]
+    places += filter(None, [os.environ.get("PYTHONPATH")])
+    files = [str(Path(folder) / name) for name in only] or [folder]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", shim, "-p", "no:cacheprovider", "-o", "addopts="]
+    command += [*files, *arguments]
+    command += [f"--ignore={Path(folder) / name}" for name in ignored]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, places))}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert done.returncode == 0 and passed, done.stdout[-4000:] + done.stderr[-2000:]
+    return int(passed[1])
+
+
+def test_finufft():
+    assert run("FINUFFT_TESTS", "finufft_shim") > 600
+
+
+def test_cufinufft():
+    framework = os.environ.get("CUFINUFFT_FRAMEWORK", "numpy")
+    # Examples are programs of CUDA libraries, and the fallback is about cuFINUFFT's own shared library.
+    ignored = ("test_examples.py", "test_fallback.py")
+    assert run("CUFINUFFT_TESTS", "finufft_shim", "--framework", framework, ignored=ignored) > 2000
+
+
+def test_pytorch_finufft():
+    assert run("PYTORCH_FINUFFT_TESTS", "finufft_shim", source="..") > 400
+
+
+def test_mri_nufft():
+    # FINUFFT itself misses ducc0's results for samples on the edge of k-space, so that accuracy is tested elsewhere.
+    files = ("operators/test_update.py", "operators/test_batch.py", "operators/test_autodiff.py")
+    options = ("--backend", "finufft", "--ref", "ducc0", "-k", "2D and not gpu")
+    assert run("MRI_NUFFT_TESTS", "mri_shim", *options, only=files) > 100
+
+
+def test_torch_pme():
+    # Its derivatives by random cells in float32 are sums that cancel, to 1e-6 in its own order only.
+    only = ("lib/test_mesh_interpolator.py",)
+    assert run("TORCH_PME_TESTS", "torchpme_shim", "-k", "not test_derivatives", only=only) > 150
