@@ -12,7 +12,9 @@ import numpy as np
 from particlemesh.fourier.engines import good_size
 from particlemesh.window import MAX_SUPPORT
 
-LEAST_SIGMA, LARGEST_SIGMA = 1.1, 2.6
+# What the automatic choice takes. Below 1.2, the division by a wide window's transform multiplies the rounding of modes
+# at the edge of the band by more than 1e5: within every `eps`, but it spoils derivatives by finite differences.
+LEAST_SIGMA, LARGEST_SIGMA = 1.2, 2.6
 # Relative l2 errors that rounding leaves at best, and those of a number (tests/apps/nufft/test_accuracy.py).
 FLOOR = {np.dtype(np.float32): 3e-7, np.dtype(np.float64): 5e-15}
 ROUNDING = {np.dtype(np.float32): 1.2e-7, np.dtype(np.float64): 2.2e-16}
@@ -82,7 +84,7 @@ class Law(NamedTuple):
         return next(enough, min(supports, key=lambda w: self.error(w, sigma)))
 
     def sigma(self, eps: float, support: int) -> float:
-        """Return the least oversampling from 1.1 to 2.6 with which a support reaches ``eps``, or infinity."""
+        """Return the least oversampling from 1.2 to 2.6 with which a support reaches ``eps``, or infinity."""
         if self.error(support, LARGEST_SIGMA) > eps:
             return math.inf
         low, high = LEAST_SIGMA, LARGEST_SIGMA
