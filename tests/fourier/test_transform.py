@@ -308,3 +308,8 @@ def test_bad_arguments_are_refused():
         Transform(half_open).green("poisson", zero=0.0)
     with pytest.raises(ValueError, match="triclinic"):
         Transform(pm.Mesh((4, 4), [[1, 0.1], [0, 1]], periodic=(True, False), offset=0.5)).green("poisson")
+
+
+def test_windows_transform_denormal_wavenumbers():
+    k = np.array([0.0, 5e-324, 1e-310, 1e-160])
+    np.testing.assert_allclose(pm.bspline(4).fourier(k), 1, rtol=1e-15)

@@ -116,12 +116,20 @@ class Solver:
         self._described = (
             f"{green if isinstance(green, str) else 'a function'} (at k = 0: {at_zero:g}), compensation {compensation}"
         )
+        self._given: dict[str, Any] = dict(
+            green=green, kappa=kappa, alpha=alpha, of=of, zero=zero, compensation=compensation, gradient=gradient,
+            **options,
+        )  # fmt: skip
         self._work: _Work | None = None
         self._token: Any = None
         self.busy = threading.RLock()
 
     def __repr__(self) -> str:
         return f"<Solver: {self._described}; {self.plan!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The arguments, never handles: the copy starts without positions.
+        return functools.partial(type(self), self.mesh, self.window, **self._given), ()
 
     @property
     def nbytes(self) -> int:

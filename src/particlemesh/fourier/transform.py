@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
@@ -79,6 +80,7 @@ class Transform:
         self.dtype: Any = None if dtype is None else checks.real_type(dtype)
         self.threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
         self._named = backend
+        self._given: dict[str, Any] = dict(real=self.real, backend=backend, dtype=self.dtype, threads=self.threads)
         self._device = None if backend is None else backends.current(backend)
         self._modes = Modes(mesh, self.real)
         self._bands: dict[Any, Bands] = {}  # by direction, backend and dtype
@@ -88,6 +90,9 @@ class Transform:
     def __repr__(self) -> str:
         kind = "real" if self.real else "complex"
         return f"<Transform: {' x '.join(map(str, self.shape))} nodes, {kind}, {self.window.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(type(self), self.mesh, self.window, **self._given), ()  # arguments, never handles
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -329,10 +334,7 @@ class Transform:
         if not checks.flag(interlaced, "interlaced"):
             return spectrum
         checks.all_periodic(self.mesh.periodic)
-        twin = Transform(
-            self.mesh.shifted(0.5), self.window, real=self.real, backend=self._named, dtype=self.dtype,
-            threads=self.threads,
-        )  # fmt: skip
+        twin = Transform(self.mesh.shifted(0.5), self.window, **self._given)
         # Halved first: the sum of two numbers of a kind is in that kind on every backend.
         return spectrum * _half(spectrum) + one(twin) * _half(spectrum)
 

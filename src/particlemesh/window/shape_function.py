@@ -252,7 +252,9 @@ class Window:
         """
         # pi/4 * support nodes resolve the fastest cosine over a length of pi, and 20 more reach rounding.
         terms = math.ceil(math.pi / 4 * self.support) + 20
-        return piecewise(self._transform, math.pi, terms, np.abs(np.asarray(k, dtype=np.float64)), self._transforms)
+        size = np.abs(np.asarray(k, dtype=np.float64))
+        size = np.where(size < 1e-150, 0.0, size)  # SciPy's Bessel functions of smaller numbers are NaN
+        return piecewise(self._transform, math.pi, terms, size, self._transforms)
 
     def _transform(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the sum of spherical Bessel functions."""

@@ -70,3 +70,12 @@ def test_many_points_make_the_mesh_finer():
 def test_the_oversampling_may_be_given():
     law = Law(1, np.dtype(np.float64), False)
     assert choose((100,), 1e-6, law, 10, 2, np.dtype(np.float64), True, 2.0).nodes == (200,)
+
+
+@pytest.mark.parametrize("upsampfac", [4.0, 30.0])
+def test_a_large_oversampling_reaches_its_tolerance(upsampfac):
+    rng = np.random.default_rng(3)
+    x, strengths = rng.uniform(-np.pi, np.pi, 500), cases.numbers(rng, 500, "complex128")
+    for eps in (1e-3, 1e-6, 1e-10):
+        modes = nufft.nufft1d1(x, strengths, 40, eps=eps, upsampfac=upsampfac)
+        assert cases.error(modes, cases.modes_of(strengths, x[None], (40,), 1)) < 2 * eps

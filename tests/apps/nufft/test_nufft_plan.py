@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The interface: states of a plan, options, shapes and messages."""
 
+import copy
 import inspect
+import pickle
 import threading
 
 import numpy as np
@@ -196,3 +198,46 @@ def test_a_second_thread_is_refused():
     thread.start()
     thread.join()
     assert "another thread is using this Plan" in caught[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: plan_with_points().execute(None), ArgumentError, "`data` is of type NoneType"),
+        (lambda: plan_with_points().execute([1j, 2j, 3j]), ArgumentError, "`data` is of type list"),
+        (lambda: nufft.nufft1d1(np.ones(2), [1j, 2j], 4), ArgumentError, "`c` is of type list"),
+        (lambda: nufft.nufft1d2(np.ones(2), [1j, 2j]), ArgumentError, "`f` is of type list"),
+        (lambda: nufft.nufft1d1(np.ones(2), np.ones(2, complex), out=[0] * 4), ArgumentError, "`out` is of type list"),
+        (lambda: Plan(1, None), TypeError, "n_modes is None; an integer"),
+        (lambda: Plan(1, 8, isign=np.nan), ValueError, "isign is nan"),
+        (lambda: Plan(1, 8, isign=1j), TypeError, "isign is 1j"),
+        (lambda: Plan(1, (2**30, 1), eps=1e-9, upsampfac=3).setpts(*np.ones((2, 2))), ValueError, "give fewer modes"),
+    ],
+)
+def test_what_is_no_array_or_number_is_named(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_out_apart_from_data():
+    """Vectors are transformed in parts: a part's result must not overwrite a later part's data."""
+    plan = Plan(1, (5,), 4, 1e-3, maxbatchsize=1)
+    plan.setpts(np.linspace(0, 1, 5))
+    memory = np.ones((5, 5), complex)
+    with pytest.raises(ArgumentError, match="shares memory"):
+        plan.execute(memory[:4], out=memory[1:])
+    np.testing.assert_array_equal(memory, 1)
+
+
+@pytest.mark.parametrize("nufft_type", [1, 3])
+@pytest.mark.parametrize("through", [copy.copy, copy.deepcopy, lambda plan: pickle.loads(pickle.dumps(plan))])
+def test_a_copied_plan_starts_without_points(nufft_type, through):
+    plan = plan_with_points(nufft_type, (4, 5) if nufft_type == 1 else 2, 2, isign=-1)
+    other = through(plan)
+    with pytest.raises(RuntimeError, match="call setpts first"):
+        other.execute(np.ones((2, 3), complex))
+    x = [np.linspace(0, 2, 3)] * 2
+    for one in (plan, other):
+        one.setpts(*x, None, *(x if nufft_type == 3 else []))
+    values = np.arange(6.0).reshape(2, 3) + 0j
+    np.testing.assert_array_equal(other.execute(values), plan.execute(values))

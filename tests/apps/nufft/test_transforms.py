@@ -185,3 +185,32 @@ def test_gradients_of_a_loss_by_strengths_and_points():
     real = (loss(x, strengths + unit) - loss(x, strengths - unit)) / (2 * step)
     imaginary = (loss(x, strengths + 1j * unit) - loss(x, strengths - 1j * unit)) / (2 * step)
     assert (real + 1j * imaginary) / 2 == pytest.approx(by_strengths[j], rel=1e-6)
+
+
+@pytest.mark.parametrize("extent", [20.0, 100.0])
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_type_3_in_single_precision_is_not_lost_in_rounding(ndim, extent):
+    """Both divisions by windows amplify rounding: with little oversampling nothing would be left."""
+    rng = np.random.default_rng(6)
+    box = extent ** (1 / ndim)
+    x, s = (rng.uniform(-box, box, (ndim, n)).astype(np.float32) for n in (200, 150))
+    strengths = cases.numbers(rng, 200, "complex64")
+    plan = nufft.Plan(3, ndim, eps=1e-4, dtype="complex64")
+    plan.setpts(*x, *[None] * (3 - ndim), *s)
+    assert cases.error(plan.execute(strengths), cases.sums(strengths, x, s, 1)) < 2e-4
+
+
+@pytest.mark.parametrize("extents", [(1e-310, 1.0), (1e-310, 1e-310), (1e-160, 1e160)], ids=str)
+def test_type_3_of_denormal_extents(extents):
+    rng = np.random.default_rng(7)
+    x, s = (extent * rng.uniform(-1, 1, (1, 20)) for extent in extents)
+    strengths = cases.numbers(rng, 20, "complex128")
+    plan = nufft.Plan(3, 1, eps=1e-9)
+    plan.setpts(x[0], s=s[0])
+    assert cases.error(plan.execute(strengths), cases.sums(strengths, x, s, 1)) < 2e-9
+
+
+def test_type_3_of_huge_extents_is_refused_at_once():
+    x = np.array([-1e30, 1e30])
+    with pytest.raises(ValueError, match="split the points or the frequencies"):
+        nufft.Plan(3, 1).setpts(x, s=x)

@@ -13,6 +13,8 @@ import particlemesh as pm
 from particlemesh.apps.nufft.sizes import Law, between, choose, fine
 from particlemesh.apps.nufft.uniform import Uniform, window_for
 
+_TINY = 1e-300  # smaller numbers have no inverse in float64
+
 
 class _Extent(NamedTuple):
     """An interval of coordinates: its middle and half of its length."""
@@ -135,8 +137,8 @@ class NonUniform:
 
 def _safe(box: float, band: float) -> tuple[float, float]:
     """Return half lengths of both intervals, neither of which is 0 or tiny beside the other's inverse."""
-    if box == 0 and band == 0:
+    if box < _TINY and band < _TINY:
         return 1.0, 1.0
-    if box == 0:
+    if box < _TINY:
         return 1 / band, band
     return box, max(band, 1 / box)

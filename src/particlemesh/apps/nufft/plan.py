@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 import threading
@@ -21,6 +22,7 @@ from particlemesh.apps.nufft.shapes import ArgumentError
 from particlemesh.apps.nufft.sizes import Law, Sizes, choose
 from particlemesh.apps.nufft.spaces import Space, Spaces
 from particlemesh.apps.nufft.uniform import Uniform, window_for
+from particlemesh.arrays.memory import overlap
 from particlemesh.busy import alone
 
 _REAL: dict[np.dtype, np.dtype] = {
@@ -117,7 +119,8 @@ class Plan:
             raise ArgumentError(f"number of transforms ntrans invalid: n_trans is {n_trans!r}; give 1 or more.")
         self._n_trans = int(n_trans)
         sign = (-1 if self._type == 2 else 1) if isign is None else isign
-        self._sign = -1 if sign < 0 else 1
+        self._sign = -1 if checks.per_axis(sign, 1, "isign")[0] < 0 else 1
+        self._given = opts
         self._options = Options.of(opts)
         if self._options.real and self._type == 3:
             raise ArgumentError("real=True is for types 1 and 2; give type 3 complex values.")
@@ -181,6 +184,12 @@ class Plan:
             core = f"; {sizes.support} nodes, mesh {' x '.join(map(str, sizes.nodes))}, error {sizes.error:.1e}"
         return f"<nufft.Plan: type {self._type}, {size}, {self._dtype.name}, eps {self._eps:g}, {state}{core}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The arguments, never handles: the copy starts without points.
+        size = self._dim if self._type == 3 else self._n_modes
+        options = {"eps": self._eps, "isign": self._sign, "dtype": self._dtype.name, **self._given}
+        return functools.partial(type(self), self._type, size, self._n_trans, **options), ()
+
     # ---- points ---------------------------------------------------------------------------------------
 
     @alone
@@ -223,6 +232,8 @@ class Plan:
             else:
                 core = self._uniform(backend, count)
                 (core.set_positions if self._options.spreadinterponly else core.set_points)(native)
+        if core is not self._core:
+            self._chosen_for = count
         numbers = self._dtype if not self._options.spreadinterponly else self._values_dtype
         self._core, self._spaces = core, Spaces(
             kind, backend, self._n_trans, Space("points", (count,), self._values_dtype),
@@ -239,7 +250,6 @@ class Plan:
         same = self._spaces is not None and backend is self._spaces.backend
         if same and self._chosen_for / 4 <= count <= self._chosen_for * 4:
             return self._core
-        self._chosen_for = count
         real, on_cpu, period = self._options.real, backend.name == "cpu", (2 * math.pi,) * self._dim
         if self._options.spreadinterponly:
             sigma = self._options.upsampfac or 2.0
@@ -340,6 +350,8 @@ class Plan:
         spaces, sign = self._with_points(), self._sign if forward else -self._sign
         with spaces.taken(data, source) as (values, batch):
             result = spaces.result(out, target)
+            if out is not None and overlap(values, result):
+                raise ArgumentError("Argument `out` shares memory with `data`; give a separate array.")
             call = self._call(target)
             for part in self._parts():
                 call(values[part], sign, result[part])

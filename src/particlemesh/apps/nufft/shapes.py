@@ -130,5 +130,5 @@ def modes_of(nufft_type: int, n_modes_or_dim: Any) -> tuple[tuple[int, ...], int
         return (1,) * ndim, ndim
     if given.ndim != 1 or not 1 <= given.size <= 3:
         raise ArgumentError(f"n_modes dimension must be 1, 2, or 3; n_modes is {n_modes_or_dim!r}.")
-    modes = tuple(checks.integer(n.item(), "n_modes", 1, 2**30) for n in given)
+    modes = tuple(checks.integer(n, "n_modes", 1, 2**30) for n in given.tolist())
     return modes, len(modes)

@@ -75,6 +75,8 @@ def _once(
     ndim, given = len(points), shapes.kind(points[0], "x").dtype(points[0])
     if given not in _COMPLEX:
         raise ArgumentError(f"x dtype should be float64 for double precision or float32 for single; it is {given}.")
+    for name, array in (("f" if nufft_type == 2 else "c", data), *([] if out is None else [("out", out)])):
+        shapes.kind(array, name)
     if nufft_type == 2:
         n_trans, n_modes = _split(data, ndim, None, None)
     else:

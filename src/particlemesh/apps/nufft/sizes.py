@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from particlemesh.window import MAX_SUPPORT
 # What the automatic choice takes. Below 1.2, the division by a wide window's transform multiplies the rounding of modes
 # at the edge of the band by more than 1e5: within every `eps`, but it spoils derivatives by finite differences.
 LEAST_SIGMA, LARGEST_SIGMA = 1.2, 2.6
+USED_SIGMA = 4.0  # windows are made for no larger ratio
+MOST_NODES = 2**31 - 1  # per axis
 # Relative l2 errors that rounding leaves at best, and those of a number (tests/apps/nufft/test_accuracy.py).
 FLOOR = {np.dtype(np.float32): 3e-7, np.dtype(np.float64): 5e-15}
 ROUNDING = {np.dtype(np.float32): 1.2e-7, np.dtype(np.float64): 2.2e-16}
@@ -73,8 +76,11 @@ class Law(NamedTuple):
 
     def error(self, support: int, sigma: float) -> float:
         """Return the predicted error."""
+        sigma = min(sigma, USED_SIGMA)
         edge = math.pi * support * (1 - 1 / (2 * sigma) - math.sqrt(1 - 1 / sigma))
-        rounding = ROUNDING[self.dtype] * math.exp(edge / 2 * self.ndim)
+        # Type 3 divides by both windows: with little oversampling the second amplifies what the first did (a fit).
+        again = 1.2 * max(0.0, edge - 2.2) if self.twice else 0.0
+        rounding = ROUNDING[self.dtype] * math.exp(edge / 2 * self.ndim + again)
         return max(FLOOR[self.dtype], rounding, self.aliases(support, sigma))
 
     def support(self, eps: float, sigma: float) -> int:
@@ -83,6 +89,7 @@ class Law(NamedTuple):
         enough = (w for w in supports if self.error(w, sigma) <= eps)
         return next(enough, min(supports, key=lambda w: self.error(w, sigma)))
 
+    @functools.lru_cache(256)  # noqa: B019 - laws are values
     def sigma(self, eps: float, support: int) -> float:
         """Return the least oversampling from 1.2 to 2.6 with which a support reaches ``eps``, or infinity."""
         if self.error(support, LARGEST_SIGMA) > eps:
@@ -103,6 +110,11 @@ class Law(NamedTuple):
 
 def fine(modes: Sequence[float], sigma: float) -> tuple[int, ...]:
     """Return nodes per axis for an oversampling."""
+    if not all(sigma * m <= MOST_NODES for m in modes):
+        raise ValueError(
+            f"the fine mesh needs {' x '.join(f'{sigma * m:.2g}' for m in modes)} nodes; {MOST_NODES:,} per axis are "
+            "allowed: give fewer modes. For type 3 split the points or the frequencies into smaller boxes."
+        )
     return tuple(good_size(max(2, math.ceil(sigma * m - 1e-9))) for m in modes)
 
 
@@ -154,7 +166,7 @@ def between(modes: Sequence[float], sizes: Sizes) -> tuple[int, ...]:
 def _sizes(modes: Sequence[float], support: int, sigma: float, law: Law) -> Sizes:
     nodes = fine(modes, sigma)
     # Good sizes are larger than asked for: the window makes use of it.
-    reached = min(4.0, *(n / m for n, m in zip(nodes, modes, strict=True)))
+    reached = min(USED_SIGMA, *(n / m for n, m in zip(nodes, modes, strict=True)))
     return Sizes(support, reached, nodes, law.error(support, reached))
 
 

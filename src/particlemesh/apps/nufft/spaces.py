@@ -68,9 +68,9 @@ class Spaces:
         return self.kind.wrap(native.reshape(batch + tuple(native.shape[1:])))
 
     def _checked(self, array: Any, name: str, end: str) -> tuple[int, ...]:
-        space, shape = self.ends[end], tuple(array.shape)
+        kind, space = shapes.kind(array, name), self.ends[end]
         shapes.check_dtype(array, name, space.dtype)
-        kind = shapes.kind(array, name)
+        shape = tuple(array.shape)
         if kind is not self.kind or not kind.on(array, self.backend):
             raise ArgumentError(
                 f"Argument `{name}` is an array of {kind.name}; the points are an array of {self.kind.name} on "
