@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
+from particlemesh.apps.nufft.factors import of_modes
 from particlemesh.apps.nufft.sizes import Sizes
-from particlemesh.fourier.bands import Bands, mode_numbers
+from particlemesh.fourier.bands import Bands
 
 
 def window_for(sizes: Sizes, eps: float) -> pm.Window:
@@ -56,11 +57,9 @@ class Uniform:
         # Of real fields the band is symmetric, -(K // 2) to K // 2: each mode has its conjugate.
         band = tuple(2 * (k // 2) + 1 for k in modes) if real else self.modes
         factors = [
-            1 / window.fourier(
-                2 * math.pi / n * mode_numbers(k, "centred" if real else order, half=real and a == len(band) - 1)
-            )
-            for a, (k, n) in enumerate(zip(band, sizes.nodes, strict=True))
-        ]  # fmt: skip
+            of_modes(window, n, k, "centred" if real else order, real and axis == len(band) - 1)
+            for axis, (k, n) in enumerate(zip(band, sizes.nodes, strict=True))
+        ]
         self.bands = Bands(
             backend, sizes.nodes, band, factors, dtype, order="centred" if real else order, real=real,
             threads=options.get("threads"),
