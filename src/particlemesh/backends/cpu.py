@@ -198,7 +198,8 @@ def at_most_cores(threads: int | None) -> int | None:
 
 def default_threads(work: int) -> int:
     """Return how many threads suit ``work``, counted in particles."""
-    return max(1, min(available_threads(), work // PARTICLES_PER_THREAD))
+    most = work // PARTICLES_PER_THREAD
+    return min(available_threads(), most) if most > 1 else 1  # asking the system takes longer than little work
 
 
 def threads_for(threads: int | None, work: int) -> int:

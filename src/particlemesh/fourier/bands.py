@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +15,8 @@ from particlemesh import checks
 from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend, Record, allocate
 from particlemesh.backends.cpu import ranges, run
-from particlemesh.backends.jit import compiled
-from particlemesh.fourier.engines import BACKWARD, FORWARD, SciPyEngine, engine
+from particlemesh.backends.jit import compiled, plain
+from particlemesh.fourier.engines import BACKWARD, FORWARD, engine
 
 _FILE = "fourier/bands.c"
 ORDERS = ("fft", "centred")
@@ -146,7 +148,7 @@ class Bands:
         Parameters
         ----------
         field : native array (..., *nodes)
-            Dense; complex, or real for real transforms. A complex field may be overwritten.
+            Dense; complex, or real for real transforms. A complex field may be overwritten, also by the result.
         out : native array (..., *shape), optional
             Dense and complex.
         sign : {-1, 1}
@@ -213,91 +215,113 @@ class Bands:
     # ---- the CPU: axis by axis, so that later axes transform the band only ---------------------------------
 
     def _pruned(self, field: np.ndarray, out: Any, sign: int) -> np.ndarray:
-        assert isinstance(self.engine, SciPyEngine)
-        ndim, array = len(self.nodes), field
-        for axis in reversed(range(ndim)):
-            array = self._axis(array, axis, sign)
-            if self.shape[axis] < array.shape[axis - ndim] or self.order == "centred":
-                array = self._move(array, axis, self.shape[axis], into=False)
-        return self._times(array, out)
+        array, threads = field, self.engine.workers  # type: ignore[attr-defined]
+        for axis in reversed(range(len(self.nodes))):
+            array = self._move(self._axis(array, axis, sign, threads), axis, threads, False, None if axis else out)
+        return _placed(array, out)
 
     def _padded(self, modes: np.ndarray, out: Any, sign: int) -> np.ndarray:
-        assert isinstance(self.engine, SciPyEngine)
-        ndim, array = len(self.nodes), self._times(modes, None)
-        for axis in range(ndim):
-            length = self.engine.spectrum_shape[axis]
-            if self.shape[axis] < length or self.order == "centred":
-                last = axis == ndim - 1 and not self.real
-                array = self._move(array, axis, length, into=True, room=out if last else None)
-            array = self._axis(array, axis, sign)
-        if out is None or array.ctypes.data == out.ctypes.data:
-            return array if out is None else out
-        np.copyto(out, array)
-        return out
+        array, threads = modes, self.engine.workers  # type: ignore[attr-defined]
+        for axis in range(len(self.nodes)):
+            array = self._move(array, axis, threads, True, out if axis == len(self.nodes) - 1 else None)
+            array = self._axis(array, axis, sign, threads, keep=array is modes)
+        return _placed(array, out)
 
-    def _axis(self, array: np.ndarray, axis: int, sign: int) -> np.ndarray:
+    def _axis(self, array: np.ndarray, axis: int, sign: int, threads: int, *, keep: bool = False) -> np.ndarray:
         """Transform one axis; the last one of a real field is real."""
         at = axis - len(self.nodes)
-        with scipy.fft.set_workers(self.engine.workers):  # type: ignore[attr-defined]
-            if self.real and at == -1:
-                if sign == FORWARD:
-                    return scipy.fft.rfft(array, axis=at)
-                return scipy.fft.irfft(array, n=self.nodes[axis], axis=at, norm="forward", overwrite_x=True)
+        options: dict[str, Any] = {"axis": at, "workers": threads}
+        if self.real and at == -1:
             if sign == FORWARD:
-                return scipy.fft.fft(array, axis=at, overwrite_x=True)
-            return scipy.fft.ifft(array, axis=at, norm="forward", overwrite_x=True)
+                return scipy.fft.rfft(array, **options)
+            return scipy.fft.irfft(array, self.nodes[axis], norm="forward", overwrite_x=not keep, **options)
+        if sign == FORWARD:
+            return scipy.fft.fft(array, overwrite_x=not keep, **options)
+        return scipy.fft.ifft(array, norm="forward", overwrite_x=not keep, **options)
 
-    def _move(self, array: np.ndarray, axis: int, length: int, *, into: bool, room: Any = None) -> np.ndarray:
-        """Return the axis's modes in an array of another length: out of the transform's order, or ``into`` it.
+    def _move(self, array: np.ndarray, axis: int, threads: int, into: bool, room: Any) -> np.ndarray:
+        """Return the modes of an axis times their factors, out of the transform's order or ``into`` it.
 
-        The array is ``room``, if that is given.
+        The result is ``room`` if that is dense and fits, and the array itself if nothing changes.
         """
-        at = axis - len(self.nodes)
-        shape = list(array.shape)
-        shape[at] = length
-        negative, count = self._negative[axis], self.shape[axis]
-        result = np.empty(shape, array.dtype) if room is None else room
-        if into:
-            result[_along(at, slice(count - negative, length - negative))] = 0
-        first = negative if self.order == "centred" else 0  # where the band has mode 0
-        last = 0 if self.order == "centred" else count - negative
-        whole = result.shape[at] if into else array.shape[at]
-        for begin, node, modes in ((first, 0, count - negative), (last, whole - negative, negative)):
-            band, spectrum = slice(begin, begin + modes), slice(node, node + modes)
-            source, target = (band, spectrum) if into else (spectrum, band)
-            result[_along(at, target)] = array[_along(at, source)]
-        return result
+        part = self._parts[axis][into]
+        if part is None:
+            return array
+        runs, factor = part
+        at, length = axis - len(self.nodes), (self.engine.spectrum_shape if into else self.shape)[axis]
+        before, old, after = array.shape[:at], array.shape[at], array.shape[at:][1:]
+        shape, outer, inner = (*before, length, *after), math.prod(before), math.prod(after)
+        if room is None or room.shape != shape or room.dtype != array.dtype or not room.flags.c_contiguous:
+            room = np.empty(shape, array.dtype)
+        source, target = plain(np.ascontiguousarray(array)), room.reshape(-1)
+        if factor.dtype == self.dtype:  # complex numbers are pairs of reals
+            source, target = source.view(self.dtype), target.view(self.dtype)
+            old, inner = (2 * old, 1) if at == -1 else (old, 2 * inner)
+        rows = outer if inner == 1 else outer * length
+        run(_carry, threads, source, target, factor, runs, outer, old, inner, max(1, rows // 64))
+        return room
 
-    def _times(self, array: np.ndarray, out: Any) -> np.ndarray:
-        """Return the modes times the factors of all axes."""
-        if out is None:
-            out = np.empty(array.shape, self.complex_dtype)
-        ndim = len(self.nodes)
-        missing = (1,) * (3 - ndim)
-        factors = [np.ones(1, self.factors[0].dtype)] * len(missing) + self.factors
-        source = np.ascontiguousarray(array).reshape(-1, *missing, *self.shape)
-        target = out.reshape(source.shape) if out.flags.c_contiguous else np.empty_like(source)
-        rows = source.shape[0] * source.shape[1] * source.shape[2]
-        run(_scale, self.engine.workers, source, target, *factors, max(1, rows // 64))  # type: ignore[attr-defined]
-        if not out.flags.c_contiguous:
-            out[...] = target.reshape(out.shape)
-        return out
+    @functools.cached_property
+    def _parts(self) -> list[tuple[Any, Any]]:
+        """Return by axis how `_carry` cuts modes out of a spectrum and puts them into it; None if nothing changes."""
+        return [self._part(axis) for axis in range(len(self.nodes))]
+
+    def _part(self, axis: int) -> tuple[Any, Any]:
+        nodes, count, factor = self.engine.spectrum_shape[axis], self.shape[axis], self.factors[axis]
+        negative = self._negative[axis]
+        positive = count - negative
+        if count == nodes and self.order == "fft" and (factor == 1).all():
+            return None, None
+        zero, lowest = (negative, 0) if self.order == "centred" else (0, positive)  # where these modes are
+        numbers = positive, negative, nodes - count  # of modes, and of nodes without a mode
+        band, spectrum = (zero, lowest, -1), (0, nodes - negative, positive)
+        padded = np.zeros(nodes, factor.dtype)
+        padded[:positive] = factor[zero : zero + positive]
+        padded[nodes - negative :] = factor[lowest : lowest + negative]
+        pairs = 2 if axis == len(self.nodes) - 1 and factor.dtype == self.dtype else 1
+        crop, embed = np.array([band, spectrum, numbers])[:, :2], np.array([spectrum, band, numbers])
+        return (pairs * crop, np.repeat(factor, pairs)), (pairs * embed, np.repeat(padded, pairs))
 
 
-def _along(axis: int, part: slice) -> tuple[Any, ...]:
-    return (..., part, *(slice(None),) * (-axis - 1))
+def _placed(array: np.ndarray, out: Any) -> np.ndarray:
+    """Return the array in the memory of ``out``, if that is given."""
+    if out is None:
+        return array
+    if array is not out and (array.ctypes.data != out.ctypes.data or array.strides != out.strides):
+        np.copyto(out, array)
+    return out
 
 
 @compiled
-def _scale(source, target, fx, fy, fz, share, counter):
-    """Write ``source * fx * fy * fz``; each thread claims shares of the rows."""
-    ny, nz = fy.size, fz.size
-    rows = source.shape[0] * fx.size * ny
-    for begin, end in ranges(counter, rows, share):
+def _carry(source, target, factor, runs, outer, old, inner, share, counter):
+    """Copy runs along the middle axis of (outer, old, inner) times factors; each thread claims shares of the rows.
+
+    A run begins at runs[0] in the target and at runs[1] in the source, and has runs[2] numbers; below 0 it is zeros.
+    """
+    new = factor.size
+    if inner == 1:
+        for begin, end in ranges(counter, outer, share):
+            for row in range(begin, end):
+                for r in range(runs.shape[1]):
+                    first, at, count = runs[0, r], runs[1, r], runs[2, r]
+                    to = target[row * new + first :][:count]  # slices leave the loops without negative indices
+                    if at < 0:
+                        to[:] = 0
+                        continue
+                    numbers, factors = source[row * old + at :][:count], factor[first:][:count]
+                    for k in range(count):
+                        to[k] = numbers[k] * factors[k]
+        return
+    for begin, end in ranges(counter, outer * new, share):
         for row in range(begin, end):
-            y = row % ny
-            x = row // ny % fx.size
-            c = row // ny // fx.size
-            factor = fx[x] * fy[y]
-            for z in range(nz):
-                target[c, x, y, z] = source[c, x, y, z] * (factor * fz[z])
+            k, to = row % new, target[row * inner :][:inner]
+            for r in range(runs.shape[1]):
+                behind = k - runs[0, r]
+                if behind < 0 or behind >= runs[2, r]:
+                    continue
+                if runs[1, r] < 0:
+                    to[:] = 0
+                    continue
+                numbers, f = source[(row // new * old + runs[1, r] + behind) * inner :][:inner], factor[k]
+                for z in range(inner):
+                    to[z] = numbers[z] * f

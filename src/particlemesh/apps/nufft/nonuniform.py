@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import particlemesh as pm
+from particlemesh.apps.nufft.factors import of_coordinates
 from particlemesh.apps.nufft.sizes import Law, between, choose, fine
 from particlemesh.apps.nufft.uniform import Uniform, window_for
 
@@ -62,8 +62,8 @@ class NonUniform:
     ) -> None:  # fmt: skip
         self.backend = backend
         self.complex_dtype = np.result_type(dtype, np.complex64)
-        x = [backend.download(p).astype(np.float64) for p in points]
-        s = [backend.download(f).astype(np.float64) for f in frequencies]
+        x = [np.asarray(backend.download(p), np.float64) for p in points]
+        s = [np.asarray(backend.download(f), np.float64) for f in frequencies]
         boxes = [_Extent.of(a, name) for a, name in zip(x, "xyz", strict=False)]
         bands = [_Extent.of(a, name) for a, name in zip(s, "stu", strict=False)]
         halves = [_safe(box.half, band.half) for box, band in zip(boxes, bands, strict=True)]
@@ -87,24 +87,13 @@ class NonUniform:
             origin=[band.middle for band in bands], order="centred", real=False, options=options,
         )  # fmt: skip
         self.inner.set_points(frequencies)
-        self._before = self._phase([a - box.middle for a, box in zip(x, boxes, strict=True)], bands)
-        after: Any = self._phase(s, boxes)
-        for a, band, h in zip(s, bands, spacings, strict=True):
-            # Frequencies at the middle of a band without extent have the argument 0.
-            factor = 1 / window.fourier(h * (a - band.middle))
-            after = factor if after is None else after * factor
-        self._before, self._after = (None if p is None else self._upload(p) for p in (self._before, after))
-
-    @staticmethod
-    def _phase(coordinates: Sequence[np.ndarray], intervals: Sequence[_Extent]) -> np.ndarray | None:
-        """Return exp(i coordinates . middles), or None where all middles are 0."""
-        if all(interval.middle == 0 for interval in intervals):
-            return None
-        angle: Any = sum(a * interval.middle for a, interval in zip(coordinates, intervals, strict=True))
-        return np.asarray(np.exp(1j * angle))
-
-    def _upload(self, numbers: np.ndarray) -> Any:
-        return self.backend.upload(numbers.astype(self.complex_dtype))
+        # Phases move both sets to the middle of their boxes.
+        threads, zero = options.get("threads"), (0.0,) * len(x)
+        middles, centres = [box.middle for box in boxes], [band.middle for band in bands]
+        self._before = None
+        if any(centres):
+            self._before = backend.upload(of_coordinates(x, zero, centres, self.complex_dtype, threads))
+        self._after = backend.upload(of_coordinates(s, centres, middles, self.complex_dtype, threads, window, spacings))
 
     @property
     def field_bytes(self) -> int:

@@ -91,7 +91,7 @@ def check_values(shape: tuple[int, ...], count: int, n_trans: int, what: str = "
     if n_trans == 1:
         if len(shape) not in (1, 2):
             raise ArgumentError(f"{what}.ndim must be 1 or 2{single} if n_trans == 1{came}")
-        if shape[-1] != count or np.prod(shape) != count:
+        if shape[-1] != count or math.prod(shape) != count:
             raise ArgumentError(f"{size} if n_trans == 1{came}")
     elif len(shape) != 2:
         raise ArgumentError(f"{what}.ndim must be 2{single} if n_trans > 1{came}")

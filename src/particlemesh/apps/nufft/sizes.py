@@ -144,8 +144,7 @@ def choose(
     if sigma is not None:
         pairs = [(law.support(eps, sigma), sigma)]
     else:
-        pairs = [(w, law.sigma(eps, w)) for w in range(2, MAX_SUPPORT + 1)]
-        pairs = [pair for pair in pairs if pair[1] <= LARGEST_SIGMA]
+        pairs = _pairs(law, eps)
     seconds = _cpu_seconds if on_cpu else _gpu_seconds
 
     def predicted(sizes: Sizes) -> float:
@@ -161,6 +160,13 @@ def choose(
 def between(modes: Sequence[float], sizes: Sizes) -> tuple[int, ...]:
     """Return the nodes between the two windows of type 3: no point at an end may reach around the mesh."""
     return fine([m + (sizes.support + 1) / sizes.sigma for m in modes], sizes.sigma)
+
+
+@functools.lru_cache(maxsize=256)
+def _pairs(law: Law, eps: float) -> list[tuple[int, float]]:
+    """Return all supports that reach a tolerance, each with the least oversampling."""
+    pairs = [(w, law.sigma(eps, w)) for w in range(2, MAX_SUPPORT + 1)]
+    return [pair for pair in pairs if pair[1] <= LARGEST_SIGMA]
 
 
 def _sizes(modes: Sequence[float], support: int, sigma: float, law: Law) -> Sizes:

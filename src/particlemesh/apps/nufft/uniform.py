@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
+from particlemesh.apps.nufft.factors import of_modes
 from particlemesh.apps.nufft.sizes import Sizes
-from particlemesh.fourier.bands import Bands, mode_numbers
+from particlemesh.fourier.bands import Bands
 
 
 def window_for(sizes: Sizes, eps: float) -> pm.Window:
@@ -56,11 +57,9 @@ class Uniform:
         # Of real fields the band is symmetric, -(K // 2) to K // 2: each mode has its conjugate.
         band = tuple(2 * (k // 2) + 1 for k in modes) if real else self.modes
         factors = [
-            1 / window.fourier(
-                2 * math.pi / n * mode_numbers(k, "centred" if real else order, half=real and a == len(band) - 1)
-            )
-            for a, (k, n) in enumerate(zip(band, sizes.nodes, strict=True))
-        ]  # fmt: skip
+            of_modes(window, n, k, "centred" if real else order, real and axis == len(band) - 1)
+            for axis, (k, n) in enumerate(zip(band, sizes.nodes, strict=True))
+        ]
         self.bands = Bands(
             backend, sizes.nodes, band, factors, dtype, order="centred" if real else order, real=real,
             threads=options.get("threads"),
@@ -100,9 +99,10 @@ class Uniform:
         return values, slopes
 
     def _nodes(self, modes: Any, sign: int) -> Any:
-        field = self._field(modes.shape[0])
         if not self.real:
-            return self.bands.to_nodes(modes, field, sign=sign)
+            return self.bands.to_nodes(modes, self._field(modes.shape[0]), sign=sign)
+        # Real transforms on the CPU return new memory.
+        field = None if self.backend.name == "cpu" else self._field(modes.shape[0])
         return self.bands.to_nodes(self._half(modes, sign), field)
 
     # ---- real fields: between all modes and the half of a symmetric band ----------------------------------
@@ -129,12 +129,16 @@ class Uniform:
         modes, xp = self._numpy_like(modes)
         if self.order == "fft":
             modes = xp.fft.fftshift(modes, axes=tuple(range(1, modes.ndim)))
-        band = xp.zeros((modes.shape[0], *self.bands.modes), modes.dtype)
-        band[(slice(None), *(slice(0, k) for k in self.modes))] = modes
+        band = modes
+        if self.bands.modes != self.modes:  # numbers of even axes without a conjugate
+            band = xp.zeros((modes.shape[0], *self.bands.modes), modes.dtype)
+            band[(slice(None), *(slice(0, k) for k in self.modes))] = modes
         upper = (..., slice(self.modes[-1] // 2, None))
-        mirrored = band[(slice(None), *(slice(None, None, -1),) * len(self.modes))]
-        own, image = (band[upper], mirrored[upper].conj()) if sign > 0 else (band[upper].conj(), mirrored[upper])
-        return self._native(xp.ascontiguousarray((own + image) / 2))
+        own, image = band[upper], band[(slice(None), *(slice(None, None, -1),) * len(self.modes))][upper]
+        half = xp.conj(image, out=xp.empty(own.shape, own.dtype))
+        half += own
+        half *= 0.5
+        return self._native(half if sign > 0 else xp.conj(half, out=half))
 
     def _numpy_like(self, native: Any) -> tuple[Any, Any]:
         """Return an array and its library: CuPy's, or NumPy's; OpenCL arrays are copied to the host."""

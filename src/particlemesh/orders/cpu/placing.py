@@ -50,10 +50,12 @@ class Cells(NamedTuple):
     @classmethod
     def of(cls, tiling: Tiling, count: int) -> Cells:
         """Return the cells of three-dimensional tiles with many particles, or one for each tile."""
+        if min(tiling.extent) == 1 or count < _CROWDED * math.prod(tiling.tiles):
+            return cls(tiling.bits, (1, 1, 1))
         most = 3 if max(tiling.support) < 10 else 2
         bits = tuple(min(b, most) for b in tiling.bits)
         along = tuple(1 << b - c for b, c in zip(tiling.bits, bits, strict=True))
-        if min(tiling.extent) == 1 or count < _CROWDED * math.prod(tiling.tiles) * math.prod(along):
+        if count < _CROWDED * math.prod(tiling.tiles) * math.prod(along):
             return cls(tiling.bits, (1, 1, 1))
         return cls(bits, along)  # type: ignore[arg-type]
 
