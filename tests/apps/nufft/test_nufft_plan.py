@@ -138,7 +138,8 @@ def test_results_are_arrays_of_the_points_library(kind, real):
     assert kind.place(made) == kind.place(out)
     if kind.writes:
         assert one.execute(kind.make(c), out=out) is out
-        np.testing.assert_array_equal(kind.host(made), kind.host(out))
+        # Atomic additions round in any order.
+        np.testing.assert_allclose(kind.host(made), kind.host(out), rtol=0, atol=1e-12)
     else:
         with pytest.raises(TypeError, match="never written"):
             one.execute(kind.make(c), out=out)
