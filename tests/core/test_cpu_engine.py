@@ -156,7 +156,6 @@ def _sum_in_child(queue):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning")  # JAX's, if another test has loaded it
 @pytest.mark.parametrize("how", multiprocessing.get_all_start_methods())
 def test_children_have_threads_of_their_own(how):
     counting_sort(np.arange(20000, dtype=np.int32) % 7, 7, 4)  # the pool is running

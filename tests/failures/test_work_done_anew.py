@@ -91,7 +91,7 @@ def test_large_problems_are_chosen_anew(asked):
 
 
 def test_repeated_calls_compile_nothing_and_cut_no_mesh_anew():
-    compiled = (colouring._spread_tasks, interpolate_tiles._read_tasks, placing._count_tiles, placing._place_in_tiles)
+    compiled = (colouring._spread_tasks, interpolate_tiles._read_tasks, placing._count_cells, placing._place_in_cells)
     x, values = positions(40), np.ones(40)
     read_only = x.copy()
     read_only.setflags(write=False)

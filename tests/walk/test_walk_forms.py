@@ -131,11 +131,15 @@ def key_of(
     mesh = pm.Mesh(shape, (1.0, 1.0, 1.0))
     plan = pm.Plan(mesh, f"bspline{support}", method=method, options={method: options}, dtype=real)
     device, batch = Device.of("opencl"), () if channels == 1 else (channels,)
-    plan.set_positions(device.array(np.full((count, 3), 0.5, real)), check=False)
+    positions = device.array(np.full((count, 3), 0.5, real))
     out = device.array(np.zeros((*batch, *shape), real), "interleaved" if interleaved else "planar")
     values = device.array(np.ones((*batch, count, 3) if gradient else (*batch, count), real))
-    spread = plan.spread_gradient if gradient else plan.spread
-    return ptx.kernel_of(monkeypatch, "spread_walk", lambda: spread(values, out=out))
+
+    def call():
+        plan.set_positions(positions, check=False)
+        (plan.spread_gradient if gradient else plan.spread)(values, out=out)
+
+    return ptx.kernel_of(monkeypatch, "spread_walk", call)
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,10 @@ def key_of(monkeypatch, real, support, channels, *, wanted="interpolate", interl
     mesh = pm.Mesh((16, 16, nodes), (1.0, 1.0, 1.0))
     plan = pm.Plan(mesh, f"bspline{support}", interpolation="walk", options={"walk": options}, dtype=real)
     device, batch = Device.of("opencl"), () if channels == 1 else (channels,)
-    plan.set_positions(device.array(np.full((5, 3), 0.5, real)), check=False)
     field = device.array(np.zeros((*batch, *mesh.shape), real), "interleaved" if interleaved else "planar")
-    return ptx.kernel_of(monkeypatch, "interpolate_walk", lambda: getattr(plan, wanted)(field))
+    positions = device.array(np.full((5, 3), 0.5, real))
+    call = lambda: getattr(plan.set_positions(positions, check=False), wanted)(field)  # noqa: E731
+    return ptx.kernel_of(monkeypatch, "interpolate_walk", call)
 
 
 MATRIX, DOUBLE = "m16n8k8.row.col.f32.tf32", "m8n8k4.row.col.f64"
