@@ -69,6 +69,6 @@ def test_mri_nufft():
 
 
 def test_torch_pme():
-    # Its derivatives by random cells in float32 are sums that cancel, to 1e-6 in its own order only.
+    # One or two of its 20 float32 derivatives differ by up to 3e-6, where 1e-6 is allowed; why is not known.
     only = ("lib/test_mesh_interpolator.py",)
     assert run("TORCH_PME_TESTS", "torchpme_shim", "-k", "not test_derivatives", only=only) > 150
