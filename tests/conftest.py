@@ -13,6 +13,8 @@ from particlemesh import backends
 from particlemesh.command import survey
 from particlemesh.grid.builders import METHODS as BUILDERS
 
+# JAX would take most of a GPU's memory in every worker.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 hypothesis.settings.register_profile(
     "particlemesh", derandomize=True, database=None, deadline=None, max_examples=15, print_blob=False,
     suppress_health_check=list(hypothesis.HealthCheck),
