@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The boxes of systems that share a grid: particles of one never see those of another.
+
+Each system has cells of its own, as many as every other, so the cell of a particle is that in its box plus the cells of
+the systems before. Builders see more cells and nothing else. Searches begin at the first cell of their system.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from particlemesh.arrays.geometry import tails_of
+from particlemesh.box import Box
+from particlemesh.arrays.systems import lattices
+
+# Numbers of a system on a GPU, as sorting/cells.h has them: Geometry, whether the box is orthorhombic, Reach, scale.
+GEOMETRY, FLAG, REACH, NUMBERS = slice(0, 37), 37, slice(38, 44), 45
+
+
+class SystemBoxes:
+    """Lattice vectors (S, d, d) and origins (S, d) of systems, in double precision; ``box`` has the periodic axes."""
+
+    def __init__(self, box: Box, rows: np.ndarray, origins: np.ndarray) -> None:
+        self.box, self.rows, self.origins = box, rows + 0.0, origins + 0.0
+        self.count = len(rows)
+        self._tables: dict[np.dtype, np.ndarray] = {}
+
+    @functools.cached_property
+    def orthorhombic(self) -> np.ndarray:
+        """Whether each lattice is diagonal, (S,)."""
+        return ~(self.rows * (1 - np.eye(self.box.ndim))).any((1, 2))
+
+    @functools.cached_property
+    def inverse(self) -> np.ndarray:
+        """Matrices from positions to fractions (S, d, d), with the arithmetic of ``Box.inverse``."""
+        inverse = np.ascontiguousarray(np.linalg.inv(self.rows).swapaxes(1, 2))
+        straight = np.flatnonzero(self.orthorhombic)
+        inverse[straight] = 0
+        for a in range(self.box.ndim):
+            inverse[straight, a, a] = 1.0 / self.rows[straight, a, a]
+        return inverse
+
+    @functools.cached_property
+    def per(self) -> np.ndarray:
+        """The most fractions that a distance of one spans across the faces of each axis, (d,)."""
+        return np.sqrt((self.inverse**2).sum(2)).max(0)
+
+    @functools.cached_property
+    def scale(self) -> np.ndarray:
+        """Edges of cubes of each system's volume, relative to that of the grid's box, (S,)."""
+        return (np.abs(np.linalg.det(self.rows)) / self.box.volume) ** (1 / self.box.ndim)
+
+    def table(self, dtype: np.dtype) -> np.ndarray:
+        """Return the numbers (S, NUMBERS) of all systems, the same array every time.
+
+        Raises
+        ------
+        ValueError
+            If a box is beyond the range of ``dtype``.
+        """
+        if dtype not in self._tables:
+            self._tables[dtype] = self._table(dtype)
+        return self._tables[dtype]
+
+    def _table(self, dtype: np.dtype) -> np.ndarray:
+        d, inverse = self.box.ndim, self.inverse
+        missing, most = 3 - d, float(np.finfo(dtype).max) / 16
+        largest = np.maximum.reduce([np.abs(a).reshape(self.count, -1).max(1) for a in (self.rows, inverse, self.origins)])
+        if (wrong := np.flatnonzero(~(largest <= most))).size:
+            raise ValueError(
+                f"boxes[{wrong[0]}] is beyond the range of {dtype.name}: lengths, origin and 1 / length must be below "
+                f"{most:.2g}."
+            )
+        # As in arrays/geometry.py, for all systems at once.
+        size = np.abs(np.linalg.inv(inverse)).sum(2) + 2 * np.abs(self.origins)
+        slack = 4 * np.finfo(dtype).eps * np.einsum("sab,sb->sa", np.abs(inverse), size)
+        straight = self.orthorhombic[:, None]
+        lengths = np.diagonal(self.rows, axis1=1, axis2=2)
+        table = np.zeros((self.count, NUMBERS))
+        vectors = table[:, :3], table[:, 30:33], table[:, 33:36], table[:, 38:41], table[:, 41:44]
+        upper = np.where(straight, self.origins + lengths, 1 + slack)
+        per = np.sqrt((inverse**2).sum(2)) * (1 + 4 * np.finfo(dtype).eps)
+        numbers = self.origins, np.where(straight, self.origins, -slack), upper, per, 4 * slack
+        for columns, values in zip(vectors, numbers, strict=True):
+            columns[:, missing:] = values
+        for first, values in ((3, inverse), (12, self.rows), (21, tails_of(self.rows, dtype))):
+            table[:, first : first + 9].reshape(self.count, 3, 3)[:, missing:, missing:] = values
+        table[:, 36], table[:, FLAG], table[:, NUMBERS - 1] = 1, self.orthorhombic, self.scale
+        return table.astype(dtype)
+
+
+def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> SystemBoxes:
+    """Return the boxes of ``count`` systems, all those of the grid if None is given; ``before`` if they are the same.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If they are no boxes, or of another number; the first wrong one is named.
+    """
+    if isinstance(given, SystemBoxes):
+        return given
+    if given is None:
+        rows = np.broadcast_to(box.matrix, (count, box.ndim, box.ndim))
+    else:
+        rows = lattices(given, count, box.ndim)
+    if before is not None and np.array_equal(before.rows, rows):
+        return before
+    return SystemBoxes(box, rows, np.broadcast_to(box.origin, (count, box.ndim)))
