@@ -70,8 +70,8 @@ def lattices(boxes: Any, count: int, d: int) -> np.ndarray:
         )
     host = host.astype(np.float64)
     rows = host if host.ndim == 3 else np.where(np.eye(d, dtype=bool), host[:, :, None], 0.0)
-    norms = np.linalg.norm(rows, axis=2)
     with np.errstate(all="ignore"):
+        norms = np.linalg.norm(rows, axis=2)
         flat = np.abs(np.linalg.det(np.where(norms[..., None] > 0, rows / norms[..., None], 0)))
     good = np.isfinite(rows).all((1, 2)) & (flat > 1e-12) & ((host > 0).all(1) if host.ndim == 2 else True)
     if not good.all():

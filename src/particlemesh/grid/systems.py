@@ -109,3 +109,31 @@ def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> Sy
     if before is not None and np.array_equal(before.rows, rows):
         return before
     return SystemBoxes(box, rows, np.broadcast_to(box.origin, (count, box.ndim)))
+
+
+def fitted(boxes: SystemBoxes, x: list[np.ndarray], system: np.ndarray, reach: float) -> SystemBoxes:
+    """Return boxes whose open axes are as long as the particles of each system take, neither shorter nor longer.
+
+    ``x`` are d arrays (N,). Particles that are not finite do not count.
+    """
+    finite = np.logical_and.reduce([np.isfinite(column) for column in x])
+    system = system[finite]
+    table = np.stack([column[finite] for column in x], 1).astype(np.float64)
+    origins, rows = boxes.origins.copy(), boxes.rows.copy()
+    size = np.zeros_like(origins)
+    np.maximum.at(size, system, np.abs(table))
+    size += np.abs(boxes.origins)
+    near = np.minimum(reach, 4 * size.sum(1))  # no particles are farther apart
+    for axis in np.flatnonzero(~np.array(boxes.box.periodic)):
+        row = boxes.inverse[:, axis]
+        fractions = np.einsum("nd,nd->n", row[system], table - boxes.origins[system])
+        low, high = np.full(boxes.count, np.inf), np.full(boxes.count, -np.inf)
+        np.minimum.at(low, system, fractions)
+        np.maximum.at(high, system, fractions)
+        low, high = (np.where(np.isfinite(ends), ends, 0.0) for ends in (low, high))  # of systems without particles
+        slack = 16 * np.finfo(x[0].dtype).eps * (np.abs(row) * size).sum(1)  # a build's fractions are rounded
+        # Particles in a plane need some room across the plane.
+        span = np.maximum.reduce([high - low + 2 * slack, near * np.linalg.norm(row, axis=1), np.full_like(low, 1e-6)])
+        origins += ((low + high - span) / 2)[:, None] * boxes.rows[:, axis]
+        rows[:, axis] *= span[:, None]
+    return SystemBoxes(boxes.box, rows, origins)
