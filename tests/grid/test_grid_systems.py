@@ -17,7 +17,7 @@ SYSTEMS, COUNT, RADIUS = 5, 230, 0.45
 EMPTY = 3
 
 
-def _mass(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the name that pair functions have
+def _mass(r2, d, i, j, a, b, p, sum):
     sum[0] += b[0] * (p[0] - r2)
     sum[1] += d[0]
 
@@ -215,7 +215,12 @@ def test_what_is_wrong_with_systems_is_named_and_changes_nothing():
     wrong(TypeError, "system has dtype float64; integers", system=system * 1.0)
     wrong(TypeError, "this grid has 5 systems: give system=")
     wrong(ValueError, r"boxes has shape \(4, 3\)", system=system, boxes=np.ones((4, 3)))
-    wrong(ValueError, r"boxes\[2\] is \[1.0, 0.0, 1.0\]", system=system, boxes=np.where(np.arange(5)[:, None] == 2, [1.0, 0.0, 1.0], 1.0))
+    wrong(
+        ValueError,
+        r"boxes\[2\] is \[1.0, 0.0, 1.0\]",
+        system=system,
+        boxes=np.where(np.arange(5)[:, None] == 2, [1.0, 0.0, 1.0], 1.0),
+    )
     with pytest.raises(ValueError, match=r"boxes\[0\] is beyond the range of float32"):
         grid.build(x.astype("f4"), system=system, boxes=np.full((5, 3), 1e38))
     wrong(ValueError, "outside the box of their system", system=system, boxes=cloud.boxes * 0.5)
@@ -244,18 +249,16 @@ def test_a_list_in_one_call(name, half):
     cloud = cloud_of(name)
     apart = np.outer(cloud.system, 40.0 * ~np.array(cloud.box.periodic))  # open axes have any length
     x = cloud.x + apart
-    i, j, S, d = pm.neighbour_list(
-        "ijSd", x, cloud.box, RADIUS, half=half, system=cloud.system, boxes=cloud.boxes
-    )
+    i, j, shift, d = pm.neighbour_list("ijSd", x, cloud.box, RADIUS, half=half, system=cloud.system, boxes=cloud.boxes)
     assert (np.diff(i) >= 0).all()
-    got = np.column_stack([i, j, S, d])
+    got = np.column_stack([i, j, shift, d])
     got = got[np.lexsort(got.T[::-1])]
     expected = []
     for s in range(SYSTEMS):
         mine = np.flatnonzero(cloud.system == s)
         box = pm.Box(cloud.rows[s], cloud.box.origin, cloud.box.periodic)
-        i, j, S, d = pm.neighbour_list("ijSd", x[mine], box, RADIUS, half=half)
-        expected.append(np.column_stack([mine[i], mine[j], S, d]))
+        i, j, shift, d = pm.neighbour_list("ijSd", x[mine], box, RADIUS, half=half)
+        expected.append(np.column_stack([mine[i], mine[j], shift, d]))
     expected = np.concatenate(expected)
     np.testing.assert_array_equal(got, expected[np.lexsort(expected.T[::-1])])
 
@@ -279,7 +282,9 @@ def on_opencl(cloud, opencl):
     host, there = cloud.built(), cloud.built("opencl", levels=2)
     wanted = host.pairs(RADIUS, half=True, format="coo", quantities="ijdDS")
     found = there.pairs(RADIUS, half=True, format="coo", quantities="ijdDS")
-    table = pm.grid.results.Pairs(**{f: opencl.host(getattr(found, f)) for f in ("i", "j", "shift", "distance", "vector")})
+    table = pm.grid.results.Pairs(
+        **{f: opencl.host(getattr(found, f)) for f in ("i", "j", "shift", "distance", "vector")}
+    )
     np.testing.assert_allclose(rows_of(table), rows_of(wanted), atol=1e-5)
     np.testing.assert_array_equal(opencl.host(there.count(RADIUS)), host.count(RADIUS))
     system = opencl.array(cloud.system[:40].astype(np.int32))
@@ -328,4 +333,3 @@ def test_a_device_finds_systems_that_are_none():
         grid.check()
     with pytest.raises(ValueError, match="points"):
         grid.neighbours(x[:20], RADIUS, system=ids[:20])
-

@@ -14,9 +14,7 @@ from particlemesh.backends.base import Backend
 INDEX = np.dtype(np.int32)
 
 
-def indices(
-    system: Any, count: int, systems: int, backend: Backend, *, upload: bool, what: str = "particle"
-) -> Any:
+def indices(system: Any, count: int, systems: int, backend: Backend, *, upload: bool, what: str = "particle") -> Any:
     """Return the system of each of ``count`` particles as int32 on the backend; those on the host are checked.
 
     Raises

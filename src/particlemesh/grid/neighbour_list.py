@@ -127,12 +127,10 @@ def neighbour_list(
     place = home if backend is None else backends.current(backend)
     with kind.scope(x.user), home.scope(*x.arrays):
         call = _Call(quantities, positions, kind, home, place, x, domain, reach, radii, half, threads, backend)
-        if system is not None or boxes is not None:
-            arrays = call.of_systems(radius, system, boxes)
-        else:
-            arrays = call.dense(radius)
-            if arrays is None:
-                arrays = call.sparse()
+        several = system is not None or boxes is not None
+        arrays = call.of_systems(radius, system, boxes) if several else call.dense(radius)
+        if arrays is None:
+            arrays = call.sparse()
     results = tuple(arrays[letter] for letter in quantities)
     return results if len(results) > 1 else results[0]
 

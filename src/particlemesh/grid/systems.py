@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.geometry import tails_of
-from particlemesh.box import Box
 from particlemesh.arrays.systems import lattices
+from particlemesh.box import Box
 
 # Numbers of a system on a GPU, as sorting/cells.h has them: Geometry, whether the box is orthorhombic, Reach, scale.
 GEOMETRY, FLAG, REACH, NUMBERS = slice(0, 37), 37, slice(38, 44), 45
@@ -31,7 +31,7 @@ class SystemBoxes:
     @functools.cached_property
     def orthorhombic(self) -> np.ndarray:
         """Whether each lattice is diagonal, (S,)."""
-        return ~(self.rows * (1 - np.eye(self.box.ndim))).any((1, 2))
+        return np.asarray((self.rows * (1 - np.eye(self.box.ndim)) == 0).all((1, 2)))
 
     @functools.cached_property
     def inverse(self) -> np.ndarray:
@@ -68,7 +68,9 @@ class SystemBoxes:
     def _table(self, dtype: np.dtype) -> np.ndarray:
         d, inverse = self.box.ndim, self.inverse
         missing, most = 3 - d, float(np.finfo(dtype).max) / 16
-        largest = np.maximum.reduce([np.abs(a).reshape(self.count, -1).max(1) for a in (self.rows, inverse, self.origins)])
+        largest = np.maximum.reduce(
+            [np.abs(a).reshape(self.count, -1).max(1) for a in (self.rows, inverse, self.origins)]
+        )
         if (wrong := np.flatnonzero(~(largest <= most))).size:
             raise ValueError(
                 f"boxes[{wrong[0]}] is beyond the range of {dtype.name}: lengths, origin and 1 / length must be below "

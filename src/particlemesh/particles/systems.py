@@ -21,7 +21,7 @@ from particlemesh.arrays.geometry import frame_record
 from particlemesh.arrays.positions import Coordinates, of_natives
 from particlemesh.arrays.systems import indices, lattices
 from particlemesh.arrays.views import View, view
-from particlemesh.backends.base import Backend, Record, Unread, allocate
+from particlemesh.backends.base import Record, Unread, allocate
 from particlemesh.box import Box
 from particlemesh.mesh import Mesh
 from particlemesh.particles.stencil import Axis, axes_of

@@ -88,9 +88,7 @@ class Cells:
         cells = Record(f"={4 + len(several)}i{self.dtype.char}", *self.padded, self.levels, *several, self.edge)
         return geometry_record(self.box, self.dtype), frame_record(self.box), cells
 
-    def keys(
-        self, x: Coordinates, extents: Any = None, extent_axes: int = 0, systems: tuple[Any, ...] = ()
-    ) -> Keys:
+    def keys(self, x: Coordinates, extents: Any = None, extent_axes: int = 0, systems: tuple[Any, ...] = ()) -> Keys:
         """Return the items at positions; ``extents`` are radii (N,) or half edges (N, 3), by ``extent_axes``.
 
         ``systems`` are the system of each item and the numbers of all systems, if there are several.

@@ -120,7 +120,15 @@ def build_on_gpu(
     try:
         while True:
             job = Job(
-                backend, items, cells, room, problem.queries, extents, extent_axes, problem.deterministic, given.check,
+                backend,
+                items,
+                cells,
+                room,
+                problem.queries,
+                extents,
+                extent_axes,
+                problem.deterministic,
+                given.check,
                 systems=systems,
             )
             built = Build(job, builder, problem, builder.build(job), searcher)

@@ -29,7 +29,7 @@ class CpuBoxes(NamedTuple):
     scale: np.ndarray  # (S,): edges of cubes of their volumes, relative to the grid's box
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """Number of systems."""
         return len(self.origin)
 
@@ -75,7 +75,7 @@ def locate_systems(
 
     Cells of a system come after those of the systems before; ``cells`` has the cells of one and the periodic axes.
     """
-    real, count, systems = cells.dtype, len(x[0]), boxes.count
+    real, count, systems = cells.dtype, len(x[0]), boxes.total
     order = None
     if count and (np.diff(system) < 0).any():  # particles of one system have to follow each other
         order = counting_sort(system, systems, threads).order

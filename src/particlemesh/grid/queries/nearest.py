@@ -34,14 +34,12 @@ class Nearest(NamedTuple):
     status: Any = None
 
 
-def nearest(
-    cloud: Cloud, k: int, radius: float, points: Coordinates | None = None, system: Any = None
-) -> Nearest:
+def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None = None, system: Any = None) -> Nearest:
     """Return the ``k`` nearest particles within ``radius`` of each particle, or of each point; never waits.
 
     A particle is not its own neighbour, but its images are; each image counts separately. Equal squared distances go by
-    index, so that the result does not depend on the order of particles within cells. Each k is compiled separately. Points have a
-    ``system`` each, if particles have one.
+    index, so that the result does not depend on the order of particles within cells. Each k is compiled separately.
+    Points have a ``system`` each, if particles have one.
     """
     backend, cells, dtype = cloud.backend, cloud.cells, cloud.cells.dtype
     search = _search(cloud, k, kernel_radius(radius, cells))

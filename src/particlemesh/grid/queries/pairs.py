@@ -134,9 +134,10 @@ class Searcher(Search):
     ) -> PairSearch:  # fmt: skip
         """Return lists of pairs; arguments as for :meth:`particlemesh.UniformGrid.pairs`.
 
-        The :class:`Extents` of two particles add up. With ``points`` rows are those of the points, of a ``system`` each if
-        particles have one, and ``half`` must be False. With ``check=False`` nothing waits, arrays have the length ``capacity``, the next search reuses their
-        memory, and :meth:`verdict` reports what is wrong. ``notes`` names the place of the counts on the device.
+        The :class:`Extents` of two particles add up. With ``points`` rows are those of the points, of a ``system`` each
+        if particles have one, and ``half`` must be False. With ``check=False`` nothing waits, arrays have the length
+        ``capacity``, the next search reuses their memory, and :meth:`verdict` reports what is wrong. ``notes`` names
+        the place of the counts on the device.
         """
         by_index = order == "input" or points is not None
         rows_by_index = order == "input" and points is None and form != "coo"

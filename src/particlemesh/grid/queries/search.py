@@ -178,9 +178,7 @@ class Search:
         code = 0 if not half else 2 if by_index else 1
         if not isinstance(radius, Extents):
             number = kernel_radius(radius, cloud.cells)
-            return Question(
-                cloud, points, number, 0, code, cloud.records, cloud.status, words, cloud.rows(system)
-            )
+            return Question(cloud, points, number, 0, code, cloud.records, cloud.status, words, cloud.rows(system))
         if points is not None:
             raise ValueError("points have no extents: give one radius.")
         if cloud.ends is not None and cloud.cells.levels > 1:
@@ -193,8 +191,8 @@ class Search:
         if cloud.count:
             gather = self.program("grid/queries/gather_reaches.c", "gather_reaches", cloud, {"EXTENTS": radius.axes})
             gather(
-                cloud.count, *cloud.rows(), cloud.records, cloud.start, question.cells()[-3], radius.array, reaches, largest, words,
-                cloud.count, cloud.bins, *self.records(question)[:-1],
+                cloud.count, *cloud.rows(), cloud.records, cloud.start, question.cells()[-3], radius.array, reaches,
+                largest, words, cloud.count, cloud.bins, *self.records(question)[:-1],
             )  # fmt: skip
         return question
 

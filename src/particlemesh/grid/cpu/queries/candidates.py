@@ -60,9 +60,7 @@ def _index(occupied: np.ndarray, number: int) -> int:
     return int(np.searchsorted(occupied, number)) if len(occupied) else int(number)
 
 
-def largest_by_level(
-    cloud: CpuCloud, sizes: np.ndarray, first: np.ndarray, criterion: int, systems: int
-) -> np.ndarray:
+def largest_by_level(cloud: CpuCloud, sizes: np.ndarray, first: np.ndarray, criterion: int, systems: int) -> np.ndarray:
     """Return the largest radius (first number) or half extents of the particles of each level, (systems, levels, 3)."""
     levels = len(first) - 1
     most = np.zeros((systems * levels, 3), sizes.dtype)
@@ -90,7 +88,7 @@ def search_of(cloud: CpuCloud, numbers: np.ndarray, radius: float | None, *, for
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(shape.prod(1))])
     sizes = cloud.sizes if radius is None and cloud.sizes is not None else np.empty((0, PAD), real)
     criterion = UNIFORM if radius is not None else SPHERES if len(sizes) == 1 else BOXES
-    systems = 1 if cloud.systems is None else cloud.systems.count
+    systems = 1 if cloud.systems is None else cloud.systems.total
     most = largest_by_level(cloud, sizes, first, criterion, systems).max(0)
     largest = _LARGEST[cells.dtype]
     cutoff = real(0 if radius is None else min(radius, largest))

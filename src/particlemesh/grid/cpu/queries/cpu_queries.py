@@ -45,9 +45,7 @@ class CpuQueries:
         checks.good_points(faults.not_finite, faults.outside, faults.first)
         return rows
 
-    def nearest(
-        self, k: int, radius: float, points: Coordinates | None, system: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def nearest(self, k: int, radius: float, points: Coordinates | None, system: Any) -> tuple[np.ndarray, np.ndarray]:
         x = None if points is None else points.arrays
         indices, distances, faults = nearest(self.cloud, k, radius, x, system, threads=self.threads)
         if faults is not None:

@@ -146,7 +146,7 @@ def _guess(cloud: CpuCloud, search: Search, k: int) -> tuple[float, float, float
     axes = 3 - cloud.cells.missing
     real = search.x.dtype.type
     finest = math.prod(cloud.cells.shape)
-    systems = 1 if cloud.systems is None else cloud.systems.count
+    systems = 1 if cloud.systems is None else cloud.systems.total
     rows = cloud.cells.rows[3 - axes :, 3 - axes :].astype(float)
     volume = abs(np.linalg.det(rows))
     ball = (2.0, math.pi, 4 / 3 * math.pi)[axes - 1]

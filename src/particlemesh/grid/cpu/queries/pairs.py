@@ -147,7 +147,8 @@ def pairs(
     rows = len(cloud.order) if by_place or named else cloud.particles
     query, boxes = _own_query(cloud, search, half=half)
     return _list(
-        query, boxes, search, cloud, cloud.turns, rows, quantities, form, threads, by_place=by_place, named=named, width=width
+        query, boxes, search, cloud, cloud.turns, rows, quantities, form, threads, by_place=by_place, named=named,
+        width=width,
     )  # fmt: skip
 
 
@@ -186,7 +187,7 @@ def point_query(
         unbounded = np.full_like(boxes.lower, np.inf)
         boxes = boxes._replace(lower=-unbounded, upper=unbounded)
         keys, folded, turns, faults = locate_systems(x, None, anywhere, boxes, system, threads)
-        bins = anywhere.total * boxes.count
+        bins = anywhere.total * boxes.total
     ordered = counting_sort(keys, bins, threads)
     order = ordered.order[: int(ordered.start[-1])]
     none = np.empty((0, 3), np.int64)

@@ -80,7 +80,7 @@ def _sum_rows(query, search, boxes, order, values, parameters, totals, rooms, wi
     for begin, last in ranges(counter, order.size, SHARE):
         k, end = begin, last
         while k < last:
-            if boxes is not None and (k == begin or k == end):  # of the next system
+            if boxes is not None and k in (begin, end):  # of the next system
                 s = np.searchsorted(boxes.begins, k, side="right") - 1
                 end = min(last, boxes.begins[s + 1])
                 here = unowned(search_in(search, boxes, s))
@@ -136,7 +136,7 @@ def sums(
     shares = -(-len(cloud.order) // SHARE)
     used = max(1, min(threads_for(threads, len(cloud.order)), shares))
     run(
-        loop_with(_sum_rows, "pair_function", function), used, query, search, boxes, cloud.order, by_place, shared, totals,
-        rooms_for(used, real), width_for(real.itemsize), steps=most_steps(query, search),
+        loop_with(_sum_rows, "pair_function", function), used, query, search, boxes, cloud.order, by_place, shared,
+        totals, rooms_for(used, real), width_for(real.itemsize), steps=most_steps(query, search),
     )  # fmt: skip
     return totals

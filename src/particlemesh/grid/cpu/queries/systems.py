@@ -64,10 +64,10 @@ def search_boxes(
     assert boxes is not None
     each = int(search.first[-1])
     begins = np.ascontiguousarray(cloud.start[::each] if begins is None else begins, np.int64)
-    most = largest_by_level(cloud, search.sizes, search.first, search.criterion, boxes.count)
+    most = largest_by_level(cloud, search.sizes, search.first, search.criterion, boxes.total)
     inverse = boxes.inverse.astype(float)
     per = np.sqrt((inverse**2).sum(2))
-    farthest = np.full(boxes.count, float(search.radius))
+    farthest = np.full(boxes.total, float(search.radius))
     if search.criterion != UNIFORM:
         farthest = 4 * most.max((1, 2)).astype(float)
     spans = farthest * np.where(search.periodic != 0, per, 0).max(1)
@@ -80,7 +80,7 @@ def search_boxes(
     result = SearchBoxes(
         each, most, boxes.inverse, boxes.rows, boxes.origin, per.astype(real), margin.astype(real),
         limit.astype(real), boxes.scale, np.empty((0, 3), np.int64), np.empty((0, 3), real),
-        np.zeros(boxes.count + 1, np.int64), begins, pieces_of(begins, _PIECE),
+        np.zeros(boxes.total + 1, np.int64), begins, pieces_of(begins, _PIECE),
     )  # fmt: skip
     return result if half is None else _with_images(result, search, farthest, half, reach)
 
@@ -89,7 +89,7 @@ def _with_images(
     boxes: SearchBoxes, search: Search, farthest: np.ndarray, half: bool, reach: np.ndarray | None
 ) -> SearchBoxes:
     """Return boxes with the images of themselves that particles may be neighbours of."""
-    near = np.floor(farthest[:, None] * np.where(search.periodic != 0, boxes.per, 0) + 0.001).any(1)
+    near = np.asarray(np.floor(farthest[:, None] * np.where(search.periodic != 0, boxes.per, 0) + 0.001).any(axis=1))
     first = np.zeros(len(near) + 1, np.int64)
     turns, vectors = [boxes.images], [boxes.vectors]
     for s in np.flatnonzero(near):  # those that are smaller than the search reaches
@@ -120,7 +120,6 @@ def query_in(query, boxes, begin, end, s):
         query.points, query.sizes, query.numbers, query.is_particle, query.half, boxes.images[first:last],
         boxes.vectors[first:last], begin, end,
     )  # fmt: skip
-
 
 
 @compiled
