@@ -41,7 +41,7 @@ def sums(cloud: Cloud, radius: float, function: PairFunction, values: Any = None
         )  # fmt: skip
     run = backend.kernel("grid/queries/sums.c", "stream", defines, texts)
     run(
-        count, cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, gathered,
+        count, *cloud.rows(), cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, gathered,
         _parameters(function, backend, dtype), totals, count, bins, *cloud.geometry(), ask,
     )  # fmt: skip
     return totals
