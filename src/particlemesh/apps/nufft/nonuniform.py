@@ -47,7 +47,7 @@ class _Layout(NamedTuple):
     sizes: Sizes
     spacings: list[float]  # of the mesh around the points
     window: pm.Window
-    count: int  # points and frequencies
+    size: int  # points and frequencies
 
     def fits(self, boxes: list[_Extent], bands: list[_Extent]) -> tuple[bool, bool]:
         """Return whether points and frequencies within these boxes can have these meshes."""
@@ -56,10 +56,10 @@ class _Layout(NamedTuple):
         limits = [math.pi / (self.sizes.sigma * h) for h in self.spacings]
         return _within(boxes, self.boxes, rooms), _within(bands, self.bands, limits)
 
-    def suits(self, boxes: list[_Extent], bands: list[_Extent], count: int) -> bool:
+    def suits(self, boxes: list[_Extent], bands: list[_Extent], size: int) -> bool:
         """Return whether smaller meshes, or other windows, would not be much faster."""
         needed, made = (math.prod(map(_modes, *sets)) for sets in ((boxes, bands), (self.boxes, self.bands)))
-        return made <= 2 * needed and self.count / 4 <= count <= 4 * self.count
+        return made <= 2 * needed and self.size / 4 <= size <= 4 * self.size
 
 
 class NonUniform:
@@ -128,9 +128,9 @@ class NonUniform:
         # Phases move both sets to the middle of their boxes.
         threads, zero = self._options.get("threads"), (0.0,) * len(x)
         middles, centres = [box.middle for box in layout.boxes], [band.middle for band in layout.bands]
-        before = of_coordinates(x, zero, centres, self.complex_dtype, threads) if any(centres) else None
-        after = of_coordinates(s, centres, middles, self.complex_dtype, threads, layout.window, layout.spacings)
-        before, after = (None if a is None else self.backend.upload(a) for a in (before, after))
+        upload, kind = self.backend.upload, self.complex_dtype
+        before = upload(of_coordinates(x, zero, centres, kind, threads)) if any(centres) else None
+        after = upload(of_coordinates(s, centres, middles, kind, threads, layout.window, layout.spacings))
         outer.set_positions(points)
         try:
             inner.set_points(frequencies)

@@ -244,7 +244,7 @@ class Plan:
     def _nonuniform(self, backend: Any) -> NonUniform:
         """Return the core of type 3, which is kept."""
         if self._core is not None and backend is self._core.backend:
-            return self._core  # type: ignore[no-any-return]
+            return self._core
         return NonUniform(
             backend, self._eps, self._law, self._options.upsampfac, self._real_dtype, self._options.real,
             self._options.of_plan,
