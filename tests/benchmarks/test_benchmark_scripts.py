@@ -118,6 +118,30 @@ def test_transforms_stand_beside_their_peers(monkeypatch, tmp_path):
     assert all(float(row["error"]) < 2 * float(row["eps"]) for row in fresh if row["library"] == "particlemesh")
 
 
+def test_float32_errors_stand_beside_finufft_s(monkeypatch, tmp_path):
+    run("apps.nufft_float32", monkeypatch, "--out", tmp_path)
+    fresh = tables.read(next(tmp_path.glob("nufft-float32-*.csv")))
+    assert set(fresh[0]) == committed("nufft-float32")
+    ours = [float(row["over_eps"]) for row in fresh if row["library"] == "particlemesh"]
+    assert len(ours) == 3 * 2 * 4 and max(ours) < 1.5
+
+
+@pytest.mark.opencl
+def test_stages_of_transforms_have_bounds(monkeypatch, tmp_path):
+    from apps import nufft_gpu
+
+    monkeypatch.setattr(nufft_gpu, "TOLERANCES", (("complex64", 1e-4),))
+    reason = backends.module("opencl").available()
+    if reason is not None:
+        pytest.skip(f"opencl does not work here: {reason}")
+    run("apps.nufft_gpu", monkeypatch, "--backend", "opencl", "--out", tmp_path)
+    fresh = tables.read(next(tmp_path.glob("gpu-*.csv")))
+    parts = [["spread", "fft", "deconvolve"], ["deconvolve", "fft", "interpolate"]]
+    assert [row["stage"] for row in fresh] == [name for part in parts for name in (*part, "execute", "setpts")]
+    assert all(float(row["over_bound"]) > 0 for row in fresh if row["stage"] != "execute")
+    assert all(float(row["error"]) < 2e-4 for row in fresh if row["stage"] == "execute")
+
+
 def test_finufft_is_asked_for_where_it_is_missing(monkeypatch, tmp_path):
     if importlib.util.find_spec("finufft"):
         run("core.cpu", monkeypatch, "--threads", 1, "--out", tmp_path)

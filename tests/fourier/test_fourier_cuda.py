@@ -13,7 +13,8 @@ pytestmark = pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: 
 @pytest.mark.parametrize(
     ("file", "names", "defines"),
     [
-        ("bands", ("crop", "embed"), {}), ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 0}),
+        ("bands", ("crop", "embed"), {}), ("hermitian", ("unfold", "fold"), {}),
+        ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 0}),
         ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 1}), ("multiply", ("multiply",), {"PARTS": 2, "TURNS": 0}),
     ],
 )  # fmt: skip
