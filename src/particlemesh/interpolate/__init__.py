@@ -5,7 +5,8 @@ from particlemesh.interpolate.domain_copies import DomainCopies
 from particlemesh.interpolate.ordered import Ordered
 from particlemesh.interpolate.particle import Particle
 from particlemesh.interpolate.stored import Stored
+from particlemesh.interpolate.tile import Tile
 from particlemesh.interpolate.tiles import Tiles
 from particlemesh.interpolate.walk import Walk
 
-METHODS = (Particle, Ordered, DomainCopies, Stored, Walk, Tiles)
+METHODS = (Particle, Ordered, DomainCopies, Stored, Walk, Tile, Tiles)
