@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// COPY_LOCAL: `reals` neighbouring reals from global to local memory, zeros if they are not `there`. 8 or 16 bytes are
-// aligned at both ends. The work-item's copies are complete after COPY_WAIT, for others after a barrier behind it.
+// COPY_LOCAL: `reals` neighbouring reals from global to local memory, zeros if they are not `there`: then `from` may be
+// anything. 8 or 16 bytes are aligned at both ends. The work-item's copies are complete after COPY_WAIT, for others after a barrier behind it.
 
 #if __CUDA_ARCH__ >= 800 // no registers hold the reals, and the work-item goes on
 DEVICE void copy_local(real* to, const real* from, const int reals, const int there)

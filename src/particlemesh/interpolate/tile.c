@@ -3,8 +3,8 @@
 // from there. A few neighbouring lanes share a particle, as stencil.h divides stencils.
 //
 // Compile-time facts beside those of stencil.h, where VECTOR is the reals per read of local memory: COPY (reals per copy
-// of the field), TILE_X, TILE_Y (nodes of a tile), CHUNKS (copies of a row along z), ROW_PITCH, LEVEL_PITCH (reals from
-// one row or level to the next), FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
+// of the field), TILE_X, TILE_Y (nodes of a tile), CHUNKS (copies of a row along z, with those that only fill it up), LINES
+// (of blocks in a tile), FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
 
 #define REALS (CHANNELS * PARTS)
 #define RESULTS ((VALUE + GRADIENT * SUPPORT_AXES) * REALS)
@@ -20,18 +20,22 @@ typedef int offset_t; // offsets within the field are below 2^31 reals
 #define OFF_FIELD SKIP
 #endif
 
+#define ROWS (TILE_X * TILE_Y)
+#define ROW_PITCH (CHUNKS * COPY) // reals from one row to the next, and from one level
+#define LEVEL_PITCH (TILE_Y * ROW_PITCH)
 #define WARPS (GROUP_SIZE / WARP_SIZE)
 #define TEAM (WARP_SIZE / LANES) // particles that a warp takes at a time
 #define COPIES_OF_NODE (COPY < PARTS ? PARTS / COPY : 1)
 #define NODES_OF_COPY (COPY < PARTS ? 1 : COPY / PARTS)
+#define NODES_OF_READ (VECTOR < PARTS ? 1 : VECTOR / PARTS)
 #define SLOTS_Z (LANE_SLOTS * VECTOR)
-#define SUMS (PARTS * (1 + 3 * GRADIENT))
+#define RESULTS_OF_PART (1 + 3 * GRADIENT)
+#define SUMS (PARTS * RESULTS_OF_PART)
 
-// What a particle's results are computed from: where its stencil begins in local memory, and its fractions.
+// A lane's share of a particle's weights: all along x, of its rows, and of the nodes of its slots. [1] are slopes.
 typedef struct {
-    int base;
-    real fraction[3];
-} Origin;
+    real x[1 + GRADIENT][SUPPORT], y[1 + GRADIENT][LANE_ROWS], z[1 + GRADIENT][LANE_SLOTS * NODES_OF_READ];
+} Weights;
 
 DEVICE void load_local(LOCAL const real* from, PRIVATE real* f)
 {
@@ -44,84 +48,141 @@ DEVICE void load_local(LOCAL const real* from, PRIVATE real* f)
 #endif
 }
 
-// All weights along an axis, and slopes with GRADIENT.
-DEVICE void along(PRIVATE real* w, PRIVATE real* d, PRIVATE const Window* window, const int axis, const real z)
+// All weights along an axis, or their slopes.
+DEVICE void along(PRIVATE real* w, PRIVATE const Window* window, const int axis, const int slope, const real z)
 {
-    if (axis < 3 - SUPPORT_AXES) {
-        w[0] = 1;
-        if (GRADIENT) d[0] = 0;
-    } else {
+    if (slope)
+        slopes_of(w, window, z);
+    else
         weights_of(w, window, z);
-        if (GRADIENT) slopes_of(d, window, z);
+    if (axis < 3 - SUPPORT_AXES) w[0] = (real)!slope;
+}
+
+// Reals from a lane's first slot to the stencil's first node, which begins at `base`.
+DEVICE int shift_of(const int base)
+{
+    return VECTOR > PARTS ? base & (VECTOR - 1) : 0;
+}
+
+#if LANES > 1
+// The weights of so many particles at a time are computed by all lanes of a warp, and read by those that need them. Each
+// has rows of four (float64: two) reals: X along x, Y for each lane that reads rows of its own; along z behind
+// FRONT zeros. No weight is ever written to where zeros are.
+#define AT_ONCE (TEAM > 8 ? TEAM : 8)
+#define SHARE (WARP_SIZE / AT_ONCE) // lanes that compute the weights of a particle
+#define WIDE (REAL_IS_DOUBLE ? 2 : 4)
+#define FILLED(n) (((n) + WIDE - 1) / WIDE * WIDE)
+#define STAGED_Y FILLED(SUPPORT_X)
+#define OF_ROWS FILLED(LANE_ROWS)
+#define STAGED_Z (STAGED_Y + LANES_Y * OF_ROWS)
+#define FRONT (NODES_OF_READ - 1)
+#define STAGED (STAGED_Z + FILLED(FRONT + LANES_Z * LANE_SLOTS * NODES_OF_READ))
+#define STAGED_PITCH ((1 + GRADIENT) * STAGED / WIDE % 2 ? (1 + GRADIENT) * STAGED : (1 + GRADIENT) * STAGED + WIDE)
+
+DEVICE void stage_weights(LOCAL real* to, PRIVATE const Window* window, const int axis, const real z)
+{
+    to += axis == 0 ? 0 : axis == 1 ? STAGED_Y : STAGED_Z + FRONT;
+    const int skip = axis == 1 ? OF_ROWS - LANE_ROWS : 0; // behind each lane's rows
+    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
+        real w[SUPPORT];
+        along(w, window, axis, slope, z);
+        UNROLL for (int j = 0; j < SUPPORT; j++)
+            if (j == 0 || axis >= 3 - SUPPORT_AXES) to[slope * STAGED + j + j / LANE_ROWS * skip] = w[j];
     }
 }
 
-// One lane's share of a particle's results: of each part the value, and with GRADIENT the slopes in node coordinates.
-DEVICE void gather(PRIVATE real* sums, LOCAL const real* nodes, PRIVATE const Origin* at, const int lane,
-                   PRIVATE const Window* window)
+DEVICE void read_row(PRIVATE real* w, LOCAL const real* from, const int size)
+{
+    UNROLL for (int j = 0; j < size; j += WIDE) {
+        real some[WIDE];
+#if REAL_IS_DOUBLE
+        LOAD_LOCAL_2(from + j, some);
+#else
+        LOAD_LOCAL_4(from + j, some);
+#endif
+        UNROLL for (int k = 0; k < WIDE; k++)
+            if (j + k < size) w[j + k] = some[k];
+    }
+}
+
+DEVICE void own_weights(PRIVATE Weights* w, LOCAL const real* staged, const int base, const int lane)
 {
     const int lane_z = lane % LANES_Z, lane_y = lane / LANES_Z;
-    const int shift = VECTOR > PARTS ? at->base & (VECTOR - 1) : 0; // reals from the first slot to the first node
-    LOCAL const real* from = nodes + (at->base - shift + lane_z * VECTOR + lane_y * ROW_PITCH);
-    real x[SUPPORT], dx[SUPPORT], y[SUPPORT], dy[SUPPORT], own_y[LANE_ROWS], own_dy[LANE_ROWS];
-    real flat[SLOTS_Z], along_x[SLOTS_Z], along_y[SLOTS_Z]; // sums over levels
-    along(x, dx, window, 0, at->fraction[0]);
-    along(y, dy, window, 1, at->fraction[1]);
-    UNROLL for (int b = 0; b < LANE_ROWS; b++) {
-        own_y[b] = 0, own_dy[b] = 0;
-        UNROLL for (int k = 0; k < LANES_Y; k++) {
-            const int row = b * LANES_Y + k;
-            if (row < SUPPORT_Y && lane_y == k) {
-                own_y[b] = y[row];
-                if (GRADIENT) own_dy[b] = dy[row];
+    LOCAL const real* along_z = staged + (STAGED_Z + FRONT - shift_of(base) / PARTS);
+    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
+        read_row(w->x[slope], staged + slope * STAGED, SUPPORT_X);
+        read_row(w->y[slope], staged + (slope * STAGED + STAGED_Y + lane_y * OF_ROWS), LANE_ROWS);
+        UNROLL for (int m = 0; m < LANE_SLOTS; m++)
+            UNROLL for (int n = 0; n < NODES_OF_READ; n++) {
+                const int node = (m * LANES_Z + lane_z) * VECTOR / PARTS + n;
+                w->z[slope][m * NODES_OF_READ + n] = along_z[slope * STAGED + node];
             }
-        }
     }
+}
+#else
+DEVICE void all_weights(PRIVATE Weights* w, PRIVATE const Window* window, PRIVATE const real* fraction, const int base)
+{
+    const int before = shift_of(base) / PARTS; // nodes of the first slot that are not the stencil's
+    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
+        real z[SUPPORT];
+        along(w->x[slope], window, 0, slope, fraction[0]);
+        along(z, window, 1, slope, fraction[1]);
+        UNROLL for (int j = 0; j < SUPPORT_Y; j++) w->y[slope][j] = z[j];
+        along(z, window, 2, slope, fraction[2]);
+        UNROLL for (int m = 0; m < LANE_SLOTS; m++)
+            UNROLL for (int n = 0; n < NODES_OF_READ; n++) {
+                const int node = m * VECTOR / PARTS + n - before;
+                real own = 0;
+                UNROLL for (int j = 0; j < SUPPORT_Z; j++) own = node == j ? z[j] : own;
+                w->z[slope][m * NODES_OF_READ + n] = own;
+            }
+    }
+}
+#endif
+
+// One lane's share of a particle's results: of each part the value, and with GRADIENT the slopes in node coordinates.
+DEVICE void gather(PRIVATE real* sums, LOCAL const real* nodes, const int base, const int lane, PRIVATE const Weights* w)
+{
+    const int lane_z = lane % LANES_Z, row = lane / LANES_Z * LANE_ROWS; // the first of its rows
+    LOCAL const real* from = nodes + (base - shift_of(base) + lane_z * VECTOR + row * ROW_PITCH);
+    real flat[SLOTS_Z], along_x[SLOTS_Z], along_y[SLOTS_Z]; // sums over levels
     UNROLL for (int v = 0; v < SLOTS_Z; v++) flat[v] = along_x[v] = along_y[v] = 0;
     UNROLL_ROWS for (int a = 0; a < SUPPORT_X; a++) {
         real level[SLOTS_Z], slope[SLOTS_Z]; // sums over rows
         UNROLL for (int v = 0; v < SLOTS_Z; v++) level[v] = slope[v] = 0;
         UNROLL_ROWS for (int b = 0; b < LANE_ROWS; b++) {
-            const int there = (b + 1) * LANES_Y <= SUPPORT_Y || b * LANES_Y + lane_y < SUPPORT_Y;
+            const int there = (LANES_Y - 1) * LANE_ROWS + b < SUPPORT_Y || row + b < SUPPORT_Y;
             UNROLL for (int m = 0; m < LANE_SLOTS; m++) {
                 real f[VECTOR];
                 UNROLL for (int v = 0; v < VECTOR; v++) f[v] = 0;
-                if (there) load_local(from + a * LEVEL_PITCH + b * LANES_Y * ROW_PITCH + m * LANES_Z * VECTOR, f);
+                if (there) load_local(from + a * LEVEL_PITCH + b * ROW_PITCH + m * LANES_Z * VECTOR, f);
                 UNROLL for (int v = 0; v < VECTOR; v++) {
-                    level[m * VECTOR + v] += own_y[b] * f[v];
-                    if (GRADIENT) slope[m * VECTOR + v] += own_dy[b] * f[v];
+                    level[m * VECTOR + v] += w->y[0][b] * f[v];
+                    if (GRADIENT) slope[m * VECTOR + v] += w->y[GRADIENT][b] * f[v];
                 }
             }
         }
         UNROLL for (int v = 0; v < SLOTS_Z; v++) {
-            flat[v] += x[a] * level[v];
-            if (GRADIENT) along_x[v] += dx[a] * level[v], along_y[v] += x[a] * slope[v];
+            flat[v] += w->x[0][a] * level[v];
+            if (GRADIENT) along_x[v] += w->x[GRADIENT][a] * level[v], along_y[v] += w->x[0][a] * slope[v];
         }
     }
-    // Along z slots have nodes that are not the stencil's: their weight is zero, and they may not be finite.
-    real z[SUPPORT], dz[SUPPORT];
-    along(z, dz, window, 2, at->fraction[2]);
+    // Slots have nodes along z that are not the stencil's: their weight is zero, and they may not be finite.
     UNROLL for (int k = 0; k < SUMS; k++) sums[k] = 0;
-    UNROLL for (int m = 0; m < LANE_SLOTS; m++)
-        UNROLL for (int v = 0; v < VECTOR; v++) {
-            const int n = m * VECTOR + v, real_ = (m * LANES_Z + lane_z) * VECTOR + v - shift; // of the stencil's row
-            real weight = 0, slope = 0;
-            UNROLL for (int j = 0; j < SUPPORT_Z; j++)
-                if (real_ >= 0 && real_ / PARTS == j) {
-                    weight = z[j];
-                    if (GRADIENT) slope = dz[j];
+    UNROLL for (int n = 0; n < SLOTS_Z; n++) {
+        const int m = n / VECTOR, v = n % VECTOR, node = m * NODES_OF_READ + (VECTOR < PARTS ? 0 : v / PARTS);
+        const int part = VECTOR < PARTS ? ((m * LANES_Z + lane_z) * VECTOR + v) % PARTS : v % PARTS;
+        UNROLL for (int p = 0; p < PARTS; p++)
+            if (part == p) {
+                PRIVATE real* of_part = sums + p * RESULTS_OF_PART;
+                of_part[0] += weighted(flat[n], w->z[0][node]);
+                if (GRADIENT) {
+                    of_part[GRADIENT] += weighted(along_x[n], w->z[0][node]);
+                    of_part[2 * GRADIENT] += weighted(along_y[n], w->z[0][node]);
+                    of_part[3 * GRADIENT] += weighted(flat[n], w->z[GRADIENT][node]);
                 }
-            UNROLL for (int p = 0; p < PARTS; p++)
-                if ((VECTOR < PARTS ? real_ % PARTS : v % PARTS) == p) {
-                    PRIVATE real* of_part = sums + p * (1 + 3 * GRADIENT);
-                    of_part[0] += weighted(flat[n], weight);
-                    if (GRADIENT) {
-                        of_part[1] += weighted(along_x[n], weight);
-                        of_part[2] += weighted(along_y[n], weight);
-                        of_part[3 * GRADIENT] += weighted(flat[n], slope);
-                    }
-                }
-        }
+            }
+    }
 }
 
 DEVICE void write_results(PRIVATE const real* sums, GLOBAL real* values, GLOBAL real* gradient, const i64 i,
@@ -129,7 +190,7 @@ DEVICE void write_results(PRIVATE const real* sums, GLOBAL real* values, GLOBAL 
                           PRIVATE const Values* gradient_layout, PRIVATE const Jacobian* jacobian)
 {
     UNROLL for (int p = 0; p < PARTS; p++) {
-        PRIVATE const real* of_part = sums + p * (1 + 3 * GRADIENT);
+        PRIVATE const real* of_part = sums + p * RESULTS_OF_PART;
         if (VALUE)
             values[value_layout->offset + i * value_layout->particle + channel * value_layout->channel
                    + p * value_layout->part] = of_part[0];
@@ -175,12 +236,15 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
 {
     WARP(warp);
     LOCAL_POOL(real, nodes);
-    LOCAL_ARRAY(offset_t, offsets, TILE_X + TILE_Y + CHUNKS); // of levels, rows and copies in the field
+    LOCAL_ARRAY(offset_t, offsets, ROWS + CHUNKS); // of rows and of their copies in the field
 #if LANES > 1
-    LOCAL_ARRAY(real4, staged_memory, GROUP_SIZE); // fractions and beginnings of a warp's particles
+    LOCAL_ARRAY(real4, origin_memory, GROUP_SIZE); // fractions and beginnings of a warp's particles
+    LOCAL_ARRAY(real4, staged_memory, WARPS * AT_ONCE * STAGED_PITCH / 4 + 1);
     LOCAL_ARRAY(u32, indices, GROUP_SIZE);
-    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (4 * WARP_SIZE);
+    LOCAL real* origins = (LOCAL real*)origin_memory + LOCAL_ID / WARP_SIZE * (4 * WARP_SIZE);
+    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (AT_ONCE * STAGED_PITCH);
     LOCAL u32* index = indices + LOCAL_ID / WARP_SIZE * WARP_SIZE;
+    for (int n = LANE; n < AT_ONCE * STAGED_PITCH; n += WARP_SIZE) staged[n] = 0;
 #endif
     const i64 all = listed[0];
     const int nx = blocks.counts[0];
@@ -197,32 +261,29 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         const int y0 = begin_of(&blocks, 1, first[1]), y1 = begin_of(&blocks, 1, past_y) + SUPPORT_Y - 1;
         const int z0 = begin_of(&blocks, 2, first[2]), z1 = begin_of(&blocks, 2, past_z) + SUPPORT_Z - 1;
         const int row0 = z0 & ~(NODES_OF_COPY - 1); // rows begin where copies are aligned
-        for (int n = LOCAL_ID; n < TILE_X + TILE_Y + CHUNKS; n += GROUP_SIZE) {
-            int at, part = 0;
-            i64 stride;
-            if (n < TILE_X) {
-                at = x0 + n < x1 ? place(x0 + n, field_layout.size[0], field_layout.wraps[0]) : -1;
-                stride = field_layout.stride[0];
-            } else if (n < TILE_X + TILE_Y) {
-                at = y0 + n - TILE_X < y1 ? place(y0 + n - TILE_X, field_layout.size[1], field_layout.wraps[1]) : -1;
-                stride = field_layout.stride[1];
+        ROLL for (int n = LOCAL_ID; n < ROWS + CHUNKS; n += GROUP_SIZE) {
+            offset_t at = OFF_FIELD;
+            if (n < ROWS) {
+                const int x = x0 + n / TILE_Y, y = y0 + n % TILE_Y;
+                const int node_x = x < x1 ? place(x, field_layout.size[0], field_layout.wraps[0]) : -1;
+                const int node_y = y < y1 ? place(y, field_layout.size[1], field_layout.wraps[1]) : -1;
+                if (node_x >= 0 && node_y >= 0)
+                    at = (offset_t)(node_x * field_layout.stride[0] + node_y * field_layout.stride[1]);
             } else {
-                const int chunk = n - TILE_X - TILE_Y, z = row0 + chunk / COPIES_OF_NODE * NODES_OF_COPY;
-                at = z < z1 ? place(z, field_layout.size[2], field_layout.wraps[2]) : -1;
-                stride = field_layout.stride[2];
-                part = chunk % COPIES_OF_NODE * COPY;
+                const int chunk = n - ROWS, z = row0 + chunk / COPIES_OF_NODE * NODES_OF_COPY;
+                const int node_z = z < z1 ? place(z, field_layout.size[2], field_layout.wraps[2]) : -1;
+                if (node_z >= 0) at = (offset_t)(node_z * field_layout.stride[2]) + chunk % COPIES_OF_NODE * COPY;
             }
-            offsets[n] = at < 0 ? OFF_FIELD : (offset_t)(at * stride) + part;
+            offsets[n] = at;
         }
         BARRIER();
         for (int c = 0; c < CHANNELS; c++) {
             GLOBAL const real* plane = field + field_layout.offset + c * field_layout.channel;
-            for (int n = LOCAL_ID; n < TILE_X * TILE_Y * CHUNKS; n += GROUP_SIZE) {
-                const int row = n / CHUNKS, chunk = n - row * CHUNKS, x = row / TILE_Y, y = row - x * TILE_Y;
-                const offset_t of_x = offsets[x], of_y = offsets[TILE_X + y], of_z = offsets[TILE_X + TILE_Y + chunk];
-                const int there = of_x != OFF_FIELD && of_y != OFF_FIELD && of_z != OFF_FIELD;
-                COPY_LOCAL(nodes + x * LEVEL_PITCH + y * ROW_PITCH + chunk * COPY,
-                           plane + (there ? of_x + of_y + of_z : 0), COPY, there);
+            for (int n = LOCAL_ID; n < ROWS * CHUNKS; n += GROUP_SIZE) {
+                const int row = (int)((u32)n / CHUNKS);
+                const offset_t of_row = offsets[row], of_z = offsets[ROWS + n - row * CHUNKS];
+                const int there = of_row != OFF_FIELD && of_z != OFF_FIELD;
+                COPY_LOCAL(nodes + n * COPY, plane + (of_row + of_z), COPY, there);
             }
 
             Line line;
@@ -245,35 +306,41 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
             BARRIER();
             for (; batch < size; batch += WARPS * WARP_SIZE) {
                 Placed p;
-                Origin own;
                 particle_of(words, &p);
-                own.base = ((p.bx - first[0]) * blocks.cells[0] + p.offset[0]) * LEVEL_PITCH + p.offset[1] * ROW_PITCH
-                         + p.offset[2] * PARTS + of_line;
-                if (batch + LANE >= size) own.base = 0; // its results are not written
-                for (int a = 0; a < 3; a++) own.fraction[a] = p.fraction[a];
+                int base = ((p.bx - first[0]) * blocks.cells[0] + p.offset[0]) * LEVEL_PITCH
+                         + p.offset[1] * ROW_PITCH + p.offset[2] * PARTS + of_line;
+                if (batch + LANE >= size) base = 0; // its results are not written
                 const int next = batch + WARPS * WARP_SIZE + LANE;
                 of_line = find_record(warp, records, &line, before + (u32)next, next < size, words);
+                Weights w;
+                real sums[SUMS];
 #if LANES > 1
-                STORE_LOCAL_4(staged + 4 * LANE, own.fraction[0], own.fraction[1], own.fraction[2],
-                              REAL_FROM_INDEX(own.base));
+                STORE_LOCAL_4(origins + 4 * LANE, p.fraction[0], p.fraction[1], p.fraction[2], REAL_FROM_INDEX(base));
                 index[LANE] = p.index;
                 WARP_SYNC(warp);
-                ROLL for (int turn = 0; turn < WARP_SIZE && batch + turn < size; turn += TEAM) {
-                    const int mine = turn + LANE / LANES;
-                    real four[4], sums[SUMS];
-                    LOAD_LOCAL_4(staged + 4 * mine, four);
-                    for (int a = 0; a < 3; a++) own.fraction[a] = four[a];
-                    own.base = (int)INDEX_OF_REAL(four[3]);
-                    gather(sums, nodes, &own, LANE % LANES, &window);
-                    UNROLL for (int step = LANES / 2; step > 0; step /= 2)
-                        UNROLL for (int n = 0; n < SUMS; n++) sums[n] += WARP_SHUFFLE(warp, sums[n], LANE ^ step);
-                    if (LANE % LANES == 0 && batch + mine < size)
-                        write_results(sums, values, gradient, (i64)index[mine], c, &value_layout, &gradient_layout, &jacobian);
+                ROLL for (int some = 0; some < WARP_SIZE && batch + some < size; some += AT_ONCE) {
+                    UNROLL for (int k = 0; k < 3; k += SHARE) {
+                        const int axis = k + LANE % SHARE, one = LANE / SHARE;
+                        if (axis < 3)
+                            stage_weights(staged + one * STAGED_PITCH, &window, axis, origins[4 * (some + one) + axis]);
+                    }
+                    WARP_SYNC(warp);
+                    ROLL for (int turn = 0; turn < AT_ONCE; turn += TEAM) {
+                        const int one = turn + LANE / LANES, mine = some + one;
+                        base = (int)INDEX_OF_REAL(origins[4 * mine + 3]);
+                        own_weights(&w, staged + one * STAGED_PITCH, base, LANE % LANES);
+                        gather(sums, nodes, base, LANE % LANES, &w);
+                        UNROLL for (int step = LANES / 2; step > 0; step /= 2)
+                            UNROLL for (int n = 0; n < SUMS; n++) sums[n] += WARP_SHUFFLE(warp, sums[n], LANE ^ step);
+                        if (LANE % LANES == 0 && batch + mine < size)
+                            write_results(sums, values, gradient, (i64)index[mine], c, &value_layout, &gradient_layout,
+                                          &jacobian);
+                    }
+                    WARP_SYNC(warp);
                 }
-                WARP_SYNC(warp);
 #else
-                real sums[SUMS];
-                gather(sums, nodes, &own, 0, &window);
+                all_weights(&w, &window, p.fraction, base);
+                gather(sums, nodes, base, 0, &w);
                 if (batch + LANE < size)
                     write_results(sums, values, gradient, (i64)p.index, c, &value_layout, &gradient_layout, &jacobian);
 #endif

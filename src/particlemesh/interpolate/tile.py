@@ -22,10 +22,10 @@ from particlemesh.walk import patch as patches
 from particlemesh.walk.by_block import ByBlock
 
 _PARTICLES = 1024  # of a work-group at most
-_RESERVED = 12 * 1024  # bytes of local memory for everything but nodes, at most
-# Bytes of nodes in a group's local memory, by the bytes of a node: several groups of a multiprocessor then hide each
-# other's copies.
-_ROOM = {4: 36_000, 8: 68_000, 12: 68_000, 16: 95_000, 24: 95_000, 32: 95_000}
+# Groups that a multiprocessor has local memory for, by the bytes of a node: they hide each other's copies.
+_GROUPS = {4: 6, 8: 3, 12: 3, 16: 2, 24: 2, 32: 2}
+_SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may run whatever one has
+_OF_SYSTEM, _OF_OFFSETS = 1024, 3072  # bytes of local memory of each group
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,15 @@ class Lanes:
         Lanes along z, and rows that lanes read at a time.
     reals : int
         What one lane reads at a time.
-    each : int
-        How many reads of a row a lane has.
+    each, rows : int
+        How many reads of a row a lane has, and rows of a level.
     """
 
     z: int
     y: int
     reals: int
     each: int
+    rows: int
 
     @classmethod
     def of(cls, axes: tuple[Axis, Axis, Axis], parts: int, lanes: int, reals: int) -> Lanes:
@@ -53,12 +54,27 @@ class Lanes:
         row, slack = axes[2].support * parts, max(0, reals - parts)
         slots = -(-(row + slack) // reals)
         z = min(8 if slots > 4 else 4 if slots > 2 else slots, lanes)
-        return cls(z, 1 if axes[1].support == 1 else lanes // z, reals, -(-slots // z))
+        y = 1 if axes[1].support == 1 else lanes // z
+        return cls(z, y, reals, -(-slots // z), -(-axes[1].support // y))
+
+    @property
+    def all(self) -> int:
+        """Lanes of a particle."""
+        return self.z * self.y
 
     @property
     def span(self) -> int:
         """Reals that lanes read of a row."""
         return self.z * self.each * self.reals
+
+    def beside(self, support: int, size: int, threads: int) -> int:
+        """Return the most bytes of local memory for everything but nodes, with reals of ``size`` bytes."""
+        if self.all == 1:
+            return _OF_OFFSETS
+        wide = 16 // size
+        rows = (support, *(self.rows,) * self.y, self.span + self.reals - 1)
+        staged = 2 * sum(-(-n // wide) * wide for n in rows) + wide  # of a particle
+        return _OF_OFFSETS + threads * (4 * size + 4) + threads // 32 * max(8, 32 // self.all) * staged * size
 
 
 @dataclass(frozen=True)
@@ -70,7 +86,7 @@ class Local:
     nodes : (3,) ints
         Nodes along each axis, those along z with what aligns copies.
     chunks : int
-        Copies of a row.
+        Copies of a row, with those that only fill it up.
     pitch : int
         Reals from one row to the next.
     reals : int
@@ -93,11 +109,11 @@ class Local:
         step = 16 // size
         pitch = -(-chunks * copy // step) * step
         if lanes.y > 1:  # rows that are read at a time are in different banks
-            while pitch * size % 128 != 128 // lanes.y:
+            while len({k * lanes.rows * pitch * size % 128 for k in range(lanes.y)} - {0}) < lanes.y - 1:
                 pitch += step
         elif pitch * size % 64 == 0:
             pitch += step
-        return cls((x, y, z), chunks, pitch, x * y * pitch + lanes.span)
+        return cls((x, y, z), pitch // copy, pitch, x * y * pitch + lanes.span)
 
 
 class Tile(ByBlock):
@@ -130,9 +146,12 @@ class Tile(ByBlock):
         if reason is None:
             blocks = block_order.blocks_of(problem.axes, cls.cells(problem, problem.count))
             tiles = cls.tiles(problem, problem.count, blocks)
-            bytes_ = cls._most_bytes(problem, tiles)
-            if bytes_ + _RESERVED > problem.backend.local_bytes:
-                return f"tiles of {bytes_:,} bytes, with {problem.backend.local_bytes:,} bytes of local memory"
+            parts, size = min(problem.components, MOST), problem.dtype.itemsize
+            lanes = cls.lanes(problem, parts)
+            nodes = Local.of(problem.axes, tiles.cells, lanes, parts, 16 // size, size).reals * size
+            needed = nodes + lanes.beside(problem.window.support, size, cls.threads(problem, lanes))
+            if needed > problem.backend.local_bytes:
+                return f"tiles with {needed:,} of {problem.backend.local_bytes:,} bytes of local memory"
             if tiles.total >= 2**31:
                 return "2**31 tiles or more"
         return reason
@@ -187,17 +206,21 @@ class Tile(ByBlock):
             y = min(y, blocks.counts[1], block_tiles.MOST_LINES)
             return block_tiles.tiles_of(blocks, (x, y, max(1, min(z, block_tiles.MOST_LINES // y))))
         parts, size = min(sizes.components, MOST), sizes.dtype.itemsize
-        room = min(_ROOM[parts * size], sizes.backend.local_bytes - _RESERVED)
-        groups = sizes.backend.units * max(1, sizes.backend.local_bytes // room)
+        lanes, local = cls.lanes(sizes, parts), sizes.backend.local_bytes
+        room = local if local <= _SMALL else local // _GROUPS[parts * size] - _OF_SYSTEM
+        room -= lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes))
+        groups = sizes.backend.units * _GROUPS[parts * size]
         # Powers of two: plans do not compile anew for every number of particles.
         share = cls.option(sizes, "particles") * cls._everywhere(sizes) / max(count, 1)
         most = 1 << min(30, max(0, round(math.log2(share))))
-        return _tiles_for(sizes.axes, blocks, cls.lanes(sizes, parts), parts, size, room, most, groups)
+        return _tiles_for(sizes.axes, blocks, lanes, parts, size, room, most, groups)
 
     @classmethod
-    def _most_bytes(cls, sizes: Sizes, tiles: Tiles) -> int:
-        parts, size = min(sizes.components, MOST), sizes.dtype.itemsize
-        return Local.of(sizes.axes, tiles.cells, cls.lanes(sizes, parts), parts, 16 // size, size).reals * size
+    def threads(cls, sizes: Sizes, lanes: Lanes) -> int:
+        """Return the work-items of a group."""
+        if not sizes.backend.facts()["HAS_WARP"]:
+            return sizes.backend.group_size
+        return cls.option(sizes, "threads") or (128 if lanes.all == 1 else 256)
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
@@ -226,16 +249,13 @@ class Tile(ByBlock):
         lanes = self.lanes(workspace, group.parts)
         copy = vector(group, field, size, 16 // size, pairs=16 // size)
         local = Local.of(axes, tiles.cells, lanes, group.parts, copy, size)
-        shared = lanes.z * lanes.y
-        threads = self.option(workspace, "threads") or (128 if shared == 1 else 256)
-        threads = threads if backend.facts()["HAS_WARP"] else backend.group_size
+        threads = self.threads(workspace, lanes)
         groups = self.option(workspace, "groups")
         facts = defines(
-            workspace, group, lanes.reals, LANES_ALL=shared, LANES_ROW=lanes.z, COPY=copy, TILE_X=local.nodes[0],
-            TILE_Y=local.nodes[1], CHUNKS=local.chunks, ROW_PITCH=local.pitch,
-            LEVEL_PITCH=local.nodes[1] * local.pitch, LINES=tiles.lines, SYMMETRIC=patches.symmetric(workspace.window),
-            FIELD_IS_WIDE=patches.wide(field), GROUP_SIZE=threads, **written(*values), **weightless.FACTS[unplaced],
-            **({"RESIDENT_GROUPS": groups} if groups else {}),
+            workspace, group, lanes.reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, COPY=copy, TILE_X=local.nodes[0],
+            TILE_Y=local.nodes[1], CHUNKS=local.chunks, LINES=tiles.lines, FIELD_IS_WIDE=patches.wide(field),
+            SYMMETRIC=patches.symmetric(workspace.window), GROUP_SIZE=threads, **written(*values),
+            **weightless.FACTS[unplaced], **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip
         return backend.kernel("interpolate/tile.c", "interpolate_tile", facts), threads, local.reals * size
 
