@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.interpolate import weightless
+from particlemesh.interpolate.shares import Lanes
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import MOST, Form, Group, Launch, defines, targets, vector, written
 from particlemesh.orders import block_order, block_tiles
@@ -25,56 +26,7 @@ _PARTICLES = 1024  # of a work-group at most
 # Groups that a multiprocessor has local memory for, by the bytes of a node: they hide each other's copies.
 _GROUPS = {4: 6, 8: 3, 12: 3, 16: 2, 24: 2, 32: 2}
 _SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may run whatever one has
-_OF_SYSTEM, _OF_OFFSETS = 1024, 3072  # bytes of local memory of each group
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """How the lanes of a warp share a particle's stencil, as stencil.h divides it.
-
-    Attributes
-    ----------
-    z, y : int
-        Lanes along z, and rows that lanes read at a time.
-    reals : int
-        What one lane reads at a time.
-    each, rows : int
-        How many reads of a row a lane has, and rows of a level.
-    """
-
-    z: int
-    y: int
-    reals: int
-    each: int
-    rows: int
-
-    @classmethod
-    def of(cls, axes: tuple[Axis, Axis, Axis], parts: int, lanes: int, reals: int) -> Lanes:
-        """Return how ``lanes`` share a stencil of nodes with ``parts`` reals."""
-        row, slack = axes[2].support * parts, max(0, reals - parts)
-        slots = -(-(row + slack) // reals)
-        z = min(8 if slots > 4 else 4 if slots > 2 else slots, lanes)
-        y = 1 if axes[1].support == 1 else lanes // z
-        return cls(z, y, reals, -(-slots // z), -(-axes[1].support // y))
-
-    @property
-    def all(self) -> int:
-        """Lanes of a particle."""
-        return self.z * self.y
-
-    @property
-    def span(self) -> int:
-        """Reals that lanes read of a row."""
-        return self.z * self.each * self.reals
-
-    def beside(self, support: int, size: int, threads: int) -> int:
-        """Return the most bytes of local memory for everything but nodes, with reals of ``size`` bytes."""
-        if self.all == 1:
-            return _OF_OFFSETS
-        wide = 16 // size
-        rows = (support, *(self.rows,) * self.y, self.span + self.reals - 1)
-        staged = 2 * sum(-(-n // wide) * wide for n in rows) + wide  # of a particle
-        return _OF_OFFSETS + threads * (4 * size + 4) + threads // 32 * max(8, 32 // self.all) * staged * size
+_OF_SYSTEM, _OF_OFFSETS = 1024, 3072  # bytes of local memory of each group, beside nodes and weights
 
 
 @dataclass(frozen=True)
@@ -149,7 +101,7 @@ class Tile(ByBlock):
             parts, size = min(problem.components, MOST), problem.dtype.itemsize
             lanes = cls.lanes(problem, parts)
             nodes = Local.of(problem.axes, tiles.cells, lanes, parts, 16 // size, size).reals * size
-            needed = nodes + lanes.beside(problem.window.support, size, cls.threads(problem, lanes))
+            needed = nodes + _OF_OFFSETS + lanes.beside(problem.window.support, size, cls.threads(problem, lanes))
             if needed > problem.backend.local_bytes:
                 return f"tiles with {needed:,} of {problem.backend.local_bytes:,} bytes of local memory"
             if tiles.total >= 2**31:
@@ -208,7 +160,7 @@ class Tile(ByBlock):
         parts, size = min(sizes.components, MOST), sizes.dtype.itemsize
         lanes, local = cls.lanes(sizes, parts), sizes.backend.local_bytes
         room = local if local <= _SMALL else local // _GROUPS[parts * size] - _OF_SYSTEM
-        room -= lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes))
+        room -= _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes))
         groups = sizes.backend.units * _GROUPS[parts * size]
         # Powers of two: plans do not compile anew for every number of particles.
         share = cls.option(sizes, "particles") * cls._everywhere(sizes) / max(count, 1)
