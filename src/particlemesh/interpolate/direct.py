@@ -52,7 +52,8 @@ class Direct(ByBlock):
         open_ = not all(axis.wraps for axis in axes[3 - workspace.mesh.ndim :])
         facts = defines(
             workspace, group, reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, LEVELS=levels, OPEN=int(open_),
-            FIELD_IS_WIDE=patches.wide(field), SYMMETRIC=patches.symmetric(workspace.window), **results, **weightless.FACTS[form.variant],
+            FIELD_IS_WIDE=patches.wide(field), SYMMETRIC=patches.symmetric(workspace.window), **results,
+            **weightless.FACTS[form.variant],
         )  # fmt: skip
         return workspace.backend.kernel("interpolate/direct.c", "interpolate_direct", facts), lanes.all
 
