@@ -121,11 +121,10 @@ typedef struct {
     __local u64* scratch;
     int turn;
 } Warp;
-#define WARP(name)                             \
-    __local u64 name##_scratch[2 * warp_row]; \
-    Warp name##_state;                        \
-    name##_state.scratch = name##_scratch; \
-    name##_state.turn = 0;          \
+#define WARP(name)                                                 \
+    __local u64 name##_scratch[2 * warp_row];                     \
+    Warp name##_state;                                            \
+    name##_state.scratch = name##_scratch, name##_state.turn = 0; \
     __private Warp* name = &name##_state
 #define WARP_PARAMETER __private Warp*
 #define WARP_SYNC(warp) BARRIER()
@@ -394,5 +393,8 @@ DEVICE int first_bit_u32(u32 bits) { return (int)popcount((bits & -bits) - 1); }
 #define MMA_16_8_8(warp, c, a, b) mma_16_8_8(warp, c, a, b)
 #define MMA_8_8_4(warp, c, a, b) mma_8_8_4(warp, c, a, b)
 #include "backends/mma.h"
+#define COPY_LOCAL(to, from, reals, there) copy_local(to, from, reals, there)
+#define COPY_WAIT() copy_wait()
+#include "backends/copy.h"
 
 #define SKIP ((int)0x80000000) // node of a particle that is left out
