@@ -75,12 +75,12 @@ def windows_of(axes: tuple[Axis, Axis, Axis], parts: int) -> Windows:
 def _reached(axis: Axis, length: int) -> int:
     """Return how many windows of ``length`` nodes a stencil reaches at most along an axis."""
     count = -(-axis.size // length)
-    inside = min(count, -(-(axis.support - 1) // length) + 1)
+    inside = -(-(axis.support - 1) // length) + 1
     if not axis.wraps:
-        return inside
+        return min(inside, count)
     if axis.size < axis.support:
         return -(-(axis.size - 1 + axis.support) // axis.size) * count
-    return min(inside + (axis.size % length > 0), count + 1)
+    return min(inside + (axis.size % length > 0), count + 1)  # where it comes round, the last window may be narrow
 
 
 def declines(sizes: Sizes, windows: Windows) -> str | None:
