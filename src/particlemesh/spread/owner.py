@@ -121,7 +121,7 @@ class Owner(KernelMethod):
         patch, reals, size = self.patch(workspace), group.reals, workspace.dtype.itemsize
         width = vector(group, field, size, 16 // size)
         rows = (4 + 3 * reals) if form.gradient else (2 + reals)
-        more = {"ALONE": self.option(workspace, "alone") if size == 4 else 0}
+        more: dict[str, Any] = {"ALONE": self.option(workspace, "alone") if size == 4 else 0}
         resident = self.option(workspace, "resident")
         if resident is None and not form.gradient:
             resident = (5 if reals <= 2 else 4) if size == 4 else (4 if reals <= 2 else 3)
