@@ -134,7 +134,7 @@ def facts_of(compute: int) -> dict[str, int]:
     """Return the facts of a compute capability."""
     return {
         "HAS_VECTOR_ATOMIC": int(compute >= 90), "HAS_FP64": 1, "HAS_WARP": 1,
-        "HAS_MMA": int(compute >= 80),
+        "HAS_MMA": int(compute >= 80), "HAS_WIDE_MMA": int(compute >= 90),
     }  # fmt: skip
 
 

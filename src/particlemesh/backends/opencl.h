@@ -392,6 +392,7 @@ DEVICE int first_bit_u32(u32 bits) { return (int)popcount((bits & -bits) - 1); }
 #define SPLIT_TF32(x) REAL_FROM_BITS_U32(BITS_OF_FLOAT(x) & 0xffffe000u)
 #define MMA_16_8_8(warp, c, a, b) mma_16_8_8(warp, c, a, b)
 #define MMA_8_8_4(warp, c, a, b) mma_8_8_4(warp, c, a, b)
+#define MMA_16_8_4(warp, c, a, b) mma_16_8_4(warp, c, a, b)
 #include "backends/mma.h"
 #define COPY_LOCAL(to, from, reals, there) copy_local(to, from, reals, there)
 #define COPY_WAIT() copy_wait()

@@ -164,7 +164,8 @@ class OpenClBackend(Taping):
         vector, mma = int(self.compute >= 90), int(self.compute >= 80)
         return {
             "HAS_VECTOR_ATOMIC": vector, "HAS_FP64": self._fp64,
-            "HAS_WARP": self._ptx, "HAS_PTX": self._ptx, "HAS_MMA": mma, "BOUNDS_REGISTERS": self._bounds,
+            "HAS_WARP": self._ptx, "HAS_PTX": self._ptx, "HAS_MMA": mma, "HAS_WIDE_MMA": vector,
+            "BOUNDS_REGISTERS": self._bounds,
         }  # fmt: skip
 
     @contextlib.contextmanager
