@@ -118,7 +118,8 @@ class ByCsr:
         self.shape, window = far.mesh.shape, far.solver.window
         scaled = x.astype(float) / np.array(far.mesh.spacing)
         first = np.floor(scaled + (0.5 if window.support % 2 else 0))
-        weights = [np.array([window.weights(f) for f in column]) for column in (scaled - first).T]
+        centred = scaled - first - (0 if window.support % 2 else 0.5)
+        weights = [window.weights(column) for column in centred.T]
         nodes = first[:, :, None].astype(int) + np.arange(window.support) - (window.support - 1) // 2
         nx, ny, nz = (nodes[:, axis] % n for axis, n in enumerate(self.shape))
         flat = (nx[:, :, None, None] * self.shape[1] + ny[:, None, :, None]) * self.shape[2] + nz[:, None, None, :]

@@ -112,7 +112,10 @@ class Mobility:
             native = operands.to_backend(kind, x.user, backend, "positions", upload=self._uploads)
             same = near is not None and near.backend is backend and near.dtype == x.dtype
             if not (same and self._chosen_for / 2 <= x.count <= self._chosen_for * 2):
-                chosen = for_system(self.box, self.radii, x.count, self.accuracy, x.dtype, backend, self._given)
+                chosen = for_system(
+                    self.box, self.radii, x.count, self.accuracy, x.dtype, backend, self._given,
+                    self._plan_options["applications"],
+                )  # fmt: skip
                 near = Near(backend, x.dtype, self.radii, chosen.splitting, self.viscosity, self._threads)
                 far = Far(
                     self.box, self.radii, chosen.splitting, self.viscosity, chosen.shape, chosen.window,

@@ -252,14 +252,15 @@ def checked_radii(radius: Any) -> Array:
 
 
 def for_system(
-    box: pm.Box, radii: Array, count: int, accuracy: float, dtype: np.dtype, backend: Any, given: dict[str, Any]
-) -> Parameters:
+    box: pm.Box, radii: Array, count: int, accuracy: float, dtype: np.dtype, backend: Any, given: dict[str, Any],
+    applications: int,
+) -> Parameters:  # fmt: skip
     """Return the parameters of a mobility; warn if those that are given do not reach the accuracy."""
     accuracy = max(accuracy, FLOOR[dtype])
     system = System(box, float(radii.max()), float(radii.min()), max(count, 1))
     bytes_of_pair = 7 * dtype.itemsize + 8  # lists and blocks
     chosen = choose(
-        system, accuracy, functools.partial(seconds, count, dtype.itemsize, backend.name == "cpu"),
+        system, accuracy, functools.partial(seconds, count, dtype.itemsize, backend.name == "cpu", applications),
         most_pairs=backend.free_bytes() / 3 / bytes_of_pair, **given,
     )  # fmt: skip
     if chosen.error > 1.05 * accuracy:
@@ -271,12 +272,16 @@ def for_system(
     return chosen
 
 
-def seconds(count: int, size: int, on_cpu: bool, pairs: float, nodes: tuple[int, ...], support: int) -> float:
-    """Return the predicted seconds of a product: on one thread of a Xeon at 2.6 GHz, or on an H100."""
+def seconds(
+    count: int, size: int, on_cpu: bool, applications: int, pairs: float, nodes: tuple[int, ...], support: int
+) -> float:
+    """Return the predicted seconds of a product, and its share of the blocks' making: two CPU threads, or an H100."""
     mesh = float(math.prod(nodes))
     if not on_cpu:
         spreading = 12e-12 * count * support**3 * size / 8
-        return pairs * (4 * size + 4) / 2.5e12 + spreading + mesh * 3 * size * 14 / 2e12
+        making = 1e-9 / applications * pairs
+        return making + pairs * (4 * size + 4) / 2.5e12 + spreading + mesh * 3 * size * 14 / 2e12
     lanes = -(-3 * support // 8) * 8
     spreading = 2e-9 * count * (25 + 0.0155 * size * lanes * support**2)
-    return 2.5e-9 * pairs + spreading + 6e-9 * mesh * (2 + 0.65 * math.log2(mesh)) * size / 8
+    making = 250e-9 / applications * pairs
+    return making + 2.5e-9 * pairs + spreading + 6e-9 * mesh * (2 + 0.65 * math.log2(mesh)) * size / 8
