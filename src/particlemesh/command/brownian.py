@@ -16,6 +16,7 @@ from particlemesh.apps.brownian import RPY, WCA, BrownianDynamics, Drag
 
 MOBILITIES = ("rpy", "drag")
 DENSEST = 0.4  # volume fraction that spheres on a lattice with gaps can start from
+MELTING = 1000  # steps, in which spheres alone move by 2.4 radii
 MOST_TRACED = 2000  # particles whose path is kept
 LAGS = 24
 
@@ -43,8 +44,8 @@ def start(count: int, fraction: float, seed: int) -> tuple[np.ndarray, float]:
     sites = (corners + [[0, 0, 0], [0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]]).reshape(-1, 3) * (edge / cells)
     chosen = np.random.default_rng(seed).choice(len(sites), count, replace=False)
     box = (edge,) * 3
-    melting = BrownianDynamics(sites[chosen], Drag(box=box), WCA(box), time_step=0.002, seed=seed)
-    melting.run(500)
+    melting = BrownianDynamics(sites[chosen], Drag(box=box), WCA(box), time_step=0.001, seed=seed)
+    melting.run(MELTING)
     return melting.folded, edge
 
 
@@ -78,13 +79,14 @@ def run(
     Suspension
     """
     positions, edge = start(count, fraction, seed)
-    box, where = (edge,) * 3, {"backend": "opencl"} if backend == "opencl" else {}
+    box = (edge,) * 3
+    where = "opencl" if backend == "opencl" else None  # NumPy arrays are copied there and back
     if backend == "cuda":
         import cupy
 
         positions = cupy.asarray(positions)
-    spheres: Any = RPY(box, accuracy=accuracy, **where) if mobility == "rpy" else Drag(box=box)
-    forces = WCA(box, **where)
+    spheres: Any = RPY(box, accuracy=accuracy, backend=where) if mobility == "rpy" else Drag(box=box)
+    forces = WCA(box, backend=where)
     motion = BrownianDynamics(positions, spheres, forces, time_step=time_step, integrator=integrator, seed=seed)
     traced = slice(None, None, max(1, math.ceil(count / MOST_TRACED)))
 

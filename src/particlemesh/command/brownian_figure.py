@@ -41,17 +41,17 @@ def suspension(path: str | PathLike, found: Suspension, title: str, mobility: st
         figure = Figure(figsize=(11.6, 5.2), dpi=150, facecolor="white")
         FigureCanvasAgg(figure)
         figure.text(0.045, 0.945, title, fontsize=14, fontweight="bold", va="center")
-        axes = figure.add_axes((0.03, 0.03, 0.3901, 0.87))  # 0.3901 * 11.6 in = 0.87 * 5.2 in: a square
+        axes = figure.add_axes((0.015, -0.015, 0.4303, 0.96))  # 0.4303 * 11.6 in = 0.96 * 5.2 in: a square
         axes.imshow(image, interpolation="lanczos")
         axes.set_axis_off()
         bar = figure.colorbar(
-            matplotlib.cm.ScalarMappable(span, colours), cax=figure.add_axes((0.435, 0.16, 0.009, 0.28)), extend="both"
+            matplotlib.cm.ScalarMappable(span, colours), cax=figure.add_axes((0.447, 0.13, 0.009, 0.28)), extend="both"
         )
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=2, labelsize=8.5, color=QUIET)
         bar.ax.set_title("distance moved / a", fontsize=8.5, loc="left", pad=8)
-        _growth(figure.add_axes((0.60, 0.43, 0.345, 0.42)), found, mobility)
-        _ratio(figure.add_axes((0.60, 0.12, 0.345, 0.22)), found)
+        _growth(figure.add_axes((0.59, 0.43, 0.365, 0.42)), found, mobility)
+        _ratio(figure.add_axes((0.59, 0.12, 0.365, 0.22)), found)
         figure.savefig(path, format="png")
 
 

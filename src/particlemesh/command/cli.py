@@ -112,8 +112,8 @@ def tune(
 def brownian(
     count: Annotated[int, typer.Option(min=2, max=10**7, help="Spheres.")] = 500,
     fraction: Annotated[float, typer.Option(help="Part of the volume that they fill, at most 0.4.")] = 0.15,
-    steps: Annotated[int, typer.Option(min=1, max=10**7, help="Time steps.")] = 200,
-    time_step: Annotated[float, typer.Option(help="In a²/D, the time in which a sphere alone diffuses.")] = 0.005,
+    steps: Annotated[int, typer.Option(min=1, max=10**7, help="Time steps.")] = 250,
+    time_step: Annotated[float, typer.Option(help="In a²/D, the time in which a sphere alone diffuses.")] = 0.002,
     mobility: Annotated[str, typer.Option(help="rpy, or drag: no hydrodynamic interactions.")] = "rpy",
     integrator: Annotated[str, typer.Option(help="euler or midpoint.")] = "euler",
     accuracy: Annotated[float, typer.Option(help="Relative error of the mobility.")] = 1e-3,
@@ -134,8 +134,9 @@ def brownian(
             console, out, backend, count=count, fraction=fraction, steps=steps, time_step=time_step,
             mobility=mobility, integrator=integrator, accuracy=accuracy, seed=seed,
         )  # fmt: skip
-    except ValueError as error:
-        console.print(f"particlemesh brownian: {error}", style="red", markup=False)
+    except (ValueError, FloatingPointError) as error:
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        console.print(f"particlemesh brownian: {error}{notes}", style="red", markup=False)
         raise typer.Exit(2) from None
 
 

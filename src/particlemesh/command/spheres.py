@@ -44,7 +44,7 @@ def render(centres: np.ndarray, radius: float, edges: np.ndarray, colours: np.nd
     depth = np.full((pixels, pixels), -np.inf)
     normals = np.zeros((pixels, pixels, 3))
     colour = np.ones((pixels, pixels, 3))
-    scale = pixels * 0.60 * DISTANCE  # of lengths in edges, divided by the distance from the eye
+    scale = pixels * 0.62 * DISTANCE  # of lengths in edges, divided by the distance from the eye
     for (x, y, z), tint in zip(seen / longest, colours, strict=True):
         near = scale / (DISTANCE - z)
         _ball(

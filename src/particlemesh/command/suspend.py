@@ -29,8 +29,9 @@ def suspend(console: Console, out: Path, backend: str, **options: Any) -> None:
     """
     _check(backend, options)
     count, fraction, steps, mobility = (options[name] for name in ("count", "fraction", "steps", "mobility"))
-    interactions = "with" if mobility == "rpy" else "without"
-    console.print(f"{count:,} spheres, volume fraction {fraction:g}, {interactions} hydrodynamic interactions")
+    interactions = f"{'with' if mobility == 'rpy' else 'without'} hydrodynamic interactions"
+    title = f"{count:,} spheres, volume fraction {fraction:g}, {interactions}"
+    console.print(title)
     began = time.perf_counter()
     with _bar(console) as bar:
         task = bar.add_task("melting a lattice", total=steps)
@@ -50,8 +51,9 @@ def suspend(console: Console, out: Path, backend: str, **options: Any) -> None:
         table.add_row(*(f"{x:.4g}" for x in cells), f"{ratio:.4f}", f"{error:.4f}")
     console.print(table)
     console.print(
-        f"law: 6 x {found.law:.5f} D t, exact for short times; a radius, D diffusion coefficient of one sphere\n"
-        "alone; repulsion and hydrodynamic interactions bend the curve later\n",
+        f"law: 6 x {found.law:.5f} D t, exact for short times and time steps; repulsion and\n"
+        "hydrodynamic interactions slow the spheres later. a: radius, D: diffusion\n"
+        "coefficient of one sphere alone\n",
         style="dim",
     )
     if find_spec("matplotlib") is None:
@@ -60,7 +62,12 @@ def suspend(console: Console, out: Path, backend: str, **options: Any) -> None:
     from particlemesh.command.brownian_figure import suspension
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    suspension(out, found, f"{count:,} spheres diffuse {interactions} hydrodynamic interactions", mobility)
+    suspension(
+        out,
+        found,
+        f"{count:,} spheres, volume fraction {fraction:g}, {interactions} hydrodynamic interactions",
+        mobility,
+    )
     console.print(f"picture: {escape(str(out))}", soft_wrap=True)
 
 
