@@ -64,7 +64,6 @@ def mobility(matrix, positions, radii, xi=None, margin=6.5):
     cutoff, highest = margin / xi, 2 * xi * margin
     result = np.zeros((n, 3, n, 3))
     eye = np.eye(3)
-    a, b = radii[:, None], radii[None, :]
     images = np.ceil(cutoff * np.linalg.norm(np.linalg.inv(matrix), axis=0) + 1).astype(int)
     d = x[None, :] - x[:, None]
     d -= np.round(d @ np.linalg.inv(matrix)) @ matrix

@@ -6,14 +6,14 @@ The tensor is the mean of Stokes' Green function over both spheres' surfaces. In
 .. math:: \mathrm{sinc}(k a_i)\, \mathrm{sinc}(k a_j)\, (1 - \hat k \hat k) / k^2
 
 for all distances, also where the spheres overlap. The far part multiplies this by Hasimoto's factor
-``H(k) = (1 + k**2 / (4 xi**2)) exp(-k**2 / (4 xi**2))``, the near part by ``1 - H``. Both factors lie between 0 and 1, so
-both parts are positive.
+``H(k) = (1 + k**2 / (4 xi**2)) exp(-k**2 / (4 xi**2))``, the near part by ``1 - H``. Both factors lie between 0 and 1,
+so both parts are positive.
 
 A tensor of two spheres at distance r is ``f(r) 1 + g(r) d d``, with d the unit vector between them.
 
-For the near part in real space, let ``B`` be the radial potential of Stokes' Green function times ``1 - H``. The mean of
-B over two spheres follows from the second integral ``Psi`` of ``s B(s)`` at the four distances ``r +- a_i +- a_j``, for
-spheres apart and overlapping.
+For the near part in real space, let ``B`` be the radial potential of Stokes' Green function times ``1 - H``. The mean
+of B over two spheres follows from the second integral ``Psi`` of ``s B(s)`` at the four distances ``r +- a_i +- a_j``,
+for spheres apart and overlapping.
 """
 
 from __future__ import annotations

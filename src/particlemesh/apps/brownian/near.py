@@ -13,6 +13,8 @@ from particlemesh.backends.cpu import default_threads, ranges, run
 from particlemesh.backends.jit import compiled
 
 _FILE = "apps/brownian/near.c"
+Stored = tuple[Any, Any, Any]  # start of each row, signed indices, blocks
+_EMPTY: Stored = (None, None, None)
 _FUSED = 4  # right-hand sides of one pass on GPUs; the CPU takes all
 
 
@@ -47,39 +49,42 @@ class Near:
             rest = [splitting, 1 / viscosity]
             self._quadrature = backend.upload(np.concatenate([self.nodes, self.weights, rest]).astype(wide))
             self.radii, self.self = backend.upload(radii.astype(wide)), backend.upload(self.self)
-        self.count = 0
+        self.count, self._stored = 0, _EMPTY
 
     @property
     def pairs(self) -> int:
         """Number of stored blocks: each pair counts from both sides."""
-        return int(self.index.shape[0])
+        return 0 if self.count == 0 else int(self._stored[1].shape[0])
 
     @property
     def nbytes(self) -> int:
         """Bytes of the stored matrix."""
-        return int(self.start.nbytes + self.index.nbytes + self.blocks.nbytes)
+        return sum(int(array.nbytes) for array in self._stored if array is not None)
 
-    def place(self, count: int, start: Any, index: Any, vector: Any) -> None:
-        """Make the blocks of native lists in compressed rows: pairs by row, second particle, vector to it.
+    def blocks(self, count: int, start: Any, index: Any, vector: Any) -> Stored:
+        """Return the matrix of native lists in compressed rows: pairs by row, second particle, vector to it.
 
         ``index`` is overwritten.
         """
         blocks = allocate(self.backend, (int(index.shape[0]), 4), self.dtype, "the near part of the mobility")
-        self.count, self.start, self.index, self.blocks = count, start, index, blocks
-        if not (count and index.shape[0]):
-            return
-        if self.backend.name == "cpu":
-            threads = self._threads(25 * len(index))
-            run(
-                _blocks, threads, start, index, vector, self.radii, self.splitting, 1 / self.viscosity, self.nodes,
-                self.weights, blocks, max(1, count // 256), steps=100.0 * len(index),
-            )  # fmt: skip
-            return
-        kernel = self.backend.kernel(_FILE, "near_blocks", self._defines(1, 1))
-        items = count * self.backend.group_size
-        kernel(
-            items, start, index, vector, self.radii, self._quadrature, blocks, count, formulas.NODES, self._one
-        )  # fmt: skip
+        if count and index.shape[0]:
+            if self.backend.name == "cpu":
+                run(
+                    _blocks, self._threads(25 * len(index)), start, index, vector, self.radii, self.splitting,
+                    1 / self.viscosity, self.nodes, self.weights, blocks, max(1, count // 256),
+                    steps=100.0 * len(index),
+                )  # fmt: skip
+            else:
+                kernel = self.backend.kernel(_FILE, "near_blocks", self._defines(1, 1))
+                kernel(
+                    count * self.backend.group_size, start, index, vector, self.radii, self._quadrature, blocks, count,
+                    formulas.NODES, self._one,
+                )  # fmt: skip
+        return start, index, blocks
+
+    def place(self, count: int, stored: Stored) -> None:
+        """Take the matrix of ``count`` spheres."""
+        self.count, self._stored = count, stored
 
     def multiply(self, force: Any, velocity: Any, far: Any = None, shapes: Any = None) -> None:
         """Write the near part's velocities plus the far part's.
@@ -105,7 +110,7 @@ class Near:
         for first in range(0, batch, _FUSED):
             kernel = self.backend.kernel(_FILE, "near_multiply", self._defines(min(_FUSED, batch - first), parts))
             kernel(
-                32 * count, self.start, self.index, self.blocks, self.self, force, self.self if far is None else far,
+                32 * count, *self._stored, self.self, force, self.self if far is None else far,
                 self.self if shapes is None else shapes, velocity, count, self._one, first, *at,
             )  # fmt: skip
 
@@ -130,7 +135,7 @@ class Near:
     def _on_cpu(self, force: np.ndarray, velocity: np.ndarray, far: Any, shapes: Any) -> None:
         batch, count = len(force), self.count
         share, threads = max(1, count // 256), self._threads(self.pairs * batch // 8)
-        rows = self.start, self.index, self.blocks, self.self
+        rows = (*self._stored, self.self)
         steps = 3.0 * self.pairs * batch
         if batch == 1:
             run(_multiply_one, threads, *rows, force[0], velocity[0], share, steps=steps)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import particlemesh as pm
+from particlemesh import checks
 from particlemesh.apps.brownian import formulas
 from particlemesh.fourier import good_size
 
 Array = NDArray[np.float64]
-SUPPORTS = (4, 5, 6, 7, 8, 9, 10, 11, 12, 14)
+SUPPORTS = range(4, 15)  # of B-splines
+FLOOR = {np.dtype(np.float32): 3e-6, np.dtype(np.float64): 1e-13}  # errors that rounding leaves at best
 _MOST_NODES = 768  # per axis
 _RANGE = 5.0  # of kh in tables of windows: beyond pi there are no modes
 
@@ -138,9 +141,9 @@ def _aliases(window: pm.Window) -> tuple[Array, Array, Array]:
     ratio = np.ones((2, len(x)))
     own = window.fourier(x[inside])
     for n, turn in enumerate((-2 * math.pi, 2 * math.pi)):
-        ratio[n, inside] = np.minimum(abs(window.fourier(x[inside] + turn) / own), 1)
-    pair, self_ = np.minimum(2 * (ratio**2).sum(0), 2), 2 * ratio.max(0)
-    return x, _mean_up_to(pair), _mean_up_to(self_)
+        ratio[n, inside] = np.clip(window.fourier(x[inside] + turn) / own, -1, 1)
+    ratio[0, ~inside] = 0
+    return x, _mean_up_to(2 * (ratio**2).sum(0)), _mean_up_to(2 * ratio.sum(0))
 
 
 def _mean_up_to(values: Array) -> Array:
@@ -169,11 +172,6 @@ def far_errors(system: System, xi: float, window: pm.Window, spacings: Array) ->
     return np.asarray(np.sqrt(square + self_**2) / system.scale)
 
 
-def windows() -> list[pm.Window]:
-    """Return the candidates."""
-    return [w for p in SUPPORTS for w in (pm.bspline(p), pm.prolate(p), pm.prolate(p, 1.5))]
-
-
 def choose(
     system: System, accuracy: float, seconds: Callable[[float, tuple[int, ...], int], float], *,
     splitting: float | None = None, cutoff: float | None = None, shape: Any = None, window: pm.Window | None = None,
@@ -193,11 +191,12 @@ def choose(
         The most pairs that memory holds.
     """
     share = accuracy / math.sqrt(2)
-    trials = [window] if window is not None else windows()
+    trials = [window] if window is not None else [pm.bspline(p) for p in SUPPORTS]
     best: tuple[float, float, Parameters | None] = (math.inf, math.inf, None)
     for xi in _splittings(system, splitting):
         r, errors = near_errors(system, xi)
-        reach = float(cutoff) if cutoff is not None else float(r[min(np.searchsorted(-errors, -share), len(r) - 1)])
+        first = min(int(np.searchsorted(-errors, -share)), len(r) - 1)
+        reach = float(r[first]) if cutoff is None else float(cutoff)
         pairs = system.count * system.density * 4 * math.pi / 3 * reach**3
         near = float(np.interp(reach, r, errors))
         if splitting is None and cutoff is None and pairs > most_pairs:
@@ -212,11 +211,12 @@ def choose(
             # What misses the accuracy comes after all that meets it.
             missed = max(candidate.error / accuracy, 1.02)
             key = (missed, seconds(pairs, nodes, trial.support), candidate)
-            best = min(best, key, key=lambda entry: entry[:2])
+            if key[:2] < best[:2]:
+                best = key
     if best[2] is None:
         raise MemoryError(
-            f"no splitting reaches accuracy {accuracy:g} with at most {most_pairs:.3g} pairs and {_MOST_NODES} nodes per "
-            "axis: choose a larger accuracy, or give splitting, cutoff and shape."
+            f"no splitting reaches accuracy {accuracy:g} with at most {most_pairs:.3g} pairs and {_MOST_NODES} nodes "
+            "per axis: choose a larger accuracy, or give splitting, cutoff and shape."
         )
     return best[2]
 
@@ -226,14 +226,57 @@ def _splittings(system: System, given: float | None) -> list[float]:
         return [float(given)]
     length = system.volume ** (1 / 3)
     low, high = 2.0 / length, max(4.0 / length, 1.5 / system.smallest)
-    return list(np.geomspace(low, high, max(8, int(12 * math.log2(high / low)) // 3)))
+    return list(np.geomspace(low, high, max(8, int(4 * math.log2(high / low)))))
 
 
 def _nodes(system: System, xi: float, window: pm.Window, share: float) -> tuple[int, ...] | None:
     """Return the fewest nodes with which a window reaches its share of the accuracy."""
-    spacings = np.geomspace(0.15, 3.0, 100) / xi
+    spacings = np.geomspace(0.15, 3.0, 64) / xi
     good = np.flatnonzero(far_errors(system, xi, window, spacings) <= share)
     if not len(good):
         return None
     nodes = tuple(good_size(max(window.support, math.ceil(edge / spacings[good[-1]]))) for edge in system.edges)
     return nodes if max(nodes) <= _MOST_NODES else None
+
+
+def checked_radii(radius: Any) -> Array:
+    """Return a user's radii, one or one for each sphere."""
+    radii = np.atleast_1d(np.array(checks.number_array(radius, "radius"), np.float64))
+    bad = np.flatnonzero(~((radii > 0) & np.isfinite(radii)))
+    if radii.ndim != 1 or not len(radii) or len(bad):
+        what = f"radius has shape {radii.shape}"
+        if radii.ndim == 1 and len(bad):
+            what = f"the radius of sphere {bad[0]} is {radii[bad[0]]}"
+        raise ValueError(f"{what}; give one positive number, or one for each sphere.")
+    return radii
+
+
+def for_system(
+    box: pm.Box, radii: Array, count: int, accuracy: float, dtype: np.dtype, backend: Any, given: dict[str, Any]
+) -> Parameters:
+    """Return the parameters of a mobility; warn if those that are given do not reach the accuracy."""
+    accuracy = max(accuracy, FLOOR[dtype])
+    system = System(box, float(radii.max()), float(radii.min()), max(count, 1))
+    bytes_of_pair = 7 * dtype.itemsize + 8  # lists and blocks
+    chosen = choose(
+        system, accuracy, functools.partial(seconds, count, dtype.itemsize, backend.name == "cpu"),
+        most_pairs=backend.free_bytes() / 3 / bytes_of_pair, **given,
+    )  # fmt: skip
+    if chosen.error > 1.05 * accuracy:
+        warnings.warn(
+            f"these parameters reach an error of about {chosen.error:.1e}, and accuracy is {accuracy:g}: give a larger "
+            "cutoff, a finer mesh, or leave them to be chosen.",
+            stacklevel=4,
+        )
+    return chosen
+
+
+def seconds(count: int, size: int, on_cpu: bool, pairs: float, nodes: tuple[int, ...], support: int) -> float:
+    """Return the predicted seconds of a product: on one thread of a Xeon at 2.6 GHz, or on an H100."""
+    mesh = float(math.prod(nodes))
+    if not on_cpu:
+        spreading = 12e-12 * count * support**3 * size / 8
+        return pairs * (4 * size + 4) / 2.5e12 + spreading + mesh * 3 * size * 14 / 2e12
+    lanes = -(-3 * support // 8) * 8
+    spreading = 2e-9 * count * (25 + 0.0155 * size * lanes * support**2)
+    return 2.5e-9 * pairs + spreading + 6e-9 * mesh * (2 + 0.65 * math.log2(mesh)) * size / 8
