@@ -17,15 +17,16 @@ def quick(monkeypatch):
     monkeypatch.setattr(brownian, "MELTING", 3)
 
 
-def test_it_prints_a_table_that_fits_and_draws(tmp_path, quick):
+@pytest.mark.parametrize(("mobility", "said"), [("drag", "without"), ("rpy", "with")])
+def test_it_prints_a_table_that_fits_and_draws(tmp_path, quick, mobility, said):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     out = tmp_path / "new" / "spheres.png"
-    result = run(cli.app, [*SMALL, "--mobility", "drag", "--integrator", "midpoint", "--out", str(out)])
+    result = run(cli.app, [*SMALL, "--mobility", mobility, "--integrator", "midpoint", "--out", str(out)])
     assert result.exit_code == 0, result.output
     assert out.read_bytes().startswith(b"\x89PNG")
     table = result.output.split("picture:")[0]
     assert max(map(len, table.splitlines())) <= cli.WIDTH
-    assert "20 spheres, volume fraction 0.1, without" in table and "0.012" in table
+    assert f"20 spheres, volume fraction 0.1, {said} hydrodynamic interactions\n" in table and "0.002" in table
 
 
 @pytest.mark.parametrize(
@@ -52,9 +53,9 @@ def test_squared_displacements_of_walks():
     steps = np.random.default_rng(1).normal(0, np.sqrt(0.2), (40, 3000, 3))
     path = np.concatenate([np.zeros((1, 3000, 3)), np.cumsum(steps, axis=0)])
     times, squared, errors = brownian.squared_displacements(path, 0.5)
-    assert times[0] == 0.5 and times[-1] == 20
+    assert times[0] == 0.5 and times[-1] == 10
     assert np.all(abs(squared - 1.2 * times) < 5 * errors)
-    np.testing.assert_allclose(squared[-1], (path[-1] ** 2).sum(-1).mean())
+    np.testing.assert_allclose(squared[-1], ((path[20:] - path[:21]) ** 2).sum(-1).mean())
     assert np.all(errors < 0.03 * squared)
 
 

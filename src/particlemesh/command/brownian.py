@@ -113,7 +113,8 @@ def squared_displacements(path: np.ndarray, time_step: float) -> tuple[np.ndarra
     Displacements of one particle that do not overlap in time count as independent, those of two particles too.
     """
     steps, count = len(path) - 1, path.shape[1]
-    lags = np.unique(np.geomspace(1, steps, LAGS).round().astype(int))
+    # Beyond half of the path the starts are few, and close to each other.
+    lags = np.unique(np.geomspace(1, max(steps // 2, 1), LAGS).round().astype(int))
     means = np.array([np.mean(np.sum((path[lag:] - path[:-lag]) ** 2, axis=-1)) for lag in lags])
     independent = count * np.maximum(steps // lags, 1)
     return lags * time_step, means, means * np.sqrt(2 / (3 * independent))

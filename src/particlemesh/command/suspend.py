@@ -62,12 +62,7 @@ def suspend(console: Console, out: Path, backend: str, **options: Any) -> None:
     from particlemesh.command.brownian_figure import suspension
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    suspension(
-        out,
-        found,
-        f"{count:,} spheres, volume fraction {fraction:g}, {interactions} hydrodynamic interactions",
-        mobility,
-    )
+    suspension(out, found, title, mobility)
     console.print(f"picture: {escape(str(out))}", soft_wrap=True)
 
 

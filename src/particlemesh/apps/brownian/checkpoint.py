@@ -14,10 +14,11 @@ from particlemesh.apps.brownian.arrays import to_host
 from particlemesh.apps.brownian.drag import Drag
 from particlemesh.apps.brownian.forces import WCA, HarmonicBonds, Sum
 from particlemesh.apps.brownian.libraries import library
+from particlemesh.apps.brownian.rpy import RPY
 
 FORMAT = 1
 # What a checkpoint holds by its settings(); of other objects it has the name only.
-SHIPPED: dict[str, Any] = {kind.__name__: kind for kind in (Drag, HarmonicBonds, WCA, Sum)}
+SHIPPED: dict[str, Any] = {kind.__name__: kind for kind in (RPY, Drag, HarmonicBonds, WCA, Sum)}
 _NUMBERS = ("temperature", "time_step", "difference")
 
 
@@ -68,7 +69,7 @@ def _put(group: Any, name: str, thing: Any) -> None:
     """Store a number, text, array, box, list, or an object with settings under a name; None is left out."""
     if thing is None:
         return
-    if isinstance(thing, (str, int, float, np.ndarray)):
+    if isinstance(thing, (str, int, float, tuple, np.ndarray)):  # tuples of numbers
         group[name] = thing
         return
     inner = group.create_group(name)
@@ -97,9 +98,9 @@ def _get(group: Any, name: str) -> Any:
     if kind == "list":
         return [_get(thing, str(n)) for n in range(len(thing))]
     if kind not in SHIPPED:
-        argument = "mobility" if name == "mobility" else "forces"
+        argument = thing.name.split("/")[1]  # the first group of the path
         raise ValueError(f"the checkpoint has only the name of a {kind}: give load() {argument}= again.")
-    settings = {key: _get(thing, key) for key in thing}
+    settings: dict[str, Any] = {key: _get(thing, key) for key in thing}
     if kind == "Sum":
         return Sum(*settings["forces"])
     return SHIPPED[kind](**settings)

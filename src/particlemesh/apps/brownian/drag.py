@@ -60,6 +60,11 @@ class Drag:
         self._mobility = 1 / (6 * math.pi * self.viscosity * np.asarray(self.radius)[..., None])
         self._factors: dict[Any, Any] = {}  # on a device, by type and power
 
+    @property
+    def radii(self) -> np.ndarray:
+        """Radii, NumPy array (1,) or (N,)."""
+        return np.atleast_1d(np.asarray(self.radius, np.float64))
+
     def settings(self) -> dict[str, Any]:
         """Return the arguments that make an equal mobility, for checkpoints."""
         return {"radius": self.radius, "viscosity": self.viscosity, "box": self.box}

@@ -34,7 +34,8 @@ class BrownianDynamics:
         Of NumPy or CuPy, float32 or float64; the simulation runs where they are. They are copied.
     mobility : object
         `RPY`, `Drag`, or any object with ``set_positions(x)``, ``velocity(forces)`` and ``square_root(z)``. The last
-        two take (..., N, 3). If it has ``divergence_free = True``, no drift is added.
+        two take (..., N, 3). If it has ``noise(generator, *batch)``, this gives the vectors with the covariance of M,
+        as in `RPY`. If it has ``divergence_free = True``, no drift is added.
     forces : callable or sequence of callables, optional
         Each takes positions (N, 3), which it must not change, and returns forces (N, 3).
     temperature : number

@@ -42,10 +42,14 @@ class Noise:
         self._generator: Any = None
 
     def normal(self, step: int, draw: int, shape: tuple[int, ...]) -> Any:
-        """Return the numbers of a draw of a step."""
+        """Return the first numbers of a draw of a step."""
+        return self.generator(step, draw).standard_normal(shape, dtype=self._dtype)
+
+    def generator(self, step: int, draw: int) -> Any:
+        """Return the generator of a draw of a step; CuPy's serves until the next call."""
         if self._module is np:
             bits = np.random.Philox(key=self.seed, counter=np.array([0, 0, draw, step], np.uint64))
-            return np.random.Generator(bits).standard_normal(shape, self._dtype)
+            return np.random.Generator(bits)
         if self._generator is None:
             from cupy.random import RandomState
             from cupy_backends.cuda.libs.curand import CURAND_RNG_PSEUDO_PHILOX4_32_10
@@ -53,4 +57,4 @@ class Noise:
             self._generator = RandomState(0, CURAND_RNG_PSEUDO_PHILOX4_32_10)
         words = np.random.SeedSequence((self.seed, step, draw)).generate_state(1, np.uint64)
         self._generator.seed(int(words[0]))
-        return self._generator.standard_normal(shape, self._dtype)
+        return self._generator

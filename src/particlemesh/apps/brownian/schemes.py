@@ -30,8 +30,7 @@ def euler(problem: Problem, x: Any, step: int) -> Any:
     mobility.set_positions(x)
     after = x if force is None else x + dt * mobility.velocity(force)
     if problem.temperature:
-        z = problem.noise.normal(step, DISPLACEMENT, x.shape)
-        after = after + math.sqrt(2 * problem.temperature * dt) * mobility.square_root(z)
+        after = after + math.sqrt(2 * problem.temperature * dt) * _kicks(problem, x, step)
         after = _drifted(problem, x, after, step)
     return after
 
@@ -47,14 +46,20 @@ def midpoint(problem: Problem, x: Any, step: int) -> Any:
     middle = x if force is None else x + dt / 2 * mobility.velocity(force)
     after = x
     if problem.temperature:
-        z = problem.noise.normal(step, DISPLACEMENT, (2, *x.shape))
-        first, second = math.sqrt(problem.temperature * dt) * mobility.square_root(z)
+        first, second = math.sqrt(problem.temperature * dt) * _kicks(problem, x, step, 2)
         middle, after = middle + first, x + first + second
     if problem.force is not None:
         force = problem.force(middle, step)
         mobility.set_positions(middle)
         after = after + dt * mobility.velocity(force)
     return _drifted(problem, x, after, step) if problem.temperature else after
+
+
+def _kicks(problem: Problem, x: Any, step: int, *batch: int) -> Any:
+    """Return vectors (*batch, N, 3) with the covariance of the mobility, by its own way if it has one."""
+    if hasattr(problem.mobility, "noise"):
+        return problem.mobility.noise(problem.noise.generator(step, DISPLACEMENT), *batch)
+    return problem.mobility.square_root(problem.noise.normal(step, DISPLACEMENT, (*batch, *x.shape)))
 
 
 def _drifted(problem: Problem, x: Any, after: Any, step: int) -> Any:

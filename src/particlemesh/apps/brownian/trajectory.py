@@ -86,9 +86,9 @@ class GSD(Writer):
         frame.particles.position = folded - self.box.origin - rows.sum(axis=0) / 2
         images = np.rint((positions - folded) @ self.box.inverse.T)
         frame.particles.image = np.where(periodic, images, 0).astype(np.int32)
-        radius = getattr(dynamics.mobility, "radius", None)
-        if radius is not None:
-            frame.particles.diameter = np.broadcast_to(2 * np.asarray(radius), (len(positions),))
+        radii = getattr(dynamics.mobility, "radii", None)
+        if radii is not None:
+            frame.particles.diameter = np.broadcast_to(2 * np.asarray(radii), (len(positions),))
         frame.log["time"] = np.array([dynamics.time])
         self.file.append(frame)
 
