@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from typing import Any, Self
@@ -38,7 +39,7 @@ class Mobility:
                 f"the box has {self.box.ndim} axes, periodic {self.box.periodic}; this mobility needs three periodic "
                 "axes."
             )
-        self.radii = checked_radii(radius)
+        self.radii, self._many = checked_radii(radius), bool(np.ndim(radius))
         self.viscosity = checks.positive(viscosity, "viscosity")
         self.accuracy = checks.positive(accuracy, "accuracy")
         trial = pm.Plan(pm.Mesh((4, 4, 4) if shape is None else shape, self.box), "cic" if window is None else window)
@@ -65,6 +66,13 @@ class Mobility:
         self._chosen_for = 0
         self._token: Any = None
         self.busy = threading.RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The arguments, never handles: the copy starts without positions.
+        options = {**self._given, **self._plan_options}
+        del options["components"]
+        arguments = self.box, self.radii if self._many else self.radii[0], self.viscosity, self.accuracy
+        return functools.partial(type(self), *arguments, **options), ()
 
     def __repr__(self) -> str:
         known = "no parameters yet" if self.parameters is None else self.parameters
@@ -189,10 +197,10 @@ class Mobility:
             self._token = near.backend.follow(self._token)
             force = self._rows(operand, "forces", check)
             if result.native.flags.c_contiguous:
-                self._multiply(force, result.native.reshape((-1, *core)))
+                self._multiply(force, result.native.reshape(force.shape))
             else:
                 room = near.backend.empty(tuple(result.native.shape), near.dtype)
-                self._multiply(force, room.reshape((-1, *core)))
+                self._multiply(force, room.reshape(force.shape))
                 near.backend.copy(result.native, room)
             near.backend.mark(operand.native, result.native)
             return result.finish()
@@ -206,7 +214,7 @@ class Mobility:
             dense = near.backend.empty(tuple(native.shape), near.dtype)
             near.backend.copy(dense, native)
             native = dense
-        rows = native.reshape((-1, self.count, 3))
+        rows = native.reshape((math.prod(operand.batch), self.count, 3))
         if check:
             host, xp = self._like_numpy(rows)
             if not bool(xp.isfinite(host).all()):

@@ -129,9 +129,8 @@ class RPY(Mobility):
         checks.one_of(method, "method", METHODS)
         tolerance = checks.positive(tolerance, "tolerance")
         if (waves is None) != (method == "lanczos"):
-            raise ValueError(
-                f"method={method!r} and waves {'missing' if waves is None else 'given'}: 'split' needs waves."
-            )
+            state = "missing" if waves is None else "given"
+            raise ValueError(f"waves are {state} with method={method!r}; 'split' needs them, 'lanczos' has none.")
         core = (self.count, 3)
         operand = operands.take(z, core, 2, near.dtype, near.backend, "z", upload=self._uploads)
         shape = (3, *self._far.mesh.shape)
@@ -151,7 +150,7 @@ class RPY(Mobility):
             root, info = square_root(product, flat, tolerance, xp, method=method, least=10 * self.accuracy)
             root = root.reshape(numbers.shape)
             if more is not None:
-                parts, _ = self._like_numpy(self._far.sample(more.native.reshape((-1, *shape))))
+                parts, _ = self._like_numpy(self._far.sample(more.native.reshape((len(numbers), *shape))))
                 weights = self._far.weights
                 scale = 1 if weights is None else xp.asarray(weights.astype(near.dtype))[:, :, None]
                 root = root + (scale * parts).sum(1)
@@ -164,7 +163,7 @@ class RPY(Mobility):
     def _product(self, multiply: Any, vectors: Any) -> Any:
         """Return the products of vectors (b, 3 N), arrays of the library of :meth:`_like_numpy`."""
         near = self._ready()
-        force = vectors.reshape(-1, self.count, 3)
+        force = vectors.reshape(len(vectors), self.count, 3)
         if not force.flags.c_contiguous:
             force = force.copy()
         if near.backend.name == "opencl":
