@@ -45,7 +45,7 @@ DEVICE i64 number_of(const i64 k, const i64 nodes)
     return 2 * k < nodes ? k : 2 * k == nodes ? 0 : k - nodes;
 }
 
-// Multiplies vectors of DIM spectra by one table, and keeps their part across k (PROJECTION 1), along k (2), or all (0).
+// Multiplies vectors of DIM spectra by one table and keeps their part across k (PROJECTION 1), along k (2), or all (0).
 // Of SOURCES vectors per channel the sum enters, each times its form factor; TARGETS vectors leave, each times its own.
 // One vector alone has no form factor. The target may be the source if both have as many vectors.
 KERNEL project(GLOBAL const real* source, GLOBAL real* target, GLOBAL const real* table, GLOBAL const real* forms,

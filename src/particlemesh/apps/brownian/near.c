@@ -2,56 +2,54 @@
 // The near part of the mobility as a sparse matrix of 3x3 blocks f 1 +- u u^T, four reals and an index per pair. The
 // sign is that of the index: -1 - j stands for j and minus.
 
+// Blocks are computed as coordinates, in double precision where the device has it.
+#include "backends/coordinates.h"
+
 #define CLOSE 0.05 // times a + b: nearer than this the closed form loses digits
 #define PI 3.14159265358979323846
 
-#if HAS_FP64
-typedef double wide;
-#else
-typedef float wide;
-#endif
-
 typedef struct {
-    wide f, g;
+    coordinate f, g;
 } Tensor;
 
 // The functions of formulas.py, which has the derivation.
-DEVICE Tensor whole(const wide r, const wide a, const wide b)
+DEVICE Tensor whole(const coordinate r, const coordinate a, const coordinate b)
 {
     Tensor t;
-    const wide total = a + b, apart = a > b ? a - b : b - a;
+    const coordinate total = a + b, apart = a > b ? a - b : b - a;
     if (r > total) {
-        const wide q = (a * a + b * b) / (r * r), scale = 1 / ((wide)(8 * PI) * r);
+        const coordinate q = (a * a + b * b) / (r * r), scale = 1 / ((coordinate)(8 * PI) * r);
         t.f = (1 + q / 3) * scale, t.g = (1 - q) * scale;
     } else if (r <= apart || r == 0) {
-        t.f = 1 / ((wide)(6 * PI) * (a > b ? a : b)), t.g = 0;
+        t.f = 1 / ((coordinate)(6 * PI) * (a > b ? a : b)), t.g = 0;
     } else {
-        const wide scale = 1 / ((wide)(6 * PI) * a * b), e = apart * apart / r, w = e + 3 * r;
+        const coordinate scale = 1 / ((coordinate)(6 * PI) * a * b), e = apart * apart / r, w = e + 3 * r;
         t.f = scale * (total / 2 - w * w / (32 * r)), t.g = scale * 3 * (e - r) * (e - r) / (32 * r);
     }
     return t;
 }
 
-DEVICE void add_psi(PRIVATE wide* x, const wide s, const wide xi, const wide sign)
+DEVICE void add_psi(PRIVATE coordinate* x, const coordinate s, const coordinate xi, const coordinate sign)
 {
-    const wide t = s < 0 ? -s : s, c = erfc(xi * t), i2 = 1 / (xi * xi);
-    const wide e = exp(-(xi * t) * (xi * t)) / ((wide)1.7724538509055159 * xi), odd = s < 0 ? -sign : sign;
+    const coordinate t = s < 0 ? -s : s, c = erfc(xi * t), i2 = 1 / (xi * xi);
+    const coordinate e = exp(-(xi * t) * (xi * t)) / ((coordinate)1.7724538509055159 * xi), odd = s < 0 ? -sign : sign;
     x[0] += odd * (c * (t * t * t * t / 12 - i2 * i2 / 16) + e * t * (i2 / 24 - t * t / 12) + i2 * i2 / 16);
     x[1] += sign * (c * t * t * t / 3 + e * (i2 / 6 - t * t / 3));
     x[2] += odd * (t * t * c - t * e);
 }
 
-DEVICE Tensor close_by(const wide r, const wide a, const wide b, GLOBAL const wide* RESTRICT quadrature, const i64 nodes)
+DEVICE Tensor close_by(const coordinate r, const coordinate a, const coordinate b,
+                       GLOBAL const coordinate* RESTRICT quadrature, const i64 nodes)
 {
     Tensor t = whole(r, a, b);
     for (i64 n = 0; n < nodes; n++) {
-        const wide k = quadrature[n], x = k * r, u = k * a, v = k * b;
-        const wide w = quadrature[nodes + n] * (sin(u) / u) * (sin(v) / v);
-        wide j0, j1;
-        if (x < (wide)0.3) {
-            const wide y = x * x;
+        const coordinate k = quadrature[n], x = k * r, u = k * a, v = k * b;
+        const coordinate w = quadrature[nodes + n] * (sin(u) / u) * (sin(v) / v);
+        coordinate j0, j1;
+        if (x < (coordinate)0.1) {
+            const coordinate y = x * x;
             j0 = 1 - y / 6 * (1 - y / 20 * (1 - y / 42));
-            j1 = (wide)(1.0 / 3) - y / 30 * (1 - y / 28 * (1 - y / 54));
+            j1 = (coordinate)(1.0 / 3) - y / 30 * (1 - y / 28 * (1 - y / 54));
         } else {
             j0 = sin(x) / x;
             j1 = (j0 - cos(x)) / (x * x);
@@ -63,31 +61,31 @@ DEVICE Tensor close_by(const wide r, const wide a, const wide b, GLOBAL const wi
 
 // One work-item per pair: vectors (pairs, 3) and indices become blocks (pairs, 4) and signed indices.
 KERNEL near_blocks(GLOBAL const i64* RESTRICT start, GLOBAL int* index, GLOBAL const real* RESTRICT vector,
-                   GLOBAL const wide* RESTRICT radii, GLOBAL const wide* RESTRICT quadrature, GLOBAL real* blocks,
-                   const i64 count, const i64 nodes, const i64 one_radius)
+                   GLOBAL const coordinate* RESTRICT radii, GLOBAL const coordinate* RESTRICT quadrature,
+                   GLOBAL real* blocks, const i64 count, const i64 nodes, const i64 one_radius)
 {
-    const wide xi = quadrature[2 * nodes], per_viscosity = quadrature[2 * nodes + 1];
+    const coordinate xi = quadrature[2 * nodes], per_viscosity = quadrature[2 * nodes + 1];
     for (i64 i = GROUP_ID; i < count; i += GROUP_COUNT) {
-        const wide a = radii[one_radius ? 0 : i];
+        const coordinate a = radii[one_radius ? 0 : i];
         for (i64 n = start[i] + LOCAL_ID; n < start[i + 1]; n += GROUP_SIZE) {
             const int j = index[n];
-            const wide b = radii[one_radius ? 0 : j];
-            const wide d0 = vector[3 * n], d1 = vector[3 * n + 1], d2 = vector[3 * n + 2];
-            const wide r = sqrt(d0 * d0 + d1 * d1 + d2 * d2);
+            const coordinate b = radii[one_radius ? 0 : j];
+            const coordinate d0 = vector[3 * n], d1 = vector[3 * n + 1], d2 = vector[3 * n + 2];
+            const coordinate r = sqrt(d0 * d0 + d1 * d1 + d2 * d2);
             Tensor t;
-            if (r < (wide)CLOSE * (a + b)) {
+            if (r < (coordinate)CLOSE * (a + b)) {
                 t = close_by(r, a, b, quadrature, nodes);
             } else {
-                wide x[3] = {0, 0, 0};
+                coordinate x[3] = {0, 0, 0};
                 add_psi(x, r + a + b, xi, 1);
                 add_psi(x, r - a - b, xi, 1);
                 add_psi(x, r + a - b, xi, -1);
                 add_psi(x, r - a + b, xi, -1);
-                const wide scale = 1 / ((wide)(32 * PI) * a * b * r);
-                const wide slope = scale * (x[1] - x[0] / r) / r, curvature = scale * x[2] - 2 * slope;
+                const coordinate scale = 1 / ((coordinate)(32 * PI) * a * b * r);
+                const coordinate slope = scale * (x[1] - x[0] / r) / r, curvature = scale * x[2] - 2 * slope;
                 t.f = curvature + slope, t.g = slope - curvature;
             }
-            const wide size = t.g < 0 ? -t.g : t.g, unit = r > 0 ? sqrt(size * per_viscosity) / r : 0;
+            const coordinate size = t.g < 0 ? -t.g : t.g, unit = r > 0 ? sqrt(size * per_viscosity) / r : 0;
             blocks[4 * n] = (real)(t.f * per_viscosity);
             blocks[4 * n + 1] = (real)(unit * d0), blocks[4 * n + 2] = (real)(unit * d1);
             blocks[4 * n + 3] = (real)(unit * d2);
@@ -107,7 +105,8 @@ KERNEL near_multiply(GLOBAL const i64* RESTRICT start, GLOBAL const int* RESTRIC
     WARP(warp);
     force += force_at + 3 * first * count;
     velocity += velocity_at + 3 * first * count;
-    for (i64 base = GROUP_ID * GROUP_SIZE + LOCAL_ID - LANE; base < WARP_SIZE * count; base += GROUP_COUNT * GROUP_SIZE) {
+    const i64 lanes = WARP_SIZE * count;
+    for (i64 base = GROUP_ID * GROUP_SIZE + LOCAL_ID - LANE; base < lanes; base += GROUP_COUNT * GROUP_SIZE) {
         const i64 i = base / WARP_SIZE;
         real sum[3 * VECTORS];
         UNROLL for (int c = 0; c < 3 * VECTORS; c++) sum[c] = 0;

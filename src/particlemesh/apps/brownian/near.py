@@ -127,7 +127,11 @@ class Near:
         return result
 
     def _defines(self, vectors: int, parts: int) -> dict[str, int]:
-        return {"REAL_IS_DOUBLE": int(self.dtype == np.float64), "VECTORS": vectors, "PARTS": parts}
+        wide = self.dtype == np.float64 or self.backend.facts().get("HAS_FP64", 1)
+        return {
+            "REAL_IS_DOUBLE": int(self.dtype == np.float64), "COORDINATE_IS_DOUBLE": int(bool(wide)),
+            "VECTORS": vectors, "PARTS": parts,
+        }  # fmt: skip
 
     def _threads(self, work: int) -> int:
         return default_threads(work) if self.threads is None else self.threads

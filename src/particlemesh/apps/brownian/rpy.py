@@ -78,7 +78,7 @@ class RPY(Mobility):
     >>> rpy = RPY((8.0, 8.0, 8.0), accuracy=1e-8).set_positions(np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 6.0]]))
     >>> velocity = rpy.velocity(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]))
     >>> velocity[:, 2].round(6)
-    array([0.653519, 0.213985])
+    array([0.653519, 0.195118])
     """
 
     @alone
