@@ -19,10 +19,13 @@ from particlemesh.apps.brownian.square_root import RootInfo
 from particlemesh.arrays import operands
 from particlemesh.arrays.positions import coordinates
 from particlemesh.busy import alone
+from particlemesh.window import WINDOWS
 
 
 class Mobility:
     """The operator of :class:`particlemesh.apps.brownian.RPY`, without its square root."""
+
+    divergence_free = True  # of flows without sources: Brownian dynamics needs no drift
 
     def __init__(
         self, box: Any, radius: Any = 1.0, viscosity: float = 1 / (6 * math.pi), accuracy: float = 1e-6, *,
@@ -79,6 +82,21 @@ class Mobility:
     def nbytes(self) -> int:
         """Bytes of the near part's matrix, and of the far part's plan, fields and tables."""
         return 0 if self._near is None else self._near.nbytes + self._far.nbytes
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments that make an equal mobility, with the parameters that were chosen, for checkpoints."""
+        chosen = dict(self._given)
+        if self.parameters is not None:
+            chosen = {key: getattr(self.parameters, key) for key in chosen}
+        window = chosen["window"]
+        if window is not None and window == WINDOWS.get(window.name, lambda: None)():
+            chosen["window"] = window.name
+        options = {key: value for key, value in self._plan_options.items() if key != "components"}
+        radius = float(self.radii[0]) if len(self.radii) == 1 else self.radii
+        return {
+            "box": self.box, "radius": radius, "viscosity": self.viscosity, "accuracy": self.accuracy, **chosen,
+            **options,
+        }  # fmt: skip
 
     # ---- positions ------------------------------------------------------------------------------------
 

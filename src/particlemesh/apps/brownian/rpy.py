@@ -173,20 +173,20 @@ class RPY(Mobility):
         return self._like_numpy(velocity)[0].reshape(vectors.shape)
 
     def noise(self, generator: Any, *batch: int, tolerance: float = 1e-3, method: str = "split") -> Any:
-        """Return vectors whose covariance is the mobility, from a generator of random numbers.
+        r"""Return vectors whose covariance is the mobility, from a generator of random numbers.
 
         Parameters
         ----------
         generator : numpy.random.Generator or cupy.random.Generator
             CuPy's for spheres on a GPU. The same state of the generator gives the same numbers.
-        *batch : int
+        \*batch : int
             Leading axes.
         tolerance, method
             As for :meth:`square_root`.
 
         Returns
         -------
-        array (*batch, N, 3)
+        array (\*batch, N, 3)
             Of the generator's library.
 
         Examples
