@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Electrostatics of periodic systems by particle-mesh Ewald."""
+
+from particlemesh.apps.pme.pme import PME, Result
+
+__all__ = ["PME", "Result"]
