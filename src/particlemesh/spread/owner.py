@@ -124,7 +124,8 @@ class Owner(KernelMethod):
         more: dict[str, Any] = {"ALONE": self.option(workspace, "alone") if size == 4 else 0}
         resident = self.option(workspace, "resident")
         if resident is None and not form.gradient:
-            resident = (5 if reals <= 2 else 4) if size == 4 else (4 if reals <= 2 else 3)
+            held = patch.levels * reals  # the most groups with few spills, as sm_90 is compiled
+            resident = (4 if held <= 12 else 3 if held <= 16 else 2) + (size == 4)
         if resident is not None:
             more["RESIDENT_GROUPS"] = resident
         facts = patches.patch_defines(workspace, patch, group, width, rows, field, int(form.gradient), **more)
