@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The dialect in OpenCL C 1.2. HAS_PTX: the compiler accepts NVIDIA's inline assembly, so the verbs are as fast as
-// CUDA's. HAS_WARP: 32 lanes exchange registers; elsewhere the work-group is the warp, and each warp verb uses local
-// memory and a barrier.
+// CUDA's. HAS_WARP: 32 lanes exchange registers; elsewhere the work-group is the warp, and warp verbs use local memory.
 
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable

@@ -30,11 +30,10 @@ KERNEL gather_values(GLOBAL const real* RESTRICT records, GLOBAL const u32* REST
     }
 }
 
-KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start, GLOBAL const u32* RESTRICT ends,
-              GLOBAL const real* RESTRICT values, GLOBAL const real* RESTRICT parameters, GLOBAL real* RESTRICT sums,
-              const i64 count, const i64 bins, BOX_RECORDS, const Ask ask)
+KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
+              GLOBAL const u32* RESTRICT ends, GLOBAL const real* RESTRICT values, GLOBAL const real* RESTRICT parameters, GLOBAL real* RESTRICT sums,
               const i64 count, const i64 bins, const i64 sums_at, const i64 sums_step, const i64 sums_column,
-              const Geometry geometry, const Frame frame, const Cells cells, const Reach reach, const Ask ask)
+              BOX_RECORDS, const Ask ask)
 {
     const i64 valid = start[bins];
     const coordinate limit = ask.radius * ask.radius;
