@@ -88,12 +88,14 @@ class Owner(KernelMethod):
         mean = math.prod(
             1 + (axis.support - 1) / min(n, axis.size) for axis, n in zip(problem.axes, windows.length, strict=True)
         )
-        # H200 (prototypes): visits, each with a product of levels; levels stored
-        each = (7e-12 if size == 4 else 6.5e-12) * (1 + 0.15 * problem.axes[0].support * problem.components)
+        # H200: visits, each with a product of levels; levels stored
+        each = (9.5e-12 if size == 4 else 7e-12) * (1 + 0.15 * problem.axes[0].support * problem.components)
         stored = problem.nodes * problem.components * size / 2.6e12
         slow = 1.0 if problem.backend.facts()["HAS_WARP"] else 1000.0
         crowded = 1.0 / problem.filled**0.5
-        return visits.seconds(problem, windows), slow * (5e-6 + stored + problem.count * mean * each * crowded)
+        return visits.seconds(problem, windows, problem.filled), slow * (
+            5e-6 + stored + problem.count * mean * each * crowded
+        )
 
     def reserve(self, workspace: Workspace) -> None:
         windows, pieces = self.windows(workspace), self.pieces(workspace)
