@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Electrostatics of periodic systems by particle-mesh Ewald."""
 
+from particlemesh.apps.pme.dispersion import Dispersion
 from particlemesh.apps.pme.pme import PME, Result
 
-__all__ = ["PME", "Result"]
+__all__ = ["PME", "Dispersion", "Result"]
