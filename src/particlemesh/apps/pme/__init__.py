@@ -3,5 +3,6 @@
 
 from particlemesh.apps.pme.dispersion import Dispersion
 from particlemesh.apps.pme.pme import PME, Result
+from particlemesh.apps.pme.slab import slab_correction
 
-__all__ = ["PME", "Dispersion", "Result"]
+__all__ = ["PME", "Dispersion", "Result", "slab_correction"]
