@@ -21,8 +21,8 @@ KERNEL strain_shares(GLOBAL const real* source, GLOBAL const real* tables, GLOBA
         for (int t = 0; t < TERMS; t++) {
             scratch[LOCAL_ID] = sum[t];
             BARRIER();
-            for (int half = GROUP_SIZE / 2; half > 0; half /= 2) {
-                if (LOCAL_ID < half) scratch[LOCAL_ID] += scratch[LOCAL_ID + half];
+            for (int reach = GROUP_SIZE / 2; reach > 0; reach /= 2) {
+                if (LOCAL_ID < reach) scratch[LOCAL_ID] += scratch[LOCAL_ID + reach];
                 BARRIER();
             }
             if (LOCAL_ID == 0) partial[n * TERMS + t] = scratch[0];

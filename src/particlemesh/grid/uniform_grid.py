@@ -10,7 +10,7 @@ from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import kind_of
 from particlemesh.arrays.positions import coordinates
-from particlemesh.busy import in_use
+from particlemesh.busy import alone, in_use
 from particlemesh.grid import checks
 from particlemesh.grid.contents import Contents
 from particlemesh.grid.queries import nearest
@@ -294,7 +294,7 @@ class UniformGrid(Contents):
         checks.compares_boxes(self._ready().problem.extents, shape)
         return self._answer(lambda queries: queries.overlaps(shape, quantities))
 
-    def stream(self, radius: float, function: PairFunction, values: Any = None) -> Any:
+    def stream(self, radius: float, function: PairFunction, values: Any = None, *, out: Any = None) -> Any:
         """Sum a function of pairs over the neighbours of each particle, without making a list.
 
         Parameters
@@ -305,6 +305,9 @@ class UniformGrid(Contents):
             What to sum.
         values : array (N, function.values) or (N,), optional
             Numbers of each particle that the function sees.
+        out : array (N, function.results), optional
+            Where to write, on the grid's device and in the positions' type. On a GPU such a call never waits, and
+            from the second time on it allocates nothing, so that a graph can capture it.
 
         Returns
         -------
@@ -325,8 +328,11 @@ class UniformGrid(Contents):
             raise TypeError(f"function is of type {type(function).__name__}; give a particlemesh.PairFunction.")
         reach = self._reach(radius)
         values = None if values is None else operands.adopt(values, "values")[1]
-        function.check_values(None if values is None else tuple(values.shape), self._ready().count)
-        return self._answer(lambda queries: queries.stream(reach, function, self._native(values, "values")), values)
+        count = self._ready().count
+        function.check_values(None if values is None else tuple(values.shape), count)
+        target = None if out is None else self._target(out, (count, function.results), values)
+        sums = self._answer(lambda q: q.stream(reach, function, self._native(values, "values"), target), values)
+        return sums if out is None else out
 
     # ---- arguments and answers ------------------------------------------------------------------------
 
@@ -337,14 +343,10 @@ class UniformGrid(Contents):
             raise RuntimeError(f"this grid answers no queries: {what}.")
         return built
 
+    @alone
     def _answer(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
         """Run a query, one thread at a time; see :meth:`_ask`."""
-        if not self.busy.acquire(False):
-            raise in_use(self)
-        try:
-            return self._ask(ask, given)
-        finally:
-            self.busy.release()
+        return self._ask(ask, given)
 
     def _ask(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
         """Run a query on the stream or queue of the arrays ``given``; return arrays of the user's kind."""

@@ -14,16 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import numpy as np
-from numpy.polynomial import chebyshev, polynomial
+from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from scipy.special import erf
 
 import particlemesh as pm
 
 Array = NDArray[np.float64]
-VALUE, FORCE, VIRIAL, TOUCHING = 0, 1, 4, 10  # where sums are: potential, field (3), virial (6), particles in one place
-COLUMNS = 11
 
 
 @dataclass(frozen=True)
@@ -120,10 +119,14 @@ def pair_function(smooth: Smooth, sets: int, virial: bool, pole: float = 1.0) ->
     return pm.PairFunction(source, _function(terms, sets, width), sets * width + 1, sets, parameters)
 
 
-@functools.lru_cache(maxsize=None)
-def _function(terms: int, sets: int, width: int) -> Callable[..., None]:
+@functools.cache
+def radial(terms: int) -> Callable[..., Any]:
+    """Return the compiled function ``(r2, p)`` of the potential and of its slope over r, for polynomials of so many
+    coefficients and the parameters of `pair_function`.
+    """
+
     # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
-    def coulomb_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
+    def coulomb_radial(r2, p):
         half = p[1]
         t = r2 * p[0]
         whole = np.floor(min(t, p[2]))
@@ -134,13 +137,20 @@ def _function(terms: int, sets: int, width: int) -> Callable[..., None]:
         for n in range(terms - 2, -1, -1):
             slope = slope * s + value
             value = value * s + p[at + n]
-        if r2 > 0:
-            inverse = (half + half) / np.sqrt(r2)
-        else:
-            inverse = r2 - r2
-            sum[sets * width] += half + half
-        u = inverse - value
-        g = -inverse * inverse * inverse - slope * (p[0] + p[0])
+        inverse = (half + half) / np.sqrt(r2) if r2 > 0 else r2 - r2
+        return inverse - value, -inverse * inverse * inverse - slope * (p[0] + p[0])
+
+    return numba.njit(nogil=True, error_model="numpy", inline="never")(coulomb_radial)
+
+
+@functools.cache
+def _function(terms: int, sets: int, width: int) -> Callable[..., None]:
+    radial_part = radial(terms)
+
+    def coulomb_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
+        u, g = radial_part(r2, p)
+        if not r2 > 0:
+            sum[sets * width] += p[1] + p[1]
         for c in range(sets):
             k = c * width
             sum[k] += b[c] * u

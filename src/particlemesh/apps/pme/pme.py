@@ -1,95 +1,263 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Particle-mesh Ewald: sizes at construction, positions and charges in each call."""
+"""Particle-mesh Ewald: sizes at construction or at the first call, positions and charges in each call."""
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import checks
-from particlemesh.apps.pme import direct, parameters
+from particlemesh import backends, checks
+from particlemesh.apps.pme import parameters
+from particlemesh.apps.pme.assemble import Outputs
+from particlemesh.apps.pme.core import Core
+from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.arrays import operands
-from particlemesh.arrays.positions import coordinates
+from particlemesh.arrays.positions import Coordinates, coordinates
 from particlemesh.busy import alone
-from particlemesh.fourier import Solver
+from particlemesh.window import window_of
 
-_TOGETHER = 6  # sets of charges in one pass over pairs: sums live in registers
+_DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
+_FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what rounding leaves of it
 
 
 @dataclass
 class Result:
-    """What a call returns; leading axes are those of the charges."""
+    """Energy, forces and virial of sets of charges; leading axes are those of the charges.
+
+    Parameters
+    ----------
+    energy : array (...,)
+        In units of ``coulomb_constant * charge**2 / length``.
+    energies : array (..., N)
+        Of each particle: half of that of its pairs. They sum to the energy.
+    forces : array (..., N, 3)
+    virial : array (..., 3, 3) or None
+        Derivative of the energy by a strain, with which positions and lattice vectors x become ``x + strain @ x``. Its
+        trace is minus the energy of a neutral system. The pressure's part is ``-trace(virial) / (3 volume)``.
+    """
 
     energy: Any
     energies: Any
     forces: Any
-    virial: Any
+    virial: Any = None
 
 
 class PME:
+    """TODO."""
+
     def __init__(
         self, box: Any, accuracy: float | None = None, *, cutoff: float | None = None, splitting: float | None = None,
-        shape: Any = None, window: Any = None, coulomb_constant: float = 1.0, dtype: Any = None,
+        shape: Any = None, window: Any = None, coulomb_constant: float = 1.0, exclusions: Any = (),
+        factors: Any = 0.0, skin: float | None = None, gradient: str = "window", dtype: Any = None,
         backend: str | None = None, threads: int | None = None,
     ) -> None:  # fmt: skip
         self.box = box if isinstance(box, pm.Box) else pm.Box(box)
-        self.accuracy = accuracy
-        self._given = dict(
-            cutoff=cutoff, splitting=splitting, shape=None if shape is None else checks.mesh_shape(shape),
-            window=None if window is None else pm.bspline(int(window[7:])) if isinstance(window, str) else window,
+        if self.box.ndim != 3 or not all(self.box.periodic):
+            raise ValueError(f"the box has {self.box.ndim} axes, periodic {self.box.periodic}; PME needs three periodic ones.")
+        self.accuracy = None if accuracy is None else checks.positive(accuracy, "accuracy")
+        if self.accuracy is not None and self.accuracy >= 1:
+            raise ValueError(f"accuracy is {accuracy}; the relative error of forces is below 1: give 1e-4, for example.")
+        nodes = shape
+        if isinstance(shape, int):
+            nodes = (shape,) * 3
+        self._given: dict[str, Any] = dict(
+            cutoff=None if cutoff is None else checks.positive(cutoff, "cutoff"),
+            splitting=None if splitting is None else checks.positive(splitting, "splitting"),
+            shape=None if nodes is None else checks.mesh_shape(nodes),
+            window=None if window is None else window_of(window),
         )  # fmt: skip
-        self.coulomb_constant = float(coulomb_constant)
-        self._dtype, self._backend, self._threads = dtype, backend, threads
-        self.parameters: parameters.Parameters | None = None
+        if nodes is not None and len(self._given["shape"]) != 3:
+            raise ValueError(f"shape is {shape!r}; three numbers of nodes are needed.")
+        self.coulomb_constant = checks.positive(coulomb_constant, "coulomb_constant")
+        self.exclusions = Exclusions(exclusions, factors)
+        self.skin = None if skin is None else checks.positive(skin, "skin")
+        self._options: dict[str, Any] = dict(
+            threads=None if threads is None else checks.integer(threads, "threads", 1, 4096),
+            gradient=checks.one_of(gradient, "gradient", ("window", "ik")),
+        )  # fmt: skip
+        self._dtype = None if dtype is None else checks.real_type(dtype)
+        self._named = backend
+        self._backend: Any = None if backend is None else backends.current(backend)
+        self._arguments = dict(
+            accuracy=accuracy, **self._given, coulomb_constant=coulomb_constant, exclusions=self.exclusions.pairs,
+            factors=self.exclusions.factors, skin=skin, dtype=None if self._dtype is None else self._dtype.name,
+            backend=backend, **self._options,
+        )  # fmt: skip
+        self._core: Core | None = None
+        self._token: Any = None
         self.busy = threading.RLock()
 
-    def _set_up(self, count: int, dtype: np.dtype, on_gpu: bool) -> None:
-        if self.parameters is None:
-            accuracy = self.accuracy or (1e-6 if dtype.itemsize == 8 else 1e-5)
-            costs = parameters.GPU if on_gpu else parameters.CPU
-            self.parameters = p = parameters.choose(self.box, count, accuracy, costs, **self._given)
-            thickness = 1 / np.linalg.norm(self.box.inverse, axis=1)
-            cells = [min(t, p.cutoff / n) for t, n in zip(thickness, (2, 2, 4), strict=True)]
-            self.grid = pm.UniformGrid(
-                self.box, cell_size=cells, dtype=dtype.name, backend=self._backend, threads=self._threads
-            )
-            mesh = pm.Mesh(p.shape, self.box)
-            alpha = p.splitting
-            self.solver = Solver(
-                mesh,
-                p.window,
-                "ewald",
-                alpha=alpha,
-                zero=-1 / (4 * alpha**2),
-                dtype=dtype.name,
-                backend=self._backend,
-                threads=self._threads,
-            )
-            self._smooth = direct.smooth_coulomb(alpha, p.cutoff, dtype.itemsize == 4, on_gpu)
+    def __repr__(self) -> str:
+        core = self._core
+        if core is None:
+            return f"<PME of {self.box!r}: parameters are chosen at the first call>"
+        p = core.parameters
+        nodes = " x ".join(map(str, p.shape))
+        return f"<PME: cutoff {p.cutoff:.4g}, splitting {p.splitting:.4g}, mesh {nodes}, {p.window.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The arguments, never handles: the copy chooses again.
+        return functools.partial(type(self), self.box, **self._arguments), ()
+
+    @property
+    def parameters(self) -> parameters.Parameters:
+        """Cutoff, splitting, mesh and window in use, and the errors expected."""
+        if self._core is None:
+            raise RuntimeError("this PME has no parameters yet: call it, or reserve.")
+        return self._core.parameters
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return 0 if self._core is None else self._core.nbytes
+
+    # ---- sizes ----------------------------------------------------------------------------------------
+
+    def _made(self, count: int, dtype: np.dtype, backend: Any) -> Core:
+        """Return what a step needs, with parameters chosen for so many particles."""
+        on_gpu = backend.name != "cpu"
+        if on_gpu and self.skin is not None:
+            raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
+        wanted = self.accuracy or _DEFAULT[dtype]
+        costs = parameters.GPU if on_gpu else parameters.CPU
+        chosen = parameters.choose(self.box, count, max(wanted, _FLOOR[dtype]), costs, **self._given)
+        reached = math.hypot(chosen.error, _FLOOR[dtype])
+        if self.accuracy is not None and reached > 1.5 * self.accuracy:
+            why = "these parameters reach" if any(v is not None for v in self._given.values()) else f"{dtype} reaches"
+            warnings.warn(
+                f"accuracy {self.accuracy:g} was asked for, and {why} {reached:.1e}: leave parameters out, give a "
+                "finer mesh or a longer cutoff, or use float64.",
+                stacklevel=4,
+            )  # fmt: skip
+        return Core(
+            self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
+            self._options["threads"], self._options["gradient"], self._named,
+        )  # fmt: skip
 
     @alone
-    def __call__(self, positions: Any, charges: Any) -> Result:
-        kind, backend, x = coordinates(positions, 3, None, upload=False)
-        self._set_up(x.count, x.dtype, backend.name != "cpu")
-        p, count = self.parameters, x.count
-        operand = operands.take(charges, (count,), 1, x.dtype, backend, "charges", upload=False)
-        q = operand.native.reshape(-1, count)
-        self.grid.build(positions)
-        self.solver.set_positions(positions)
-        function = direct.pair_function(self._smooth, 1, False)
-        phi, slope = self.solver.potential_and_gradient(q)
-        energies, forces = np.empty(q.shape), np.empty((*q.shape, 3))
-        for s in range(len(q)):
-            sums = self.grid.stream(p.cutoff, function, q[s])
-            c = self.coulomb_constant
-            potential = sums[:, 0] + 4 * np.pi * phi[s] - 2 * p.splitting / np.pi**0.5 * q[s]
-            energies[s] = c / 2 * q[s] * potential
-            forces[s] = c * q[s][:, None] * (sums[:, 1:4] - 4 * np.pi * slope[s])
-        b = operand.batch
-        return Result(energies.sum(-1).reshape(b)[()], energies.reshape(*b, count), forces.reshape(*b, count, 3), None)
+    def reserve(self, count: int, sets: int = 1, *, virial: bool = True) -> Self:
+        """Choose parameters, and allocate for ``count`` particles and so many sets of charges.
+
+        After that, and one call with the same arrays, calls with ``check=False`` and ``out`` allocate nothing and
+        never wait: a CUDA graph can capture them.
+
+        Parameters
+        ----------
+        count, sets : int
+        virial : bool
+            Also for the virial.
+
+        Raises
+        ------
+        ValueError
+            If the backend or dtype is not known: give them to PME, or call it before.
+        """
+        count = checks.integer(count, "count", 0, 2**31 - 1)
+        core = self._core
+        if core is None:
+            if self._backend is None or self._dtype is None:
+                raise ValueError("reserve needs to know where and in which type: give PME backend= and dtype=.")
+            core = self._made(count, self._dtype, self._backend)
+        core.reserve(count, checks.integer(sets, "sets", 1, 2**31 - 1), checks.flag(virial, "virial"))
+        self._core = core
+        return self
+
+    # ---- a step ---------------------------------------------------------------------------------------
+
+    @alone
+    def __call__(
+        self, positions: Any, charges: Any, *, virial: bool = True, check: bool = True, out: Result | None = None
+    ) -> Result:
+        """TODO."""
+        checks.flag(virial, "virial")
+        checks.flag(check, "check")
+        backend = self._backend if self._core is None else self._core.owner
+        upload = self._named is not None
+        least = self._dtype if self._core is None else self._core.dtype
+        kind, backend, x = coordinates(positions, 3, backend, upload=upload, least=least)
+        if least is not None and x.dtype != least:
+            raise TypeError(f"positions have dtype {x.dtype}, more than this PME's {least}: give dtype='float64'.")
+        if out is not None and not isinstance(out, Result):
+            raise TypeError(f"out is of type {type(out).__name__}; give a Result, such as an earlier one.")
+        operand = operands.take(charges, (x.count,), 1, x.dtype, backend, "charges", upload=upload)
+        if operand.native.dtype != x.dtype:
+            raise TypeError("charges are complex; real numbers are needed.")
+        with operand.kind.scope(charges), backend.scope(operand.native):
+            self._token = backend.follow(self._token)
+            core = self._core or self._made(x.count, x.dtype, backend)
+            results, outputs = self._outputs(core, operand, x.count, virial, out, upload)
+            sets = math.prod(operand.batch)
+            q = core.dense("charges", operand.native, (sets, x.count), copy=True)
+            core.step(positions, x, q, outputs, check)
+            if check:
+                self._check(core, operand, x)
+            self._core = core
+            for name, result in results.items():
+                dense = getattr(outputs, name)
+                if not result.native.flags.c_contiguous:
+                    backend.copy(result.native, dense.reshape(result.native.shape))
+            backend.mark(operand.native, *(r.native for r in results.values()))
+            answers = {name: result.finish() for name, result in results.items()}
+        if out is None and not operand.batch and isinstance(answers["energy"], np.ndarray):
+            answers["energy"] = answers["energy"][()]
+        return Result(**answers)
+
+    def _outputs(
+        self, core: Core, operand: operands.Operand, count: int, virial: bool, out: Result | None, upload: bool
+    ) -> tuple[dict[str, operands.Result], Outputs]:
+        """Return the user's outputs, and dense arrays to write."""
+        sets = math.prod(operand.batch)
+        shapes: dict[str, tuple[int, ...]] = {"energy": (), "energies": (count,), "forces": (count, 3)}
+        if virial:
+            shapes["virial"] = (3, 3)
+        given = {name: None if out is None else getattr(out, name) for name in shapes}
+        operands.check_apart(*(o for o in given.values() if o is not None))
+        results, dense = {}, {}
+        for name, shape in shapes.items():
+            results[name] = r = operands.give(
+                given[name], operand, operand.batch + shape, len(shape), len(shape), core.owner, accumulate=False,
+                upload=upload,
+            )  # fmt: skip
+            dense[name] = core.dense(f"dense {name}", r.native, (sets, *shape), copy=False)
+        return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
+
+    def _check(self, core: Core, operand: operands.Operand, x: Coordinates) -> None:
+        """Raise what is wrong with the last step."""
+        touching, infinite = core.touching()
+        if touching:
+            raise ValueError(
+                f"particles lie on top of each other: {core.first_touching()} is in the place of another one. "
+                "Move one of them, or exclude the pair."
+            )
+        if infinite:
+            host = core.owner.download(operand.native).reshape(-1, x.count)
+            bad = np.argwhere(~np.isfinite(host))
+            if len(bad):
+                raise ValueError(f"{len(bad)} charges are not finite; the first is that of particle {bad[0][1]}.")
+            raise ValueError("the energy is not finite: charges are too large, or particles too near each other.")
+
+    @alone
+    def check(self) -> None:
+        """Raise the errors of the last call with ``check=False``; waits for the device."""
+        core = self._core
+        if core is None:
+            raise RuntimeError("this PME has made no step yet.")
+        core.grid.check()
+        core.solver.plan.check()
+        touching, infinite = core.touching()
+        if touching:
+            raise ValueError("particles lie on top of each other: move them, or exclude the pairs.")
+        if infinite:
+            raise ValueError("the energy is not finite: charges are not, or particles are too near each other.")
+
+    @alone
+    def explain(self) -> str:
+        """TODO."""
+        return "TODO"

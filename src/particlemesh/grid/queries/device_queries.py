@@ -78,8 +78,8 @@ class DeviceQueries:
             cloud, Extents(extents, axes), half=True, order="input", form="coo", quantities=quantities
         ).pairs
 
-    def stream(self, radius: float, function: PairFunction, values: Any) -> Any:
-        return sums(self.cloud, radius, function, values, allocate=self.searcher.room)
+    def stream(self, radius: float, function: PairFunction, values: Any, out: Any) -> Any:
+        return sums(self.cloud, radius, function, values, out, allocate=self.searcher.room)
 
     def _reach(self, radius: Any) -> float | Extents:
         return float(radius) if isinstance(radius, (int, float, np.number)) else Extents(radius, 1)

@@ -32,8 +32,8 @@ KERNEL gather_values(GLOBAL const real* RESTRICT records, GLOBAL const u32* REST
 
 KERNEL stream(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start, GLOBAL const u32* RESTRICT ends,
               GLOBAL const real* RESTRICT values, GLOBAL const real* RESTRICT parameters, GLOBAL real* RESTRICT sums,
-              const i64 count, const i64 bins, const Geometry geometry, const Frame frame, const Cells cells,
-              const Reach reach, const Ask ask)
+              const i64 count, const i64 bins, const i64 sums_at, const i64 sums_step, const i64 sums_column,
+              const Geometry geometry, const Frame frame, const Cells cells, const Reach reach, const Ask ask)
 {
     const i64 valid = start[bins];
     const coordinate limit = ask.radius * ask.radius;
@@ -60,6 +60,6 @@ KERNEL stream(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT st
         }                                                                                     \
     }
 #include "grid/queries/strips.h"
-        for (int r = 0; r < RESULTS; r++) sums[i * RESULTS + r] = sum[r];
+        for (int r = 0; r < RESULTS; r++) sums[sums_at + i * sums_step + r * sums_column] = sum[r];
     }
 }

@@ -53,10 +53,14 @@ class CpuQueries:
     def overlaps(self, shape: str | None, quantities: str) -> Pairs:
         return overlaps(self.cloud, shape=shape, quantities=quantities, threads=self.threads)
 
-    def stream(self, radius: float, function: PairFunction, values: Any) -> np.ndarray:
-        return sums(
+    def stream(self, radius: float, function: PairFunction, values: Any, out: Any) -> np.ndarray:
+        totals = sums(
             self.cloud, radius, function.on_cpu, function.results, values, function.parameters, threads=self.threads
         )
+        if out is None:
+            return totals
+        out[...] = totals
+        return out
 
     def asked_again(self, *question: Any) -> None:
         """Searches wait."""
