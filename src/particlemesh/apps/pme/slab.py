@@ -14,9 +14,7 @@ from particlemesh.apps.pme.natives import Natives
 from particlemesh.apps.pme.pme import Result
 
 
-def slab_correction(
-    positions: Any, charges: Any, box: Any, *, axis: int = 2, coulomb_constant: float = 1.0
-) -> Result:
+def slab_correction(positions: Any, charges: Any, box: Any, *, axis: int = 2, coulomb_constant: float = 1.0) -> Result:
     """Return what turns an Ewald sum of three periodic axes into that of a slab [yeh1999]_ [ballenegger2009]_.
 
     Add it to the result of :class:`PME`. The box must be longer along the slab's axis than the slab is thick. The error
