@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Electrostatics of periodic systems by particle-mesh Ewald."""
 
+from particlemesh.apps.pme.dipoles import DipoleResult
 from particlemesh.apps.pme.dispersion import Dispersion
 from particlemesh.apps.pme.pme import PME, Result
 from particlemesh.apps.pme.slab import slab_correction
 
-__all__ = ["PME", "Dispersion", "Result", "slab_correction"]
+__all__ = ["PME", "DipoleResult", "Dispersion", "Result", "slab_correction"]

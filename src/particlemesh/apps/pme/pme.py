@@ -141,6 +141,15 @@ class PME:
             self._options["threads"], self._options["gradient"], self._named,
         )  # fmt: skip
 
+    def core(self, count: int, dtype: np.dtype, backend: Any) -> Core:
+        """Return grid, solver and parameters, made at the first use for so many particles; for our own modules."""
+        if self._core is None:
+            self._core = self._made(count, dtype, backend)
+        core = self._core
+        if core.dtype != dtype or core.owner is not backend:
+            raise TypeError(f"this PME has {core.dtype} on {core.owner.name}, and the positions {dtype}: make another one.")
+        return core
+
     @alone
     def reserve(self, count: int, sets: int = 1, *, virial: bool = True) -> Self:
         """Choose parameters, and allocate for ``count`` particles and so many sets of charges.
@@ -173,9 +182,14 @@ class PME:
 
     @alone
     def __call__(
-        self, positions: Any, charges: Any, *, virial: bool = True, check: bool = True, out: Result | None = None
-    ) -> Result:
+        self, positions: Any, charges: Any, *, dipoles: Any = None, virial: bool = True, check: bool = True,
+        out: Result | None = None,
+    ) -> Result:  # fmt: skip
         """TODO."""
+        if dipoles is not None:
+            from particlemesh.apps.pme.dipoles import with_dipoles
+
+            return with_dipoles(self, positions, charges, dipoles)
         checks.flag(virial, "virial")
         checks.flag(check, "check")
         backend = self._backend if self._core is None else self._core.owner
