@@ -51,11 +51,6 @@ class Smooth:
             value = value * s + rows[..., n]
         return value, slope * self.scale
 
-    @property
-    def parameters(self) -> tuple[float, ...]:
-        """The numbers as a pair function takes them."""
-        return (self.scale, *self.coefficients.ravel().tolist())
-
 
 def fitted(function: Callable[[Array], Array], cutoff: float, intervals: int, degree: int) -> Smooth:
     """Return polynomials through a function of r**2 at the Chebyshev nodes of each interval of [0, cutoff**2]."""
@@ -106,7 +101,7 @@ def columns(virial: bool) -> int:
     return 10 if virial else 4
 
 
-def pair_function(smooth: Smooth, sets: int, virial: bool, pole: float = 1.0) -> pm.PairFunction:
+def pair_function(smooth: Smooth, sets: int, virial: bool) -> pm.PairFunction:
     """Return the pair function of ``1 / r`` minus a smooth part.
 
     For each set of charges b it sums the potential ``b g``, the field ``b g' d / r`` and, if asked for, the six
@@ -114,74 +109,74 @@ def pair_function(smooth: Smooth, sets: int, virial: bool, pole: float = 1.0) ->
     """
     width, terms = columns(virial), smooth.coefficients.shape[1]
     intervals = len(smooth.coefficients)
-    parameters = (smooth.scale, 0.5, intervals - 0.5, *smooth.parameters[1:])
+    rows = np.column_stack([smooth.coefficients, np.arange(intervals) + 0.5])  # each ends with the interval's middle
+    parameters = (smooth.scale, 1.0, intervals - 0.5, *rows.ravel().tolist())
     source = _source(terms, intervals, sets, width)
     return pm.PairFunction(source, _function(terms, sets, width), sets * width + 1, sets, parameters)
 
 
 @functools.cache
-def radial(terms: int) -> Callable[..., Any]:
-    """Return the compiled function ``(r2, p)`` of the potential and of its slope over r, for polynomials of so many
-    coefficients and the parameters of `pair_function`.
+def smooth_part(terms: int) -> Callable[..., Any]:
+    """Return the compiled function ``(r2, p)`` of the smooth part and of its slope over r.
+
+    ``p`` are the parameters of `pair_function` for polynomials of so many coefficients.
     """
 
     # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
-    def coulomb_radial(r2, p):
-        half = p[1]
+    def polynomials(r2, p):
         t = r2 * p[0]
-        whole = np.floor(min(t, p[2]))
-        s = t - whole - half
-        at = 3 + terms * int(whole)
+        at = 3 + (terms + 1) * int(min(t, p[2]))
+        s = t - p[at + terms]
         value = p[at + terms - 1]
         slope = value - value
         for n in range(terms - 2, -1, -1):
             slope = slope * s + value
             value = value * s + p[at + n]
-        inverse = (half + half) / np.sqrt(r2) if r2 > 0 else r2 - r2
-        return inverse - value, -inverse * inverse * inverse - slope * (p[0] + p[0])
+        return value, slope * (p[0] + p[0])
 
-    return numba.njit(nogil=True, error_model="numpy", inline="never")(coulomb_radial)
+    return numba.njit(nogil=True, error_model="numpy", forceinline=True)(polynomials)
 
 
 @functools.cache
 def _function(terms: int, sets: int, width: int) -> Callable[..., None]:
-    radial_part = radial(terms)
+    smooth, last = smooth_part(terms), sets * width
 
     def coulomb_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
-        u, g = radial_part(r2, p)
+        value, slope = smooth(r2, p)
+        inverse = p[1] / np.sqrt(r2)
         if not r2 > 0:
-            sum[sets * width] += p[1] + p[1]
-        for c in range(sets):
-            k = c * width
-            sum[k] += b[c] * u
-            w = b[c] * g
-            x, y, z = w * d[0], w * d[1], w * d[2]
-            sum[k + 1] += x
-            sum[k + 2] += y
-            sum[k + 3] += z
+            inverse = r2
+            sum[last] += p[1]
+        u, g = inverse - value, -inverse * inverse * inverse - slope
+        k = 0
+        for q in b:
+            w = q * g
+            sum[k] += q * u
+            sum[k + 1] += w * d[0]
+            sum[k + 2] += w * d[1]
+            sum[k + 3] += w * d[2]
             if width > 4:
-                sum[k + 4] += x * d[0]
-                sum[k + 5] += y * d[1]
-                sum[k + 6] += z * d[2]
-                sum[k + 7] += y * d[2]
-                sum[k + 8] += z * d[0]
-                sum[k + 9] += x * d[1]
+                sum[k + 4] += w * d[0] * d[0]
+                sum[k + 5] += w * d[1] * d[1]
+                sum[k + 6] += w * d[2] * d[2]
+                sum[k + 7] += w * d[1] * d[2]
+                sum[k + 8] += w * d[2] * d[0]
+                sum[k + 9] += w * d[0] * d[1]
+            k += width
 
     return coulomb_pair
 
 
 def _source(terms: int, intervals: int, sets: int, width: int) -> str:
-    place = "const real s = t - (real)0.5;\nconst i64 at = 3;" if intervals == 1 else (
-        "const real whole = floor(t < p[2] ? t : p[2]);\nconst real s = t - whole - (real)0.5;\n"
-        f"const i64 at = 3 + {terms} * (i64)whole;"
-    )  # fmt: skip
+    first = "3" if intervals == 1 else f"3 + {terms + 1} * (i64)(t < p[2] ? t : p[2])"
     second = "".join(
         f"sum[k + {4 + n}] += {a} * d[{b}];\n"
         for n, (a, b) in enumerate(zip("xyzyzx", (0, 1, 2, 2, 0, 1), strict=True))
     )
     return f"""
 const real t = r2 * p[0];
-{place}
+const i64 at = {first};
+const real s = t - p[at + {terms}];
 real value = p[at + {terms - 1}], slope = 0;
 for (int n = {terms - 2}; n >= 0; n--) {{
     slope = slope * s + value;

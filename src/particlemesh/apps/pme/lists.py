@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.pme.direct import radial
+from particlemesh.apps.pme.direct import smooth_part
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
@@ -81,22 +81,22 @@ class SkinList:
         count, results = sums.shape
         sets = charges.shape[0]
         parameters = np.array(function.parameters, sums.dtype)
-        terms = (len(function.parameters) - 3) // round(function.parameters[2] + 0.5)
+        terms = (len(parameters) - 3) // round(function.parameters[2] + 0.5) - 1
         used = max(1, min(threads_for(threads, count), -(-count // _SHARE)))
         partial = np.zeros((used, count, results), sums.dtype)
         rooms = np.empty((used, 6, self._longest + 1), sums.dtype)
         called = np.empty((used, self._longest + 1), np.int32)
         values = np.ascontiguousarray(charges[:, self._order].T)
         run(
-            loop_with(_rows, "radial_part", radial(terms)), used, self._now, values, self._start, self._partners,
+            loop_with(_rows, "polynomials", smooth_part(terms)), used, self._now, values, self._start, self._partners,
             self._codes, self._shifts, parameters, sums.dtype.type(self.cutoff**2), (results - 1) // max(sets, 1),
             partial, rooms, called, _SHARE, steps=5.0 * len(self._partners),
         )  # fmt: skip
         sums[self._order] = partial.sum(0)
 
 
-def radial_part(r2, p):
-    """Stand for the radial function, which takes this name when the loop is compiled."""
+def polynomials(r2, p):
+    """Stand for the smooth part, which takes this name when the loop is compiled."""
     raise NotImplementedError
 
 
@@ -116,7 +116,10 @@ def _rows(x, values, start, partners, codes, shifts, p, square, width, partial, 
                 room[0, n], room[1, n], room[2, n], room[3, n], name[n] = dx, dy, dz, r2, j
                 n += r2 <= square
             for k in range(n):
-                room[4, k], room[5, k] = radial_part(room[3, k], p)
+                r2 = room[3, k]
+                value, slope = polynomials(r2, p)
+                inverse = p[1] / np.sqrt(r2) if r2 > 0 else r2
+                room[4, k], room[5, k] = inverse - value, -inverse * inverse * inverse - slope
             for k in range(n):
                 j = name[k]
                 dx, dy, dz, u, g = room[0, k], room[1, k], room[2, k], room[4, k], room[5, k]
