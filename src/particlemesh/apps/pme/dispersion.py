@@ -18,7 +18,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import checks
 from particlemesh.apps.pme import parameters
-from particlemesh.apps.pme.natives import Natives
+from particlemesh.apps.pme.natives import NEIGHBOURS, Natives, nearest
 from particlemesh.apps.pme.pme import Result
 from particlemesh.apps.pme.sixth_power import MIXING, pair_function, smooth_dispersion, transform, transform_slope
 from particlemesh.busy import alone
@@ -269,8 +269,7 @@ class Dispersion:
         x, xp, (i, j) = particles.x, particles.xp, pairs.T
         _, _, _, repels, arithmetic, shifts, inverse_cut, at_cutoff = function.parameters[:8]
         matrix, inverse = (xp.asarray(m, particles.dtype) for m in (self.box.matrix, self.box.inverse.T))
-        d = x[j] - x[i]
-        d = d - xp.rint(d @ inverse) @ matrix
+        d = nearest(xp, x[j] - x[i], matrix, inverse, xp.asarray(NEIGHBOURS, particles.dtype))
         r2 = (d**2).sum(1)
         if len(pairs) and float(r2.max()) > cutoff**2:
             row = int(r2.argmax())

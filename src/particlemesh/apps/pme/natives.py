@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 from typing import Any
 
@@ -12,6 +13,32 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind
+
+NEIGHBOURS = np.array(list(itertools.product((0, -1, 1), repeat=3)), np.float64)  # a tie keeps the first
+
+
+def nearest(xp: Any, d: Any, cell: Any, inverse: Any, integers: Any) -> Any:
+    """Return the shortest images of vectors (N, 3), as torch and JAX differentiate them.
+
+    Parameters
+    ----------
+    xp : module
+        NumPy, CuPy, torch or ``jax.numpy``.
+    d : array (N, 3)
+    cell, inverse : array (3, 3)
+        Lattice vectors as rows, and ``inv(cell)``.
+    integers : array (27, 3)
+        `NEIGHBOURS`, of d's type and device.
+
+    Examples
+    --------
+    >>> skewed = np.array([[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> nearest(np, np.array([[0.7, 0.45, 0.0]]), skewed, np.linalg.inv(skewed), NEIGHBOURS)
+    array([[-0.3 ,  0.45,  0.  ]])
+    """
+    d = d - xp.round(d @ inverse) @ cell
+    images = d[:, None] + integers @ cell
+    return d + integers[(images**2).sum(-1).argmin(1)] @ cell
 
 
 class Natives:

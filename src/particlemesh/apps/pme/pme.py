@@ -150,6 +150,11 @@ class PME:
             raise TypeError(f"this PME has {core.dtype} on {core.owner.name}, and the positions {dtype}: make another one.")
         return core
 
+    def choose(self, count: int, dtype: np.dtype) -> parameters.Parameters:
+        """Return the parameters, chosen at the first use for so many particles; for our own modules."""
+        backend = self._backend if self._backend is not None else backends.current("cpu")
+        return (self._core or self.core(count, dtype, backend)).parameters
+
     @alone
     def reserve(self, count: int, sets: int = 1, *, virial: bool = True) -> Self:
         """Choose parameters, and allocate for ``count`` particles and so many sets of charges.

@@ -64,7 +64,7 @@ def pair_function(smooth: direct.Smooth, cutoff: float, repulsion: bool, mixing:
     last = len(smooth.coefficients) - 1
     at_cutoff = float(smooth(cutoff**2)[0])
     flags = (float(repulsion), float(mixing == MIXING[1]), float(shift), cutoff**-2, at_cutoff)
-    constants = (smooth.scale, 0.5, float(last), *flags, *smooth.parameters[1:])
+    constants = (smooth.scale, 0.5, float(last), *flags, *smooth.coefficients.ravel().tolist())
     terms = smooth.coefficients.shape[1]
     return pm.PairFunction(_source(terms), _function(terms), _COLUMNS, 2, constants)
 
