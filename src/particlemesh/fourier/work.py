@@ -34,8 +34,8 @@ class Work:
 
     @property
     def nbytes(self) -> int:
-        held = (self.factors, *self.slopes, *([] if self.strain is None else [self.strain]))
-        tables = sum(f.nbytes for f in held)
+        tables = sum(f.nbytes for f in (self.factors, *self.slopes))
+        tables += 0 if self.strain is None else self.strain.nbytes
         return tables + self.engine.nbytes + sum(int(m.nbytes) for m in self._memory.values())
 
     def place(self, own: list[Own], tables: list[np.ndarray]) -> None:

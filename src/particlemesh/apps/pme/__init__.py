@@ -3,7 +3,8 @@
 
 from particlemesh.apps.pme.dipoles import DipoleResult
 from particlemesh.apps.pme.dispersion import Dispersion
-from particlemesh.apps.pme.pme import PME, Result
+from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.slab import slab_correction
 
 __all__ = ["PME", "DipoleResult", "Dispersion", "Result", "slab_correction"]

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
+from particlemesh import backends
 from particlemesh.apps.pme import direct
 from particlemesh.apps.pme.pme import PME
+from particlemesh.arrays.kinds import kind_of
 
 
 def parameters_of(pme: PME, positions: Any, charges: Any) -> Any:
@@ -33,7 +35,12 @@ def parameters_of(pme: PME, positions: Any, charges: Any) -> Any:
     name = str(positions.dtype).removeprefix("torch.")
     if name not in ("float32", "float64"):
         raise TypeError(f"positions have dtype {name}; give float32 or float64.")
-    return pme.choose(positions.shape[0], np.dtype(name))
+    try:
+        return pme.parameters
+    except RuntimeError:  # none are chosen yet
+        kind = kind_of(positions)  # None while JAX traces
+        backend = backends.current("cpu") if kind is None else kind.backend(positions)
+        return pme.core(positions.shape[0], np.dtype(name), backend).parameters
 
 
 def matrix_of(pme: PME, cell: Any, like: Callable[[Any], Any], diagonal: Callable[[Any], Any]) -> Any:

@@ -16,7 +16,8 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme.natives import Natives
-from particlemesh.apps.pme.pme import PME, Result
+from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.result import Result
 from particlemesh.fourier import Transform
 
 _COLUMNS = 8  # potential, its gradient (3), that of the gradient along the dipole (3), particles in one place

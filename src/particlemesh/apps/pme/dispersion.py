@@ -19,7 +19,7 @@ import particlemesh as pm
 from particlemesh import checks
 from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.natives import NEIGHBOURS, Natives, nearest
-from particlemesh.apps.pme.pme import Result
+from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.sixth_power import MIXING, pair_function, smooth_dispersion, transform, transform_slope
 from particlemesh.busy import alone
 from particlemesh.fourier import Solver, good_size

@@ -47,7 +47,9 @@ class Exclusions:
             raise TypeError(f"exclusions have dtype {given.dtype}; indices of particles are integers.")
         numbers = checks.number_array(factors, "factors")
         if numbers.shape not in ((), (len(given),)):
-            raise ValueError(f"factors have shape {numbers.shape}; give one number, or one for each of {len(given)} pairs.")
+            raise ValueError(
+                f"factors have shape {numbers.shape}; give one number, or one for each of {len(given)} pairs."
+            )
         if numbers.dtype.kind not in "biuf" or not np.isfinite(numbers).all():
             raise ValueError("factors are not all finite real numbers.")
         self.pairs = np.sort(given.astype(np.int64), axis=1)
@@ -62,7 +64,9 @@ class Exclusions:
         order = np.lexsort(self.pairs.T)
         same = (np.diff(self.pairs[order], axis=0) == 0).all(1)
         if same.any():
-            raise ValueError(f"exclusions have the pair {self.pairs[order][np.argmax(same)].tolist()} twice: give it once.")
+            raise ValueError(
+                f"exclusions have the pair {self.pairs[order][np.argmax(same)].tolist()} twice: give it once."
+            )
         self._rows: dict[Any, tuple[Any, Any, Any]] = {}
 
     def __len__(self) -> int:

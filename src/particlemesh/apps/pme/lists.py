@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme.direct import smooth_part
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.cpu import ranges, run, threads_for
-from particlemesh.backends.jit import compiled
 from particlemesh.backends.jit_users import loop_with
 from particlemesh.backends.simd import fetch_add
 

@@ -7,7 +7,6 @@ import functools
 import math
 import threading
 import warnings
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +17,7 @@ from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.assemble import Outputs
 from particlemesh.apps.pme.core import Core
 from particlemesh.apps.pme.exclusions import Exclusions
+from particlemesh.apps.pme.result import Result
 from particlemesh.arrays import operands
 from particlemesh.arrays.positions import Coordinates, coordinates
 from particlemesh.busy import alone
@@ -27,30 +27,73 @@ _DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
 _FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what rounding leaves of it
 
 
-@dataclass
-class Result:
-    """Energy, forces and virial of sets of charges; leading axes are those of the charges.
+class PME:
+    r"""Electrostatics of a periodic box by particle-mesh Ewald [darden1993]_, [essmann1995]_.
+
+    The interaction ``q_i q_j / r`` is split by Gaussians of width ``1 / splitting``: the smooth part is solved on a
+    mesh, the rest is summed over pairs within the cutoff, all images included, whatever the size of the box. Systems
+    with a net charge have a neutralising background. The surrounding medium conducts ("tin foil").
+
+    By default everything follows from `accuracy`, at the first call, from the number of particles. What is given is
+    kept, and the rest is chosen for it. :meth:`explain` tells what was chosen and why.
 
     Parameters
     ----------
-    energy : array (...,)
-        In units of ``coulomb_constant * charge**2 / length``.
-    energies : array (..., N)
-        Of each particle: half of that of its pairs. They sum to the energy.
-    forces : array (..., N, 3)
-    virial : array (..., 3, 3) or None
-        Derivative of the energy by a strain, with which positions and lattice vectors x become ``x + strain @ x``. Its
-        trace is minus the energy of a neutral system. The pressure's part is ``-trace(virial) / (3 volume)``.
+    box : Box, lengths or matrix
+        Three periodic axes; rows of a matrix are the lattice vectors.
+    accuracy : float, optional
+        Expected root-mean-square error of the forces, relative to a typical force: that of two charges of
+        root-mean-square size at the mean distance ``(volume / N)**(1/3)``. By default 1e-6, in float32 1e-5.
+    cutoff : float, optional
+        Of pairs, in the user's length unit; it may be larger than the box.
+    splitting : float, optional
+        Called alpha or beta elsewhere: the sum over pairs has the factor ``erfc(splitting * r)``.
+    shape : int or ints, optional
+        Nodes of the mesh along each axis.
+    window : Window or str, optional
+        Such as ``"bspline5"``; a B-spline's order is its support.
+    coulomb_constant : float
+        Multiplies energies: 138.93545764438206 for kJ/mol, nm and elementary charges.
+    exclusions : array_like (M, 2)
+        Pairs of particles, each once, whose interaction of nearest images is multiplied with a factor.
+    factors : float or array_like (M,)
+        These factors: 0 excludes, 0.8333 scales as for 1-4 pairs of some force fields.
+    skin : float, optional
+        Keep a list of pairs up to ``cutoff + skin`` until a particle has moved by half of the skin; results are the
+        same to rounding. On the CPU, for steps that move particles little.
+    gradient : {"window", "ik"}
+        As for :class:`particlemesh.fourier.Solver`: the exact gradient of the energy, or forces that sum to zero.
+    dtype : {"float32", "float64"}, optional
+        Of positions and charges; by default that of the first positions.
+    backend : {"cpu", "cuda", "opencl"}, optional
+        By default where the arrays are. If named, host arrays are copied there and back.
+    threads : int, optional
+        Most threads on the CPU.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed; the message says what is.
+
+    Warns
+    -----
+    UserWarning
+        If the accuracy cannot be reached with what was given; the message says what is reached.
+
+    Examples
+    --------
+    The Madelung constant of rock salt:
+
+    >>> import numpy as np
+    >>> from particlemesh.apps.pme import PME
+    >>> ions = np.array([[i, j, k] for i in (0, 1) for j in (0, 1) for k in (0, 1)], float)
+    >>> pme = PME((2.0, 2.0, 2.0), accuracy=1e-10)
+    >>> result = pme(ions, (-1.0) ** ions.sum(1))
+    >>> round(float(-result.energy / 4), 8)
+    1.74756459
+    >>> bool(np.isclose(np.trace(result.virial), -result.energy))
+    True
     """
-
-    energy: Any
-    energies: Any
-    forces: Any
-    virial: Any = None
-
-
-class PME:
-    """TODO."""
 
     def __init__(
         self, box: Any, accuracy: float | None = None, *, cutoff: float | None = None, splitting: float | None = None,
@@ -60,10 +103,14 @@ class PME:
     ) -> None:  # fmt: skip
         self.box = box if isinstance(box, pm.Box) else pm.Box(box)
         if self.box.ndim != 3 or not all(self.box.periodic):
-            raise ValueError(f"the box has {self.box.ndim} axes, periodic {self.box.periodic}; PME needs three periodic ones.")
+            raise ValueError(
+                f"the box has {self.box.ndim} axes, periodic {self.box.periodic}; PME needs three periodic ones."
+            )
         self.accuracy = None if accuracy is None else checks.positive(accuracy, "accuracy")
         if self.accuracy is not None and self.accuracy >= 1:
-            raise ValueError(f"accuracy is {accuracy}; the relative error of forces is below 1: give 1e-4, for example.")
+            raise ValueError(
+                f"accuracy is {accuracy}; the relative error of forces is below 1: give 1e-4, for example."
+            )
         nodes = shape
         if isinstance(shape, int):
             nodes = (shape,) * 3
@@ -147,13 +194,10 @@ class PME:
             self._core = self._made(count, dtype, backend)
         core = self._core
         if core.dtype != dtype or core.owner is not backend:
-            raise TypeError(f"this PME has {core.dtype} on {core.owner.name}, and the positions {dtype}: make another one.")
+            raise TypeError(
+                f"this PME has {core.dtype} on {core.owner.name}, and the positions {dtype}: make another one."
+            )
         return core
-
-    def choose(self, count: int, dtype: np.dtype) -> parameters.Parameters:
-        """Return the parameters, chosen at the first use for so many particles; for our own modules."""
-        backend = self._backend if self._backend is not None else backends.current("cpu")
-        return (self._core or self.core(count, dtype, backend)).parameters
 
     @alone
     def reserve(self, count: int, sets: int = 1, *, virial: bool = True) -> Self:
@@ -190,7 +234,38 @@ class PME:
         self, positions: Any, charges: Any, *, dipoles: Any = None, virial: bool = True, check: bool = True,
         out: Result | None = None,
     ) -> Result:  # fmt: skip
-        """TODO."""
+        """Return energy, forces and virial.
+
+        On a GPU, calls with ``check=False`` and ``out`` after :meth:`reserve` allocate nothing and never wait. Make
+        one, then a CUDA graph can capture the next.
+
+        Parameters
+        ----------
+        positions : array (N, 3), or tuple of 3 arrays (N,)
+            Anywhere: they are folded into the box.
+        charges : array (..., N)
+            Leading axes are sets of charges at the same positions, which interact within their set.
+        dipoles : array (N, 3), optional
+            Point dipoles of the particles; with one set of charges. The result is a :class:`DipoleResult`, which has
+            fields and torques, and no virial.
+        virial : bool
+            Whether the result has a virial.
+        check : bool
+            If False, bad particles and charges are not looked for; :meth:`check` raises their errors later.
+        out : Result, optional
+            Whose arrays to write.
+
+        Returns
+        -------
+        Result
+            Arrays of the library, device and type of the charges; the energy of one set on the CPU is a number.
+
+        Raises
+        ------
+        ValueError
+            If a position or charge is not finite, particles that are not excluded lie on top of each other, or shapes
+            do not fit.
+        """
         if dipoles is not None:
             from particlemesh.apps.pme.dipoles import with_dipoles
 
@@ -200,7 +275,7 @@ class PME:
         backend = self._backend if self._core is None else self._core.owner
         upload = self._named is not None
         least = self._dtype if self._core is None else self._core.dtype
-        kind, backend, x = coordinates(positions, 3, backend, upload=upload, least=least)
+        _, backend, x = coordinates(positions, 3, backend, upload=upload, least=least)
         if least is not None and x.dtype != least:
             raise TypeError(f"positions have dtype {x.dtype}, more than this PME's {least}: give dtype='float64'.")
         if out is not None and not isinstance(out, Result):
@@ -278,5 +353,29 @@ class PME:
 
     @alone
     def explain(self) -> str:
-        """TODO."""
-        return "TODO"
+        """Return the parameters in use, the errors and the time expected, and the stages of the solver.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from particlemesh.apps.pme import PME
+        >>> pme = PME((3.0, 3.0, 3.0), accuracy=1e-4)
+        >>> result = pme(np.random.default_rng(1).random((100, 3)) * 3, np.ones(100))
+        >>> print(pme.explain())  # doctest: +ELLIPSIS
+        accuracy asked for: 0.0001, expected: ...
+        """
+        core, p = self._core, self.parameters
+        assert core is not None
+        asked = "none" if self.accuracy is None else f"{self.accuracy:g}"
+        given = [name for name, value in self._given.items() if value is not None]
+        pairs = f"a list, made {core.list.builds} times, skin {self.skin:g}" if core.list else "without a list"
+        lines = [
+            f"accuracy asked for: {asked}, expected: {math.hypot(p.error, _FLOOR[core.dtype]):.1e} of a typical force",
+            f"  pairs {p.real_error:.1e}, mesh {p.mesh_error:.1e}, rounding about {_FLOOR[core.dtype]:.0e}",
+            f"cutoff {p.cutoff:.6g}, splitting {p.splitting:.6g} (product {p.cutoff * p.splitting:.3f})",
+            f"mesh {' x '.join(map(str, p.shape))}, window {p.window.name}, gradient {self._options['gradient']!r}",
+            f"given: {', '.join(given) or 'nothing'}; the rest for the least time predicted, {p.seconds:.2g} s",
+            f"pairs: {pairs}; {len(self.exclusions)} pairs excluded or scaled; memory: {core.nbytes:,} bytes",
+            core.solver.explain(),
+        ]
+        return "\n".join(lines)

@@ -11,7 +11,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import checks
 from particlemesh.apps.pme.natives import Natives
-from particlemesh.apps.pme.pme import Result
+from particlemesh.apps.pme.result import Result
 
 
 def slab_correction(positions: Any, charges: Any, box: Any, *, axis: int = 2, coulomb_constant: float = 1.0) -> Result:
