@@ -125,8 +125,8 @@ def with_dipoles(pme: PME, positions: Any, charges: Any, dipoles: Any) -> Dipole
     >>> pme = PME((24.0,) * 3, cutoff=6.0, splitting=0.9, shape=(64,) * 3, window="bspline8")
     >>> x, mu = np.array([[10.0, 12.0, 12.0], [11.0, 12.0, 12.0]]), np.array([[1.0, 0.0, 0.0]] * 2)
     >>> result = with_dipoles(pme, x, np.zeros(2), mu)
-    >>> round(float(result.energy), 2), result.torques.round(6).tolist()
-    (-2.0, [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    >>> round(float(result.energy), 2), bool(np.allclose(result.torques, 0, atol=1e-6))
+    (-2.0, True)
     """
     particles = Natives(positions)
     xp, x = particles.xp, particles.x
