@@ -36,7 +36,7 @@ class SkinList:
     def __init__(self, grid: pm.UniformGrid, cutoff: float, skin: float) -> None:
         self.grid, self.cutoff, self.skin = grid, cutoff, skin
         self.builds = 0
-        self._given = np.empty((0, 3))  # positions when the list was made
+        self._given: Any = None  # positions when the list was made
         self._base = np.empty((0, 3))  # the same, folded, in the order of cells
         self._order = np.empty(0, np.int32)
         self._now = np.empty((0, 3))
@@ -61,7 +61,7 @@ class SkinList:
 
     def _moved(self, given: np.ndarray) -> bool:
         """Return whether the list serves these positions, and move its particles there if so."""
-        if given.shape != self._given.shape or given.dtype != self._given.dtype:
+        if self._given is None or given.shape != self._given.shape or given.dtype != self._given.dtype:
             return False
         box = self.grid.box
         moves = given - self._given

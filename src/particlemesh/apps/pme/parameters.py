@@ -121,7 +121,7 @@ def _interpolated(x: float, known: NDArray[np.float64], values: NDArray[np.float
 
 
 def mesh_error(window: pm.Window, splitting: float, spacings: Sequence[float], distance: float) -> float:
-    """Return the relative error of the mesh's forces; ``spacings`` are distances between layers of nodes."""
+    """Return the relative error of the mesh's forces; ``spacings`` are those along the lattice vectors."""
     logs = [_interpolated(math.log(splitting * h), *_table(window)) for h in spacings]
     return math.sqrt(distance * splitting * sum(math.exp(min(2 * e, 700.0)) for e in logs))
 
@@ -142,21 +142,21 @@ def choose(
     If none reach it, the most accurate ones are returned.
     """
     distance = (box.volume / max(count, 1)) ** (1 / 3)
-    thickness = 1 / np.linalg.norm(box.inverse, axis=1)
+    lengths = box.lengths  # the window is a function of the product of wave and lattice vectors
     share = accuracy / math.sqrt(2)
     windows = [window] if window is not None else [pm.bspline(order) for order in ORDERS]
     best: tuple[bool, float, Parameters] | None = None
-    for rc, alpha in _ranges(distance, float(thickness.max()), share, cutoff, splitting):
+    for rc, alpha in _ranges(distance, float(lengths.max()), share, cutoff, splitting):
         pairs = 4 / 3 * math.pi * (rc / distance) ** 3
         for each in windows:
             nodes = shape
             if nodes is None:
                 h = spacing_for(each, alpha, share, distance)
-                sizes = [good_size(math.ceil(t / h)) for t in thickness]
+                sizes = [good_size(math.ceil(t / h)) for t in lengths]
                 if math.prod(sizes) > 2**33:
                     continue
                 nodes = tuple(sizes)
-            errors = real_error(alpha, rc, distance), mesh_error(each, alpha, thickness / nodes, distance)
+            errors = real_error(alpha, rc, distance), mesh_error(each, alpha, lengths / nodes, distance)
             seconds = costs.seconds(count, pairs, each.support, math.prod(nodes))
             found = Parameters(rc, alpha, nodes, each, *errors, seconds)
             misses = found.error > 1.05 * accuracy
