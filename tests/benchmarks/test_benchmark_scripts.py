@@ -89,6 +89,13 @@ def test_every_cloud_that_a_dense_grid_does_not_suit_has_a_time(monkeypatch, tmp
     assert all(float(row["seconds"]) > 0 and int(row["pairs"]) > 0 for row in fresh if row["cloud"] != "few in reach")
 
 
+def test_systems_in_one_call_have_the_pairs_of_separate_grids(monkeypatch, tmp_path):
+    run("grid.systems", monkeypatch, *CPU, "--out", tmp_path)
+    apart, together = tables.read(next(tmp_path.glob("grid-systems-*.csv")))
+    assert int(apart["pairs"]) == int(together["pairs"]) > 0
+    assert float(apart["seconds"]) > 0 and float(together["seconds"]) > 0
+
+
 def test_a_grid_run_that_is_cut_short_keeps_what_it_has_measured(monkeypatch, tmp_path):
     def cut_short(*_):
         raise KeyboardInterrupt

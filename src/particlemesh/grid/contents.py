@@ -54,7 +54,9 @@ class Contents(Construction):
         """
         built, status = self._ready(), self.status
         if status.bad:
-            raise checks.bad_particles(status, None, None, None if built.keyed else self.box, taken=True)
+            raise checks.bad_particles(
+                status, None, None, None if built.keyed else self.box, taken=True, systems=self.systems
+            )
         if status.fullest:
             raise checks.overflow(status, built.capacity, built.method.remedy(status.fullest), taken=True)
         self._from_build(lambda built: built.check_queries())

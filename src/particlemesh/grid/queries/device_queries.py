@@ -51,11 +51,13 @@ class DeviceQueries:
     def count(self, radius: Any, order: str, check: bool) -> Any:
         return self.searcher.count(self.cloud, self._reach(radius), order=order, check=check)
 
-    def neighbours(self, points: Coordinates, radius: float, quantities: str) -> Pairs:
-        return self.searcher.find(self.cloud, radius, points=points, half=False, quantities=quantities).pairs
+    def neighbours(self, points: Coordinates, radius: float, quantities: str, system: Any) -> Pairs:
+        return self.searcher.find(
+            self.cloud, radius, points=points, half=False, quantities=quantities, system=system
+        ).pairs
 
-    def nearest(self, k: int, radius: float, points: Coordinates | None) -> tuple[Any, Any]:
-        rows = nearest(self.cloud, k, radius, points)
+    def nearest(self, k: int, radius: float, points: Coordinates | None, system: Any) -> tuple[Any, Any]:
+        rows = nearest(self.cloud, k, radius, points, system)
         if rows.status is not None:
             words = self.cloud.backend.download(rows.status)
             checks.good_points(int(words[NOT_FINITE]), int(words[OUTSIDE]), int(~words[FIRST]))

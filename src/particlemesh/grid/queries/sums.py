@@ -44,7 +44,7 @@ def sums(
         )  # fmt: skip
     run = backend.kernel("grid/queries/sums.c", "stream", defines, texts)
     run(
-        count, cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, gathered,
+        count, *cloud.rows(), cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, gathered,
         _parameters(function, backend, dtype), totals, count, bins, getattr(totals, "offset", 0) // step,
         totals.strides[0] // step, totals.strides[1] // step, *cloud.geometry(), ask,
     )  # fmt: skip

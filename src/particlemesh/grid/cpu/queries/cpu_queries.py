@@ -38,14 +38,16 @@ class CpuQueries:
         self._linear(order)
         return count(self.cloud, radius, order=order, threads=self.threads)
 
-    def neighbours(self, points: Coordinates, radius: float, quantities: str) -> Pairs:
-        rows, faults = neighbours(self.cloud, points.arrays, radius, quantities=quantities, threads=self.threads)
+    def neighbours(self, points: Coordinates, radius: float, quantities: str, system: Any) -> Pairs:
+        rows, faults = neighbours(
+            self.cloud, points.arrays, radius, system, quantities=quantities, threads=self.threads
+        )
         checks.good_points(faults.not_finite, faults.outside, faults.first)
         return rows
 
-    def nearest(self, k: int, radius: float, points: Coordinates | None) -> tuple[np.ndarray, np.ndarray]:
+    def nearest(self, k: int, radius: float, points: Coordinates | None, system: Any) -> tuple[np.ndarray, np.ndarray]:
         x = None if points is None else points.arrays
-        indices, distances, faults = nearest(self.cloud, k, radius, x, threads=self.threads)
+        indices, distances, faults = nearest(self.cloud, k, radius, x, system, threads=self.threads)
         if faults is not None:
             checks.good_points(faults.not_finite, faults.outside, faults.first)
         return indices, distances
