@@ -61,9 +61,9 @@ def choose(
 ) -> parameters.Parameters:  # fmt: skip
     """Return the cheapest parameters that reach an accuracy; those given are kept."""
     distance = (box.volume / max(count, 1)) ** (1 / 3)
-    thickness = 1 / np.linalg.norm(box.inverse, axis=1)
+    lengths = box.lengths  # the window is a function of the product of wave and lattice vectors
     share, best = accuracy / math.sqrt(2), None
-    reach = max(2 * distance, min(20 * distance, 4 * float(thickness.max())))
+    reach = max(2 * distance, min(20 * distance, 4 * float(lengths.max())))
     for rc in [cutoff] if cutoff is not None else np.geomspace(0.7 * distance, reach, 16):
         pairs = 4 / 3 * math.pi * (rc / distance) ** 3
         if best is not None and (False, costs.seconds(count, pairs, 0, 1)) > best[0]:
@@ -74,12 +74,12 @@ def choose(
             nodes = shape
             if nodes is None:
                 h = parameters.spacing_for(each, beta, share / scale, distance)
-                nodes = tuple(good_size(math.ceil(t / h)) for t in thickness)
+                nodes = tuple(good_size(math.ceil(t / h)) for t in lengths)
             if math.prod(nodes) > 2**33:
                 continue
             errors = (
                 real_error(beta, rc, distance),
-                scale * parameters.mesh_error(each, beta, thickness / nodes, distance),
+                scale * parameters.mesh_error(each, beta, (lengths / nodes).tolist(), distance),
             )
             seconds = costs.seconds(count, pairs, each.support, math.prod(nodes))
             found = parameters.Parameters(float(rc), beta, nodes, each, *errors, seconds)
