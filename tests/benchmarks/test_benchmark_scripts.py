@@ -82,6 +82,16 @@ def test_a_poisson_step_has_its_stages(monkeypatch, tmp_path):
     assert all(float(row["call_s"]) > 0 for row in fresh)
 
 
+def test_a_step_of_particle_mesh_ewald_has_its_stages(monkeypatch, tmp_path):
+    run("apps.pme", monkeypatch, *CPU, "--out", tmp_path)
+    fresh = tables.read(next(tmp_path.glob("pme-*.csv")))
+    stages = [row["stage"] for row in fresh if row["virial"] == "True"]
+    assert stages == ["reciprocal", "build", "real", "step", "step, list"]
+    errors = [float(row["error"]) for row in fresh if row["stage"].startswith("step")]
+    assert len(errors) == 4 and max(errors) < 1e-3
+    assert all(float(row["call_s"]) > 0 for row in fresh)
+
+
 def test_every_cloud_that_a_dense_grid_does_not_suit_has_a_time(monkeypatch, tmp_path):
     run("grid.cliffs", monkeypatch, *CPU, "--out", tmp_path)
     fresh = tables.read(next(tmp_path.glob("grid-cliffs-*.csv")))

@@ -103,7 +103,7 @@ def test_host_arrays_go_to_a_named_backend_and_back():
 def test_kernels_compile_for_cuda(double, width):
     for file, names in (("exclusions", ("exclusions",)), ("assemble", ("assemble", "totals"))):
         cubin = cuda.compile_only(
-            f"apps/pme/{file}.c", {"REAL_IS_DOUBLE": double, "WIDTH": width, "HAS_FP64": 1}, 90
+            f"apps/pme/{file}.c", {"REAL_IS_DOUBLE": double, "WIDTH": width}, 90
         )  # fmt: skip
         assert all(name.encode() in cubin for name in names)
 

@@ -2,12 +2,6 @@
 // Energies and forces from the sums over neighbours and the mesh, and their totals. Groups add up shares of the
 // particles, the second kernel adds up the shares in order, so that results are reproducible.
 
-#if HAS_FP64
-typedef double wide;
-#else
-typedef real wide;
-#endif
-
 typedef struct {
     real coulomb, mesh, self;
 } Factors;
@@ -17,16 +11,16 @@ typedef struct {
 
 KERNEL assemble(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT sums,
                 GLOBAL const real* RESTRICT potential, GLOBAL const real* RESTRICT gradient,
-                GLOBAL real* RESTRICT energies, GLOBAL real* RESTRICT forces, GLOBAL wide* RESTRICT partial,
+                GLOBAL real* RESTRICT energies, GLOBAL real* RESTRICT forces, GLOBAL real* RESTRICT partial,
                 const i64 count, const i64 sets, const i64 shares, const i64 charges_at, const i64 energies_at,
                 const i64 forces_at, const i64 potential_at, const i64 gradient_at, const Factors f)
 {
-    LOCAL_ARRAY(wide, scratch, GROUP_SIZE);
+    LOCAL_ARRAY(real, scratch, GROUP_SIZE);
     const i64 width = sets * WIDTH + 1, terms = sets * TERMS + 1, length = (count + shares - 1) / shares;
     for (i64 share = GROUP_ID; share < shares; share += GROUP_COUNT) {
         const i64 end = (share + 1) * length < count ? (share + 1) * length : count;
         for (i64 c = 0; c <= sets; c++) {  // the last round counts touching particles
-            wide total[TERMS];
+            real total[TERMS];
             for (int t = 0; t < TERMS; t++) total[t] = 0;
             for (i64 i = share * length + LOCAL_ID; i < end; i += GROUP_SIZE) {
                 GLOBAL const real* sum = sums + i * width + c * WIDTH;
@@ -61,26 +55,30 @@ KERNEL assemble(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT
 }
 
 // mesh holds the virial of the mesh, (sets, 3, 3). status counts the touching particles, and energies not finite.
-KERNEL totals(GLOBAL const wide* RESTRICT partial, GLOBAL const real* RESTRICT mesh, GLOBAL real* RESTRICT energy,
+KERNEL totals(GLOBAL const real* RESTRICT partial, GLOBAL const real* RESTRICT mesh, GLOBAL real* RESTRICT energy,
               GLOBAL real* RESTRICT virial, GLOBAL real* RESTRICT status, const i64 sets, const i64 shares,
               const i64 mesh_at, const i64 energy_at, const i64 virial_at, const i64 first, const Factors f)
 {
     const i64 terms = sets * TERMS + 1;
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < terms; n += GROUP_COUNT * GROUP_SIZE) {
-        wide sum = 0;
-        for (i64 share = 0; share < shares; share++) sum += partial[share * terms + n];
+        real sum = 0, lost = 0;  // what rounding loses is kept, since shares are many
+        for (i64 share = 0; share < shares; share++) {
+            const real part = partial[share * terms + n] - lost, next = sum + part;
+            lost = (next - sum) - part;
+            sum = next;
+        }
         const i64 c = n / TERMS;
         const int t = (int)(n - c * TERMS);
         if (c == sets) {
-            if (first) status[0] = (real)sum;
+            if (first) status[0] = sum;
         } else if (t == 0) {
-            energy[energy_at + c] = (real)sum;
+            energy[energy_at + c] = sum;
             if (!(sum - sum == 0)) status[1] = 1;
         } else {
 #if WIDTH > 4
             // The order is 00, 11, 22, 12, 20, 01.
             const int a = t < 4 ? t - 1 : (t - 3) % 3, b = t < 4 ? t - 1 : (t - 2) % 3;
-            const real value = (real)(sum + (wide)f.coulomb * f.mesh * mesh[mesh_at + 9 * c + 3 * a + b]);
+            const real value = sum + f.coulomb * f.mesh * mesh[mesh_at + 9 * c + 3 * a + b];
             virial[virial_at + 9 * c + 3 * a + b] = value;
             virial[virial_at + 9 * c + 3 * b + a] = value;
 #endif

@@ -65,12 +65,11 @@ class OnDevice:
     def __init__(self, backend: Any, dtype: np.dtype, take: Any, constant: float, splitting: float) -> None:
         self.backend, self.dtype, self.take = backend, dtype, take
         self.factors = Record(f"=3{dtype.char}", constant, 4 * np.pi, 2 * splitting / np.sqrt(np.pi))
-        self.wide = np.dtype(np.float64) if backend.facts().get("HAS_FP64") else dtype
 
     def partial(self, sets: int, count: int) -> tuple[Any, int]:
         """Return the memory for the totals of shares of the particles, and how many shares there are."""
         shares = max(1, -(-count // _SHARE))
-        return self.take("totals", shares * (7 * sets + 1), self.wide), shares
+        return self.take("totals", shares * (7 * sets + 1), self.dtype), shares
 
     def __call__(
         self, charges: Any, sums: Any, mesh: Mesh, out: Outputs, status: Any, first: bool
