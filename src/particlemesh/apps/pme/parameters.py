@@ -156,7 +156,7 @@ def choose(
                 if math.prod(sizes) > 2**33:
                     continue
                 nodes = tuple(sizes)
-            errors = real_error(alpha, rc, distance), mesh_error(each, alpha, lengths / nodes, distance)
+            errors = real_error(alpha, rc, distance), mesh_error(each, alpha, (lengths / nodes).tolist(), distance)
             seconds = costs.seconds(count, pairs, each.support, math.prod(nodes))
             found = Parameters(rc, alpha, nodes, each, *errors, seconds)
             misses = found.error > 1.05 * accuracy
