@@ -9,7 +9,9 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.apps.pme import PME, dipoles, sixth_power
-from particlemesh.apps.pme.dispersion import smooth_dispersion
+from particlemesh.apps.pme.sixth_power import smooth_dispersion
+from particlemesh.backends import cuda
+from ptx import NVRTC
 
 BOX = np.array([[2.0, 0.0, 0.0], [0.3, 2.2, 0.0], [-0.4, 0.5, 1.9]])
 FINE = dict(cutoff=1.7, splitting=3.5, shape=(48, 54, 48), window="bspline12")
@@ -130,3 +132,15 @@ def test_functions_of_pairs_are_the_same_in_c(backend, name):
     grid = pm.UniformGrid(BOX, cell_size=0.6, backend=backend.name).build(arguments[0])
     sums = grid.stream(1.2, function, arguments[1])
     np.testing.assert_allclose(sums, on_cpu, rtol=2e-5, atol=2e-5 * abs(on_cpu).max())
+
+
+@NVRTC
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("double", [0, 1])
+def test_functions_of_pairs_compile_for_cuda(name, double):
+    function, _ = FUNCTIONS[name]
+    defines = dict.fromkeys(("REAL_IS_DOUBLE", "COORDINATE_IS_DOUBLE"), double) | {
+        "KEYS_ARE_POSITIONS": 1, "CELLS_ARE_SCATTERED": 0, "CELLS_ARE_SPARSE": 0, "EXTENTS": 0,
+        "RESULTS": function.results, "VALUES": function.values,
+    }  # fmt: skip
+    assert cuda.compile_only("grid/queries/sums.c", defines, 90, {"pair function": function.text})
