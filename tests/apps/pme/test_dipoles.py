@@ -11,7 +11,7 @@ import particlemesh as pm
 from particlemesh.apps.pme import PME, dipoles, sixth_power
 from particlemesh.apps.pme.sixth_power import smooth_dispersion
 from particlemesh.backends import cuda
-from ptx import NVRTC
+from ptx import without_nvrtc
 
 BOX = np.array([[2.0, 0.0, 0.0], [0.3, 2.2, 0.0], [-0.4, 0.5, 1.9]])
 FINE = dict(cutoff=1.7, splitting=3.5, shape=(48, 54, 48), window="bspline12")
@@ -134,7 +134,7 @@ def test_functions_of_pairs_are_the_same_in_c(backend, name):
     np.testing.assert_allclose(sums, on_cpu, rtol=2e-5, atol=2e-5 * abs(on_cpu).max())
 
 
-@NVRTC
+@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("double", [0, 1])
 def test_functions_of_pairs_compile_for_cuda(name, double):
