@@ -33,6 +33,7 @@ OPTIONAL = {"figures": ("matplotlib",), "guide/autograd.rst": ("torch", "jax")}
 OPTIONAL |= dict.fromkeys(["jax", "jax_nufft", "jax_operators"], ("jax",))
 OPTIONAL |= {"dynamics": ("h5py",), "brownian_figure": ("matplotlib",)}
 OPTIONAL |= {"mri": ("mrinufft",), "operator": ("mrinufft",), "gradients": ("mrinufft", "torch", "deepinv")}
+OPTIONAL |= {"calculator": ("ase",)}
 OPTIONAL |= dict.fromkeys(["torch", "torch_nufft", "torch_operators", "torch_plans"], ("torch",))
 
 

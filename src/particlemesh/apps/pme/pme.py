@@ -188,6 +188,17 @@ class PME:
             self._options["threads"], self._options["gradient"], self._named,
         )  # fmt: skip
 
+    def core(self, count: int, dtype: np.dtype, backend: Any) -> Core:
+        """Return grid, solver and parameters, made at the first use for so many particles; for our own modules."""
+        if self._core is None:
+            self._core = self._made(count, dtype, backend)
+        core = self._core
+        if core.dtype != dtype or core.owner is not backend:
+            raise TypeError(
+                f"this PME has {core.dtype} on {core.owner.name}, and the positions {dtype}: make another one."
+            )
+        return core
+
     @alone
     def reserve(self, count: int, sets: int = 1, *, virial: bool = True) -> Self:
         """Choose parameters, and allocate for ``count`` particles and so many sets of charges.
@@ -220,8 +231,9 @@ class PME:
 
     @alone
     def __call__(
-        self, positions: Any, charges: Any, *, virial: bool = True, check: bool = True, out: Result | None = None
-    ) -> Result:
+        self, positions: Any, charges: Any, *, dipoles: Any = None, virial: bool = True, check: bool = True,
+        out: Result | None = None,
+    ) -> Result:  # fmt: skip
         """Return energy, forces and virial.
 
         On a GPU, calls with ``check=False`` and ``out`` after :meth:`reserve` allocate nothing and never wait. Make
@@ -233,6 +245,9 @@ class PME:
             Anywhere: they are folded into the box.
         charges : array (..., N)
             Leading axes are sets of charges at the same positions, which interact within their set.
+        dipoles : array (N, 3), optional
+            Point dipoles of the particles; with one set of charges. The result is a :class:`DipoleResult`, which has
+            fields and torques, and no virial.
         virial : bool
             Whether the result has a virial.
         check : bool
@@ -251,6 +266,10 @@ class PME:
             If a position or charge is not finite, particles that are not excluded lie on top of each other, or shapes
             do not fit.
         """
+        if dipoles is not None:
+            from particlemesh.apps.pme.dipoles import with_dipoles
+
+            return with_dipoles(self, positions, charges, dipoles)
         checks.flag(virial, "virial")
         checks.flag(check, "check")
         backend = self._backend if self._core is None else self._core.owner
