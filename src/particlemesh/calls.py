@@ -37,16 +37,19 @@ class Calls(Configuration):
                 out, operand, operand.batch + self._shape, mesh.ndim, 3, backend, accumulate=accumulate, upload=upload
             )
             method = self._method_for("spread", order)
-            if not accumulate:
+            some = bool(self.count and operand.view.layout.channels)
+            if not accumulate and not (some and method.fills and self._systems is None):
                 backend.clear(result.native)
-            if self.count and operand.view.layout.channels:
+            if some:
                 workspace, values, field = self._working(), operand.view, result.view
                 if self._boxes is not None and order:
                     values = self._boxes.to_mesh(workspace, values, self._turns())
+                fresh = not accumulate
                 if self._systems is not None:
-                    field = self._systems.field(workspace, result.view, operand.native.dtype)
-                    backend.clear(field.array)
-                method.apply(workspace, values, field, gradient=order == 1, hessian=order == 2)
+                    field, fresh = self._systems.field(workspace, result.view, operand.native.dtype), True
+                    if not method.fills:
+                        backend.clear(field.array)
+                method.apply(workspace, values, field, gradient=order == 1, hessian=order == 2, fresh=fresh)
                 if self._systems is not None:
                     self._systems.fold(workspace, field, result.view)
             backend.mark(operand.native, result.native)

@@ -329,6 +329,14 @@ def positive(value: Any, what: str) -> float:
     return float(number)
 
 
+def at_least_zero(value: Any, what: str) -> float:
+    """Return `value` as a finite float that is not negative."""
+    number = _numbers(value, what)
+    if number.ndim or number < 0:
+        raise ValueError(f"{what} is {value!r}; one number of at least 0 is needed.")
+    return float(number)
+
+
 def not_beside_a_box(**arguments: Any) -> None:
     """Check that arguments of a Box are not given beside one."""
     for name, value in arguments.items():

@@ -245,7 +245,7 @@ class Configuration:
             room = self._room(bare, x.count, check)
             workspace = bare.over(room, x.count)
             counting = block_order.counting(workspace)
-            packed = self._packs(x.count)
+            packed = backend.name != "cpu" and self._packs(x.count)
             room.locate(backend, self.mesh, workspace.axes, x, self.threads, packed=packed, counting=counting)
             if check:
                 status = room.read_status(backend)

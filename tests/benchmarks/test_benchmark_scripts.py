@@ -82,11 +82,28 @@ def test_a_poisson_step_has_its_stages(monkeypatch, tmp_path):
     assert all(float(row["call_s"]) > 0 for row in fresh)
 
 
+def test_a_step_of_particle_mesh_ewald_has_its_stages(monkeypatch, tmp_path):
+    run("apps.pme", monkeypatch, *CPU, "--out", tmp_path)
+    fresh = tables.read(next(tmp_path.glob("pme-*.csv")))
+    stages = [row["stage"] for row in fresh if row["virial"] == "True"]
+    assert stages == ["reciprocal", "build", "real", "step", "step, list"]
+    errors = [float(row["error"]) for row in fresh if row["stage"].startswith("step")]
+    assert len(errors) == 4 and max(errors) < 1e-3
+    assert all(float(row["call_s"]) > 0 for row in fresh)
+
+
 def test_every_cloud_that_a_dense_grid_does_not_suit_has_a_time(monkeypatch, tmp_path):
     run("grid.cliffs", monkeypatch, *CPU, "--out", tmp_path)
     fresh = tables.read(next(tmp_path.glob("grid-cliffs-*.csv")))
     assert len({row["cloud"] for row in fresh}) == len(fresh) == 8
     assert all(float(row["seconds"]) > 0 and int(row["pairs"]) > 0 for row in fresh if row["cloud"] != "few in reach")
+
+
+def test_systems_in_one_call_have_the_pairs_of_separate_grids(monkeypatch, tmp_path):
+    run("grid.systems", monkeypatch, *CPU, "--out", tmp_path)
+    apart, together = tables.read(next(tmp_path.glob("grid-systems-*.csv")))
+    assert int(apart["pairs"]) == int(together["pairs"]) > 0
+    assert float(apart["seconds"]) > 0 and float(together["seconds"]) > 0
 
 
 def test_a_grid_run_that_is_cut_short_keeps_what_it_has_measured(monkeypatch, tmp_path):
@@ -109,6 +126,30 @@ def test_transforms_stand_beside_their_peers(monkeypatch, tmp_path):
     fresh = tables.read(next(tmp_path.glob("nufft-*.csv")))
     assert set(fresh[0]) == committed("nufft")
     assert all(float(row["error"]) < 2 * float(row["eps"]) for row in fresh if row["library"] == "particlemesh")
+
+
+def test_float32_errors_stand_beside_finufft_s(monkeypatch, tmp_path):
+    run("apps.nufft_float32", monkeypatch, "--out", tmp_path)
+    fresh = tables.read(next(tmp_path.glob("nufft-float32-*.csv")))
+    assert set(fresh[0]) == committed("nufft-float32")
+    ours = [float(row["over_eps"]) for row in fresh if row["library"] == "particlemesh"]
+    assert len(ours) == 3 * 2 * 4 and max(ours) < 1.5
+
+
+@pytest.mark.opencl
+def test_stages_of_transforms_have_bounds(monkeypatch, tmp_path):
+    from apps import nufft_gpu
+
+    monkeypatch.setattr(nufft_gpu, "TOLERANCES", (("complex64", 1e-4),))
+    reason = backends.module("opencl").available()
+    if reason is not None:
+        pytest.skip(f"opencl does not work here: {reason}")
+    run("apps.nufft_gpu", monkeypatch, "--backend", "opencl", "--out", tmp_path)
+    fresh = tables.read(next(tmp_path.glob("gpu-*.csv")))
+    parts = [["spread", "fft", "deconvolve"], ["deconvolve", "fft", "interpolate"]]
+    assert [row["stage"] for row in fresh] == [name for part in parts for name in (*part, "execute", "setpts")]
+    assert all(float(row["over_bound"]) > 0 for row in fresh if row["stage"] != "execute")
+    assert all(float(row["error"]) < 2e-4 for row in fresh if row["stage"] == "execute")
 
 
 def test_finufft_is_asked_for_where_it_is_missing(monkeypatch, tmp_path):

@@ -20,7 +20,13 @@ from particlemesh.spread.walk_fixed import WalkFixed
 
 FACTS = {"HAS_VECTOR_ATOMIC": 1, "HAS_FP64": 1, "HAS_WARP": 1, "HAS_MMA": 1}
 GPU = SimpleNamespace(
-    name="cuda", device="a GPU", units=100, group_size=128, facts=lambda: FACTS, free_bytes=lambda: 10**11
+    name="cuda",
+    device="a GPU",
+    units=100,
+    group_size=128,
+    local_bytes=232_448,
+    facts=lambda: FACTS,
+    free_bytes=lambda: 10**11,
 )  # as models ask it
 
 

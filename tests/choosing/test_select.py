@@ -67,7 +67,7 @@ def test_a_method_of_which_nothing_is_known_is_last(name, shape, count):
         deterministic = True
 
     where = SimpleNamespace(
-        name=name, device="unknown", units=100, group_size=128, free_bytes=lambda: 10**12,
+        name=name, device="unknown", units=100, group_size=128, local_bytes=232_448, free_bytes=lambda: 10**12,
         facts=lambda: {"HAS_FP64": 1, "HAS_WARP": 1, "HAS_MMA": 1},
     )  # fmt: skip
     mesh = pm.Mesh(shape, (1.0,) * len(shape))

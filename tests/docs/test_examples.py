@@ -28,3 +28,19 @@ def test_lanczos_of_a_matrix_is_its_square_root():
     z = rng.normal(size=12)
     np.testing.assert_allclose(square_root(lambda v: a @ v, z, 12), root @ z, rtol=1e-7)
     np.testing.assert_allclose(square_root(lambda v: 4 * v, z, 12), 2 * z, rtol=1e-12)  # one step is enough
+
+
+def test_water_keeps_its_energy(capsys):
+    water_box = runpy.run_path(str(FOLDER / "water_box.py"))
+    found = water_box["main"](["--minimise", "4", "--steps", "8", "--step", "0.02"])
+    assert found["fall"] > 1000
+    assert found["fluctuation"] < 2e-6
+    assert "total energy: drift" in capsys.readouterr().out
+
+
+def test_water_is_pushed_down_the_slope_of_its_energy():
+    water = runpy.run_path(str(FOLDER / "water_box.py"))["Water"](1e-7)
+    x, step = water.positions, np.zeros_like(water.positions)
+    step[[0, 1, 302, 3165]] = np.random.default_rng(3).normal(size=(4, 3)) * 1e-5
+    slope = (water(x + step)[0] - water(x - step)[0]) / 2
+    np.testing.assert_allclose(-(water(x)[1] * step).sum(), slope, rtol=1e-5)

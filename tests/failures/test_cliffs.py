@@ -60,15 +60,15 @@ def clouds():
 @pytest.mark.parametrize("name", list(clouds()))
 @pytest.mark.parametrize("real", ["f4", "f8"])
 def test_particles_compared_are_as_many_as_particles_and_pairs(monkeypatch, name, real):
-    from particlemesh.grid.cpu.queries import pairs, rows
+    from particlemesh.grid.cpu.queries import pairs, systems
 
     x, periodic, radius = clouds()[name]
     x = x.astype(real)
     radius = radius.astype(real) if np.ndim(radius) else radius
     compared = []
 
-    def counted(query, search, counts, threads):
-        rows.count_rows(query, search, counts, threads)
+    def counted(query, search, *rest):
+        systems.count_rows(query, search, *rest)
         compared.append(candidates(search))
 
     monkeypatch.setattr(pairs, "count_rows", counted)
@@ -153,13 +153,13 @@ def test_a_grid_has_the_levels_that_radii_take_on_the_cpu():
 @pytest.mark.parametrize("built", ["no radii", "other radii", "one level"])
 def test_one_large_radius_of_a_search_does_not_set_how_far_all_particles_search(monkeypatch, built, order):
     from particlemesh.grid.cpu.queries import pairs as module
-    from particlemesh.grid.cpu.queries import rows
+    from particlemesh.grid.cpu.queries import systems
 
     x, _, radii = clouds()["one large radius"]
     compared = []
 
-    def counted(query, search, counts, threads):
-        rows.count_rows(query, search, counts, threads)
+    def counted(query, search, *rest):
+        systems.count_rows(query, search, *rest)
         compared.append(in_reach(search))
 
     monkeypatch.setattr(module, "count_rows", counted)

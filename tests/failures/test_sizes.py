@@ -21,7 +21,7 @@ class Elsewhere:
     """A backend that is only asked what it has."""
 
     def __init__(self, name, free=2**40):
-        self.name, self._free, self.group_size = name, free, 128
+        self.name, self._free, self.group_size, self.units = name, free, 128, 132
 
     def free_bytes(self):
         return self._free

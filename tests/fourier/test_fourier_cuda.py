@@ -13,8 +13,10 @@ pytestmark = pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: 
 @pytest.mark.parametrize(
     ("file", "names", "defines"),
     [
-        ("bands", ("crop", "embed"), {}), ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 0}),
+        ("bands", ("crop", "embed"), {}), ("hermitian", ("unfold", "fold"), {}),
+        ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 0}),
         ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 1}), ("multiply", ("multiply",), {"PARTS": 2, "TURNS": 0}),
+        ("strain", ("strain_shares", "strain_totals"), {"TERMS": 6, "NDIM": 3}),
     ],
 )  # fmt: skip
 def test_kernels_compile(file, names, defines, double):

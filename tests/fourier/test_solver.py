@@ -388,7 +388,7 @@ def test_bad_arguments_are_refused():
         solver.potential(q + 0j)
     with pytest.raises(ValueError, match="values has shape|values have shape|shape"):
         solver.potential(q[:, :-1])
-    with pytest.raises(TypeError, match="pair"):
+    with pytest.raises(TypeError, match="one array for each of potential, gradient"):
         solver.potential_and_gradient(q, out=np.zeros_like(q))
     with pytest.raises(ValueError, match="out has shape"):
         solver.potential(q, out=np.zeros(3))

@@ -232,7 +232,7 @@ def test_wrong_radii(radius, kind, said):
 )  # fmt: skip
 def test_cells_are_as_thick_as_the_reach_and_not_too_many(lengths, reach, count, thin):
     box = pm.Box(lengths)
-    cells = _cells(box, reach, count, thin=thin)
+    cells = _cells(box.lengths, reach, 8 * count + 4096, thin=thin)
     assert math.prod(cells) <= 8 * count + 4096
     sizes = np.full(box.ndim, reach)
     sizes[-1] /= 4 if thin else 1
@@ -241,10 +241,10 @@ def test_cells_are_as_thick_as_the_reach_and_not_too_many(lengths, reach, count,
 
 
 def test_plain_cells_on_the_cpu_and_thin_ones_on_gpus():
-    box = pm.Box((10.0, 10.0, 10.0))
-    assert _cells(box, 1.0, 1000, thin=False) == (10, 10, 10)
-    assert _cells(box, 1.0, 1000, thin=True) == (10, 10, 40)
-    assert math.prod(_cells(box, 0.01, 1000, thin=True)) > 4000  # no fewer than there may be, by much
+    lengths = np.full(3, 10.0)
+    assert _cells(lengths, 1.0, 12_096, thin=False) == (10, 10, 10)
+    assert _cells(lengths, 1.0, 12_096, thin=True) == (10, 10, 40)
+    assert math.prod(_cells(lengths, 0.01, 12_096, thin=True)) > 4000  # no fewer than there may be, by much
 
 
 # ---- others -----------------------------------------------------------------------------------------------

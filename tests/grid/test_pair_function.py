@@ -83,6 +83,25 @@ def test_an_error_names_the_line_of_the_users_text(backend):
             grid.stream(0.5, pm.PairFunction(None, _counted, 1, 0, [1.0]))
 
 
+def test_sums_are_written_to_out_of_any_strides(backend):
+    values = np.random.default_rng(8).random((80, 2))
+    with CASE.grid(deterministic=True) as grid:
+        put(backend, grid, CASE.positions)
+        wanted = backend.host(grid.stream(0.6, WHOLE, backend.array(values)))
+        for order in ("planar", "fortran", "strided", "reversed"):
+            out = backend.array(np.full((80, 5), np.nan), order)
+            assert grid.stream(0.6, WHOLE, backend.array(values), out=out) is out
+            np.testing.assert_array_equal(backend.host(out), wanted)
+        given = backend.array(values)
+        for wrong, error, message in (
+            (backend.array(np.zeros((80, 4))), ValueError, r"this call writes \(80, 5\) of float64"),
+            (backend.array(np.zeros((80, 5), "f4")), ValueError, "dtype float32"),
+            ([[0.0] * 5] * 80, TypeError, "out is of type list"),
+        ):
+            with pytest.raises(error, match=message):
+                grid.stream(0.6, WHOLE, given, out=wrong)
+
+
 def test_parts_of_a_pair_function_are_checked_and_kept_by_copies():
     whole = pm.PairFunction(EVERYTHING, _everything, 5, 2, np.array([[1, 2], [3, 4]]))
     assert whole.parameters == (1.0, 2.0, 3.0, 4.0)

@@ -31,8 +31,9 @@ def real_name(array: Any) -> str:
 
 
 def define(
-    name: str, run: Callable[..., None], shape: Callable[..., tuple[int, ...]], call: Callable[..., Any] | None = None
-) -> Callable[..., Any]:
+    name: str, run: Callable[..., None], shape: Callable[..., tuple[int, ...]], call: Callable[..., Any] | None = None,
+    change: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:  # fmt: skip
     """Return the function ``(spreads, points, array, order, facts)`` of a new pair.
 
     Parameters
@@ -45,6 +46,9 @@ def define(
         Returns the result's shape for ``(spreads, points, array, order, facts)``, or raises an error.
     call : callable, optional
         The same function for the next order, which derivatives by points call, where it is made of other calls.
+    change : callable, optional
+        ``change(spreads, points, moved, array, facts)`` returns the result's change with the points, where that is not
+        the next order.
     """
     primitive: Any = jax.extend.core.Primitive(name)
 
@@ -84,7 +88,9 @@ def define(
         result, changes = bind(spreads, points, array, order, facts), []
         if type(changed) is not ad.Zero:
             changes.append(bind(spreads, points, changed, order, facts))
-        if type(moved) is not ad.Zero:
+        if type(moved) is not ad.Zero and change is not None:
+            changes.append(change(spreads, points, moved, array, facts))
+        elif type(moved) is not ad.Zero:
             count, axes = moved.shape
             steps = moved.astype(array.dtype).reshape(count, *(1,) * order, axes)
             if spreads:

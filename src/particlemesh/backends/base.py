@@ -112,7 +112,8 @@ class Backend(Protocol):
 
     name: str
     device: str  # the driver's name for it
-    group_size: int  # work-items per group
+    group_size: int  # work-items per group, unless a kernel's facts have another GROUP_SIZE
+    local_bytes: int  # the most local memory of a group
     units: int  # multiprocessors, or cores
 
     def facts(self) -> dict[str, int]:

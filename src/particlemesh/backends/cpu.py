@@ -250,6 +250,7 @@ class CpuBackend:
     name: ClassVar[str] = "cpu"
     group_size: ClassVar[int] = 1
     units: ClassVar[int] = os.cpu_count() or 1
+    local_bytes: ClassVar[int] = 0
 
     default_threads = staticmethod(default_threads)
     run = staticmethod(run)

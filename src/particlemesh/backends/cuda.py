@@ -19,6 +19,8 @@ from particlemesh.backends.base import LONG, NOTHING, UNKNOWN, batch_of, gapless
 from particlemesh.backends.signature import Signatures
 from particlemesh.backends.tapes import Tape, Taping
 
+_UNASKED = 32 * 1024  # bytes of dynamic local memory: with a kernel's own arrays 48 KB need no consent
+
 
 @functools.cache
 def _cupy() -> Any:
@@ -115,7 +117,7 @@ class CudaKernel:
             for place, record in zip(self._places, records, strict=True):
                 self._buffer[place : place + len(record)] = record
             self._records = records
-        if local_bytes > 48 * 1024 and local_bytes > self._local_bytes:
+        if local_bytes > _UNASKED and local_bytes > self._local_bytes:
             self._raw.max_dynamic_shared_size_bytes = local_bytes
             self._local_bytes = local_bytes
         groups = min(-(-items // self._group_size), self._most_groups)
@@ -132,7 +134,7 @@ def facts_of(compute: int) -> dict[str, int]:
     """Return the facts of a compute capability."""
     return {
         "HAS_VECTOR_ATOMIC": int(compute >= 90), "HAS_FP64": 1, "HAS_WARP": 1,
-        "HAS_MMA": int(compute >= 80),
+        "HAS_MMA": int(compute >= 80), "HAS_WIDE_MMA": int(compute >= 90),
     }  # fmt: skip
 
 
@@ -179,6 +181,7 @@ class CudaBackend(Taping):
         self.device = properties["name"].decode()
         self.compute = properties["major"] * 10 + properties["minor"]
         self.units = properties["multiProcessorCount"]
+        self.local_bytes = properties["sharedMemPerBlockOptin"]
         self._programs: dict[Any, Any] = {}
         self._signatures: dict[Any, Signatures] = {}
 
@@ -219,7 +222,8 @@ class CudaBackend(Taping):
             self._signatures[key] = Signatures("backends/cuda.h", file, facts, texts)
             self._programs[key] = module
         raw = module.get_function(name)
-        return CudaKernel(self, raw, self.group_size, 2**31 - 1, name, self._signatures[key])
+        size = defines.get("GROUP_SIZE", self.group_size)
+        return CudaKernel(self, raw, size, 2**31 - 1, name, self._signatures[key])
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
         return _cupy().empty(shape, dtype)

@@ -111,7 +111,8 @@ def loop_with(loop: Callable, name: str, function: Callable) -> Any:
 def _loop(loop: Callable, name: str, function: Any, digest: str | None) -> Any:
     suffix = digest or f"{id(function):x}"
     if not isinstance(function, Dispatcher):
-        function = njit(**_OPTIONS)(_copy(function, suffix))
+        # A call for each pair takes as long as the pair: LLVM leaves larger functions uninlined unless told.
+        function = njit(forceinline=True, **_OPTIONS)(_copy(function, suffix))
     dispatcher = njit(**_OPTIONS)(_copy(loop, suffix, **{name: function}))
     folder = cache("particlemesh", "cpu") if digest else None
     label = function.py_func.__name__.removesuffix(f"_{suffix}")

@@ -3,6 +3,9 @@
 //     MMA_16_8_8, float32:  a = {A[g][t], A[g+8][t], A[g][t+4], A[g+8][t+4]}, b = {B[t][g], B[t+4][g]},
 //                           c = {C[g][2t], C[g][2t+1], C[g+8][2t], C[g+8][2t+1]}
 //     MMA_8_8_4, float64:   a = A[g][t], b = B[t][g], c = {C[g][2t], C[g][2t+1]}
+//     MMA_16_8_8, float64:  as for float32
+//     MMA_16_8_4, float64:  a = {A[g][t], A[g+8][t]}, b = B[t][g], c as for MMA_16_8_8
+// HAS_WIDE_MMA: the last two are instructions. Elsewhere they are several of MMA_8_8_4.
 // Only the upper 19 bits of a float32 operand count, on every device: tensor cores have no more (TF32).
 
 #if WITH_MMA
@@ -89,6 +92,35 @@ DEVICE void mma_16_8_8(WARP_PARAMETER warp, PRIVATE float* c, PRIVATE const floa
         sum[2] += own.y * even.x + far.y * even.y, sum[3] += own.y * odd.x + far.y * odd.y;
     }
     for (int n = 0; n < 4; n++) c[n] += sum[n];
+}
+#endif
+#endif
+
+#if REAL_IS_DOUBLE
+#if HAS_MMA && HAS_WIDE_MMA
+DEVICE void mma_16_8_8(WARP_PARAMETER warp, PRIVATE double* c, PRIVATE const double* a, PRIVATE const double* b)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+}
+DEVICE void mma_16_8_4(WARP_PARAMETER warp, PRIVATE double* c, PRIVATE const double* a, const double b)
+{
+    asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+        : "d"(a[0]), "d"(a[1]), "d"(b));
+}
+#else
+DEVICE void mma_16_8_4(WARP_PARAMETER warp, PRIVATE double* c, PRIVATE const double* a, const double b)
+{
+    mma_8_8_4(warp, c, a[0], b);
+    mma_8_8_4(warp, c + 2, a[1], b);
+}
+DEVICE void mma_16_8_8(WARP_PARAMETER warp, PRIVATE double* c, PRIVATE const double* a, PRIVATE const double* b)
+{
+    mma_16_8_4(warp, c, a, b[0]);
+    mma_16_8_4(warp, c, a + 2, b[1]);
 }
 #endif
 #endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The dialect in OpenCL C 1.2. HAS_PTX: the compiler accepts NVIDIA's inline assembly, so the verbs are as fast as
-// CUDA's. HAS_WARP: 32 lanes exchange registers; elsewhere the work-group is the warp, and each warp verb uses local
-// memory and a barrier.
+// CUDA's. HAS_WARP: 32 lanes exchange registers; elsewhere the work-group is the warp, and warp verbs use local memory.
 
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable
@@ -121,11 +120,10 @@ typedef struct {
     __local u64* scratch;
     int turn;
 } Warp;
-#define WARP(name)                             \
-    __local u64 name##_scratch[2 * warp_row]; \
-    Warp name##_state;                        \
-    name##_state.scratch = name##_scratch; \
-    name##_state.turn = 0;          \
+#define WARP(name)                                                 \
+    __local u64 name##_scratch[2 * warp_row];                     \
+    Warp name##_state;                                            \
+    name##_state.scratch = name##_scratch, name##_state.turn = 0; \
     __private Warp* name = &name##_state
 #define WARP_PARAMETER __private Warp*
 #define WARP_SYNC(warp) BARRIER()
@@ -393,6 +391,10 @@ DEVICE int first_bit_u32(u32 bits) { return (int)popcount((bits & -bits) - 1); }
 #define SPLIT_TF32(x) REAL_FROM_BITS_U32(BITS_OF_FLOAT(x) & 0xffffe000u)
 #define MMA_16_8_8(warp, c, a, b) mma_16_8_8(warp, c, a, b)
 #define MMA_8_8_4(warp, c, a, b) mma_8_8_4(warp, c, a, b)
+#define MMA_16_8_4(warp, c, a, b) mma_16_8_4(warp, c, a, b)
 #include "backends/mma.h"
+#define COPY_LOCAL(to, from, reals, there) copy_local(to, from, reals, there)
+#define COPY_WAIT() copy_wait()
+#include "backends/copy.h"
 
 #define SKIP ((int)0x80000000) // node of a particle that is left out

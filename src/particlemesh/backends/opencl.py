@@ -56,8 +56,9 @@ def _local_memory(size: int) -> Any:
 class OpenClKernel:
     """A compiled kernel and its arguments; so plans do not share kernel objects."""
 
-    def __init__(self, owner: OpenClBackend, program: Any, name: str, signatures: Signatures) -> None:
+    def __init__(self, owner: OpenClBackend, program: Any, group_size: int, name: str, signatures: Signatures) -> None:
         self._owner = owner
+        self._group_size = group_size
         self._name, self._signatures = name, signatures
         self._kernel = _cl().Kernel(program, name)
         self._enqueue = _cl().enqueue_nd_range_kernel
@@ -69,8 +70,8 @@ class OpenClKernel:
         values = [a if isinstance(a, (int, bytes)) else a.base_data for a in arguments]
         if local_bytes:
             values.append(_local_memory(local_bytes))
-        groups = min(-(-items // self._owner.group_size), self._owner.most_groups)
-        self._owner.submit(self._launch, values, (groups * self._owner.group_size,))
+        groups = min(-(-items // self._group_size), self._owner.most_groups)
+        self._owner.submit(self._launch, values, (groups * self._group_size,))
 
     def _launch(self, values: list[Any], items: tuple[int, ...], borrowed: Collection[int]) -> None:
         kernel, known = self._kernel, self._known
@@ -83,7 +84,7 @@ class OpenClKernel:
         for n in borrowed:  # keep no reference to the caller's memory
             known[n] = self
         enqueue, owner = self._enqueue, self._owner
-        owner.submitted(with_memory(LAUNCHING, enqueue, owner.queue, kernel, items, (owner.group_size,)))
+        owner.submitted(with_memory(LAUNCHING, enqueue, owner.queue, kernel, items, (self._group_size,)))
 
 
 class OpenClTape(Tape):
@@ -137,6 +138,7 @@ class OpenClBackend(Taping):
         # Without sub-groups of 32 the work-group is the warp.
         self.group_size = 128 if self._ptx else 32
         self.units = int(device.max_compute_units)
+        self.local_bytes = int(device.local_mem_size)
         self.most_groups = 2**20 if self._ptx else 64 * self.units
         self._declared = pocl.declared(cl, context) if "PoCL" in self.platform else None
         # For inline PTX: MMA of float32 and float64 needs 8.0, vector reductions need 9.0.
@@ -162,7 +164,8 @@ class OpenClBackend(Taping):
         vector, mma = int(self.compute >= 90), int(self.compute >= 80)
         return {
             "HAS_VECTOR_ATOMIC": vector, "HAS_FP64": self._fp64,
-            "HAS_WARP": self._ptx, "HAS_PTX": self._ptx, "HAS_MMA": mma, "BOUNDS_REGISTERS": self._bounds,
+            "HAS_WARP": self._ptx, "HAS_PTX": self._ptx, "HAS_MMA": mma, "HAS_WIDE_MMA": vector,
+            "BOUNDS_REGISTERS": self._bounds,
         }  # fmt: skip
 
     @contextlib.contextmanager
@@ -226,7 +229,7 @@ class OpenClBackend(Taping):
 
     def kernel(self, file: str, name: str, defines: dict[str, Any], texts: source.Texts | None = None) -> OpenClKernel:
         key = (file, tuple(defines.items()), tuple((texts or {}).items()))
-        program = self._programs.get(key)
+        program, size = self._programs.get(key), defines.get("GROUP_SIZE", self.group_size)
         if program is None:
             cl = _cl()
             if not self._fp64 and (defines.get("REAL_IS_DOUBLE") or defines.get("COORDINATE_IS_DOUBLE")):
@@ -237,7 +240,7 @@ class OpenClBackend(Taping):
             if self._declared and not texts:  # a user's text may call anything
                 code, options = self._declared + code, [*OPTIONS, pocl.UNDECLARED]
             if self._bounds and "RESIDENT_GROUPS" in defines:
-                options = [*OPTIONS, bound_of(self.group_size * defines["RESIDENT_GROUPS"])]
+                options = [*OPTIONS, bound_of(size * defines["RESIDENT_GROUPS"])]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", cl.CompilerWarning)
                 try:
@@ -245,7 +248,7 @@ class OpenClBackend(Taping):
                 except cl.RuntimeError as error:
                     raise CompilationError(f"{file} for {self.device}", str(error), code, texts) from error
             self._programs[key] = program
-        return OpenClKernel(self, program, name, self._signatures[key])
+        return OpenClKernel(self, program, size, name, self._signatures[key])
 
     def _build(self, code: str, options: list[str]) -> Any:
         """Compile a program.

@@ -15,6 +15,10 @@ uint PURE popcount(uint x);
     type PURE floor(type x);               \
     type PURE rint(type x);                \
     type PURE sqrt(type x);                \
+    type PURE exp(type x);                 \
+    type PURE erfc(type x);                \
+    type PURE sin(type x);                 \
+    type PURE cos(type x);                 \
     type PURE fmax(type x, type y);        \
     type PURE fmin(type x, type y);        \
     type PURE pow(type x, type y);         \

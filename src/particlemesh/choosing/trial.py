@@ -47,10 +47,11 @@ class Trial:
     def _call(self) -> None:
         with self.backend.scope(self._values, self._field):
             self.token = self.backend.follow(self.token)
-            if self._spreads:
+            fresh = self._spreads and self._method.fills and self._workspace.count > 0
+            if self._spreads and not fresh:
                 self.backend.clear(self._field)
             if self._workspace.count:
-                self._method.apply(self._workspace, *self._views)
+                self._method.apply(self._workspace, *self._views, **({"fresh": True} if fresh else {}))
             self.backend.mark(self._values, self._field)
 
     @property

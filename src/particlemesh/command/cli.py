@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command ``particlemesh``: ``info``, ``demo``, ``tune`` and ``cite``.
+"""The command ``particlemesh``: ``info``, ``demo``, ``tune``, ``brownian`` and ``cite``.
 
 Commands import their modules when they run, so that ``--help`` loads no GPU library.
 """
@@ -105,6 +105,38 @@ def tune(
         report.timings(console, backend) if show else report.tune(console, backend, quick)
     except ValueError as error:
         console.print(f"particlemesh tune: {error}", style="red", markup=False)
+        raise typer.Exit(2) from None
+
+
+@app.command()
+def brownian(
+    count: Annotated[int, typer.Option(min=2, max=10**7, help="Spheres.")] = 500,
+    fraction: Annotated[float, typer.Option(help="Part of the volume that they fill, at most 0.4.")] = 0.15,
+    steps: Annotated[int, typer.Option(min=1, max=10**7, help="Time steps.")] = 250,
+    time_step: Annotated[float, typer.Option(help="In a²/D, the time in which a sphere alone diffuses.")] = 0.002,
+    mobility: Annotated[str, typer.Option(help="rpy, or drag: no hydrodynamic interactions.")] = "rpy",
+    integrator: Annotated[str, typer.Option(help="euler or midpoint.")] = "euler",
+    accuracy: Annotated[float, typer.Option(help="Relative error of the mobility.")] = 1e-3,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random numbers.")] = 1,
+    backend: Annotated[str, typer.Option(help="cpu, cuda or opencl.")] = "cpu",
+    out: Annotated[Path, typer.Option(help="File of the picture; needs matplotlib.")] = Path("out/brownian.png"),
+) -> None:
+    """Let spheres diffuse in a fluid.
+
+    Run Brownian dynamics of a suspension of soft spheres, compare their mean square displacement with the
+    law of short times, and draw the spheres.
+    """
+    from particlemesh.command.suspend import suspend
+
+    console = _console()
+    try:
+        suspend(
+            console, out, backend, count=count, fraction=fraction, steps=steps, time_step=time_step,
+            mobility=mobility, integrator=integrator, accuracy=accuracy, seed=seed,
+        )  # fmt: skip
+    except (ValueError, FloatingPointError) as error:
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        console.print(f"particlemesh brownian: {error}{notes}", style="red", markup=False)
         raise typer.Exit(2) from None
 
 

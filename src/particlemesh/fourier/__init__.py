@@ -6,5 +6,6 @@ from particlemesh.fourier.engines import good_size
 from particlemesh.fourier.solver import Solver
 from particlemesh.fourier.spectra import Spectrum, binned_power, power_spectrum
 from particlemesh.fourier.transform import Transform
+from particlemesh.fourier.vector_solver import VectorSolver
 
-__all__ = ["Bands", "Solver", "Spectrum", "Transform", "binned_power", "good_size", "power_spectrum"]
+__all__ = ["Bands", "Solver", "Spectrum", "Transform", "VectorSolver", "binned_power", "good_size", "power_spectrum"]

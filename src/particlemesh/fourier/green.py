@@ -37,6 +37,12 @@ class Green:
         """Return the factor that smooths the density by a Gaussian."""
         return np.exp(-k2 / (4 * self.alpha**2)) if self.alpha < math.inf else 1.0
 
+    def slope(self, k2: Array) -> Any:
+        """Return the derivative of the Green function by k2."""
+        screened = k2 + self.kappa**2
+        rate = 1 / (4 * self.alpha**2) if self.alpha < math.inf else 0.0
+        return -self.smoothing(k2) * (1 / screened + rate) / screened
+
 
 def named(name: str, parameters: dict[str, Any]) -> Green:
     """Return a Green function by name; ``parameters`` are those it needs.

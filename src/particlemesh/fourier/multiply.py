@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays.views import COMPLEX
-from particlemesh.backends.base import Backend
+from particlemesh.backends.base import Backend, Record
 from particlemesh.backends.cpu import default_threads, ranges, run
 from particlemesh.backends.jit import compiled
+from particlemesh.fourier.modes import Modes
+
+PROJECTIONS = (None, "transverse", "longitudinal")
 
 
 class Factors:
@@ -81,6 +86,90 @@ class Factors:
         )  # fmt: skip
 
 
+class Projection:
+    """A table of factors per mode times a projection of vectors onto or across k, on a backend.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the spectra are.
+    modes : Modes
+        The modes of a real transform.
+    tables : NumPy arrays (*modes.spectrum_shape)
+        Real factors. Each is another product with the same projection.
+    dtype : {"float32", "float64"}
+        Real type of the spectra.
+    forms : NumPy array (m, *modes.spectrum_shape), optional
+        Form factors of m vectors.
+    onto : {"transverse", "longitudinal", None}
+        The part of a vector that is kept: across k, along k, or all. The highest mode of an even axis has no direction
+        along that axis, as for slopes by ik.
+    threads : int, optional
+        CPU threads.
+    """
+
+    def __init__(
+        self, backend: Backend, modes: Modes, tables: Sequence[np.ndarray], dtype: Any, *,
+        forms: np.ndarray | None = None, onto: str | None = "transverse", threads: int | None = None,
+    ) -> None:  # fmt: skip
+        self.backend, self.dtype, self.ndim = backend, np.dtype(dtype), len(modes.shape)
+        self.shape = modes.spectrum_shape
+        self._onto = PROJECTIONS.index(onto)
+
+        def placed(array: Any) -> Any:
+            rounded = np.ascontiguousarray(array, self.dtype)
+            return rounded if backend.name == "cpu" else backend.upload(rounded)
+
+        self.tables = [placed(table) for table in tables]
+        self.forms = placed(np.ones((1, 1)) if forms is None else forms.reshape(len(forms), -1))
+        missing = 3 - self.ndim
+        rows = np.zeros((3, self.ndim))
+        rows[missing:] = modes.rows
+        self._rows = placed(rows)
+        self._sizes = (1,) * missing + self.shape, (1,) * missing + modes.shape
+        self.threads = default_threads(math.prod(self.shape) // 8) if threads is None else threads
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tables."""
+        return sum(int(array.nbytes) for array in (*self.tables, self.forms))
+
+    def __call__(self, source: Any, target: Any, which: int = 0) -> None:
+        """Write the products with table ``which``.
+
+        Parameters
+        ----------
+        source : native array (channels, m, d, *shape)
+            Dense spectra of m vectors, or of one, which has no form factor.
+        target : native array (channels, m, d, *shape)
+            Dense; it may be ``source`` if both have as many vectors.
+        which : int
+            Number of the table.
+        """
+        modes, channels = math.prod(self.shape), int(source.shape[0])
+        sources, targets = int(source.shape[1]), int(target.shape[1])
+        if not (modes and channels):
+            return
+        shape, nodes = self._sizes
+        if self.backend.name == "cpu":
+            spectra = (a.reshape(channels, a.shape[1], self.ndim, modes) for a in (source, target))
+            run(
+                _project, self.threads, *spectra, self.tables[which].reshape(-1), self.forms, self._rows,
+                np.array(shape), np.array(nodes), self._onto, 1 << 12,
+            )  # fmt: skip
+            return
+        defines = {
+            "REAL_IS_DOUBLE": int(self.dtype == np.float64), "PROJECTION": self._onto, "DIM": self.ndim,
+            "SOURCES": sources, "TARGETS": targets,
+        }  # fmt: skip
+        at = [int(getattr(a, "offset", 0)) // self.dtype.itemsize for a in (source, target)]
+        kernel = self.backend.kernel("fourier/multiply.c", "project", defines)
+        kernel(
+            modes, source, target, self.tables[which], self.forms, self._rows, modes, channels,
+            Record("=8q", *shape, *nodes, *at),
+        )  # fmt: skip
+
+
 def checked(factors: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Return a user's factors per mode, broadcast to ``shape``."""
     array = checks.number_array(factors, "factors")
@@ -97,3 +186,45 @@ def _multiply(source, target, table, share, counter):
         for c in range(source.shape[0]):
             for k in range(begin, end):
                 target[c, k] = source[c, k] * table[k]
+
+
+@compiled
+def _number(k, nodes):
+    return k if 2 * k < nodes else 0 if 2 * k == nodes else k - nodes
+
+
+@compiled
+def _project(source, target, table, forms, rows, shape, nodes, onto, share, counter):
+    """Write the products of ``project`` in multiply.c; each thread claims shares of the modes."""
+    ndim = source.shape[2]
+    q = np.empty(ndim, table.dtype)
+    v = np.empty(ndim, source.dtype)
+    for begin, end in ranges(counter, table.size, share):
+        for k in range(begin, end):
+            row = k // shape[2]
+            n2 = _number(k - row * shape[2], nodes[2])
+            n1, n0 = _number(row % shape[1], nodes[1]), _number(row // shape[1], nodes[0])
+            square = table.dtype.type(0)
+            for c in range(ndim):
+                q[c] = n0 * rows[0, c] + n1 * rows[1, c] + n2 * rows[2, c]
+                square += q[c] * q[c]
+            inverse = 1 / square if square > 0 else square
+            for channel in range(source.shape[0]):
+                for c in range(ndim):
+                    v[c] = source[channel, 0, c, k]
+                if source.shape[1] > 1:
+                    for c in range(ndim):
+                        v[c] *= forms[0, k]
+                        for m in range(1, source.shape[1]):
+                            v[c] += forms[m, k] * source[channel, m, c, k]
+                if onto:
+                    along = q[0] * v[0]
+                    for c in range(1, ndim):
+                        along += q[c] * v[c]
+                    along *= inverse
+                    for c in range(ndim):
+                        v[c] = v[c] - q[c] * along if onto == 1 else q[c] * along
+                for m in range(target.shape[1]):
+                    factor = table[k] * forms[m, k] if target.shape[1] > 1 else table[k]
+                    for c in range(ndim):
+                        target[channel, m, c, k] = factor * v[c]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import threading
 from typing import Any, Self
 
@@ -12,20 +11,18 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays import operands
-from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.box import Box
 from particlemesh.busy import alone
 from particlemesh.fourier.compensation import KINDS, divisor
-from particlemesh.fourier.engines import Engine, engine
-from particlemesh.fourier.green import table
+from particlemesh.fourier.green import named, table
 from particlemesh.fourier.modes import Modes
-from particlemesh.fourier.multiply import Factors
+from particlemesh.fourier.strain import tables as strain_tables
+from particlemesh.fourier.work import Own, Work
 from particlemesh.mesh import Mesh
 from particlemesh.particles.systems import matrices
 from particlemesh.plan import Plan
 from particlemesh.window import DEFAULT, Window, window_of
 
-_Own = tuple[np.ndarray, tuple[np.ndarray, ...]]  # factors of a box's modes, and k for slopes
 GRADIENTS = ("window", "ik")
 
 
@@ -48,6 +45,8 @@ class Solver:
     window : Window or str
     green, kappa, alpha, of, zero
         As for :meth:`Transform.green`.
+    slope : callable, optional
+        For a function `green` of k2: its derivative by k2, of an array, which the virial needs.
     compensation : {"continuous", "discrete", None}
         Transform of the window whose square divides the modes: of the window itself, of its samples at the nodes
         (as in smooth particle-mesh Ewald [essmann1995]_), or none.
@@ -84,7 +83,7 @@ class Solver:
 
     def __init__(
         self, mesh: Mesh, window: Window | str = DEFAULT, green: Any = "poisson", *, kappa: float | None = None,
-        alpha: float | None = None, of: str = "k2", zero: float | None = None,
+        alpha: float | None = None, of: str = "k2", zero: float | None = None, slope: Any = None,
         compensation: str | None = "continuous", gradient: str = "window", **options: Any,
     ) -> None:  # fmt: skip
         if not isinstance(mesh, Mesh):
@@ -104,23 +103,26 @@ class Solver:
         self._modes = Modes(self._wide, real=True)
         if gradient == "ik" and self._modes.padded:
             raise ValueError("gradient='ik' needs every axis periodic: choose gradient='window'.")
-        self._green = functools.partial(
-            table, green, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha},
-            divisor=None if compensation is None else divisor(self.window, compensation, 2),
-        )  # fmt: skip
+        parameters = {"kappa": kappa, "alpha": alpha}
+        self._divisor = None if compensation is None else divisor(self.window, compensation, 2)
+        self._green = functools.partial(table, green, of=of, zero=zero, parameters=parameters, divisor=self._divisor)
+        if slope is not None and not (callable(slope) and callable(green) and of == "k2"):
+            raise ValueError("slope is for a function green of k2: a function, too; otherwise leave it out.")
+        self._slope = slope if callable(green) else named(green, parameters).slope
         count = self.plan.systems
         self._stack = () if count is None else (count,)  # axes of fields and spectra before those of the mesh
         self._rows: np.ndarray | None = None  # lattice vectors of systems with boxes of their own
         self._common = self._own = [self._factors(self._modes)]
+        self._each = [self._modes]  # of systems with boxes of their own, theirs
         at_zero = self._common[0][0].flat[0] * np.prod(self._modes.shape) * mesh.node_volume
         self._described = (
             f"{green if isinstance(green, str) else 'a function'} (at k = 0: {at_zero:g}), compensation {compensation}"
         )
         self._given: dict[str, Any] = dict(
-            green=green, kappa=kappa, alpha=alpha, of=of, zero=zero, compensation=compensation, gradient=gradient,
-            **options,
+            green=green, kappa=kappa, alpha=alpha, of=of, zero=zero, slope=slope, compensation=compensation,
+            gradient=gradient, **options,
         )  # fmt: skip
-        self._work: _Work | None = None
+        self._work: Work | None = None
         self._token: Any = None
         self.busy = threading.RLock()
 
@@ -137,7 +139,7 @@ class Solver:
         return self.plan.nbytes + (0 if self._work is None else self._work.nbytes)
 
     @alone
-    def reserve(self, count: int, channels: int = 1) -> Self:
+    def reserve(self, count: int, channels: int = 1, *, virial: bool = False) -> Self:
         """Allocate for up to ``count`` particles and ``channels`` values of each.
 
         The solver needs its backend and dtype: give ``backend`` and ``dtype``, or set positions first.
@@ -145,6 +147,8 @@ class Solver:
         Parameters
         ----------
         count, channels : int
+        virial : bool
+            Also for the virial.
 
         Raises
         ------
@@ -153,6 +157,8 @@ class Solver:
         """
         self.plan.reserve(count)
         work = self._ready()
+        if checks.flag(virial, "virial"):
+            self._strain(work)
         with work.backend.scope():
             self._token = work.backend.follow(self._token)
             work.reserve(count, checks.integer(channels, "channels", 1, 2**31))
@@ -169,13 +175,14 @@ class Solver:
         Solver
             The solver itself.
         """
-        rows, own = None, self._common
+        rows, own, each = None, self._common, [self._modes]
         if boxes is not None and self.plan._systems is not None:
             boxes = rows = matrices(boxes, self.plan._systems)
             same = self._rows is not None and np.array_equal(rows, self._rows)
-            own = self._own if same else [self._factors(Modes(self._boxed(row), real=True)) for row in rows]
+            each = self._each if same else [Modes(self._boxed(row), real=True) for row in rows]
+            own = self._own if same else [self._factors(modes) for modes in each]
         self.plan.set_positions(positions, system=system, boxes=boxes, check=check)
-        self._rows, self._own = rows, own
+        self._rows, self._own, self._each = rows, own, each
         return self
 
     @alone
@@ -193,21 +200,60 @@ class Solver:
         array (..., N)
             Array of the library and device of ``values``.
         """
-        return self._solve(values, True, False, (out, None))[0]
+        return self._solve(values, "p", [out])[0]
 
     @alone
     def gradient(self, values: Any, *, out: Any = None) -> Any:
         """Return the gradient of the potential at the particles, per user length unit: array (..., N, d)."""
-        return self._solve(values, False, True, (None, out))[1]
+        return self._solve(values, "g", [out])[0]
 
     @alone
     def potential_and_gradient(self, values: Any, *, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
         """Return potential (..., N) and gradient (..., N, d) in one pass; ``out`` is a pair of such arrays."""
-        if out is None:
-            return self._solve(values, True, True, (None, None))
-        if not (isinstance(out, (tuple, list)) and len(out) == 2):
-            raise TypeError(f"out is of type {type(out).__name__}; potential and gradient need a pair of arrays.")
-        return self._solve(values, True, True, (out[0], out[1]))
+        return self._solve(values, "pg", _outs(out, "potential", "gradient"))
+
+    @alone
+    def potential_gradient_virial(
+        self, values: Any, *, out: tuple[Any, Any, Any] | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Return potential, gradient, and the virial of the energy ``sum(values * potential) / 2``, in one pass.
+
+        The virial is the derivative of this energy by a strain of the box and of the particles in it: positions and
+        lattice vectors x become ``x + strain @ x``. It is exact for the energy of the mesh. Every axis is periodic.
+
+        Parameters
+        ----------
+        values : array (..., N)
+        out : tuple of arrays (..., N), (..., N, d), (..., d, d), optional
+
+        Returns
+        -------
+        potential : array (..., N)
+        gradient : array (..., N, d)
+        virial : array (..., d, d)
+            With systems, (..., systems, d, d).
+
+        Raises
+        ------
+        ValueError
+            If an axis is open, or the Green function is the user's and `slope` is not given.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> from particlemesh.fourier import Solver
+        >>> x, q = np.random.default_rng(1).random((20, 3)), np.ones(20)
+        >>> energies = []
+        >>> for length in (1 - 1e-4, 1.0, 1 + 1e-4):
+        ...     solver = Solver(pm.Mesh((8, 8, 8), (length, 1.0, 1.0)), green="ewald", alpha=3.0)
+        ...     phi, slope, virial = solver.set_positions(x * (length, 1, 1)).potential_gradient_virial(q)
+        ...     energies.append(q @ phi / 2)
+        ...     if length == 1:
+        ...         exact = virial[0, 0]
+        >>> bool(np.isclose(exact, (energies[2] - energies[0]) / 2e-4, rtol=1e-6))
+        True
+        """
+        return self._solve(values, "pgv", _outs(out, "potential", "gradient", "virial"))
 
     def explain(self) -> str:
         """Return a description of the stages, their engines and memory, and of the plan's methods.
@@ -243,7 +289,7 @@ class Solver:
         """Return the mesh in the box of a system."""
         return Mesh(self.mesh.shape, Box(row, self.mesh.box.origin), offset=self.mesh.offset)
 
-    def _factors(self, modes: Modes) -> _Own:
+    def _factors(self, modes: Modes) -> Own:
         """Return the factors of a box's modes, and for slopes by ik the components of k."""
         factors = self._green(modes) / (np.prod(modes.shape) * modes.mesh.node_volume)
         return factors, modes.vectors(nyquist=0) if self._gradient == "ik" else ()
@@ -255,18 +301,18 @@ class Solver:
 
     # ---- stages ---------------------------------------------------------------------------------------
 
-    def _ready(self) -> _Work:
+    def _ready(self) -> Work:
         backend, dtype = self.plan.backend, self.plan.dtype
         if backend is None or dtype is None:
             raise RuntimeError("this solver has no particles yet: call set_positions first.")
         work = self._work
         if work is None or work.owner is not backend or work.dtype != dtype:
-            self._work = work = _Work(backend, dtype, self._modes.shape, self._stack, self.plan.threads)
+            self._work = work = Work(backend, dtype, self._modes.shape, self._stack, self.plan.threads)
         if work.own is not self._own:
             work.place(self._own, [self._table(part) for part in range(1 + len(self._own[0][1]))])
         return work
 
-    def _take(self, values: Any) -> tuple[_Work, operands.Operand]:
+    def _take(self, values: Any) -> tuple[Work, operands.Operand]:
         work, plan = self._ready(), self.plan
         upload = plan._named is not None
         operand = operands.take(values, (plan.count,), 1, work.dtype, work.owner, "values", upload=upload)
@@ -274,7 +320,7 @@ class Solver:
             raise TypeError("values are complex; give real and imaginary parts as two channels.")
         return work, operand
 
-    def _density_field(self, work: _Work, operand: operands.Operand) -> Any:
+    def _density_field(self, work: Work, operand: operands.Operand) -> Any:
         """Return the padded field that the values are spread to."""
         whole = work.take("field", operand.batch, work.field_shape)
         if self._modes.padded:
@@ -285,115 +331,65 @@ class Solver:
     def _inner(self) -> tuple[Any, ...]:
         return (..., *(slice(0, n) for n in self._wide.field_shape))
 
-    def _potential_field(self, work: _Work, operand: operands.Operand) -> Any:
-        field = self._density_field(work, operand)
+    def _spectrum(self, work: Work, operand: operands.Operand, field: Any, virial: Any) -> Any:
+        """Return the spectrum of a field; write the virial where it is asked for."""
         spectrum = work.forward(field, operand.batch)
-        flat = spectrum.reshape(-1, *work.spectrum_shape)
-        work.factors(flat, flat)
-        return work.engine.backward(spectrum, None if work.on_cpu else field)
+        if virial is not None:
+            work.write_virial(self._strain(work), spectrum, virial.native)
+        return spectrum
 
-    def _solve(self, values: Any, value: bool, slope: bool, out: tuple[Any, Any]) -> tuple[Any, Any]:
+    def _solve(self, values: Any, parts: str, outs: list[Any]) -> tuple[Any, ...]:
+        """Return the parts: p for the potential, g for its gradient, v for the virial; in this order."""
         work, operand = self._take(values)
-        operands.check_apart(*(o for o in out if o is not None))
+        operands.check_apart(*(o for o in outs if o is not None))
         with operand.kind.scope(values), work.backend.scope(operand.native):
             self._token = work.backend.follow(self._token)
-            phi = self._result(work, operand, out[0], ()) if value else None
-            slopes = self._result(work, operand, out[1], (self.mesh.ndim,)) if slope else None
-            if slope and self._gradient == "ik":
-                self._by_ik(work, operand, phi, slopes)
+            ndim = self.mesh.ndim
+            cores = {"p": (self.plan.count,), "g": (self.plan.count, ndim), "v": (*self._stack, ndim, ndim)}
+            results = {p: self._result(work, operand, o, cores[p]) for p, o in zip(parts, outs, strict=True)}
+            phi, slopes, virial = (results.get(p) for p in "pgv")
+            field = self._density_field(work, operand)
+            spectrum = self._spectrum(work, operand, field, virial)
+            if slopes and self._gradient == "ik":
+                work.interpolate_by_ik(self.plan, spectrum, operand.batch, phi and phi.native, slopes.native)
             else:
-                field = self._potential_field(work, operand)[self._inner()]
+                flat = spectrum.reshape(-1, *work.spectrum_shape)
+                work.factors(flat, flat)
+                field = work.engine.backward(spectrum, None if work.on_cpu else field)[self._inner()]
                 if slopes is None:
                     self.plan.interpolate(field, out=phi.native)  # type: ignore[union-attr]
                 elif phi is None:
                     self.plan.gradient(field, out=slopes.native)
                 else:
                     self.plan.value_and_gradient(field, out=(phi.native, slopes.native))
-            work.backend.mark(operand.native, *(r.native for r in (phi, slopes) if r is not None))
-            return phi and phi.finish(), slopes and slopes.finish()
+            work.backend.mark(operand.native, *(r.native for r in results.values()))
+            return tuple(result.finish() for result in results.values())
 
-    def _result(self, work: _Work, operand: operands.Operand, out: Any, last: tuple[int, ...]) -> operands.Result:
-        core = (self.plan.count, *last)
+    def _result(self, work: Work, operand: operands.Operand, out: Any, core: tuple[int, ...]) -> operands.Result:
         upload = self.plan._named is not None
         return operands.give(
             out, operand, operand.batch + core, len(core), len(core), work.owner, accumulate=False, upload=upload
         )
 
-    def _by_ik(self, work: _Work, operand: operands.Operand, phi: Any, slopes: Any) -> None:
-        count, tables = self.plan.count, work.slopes if phi is None else [work.factors, *work.slopes]
-        spectrum = work.forward(self._density_field(work, operand), operand.batch)
-        source = spectrum.reshape(-1, *work.spectrum_shape)
-        batch = (source.shape[0], len(tables))
-        product = work.take("slopes", batch, work.spectrum_shape, work.engine.complex_dtype)
-        for part, factors in enumerate(tables):
-            factors(source, product, part, len(tables))
-        fields = work.engine.backward(product, None if work.on_cpu else work.take("fields", batch, work.field_shape))
-        rows = work.take("particles", batch, (count,))
-        self.plan.interpolate(fields, out=rows)
-        if not (count and batch[0]):
-            return
-        rows = rows.reshape(*operand.batch, len(tables), count)
-        if phi is not None:
-            work.backend.copy(phi.native, rows[..., 0, :])
-            rows = rows[..., 1:, :]
-        leading = range(rows.ndim - 2)  # the parts of a gradient are last
-        work.backend.copy(slopes.native, rows.transpose((*leading, rows.ndim - 1, rows.ndim - 2)))
+    def _strain(self, work: Work) -> Any:
+        """Return the sums of the virial; their tables are made once for a box."""
+        if work.strain is None:
+            if not all(self.mesh.periodic):
+                raise ValueError("the virial needs every axis periodic; this mesh has an open one.")
+            if self._slope is None:
+                raise ValueError("green is a function; for the virial give Solver its derivative by k2, too: slope=.")
+            tables = [
+                strain_tables(modes, factors, self._slope, self._divisor)
+                for modes, (factors, _) in zip(self._each, self._own, strict=True)
+            ]
+            work.place_strain(tables, self.mesh.ndim)
+        return work.strain
 
 
-class _Work:
-    """What a solver needs on a backend: the engine, tables, and memory by name."""
-
-    def __init__(
-        self, owner: Backend, dtype: np.dtype, nodes: tuple[int, ...], stack: tuple[int, ...], threads: int | None
-    ) -> None:
-        self.owner, self.dtype, self.threads = owner, dtype, threads
-        self.on_cpu = owner.name == "cpu"
-        self.backend: Backend = owner if self.on_cpu else kept(owner, {})
-        self.engine: Engine = engine(self.backend, nodes, dtype, real=True, threads=threads)
-        self.field_shape, self.spectrum_shape = (*stack, *nodes), (*stack, *self.engine.spectrum_shape)
-        self.own: list[_Own] = []
-        self._memory: dict[str, Any] = {}
-
-    @property
-    def nbytes(self) -> int:
-        tables = sum(f.nbytes for f in (self.factors, *self.slopes))
-        return tables + self.engine.nbytes + sum(int(m.nbytes) for m in self._memory.values())
-
-    def place(self, own: list[_Own], tables: list[np.ndarray]) -> None:
-        """Take the tables of the potential and of the slopes."""
-        self.factors, *self.slopes = (
-            Factors(self.backend, values, self.dtype, turns=part > 0, threads=self.threads)
-            for part, values in enumerate(tables)
-        )
-        self.own = own
-
-    def take(self, name: str, batch: tuple[int, ...], core: tuple[int, ...], dtype: Any = None) -> Any:
-        """Return memory of shape ``batch + core``, kept between calls and grown if it is too small."""
-        shape = batch + core
-        size = int(np.prod(shape))
-        memory = self._memory.get(name)
-        if memory is None or memory.size < size:
-            self._memory.pop(name, None)
-            memory = self._memory[name] = allocate(self.backend, (size,), dtype or self.dtype, f"the solver's {name}")
-        return memory[:size].reshape(shape)
-
-    def forward(self, field: Any, batch: tuple[int, ...]) -> Any:
-        engine = self.engine
-        if self.on_cpu:  # SciPy allocates its results
-            return engine.forward(field)
-        return engine.forward(field, self.take("spectrum", batch, self.spectrum_shape, engine.complex_dtype))
-
-    def reserve(self, count: int, channels: int) -> None:
-        engine, parts = self.engine, 1 + len(self.slopes)
-        systems = math.prod(self.field_shape) // engine.size
-        self.take("field", (channels,), self.field_shape)
-        engine.reserve(channels * systems)
-        if not self.on_cpu:
-            self.take("spectrum", (channels,), self.spectrum_shape, engine.complex_dtype)
-        if self.slopes:
-            self.take("slopes", (channels, parts), self.spectrum_shape, engine.complex_dtype)
-            self.take("particles", (channels, parts), (count,))
-            if not self.on_cpu:
-                self.take("fields", (channels, parts), self.field_shape)
-            engine.reserve(channels * parts * systems)
-            engine.reserve(channels * len(self.slopes) * systems)
+def _outs(out: Any, *names: str) -> list[Any]:
+    """Return one output for each name, or None for each."""
+    if out is None:
+        return [None] * len(names)
+    if not (isinstance(out, (tuple, list)) and len(out) == len(names)):
+        raise TypeError(f"out is of type {type(out).__name__}; give one array for each of {', '.join(names)}.")
+    return list(out)

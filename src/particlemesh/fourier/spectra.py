@@ -82,7 +82,7 @@ def power_spectrum(
     compensation : {"window", "aliases"}
         "window" divides power by ``W(k)**2``: right for a signal that falls with k. "aliases" divides it by the sum of
         ``W**2`` over aliases: right for shot noise, which is then flat. `shot_noise` is exact for both.
-    other : tuple (positions, values), optional
+    other : tuple of positions and values, optional
         A second set of particles, for the cross spectrum.
     edges : array, optional
         Ascending edges of the bins of \|k\|. By default bins of the smallest wavenumber's width up to the highest mode.

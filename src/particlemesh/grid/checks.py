@@ -190,8 +190,9 @@ def radii_shape(shape: tuple[int, ...], count: int, ndim: int) -> int:
 
 
 def bad_particles(
-    status: GridStatus, positions: Any, radii: Any, box: Box | None, *, taken: bool = False
-) -> ValueError:
+    status: GridStatus, positions: Any, radii: Any, box: Box | None, *, taken: bool = False,
+    systems: int | None = None,
+) -> ValueError:  # fmt: skip
     """Return the error for particles that cannot be in any cell; the first is named."""
     first, where = status.first_bad, ""
     with contextlib.suppress(Exception):
@@ -203,7 +204,7 @@ def bad_particles(
         f"{n} {what}"
         for n, what in (
             (status.not_finite, "not finite"),
-            (status.outside, "outside the box or its cells"),
+            (status.outside, f"outside the box{' of their system, or in no system' if systems else ' or its cells'}"),
             (status.bad_radius, "with a radius that is negative, not finite, or more than half a cell of a tight grid"),
         )
         if n
@@ -213,7 +214,9 @@ def bad_particles(
     else:
         allowed = "finite positions, at most 2**20 boxes away along periodic axes"
         spans = [a for a in range(box.ndim) if not box.periodic[a]]
-        if spans and box.orthorhombic:
+        if systems:
+            allowed += f", within the box of their system along open axes, and systems 0 to {systems - 1}"
+        elif spans and box.orthorhombic:
             low, high = box.origin, box.origin + box.lengths
             allowed += f", and within {', '.join(f'axis {a}: [{low[a]:g}, {high[a]:g}]' for a in spans)}"
         elif spans:

@@ -16,6 +16,7 @@ from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, kind_of
 from particlemesh.arrays.positions import coordinates
+from particlemesh.arrays.systems import indices
 from particlemesh.backends.base import NOTHING, Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.memory import check_room
@@ -32,6 +33,7 @@ from particlemesh.grid.cpu.build import build_on_cpu
 from particlemesh.grid.queries.pairs import Searcher
 from particlemesh.grid.room import Rooms
 from particlemesh.grid.sizes import Input, Sizes
+from particlemesh.grid.systems import SystemBoxes, boxes_of
 
 _METHODS: Any = METHODS  # as `select` sees them
 _SMALL = 10**6  # particles and cells that memory is not in doubt for
@@ -53,6 +55,7 @@ class Construction:
         queries: bool = True,
         dtype: Any = None,
         backend: str | None = None,
+        systems: int | None = None,
         threads: int | None = None,
         **options: Any,
     ) -> None:
@@ -63,6 +66,7 @@ class Construction:
         self._sizes = Sizes(
             domain, cells, number, levels is None, common.flag(deterministic, "deterministic"),
             common.flag(queries, "queries"), threads, options,
+            None if systems is None else common.integer(systems, "systems", 1, checks.MOST),
         )  # fmt: skip
         checks.few_enough(self.cells, "cells")
         common.method_name(method, METHODS, "method")
@@ -81,6 +85,7 @@ class Construction:
         self._builder: Builder | None = None
         self._problem: Problem | None = None  # that it was chosen for
         self._built: Built | None = None
+        self._boxes: SystemBoxes | None = None  # of the last build's systems
         self._rooms: Rooms | None = None  # on a GPU
         self._searcher: Searcher | None = None  # for pairs, with what it has learned
         self._tapes = Tapes()
@@ -99,6 +104,7 @@ class Construction:
         attrgetter("_sizes.deterministic"), doc="Whether particles of a cell are in the order of their indices."
     )
     queries: Any = property(attrgetter("_sizes.queries"), doc="Whether a build ends with what queries need.")
+    systems: Any = property(attrgetter("_sizes.systems"), doc="Number of systems; None without systems.")
     threads: Any = property(attrgetter("_sizes.threads"), doc="The most threads on the CPU.")
 
     # ---- lifetime -------------------------------------------------------------------------------------
@@ -108,12 +114,13 @@ class Construction:
         options = dict(
             shape=self.shape, levels=None if self._sizes.follows_radii else self.levels, method=self._method,
             deterministic=self.deterministic, queries=self.queries, backend=self._named, threads=self.threads,
-            dtype=None if self.dtype is None else self.dtype.name, **self._sizes.options,
+            systems=self.systems, dtype=None if self.dtype is None else self.dtype.name, **self._sizes.options,
         )  # fmt: skip
         return _rebuild, (type(self), self.box, options)
 
     def __repr__(self) -> str:
         cells = " x ".join(map(str, self.shape)) + (f" on {self.levels} levels" if self.levels > 1 else "")
+        cells += f" in each of {self.systems} systems" if self.systems else ""
         held = "empty" if self._built is None else f"{self._built.count:,} particles by {self._built.method.name!r}"
         return f"<UniformGrid of {cells} cells, {held}>"
 
@@ -190,16 +197,19 @@ class Construction:
             sizes = None
             if radii:
                 sizes = self.backend.upload(np.zeros((count,) if radii == 1 else (count, radii), dtype))
+            system = None if self.systems is None else np.arange(count, dtype=np.int32) % self.systems
             self._rooms = None
             self._tapes.clear()
-            before, kind = self._built, self._kind
+            before = self._built, self._kind, self._boxes
             try:
-                self._build(x, sizes, check=False)
+                self._build(x, sizes, None if system is None else self.backend.upload(system), check=False)
             finally:
-                self._built, self._kind = before, kind
+                self._built, self._kind, self._boxes = before
 
     @alone
-    def build(self, positions: Any, radii: Any = None, *, check: bool = True) -> Self:
+    def build(
+        self, positions: Any, radii: Any = None, *, system: Any = None, boxes: Any = None, check: bool = True
+    ) -> Self:
         """Put particles into cells; what the grid held before is gone.
 
         Parameters
@@ -211,6 +221,12 @@ class Construction:
         radii : None, number, array (N,) or (N, d)
             Radii of spheres, or half the edges of boxes along the Cartesian axes. They choose the level, and are
             what :meth:`overlaps` compares.
+        system : int array (N,)
+            The system of each particle, for a grid with ``systems``; any order. Indices on the host are always checked.
+            Particles with an index of no system count as outside on a GPU.
+        boxes : array (S, d) or (S, d, d), optional
+            The box of each system, if they differ: lengths, or lattice vectors as rows. Origin and periodic axes are
+            those of the grid's box. Arrays on a GPU are read back; unchanged boxes are not sent again.
         check : bool
             If False, never wait and, after :meth:`reserve`, never allocate: bad particles are left out and
             recorded in :attr:`status`, which :meth:`check` raises.
@@ -232,8 +248,9 @@ class Construction:
         """
         self._open()
         common.flag(check, "check")
-        if check or self.backend is None or not (radii is None or np.isscalar(radii)):
-            self._build(positions, radii, check=check)
+        played = self.systems is None and system is None and boxes is None and (radii is None or np.isscalar(radii))
+        if check or self.backend is None or not played:
+            self._build(positions, radii, system, boxes, check=check)
             return self._forget_searches()
 
         def call() -> Any:
@@ -293,16 +310,24 @@ class Construction:
             self._searcher.unread.forget()
         return self
 
-    def _build(self, positions: Any, radii: Any, *, check: bool) -> Self:
+    def _build(self, positions: Any, radii: Any, system: Any = None, boxes: Any = None, *, check: bool) -> Self:
+        if self.systems is None and (system is not None or boxes is not None):
+            raise TypeError("system or boxes is given, but this grid has no systems: make it with systems=.")
+        if self.systems is not None and system is None:
+            raise TypeError(f"this grid has {self.systems} systems: give system=, the index of each particle's system.")
         kind, backend, x = coordinates(positions, self.box.ndim, self.backend, upload=self._uploads, least=self.dtype)
         if self.dtype is not None and x.dtype != self.dtype:
             raise TypeError(
                 f"positions have dtype {x.dtype}, more than this grid's {self.dtype.name} holds: use "
                 "UniformGrid(..., dtype='float64') or convert them yourself."
             )
-        return self._run(kind, backend, positions, x, radii, 0, check)
+        given = None if self.systems is None else boxes_of(boxes, self.systems, self.box, self._boxes)
+        return self._run(kind, backend, positions, x, radii, 0, check, given, system)
 
-    def _run(self, kind: Kind, backend: Backend, given: Any, x: Any, radii: Any, buckets: int, check: bool) -> Self:
+    def _run(
+        self, kind: Kind, backend: Backend, given: Any, x: Any, radii: Any, buckets: int, check: bool,
+        boxes: SystemBoxes | None = None, system: Any = None,
+    ) -> Self:  # fmt: skip
         first = given if x is None else x.user
         count = int(first.shape[0]) if x is None else x.count
         checks.few_enough(count, "particles")
@@ -315,13 +340,15 @@ class Construction:
         self._place = SimpleNamespace(device=getattr(first, "device", None))  # names the stream of the user's library
         with kind.scope(first), backend.scope(*arrays):
             token = backend.follow(self.token)
-            user_input = Input(kind, given, x, radii, buckets, self._uploads, check)
+            if boxes is not None:
+                system = indices(system, count, boxes.count, backend, upload=self._uploads)
+            user_input = Input(kind, given, x, radii, buckets, self._uploads, check, boxes, system)
             if backend.name == "cpu":
                 self._built = build_on_cpu(self._sizes, user_input, self._choose)
             else:
                 rooms, searcher = self._memory(backend)
                 self._built = build_on_gpu(self._sizes.fitted(None), user_input, rooms, searcher, self._choose)
-            self._sizes = self._sizes.on_levels(self._built.problem.levels)
+            self._sizes, self._boxes = self._sizes.on_levels(self._built.problem.levels), boxes
             self.backend, self._kind, self.token = backend, kind, token
             backend.mark(*arrays)
         return self

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from particlemesh.arrays import operands
+from particlemesh.arrays.kinds import kind_of
 from particlemesh.busy import alone, in_use
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
@@ -52,7 +54,9 @@ class Contents(Construction):
         """
         built, status = self._ready(), self.status
         if status.bad:
-            raise checks.bad_particles(status, None, None, None if built.keyed else self.box, taken=True)
+            raise checks.bad_particles(
+                status, None, None, None if built.keyed else self.box, taken=True, systems=self.systems
+            )
         if status.fullest:
             raise checks.overflow(status, built.capacity, built.method.remedy(status.fullest), taken=True)
         self._from_build(lambda built: built.check_queries())
@@ -99,6 +103,19 @@ class Contents(Construction):
         if hasattr(array, "with_queue"):
             array = array.with_queue(self.backend.queue)
         return self._kind.wrap(array)
+
+    def _target(self, out: Any, shape: tuple[int, ...], values: Any) -> Any:
+        """Return the native array over the memory of an output, checked."""
+        kind, dtype = kind_of(out), self._ready().problem.dtype
+        if kind is None:
+            raise TypeError(f"out is of type {type(out).__name__}; give an array of the particles' library.")
+        operands.to_backend(kind, out, self.backend, "out", upload=False)
+        if tuple(out.shape) != shape or kind.dtype(out) != dtype:
+            raise ValueError(
+                f"out has shape {tuple(out.shape)} and dtype {kind.dtype(out)}; this call writes {shape} of {dtype}."
+            )
+        operands.check_apart(out, *(() if values is None else (values,)))
+        return kind.target(out)
 
     @alone
     def explain(self) -> str:

@@ -14,15 +14,15 @@ from particlemesh.sorting.keys import cells_in
 MOST_COUNTED = 2**31 - 1  # neighbours of a particle, in a result of int32
 
 
-def levels_of(shape: tuple[int, ...], edge: float, diameter: float) -> int:
+def levels_of(shape: tuple[int, ...], edge: float, diameter: float, systems: int = 1) -> int:
     """Return the levels on which the last has cells for a diameter, if so many cells can be numbered.
 
-    ``edge`` is the largest diameter for cells of the finest level, ``shape``.
+    ``edge`` is the largest diameter for cells of the finest level, ``shape``; each of ``systems`` has as many.
     """
     if not edge < diameter < math.inf:
         return 1
     levels = min(1 + math.ceil(math.log2(diameter / edge)), max(shape).bit_length(), checks.MOST_LEVELS)
-    while cells_in(shape, levels) > checks.MOST:
+    while cells_in(shape, levels) * systems > checks.MOST:
         levels -= 1
     return levels
 
@@ -44,10 +44,12 @@ def least_images(radius: float, rows: np.ndarray, periodic: Sequence[bool]) -> i
     return int(ball / math.sqrt(np.linalg.det(repeated @ repeated.T)))
 
 
-def most_images(radius: float, inverse: np.ndarray, periodic: Sequence[bool]) -> int:
-    """Return how many images of a particle are within ``radius`` of a point, at most."""
-    per = np.sqrt((inverse.astype(np.float64) ** 2).sum(1))[np.array(periodic, bool)]
-    return math.prod(math.floor(min(2 * radius * p * (1 + 1e-6), 2.0**40)) + 1 for p in per)
+def most_images(radius: float, per: np.ndarray, periodic: Sequence[bool]) -> int:
+    """Return how many images of a particle are within ``radius`` of a point, at most.
+
+    ``per`` (d,) are the fractions that a distance of one spans across the faces of each axis.
+    """
+    return math.prod(math.floor(min(2 * radius * p * (1 + 1e-6), 2.0**40)) + 1 for p in per[np.array(periodic, bool)])
 
 
 def too_many(neighbours: int, *, at_least: bool = False) -> OverflowError:

@@ -15,6 +15,7 @@ from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, kind_of
 from particlemesh.arrays.positions import Coordinates, coordinates
+from particlemesh.arrays.systems import indices
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.box import Box
@@ -24,6 +25,7 @@ from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.quantities import by_letter
 from particlemesh.grid.queries.sparse import sparse_list as sparse_on_device
 from particlemesh.grid.sparse import close_gaps, crowded, levels_for, sparse_cells, uneven
+from particlemesh.grid.systems import boxes_of, fitted
 from particlemesh.grid.uniform_grid import UniformGrid
 
 # A search on a GPU reads the cells along the last axis in one go: thinner ones there waste less of what it reads.
@@ -39,6 +41,8 @@ def neighbour_list(
     *,
     periodic: Any = None,
     half: bool = False,
+    system: Any = None,
+    boxes: Any = None,
     backend: str | None = None,
     threads: int | None = None,
 ) -> Any:
@@ -64,6 +68,11 @@ def neighbour_list(
     half : bool
         Each pair once, with ``i < j``, or of a particle and its own image with the first shift that is not zero
         positive. By default every pair is returned from both sides.
+    system : int array (N,), optional
+        The system of each particle, from 0 on, in any order: particles see those of their own system only.
+    boxes : array (S, d) or (S, d, d), optional
+        The box of each of S systems, if they differ: lengths, or lattice vectors as rows. Origin and periodic axes are
+        those of ``box``.
     backend : {"cpu", "cuda", "opencl"}, optional
         By default where the positions are. If named, host arrays are copied there and back.
     threads : int, optional
@@ -92,7 +101,7 @@ def neighbour_list(
 
     N particles with k pairs take O(N log N + k), wherever they are. Where particles are clustered, only cells that
     hold particles are kept, and gaps along open axes are closed. Radii of many sizes are put on levels of cells; there
-    k counts the pairs within twice the distance.
+    k counts the pairs within twice the distance. With ``system`` the cells are always dense, as many in each system.
 
     Examples
     --------
@@ -118,7 +127,8 @@ def neighbour_list(
     place = home if backend is None else backends.current(backend)
     with kind.scope(x.user), home.scope(*x.arrays):
         call = _Call(quantities, positions, kind, home, place, x, domain, reach, radii, half, threads, backend)
-        arrays = call.dense(radius)
+        several = system is not None or boxes is not None
+        arrays = call.of_systems(radius, system, boxes) if several else call.dense(radius)
         if arrays is None:
             arrays = call.sparse()
     results = tuple(arrays[letter] for letter in quantities)
@@ -196,6 +206,27 @@ class _Call:
             return self._wrapped(sparse_list(made, radius, threads=self.threads, **options))
         with self.place.scope():
             return self._wrapped(sparse_on_device(self.place, made, box, radius, **options))
+
+    def of_systems(self, radius: Any, system: Any, boxes: Any) -> dict[str, Any]:
+        """Search particles of several systems with dense cells."""
+        if system is None:
+            raise TypeError("boxes is given, but not system: give the index of each particle's system.")
+        kind, array = operands.adopt(system, "system")
+        with kind.scope(array):
+            ids = self._host(array)
+        given: tuple[int, ...] = _systems(ids) if boxes is None else operands.adopt(boxes, "boxes")[1].shape[:1]
+        count = given[0] if given else 1
+        domains = boxes_of(boxes, count, self.box, None)
+        ids = indices(ids, self.x.count, count, backends.current("cpu"), upload=False)
+        if self.x.count and not all(self.box.periodic):
+            domains = fitted(domains, self.columns, ids, self.reach)
+        thickness = (1 / np.linalg.norm(domains.inverse, axis=2)).mean(0)
+        most = (_CELLS_A_PARTICLE * self.x.count + _FEW_CELLS) / count
+        shape = _cells(thickness, self.reach, max(most, 1.0), thin=self.place.name != "cpu")
+        with UniformGrid(self.box, shape=shape, systems=count, backend=self.named, threads=self.threads) as grid:
+            grid.build(self.positions, system=system, boxes=domains)
+            pairs = grid.pairs(radius, half=self.half, quantities=self.quantities)
+        return by_letter(pairs, self.quantities)
 
     @functools.cached_property
     def columns(self) -> list[np.ndarray]:
@@ -283,26 +314,30 @@ def _ends(numbers: np.ndarray) -> tuple[float, float]:
 def _dense_cells(box: Box, reach: float, count: int, thin: bool) -> tuple[tuple[int, ...], bool]:
     """Return cells of a dense grid, and whether they are so large that they may hold all that is clustered."""
     few_images(reach, box)
-    shape = _cells(box, reach, count, thin=thin)
     thickness = 1 / np.linalg.norm(box.inverse, axis=1)
+    shape = _cells(thickness, reach, _CELLS_A_PARTICLE * count + _FEW_CELLS, thin=thin)
     return shape, any(n > 2 * m for n, m in zip(thickness / max(reach, 1e-300), shape, strict=True))
 
 
-def _cells(box: Box, reach: float, count: int, *, thin: bool) -> tuple[int, ...]:
-    """Return cells along each axis: as thick as the reach, unless that would be far more cells than particles."""
-    thickness = 1 / np.linalg.norm(box.inverse, axis=1)
-    most = _CELLS_A_PARTICLE * count + _FEW_CELLS
-    sizes = np.full(box.ndim, reach)
+def _systems(ids: np.ndarray) -> tuple[int]:
+    """Return how many systems there are, if the last one has particles."""
+    numbers = ids.size and ids.dtype.kind in "iu"
+    return (max(1, int(ids.max()) + 1) if numbers else 1,)
+
+
+def _cells(thickness: np.ndarray, reach: float, most: float, *, thin: bool) -> tuple[int, ...]:
+    """Return cells along each axis of a box (d,): as thick as the reach, unless these are more than ``most``."""
+    sizes = np.full(len(thickness), reach)
     if thin:
         sizes[-1] /= _THINNER
     # Cells of one size along all axes would be so many if they were of this size: much smaller ones need no trial.
-    sizes = np.maximum(sizes, (thickness.prod() / most) ** (1 / box.ndim) / _THINNER)
+    sizes = np.maximum(sizes, (thickness.prod() / most) ** (1 / len(thickness)) / _THINNER)
     while True:
         cells = tuple(max(1, int(min(n, 2.0**40))) for n in thickness / sizes * (1 + 1e-12))
         excess = math.prod(cells) / most
         if excess <= 1:
             return cells
-        sizes = sizes * max(excess ** (1 / box.ndim), 1.02)
+        sizes = sizes * max(excess ** (1 / len(thickness)), 1.02)
 
 
 neighbor_list = neighbour_list  # as ASE, vesin and American English spell it

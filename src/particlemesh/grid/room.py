@@ -18,6 +18,7 @@ class Room:
         self.backend, self._tapes = backend, tapes
         self._held: dict[str, Any] = {}
         self._values: dict[str, float] = {}
+        self._tables: dict[str, tuple[np.ndarray, Any]] = {}  # what was sent, and where it is
 
     def __call__(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
         held = self._held.get(name)
@@ -42,6 +43,15 @@ class Room:
             self._forget(name)
             held = self._held[name] = self.backend.upload(np.full(max(count, 1), value, dtype))
             self._values[name] = value
+        return held
+
+    def table(self, name: str, numbers: np.ndarray) -> Any:
+        """Return a copy of a host array; it is sent to the device only if it is another array than before."""
+        held = self(name, numbers.shape, numbers.dtype)  # the same memory, as long as it suffices
+        sent, place = self._tables.get(name, (None, None))
+        if sent is not numbers or place is not held:
+            self.backend.copy(held[: len(numbers)], self.backend.upload(numbers))
+            self._tables[name] = numbers, held
         return held
 
     @property

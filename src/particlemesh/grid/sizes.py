@@ -17,6 +17,7 @@ from particlemesh.box import Box
 from particlemesh.grid import checks
 from particlemesh.grid.builders.job import Problem
 from particlemesh.grid.limits import levels_of
+from particlemesh.grid.systems import SystemBoxes
 from particlemesh.sorting.keys import Cells, cells_in
 
 
@@ -32,11 +33,12 @@ class Sizes:
     queries: bool
     threads: int | None  # on the CPU
     options: dict[str, Any]  # of the builder
+    systems: int | None = None
 
     @functools.cached_property
     def cells(self) -> int:
-        """Cells of all levels."""
-        return cells_in(self.shape, self.levels)
+        """Cells of all levels and systems."""
+        return cells_in(self.shape, self.levels) * (self.systems or 1)
 
     @functools.cached_property
     def edge(self) -> float:
@@ -48,9 +50,10 @@ class Sizes:
         types = (np.dtype(np.float32), np.dtype(np.float64))
         return {t: Cells(self.box, self.shape, self.levels, self.edge, t) for t in types}
 
-    def geometry(self, dtype: np.dtype) -> Cells:
-        """Return the cells for positions of one type, the same object every time."""
-        return self._geometries[dtype]
+    def geometry(self, dtype: np.dtype, boxes: SystemBoxes | None = None) -> Cells:
+        """Return the cells for positions of one type; without systems the same object every time."""
+        cells = self._geometries[dtype]
+        return cells if boxes is None else replace(cells, systems=boxes.count, most_per=tuple(boxes.per.tolist()))
 
     def fitted(self, radii: np.ndarray | None) -> Sizes:
         """Return sizes with cells for the largest of radii (N,) or half edges (N, d) on the last level, if it follows.
@@ -60,7 +63,7 @@ class Sizes:
         if not self.follows_radii:
             return self
         largest = 0.0 if radii is None else 2 * float(radii.max(initial=0))
-        return self.on_levels(levels_of(self.shape, self.edge, largest))
+        return self.on_levels(levels_of(self.shape, self.edge, largest, self.systems or 1))
 
     def on_levels(self, levels: int) -> Sizes:
         """Return the sizes with another number of levels; the same object if there are as many already."""
@@ -71,7 +74,7 @@ class Sizes:
         return Problem(
             backend, buckets or self.cells, 0 if buckets else self.box.ndim, count,
             np.dtype(np.float32) if dtype is None else dtype, self.queries and not buckets, self.deterministic, extents,
-            self.levels, self.shape, self.options,
+            self.levels, self.shape, self.options, systems=self.systems or 0,
         )  # fmt: skip
 
 
@@ -85,6 +88,8 @@ class Input(NamedTuple):
     buckets: int  # 0 for positions
     upload: bool  # host arrays are copied to the backend
     check: bool
+    boxes: SystemBoxes | None = None  # of systems
+    system: Any = None  # of each particle, native
 
     @property
     def dtype(self) -> Any:

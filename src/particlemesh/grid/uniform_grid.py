@@ -3,23 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from particlemesh import checks as common
 from particlemesh.arrays import operands
-from particlemesh.arrays.kinds import kind_of
-from particlemesh.arrays.positions import coordinates
 from particlemesh.busy import in_use
 from particlemesh.grid import checks
-from particlemesh.grid.contents import Contents
+from particlemesh.grid.asking import Asking
 from particlemesh.grid.queries import nearest
-from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
 
 
-class UniformGrid(Contents):
+class UniformGrid(Asking):
     """A box cut into cells of one size, for finding what is near.
 
     Only one thread may use a grid at a time: a call from a second thread raises a RuntimeError. Work on a GPU goes to
@@ -50,6 +46,10 @@ class UniformGrid(Contents):
         Type of the positions; by default that of the given ones.
     backend : {"cpu", "cuda", "opencl"}, optional
         By default where the arrays are. If named, host arrays are copied there and back.
+    systems : int, optional
+        Number of systems, each with particles of its own that see no others. One call builds or searches all of them:
+        :meth:`build` takes ``system``, the index of each particle's system, and ``boxes`` if theirs differ. Every
+        system has cells of this ``shape`` in its own box.
     threads : int, optional
         Most threads on the CPU, from 1 to 4096; by default what suits the number of particles. The grid never uses
         more threads than this process may use cores.
@@ -63,7 +63,7 @@ class UniformGrid(Contents):
     shape : tuple of d int
         Cells along each axis; with several levels, of the first and finest.
     cells : int
-        Cells of all levels of the last build.
+        Cells of all levels of the last build, and of all systems.
 
     Raises
     ------
@@ -196,7 +196,7 @@ class UniformGrid(Contents):
         check = common.flag(check, "check")
         return self._answer(lambda queries: queries.count(self._cutoff(radius), order, check), radius)
 
-    def neighbours(self, points: Any, radius: float, *, quantities: str = "j") -> Pairs:
+    def neighbours(self, points: Any, radius: float, *, quantities: str = "j", system: Any = None) -> Pairs:
         """Return the particles within a distance of each of some points.
 
         Parameters
@@ -207,6 +207,8 @@ class UniformGrid(Contents):
             Particles with distance ≤ ``radius``.
         quantities : str
             Letters of "ijdDS"; ``i`` is the point.
+        system : int array (M,)
+            With systems: the system of each point, whose particles it sees.
 
         Returns
         -------
@@ -228,9 +230,14 @@ class UniformGrid(Contents):
         """
         checks.letters(quantities)
         reach = self._reach(radius)
-        return self._answer(lambda queries: queries.neighbours(self._points(points), reach, quantities), points)
 
-    def nearest(self, k: int, radius: float, points: Any = None) -> tuple[Any, Any]:
+        def ask(queries: Any) -> Any:
+            x = self._points(points)
+            return queries.neighbours(x, reach, quantities, self._systems_of(system, x))
+
+        return self._answer(ask, points)
+
+    def nearest(self, k: int, radius: float, points: Any = None, *, system: Any = None) -> tuple[Any, Any]:
         """Return the nearest particles of each particle, or of each of some points.
 
         Parameters
@@ -242,6 +249,8 @@ class UniformGrid(Contents):
         points : array, optional
             As for :meth:`neighbours`; by default the particles, which are not neighbours of themselves (but their
             images are).
+        system : int array (M,)
+            With systems and points: the system of each point.
 
         Returns
         -------
@@ -258,7 +267,12 @@ class UniformGrid(Contents):
         array([ 2, -1,  0], dtype=int32)
         """
         k, reach = common.integer(k, "k", 1, nearest.MOST), self._reach(radius)
-        return self._answer(lambda queries: queries.nearest(k, reach, None if points is None else self._points(points)))
+
+        def ask(queries: Any) -> Any:
+            x = None if points is None else self._points(points)
+            return queries.nearest(k, reach, x, self._systems_of(system, x))
+
+        return self._answer(ask)
 
     def overlaps(self, *, shape: str | None = None, quantities: str = "ij") -> Pairs:
         """Return the pairs of particles that overlap, each once: the broad phase of collision detection.
@@ -294,7 +308,7 @@ class UniformGrid(Contents):
         checks.compares_boxes(self._ready().problem.extents, shape)
         return self._answer(lambda queries: queries.overlaps(shape, quantities))
 
-    def stream(self, radius: float, function: PairFunction, values: Any = None) -> Any:
+    def stream(self, radius: float, function: PairFunction, values: Any = None, *, out: Any = None) -> Any:
         """Sum a function of pairs over the neighbours of each particle, without making a list.
 
         Parameters
@@ -305,6 +319,9 @@ class UniformGrid(Contents):
             What to sum.
         values : array (N, function.values) or (N,), optional
             Numbers of each particle that the function sees.
+        out : array (N, function.results), optional
+            Where to write, on the grid's device and in the positions' type. On a GPU such a call never waits, and
+            from the second time on it allocates nothing, so that a graph can capture it.
 
         Returns
         -------
@@ -325,74 +342,8 @@ class UniformGrid(Contents):
             raise TypeError(f"function is of type {type(function).__name__}; give a particlemesh.PairFunction.")
         reach = self._reach(radius)
         values = None if values is None else operands.adopt(values, "values")[1]
-        function.check_values(None if values is None else tuple(values.shape), self._ready().count)
-        return self._answer(lambda queries: queries.stream(reach, function, self._native(values, "values")), values)
-
-    # ---- arguments and answers ------------------------------------------------------------------------
-
-    def _built_for_queries(self) -> Any:
-        built = self._ready()
-        if built.queries is None:
-            what = "it has keys, not positions" if built.keyed else "it was made with queries=False"
-            raise RuntimeError(f"this grid answers no queries: {what}.")
-        return built
-
-    def _answer(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
-        """Run a query, one thread at a time; see :meth:`_ask`."""
-        if not self.busy.acquire(False):
-            raise in_use(self)
-        try:
-            return self._ask(ask, given)
-        finally:
-            self.busy.release()
-
-    def _ask(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
-        """Run a query on the stream or queue of the arrays ``given``; return arrays of the user's kind."""
-        built = self._built_for_queries()
-        arrays = [(kind_of(x), x) for x in (given if isinstance(given, tuple) else (given,))]
-        local = [(kind, kind.native(x)) for kind, x in arrays if kind is not None and kind.home == self.backend.name]
-        stream = local[0][0].scope(given[0] if isinstance(given, tuple) else given) if local else self._stream()
-        natives = [native for _, native in local]
-        with stream, built.backend.scope(*natives):
-            self.token = built.backend.follow(self.token)
-            answer = ask(built.queries)
-            built.backend.mark(*natives)
-            if isinstance(answer, Pairs):
-                fields = {f: self._out(getattr(answer, f)) for f in Pairs.__slots__}
-                return Pairs(**fields)
-            if isinstance(answer, tuple):
-                return tuple(self._out(x) for x in answer)
-            return self._out(answer)
-
-    def _reach(self, radius: Any) -> float:
-        number = checks.radius(radius)
-        few_images(number, self.box)
-        return number
-
-    def _points(self, points: Any) -> Any:
-        dtype = self._ready().problem.dtype
-        _, _, x = coordinates(points, self.box.ndim, self.backend, upload=self._uploads, least=dtype)
-        if x.dtype != dtype:
-            raise TypeError(f"points have dtype {x.dtype}, more than the {dtype} of the particles: convert them.")
-        return x
-
-    def _native(self, array: Any, what: str) -> Any:
-        """Return one of the user's arrays on the grid's backend, in the type of the positions."""
-        if array is None:
-            return None
-        dtype = self._ready().problem.dtype
-        kind, given = operands.adopt(array, what)
-        native = operands.to_backend(kind, given, self.backend, what, upload=self._uploads)
-        checks.narrow_enough(native.dtype, dtype, listed=given is not array, what=what)
-        return native if native.dtype == dtype else native.astype(dtype)
-
-    def _cutoff(self, radius: Any) -> Any:
-        if not isinstance(radius, (list, tuple)) and not getattr(radius, "shape", ()):
-            return self._reach(radius)
-        native = self._native(radius, "radius")
         count = self._ready().count
-        checks.one_each(tuple(native.shape), count)
-        dense = self.backend.empty((max(count, 1),), native.dtype)
-        if count:
-            self.backend.copy(dense[:count], native)
-        return dense if self.backend.name != "cpu" else dense[:count]
+        function.check_values(None if values is None else tuple(values.shape), count)
+        target = None if out is None else self._target(out, (count, function.results), values)
+        sums = self._answer(lambda q: q.stream(reach, function, self._native(values, "values"), target), values)
+        return sums if out is None else out

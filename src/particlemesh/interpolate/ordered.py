@@ -7,7 +7,8 @@ import math
 from typing import Any, ClassVar
 
 from particlemesh.interpolate import weightless
-from particlemesh.interpolate.particle import LANES, Particle, reading
+from particlemesh.interpolate.particle import LANES, Particle
+from particlemesh.interpolate.shares import reading
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import Form
 from particlemesh.particles.workspace import Workspace

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from particlemesh.arrays.views import Layout, View
+from particlemesh.interpolate.shares import reading
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import (
     VALUES,
@@ -22,21 +23,6 @@ from particlemesh.particles.workspace import Workspace
 
 # Lanes of a particle, and of one row of its stencil (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
 LANES = {"LANES_ALL": 4, "LANES_ROW": 2}
-
-
-def reading(problem: Problem, row: float, byte: float, far: float, *, shared: bool = False) -> float:
-    """Return the seconds in which all stencils are read.
-
-    Each row of a stencil takes ``row`` seconds, each of its bytes ``byte``. Memory beyond the second-level cache is
-    read at ``far`` bytes per second, with 32 bytes more per row than the row has. If neighbours have ``shared`` rows,
-    it is read once at most. The latency of the first stencil is added.
-    """
-    size = problem.components * problem.dtype.itemsize
-    rows, width = problem.stencil / problem.window.support, problem.window.support * size
-    field = problem.nodes * problem.filled * size
-    fetched = problem.count * rows * (32 + width)
-    missed = problem.beyond_cache * (min(fetched, field) if shared else fetched)
-    return 1.9e-7 * rows + problem.count * rows * (row + byte * width) + missed / far
 
 
 class Particle(KernelMethod):

@@ -78,6 +78,7 @@ class Method:
     order_independent: ClassVar[bool] = False  # bit-identical for any permutation of the particles
     reads_stencils: ClassVar[bool] = True  # `particles.node` and `fraction` on GPUs, not only orders by block
     confines_non_finite: ClassVar[bool] = True  # NaN and infinity reach no further than the stencil
+    fills: ClassVar[bool] = False  # spreading writes every node of the field, which may be uncleared if `fresh`
     stores_weights: ClassVar[bool] = False  # of every particle: dear to prepare, for many applications
     options: ClassVar[Mapping[str, Option]] = {}
     includes: ClassVar[type[Method] | None] = None  # another method, all of whose work this one does, and more
@@ -132,7 +133,8 @@ class Method:
 
         Both arrays are views (``arrays.View``): ``values`` of shape (channels, particles, parts), ``field``
         (channels, nx, ny, nz, parts), both real; parts is 2 for complex numbers. Spreading takes
-        ``gradient=True`` for the adjoint of the gradient: ``values`` is then (channels, particles, axes, parts).
+        ``gradient=True`` for the adjoint of the gradient: ``values`` is then (channels, particles, axes, parts). A
+        method that ``fills`` takes ``fresh=True``: it then overwrites the field.
         Interpolation takes ``gradient=View`` of that shape, and ``values`` may be None: value, gradient, or
         both in one pass. Methods with ``derivatives = 2`` also take ``hessian=``, likewise with two axes.
         """

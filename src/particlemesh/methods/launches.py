@@ -85,9 +85,12 @@ def groups(field: Layout) -> Iterator[Group]:
         first += width
 
 
-def vector(group: Group, field: Layout, real_bytes: int, most: int) -> int:
-    """Return how many reals of a row one instruction may move: rows must be dense and aligned for more."""
-    width = min(most, 4 if group.parts in (2, 4) else 2)
+def vector(group: Group, field: Layout, real_bytes: int, most: int, *, pairs: int = 2) -> int:
+    """Return how many reals of a row one instruction may move: rows must be dense and aligned for more.
+
+    Of nodes with a single real, it moves ``pairs`` at most.
+    """
+    width = min(most, 4 if group.parts in (2, 4) else pairs)
     if field.strides[3] != group.parts:
         return 1
     start = group.first * field.strides[0]

@@ -15,6 +15,7 @@ import numpy as np
 from particlemesh.arrays.geometry import frame_record
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import As, Backend, Record, Unread, allocate, kept
+from particlemesh.backends.cpu import PARTICLES_PER_THREAD, threads_for
 from particlemesh.mesh import Mesh
 from particlemesh.orders.block_order import NO_BLOCKS, Counting, base_of
 from particlemesh.orders.cpu.placing import Counted
@@ -24,6 +25,7 @@ from particlemesh.particles.stencil import MISSING, Axis
 from particlemesh.particles.workspace import Workspace
 
 _LINE = 64  # bytes
+_FEW = 4 * PARTICLES_PER_THREAD
 
 
 class Status(NamedTuple):
@@ -194,6 +196,7 @@ class HostParticles:
         self.count = 0
         self._ordering: TileOrdering | None = None
         self._counted: Counted | None = None
+        self._few: TileOrdering | None = None  # particles that are so few that they are placed at once
         self._status = Status(0, 0, 0, -1)
         self.rows: int
         self._records: np.ndarray
@@ -245,21 +248,31 @@ class HostParticles:
         self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, **_: Any
     ) -> None:
         """Count the particles of each tile and the bad positions, without writing the particles."""
-        from particlemesh.orders.cpu.placing import count_positions
+        from particlemesh.orders.cpu.placing import count_positions, order_few
 
         self.count, all_of = x.count, x.systems
         several = {} if all_of is None else {"of_one": all_of.axes, "system": x.system, "pitch": all_of.pitch}
-        self._counted = count_positions(x.arrays, axes, mesh.box, threads, **several)
-        bad = self._counted.located
+        if x.count <= _FEW and threads_for(threads, x.count) == 1:
+            bad, self._few = order_few(x.arrays, axes, mesh.box, self._records.dtype, **several)
+        else:
+            self._counted = count_positions(x.arrays, axes, mesh.box, threads, **several)
+            bad = self._counted.located
         self._status = Status(x.count, bad.not_finite, bad.outside, bad.first)
 
     def place(self, workspace: Workspace) -> None:
         """Write the particles that were located."""
         from particlemesh.orders.cpu.placing import place_positions
 
-        counted, self._counted = self._counted, None
-        assert counted is not None
-        self._ordering = place_positions(counted, self._records[: 4 * self.count], self._order[: self.count])
+        records, order = self._records[: 4 * self.count], self._order[: self.count]
+        counted, few, self._counted, self._few = self._counted, self._few, None, None
+        if few is not None:
+            records[:], order[:] = few.records, few.order
+            self._ordering = TileOrdering(
+                few.tiling, records, order, few.kept, few.tile, few.begin, few.end, few.ready
+            )  # fmt: skip
+        else:
+            assert counted is not None
+            self._ordering = place_positions(counted, records, order)
 
     def read_status(self, backend: Backend) -> Status:
         """Return the status record."""

@@ -18,10 +18,10 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays.geometry import frame_record
-from particlemesh.arrays.operands import adopt, converted, to_backend
 from particlemesh.arrays.positions import Coordinates, of_natives
+from particlemesh.arrays.systems import indices, lattices
 from particlemesh.arrays.views import View, view
-from particlemesh.backends.base import Backend, Record, Unread, allocate
+from particlemesh.backends.base import Record, Unread, allocate
 from particlemesh.box import Box
 from particlemesh.mesh import Mesh
 from particlemesh.particles.stencil import Axis, axes_of
@@ -29,7 +29,6 @@ from particlemesh.particles.workspace import Workspace
 from particlemesh.window import Window
 
 _FILE = "particles/systems.c"
-INDEX = np.dtype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -80,33 +79,6 @@ class Systems:
         shape = (single.shape[0] + more, *single.shape[1:])
         box = Box(rows, single.box.origin, single.periodic)
         return Mesh(shape, box, offset=(_offset(single), *single.offset[1:]), ghosts=single.ghosts)
-
-    def indices(self, system: Any, count: int, backend: Backend, *, upload: bool) -> Any:
-        """Return the system of each particle as int32 on the backend; those on the host are checked."""
-        what = "system"
-        kind, array = adopt(system, what)
-        if kind.dtype(array).kind not in "iu" and array.shape != (0,):
-            raise TypeError(f"system has dtype {kind.dtype(array)}; integers are needed, the index of each system.")
-        if tuple(array.shape) != (count,):
-            raise ValueError(f"system has shape {tuple(array.shape)}; one index per particle is needed: ({count},).")
-        native = to_backend(kind, array, backend, what, upload=upload, promoted=self._checked)
-        if isinstance(native, np.ndarray):
-            native = self._checked(native)
-        if native.strides != (native.dtype.itemsize,):  # PyOpenCL converts dense arrays only
-            dense = backend.empty((count,), native.dtype)
-            backend.copy(dense, native)
-            native = dense
-        return native if native.dtype == INDEX else converted(native, INDEX, what)
-
-    def _checked(self, host: np.ndarray) -> np.ndarray:
-        """Return a copy as int32: nobody else writes to it."""
-        wrong = np.flatnonzero((host < 0) | (host >= self.count))
-        if len(wrong):
-            raise ValueError(
-                f"system: {len(wrong)} of {len(host)} are no index of a system; the first is that of particle "
-                f"{wrong[0]}, {host[wrong[0]]}. Allowed are 0 to {self.count - 1}."
-            )
-        return host.astype(INDEX)
 
     # ---- fields ---------------------------------------------------------------------------------------------
 
@@ -223,7 +195,7 @@ def belong(
     if system is None:
         raise TypeError(f"this plan has {systems.count} systems: give system=, the index of each particle's system.")
     backend = workspace.backend
-    x.systems, x.system = systems, systems.indices(system, x.count, backend, upload=upload)
+    x.systems, x.system = systems, indices(system, x.count, systems.count, backend, upload=upload)
     if boxes is None:
         return None
     box = systems.mesh.box
@@ -251,30 +223,9 @@ def belong(
 
 def matrices(boxes: Any, systems: Systems) -> np.ndarray:
     """Return lattice vectors (S, d, d) in double precision."""
-    kind, array = adopt(boxes, "boxes")
-    native = kind.native(array)
-    host = native if isinstance(native, np.ndarray) else kind.backend(array).download(native)
-    checks.number_type(np.dtype(host.dtype), "boxes")
-    count, d, given = systems.count, systems.mesh.ndim, host.shape
-    if host.dtype.kind == "c" or given not in ((count, d), (count, d, d)):
-        raise ValueError(
-            f"boxes has shape {given} and dtype {host.dtype}; real lengths ({count}, {d}) or lattice vectors as rows "
-            f"({count}, {d}, {d}) are needed."
-        )
+    rows = lattices(boxes, systems.count, systems.mesh.ndim)
     if not all(systems.mesh.periodic):
         raise ValueError("boxes are given, and an axis of the mesh is open: boxes may differ on periodic meshes only.")
-    host = host.astype(np.float64)
-    rows = host if host.ndim == 3 else np.where(np.eye(d, dtype=bool), host[:, :, None], 0.0)
-    norms = np.linalg.norm(rows, axis=2)
-    with np.errstate(all="ignore"):
-        flat = np.abs(np.linalg.det(np.where(norms[..., None] > 0, rows / norms[..., None], 0)))
-    good = np.isfinite(rows).all((1, 2)) & (flat > 1e-12) & ((host > 0).all(1) if host.ndim == 2 else True)
-    if not good.all():
-        wrong = int(np.flatnonzero(~good)[0])
-        raise ValueError(
-            f"boxes[{wrong}] is {host[wrong].tolist()}; positive finite lengths or independent lattice vectors are "
-            "needed."
-        )
     return rows
 
 

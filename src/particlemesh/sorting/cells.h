@@ -3,7 +3,8 @@
 // parameters and ITEM_RECORDS last. TAKE_ITEM(status, i) fills in `item` and records its faults; later ITEM(i) only
 // fills it in.
 //
-// KEYS_ARE_POSITIONS; EXTENTS of items: 0 none, 1 a radius each, 3 half an edge per axis.
+// KEYS_ARE_POSITIONS; EXTENTS of items: 0 none, 1 a radius each, 3 half an edge per axis. SYSTEMS: items belong to
+// systems, each with cells in a box of its own.
 
 #define GOOD_ITEM 0
 #define LEFT_OUT (-1) // a negative key: not a fault
@@ -27,15 +28,33 @@ typedef coordinate item_t;
 typedef struct {
     int size[3]; // cells along each axis, of the finest level
     int levels;
+#if SYSTEMS
+    int systems, each; // cells of one system
+#endif
     coordinate edge; // items of level 0 are at most this wide, those of level l twice as wide as those of l - 1
 } Cells;
 
 #define MOST_TURNS 1048576 // 2^20: turns of three axes fit into 64 bits
 
+#if SYSTEMS
+// The numbers of a system: a Geometry, whether the box is orthorhombic, a Reach (grid/queries/search.h), and the edge of
+// a cube of its volume, relative to that of the grid's box.
+#define NUMBERS 45
+#define FLAG_OF_SYSTEM 37
+#define REACH_OF_SYSTEM 38
+#define SCALE_OF_SYSTEM 44
+
+#define SYSTEM_ITEMS , GLOBAL const int *system_of, GLOBAL const coordinate *boxes
+#define SYSTEM_ITEM , system_of[i], boxes
+#else
+#define SYSTEM_ITEMS
+#define SYSTEM_ITEM
+#endif
+
 #define ITEMS                                                                                                \
-    GLOBAL const item_t *x0, GLOBAL const item_t *x1, GLOBAL const item_t *x2, GLOBAL const item_t *extents
+    GLOBAL const item_t *x0, GLOBAL const item_t *x1, GLOBAL const item_t *x2, GLOBAL const item_t *extents SYSTEM_ITEMS
 #define ITEM_RECORDS , const Strides strides, const Geometry geometry, const Frame frame, const Cells cells
-#define ITEM(i) item_of(&item, x0, x1, x2, extents, i, &strides, &geometry, &frame, &cells)
+#define ITEM(i) item_of(&item, x0, x1, x2, extents, i, &strides, &geometry, &frame, &cells SYSTEM_ITEM)
 
 typedef struct {
     coordinate x[3], s[3], turns[3]; // folded; fractions; turns removed
@@ -92,9 +111,9 @@ DEVICE void fractions(PRIVATE coordinate* s, PRIVATE const coordinate* x, PRIVAT
     }
 }
 
-DEVICE int item_of(PRIVATE Item* item, GLOBAL const item_t* x0, GLOBAL const item_t* x1, GLOBAL const item_t* x2,
-                   GLOBAL const item_t* extents, i64 i, PRIVATE const Strides* strides,
-                   PRIVATE const Geometry* geometry, PRIVATE const Frame* frame, PRIVATE const Cells* cells)
+DEVICE int item_in_box(PRIVATE Item* item, GLOBAL const item_t* x0, GLOBAL const item_t* x1, GLOBAL const item_t* x2,
+                       GLOBAL const item_t* extents, i64 i, PRIVATE const Strides* strides,
+                       PRIVATE const Geometry* geometry, PRIVATE const Frame* frame, PRIVATE const Cells* cells)
 {
     item->bin = -1;
     const int bad = fractional(item->x, item->s, item->turns, x0, x1, x2, i, strides, geometry, frame);
@@ -132,6 +151,49 @@ DEVICE int item_of(PRIVATE Item* item, GLOBAL const item_t* x0, GLOBAL const ite
     item->bin = item->level ? bin + first_of_level(cells, item->level) : bin;
     return GOOD_ITEM;
 }
+
+#if SYSTEMS
+DEVICE int is_system(int system, PRIVATE const Cells* cells)
+{
+    return system >= 0 && system < cells->systems;
+}
+
+// The box of a system: the first one if it is no system.
+DEVICE GLOBAL const coordinate* read_box(PRIVATE Geometry* geometry, PRIVATE Frame* frame, int system,
+                                         GLOBAL const coordinate* boxes, PRIVATE const Cells* cells)
+{
+    GLOBAL const coordinate* box = boxes + (i64)(is_system(system, cells) ? system : 0) * NUMBERS;
+    for (int n = 0; n < 3; n++) {
+        geometry->origin[n] = box[n];
+        geometry->lower[n] = box[30 + n];
+        geometry->upper[n] = box[33 + n];
+    }
+    for (int n = 0; n < 9; n++) {
+        geometry->inverse[n] = box[3 + n];
+        geometry->rows[n] = box[12 + n];
+        geometry->tails[n] = box[21 + n];
+    }
+    geometry->one = box[36];
+    frame->orthorhombic = box[FLAG_OF_SYSTEM] != 0;
+    return box;
+}
+
+DEVICE int item_of(PRIVATE Item* item, GLOBAL const item_t* x0, GLOBAL const item_t* x1, GLOBAL const item_t* x2,
+                   GLOBAL const item_t* extents, i64 i, PRIVATE const Strides* strides, PRIVATE const Geometry* common,
+                   PRIVATE const Frame* common_frame, PRIVATE const Cells* cells, int system,
+                   GLOBAL const coordinate* boxes)
+{
+    Geometry geometry;
+    Frame frame = *common_frame;
+    read_box(&geometry, &frame, system, boxes, cells);
+    int bad = item_in_box(item, x0, x1, x2, extents, i, strides, &geometry, &frame, cells);
+    if (!bad && !is_system(system, cells)) bad = OUTSIDE;
+    item->bin = bad ? -1 : item->bin + (i64)system * cells->each;
+    return bad;
+}
+#else
+#define item_of item_in_box
+#endif
 
 // Turns of three axes in one word.
 DEVICE u64 packed_turns(PRIVATE const coordinate* turns)

@@ -55,11 +55,23 @@ class Cells:
     levels: int
     edge: float  # the widest item of level 0; it doubles with each level
     dtype: np.dtype
+    systems: int = 0  # each with as many cells, in a box of its own; 0: one box
+    most_per: tuple[float, ...] = ()  # of systems: the most fractions that a distance of one spans
 
     @functools.cached_property
-    def count(self) -> int:
-        """The number of cells of all levels."""
+    def each(self) -> int:
+        """The number of cells of all levels of one box."""
         return cells_in(self.shape, self.levels)
+
+    @property
+    def count(self) -> int:
+        """The number of cells of all levels and systems."""
+        return self.each * max(self.systems, 1)
+
+    @functools.cached_property
+    def per(self) -> np.ndarray:
+        """Fractions that a distance of one spans across the faces of each axis, (d,), in any box."""
+        return np.array(self.most_per) if self.systems else np.sqrt((self.box.inverse**2).sum(1))
 
     @property
     def padded(self) -> tuple[int, ...]:
@@ -72,16 +84,22 @@ class Cells:
 
     @functools.cached_property
     def _records(self) -> tuple[Record, ...]:
-        cells = Record(f"=4i{self.dtype.char}", *self.padded, self.levels, self.edge)
+        several = (self.systems, self.each) if self.systems else ()
+        cells = Record(f"={4 + len(several)}i{self.dtype.char}", *self.padded, self.levels, *several, self.edge)
         return geometry_record(self.box, self.dtype), frame_record(self.box), cells
 
-    def keys(self, x: Coordinates, extents: Any = None, extent_axes: int = 0) -> Keys:
-        """Return the items at positions; ``extents`` are radii (N,) or half edges (N, 3), by ``extent_axes``."""
+    def keys(self, x: Coordinates, extents: Any = None, extent_axes: int = 0, systems: tuple[Any, ...] = ()) -> Keys:
+        """Return the items at positions; ``extents`` are radii (N,) or half edges (N, 3), by ``extent_axes``.
+
+        ``systems`` are the system of each item and the numbers of all systems, if there are several.
+        """
         wide = int(self.dtype.itemsize == 8)
         defines = {
             "REAL_IS_DOUBLE": wide, "COORDINATE_IS_DOUBLE": wide, "KEYS_ARE_POSITIONS": 1, "KEY_IS_64": 0,
             "EXTENTS": extent_axes, "NARROW_ITEMS": int(max(x.count, *map(abs, x.strides)) < 2**31),
         }  # fmt: skip
+        if systems:
+            defines["SYSTEMS"] = 1
         x0, x1, x2 = x.arguments()
         last = x2 if extents is None else extents
-        return Keys(x.count, self.count, (x0, x1, x2, last), (x.record(), *self.records()), defines)
+        return Keys(x.count, self.count, (x0, x1, x2, last, *systems), (x.record(), *self.records()), defines)

@@ -10,6 +10,7 @@ from particlemesh.spread.group_mesh import GroupMesh
 from particlemesh.spread.hybrid_mesh import HybridMesh
 from particlemesh.spread.line_mesh import LineMesh
 from particlemesh.spread.ordered import Ordered
+from particlemesh.spread.owner import Owner
 from particlemesh.spread.particle import Particle
 from particlemesh.spread.single_mesh import SingleMesh
 from particlemesh.spread.walk import Walk
@@ -28,5 +29,6 @@ METHODS = (
     DomainCopies,
     Walk,
     WalkFixed,
+    Owner,
     Colouring,
 )

@@ -17,6 +17,7 @@ from particlemesh.methods.contract import Option
 from particlemesh.methods.launches import Group, defines, vector
 from particlemesh.orders import block_order
 from particlemesh.particles.workspace import Sizes, Workspace
+from particlemesh.window import Window
 
 SUPPORTS = range(2, 9)
 OPTIONS = {
@@ -176,18 +177,25 @@ def batch_of(size: int, rows: int, *, indexed: bool) -> tuple[int, int]:
     return batch, min(_WARPS, _LOCAL_BYTES // bytes_of[batch])
 
 
+def symmetric(window: Window) -> int:
+    """Return whether the weights at z from one side are those at -z from the other, as kernels see it."""
+    table = np.asarray(window.table)
+    return int(np.array_equal(table[::-1], table * (-1.0) ** np.arange(table.shape[1])))
+
+
+def wide(field: Layout) -> int:
+    """Return whether offsets in a field take 64 bits, as kernels see it."""
+    return int(sum((n - 1) * abs(s) for n, s in zip(field.shape, field.strides, strict=True)) >= 2**31)
+
+
 def patch_defines(
     workspace: Workspace, patch: Patch, group: Group, width: int, rows: int, field: Layout, gradient: int, *,
     indexed: bool = False, **more: int,
 ) -> dict[str, int]:  # fmt: skip
     """Return the compile key of a kernel with ``rows`` rows of eight a particle: see :func:`batch_of`."""
-    table = np.asarray(workspace.window.table)
-    # The weights of a symmetric window function at z from one side are its weights at -z from the other.
-    signs = (-1.0) ** np.arange(table.shape[1])
-    wide = sum((n - 1) * abs(s) for n, s in zip(field.shape, field.strides, strict=True)) >= 2**31
     batch, warps = batch_of(workspace.dtype.itemsize, rows, indexed=indexed)
     return defines(
         workspace, group, width, GRADIENT=gradient, LANES_ALL=1, LANES_ROW=1, BATCH=batch,
-        WARPS=min(warps, workspace.backend.group_size // 32), SYMMETRIC=int(np.array_equal(table[::-1], table * signs)),
-        FIELD_IS_WIDE=int(wide), **patch.defines(), **more,
+        WARPS=min(warps, workspace.backend.group_size // 32), SYMMETRIC=symmetric(workspace.window),
+        FIELD_IS_WIDE=wide(field), **patch.defines(), **more,
     )  # fmt: skip

@@ -6,11 +6,11 @@
 // the layout of a matrix instruction's results. The weights of BATCH particles at a time are in local memory, as rows
 // of eight at their nodes' places in the patch, zero elsewhere.
 //
-// Compile-time facts beside those of stencil.h: LEVELS, Z_TILES, BATCH, WARPS (of a group, that walk), SYMMETRIC (the
-// window's table), MATRIX (use matrix instructions), GRADIENT.
+// Compile-time facts beside those of stencil.h: LEVELS, Z_TILES, BATCH, WARPS (of a group, that walk), SYMMETRIC, MATRIX (use matrix instructions), GRADIENT.
 
 #include "orders/blocks.h"
 #include "orders/lines.h"
+#include "walk/weights.h"
 
 #define BLOCK_X (LEVELS - SUPPORT_X + 1) // cells of a block
 #define BLOCK_Y (8 - SUPPORT_Y + 1)
@@ -54,29 +54,6 @@
 DEVICE void clear_staged(LOCAL real* staged)
 {
     for (int k = LANE; k < STAGED * PITCH; k += WARP_SIZE) staged[k] = 0;
-}
-
-// All weights of a support at once; of a symmetric window two at a time, which differ by the sign of odd powers.
-DEVICE void weights_of(PRIVATE real* w, PRIVATE const Window* window, const real z)
-{
-#if SYMMETRIC
-    const real zz = z * z;
-    UNROLL for (int j = 0; j < (SUPPORT + 1) / 2; j++) {
-        PRIVATE const real* c = window->table + j * (DEGREE + 1);
-        real even = c[DEGREE & ~1], odd = DEGREE > 0 ? c[(DEGREE - 1) | 1] : (real)0;
-        UNROLL for (int k = (DEGREE & ~1) - 2; k >= 0; k -= 2) even = even * zz + c[k];
-        UNROLL for (int k = ((DEGREE - 1) | 1) - 2; k >= 1; k -= 2) odd = odd * zz + c[k];
-        w[j] = 2 * j + 1 == SUPPORT ? even : even + z * odd;
-        if (2 * j + 1 != SUPPORT) w[SUPPORT - 1 - j] = even - z * odd;
-    }
-#else
-    UNROLL for (int j = 0; j < SUPPORT; j++) w[j] = weight_of(window, j, z);
-#endif
-}
-
-DEVICE void slopes_of(PRIVATE real* w, PRIVATE const Window* window, const real z)
-{
-    UNROLL for (int j = 0; j < SUPPORT; j++) w[j] = slope_of(window, j, z);
 }
 
 // Shift a row up by `offset` places, at most by `most`, and fill with zeros; by powers of two, without addresses.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Every type, number of axes, precision, order, sign and number of vectors against direct sums."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -151,6 +153,63 @@ def test_type_3_of_degenerate_sets(box, band):
     plan = nufft.Plan(3, 1, eps=1e-9)
     plan.setpts(x, s=s)
     assert cases.error(plan.execute(strengths), cases.sums(strengths, x[None], s[None], 1)) < 2e-9
+
+
+@pytest.mark.parametrize("dtype", list(EPS))
+@pytest.mark.parametrize("shift", [0.0, 30.0])
+@pytest.mark.parametrize("real", [False, True])
+def test_type_3_has_real_values_and_gradients(backend, real, shift, dtype):
+    """With frequencies around 0, and away from it."""
+    rng, eps = np.random.default_rng(11), EPS[dtype]
+    x, s = cases.points(rng, 2, 60, dtype), cases.points(rng, 2, 50, dtype, 8.0)
+    s[0] += np.asarray(shift, s[0].dtype)
+    strengths = cases.numbers(rng, (2, 60), cases.REAL[dtype] if real else dtype)
+    values = cases.numbers(rng, (2, 50), dtype)
+    native, host = on(backend, [*x, *s, strengths, values])
+    plan = nufft.Plan(3, 2, 2, eps, dtype=dtype, real=real)
+    plan.setpts(*native[:2], None, *native[2:4])
+    made, back = host(plan.execute(native[4])), host(plan.execute_adjoint(native[5]))
+    sums, slopes = map(host, plan.execute_gradient(native[5]))
+    assert made.dtype == dtype
+    assert back.dtype == sums.dtype == slopes.dtype == strengths.dtype
+    part = np.real if real else np.asarray
+    at, to = np.stack(x), np.stack(s)
+    exact = cases.sums(values, to, at, -1)
+    gradient = np.stack([cases.sums(-1j * k * values, to, at, -1) for k in s], axis=-1)
+    assert cases.error(made, cases.sums(strengths, at, to, 1)) < 2 * eps
+    for found in (back, sums):
+        assert np.linalg.norm(found - part(exact)) < 2 * eps * np.linalg.norm(exact)
+    assert np.linalg.norm(slopes - part(gradient)) < 10 * eps * np.linalg.norm(gradient)
+
+
+def test_type_3_moves_on_the_same_meshes():
+    """Points that stay within their box keep the plans, those that leave it and other sizes do not."""
+    rng = np.random.default_rng(12)
+    x, s = cases.points(rng, 2, 400, "complex128"), cases.points(rng, 2, 300, "complex128", 9.0)
+    strengths, plan = cases.numbers(rng, 400, "complex128"), nufft.Plan(3, 2, eps=1e-9)
+    made = []
+    for factor in (1.0, 0.99, 1.2, 1.25, 3.0, 0.5):
+        points = [factor * p for p in x]
+        plan.setpts(*points, None, *s)
+        assert cases.error(plan.execute(strengths), cases.sums(strengths, np.stack(points), np.stack(s), 1)) < 2e-9
+        made.append((plan._core.outer, plan._core.inner))
+    kept = [a == b for a, b in itertools.pairwise(made)]
+    assert kept == [True, False, True, False, False]
+
+
+def test_type_3_after_an_error(monkeypatch):
+    """Of the second set, whose meshes were kept: the plan is closed, and new points open it."""
+    x, s, strengths = np.linspace(-3, 3, 20), np.linspace(-5, 5, 30), np.ones(20, complex)
+    plan = nufft.Plan(3, 1, eps=1e-9)
+    plan.setpts(x, s=s)
+    with monkeypatch.context() as patch:
+        patch.setattr(plan._core.inner, "set_points", lambda points: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            plan.setpts(0.9 * x, s=s)
+    with pytest.raises(RuntimeError, match="closed"):
+        plan.execute(strengths)
+    plan.setpts(0.9 * x, s=s)
+    assert cases.error(plan.execute(strengths), cases.sums(strengths, 0.9 * x[None], s[None], 1)) < 2e-9
 
 
 def test_points_near_the_end_of_the_period_in_single_precision():

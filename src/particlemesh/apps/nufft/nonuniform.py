@@ -10,7 +10,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.nufft.factors import of_coordinates
-from particlemesh.apps.nufft.sizes import Law, between, choose, fine
+from particlemesh.apps.nufft.sizes import Law, Sizes, between, choose, fine
 from particlemesh.apps.nufft.uniform import Uniform, window_for
 
 _TINY = 1e-300  # smaller numbers have no inverse in float64
@@ -34,6 +34,33 @@ class _Extent(NamedTuple):
         # An interval around 0 that is hardly longer needs no phases.
         return cls(0.0, half + abs(middle)) if abs(middle) < 0.1 * half else cls(middle, half)
 
+    def wider(self) -> _Extent:
+        """Return the interval with room for moves."""
+        return self._replace(half=1.1 * self.half)
+
+
+class _Layout(NamedTuple):
+    """Both meshes, with the boxes that they are for."""
+
+    boxes: list[_Extent]
+    bands: list[_Extent]
+    sizes: Sizes
+    spacings: list[float]  # of the mesh around the points
+    window: pm.Window
+    size: int  # points and frequencies
+
+    def fits(self, boxes: list[_Extent], bands: list[_Extent]) -> tuple[bool, bool]:
+        """Return whether points and frequencies within these boxes can have these meshes."""
+        rim = self.sizes.support + 1  # no stencil reaches around the mesh
+        rooms = [(n - rim) / 2 * h for n, h in zip(self.sizes.nodes, self.spacings, strict=True)]
+        limits = [math.pi / (self.sizes.sigma * h) for h in self.spacings]
+        return _within(boxes, self.boxes, rooms), _within(bands, self.bands, limits)
+
+    def suits(self, boxes: list[_Extent], bands: list[_Extent], size: int) -> bool:
+        """Return whether smaller meshes, or other windows, would not be much faster."""
+        needed, made = (math.prod(map(_modes, *sets)) for sets in ((boxes, bands), (self.boxes, self.bands)))
+        return made <= 2 * needed and self.size / 4 <= size <= 4 * self.size
+
 
 class NonUniform:
     """Sums ``f[k] = sum_j c[j] exp(sign i s_k . x_j)`` between points x and frequencies s.
@@ -46,69 +73,145 @@ class NonUniform:
     ----------
     backend : Backend
         Where the arrays are.
-    points, frequencies : tuple of native arrays
-        Coordinates per axis.
     eps, law, sigma
         Tolerance, the law of widths and the user's oversampling, if any.
     dtype : numpy.dtype
         Real type.
+    real : bool
+        Values at points are real. The mesh around the points then is, if the frequencies lie around 0.
     options : dict
         Further options of `particlemesh.Plan`.
     """
 
     def __init__(
-        self, backend: Any, points: tuple[Any, ...], frequencies: tuple[Any, ...], eps: float, law: Law,
-        sigma: float | None, dtype: np.dtype, options: dict[str, Any],
+        self, backend: Any, eps: float, law: Law, sigma: float | None, dtype: np.dtype, real: bool,
+        options: dict[str, Any],
     ) -> None:  # fmt: skip
-        self.backend = backend
+        self.backend, self.dtype, self.real = backend, dtype, real
         self.complex_dtype = np.result_type(dtype, np.complex64)
-        x = [np.asarray(backend.download(p), np.float64) for p in points]
-        s = [np.asarray(backend.download(f), np.float64) for f in frequencies]
-        boxes = [_Extent.of(a, name) for a, name in zip(x, "xyz", strict=False)]
-        bands = [_Extent.of(a, name) for a, name in zip(s, "stu", strict=False)]
-        halves = [_safe(box.half, band.half) for box, band in zip(boxes, bands, strict=True)]
-        # Products of an interval and a band: the modes that the mesh between the windows must resolve.
-        products = [2 * a * b / math.pi for a, b in halves]
-        sizes = choose(
-            [max(1.0, p) for p in products], eps, law, x[0].size + s[0].size, 2, dtype, backend.name == "cpu", sigma
-        )
-        nodes = between(products, sizes)
-        spacings = [math.pi / (sizes.sigma * b) for _, b in halves]
-        window = window_for(sizes, eps)
-        origin = [box.middle - n / 2 * h for box, n, h in zip(boxes, nodes, spacings, strict=True)]
-        lengths = [n * h for n, h in zip(nodes, spacings, strict=True)]
-        self.sizes = sizes._replace(nodes=nodes)
-        self.outer = pm.Plan(
-            pm.Mesh(nodes, tuple(lengths), origin=tuple(origin)), window, dtype=dtype.name, components=2, **options
-        ).set_positions(points)  # fmt: skip
-        inner = sizes._replace(nodes=fine(nodes, sizes.sigma))
-        self.inner = Uniform(
-            backend, nodes, inner, eps, dtype, lengths=[2 * math.pi / h for h in spacings],
-            origin=[band.middle for band in bands], order="centred", real=False, options=options,
-        )  # fmt: skip
-        self.inner.set_points(frequencies)
-        # Phases move both sets to the middle of their boxes.
-        threads, zero = options.get("threads"), (0.0,) * len(x)
-        middles, centres = [box.middle for box in boxes], [band.middle for band in bands]
-        self._before = None
-        if any(centres):
-            self._before = backend.upload(of_coordinates(x, zero, centres, self.complex_dtype, threads))
-        self._after = backend.upload(of_coordinates(s, centres, middles, self.complex_dtype, threads, window, spacings))
+        self._eps, self._law, self._sigma, self._options = eps, law, sigma, options
+        self._layout: _Layout | None = None
+        self.outer: Any = None  # plans of both meshes
+        self.inner: Any = None
+        self._before: Any = None  # phases of points
+        self._after: Any = None  # phases of frequencies over the window's transform
+
+    @property
+    def sizes(self) -> Sizes:
+        """Sizes of the mesh around the points."""
+        assert self._layout is not None
+        return self._layout.sizes
 
     @property
     def field_bytes(self) -> int:
         """Bytes of the meshes of one vector."""
-        return self.inner.field_bytes
+        return int(self.inner.field_bytes)
+
+    def set_points(self, points: tuple[Any, ...], frequencies: tuple[Any, ...]) -> None:
+        """Set native coordinates per axis. The meshes stay as long as both sets fit them.
+
+        After an error the sets are the earlier ones, or the plans are closed.
+        """
+        x = [np.asarray(self.backend.download(p), np.float64) for p in points]
+        s = [np.asarray(self.backend.download(f), np.float64) for f in frequencies]
+        boxes = [_Extent.of(a, name) for a, name in zip(x, "xyz", strict=False)]
+        bands = [_Extent.of(a, name) for a, name in zip(s, "stu", strict=False)]
+        layout, count = self._layout, x[0].size + s[0].size
+        fits = (True, True) if layout is None else layout.fits(boxes, bands)
+        if layout is None or not all(fits) or not layout.suits(boxes, bands, count):
+            # A set that has left its box will move again.
+            boxes, bands = (e if f else [i.wider() for i in e] for e, f in zip((boxes, bands), fits, strict=True))
+            layout = self._laid_out(boxes, bands, count)
+            outer, inner = self._plans(layout)
+        else:
+            outer, inner = self.outer, self.inner
+        # Phases move both sets to the middle of their boxes.
+        threads, zero = self._options.get("threads"), (0.0,) * len(x)
+        middles, centres = [box.middle for box in layout.boxes], [band.middle for band in layout.bands]
+        upload, kind = self.backend.upload, self.complex_dtype
+        before = upload(of_coordinates(x, zero, centres, kind, threads)) if any(centres) else None
+        after = upload(of_coordinates(s, centres, middles, kind, threads, layout.window, layout.spacings))
+        outer.set_positions(points)
+        try:
+            inner.set_points(frequencies)
+        except BaseException:
+            if outer is self.outer:  # it has the new points already
+                self.close()
+            raise
+        self._layout, self.outer, self.inner, self._before, self._after = layout, outer, inner, before, after
+
+    def close(self) -> None:
+        """Release the plans; `set_points` makes new ones."""
+        self._layout = None
+        self.outer.close()
+        self.inner.plan.close()
+
+    def _laid_out(self, boxes: list[_Extent], bands: list[_Extent], count: int) -> _Layout:
+        # Products of an interval and a band: the modes that the mesh between the windows must resolve.
+        products = [_product(*pair) for pair in zip(boxes, bands, strict=True)]
+        on_cpu = self.backend.name == "cpu"
+        least = [max(1.0, p) for p in products]
+        sizes = choose(least, self._eps, self._law, count, 2, self.dtype, on_cpu, self._sigma)
+        halves = [_safe(box.half, band.half) for box, band in zip(boxes, bands, strict=True)]
+        spacings = [math.pi / (sizes.sigma * b) for _, b in halves]
+        window = window_for(sizes, self._eps)
+        return _Layout(boxes, bands, sizes._replace(nodes=between(products, sizes)), spacings, window, count)
+
+    def _plans(self, layout: _Layout) -> tuple[pm.Plan, Uniform]:
+        nodes, sizes, spacings = layout.sizes.nodes, layout.sizes, layout.spacings
+        origin = [box.middle - n / 2 * h for box, n, h in zip(layout.boxes, nodes, spacings, strict=True)]
+        lengths = [n * h for n, h in zip(nodes, spacings, strict=True)]
+        mesh = pm.Mesh(nodes, tuple(lengths), origin=tuple(origin))
+        around_zero = not any(band.middle for band in layout.bands)
+        outer = pm.Plan(
+            mesh, layout.window, dtype=self.dtype.name, components=1 if self.real and around_zero else 2,
+            **self._options,
+        )  # fmt: skip
+        inner = Uniform(
+            self.backend, nodes, sizes._replace(nodes=fine(nodes, sizes.sigma)), self._eps, self.dtype,
+            lengths=[2 * math.pi / h for h in spacings], origin=[band.middle for band in layout.bands],
+            order="centred", real=False, options=self._options,
+        )  # fmt: skip
+        return outer, inner
 
     def forward(self, values: Any, sign: int) -> Any:
         """Return the sums at the frequencies, shape (b, M), for native values (b, N)."""
         nodes = self.outer.spread(self._times(values, self._before, sign))
+        if nodes.dtype != self.complex_dtype:
+            nodes = nodes.astype(self.complex_dtype)
         return self._times(self.inner.to_points(nodes, sign), self._after, sign)
 
     def adjoint(self, values: Any, sign: int) -> Any:
         """Return ``sum_k f[k] exp(sign i s_k . x_j)`` at the points, shape (b, N), for native values (b, M)."""
+        sums = self._times(self.outer.interpolate(self._nodes(values, sign)), self._before, sign)
+        return self._part(sums)
+
+    def gradient(self, values: Any, sign: int) -> tuple[Any, Any]:
+        """Return the sums of `adjoint` and their gradients by the points, shapes (b, N) and (b, N, d)."""
+        sums, slopes = self.outer.value_and_gradient(self._nodes(values, sign))
+        if self._before is None:
+            return sums, slopes
+        assert self._layout is not None
+        # PyOpenCL has no broadcasting: its arrays go by the host.
+        host = self.backend.name == "opencl"
+        before, sums, slopes = (self.backend.download(a) if host else a for a in (self._before, sums, slopes))
+        phases = before if sign > 0 else before.conj()
+        sums, slopes = sums * phases, slopes * phases[:, None]
+        for axis, band in enumerate(self._layout.bands):
+            slopes[..., axis] += sign * 1j * band.middle * sums
+        sums, slopes = self._part(sums), self._part(slopes)
+        return (self.backend.upload(sums), self.backend.upload(slopes)) if host else (sums, slopes)
+
+    def _nodes(self, values: Any, sign: int) -> Any:
+        """Return the mesh around the points for values at the frequencies; its real part if that is enough."""
         nodes = self.inner.to_modes(self._times(values, self._after, sign), sign)
-        return self._times(self.outer.interpolate(nodes), self._before, sign)
+        return self._part(nodes) if self._before is None else nodes
+
+    def _part(self, array: Any) -> Any:
+        """Return the real part for real values at points."""
+        if not self.real or array.dtype != self.complex_dtype:
+            return array
+        return array.real if self.backend.name == "opencl" else array.real.copy()
 
     def _times(self, values: Any, factor: Any, sign: int) -> Any:
         """Return values times a factor, or its conjugate for sign -1."""
@@ -122,6 +225,20 @@ class NonUniform:
         for row in range(values.shape[0]):
             self.backend.copy(result[row], values[row] * factor)
         return result
+
+
+def _within(intervals: list[_Extent], others: list[_Extent], halves: list[float]) -> bool:
+    """Return whether intervals lie within the others, with these half lengths."""
+    return all(abs(a.middle - b.middle) + a.half <= half for a, b, half in zip(intervals, others, halves, strict=True))
+
+
+def _product(box: _Extent, band: _Extent) -> float:
+    a, b = _safe(box.half, band.half)
+    return 2 * a * b / math.pi
+
+
+def _modes(box: _Extent, band: _Extent) -> float:
+    return max(1.0, _product(box, band))
 
 
 def _safe(box: float, band: float) -> tuple[float, float]:

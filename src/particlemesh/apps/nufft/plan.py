@@ -77,8 +77,8 @@ class Plan:
 
     Notes
     -----
-    With ``real=True`` type 1 takes real strengths, and type 2 returns the real part of the sum. Both take about half
-    of the time and memory.
+    With ``real=True`` types 1 and 3 take real strengths, and type 2 returns the real part of the sum. Types 1 and 2
+    take about half of the time and memory. Type 3 saves time at the points if the frequencies lie around 0.
 
     Examples
     --------
@@ -122,8 +122,6 @@ class Plan:
         self._sign = -1 if checks.per_axis(sign, 1, "isign")[0] < 0 else 1
         self._given = opts
         self._options = Options.of(opts)
-        if self._options.real and self._type == 3:
-            raise ArgumentError("real=True is for types 1 and 2; give type 3 complex values.")
         self._values_dtype = self._real_dtype if self._options.real else self._dtype
         self._law = Law(self._dim, self._real_dtype, twice=self._type == 3)
         self._eps = self._tolerance(checks.positive(eps, "eps"))
@@ -196,7 +194,8 @@ class Plan:
     def setpts(self, x: Any = None, y: Any = None, z: Any = None, s: Any = None, t: Any = None, u: Any = None) -> None:
         """Set the points, and for type 3 the frequencies.
 
-        A second call with other points of types 1 and 2 keeps the fine mesh and the method.
+        A second call with other points keeps the fine mesh and the method. For type 3 it does as long as points and
+        frequencies stay within their meshes.
 
         Parameters
         ----------
@@ -224,11 +223,8 @@ class Plan:
         with kind.scope(x), backend.scope(kind.native(x)):
             native = tuple(kind.native(a) for a in points[: self._dim])
             if self._type == 3:
-                frequencies = tuple(kind.native(a) for a in others[: self._dim])
-                core: Any = NonUniform(
-                    backend, native, frequencies, self._eps, self._law, self._options.upsampfac, self._real_dtype,
-                    self._options.of_plan,
-                )  # fmt: skip
+                core: Any = self._nonuniform(backend)
+                core.set_points(native, tuple(kind.native(a) for a in others[: self._dim]))
             else:
                 core = self._uniform(backend, count)
                 (core.set_positions if self._options.spreadinterponly else core.set_points)(native)
@@ -244,6 +240,15 @@ class Plan:
         wanted, given = self._options.device, getattr(backend, "ordinal", None)
         if wanted is not None and given is not None and wanted != given:
             raise ArgumentError(f"gpu_device_id is {wanted}, and the points are on device {given}.")
+
+    def _nonuniform(self, backend: Any) -> NonUniform:
+        """Return the core of type 3, which is kept."""
+        if self._core is not None and backend is self._core.backend:
+            return self._core
+        return NonUniform(
+            backend, self._eps, self._law, self._options.upsampfac, self._real_dtype, self._options.real,
+            self._options.of_plan,
+        )  # fmt: skip
 
     def _uniform(self, backend: Any, count: int) -> Any:
         """Return the core of types 1 and 2; it is kept as long as the number of points stays within a factor of 4."""
@@ -306,14 +311,15 @@ class Plan:
 
     @alone
     def execute_gradient(self, data: Any) -> tuple[Any, Any]:
-        """Return the sums over modes at the points and their gradients by the points, in one pass.
+        """Return sums at the points and their gradients by the points, in one pass.
 
-        The sums are those of `execute` for type 2, and those of `execute_adjoint` for type 1.
+        The sums are those of `execute` for type 2, and those of `execute_adjoint` for types 1 and 3. For gradients by
+        the frequencies of type 3, exchange points and frequencies.
 
         Parameters
         ----------
-        data : array (n_trans, *n_modes)
-            Modes.
+        data : array (n_trans, *n_modes), or (n_trans, M) for type 3
+            Modes, or values at the frequencies.
 
         Returns
         -------
@@ -333,14 +339,15 @@ class Plan:
         >>> bool(abs(slopes[:, 0] - 3j * np.exp(3j * x)).max() < 1e-7)
         True
         """
-        if self._type == 3 or self._options.spreadinterponly:
-            raise ArgumentError("execute_gradient is for types 1 and 2 with a Fourier transform.")
+        if self._options.spreadinterponly:
+            raise ArgumentError("execute_gradient needs a Fourier transform: leave out spreadinterponly.")
         sign = self._sign if self._type == 2 else -self._sign
-        spaces = self._with_points()
-        with spaces.taken(data, "modes") as (modes, batch):
+        spaces, source = self._with_points(), "frequencies" if self._type == 3 else "modes"
+        call = self._core.gradient if self._type == 3 else self._core.to_points_and_slopes
+        with spaces.taken(data, source) as (values, batch):
             results = spaces.empty("points"), spaces.empty("points", self._dim)
             for part in self._parts():
-                for result, piece in zip(results, self._core.to_points_and_slopes(modes[part], sign), strict=True):
+                for result, piece in zip(results, call(values[part], sign), strict=True):
                     spaces.backend.copy(result[part], piece)
             return spaces.given(results[0], batch), spaces.given(results[1], batch)
 

@@ -191,8 +191,14 @@ def _cpu_seconds(sizes: Sizes, modes: Sequence[float], points: int, reals: int, 
     return 1e-9 * (points * point + total)
 
 
+# Estimates for an H100, not measured: benchmarks/apps/nufft_gpu.py prints both as ``unit_s``.
+GPU_STENCIL_BYTE = 2.5e-13  # seconds per byte of stencils: spread and interpolate
+GPU_MESH_BYTE = 5e-13  # seconds per byte of the fine mesh that is read or written: fft
+
+
 def _gpu_seconds(sizes: Sizes, modes: Sequence[float], points: int, reals: int, size: int) -> float:
-    """Return the same for an H100: the reals of stencils and the bytes of the mesh that it moves."""
-    point = 1e-12 * 2.0 * reals * sizes.support ** len(sizes.nodes) * size / 8
-    passes = 2 * len(sizes.nodes) + 2  # each axis reads and writes the mesh; spreading reads and writes once more
-    return points * point + passes * float(np.prod(sizes.nodes)) * reals * size / 2e12
+    """Return the same for a GPU: the bytes of stencils and those of the mesh that it moves."""
+    ndim, number = len(sizes.nodes), reals * size
+    passes = 2 * ndim + 2  # each axis reads and writes the mesh; spreading reads and writes once more
+    stencils, mesh = points * sizes.support**ndim, passes * float(np.prod(sizes.nodes))
+    return number * (stencils * GPU_STENCIL_BYTE + mesh * GPU_MESH_BYTE)

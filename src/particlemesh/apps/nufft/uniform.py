@@ -13,6 +13,7 @@ import particlemesh as pm
 from particlemesh.apps.nufft.factors import of_modes
 from particlemesh.apps.nufft.sizes import Sizes
 from particlemesh.fourier.bands import Bands
+from particlemesh.fourier.hermitian import Halves
 
 
 def window_for(sizes: Sizes, eps: float) -> pm.Window:
@@ -64,6 +65,7 @@ class Uniform:
             backend, sizes.nodes, band, factors, dtype, order="centred" if real else order, real=real,
             threads=options.get("threads"),
         )  # fmt: skip
+        self._halves = Halves(backend, self.modes, dtype, order, options.get("threads")) if real else None
         self._fields: Any = None
 
     @property
@@ -85,9 +87,9 @@ class Uniform:
     def to_modes(self, values: Any, sign: int, out: Any = None) -> Any:
         """Return ``sum_j values[j] exp(sign i k x_j)``, shape (b, *modes), for native values (b, N)."""
         field = self.plan.spread(values, out=self._field(values.shape[0]))
-        if not self.real:
+        if self._halves is None:
             return self.bands.to_modes(field, out, sign=sign)
-        return self._whole(self.bands.to_modes(field), sign, out)
+        return self._halves.whole(self.bands.to_modes(field), out, conjugate=sign > 0)
 
     def to_points(self, modes: Any, sign: int, out: Any = None) -> Any:
         """Return ``sum_k modes[k] exp(sign i k x_j)``, shape (b, N), or its real part; modes are dense."""
@@ -99,54 +101,8 @@ class Uniform:
         return values, slopes
 
     def _nodes(self, modes: Any, sign: int) -> Any:
-        if not self.real:
+        if self._halves is None:
             return self.bands.to_nodes(modes, self._field(modes.shape[0]), sign=sign)
         # Real transforms on the CPU return new memory.
         field = None if self.backend.name == "cpu" else self._field(modes.shape[0])
-        return self.bands.to_nodes(self._half(modes, sign), field)
-
-    # ---- real fields: between all modes and the half of a symmetric band ----------------------------------
-
-    def _whole(self, half: Any, sign: int, out: Any) -> Any:
-        """Return all modes of real values from those whose last number is not negative, of sign -1."""
-        half, xp = self._numpy_like(half)
-        middle, count = self.modes[-1] // 2, (self.modes[-1] + 1) // 2
-        first = tuple(slice(0, k) for k in self.modes[:-1])
-        mirrored = half[(slice(None), *(slice(None, None, -1),) * len(first), slice(middle, 0, -1))].conj()
-        whole = xp.concatenate([mirrored[(slice(None), *first)], half[(slice(None), *first, slice(0, count))]], axis=-1)
-        if sign > 0:
-            whole = xp.conj(whole, out=whole)
-        if self.order == "fft":
-            whole = xp.fft.ifftshift(whole, axes=tuple(range(1, whole.ndim)))
-        native = self._native(whole)
-        if out is None:
-            return native
-        self.backend.copy(out, native)
-        return out
-
-    def _half(self, modes: Any, sign: int) -> Any:
-        """Return the Hermitian part of modes where the last number is not negative, for sign +1."""
-        modes, xp = self._numpy_like(modes)
-        if self.order == "fft":
-            modes = xp.fft.fftshift(modes, axes=tuple(range(1, modes.ndim)))
-        band = modes
-        if self.bands.modes != self.modes:  # numbers of even axes without a conjugate
-            band = xp.zeros((modes.shape[0], *self.bands.modes), modes.dtype)
-            band[(slice(None), *(slice(0, k) for k in self.modes))] = modes
-        upper = (..., slice(self.modes[-1] // 2, None))
-        own, image = band[upper], band[(slice(None), *(slice(None, None, -1),) * len(self.modes))][upper]
-        half = xp.conj(image, out=xp.empty(own.shape, own.dtype))
-        half += own
-        half *= 0.5
-        return self._native(half if sign > 0 else xp.conj(half, out=half))
-
-    def _numpy_like(self, native: Any) -> tuple[Any, Any]:
-        """Return an array and its library: CuPy's, or NumPy's; OpenCL arrays are copied to the host."""
-        if self.backend.name == "cuda":
-            import cupy
-
-            return native, cupy
-        return self.backend.download(native), np
-
-    def _native(self, array: Any) -> Any:
-        return self.backend.upload(np.ascontiguousarray(array)) if self.backend.name == "opencl" else array
+        return self.bands.to_nodes(self._halves.half(modes, conjugate=sign < 0), field)

@@ -41,6 +41,7 @@ class Build(Built):
             self.cloud = Cloud(
                 job.backend, job.cells, self.count, order.records, order.start, order.ends,
                 job.room("turns", (self.count,), U64), job.status, job.extents, job.extent_axes,
+                systems=job.systems,
             )  # fmt: skip
             in_storage = method.overlaps(self.cloud, storage, searcher.room)
             self.queries = DeviceQueries(self.cloud, searcher, in_storage)
@@ -102,22 +103,33 @@ def build_on_gpu(
 
     If ``given.check`` and anything is wrong, raise and leave the grid as it was.
     """
-    backend, cells, extents, extent_axes = rooms.backend, None, None, 0
+    backend, cells, extents, extent_axes, systems = rooms.backend, None, None, 0, ()
     room = rooms.spare if given.check else rooms.current
     if given.x is None:
         items = array_keys(_keys(given, backend), int(given.array.shape[0]), given.buckets)
     else:
         if given.radii is not None:
             extents, extent_axes = _extents(given, given.x.count, sizes.box.ndim, backend, room)
-        cells = sizes.geometry(given.dtype)
-        items = cells.keys(given.x, extents, extent_axes)
+        cells = sizes.geometry(given.dtype, given.boxes)
+        if given.boxes is not None:
+            systems = _systems(given, given.x.count, backend, room)
+        items = cells.keys(given.x, extents, extent_axes, systems)
     problem = sizes.problem(backend, items.count, given.dtype, extent_axes, given.buckets)
     builder = choose(problem)
     capacity = builder.capacity
     try:
         while True:
             job = Job(
-                backend, items, cells, room, problem.queries, extents, extent_axes, problem.deterministic, given.check
+                backend,
+                items,
+                cells,
+                room,
+                problem.queries,
+                extents,
+                extent_axes,
+                problem.deterministic,
+                given.check,
+                systems=systems,
             )
             built = Build(job, builder, problem, builder.build(job), searcher)
             if not given.check or _accepted(built, sizes, given):
@@ -134,7 +146,8 @@ def _accepted(built: Build, sizes: Sizes, given: Input) -> bool:
     """Return whether a build succeeded, or is to be repeated with more room; raise what was wrong."""
     status, job, builder = built.status(), built.job, built.method
     if status.bad:
-        error = checks.bad_particles(status, given.array, given.radii, None if built.keyed else sizes.box)
+        box = None if built.keyed else sizes.box
+        error = checks.bad_particles(status, given.array, given.radii, box, systems=sizes.systems)
         note = builder.note(job, job.backend.download(job.status[:STATUS_WORDS]))
         if note is not None:
             error.add_note(note)
@@ -154,6 +167,15 @@ def _keys(given: Input, backend: Backend) -> Any:
         backend.copy(dense, native)
         return dense
     return native
+
+
+def _systems(given: Input, count: int, backend: Backend, room: Room) -> tuple[Any, ...]:
+    """Return a copy of the systems of particles, and the numbers of all systems."""
+    assert given.boxes is not None
+    system = room("systems", (count,), I32)
+    if count:
+        backend.copy(system[:count], given.system)
+    return system, room.table("boxes", given.boxes.table(given.dtype))
 
 
 def _extents(given: Input, count: int, ndim: int, backend: Backend, room: Room) -> tuple[Any, int]:

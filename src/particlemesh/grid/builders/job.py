@@ -35,6 +35,7 @@ class Problem:
     shape: tuple[int, ...]  # cells of the finest level
     options: dict[str, Any]
     applications: int = 1
+    systems: int = 0  # 0: one box
 
     @property
     def gpu(self) -> bool:
@@ -74,6 +75,7 @@ class Job:
     deterministic: bool = False
     checked: bool = False  # bad items are an error, so their results are never read
     status: Any = None  # the words of sorting/cells.h come first in it
+    systems: tuple[Any, ...] = ()  # as in Cloud
 
     def kernel(self, file: str, name: str, **defines: Any) -> Kernel:
         """Return a kernel over the items."""

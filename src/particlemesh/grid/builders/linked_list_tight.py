@@ -38,6 +38,8 @@ class LinkedListTight(Builder):
             return "needs radii: without them a particle touches one cell"
         if problem.levels > 1:
             return "has one level: no particle may be wider than a cell"
+        if problem.systems:
+            return "lists entries in the cells of one box: it takes no systems"
         most = MOST if problem.gpu else MOST // 2
         if problem.count > most:
             return f"numbers entries with 32 bits: {most:,} particles at most"

@@ -42,6 +42,8 @@ class Sort(Builder):
             return None
         if not problem.ndim:
             return "keys lie along no curve"
+        if problem.systems:
+            return "one Morton curve goes through one box: it takes no systems"
         if curve_bits(problem.shape) > MOST_BITS or max(problem.shape) > 2**MOST_BITS_AN_AXIS:
             return f"a place along the Morton curve has {MOST_BITS} bits at most, {MOST_BITS_AN_AXIS} an axis"
         return "one Morton curve goes through one level" if problem.levels > 1 else None

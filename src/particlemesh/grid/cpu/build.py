@@ -18,6 +18,7 @@ from particlemesh.grid.cpu.builders import sorting
 from particlemesh.grid.cpu.locate import known_cells, locate
 from particlemesh.grid.cpu.queries.cloud import cloud_of
 from particlemesh.grid.cpu.queries.cpu_queries import CpuQueries
+from particlemesh.grid.cpu.systems import CpuBoxes, cpu_boxes, locate_systems
 from particlemesh.grid.sizes import Input, Sizes
 from particlemesh.grid.storage import SortedCells, Storage
 
@@ -27,7 +28,7 @@ class CpuBuild(Built):
 
     def __init__(
         self, job: CpuJob, method: Builder, problem: Problem, storage: Storage, status: checks.GridStatus,
-        turns: np.ndarray | None,
+        turns: np.ndarray | None, systems: CpuBoxes | None,
     ) -> None:  # fmt: skip
         super().__init__(method, problem, storage)
         self.job, self._status, self.turns = job, status, turns
@@ -36,7 +37,7 @@ class CpuBuild(Built):
             scattered = order.ends is not None
             if scattered:  # searches go along the numbers of cells
                 order = sorting.by_cell(job.keys, job.bins, job.threads)
-            cloud = cloud_of(job.cells, job.folded, turns, order.start, order.order, job.extents, job.threads)
+            cloud = cloud_of(job.cells, job.folded, turns, order.start, order.order, job.extents, job.threads, systems)
             self.queries = CpuQueries(cloud, job.threads, scattered=scattered)
 
     @property
@@ -88,7 +89,7 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
     If ``given.check`` and anything is wrong, raise and leave the grid as it was.
     """
     backend: Any = cpu.current()
-    folded = turns = extents = cells = None
+    folded = turns = extents = cells = systems = None
     extent_axes, alike = 0, False
     if given.radii is not None and given.x is not None:
         extents, extent_axes, alike = _extents(given, given.x.count, sizes.box.ndim, backend)
@@ -103,12 +104,18 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
         keys, bins = np.where((keys >= 0) & (keys < given.buckets), keys, -1).astype(np.int32), given.buckets
     else:
         cells = known_cells(sizes.box, sizes.shape, sizes.levels, given.dtype)
-        keys, folded, turns, faults = locate(given.x.arrays, extents, cells, sizes.threads)
+        if given.boxes is None:
+            keys, folded, turns, faults = locate(given.x.arrays, extents, cells, sizes.threads)
+        else:
+            systems = cpu_boxes(given.boxes, given.dtype)
+            keys, folded, turns, faults = locate_systems(
+                given.x.arrays, extents, cells, systems, given.system, sizes.threads
+            )
         status = checks.GridStatus(given.x.count, faults.not_finite, faults.outside, faults.bad_radius, faults.first)
-        bins = cells.total
+        bins = sizes.cells
     box = None if given.x is None else sizes.box
     if given.check and status.bad:
-        raise checks.bad_particles(status, given.array, given.radii, box)
+        raise checks.bad_particles(status, given.array, given.radii, box, systems=sizes.systems)
     job = CpuJob(sizes.box, sizes.shape, keys, bins, cells, folded, extents, sizes.threads)
     unfit = builder.unfit(job)
     if unfit is not None and len(unfit):
@@ -116,7 +123,7 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
         first = int(unfit[0]) if status.first_bad < 0 else min(int(unfit[0]), status.first_bad)
         status = status._replace(bad_radius=status.bad_radius + len(unfit), first_bad=first)
         if given.check:
-            raise checks.bad_particles(status, given.array, given.radii, box)
+            raise checks.bad_particles(status, given.array, given.radii, box, systems=sizes.systems)
     capacity = builder.capacity
     try:
         storage = builder.build_cpu(job)
@@ -130,7 +137,7 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
                 raise checks.overflow(status, builder.capacity, builder.remedy(fullest))
             job.overflow = None
             storage = builder.build_cpu(job)
-        return CpuBuild(job, builder, problem, storage, status, turns)
+        return CpuBuild(job, builder, problem, storage, status, turns, systems)
     except BaseException:
         builder.capacity = capacity  # memory that could not be allocated is not requested again
         raise

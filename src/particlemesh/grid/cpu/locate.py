@@ -24,7 +24,7 @@ from particlemesh.box import Box
 MOST_TURNS = 2**20  # around a periodic axis: beyond, a position's digits do not determine a place
 NOT_FINITE, OUTSIDE, BAD_RADIUS = 1, 2, 3
 _BLOCK = 1024  # particles at a time: what is known of them stays in the first cache
-_SHARE = 8 * _BLOCK
+SHARE = 8 * _BLOCK
 
 
 class CpuCells(NamedTuple):
@@ -246,7 +246,7 @@ def _cell_of(s, length, cells, level, key, bad):
 
 
 @compiled
-def _locate(address, stride, count, radii, cells, keys, folded, turns, status, counter):
+def locate_shares(address, stride, count, radii, cells, keys, folded, turns, status, counter):
     """Locate shares of particles until none is left."""
     real = folded.dtype.type
     missing = cells.missing
@@ -256,7 +256,7 @@ def _locate(address, stride, count, radii, cells, keys, folded, turns, status, c
     bad, level, low = np.empty(_BLOCK, np.int32), np.zeros(_BLOCK, np.int32), np.empty(_BLOCK, folded.dtype)
     for share in claimed(counter, status.shape[0]):
         faults = status[share]
-        for begin in range(share * _SHARE, min(count, (share + 1) * _SHARE), _BLOCK):
+        for begin in range(share * SHARE, min(count, (share + 1) * SHARE), _BLOCK):
             length = min(_BLOCK, count - begin)
             bad[:length] = 0
             _read(address, stride, begin, length, missing, x, bad)
@@ -287,7 +287,7 @@ def _locate(address, stride, count, radii, cells, keys, folded, turns, status, c
                         faults[3] = begin + k
 
 
-def _largest(radii: ArrayLike | None, count: int, real: np.dtype) -> np.ndarray:
+def largest_extents(radii: ArrayLike | None, count: int, real: np.dtype) -> np.ndarray:
     """Return the radius of each particle, or the largest half extent of each box; empty for None."""
     if radii is None:
         return np.empty(0, real)
@@ -323,11 +323,11 @@ def locate(
     stride = np.array([column.strides[0] for column in columns])
     keys, folded = np.empty(count, np.int32), np.empty((count, 3), real)
     turns = np.zeros((count, 3), np.int32)  # of memory that nothing touches where all are zero
-    status = np.zeros(((count + _SHARE - 1) // _SHARE, 5), np.int64)
+    status = np.zeros(((count + SHARE - 1) // SHARE, 5), np.int64)
     status[:, 3] = -1
     used = min(threads_for(threads, count), max(1, len(status)))
-    sizes = _largest(radii, count, real)
-    run(_locate, used, address, stride, count, sizes, cells, keys, folded, turns, status, steps=20 * count)
+    sizes = largest_extents(radii, count, real)
+    run(locate_shares, used, address, stride, count, sizes, cells, keys, folded, turns, status, steps=20 * count)
     bad = status[status[:, 3] >= 0, 3]
     far = int(status[:, 4].max(initial=0))
     faults = Faults(

@@ -42,6 +42,8 @@ class Cloud:
         0, 1 or 3: what ``extents`` are.
     occupied : (occupied_cells,) uint64 or None
         Of sparse cells: the ascending numbers of the cells that ``start`` has.
+    systems : (count,) int32 and (systems, NUMBERS), or nothing
+        The system of each particle in the caller's order, and the numbers of all systems (grid/systems.py).
     """
 
     backend: Backend
@@ -56,6 +58,7 @@ class Cloud:
     extent_axes: int = 0
     occupied: Any = None
     occupied_cells: int = 0
+    systems: tuple[Any, ...] = ()
 
     @property
     def bins(self) -> int:
@@ -65,10 +68,19 @@ class Cloud:
     def defines(self) -> dict[str, int]:
         """Return what every kernel over a cloud is compiled with."""
         wide = int(self.cells.dtype.itemsize == 8)
+        several = {"SYSTEMS": 1} if self.systems else {}
         return {
             "REAL_IS_DOUBLE": wide, "COORDINATE_IS_DOUBLE": wide, "KEYS_ARE_POSITIONS": 1,
             "CELLS_ARE_SCATTERED": int(self.ends is not None), "CELLS_ARE_SPARSE": int(self.occupied is not None),
+            **several,
         }  # fmt: skip
+
+    def rows(self, points: Any = None) -> tuple[Any, ...]:
+        """Return the systems of rows and the numbers of all systems, the first arguments after those of points.
+
+        Rows are those of particles, or of points with the systems ``points``. Nothing, if there are no systems.
+        """
+        return self.systems if points is None else (points, *self.systems[1:])
 
     def geometry(self) -> tuple[Record, ...]:
         """Return ``Geometry``, ``Frame``, ``Cells`` and ``Reach``, the last arguments of every kernel."""
@@ -86,9 +98,12 @@ def reach_record(cells: Cells) -> Record:
     return Record(f"=6{dtype.char}", *per, *margin)
 
 
-def few_images(radius: float, box: Box) -> None:
-    """Raise a ValueError if a particle has more than 2**20 images within reach."""
-    per = np.sqrt((box.inverse**2).sum(1))[np.array(box.periodic)]
+def few_images(radius: float, box: Box, per: np.ndarray | None = None) -> None:
+    """Raise a ValueError if a particle has more than 2**20 images within reach.
+
+    A distance of one spans ``per`` (d,) fractions across the faces of each axis; by default those of ``box``.
+    """
+    per = (np.sqrt((box.inverse**2).sum(1)) if per is None else per)[np.array(box.periodic)]
     images = math.prod(int(2 * np.ceil(min(float(radius) * p, 2.0**40)) + 1) for p in per)
     if images > MOST_IMAGES:
         raise ValueError(f"radius is {radius!r}: {images:,} images of every particle; {MOST_IMAGES:,} are the most.")
@@ -105,8 +120,8 @@ def kernel_radius(radius: float, cells: Cells) -> float:
     value = float(radius)
     if not 0 <= value < math.inf:
         raise ValueError(f"radius is {radius!r}; a finite number of at least zero is needed.")
-    per = np.sqrt((cells.box.inverse**2).sum(1)) * cells.shape
+    per = cells.per * cells.shape
     if any(p and value * n >= MOST_CELLS_AWAY for p, n in zip(cells.box.periodic, per, strict=True)):
         raise ValueError(f"radius is {radius!r}: that is 2**29 cells or more along a periodic axis.")
-    few_images(radius, cells.box)
+    few_images(radius, cells.box, cells.per)
     return min(value, float(np.finfo(cells.dtype).max))

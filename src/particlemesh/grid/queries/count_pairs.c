@@ -39,11 +39,10 @@ DEVICE int share_cells(PRIVATE int* low, PRIVATE int* high, PRIVATE const coordi
 }
 #endif
 
-KERNEL count_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
+KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
                    GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
                    GLOBAL const u64* RESTRICT largest, GLOBAL count_t* RESTRICT counts, GLOBAL u64* found,
-                   const i64 rows, const i64 bins, ROW_STRIDES const Geometry geometry, const Frame frame,
-                   const Cells cells, const Reach reach, const Ask ask)
+                   const i64 rows, const i64 bins, ROW_STRIDES BOX_RECORDS, const Ask ask)
 {
 #if ROWS_ARE_POINTS
     const i64 taken = rows;
@@ -139,6 +138,7 @@ KERNEL count_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const 
         row.index = (int)r;
         length_t length = 0;
         if (r < taken) {
+            IN_SYSTEM_OF_ROW(r)
             const int bad = ROW_OF(&row, r);
 #if ROWS_ARE_POINTS
             record_item(found, bad, r);

@@ -51,11 +51,13 @@ class DeviceQueries:
     def count(self, radius: Any, order: str, check: bool) -> Any:
         return self.searcher.count(self.cloud, self._reach(radius), order=order, check=check)
 
-    def neighbours(self, points: Coordinates, radius: float, quantities: str) -> Pairs:
-        return self.searcher.find(self.cloud, radius, points=points, half=False, quantities=quantities).pairs
+    def neighbours(self, points: Coordinates, radius: float, quantities: str, system: Any) -> Pairs:
+        return self.searcher.find(
+            self.cloud, radius, points=points, half=False, quantities=quantities, system=system
+        ).pairs
 
-    def nearest(self, k: int, radius: float, points: Coordinates | None) -> tuple[Any, Any]:
-        rows = nearest(self.cloud, k, radius, points)
+    def nearest(self, k: int, radius: float, points: Coordinates | None, system: Any) -> tuple[Any, Any]:
+        rows = nearest(self.cloud, k, radius, points, system)
         if rows.status is not None:
             words = self.cloud.backend.download(rows.status)
             checks.good_points(int(words[NOT_FINITE]), int(words[OUTSIDE]), int(~words[FIRST]))
@@ -78,8 +80,8 @@ class DeviceQueries:
             cloud, Extents(extents, axes), half=True, order="input", form="coo", quantities=quantities
         ).pairs
 
-    def stream(self, radius: float, function: PairFunction, values: Any) -> Any:
-        return sums(self.cloud, radius, function, values, allocate=self.searcher.room)
+    def stream(self, radius: float, function: PairFunction, values: Any, out: Any) -> Any:
+        return sums(self.cloud, radius, function, values, out, allocate=self.searcher.room)
 
     def _reach(self, radius: Any) -> float | Extents:
         return float(radius) if isinstance(radius, (int, float, np.number)) else Extents(radius, 1)

@@ -13,10 +13,10 @@ DEVICE u64 ordered_bits(coordinate extent)
     return (u64)INDEX_OF_REAL(extent);
 }
 
-KERNEL gather_reaches(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
+KERNEL gather_reaches(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
                       GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT extents,
                       GLOBAL coordinate* RESTRICT reaches, GLOBAL u64* largest, GLOBAL u64* found, const i64 count,
-                      const i64 bins, const Geometry geometry, const Frame frame, const Cells cells, const Reach reach)
+                      const i64 bins, BOX_RECORDS)
 {
     WARP(warp);
     const i64 taken = start[bins];
@@ -25,6 +25,7 @@ KERNEL gather_reaches(GLOBAL const real* RESTRICT records, GLOBAL const u32* RES
         int level = 0;
         u64 bits[3] = {0, 0, 0};
         if (slot < taken) {
+            IN_SYSTEM_OF_PARTICLE(slot)
             const i64 i = INDEX_OF_REAL(records[4 * slot + 3]);
             coordinate own[3];
             int good = 1;
@@ -47,7 +48,7 @@ KERNEL gather_reaches(GLOBAL const real* RESTRICT records, GLOBAL const u32* RES
                 reaches[4 * slot + a] = own[a];
 #endif
             }
-            while (level + 1 < cells.levels && slot >= BEGIN_OF(first_of_level(&cells, level + 1))) level++;
+            while (level + 1 < cells.levels && slot >= BEGIN_OF(CELLS_BEFORE + first_of_level(&cells, level + 1))) level++;
         }
         // Neighbours mostly have one level: one lane writes for the warp.
         const int level_of_first = (int)WARP_SHUFFLE_U32(warp, level, 0);

@@ -113,11 +113,10 @@ KERNEL no_neighbours(GLOBAL const u32* RESTRICT start, GLOBAL int* RESTRICT indi
     }
 }
 
-KERNEL nearest(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start, GLOBAL const u32* RESTRICT ends,
+KERNEL nearest(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start, GLOBAL const u32* RESTRICT ends,
                GLOBAL const real* RESTRICT x0, GLOBAL const real* RESTRICT x1, GLOBAL const real* RESTRICT x2,
                GLOBAL u64* RESTRICT status, GLOBAL int* RESTRICT indices, GLOBAL real* RESTRICT distances,
-               const i64 rows, const i64 bins, const Strides strides, const Geometry geometry, const Frame frame,
-               const Cells cells, const Reach reach, const Search search)
+               const i64 rows, const i64 bins, const Strides strides, BOX_RECORDS, const Search search)
 {
 #if POINTS
     const i64 valid = rows;
@@ -130,10 +129,12 @@ KERNEL nearest(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT s
         clear_list(&list);
 #if POINTS
         const i64 row = p;
-        const int bad = point_of(x, s, x0, x1, x2, p, &strides, &geometry, &frame);
+        IN_SYSTEM_OF_POINT(p)
+        const int bad = POINT_FAULT(point_of(x, s, x0, x1, x2, p, &strides, &geometry, &frame));
         record_item(status, bad, p);
 #else
         const int bad = 0;
+        IN_SYSTEM_OF_PARTICLE(p)
         const real4 own = READ_4(records + 4 * p);
         const i64 row = INDEX_OF_REAL(own.w);
         x[0] = own.x, x[1] = own.y, x[2] = own.z;
@@ -146,12 +147,13 @@ KERNEL nearest(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT s
                 const coordinate place = s[a] * (coordinate)size;
                 cell = cell * size + (place >= (coordinate)size ? size - 1 : place > 0 ? (int)place : 0);
             }
+            cell += CELLS_BEFORE;
 #if CELLS_ARE_SCATTERED
             const u32 held = ends[cell] - start[cell];
 #else
             const u32 held = start[cell + 1] - start[cell];
 #endif
-            coordinate tried = search.scale * pow((coordinate)held + search.mean, search.power);
+            coordinate tried = SCALE_OF_BOX * search.scale * pow((coordinate)held + search.mean, search.power);
             for (;;) {
                 if (!(tried < search.radius)) tried = search.radius;
                 const coordinate most = tried * tried;

@@ -34,11 +34,12 @@ class Nearest(NamedTuple):
     status: Any = None
 
 
-def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None = None) -> Nearest:
+def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None = None, system: Any = None) -> Nearest:
     """Return the ``k`` nearest particles within ``radius`` of each particle, or of each point; never waits.
 
     A particle is not its own neighbour, but its images are; each image counts separately. Equal squared distances go by
     index, so that the result does not depend on the order of particles within cells. Each k is compiled separately.
+    Points have a ``system`` each, if particles have one.
     """
     backend, cells, dtype = cloud.backend, cloud.cells, cloud.cells.dtype
     search = _search(cloud, k, kernel_radius(radius, cells))
@@ -61,7 +62,7 @@ def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None = No
         x, strides = points.arguments(), points.record()
     run = backend.kernel("grid/queries/nearest.c", "nearest", defines)
     run(
-        rows, cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, *x,
+        rows, *cloud.rows(system), cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, *x,
         cloud.status if status is None else status, indices, distances, rows, bins, strides, *cloud.geometry(),
         search,
     )  # fmt: skip
@@ -79,4 +80,4 @@ def _search(cloud: Cloud, k: int, radius: float) -> Record:
     ball = (2.0, math.pi, 4 / 3 * math.pi)[axes - 1]
     expected = 1.5 * k + 3
     scale = (2 * expected * cells.box.volume / finest / ball) ** (1 / axes)
-    return Record(f"=4{cells.dtype.char}", radius, scale, cloud.count / finest, -1 / axes)
+    return Record(f"=4{cells.dtype.char}", radius, scale, cloud.count / finest / max(cells.systems, 1), -1 / axes)

@@ -39,14 +39,14 @@
         DONE                                                       \
     }
 
-KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
+KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
                   GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
                   GLOBAL const u64* RESTRICT largest, GLOBAL const u64* RESTRICT turns,
                   GLOBAL const u64* RESTRICT status, GLOBAL i64* RESTRICT place, GLOBAL int* RESTRICT counts,
                   GLOBAL int* RESTRICT out_i, GLOBAL int* RESTRICT out_j, GLOBAL int* RESTRICT out_shift,
                   GLOBAL real* RESTRICT out_distance, GLOBAL real* RESTRICT out_vector, GLOBAL u64* found,
                   const i64 rows, const i64 bins, const i64 capacity, const i64 width, ROW_STRIDES
-                  const Geometry geometry, const Frame frame, const Cells cells, const Reach reach, const Ask ask)
+                  BOX_RECORDS, const Ask ask)
 {
     WARP(warp);
     LOCAL_ARRAY(u64, share, 1);
@@ -74,7 +74,7 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
 #endif
     Output out;
     out.i = out_i, out.j = out_j, out.shift = out_shift, out.distance = out_distance, out.vector = out_vector;
-    out.turns = turns, out.folded = status[STATUS_FOLDED] != 0, out.missing = frame.missing;
+    out.turns = turns, out.folded = status[STATUS_FOLDED] != 0, out.missing = MISSING_AXES;
 #if PLACE == 1
     if (GROUP_ID == 0 && LOCAL_ID == 0) found[FOUND_TOTAL] = place[rows];
 #endif
@@ -90,6 +90,7 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
         int length = 0, again = 0;
         if (r < taken) {
             Row row;
+            IN_SYSTEM_OF_ROW(r)
             const int bad = ROW_OF(&row, r);
 #if ROWS_BY_INDEX
             number = row.index;
@@ -233,6 +234,7 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
                 const coordinate x[3] = {own.x, own.y, own.z};
 #endif
                 coordinate shift[3];
+                IN_SYSTEM_OF_ROW(tile * GROUP_SIZE + member)
                 image_shift(shift, turn, &geometry);
                 VECTOR(d, other, x, shift);
 #elif WANT_SHIFT && !STAGED_INDICES
@@ -263,6 +265,7 @@ KERNEL list_pairs(ROW_POINTS GLOBAL const real* RESTRICT records, GLOBAL const u
         for (u32 left = WARP_BALLOT(warp, again); left; left &= left - 1) {
             const int member = LOCAL_ID - LANE + 31 - LEADING_ZEROS_U32(left & (0u - left));
             Row row;
+            IN_SYSTEM_OF_ROW(tile * GROUP_SIZE + member)
             ROW_OF(&row, tile * GROUP_SIZE + member);
             PRIVATE const coordinate* x = row.x;
             PRIVATE const coordinate* s = row.s;

@@ -35,6 +35,39 @@ typedef struct {
     coordinate margin[3]; // error bound of the difference of two fractions
 } Reach;
 
+// A kernel over rows has these parameters. Where it reads a row it says IN_SYSTEM_OF(row): then geometry, frame, reach
+// and CELLS_BEFORE are those of the row's system. SYSTEMS: system_of has the system of each particle, or point, by index.
+#if SYSTEMS
+#define SYSTEM_ARRAYS GLOBAL const int *RESTRICT system_of, GLOBAL const coordinate *RESTRICT boxes,
+#define BOX_RECORDS const Geometry common, const Frame common_frame, const Cells cells, const Reach common_reach
+#define MISSING_AXES common_frame.missing
+#define CELLS_BEFORE ((cell_t)own_system * cells.each)
+#define SCALE_OF_BOX own_box[SCALE_OF_SYSTEM]
+#define IN_SYSTEM(number)                                                                    \
+    const int given_system = number;                                                         \
+    const int own_system = is_system(given_system, &cells) ? given_system : 0;               \
+    Geometry geometry;                                                                       \
+    Frame frame = common_frame;                                                              \
+    Reach reach;                                                                             \
+    GLOBAL const coordinate* own_box = read_box(&geometry, &frame, own_system, boxes, &cells); \
+    for (int n = 0; n < 3; n++) {                                                            \
+        reach.per[n] = own_box[REACH_OF_SYSTEM + n];                                         \
+        reach.margin[n] = own_box[REACH_OF_SYSTEM + 3 + n];                                  \
+    }
+#define IN_SYSTEM_OF_PARTICLE(slot) IN_SYSTEM(system_of[INDEX_OF_REAL(records[4 * (i64)(slot) + 3])])
+#define IN_SYSTEM_OF_POINT(point) IN_SYSTEM(system_of[point])
+#define POINT_FAULT(bad) (is_system(given_system, &cells) ? (bad) : OUTSIDE)
+#else
+#define SYSTEM_ARRAYS
+#define BOX_RECORDS const Geometry geometry, const Frame frame, const Cells cells, const Reach reach
+#define MISSING_AXES frame.missing
+#define CELLS_BEFORE 0
+#define SCALE_OF_BOX 1
+#define IN_SYSTEM_OF_PARTICLE(slot)
+#define IN_SYSTEM_OF_POINT(point)
+#define POINT_FAULT(bad) bad
+#endif
+
 DEVICE int floor_div(int a, int b)
 {
     const int quotient = a / b;

@@ -43,6 +43,7 @@ class Question:
     reaches: Any
     largest: Any
     words: Any
+    systems: tuple[Any, ...] = ()  # of rows, and the numbers of all systems
 
     @property
     def rows(self) -> int:
@@ -58,7 +59,7 @@ class Question:
         cloud = self.cloud
         points = () if self.points is None else self.points.arguments()
         ends = cloud.occupied if cloud.occupied is not None else cloud.start if cloud.ends is None else cloud.ends
-        return (*points, cloud.records, cloud.start, ends, self.reaches, self.largest)
+        return (*points, *self.systems, cloud.records, cloud.start, ends, self.reaches, self.largest)
 
 
 class Search:
@@ -94,7 +95,7 @@ class Search:
         """Return the records that end a kernel's arguments; the same objects as before if they are the same."""
         cells = question.cloud.cells
         # Cells compare by what they are, boxes by their identity.
-        known = (cells.box, cells.shape, cells.levels, cells.edge, cells.dtype, question.radius)
+        known = (cells.box, cells.shape, cells.levels, cells.edge, cells.dtype, cells.systems, question.radius)
         if not self._known or self._known[0] is not cells.box or self._known[1:] != known[1:]:
             self._known = known
             self._records = (*question.cloud.geometry(), Record(f"={cells.dtype.char}", question.radius))
@@ -108,7 +109,7 @@ class Search:
             return
         cloud = question.cloud
         one = not (question.reach_is or cloud.ends is not None or cloud.cells.levels > 1)
-        paired = one and not (wide or question.points or question.half)
+        paired = one and not (wide or question.points or question.half or question.systems)
         words = counts.dtype.itemsize // 8
         defines = {
             **question.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,
@@ -132,15 +133,16 @@ class Search:
             reach = 2 * self._largest(question)
         else:
             reach = question.radius
-            images = least_images(reach, box.matrix, box.periodic)
+            if not cloud.cells.systems:  # else some particles may have none
+                images = least_images(reach, box.matrix, box.periodic)
             least = images * (cloud.count - (question.points is None)) // (1 + bool(question.half))
             least_bytes = least * question.rows * bytes_per_pair(quantities, box.ndim, cloud.cells.dtype.itemsize)
             if counted and least > MOST_COUNTED:
                 raise too_many(least, at_least=True)
             if least_bytes and least_bytes > (free := self.backend.free_bytes()):
                 raise MemoryError(f"cannot allocate at least {least_bytes:,} bytes for pairs: {free:,} are free.")
-        if cloud.count * most_images(reach, box.inverse, box.periodic) <= MOST_COUNTED:
-            if not question.reach_is and not images:
+        if cloud.count * most_images(reach, cloud.cells.per, box.periodic) <= MOST_COUNTED:
+            if not (question.reach_is or images or cloud.cells.systems):
                 self._short_rows = uniform
             return
         if not check:
@@ -163,7 +165,7 @@ class Search:
 
     def ask(
         self, cloud: Cloud, radius: float | Extents, points: Coordinates | None, half: bool, by_index: bool,
-        notes: str = "",
+        notes: str = "", system: Any = None,
     ) -> Question:  # fmt: skip
         backend, dtype = self.backend, cloud.cells.dtype
         if points is not None and half:
@@ -176,7 +178,7 @@ class Search:
         code = 0 if not half else 2 if by_index else 1
         if not isinstance(radius, Extents):
             number = kernel_radius(radius, cloud.cells)
-            return Question(cloud, points, number, 0, code, cloud.records, cloud.status, words)
+            return Question(cloud, points, number, 0, code, cloud.records, cloud.status, words, cloud.rows(system))
         if points is not None:
             raise ValueError("points have no extents: give one radius.")
         if cloud.ends is not None and cloud.cells.levels > 1:
@@ -185,12 +187,12 @@ class Search:
         reaches = self.room("reaches", (count,) if radius.axes == 1 else (count, 4), dtype)
         largest = self.room("largest_reaches", (3 * cloud.cells.levels,), _U64)
         backend.clear(largest)
-        question = Question(cloud, None, 0.0, radius.axes, code, reaches, largest, words)
+        question = Question(cloud, None, 0.0, radius.axes, code, reaches, largest, words, cloud.rows())
         if cloud.count:
             gather = self.program("grid/queries/gather_reaches.c", "gather_reaches", cloud, {"EXTENTS": radius.axes})
             gather(
-                cloud.count, cloud.records, cloud.start, question.cells()[-3], radius.array, reaches, largest, words,
-                cloud.count, cloud.bins, *self.records(question)[:-1],
+                cloud.count, *cloud.rows(), cloud.records, cloud.start, question.cells()[-3], radius.array, reaches,
+                largest, words, cloud.count, cloud.bins, *self.records(question)[:-1],
             )  # fmt: skip
         return question
 

@@ -9,10 +9,10 @@
 #if ONE_LEVEL
 {
     const int level = 0;
-    const cell_t first_cell = 0;
+    const cell_t first_cell = CELLS_BEFORE;
 #else
 for (int level = FIRST_LEVEL; level < cells.levels; level++) {
-    const cell_t first_cell = level ? (cell_t)first_of_level(&cells, level) : 0;
+    const cell_t first_cell = CELLS_BEFORE + (level ? (cell_t)first_of_level(&cells, level) : 0);
 #endif
     int size[3], low[3], high[3];
 #ifdef WIDTH_OF

@@ -30,14 +30,15 @@ KERNEL gather_values(GLOBAL const real* RESTRICT records, GLOBAL const u32* REST
     }
 }
 
-KERNEL stream(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start, GLOBAL const u32* RESTRICT ends,
-              GLOBAL const real* RESTRICT values, GLOBAL const real* RESTRICT parameters, GLOBAL real* RESTRICT sums,
-              const i64 count, const i64 bins, const Geometry geometry, const Frame frame, const Cells cells,
-              const Reach reach, const Ask ask)
+KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
+              GLOBAL const u32* RESTRICT ends, GLOBAL const real* RESTRICT values, GLOBAL const real* RESTRICT parameters, GLOBAL real* RESTRICT sums,
+              const i64 count, const i64 bins, const i64 sums_at, const i64 sums_step, const i64 sums_column,
+              BOX_RECORDS, const Ask ask)
 {
     const i64 valid = start[bins];
     const coordinate limit = ask.radius * ask.radius;
     for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < valid; k += GROUP_COUNT * GROUP_SIZE) {
+        IN_SYSTEM_OF_PARTICLE(k)
         const real4 own = READ_4(records + 4 * k);
         const i64 i = INDEX_OF_REAL(own.w);
         const coordinate x[3] = {own.x, own.y, own.z};
@@ -60,6 +61,6 @@ KERNEL stream(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT st
         }                                                                                     \
     }
 #include "grid/queries/strips.h"
-        for (int r = 0; r < RESULTS; r++) sums[i * RESULTS + r] = sum[r];
+        for (int r = 0; r < RESULTS; r++) sums[sums_at + i * sums_step + r * sums_column] = sum[r];
     }
 }

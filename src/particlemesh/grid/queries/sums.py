@@ -14,24 +14,27 @@ from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.sorting.scan import Allocate
 
 
-def sums(cloud: Cloud, radius: float, function: PairFunction, values: Any = None, *, allocate: Allocate) -> Any:
+def sums(
+    cloud: Cloud, radius: float, function: PairFunction, values: Any = None, out: Any = None, *, allocate: Allocate
+) -> Any:
     """Return the sums (N, results) of ``function`` over each particle's neighbours, in the caller's order; never waits.
 
     Neighbours are added in the order of cells: the same order gives bit-identical sums. Sums of particles that were
-    left out are zero. ``values`` is a native array of any strides; ``allocate`` provides scratch memory.
+    left out are zero. ``values`` and ``out`` are native arrays of any strides; ``allocate`` provides scratch memory.
     """
     backend, cells, dtype, count = cloud.backend, cloud.cells, cloud.cells.dtype, cloud.count
     ask = Record(f"={dtype.char}", kernel_radius(radius, cells))
     texts = {"pair function": function.text}
     function.check_values(None if values is None else tuple(values.shape), count)
-    totals = base.allocate(backend, (count, function.results), dtype, "sums over neighbours")
+    totals = out
+    if out is None:
+        totals = base.allocate(backend, (count, function.results), dtype, "sums over neighbours")
     backend.clear(totals)
     if not count:
         return totals
     defines = {**cloud.defines(), "EXTENTS": 0, "RESULTS": function.results, "VALUES": function.values}
-    bins, gathered = cells.count, cloud.records
+    bins, gathered, step = cells.count, cloud.records, dtype.itemsize
     if values is not None:
-        step = dtype.itemsize
         gathered = allocate("values", (count * function.values,), dtype)
         column = values.strides[1] // step if len(values.shape) == 2 else 0
         gather = backend.kernel("grid/queries/sums.c", "gather_values", defines, texts)
@@ -41,8 +44,9 @@ def sums(cloud: Cloud, radius: float, function: PairFunction, values: Any = None
         )  # fmt: skip
     run = backend.kernel("grid/queries/sums.c", "stream", defines, texts)
     run(
-        count, cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, gathered,
-        _parameters(function, backend, dtype), totals, count, bins, *cloud.geometry(), ask,
+        count, *cloud.rows(), cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, gathered,
+        _parameters(function, backend, dtype), totals, count, bins, getattr(totals, "offset", 0) // step,
+        totals.strides[0] // step, totals.strides[1] // step, *cloud.geometry(), ask,
     )  # fmt: skip
     return totals
 

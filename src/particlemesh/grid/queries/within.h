@@ -12,10 +12,12 @@
 #include "grid/queries/points.h"
 #define ROW_POINTS GLOBAL const coordinate *x0, GLOBAL const coordinate *x1, GLOBAL const coordinate *x2,
 #define ROW_STRIDES const Strides strides,
-#define ROW_OF(row, r) row_of_point(row, x0, x1, x2, r, &strides, &geometry, &frame)
+#define IN_SYSTEM_OF_ROW(r) IN_SYSTEM_OF_POINT(r)
+#define ROW_OF(row, r) POINT_FAULT(row_of_point(row, x0, x1, x2, r, &strides, &geometry, &frame))
 #else
 #define ROW_POINTS
 #define ROW_STRIDES
+#define IN_SYSTEM_OF_ROW(r) IN_SYSTEM_OF_PARTICLE(r)
 #define ROW_OF(row, r) row_of_particle(row, records, reaches, r, &geometry)
 #endif
 
@@ -65,17 +67,17 @@ DEVICE int row_of_particle(PRIVATE Row* row, GLOBAL const real* records, GLOBAL 
 }
 #endif
 
-// The level of a slot.
-DEVICE int level_of_slot(int slot, GLOBAL const u32* start, GLOBAL const end_t* ends, i64 bins,
+// The level of a slot; `before` is the first cell of its box.
+DEVICE int level_of_slot(int slot, GLOBAL const u32* start, GLOBAL const end_t* ends, i64 bins, cell_t before,
                          PRIVATE const Cells* cells)
 {
     int level = 0;
-    while (level + 1 < cells->levels && slot >= BEGIN_OF(first_of_level(cells, level + 1))) level++;
+    while (level + 1 < cells->levels && slot >= BEGIN_OF(before + first_of_level(cells, level + 1))) level++;
     return level;
 }
 
 #if HALF == 1 && !CELLS_ARE_SCATTERED
-#define FIRST_LEVEL level_of_slot(row.slot, start, ends, bins, &cells) // finer ones lie before it
+#define FIRST_LEVEL level_of_slot(row.slot, start, ends, bins, CELLS_BEFORE, &cells) // finer ones lie before it
 #else
 #define FIRST_LEVEL 0
 #endif

@@ -8,6 +8,7 @@ so that nothing is overwritten for positions that will be refused.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +21,7 @@ from particlemesh.backends.simd import item, prefetch_to_write, put, store_recor
 from particlemesh.orders.cpu.tiles import CHUNK, LOCAL_BITS, TileOrdering, Tiling, list_tasks, tiling_of
 from particlemesh.particles.locate import (
     BLOCK,
+    NOTHING_WRONG,
     SKIP,
     Frame,
     Located,
@@ -171,6 +173,82 @@ def _place_in_cells(address, stride, count, frame, tiling, cells, system, pitch,
                 )  # fmt: skip
 
 
+@compiled
+def _order_few(address, stride, frame, tiling, cells, system, pitch, status, records, order, tasks, ready, counter):
+    """Do both passes in one call by one thread, since calls take longer than few particles; return both totals."""
+    count, bins = order.size, ready.shape[0] * cells.along[0] * cells.along[1] * cells.along[2] + 1
+    histogram = np.empty((1, bins), order.dtype)
+    _count_cells(address, stride, count, frame, tiling, cells, system, pitch, histogram, status, counter)
+    start, total = np.empty(bins + 1, np.int64), np.int64(0)
+    for b in range(bins):
+        start[b] = total
+        total += histogram[0, b]
+        histogram[0, b] = start[b]
+    start[bins] = total
+    counter[0] = 0
+    _place_in_cells(address, stride, count, frame, tiling, cells, system, pitch, histogram, records, order, counter)
+    start = start[: bins : (bins - 1) // ready.shape[0]].copy()
+    return list_tasks(tiling, start, tasks[0], tasks[1], tasks[2], ready), start[ready.shape[0]]
+
+
+@functools.lru_cache(maxsize=64)
+def _maps(
+    axes: tuple[Axis, Axis, Axis], of_one: tuple[Axis, Axis, Axis] | None, box: Box, real: np.dtype,
+    bits: tuple[int, ...] | None,
+) -> tuple[Frame, Tiling]:  # fmt: skip
+    return frame_of(of_one or axes, box, real), tiling_of(axes, bits)
+
+
+class _Given(NamedTuple):
+    """Positions as arguments of both passes."""
+
+    columns: tuple[np.ndarray, ...]
+    address: np.ndarray
+    stride: np.ndarray
+    frame: Frame
+    tiling: Tiling
+    cells: Cells
+
+    @classmethod
+    def of(
+        cls, columns: Sequence[np.ndarray], axes: tuple[Axis, Axis, Axis], box: Box,
+        of_one: tuple[Axis, Axis, Axis] | None, bits: tuple[int, ...] | None,
+    ) -> _Given:  # fmt: skip
+        real = columns[0].dtype.newbyteorder("=")
+        columns = tuple(x if x.dtype.isnative else x.astype(real) for x in columns)
+        frame, tiling = _maps(axes, of_one, box, real, bits)
+        address = np.array([x.__array_interface__["data"][0] for x in columns])
+        stride = np.array([x.strides[0] for x in columns])
+        return cls(columns, address, stride, frame, tiling, Cells.of(tiling, len(columns[0])))
+
+
+def order_few(
+    columns: Sequence[np.ndarray], axes: tuple[Axis, Axis, Axis], box: Box, dtype: np.dtype, *,
+    of_one: tuple[Axis, Axis, Axis] | None = None, system: np.ndarray | None = None, pitch: int = 0,
+) -> tuple[Located, TileOrdering]:  # fmt: skip
+    """Return what is wrong with few positions, and their order in new memory, as both functions below.
+
+    Parameters
+    ----------
+    columns, axes, box, of_one, system, pitch
+        As for `count_positions`.
+    dtype
+        Of the records.
+    """
+    _, *given, tiling, cells = _Given.of(columns, axes, box, of_one, None)
+    count, tiles = len(columns[0]), math.prod(tiling.tiles)
+    status = np.zeros((1, 8), np.int64)
+    status[0, 2] = -1
+    records, order = np.empty(4 * count, dtype), np.empty(count, index_type(count))
+    room, ready = np.empty((3, tiles + count // CHUNK + 1), np.int64), np.empty((tiles, 2), np.int64)
+    tasks, kept = _order_few(
+        *given, tiling, cells, system, pitch, status, records, order, room, ready, np.zeros(2, np.int64)
+    )  # fmt: skip
+    bad = NOTHING_WRONG if status[0, 2] < 0 else located(status)
+    tile, begin, end = room[:, :tasks]
+    return bad, TileOrdering(tiling, records, order, kept, tile, begin, end, ready)
+
+
 def count_positions(
     columns: Sequence[np.ndarray],
     axes: tuple[Axis, Axis, Axis],
@@ -198,19 +276,13 @@ def count_positions(
         Axes of one of several systems, int32 (N,) the system of each particle, and nodes from one system to the next.
     """
     count = len(columns[0])
-    real = columns[0].dtype.newbyteorder("=")
-    columns = tuple(x if x.dtype.isnative else x.astype(real) for x in columns)
-    frame = frame_of(of_one or axes, box, real)
-    tiling = tiling_of(axes, bits)
-    cells = Cells.of(tiling, count)
+    columns, address, stride, frame, tiling, cells = _Given.of(columns, axes, box, of_one, bits)
     bins = math.prod(tiling.tiles) * math.prod(cells.along) + 1
     threads = threads_for(threads, count)
     rows = histogram_rows(count, bins, threads * _SHARES if threads > 1 else 1)
     histogram = np.empty((rows, bins), index_type(count))
     status = np.zeros((rows, 8), np.int64)
     status[:, 2] = -1
-    address = np.array([x.__array_interface__["data"][0] for x in columns])
-    stride = np.array([x.strides[0] for x in columns])
     threads = min(threads, rows)
     run(
         _count_cells, threads, address, stride, count, frame, tiling, cells, system, pitch, histogram, status,

@@ -60,6 +60,22 @@ def _index(occupied: np.ndarray, number: int) -> int:
     return int(np.searchsorted(occupied, number)) if len(occupied) else int(number)
 
 
+def largest_by_level(cloud: CpuCloud, sizes: np.ndarray, first: np.ndarray, criterion: int, systems: int) -> np.ndarray:
+    """Return the largest radius (first number) or half extents of the particles of each level, (systems, levels, 3)."""
+    levels = len(first) - 1
+    most = np.zeros((systems * levels, 3), sizes.dtype)
+    if criterion != UNIFORM:
+        if systems > 1:
+            bounds = cloud.start[(np.arange(systems)[:, None] * first[-1] + first[:-1]).ravel()]
+            bounds = np.append(bounds, cloud.start[-1])
+        else:
+            bounds = np.array([cloud.start[_index(cloud.occupied, number)] for number in first])
+        held = np.flatnonzero(bounds[1:] > bounds[:-1])
+        if len(held):
+            most[held, : len(sizes)] = np.maximum.reduceat(sizes[:, : bounds[-1]], bounds[held], axis=1).T
+    return most.reshape(systems, levels, 3)
+
+
 def search_of(cloud: CpuCloud, numbers: np.ndarray, radius: float | None, *, forward: bool = False) -> Search:
     """Return a search over a cloud; ``numbers`` (n + PAD,) name its places in results.
 
@@ -72,18 +88,15 @@ def search_of(cloud: CpuCloud, numbers: np.ndarray, radius: float | None, *, for
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(shape.prod(1))])
     sizes = cloud.sizes if radius is None and cloud.sizes is not None else np.empty((0, PAD), real)
     criterion = UNIFORM if radius is not None else SPHERES if len(sizes) == 1 else BOXES
-    most = np.zeros((levels, 3), real)
-    for level in range(levels):
-        begin, end = (int(cloud.start[_index(cloud.occupied, number)]) for number in first[level : level + 2])
-        if criterion != UNIFORM and end > begin:
-            most[level, : len(sizes)] = sizes[:, begin:end].max(1)
+    systems = 1 if cloud.systems is None else cloud.systems.total
+    most = largest_by_level(cloud, sizes, first, criterion, systems).max(0)
     largest = _LARGEST[cells.dtype]
     cutoff = real(0 if radius is None else min(radius, largest))
     square = float(cutoff) * float(cutoff)
-    inverse = cells.inverse.astype(float)
+    inverse = (cells if cloud.systems is None else cloud.systems).inverse.astype(float)
     # How far a search goes at most; half extents are not beyond a radius times the root of three.
     farthest = float(cutoff) if criterion == UNIFORM else 4 * float(most.max(initial=0))
-    per = np.sqrt((inverse**2).sum(1))
+    per = np.sqrt((inverse**2).sum(-1)).reshape(-1, 3).max(0)  # of systems the most
     spans = farthest * per[np.array(cells.periodic) != 0].max(initial=0)
     if not spans < MOST_IMAGES:
         raise ValueError(

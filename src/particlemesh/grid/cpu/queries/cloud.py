@@ -13,6 +13,7 @@ from particlemesh.backends.jit import compiled
 from particlemesh.grid.cpu.lanes import PAD
 from particlemesh.grid.cpu.locate import CpuCells
 from particlemesh.grid.cpu.shares import SHARE, shares_for
+from particlemesh.grid.cpu.systems import CpuBoxes
 from particlemesh.grid.limits import levels_of
 from particlemesh.grid.sparse import numbers_of, uneven
 from particlemesh.sorting.cpu import counting_sort
@@ -30,6 +31,7 @@ class CpuCloud(NamedTuple):
     sizes: np.ndarray | None  # (1, n + PAD) radii or (3, n + PAD) half extents, missing axes first, by place
     occupied: np.ndarray = np.empty(0, np.int64)  # numbers of the cells in `start`; empty: all cells are there
     by_sizes: bool = False  # levels are those of `sizes`
+    systems: CpuBoxes | None = None  # the boxes of systems; `cells` has the cells of one of them
 
 
 def on_levels(cloud: CpuCloud, order: str, threads: int | None) -> tuple[CpuCloud, str]:
@@ -39,6 +41,8 @@ def on_levels(cloud: CpuCloud, order: str, threads: int | None) -> tuple[CpuClou
     not put particles on levels by them, particles are put on levels by radii here: O(N), far less than such a search.
     """
     cells, n = cloud.cells, len(cloud.order)
+    if cloud.systems is not None:
+        return cloud, order  # levels are those of the build
     assert cloud.sizes is not None
     radii = cloud.sizes[0, :n]
     levels = levels_of(cells.shape, float(cells.edge), 2 * float(radii.max(initial=0)))
@@ -95,6 +99,7 @@ def cloud_of(
     order: np.ndarray,
     sizes: ArrayLike | None = None,
     threads: int | None = None,
+    systems: CpuBoxes | None = None,
 ) -> CpuCloud:
     """Return a cloud of located and sorted particles.
 
@@ -102,4 +107,5 @@ def cloud_of(
     """
     order = order[: int(start[-1])]
     points = sorted_points(folded, order, threads)
-    return CpuCloud(cells, start, order, points, len(folded), turns, sorted_sizes(sizes, order, len(folded), cells))
+    extents = sorted_sizes(sizes, order, len(folded), cells)
+    return CpuCloud(cells, start, order, points, len(folded), turns, extents, systems=systems)

@@ -38,14 +38,16 @@ class CpuQueries:
         self._linear(order)
         return count(self.cloud, radius, order=order, threads=self.threads)
 
-    def neighbours(self, points: Coordinates, radius: float, quantities: str) -> Pairs:
-        rows, faults = neighbours(self.cloud, points.arrays, radius, quantities=quantities, threads=self.threads)
+    def neighbours(self, points: Coordinates, radius: float, quantities: str, system: Any) -> Pairs:
+        rows, faults = neighbours(
+            self.cloud, points.arrays, radius, system, quantities=quantities, threads=self.threads
+        )
         checks.good_points(faults.not_finite, faults.outside, faults.first)
         return rows
 
-    def nearest(self, k: int, radius: float, points: Coordinates | None) -> tuple[np.ndarray, np.ndarray]:
+    def nearest(self, k: int, radius: float, points: Coordinates | None, system: Any) -> tuple[np.ndarray, np.ndarray]:
         x = None if points is None else points.arrays
-        indices, distances, faults = nearest(self.cloud, k, radius, x, threads=self.threads)
+        indices, distances, faults = nearest(self.cloud, k, radius, x, system, threads=self.threads)
         if faults is not None:
             checks.good_points(faults.not_finite, faults.outside, faults.first)
         return indices, distances
@@ -53,10 +55,14 @@ class CpuQueries:
     def overlaps(self, shape: str | None, quantities: str) -> Pairs:
         return overlaps(self.cloud, shape=shape, quantities=quantities, threads=self.threads)
 
-    def stream(self, radius: float, function: PairFunction, values: Any) -> np.ndarray:
-        return sums(
+    def stream(self, radius: float, function: PairFunction, values: Any, out: Any) -> np.ndarray:
+        totals = sums(
             self.cloud, radius, function.on_cpu, function.results, values, function.parameters, threads=self.threads
         )
+        if out is None:
+            return totals
+        out[...] = totals
+        return out
 
     def asked_again(self, *question: Any) -> None:
         """Searches wait."""

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add
-from particlemesh.grid.cpu.lanes import PAD, unowned, width_for
+from particlemesh.grid.cpu.lanes import unowned, width_for
 from particlemesh.grid.cpu.locate import Faults
 from particlemesh.grid.cpu.queries.candidates import DONE, UNIFORM, Search, begin_search, gather, group_of, search_of
 from particlemesh.grid.cpu.queries.cloud import CpuCloud
@@ -29,6 +29,7 @@ from particlemesh.grid.cpu.queries.rows import (
     search_run,
     squared,
 )
+from particlemesh.grid.cpu.queries.systems import query_in, search_boxes, search_in, threads_of
 
 _GROWTH = 1.5  # of the radius: three times the volume
 
@@ -59,14 +60,14 @@ def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter)
     bx, by, bz = unowned(room.real[0]), unowned(room.real[1]), unowned(room.real[2])
     points, sizes, runs, shifts, hits, held = query.points, query.sizes, room.runs, room.shifts, room.hits, room.place
     called, numbers = room.called, query.numbers
-    count, most = points.shape[1] - PAD, squares.shape[1]
+    first, count, most = query.begin, query.end - query.begin, squares.shape[1]
     real = squares.dtype.type
     scale, mean, power = guess
     while True:  # measured: with ranges() a search takes up to a twentieth longer
         share = fetch_add(counter, 0, 1)
         if share * SHARE >= count:
             return
-        k, last = share * SHARE, min(count, (share + 1) * SHARE)
+        k, last = first + share * SHARE, first + min(count, (share + 1) * SHARE)
         while k < last:
             members = group_of(points, k, last, search, low, high)
             cell = 0
@@ -121,6 +122,21 @@ def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter)
             k += members
 
 
+@compiled
+def _nearest_pieces(query, search, boxes, guess, squares, indices, rooms, width, counter):
+    """List the nearest particles of pieces of systems until no piece is left."""
+    own = np.array([0, fetch_add(counter, 1, 1)])
+    scale, mean, power = guess
+    for p in claimed(counter, boxes.pieces.shape[0]):
+        begin, end, s = boxes.pieces[p, 0], boxes.pieces[p, 1], boxes.pieces[p, 2]
+        own[0], thread = 0, own[1]
+        _nearest_rows(
+            query_in(query, boxes, begin, end, s), search_in(search, boxes, s), (scale * boxes.scale[s], mean, power),
+            squares, indices, rooms, width, own,
+        )  # fmt: skip
+        own[1] = thread
+
+
 def _guess(cloud: CpuCloud, search: Search, k: int) -> tuple[float, float, float]:
     """Return scale, mean and power: a first radius is ``scale * (particles of the cell + mean)**power``.
 
@@ -130,39 +146,49 @@ def _guess(cloud: CpuCloud, search: Search, k: int) -> tuple[float, float, float
     axes = 3 - cloud.cells.missing
     real = search.x.dtype.type
     finest = math.prod(cloud.cells.shape)
+    systems = 1 if cloud.systems is None else cloud.systems.total
     rows = cloud.cells.rows[3 - axes :, 3 - axes :].astype(float)
     volume = abs(np.linalg.det(rows))
     ball = (2.0, math.pi, 4 / 3 * math.pi)[axes - 1]
     scale = (2 * (1.5 * k + 3) * volume / finest / ball) ** (1 / axes)
-    mean = max(len(cloud.order) / finest, 1e-6)
+    mean = max(len(cloud.order) / systems / finest, 1e-6)
     return real(scale), real(mean), real(-1 / axes)
 
 
 def nearest(
-    cloud: CpuCloud, k: int, radius: float, x: Sequence[np.ndarray] | None = None, *, threads: int | None = None
-) -> tuple[np.ndarray, np.ndarray, Faults | None]:
+    cloud: CpuCloud, k: int, radius: float, x: Sequence[np.ndarray] | None = None, system: np.ndarray | None = None, *,
+    threads: int | None = None,
+) -> tuple[np.ndarray, np.ndarray, Faults | None]:  # fmt: skip
     """Return the k nearest particles of each particle, or of each of the points ``x``, and what is wrong with points.
 
     A particle is not its own neighbour, but its images are. Each image counts separately. Equal squared distances go by
-    index. Rows with fewer than k neighbours end with index -1 and infinite distance.
+    index. Rows with fewer than k neighbours end with index -1 and infinite distance. Points have a ``system`` (M,)
+    each, if particles have one.
     """
     real = cloud.cells.dtype
     search = search_of(cloud, names_of(cloud, "input"), radius)
-    faults = None
+    faults = boxes = None
     if x is None:
         rows = cloud.particles
         # No image counts that has k nearer ones along the shortest lattice vector.
-        lengths = np.linalg.norm(cloud.cells.rows.astype(float), axis=1)[np.array(cloud.cells.periodic) != 0]
-        farthest = (k // 2 + 1) * float(lengths.min(initial=math.inf))
-        query = Query(cloud.points, search.sizes, search.numbers, 1, 0, *images_of(search, half=False, reach=farthest))
+        lattices = (cloud.cells if cloud.systems is None else cloud.systems).rows.astype(float)
+        lengths = np.linalg.norm(lattices, axis=-1)[..., np.array(cloud.cells.periodic) != 0]
+        farthest = (k // 2 + 1) * lengths.min(-1, initial=math.inf)
+        if cloud.systems is None:
+            images = images_of(search, half=False, reach=float(farthest))
+        else:
+            boxes = search_boxes(cloud, search, half=False, reach=farthest)
+            images = boxes.images, boxes.vectors
+        query = Query(cloud.points, search.sizes, search.numbers, 1, 0, *images, 0, len(cloud.order))
     else:
         rows = len(x[0])
-        query, _, faults = point_query(cloud, x, threads_for(threads, rows))
+        query, _, faults, begins = point_query(cloud, x, system, threads_for(threads, rows))
+        boxes = None if begins is None else search_boxes(cloud, search, begins)
     indices, distances = np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf, real)
-    shares = -(-(query.points.shape[1] - PAD) // SHARE)
-    used = max(1, min(threads_for(threads, rows), shares))
-    run(
-        _nearest_rows, used, query, search, _guess(cloud, search, k), distances, indices, rooms_for(used, real),
-        width_for(real.itemsize), steps=most_steps(query, search),
-    )  # fmt: skip
+    used = threads_of(query, boxes, threads_for(threads, rows))
+    results = _guess(cloud, search, k), distances, indices, rooms_for(used, real), width_for(real.itemsize)
+    if boxes is None:
+        run(_nearest_rows, used, query, search, *results, steps=most_steps(query, search))
+    else:
+        run(_nearest_pieces, used, query, search, boxes, *results, steps=most_steps(query, search))
     return indices, distances, faults

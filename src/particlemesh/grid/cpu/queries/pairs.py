@@ -20,7 +20,9 @@ from particlemesh.grid.cpu.locate import Faults, locate
 from particlemesh.grid.cpu.queries.candidates import UNIFORM, Search, search_of
 from particlemesh.grid.cpu.queries.cloud import CpuCloud, on_levels, sorted_points, sorted_sizes
 from particlemesh.grid.cpu.queries.listing import pairs_of, rows_for
-from particlemesh.grid.cpu.queries.rows import Query, count_rows, fill_rows, images_of
+from particlemesh.grid.cpu.queries.rows import Query, images_of
+from particlemesh.grid.cpu.queries.systems import SearchBoxes, count_rows, fill_rows, search_boxes
+from particlemesh.grid.cpu.systems import locate_systems
 from particlemesh.grid.limits import MOST_COUNTED, bytes_per_pair, least_images, too_many
 from particlemesh.grid.results import Pairs
 from particlemesh.sorting.cpu import counting_sort
@@ -51,18 +53,25 @@ def _same(sizes: np.ndarray | None, others: np.ndarray | None) -> bool:
 
 def _least_pairs(cloud: CpuCloud, search: Search, rows: int, query: Query) -> int:
     """Return how many pairs so many rows have at least."""
-    if search.spans < 1:
+    if search.spans < 1 or cloud.systems is not None:
         return 0  # some particles may have none
     images = least_images(float(search.radius), search.rows, search.periodic.tolist())
     return rows * images * (len(cloud.order) - query.is_particle) // (1 + query.half)
 
 
-def _own_query(cloud: CpuCloud, search: Search, *, half: bool) -> Query:
-    return Query(cloud.points, search.sizes, search.numbers, 1, int(half), *images_of(search, half=half))
+def _own_query(cloud: CpuCloud, search: Search, *, half: bool) -> tuple[Query, SearchBoxes | None]:
+    """Return particles as points that look for neighbours, and the boxes of their systems."""
+    if cloud.systems is None:
+        images, boxes = images_of(search, half=half), None
+    else:
+        boxes = search_boxes(cloud, search, half=half)
+        images = boxes.images, boxes.vectors
+    return Query(cloud.points, search.sizes, search.numbers, 1, int(half), *images, 0, len(cloud.order)), boxes
 
 
 def _list(
     query: Query,
+    boxes: SearchBoxes | None,
     search: Search,
     cloud: CpuCloud,
     turned: np.ndarray | None,
@@ -81,7 +90,7 @@ def _list(
         pair = bytes_per_pair(quantities, 3 - cloud.cells.missing, cloud.cells.dtype.itemsize)
         least = _least_pairs(cloud, search, rows, query) * pair
         check_room(least, f"pairs within {float(search.radius):g} (a lower bound)")
-    count_rows(query, search, counts, threads)
+    count_rows(query, search, counts, threads, boxes)
     start = np.zeros(rows + 1, np.int64)
     if form == "dense":
         longest = int(counts.max(initial=0))
@@ -103,7 +112,7 @@ def _list(
         named=int(named),
     )
     if total and quantities:
-        fill_rows(query, search, filled, threads)
+        fill_rows(query, search, filled, threads, boxes)
     if form == "dense":
         return pairs_of(filled, quantities, counts=counts, width=width or 0)
     return pairs_of(filled, quantities, start=start if form == "csr" else None)
@@ -136,9 +145,10 @@ def pairs(
     numbers = names_of(cloud, "grid" if named else order)
     search = search_of(cloud, numbers, uniform, forward=half and (by_place or named))
     rows = len(cloud.order) if by_place or named else cloud.particles
-    query = _own_query(cloud, search, half=half)
+    query, boxes = _own_query(cloud, search, half=half)
     return _list(
-        query, search, cloud, cloud.turns, rows, quantities, form, threads, by_place=by_place, named=named, width=width
+        query, boxes, search, cloud, cloud.turns, rows, quantities, form, threads, by_place=by_place, named=named,
+        width=width,
     )  # fmt: skip
 
 
@@ -150,47 +160,65 @@ def count(cloud: CpuCloud, radius: ArrayLike, *, order: str = "input", threads: 
         cloud, order = on_levels(cloud, order, threads)
     search = search_of(cloud, names_of(cloud, order), uniform)
     counts = np.zeros(len(cloud.order) if order == "grid" else cloud.particles, np.int64)
-    query = _own_query(cloud, search, half=False)
+    query, boxes = _own_query(cloud, search, half=False)
     if search.criterion == UNIFORM and (least := _least_pairs(cloud, search, 1, query)) > MOST_COUNTED:
         raise too_many(least, at_least=True)
-    count_rows(query, search, counts, threads)
+    count_rows(query, search, counts, threads, boxes)
     if (longest := int(counts.max(initial=0))) > MOST_COUNTED:
         raise too_many(longest)
     return counts.astype(np.int32)
 
 
-def point_query(cloud: CpuCloud, x: Sequence[np.ndarray], threads: int) -> tuple[Query, np.ndarray | None, Faults]:
-    """Return points as a query in the order of cells, their turns, and what is wrong with them."""
-    cells = cloud.cells
+def point_query(
+    cloud: CpuCloud, x: Sequence[np.ndarray], system: np.ndarray | None, threads: int
+) -> tuple[Query, np.ndarray | None, Faults, np.ndarray | None]:
+    """Return points as a query in the order of cells, their turns, what is wrong with them.
+
+    The last result is where the points of each system begin, if there are systems.
+    """
+    cells, boxes = cloud.cells, cloud.systems
     everywhere = np.full(3, np.inf, cells.dtype)
     anywhere = cells._replace(lower=-everywhere, upper=everywhere, levels=1)
-    keys, folded, turns, faults = locate(x, None, anywhere, threads)
-    ordered = counting_sort(keys, anywhere.total, threads)
+    if boxes is None:
+        keys, folded, turns, faults = locate(x, None, anywhere, threads)
+        bins = anywhere.total
+    else:
+        assert system is not None
+        unbounded = np.full_like(boxes.lower, np.inf)
+        boxes = boxes._replace(lower=-unbounded, upper=unbounded)
+        keys, folded, turns, faults = locate_systems(x, None, anywhere, boxes, system, threads)
+        bins = anywhere.total * boxes.total
+    ordered = counting_sort(keys, bins, threads)
     order = ordered.order[: int(ordered.start[-1])]
     none = np.empty((0, 3), np.int64)
     query = Query(
         sorted_points(folded, order, threads), np.empty((0, PAD), cells.dtype),
-        np.concatenate([order, np.zeros(PAD, np.int32)]), 0, 0, none, none.astype(cells.dtype),
+        np.concatenate([order, np.zeros(PAD, np.int32)]), 0, 0, none, none.astype(cells.dtype), 0, len(order),
     )  # fmt: skip
-    return query, turns, faults
+    return query, turns, faults, None if boxes is None else ordered.start[:: anywhere.total]
 
 
 def neighbours(
-    cloud: CpuCloud, x: Sequence[np.ndarray], radius: float, *, quantities: str = "j", threads: int | None = None
-) -> tuple[Pairs, Faults]:
-    """Return the particles near each of the points ``x`` as a csr list, and what is wrong with points."""
+    cloud: CpuCloud, x: Sequence[np.ndarray], radius: float, system: np.ndarray | None = None, *,
+    quantities: str = "j", threads: int | None = None,
+) -> tuple[Pairs, Faults]:  # fmt: skip
+    """Return the particles near each of the points ``x`` as a csr list, and what is wrong with points.
+
+    Points have a ``system`` (M,) each, if particles have one.
+    """
     threads = threads_for(threads, len(x[0]))
-    query, turned, faults = point_query(cloud, x, threads)
+    query, turned, faults, begins = point_query(cloud, x, system, threads)
     search = search_of(cloud, names_of(cloud, "input"), radius)
-    return _list(query, search, cloud, turned, len(x[0]), quantities, "csr", threads), faults
+    boxes = None if begins is None else search_boxes(cloud, search, begins)
+    return _list(query, boxes, search, cloud, turned, len(x[0]), quantities, "csr", threads), faults
 
 
 def overlaps(cloud: CpuCloud, *, shape: str | None = None, quantities: str = "ij", threads: int | None = None) -> Pairs:
     """Return the pairs of particles that overlap as a coo list, each once, ``i < j``; a radius as a box is a cube."""
     cloud, threads = shaped(cloud, shape), threads_for(threads, len(cloud.order))
     search = search_of(cloud, names_of(cloud, "grid"), None, forward=True)
-    query = _own_query(cloud, search, half=True)
-    return _list(query, search, cloud, cloud.turns, len(cloud.order), quantities, "coo", threads, named=True)
+    query, boxes = _own_query(cloud, search, half=True)
+    return _list(query, boxes, search, cloud, cloud.turns, len(cloud.order), quantities, "coo", threads, named=True)
 
 
 def shaped(cloud: CpuCloud, shape: str | None) -> CpuCloud:

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.cpu import run
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import add, fetch_add, fma, fuse, load, mul, splat, sub
-from particlemesh.grid.cpu.lanes import PAD, apart, at_most, ones, size_at_most, unowned, unpack, width_for
+from particlemesh.grid.cpu.lanes import PAD, apart, at_most, ones, size_at_most, unowned, unpack
 from particlemesh.grid.cpu.queries.candidates import (
     BOXES,
     DONE,
@@ -45,6 +44,8 @@ class Query(NamedTuple):
     half: int  # 1: of two particles only the one with the smaller number has the other in its row
     images: np.ndarray  # (images, 3): turns of the images of a particle that it may be a neighbour of
     vectors: np.ndarray  # (images, 3)
+    begin: int  # the points from this place on look for neighbours,
+    end: int  # up to this one
 
 
 class Rows(NamedTuple):
@@ -237,7 +238,7 @@ def _write_run(rows, at, got, mine, hits, called, bx, by, bz, x, y, z, shifts, r
 
 
 @compiled
-def _search_rows(query, search, counts, rows, keep, rooms, width, counter):
+def search_rows(query, search, counts, rows, keep, rooms, width, counter):
     """Count the neighbours of shares of points, or write them, until no share is left."""
     query, search, rows, counts = unowned(query), unowned(search), unowned(rows), unowned(counts)
     room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
@@ -246,7 +247,7 @@ def _search_rows(query, search, counts, rows, keep, rooms, width, counter):
     b3, b4, b5 = unowned(room.real[3]), unowned(room.real[4]), unowned(room.real[5])
     points, sizes, runs, shifts, hits, place = query.points, query.sizes, room.runs, room.shifts, room.hits, room.place
     called, criterion, square = room.called, search.criterion, search.square
-    count = query.points.shape[1] - PAD
+    first, count = query.begin, query.end - query.begin
     full = -1 if query.half == 0 else 0
     # Only j of every neighbour: the usual case, and a loop that does nothing else.
     plain = rows.i.size + rows.distance.size + rows.vector.size + rows.shift.size + rows.named == 0
@@ -254,7 +255,7 @@ def _search_rows(query, search, counts, rows, keep, rooms, width, counter):
         share = fetch_add(counter, 0, 1)
         if share * SHARE >= count:
             return
-        k, last = share * SHARE, min(count, (share + 1) * SHARE)
+        k, last = first + share * SHARE, first + min(count, (share + 1) * SHARE)
         while k < last:
             members = group_of(points, k, last, search, low, high)
             begin_search(search, k, members, sizes, room.state, extent)
@@ -303,26 +304,6 @@ def no_rows(real: np.dtype, axes: int = 1) -> Rows:
     return Rows(
         start=np.empty(0, np.int64), i=nothing, j=nothing, shift=np.empty((0, axes), np.int32), distance=some,
         vector=some.reshape(0, axes), turns=turns, turned=turns, order=nothing, named=0,
-    )  # fmt: skip
-
-
-def count_rows(query: Query, search: Search, counts: np.ndarray, threads: int) -> None:
-    """Write how many neighbours each point has to ``counts`` (rows,) int64."""
-    _run(query, search, counts, no_rows(search.x.dtype), 0, threads)
-
-
-def fill_rows(query: Query, search: Search, rows: Rows, threads: int) -> None:
-    """Write the neighbours of each point from ``rows.start`` of its number on."""
-    _run(query, search, np.empty(0, np.int64), rows, 1, threads)
-
-
-def _run(query: Query, search: Search, counts: np.ndarray, rows: Rows, keep: int, threads: int) -> None:
-    real = search.x.dtype
-    shares = -(-(query.points.shape[1] - PAD) // SHARE)
-    used = max(1, min(threads, shares))
-    run(
-        _search_rows, used, query, search, counts, rows, keep, rooms_for(used, real), width_for(real.itemsize),
-        steps=most_steps(query, search),
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from particlemesh.grid.cpu.queries.rows import (
     search_run,
     squared,
 )
+from particlemesh.grid.cpu.queries.systems import search_boxes, search_in
 
 
 @compiled
@@ -65,19 +66,28 @@ def pair_function(r2, d, i, j, a, b, p, sums):
     raise NotImplementedError
 
 
-def _sum_rows(query, search, order, values, parameters, totals, rooms, width, counter):
-    """Add up over the neighbours of shares of particles until no share is left; ``pair_function`` is the user's."""
+def _sum_rows(query, search, boxes, order, values, parameters, totals, rooms, width, counter):
+    """Add up over the neighbours of shares of particles until no share is left; ``pair_function`` is the user's.
+
+    Without systems ``boxes`` is None, and nothing is compiled for them.
+    """
     query, search, order = unowned(query), unowned(search), unowned(order)
     values, parameters, totals = unowned(values), unowned(parameters), unowned(totals)
     room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
     b, hits, called, shifts, points = room.real, room.hits, room.called, room.shifts, query.points
     vector = unowned(room.bounds[3])
+    here, first_image, last_image = search, np.int64(0), np.int64(query.images.shape[0])
     for begin, last in ranges(counter, order.size, SHARE):
-        k = begin
+        k, end = begin, last
         while k < last:
-            members = _begin(query, search, room, k, last)
+            if boxes is not None and k in (begin, end):  # of the next system
+                s = np.searchsorted(boxes.begins, k, side="right") - 1
+                end = min(last, boxes.begins[s + 1])
+                here = unowned(search_in(search, boxes, s))
+                first_image, last_image = boxes.first[s], boxes.first[s + 1]
+            members = _begin(query, here, room, k, end)
             while room.state[DONE] == 0:
-                run_count = _candidates(search, room, k, width)
+                run_count = _candidates(here, room, k, width)
                 for q in range(k, k + members):
                     x, y, z = points[0, q], points[1, q], points[2, q]
                     i = np.int64(order[q])
@@ -94,7 +104,7 @@ def _sum_rows(query, search, order, values, parameters, totals, rooms, width, co
                             )
             for q in range(k, k + members):
                 i = np.int64(order[q])
-                for m in range(query.images.shape[0]):
+                for m in range(first_image, last_image):
                     vector[:] = query.vectors[m]
                     square = squared(vector[0], vector[1], vector[2])
                     if square <= search.square:
@@ -115,7 +125,9 @@ def sums(
     """Return the sums (count, results) of a pair function over each particle's neighbours, images included."""
     real = cloud.cells.dtype
     search = search_of(cloud, names_of(cloud, "grid"), radius)
-    query = Query(cloud.points, search.sizes, search.numbers, 1, 0, *images_of(search, half=False))
+    boxes = None if cloud.systems is None else search_boxes(cloud, search, half=False)
+    images = images_of(search, half=False) if boxes is None else (boxes.images, boxes.vectors)
+    query = Query(cloud.points, search.sizes, search.numbers, 1, 0, *images, 0, len(cloud.order))
     per_particle = np.empty((cloud.particles, 0), real) if values is None else values
     per_particle = per_particle if per_particle.ndim == 2 else per_particle[:, None]
     by_place = np.ascontiguousarray(per_particle[cloud.order], real)
@@ -124,7 +136,7 @@ def sums(
     shares = -(-len(cloud.order) // SHARE)
     used = max(1, min(threads_for(threads, len(cloud.order)), shares))
     run(
-        loop_with(_sum_rows, "pair_function", function), used, query, search, cloud.order, by_place, shared, totals,
-        rooms_for(used, real), width_for(real.itemsize), steps=most_steps(query, search),
+        loop_with(_sum_rows, "pair_function", function), used, query, search, boxes, cloud.order, by_place, shared,
+        totals, rooms_for(used, real), width_for(real.itemsize), steps=most_steps(query, search),
     )  # fmt: skip
     return totals

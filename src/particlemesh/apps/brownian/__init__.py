@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Brownian motion with hydrodynamic interactions: mobilities of spheres in a fluid, their noise, and the dynamics."""
+
+from particlemesh.apps.brownian.drag import Drag
+from particlemesh.apps.brownian.dynamics import BrownianDynamics
+from particlemesh.apps.brownian.forces import WCA, HarmonicBonds, Sum
+from particlemesh.apps.brownian.rpy import RPY
+
+__all__ = ["RPY", "WCA", "BrownianDynamics", "Drag", "HarmonicBonds", "Sum"]

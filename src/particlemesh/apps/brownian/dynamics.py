@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Brownian dynamics of spheres in a fluid."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+
+from particlemesh import checks
+from particlemesh.apps.brownian import checkpoint
+from particlemesh.apps.brownian.arrays import module_of, to_host
+from particlemesh.apps.brownian.forces import Sum
+from particlemesh.apps.brownian.noise import SEED_LIMIT, Noise
+from particlemesh.apps.brownian.schemes import SCHEMES, Problem
+from particlemesh.apps.brownian.trajectory import writer
+from particlemesh.busy import alone
+
+
+class BrownianDynamics:
+    r"""Particles that forces and a fluid at temperature T move, without inertia.
+
+    The positions obey ``dx = (M F + kT div M) dt + sqrt(2 kT) M^(1/2) dW``, where M is the mobility. Steps are
+    a function of the arguments and the seed: two runs have the same bits, if the mobility and the forces have.
+
+    Parameters
+    ----------
+    positions : array (N, 3)
+        Of NumPy or CuPy, float32 or float64; the simulation runs where they are. They are copied.
+    mobility : object
+        `RPY`, `Drag`, or any object with ``set_positions(x)``, ``velocity(forces)`` and ``square_root(z)``. The last
+        two take (..., N, 3). If it has ``noise(generator, *batch)``, this gives the vectors with the covariance of M,
+        as in `RPY`. If it has ``divergence_free = True``, no drift is added.
+    forces : callable or sequence of callables, optional
+        Each takes positions (N, 3), which it must not change, and returns forces (N, 3).
+    temperature : number
+        kT, an energy; 0 for a motion without noise.
+    time_step : number
+        Of the time unit ``length / (mobility * force)``.
+    integrator : {"euler", "midpoint"}
+        See the notes.
+    seed : int, optional
+        From 0 to 2**128 - 1; by default one from the operating system. :attr:`seed` has it.
+    difference : number, optional
+        Length of a random finite difference for ``div M``, which a mobility without ``divergence_free = True`` needs.
+        It is much shorter than a particle, such as 1e-4 radii.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed; the message says what is.
+
+    Notes
+    -----
+    ``"euler"`` is the scheme of Euler and Maruyama [ermak_mccammon1978]_: one product and one square root of M in a
+    step, of weak order 1. ``"midpoint"`` takes forces and mobility at the middle of the step, where it arrives with the
+    noise of the first half step [delong2013]_. It needs two products and two square roots. Without noise it has order
+    2. With noise it has weak order 2 if M is constant, and 1 otherwise.
+
+    Both schemes use the square root of M at the start of a step (Ito). For periodic and free Rotne-Prager-Yamakawa
+    mobilities, overlapping spheres included, ``div M`` vanishes: no drift is missing. For other mobilities the drift is
+    ``kT / e (M(x + e w / 2) - M(x - e w / 2)) w`` with normal w and ``e = difference`` [delong2014]_. Its mean is
+    ``kT div M`` up to an error of order e\ :sup:`2`.
+
+    Examples
+    --------
+    The mean square displacement of free particles is 6 kT mobility time:
+
+    >>> import numpy as np
+    >>> from particlemesh.apps.brownian import BrownianDynamics, Drag
+    >>> start = np.zeros((20_000, 3))
+    >>> free = BrownianDynamics(start, Drag(radius=2.0), time_step=0.1, seed=1)
+    >>> free.run(10)
+    >>> free.step, round(free.time, 12), round(float((free.positions**2).sum(axis=1).mean()), 1)
+    (10, 1.0, 3.0)
+    """
+
+    def __init__(
+        self, positions: Any, mobility: Any, forces: Any = None, *, temperature: float = 1.0, time_step: float,
+        integrator: str = "euler", seed: int | None = None, difference: float | None = None,
+    ) -> None:  # fmt: skip
+        x = positions if hasattr(positions, "dtype") else checks.number_array(positions, "positions")
+        self._module = module_of(x)
+        if x.ndim != 2 or x.shape[1] != 3 or not len(x):
+            raise ValueError(f"positions have shape {tuple(x.shape)}; (N, 3) is needed, with one particle or more.")
+        if x.dtype.kind not in "iuf":
+            raise TypeError(f"positions have dtype {x.dtype}; real numbers are needed.")
+        self._dtype = checks.real_type(x.dtype if x.dtype.kind == "f" else np.float64)
+        self._positions = self._kept(self._module.array(x, dtype=self._dtype, order="C"))
+        self._step = 0
+        self._finite(self._positions, "the position of", 0)
+        for verb in ("set_positions", "velocity", "square_root"):
+            if not callable(getattr(mobility, verb, None)):
+                raise TypeError(f"mobility is a {type(mobility).__name__} without {verb}(); give RPY or Drag.")
+        self.mobility = mobility
+        self.forces = _one(forces)
+        self.temperature = checks.at_least_zero(temperature, "temperature")
+        self.time_step = checks.positive(time_step, "time_step")
+        self.integrator = checks.one_of(integrator, "integrator", tuple(SCHEMES))
+        self.seed = secrets.randbits(128) if seed is None else checks.integer(seed, "seed", 0, SEED_LIMIT - 1)
+        self.difference = None if difference is None else checks.positive(difference, "difference")
+        free = getattr(mobility, "divergence_free", False)
+        if not free and self.difference is None and self.temperature:
+            raise ValueError(
+                f"{type(mobility).__name__} does not say that its divergence vanishes: give difference=, the length of "
+                "a random finite difference, such as 1e-4 radii, or let the mobility have divergence_free = True."
+            )
+        noise = Noise(self.seed, self._module, self._dtype)
+        self._problem = Problem(
+            None if self.forces is None else self._force, mobility, self.temperature, self.time_step, noise,
+            None if free else self.difference,
+        )  # fmt: skip
+        mobility.set_positions(self._positions)  # what it refuses is refused now
+        self.busy = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"<BrownianDynamics of {len(self._positions):,} particles, step {self._step:,}, time {self.time:g}>"
+
+    # ---- state ----------------------------------------------------------------------------------------
+
+    @property
+    def positions(self) -> Any:
+        """A copy of the positions (N, 3), which go on beyond the box: differences are displacements."""
+        return self._positions.copy()
+
+    @property
+    def folded(self) -> Any:
+        """Positions (N, 3) folded into the mobility's box."""
+        if self.box is None:
+            raise ValueError(f"this {type(self.mobility).__name__} has no box: give it one.")
+        return self._module.asarray(self.box.fold(to_host(self._positions)))
+
+    @property
+    def box(self) -> Any:
+        """The mobility's box, or None."""
+        return getattr(self.mobility, "box", None)
+
+    @property
+    def step(self) -> int:
+        """Number of steps made."""
+        return self._step
+
+    @property
+    def time(self) -> float:
+        """Time since the first step."""
+        return self._step * self.time_step
+
+    # ---- motion ---------------------------------------------------------------------------------------
+
+    @alone
+    def run(
+        self, steps: int, *, progress: bool = False, every: int = 1, trajectory: str | PathLike | None = None
+    ) -> None:
+        """Make steps. An error or a keyboard interrupt leaves the state of the last whole step.
+
+        Parameters
+        ----------
+        steps : int
+            How many.
+        progress : bool
+            Show a bar on the terminal (standard error).
+        every : int
+            Frames are written at steps that are multiples of this, the present one included.
+        trajectory : path, optional
+            A file that ends in .gsd (of HOOMD-blue, float32), .h5 (H5MD) or .xyz (extended xyz, 8 decimals). A file
+            that exists is continued, if its last frame is not later than the present step.
+
+        Raises
+        ------
+        FloatingPointError
+            If a force or a position is not finite. The message names the step and the first such particle.
+        ImportError
+            If the trajectory's library is missing; the extra ``io`` has them.
+        ValueError
+            If an argument is not allowed, or the file has later frames or other particles.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from particlemesh.apps.brownian import BrownianDynamics, Drag
+        >>> dynamics = BrownianDynamics(np.zeros((1, 3)), Drag(), time_step=0.1)
+        >>> dynamics.run(3)
+        >>> dynamics.step
+        3
+        """
+        steps = checks.integer(steps, "steps", 0, 2**62)
+        every = checks.integer(every, "every", 1, 2**62)
+        checks.flag(progress, "progress")
+        scheme = SCHEMES[self.integrator]
+        with contextlib.ExitStack() as stack:
+            file = None if trajectory is None else stack.enter_context(writer(trajectory, self))
+            advance = stack.enter_context(_bar(steps)) if progress else None
+            if file is not None and self._step % every == 0 and file.last < self._step:
+                file.write(self)
+            for _ in range(steps):
+                after = scheme(self._problem, self._positions, self._step).astype(self._dtype, copy=False)
+                self._finite(after, "the new position of", self._step)
+                self._positions = self._kept(after)
+                self._step += 1
+                if file is not None and self._step % every == 0:
+                    file.write(self)
+                if advance is not None:
+                    advance()
+
+    def _force(self, x: Any, step: int) -> Any:
+        """Return the forces at ``x``, checked."""
+        try:
+            force = self.forces(x)  # type: ignore[misc]  # called where there are some
+        except Exception as error:
+            error.add_note(f"in step {step} of Brownian dynamics, whose state is that before the step")
+            raise
+        if getattr(force, "shape", None) != x.shape:
+            shape = getattr(force, "shape", f"no shape: it is a {type(force).__name__}")
+            raise ValueError(f"step {step}: the array of forces has shape {shape}; {x.shape} is needed.")
+        if module_of(force) is not self._module:
+            raise TypeError(f"step {step}: forces are of another library than positions: return {self._module}.")
+        force = force.astype(self._dtype, copy=False)
+        self._finite(force, "the force on", step)
+        return force
+
+    def _finite(self, array: Any, what: str, step: int) -> None:
+        finite = self._module.isfinite(array)
+        if finite.all():
+            return
+        bad = int(self._module.argmin(finite.all(axis=1)))
+        numbers = ", ".join(f"{float(v):g}" for v in to_host(array[bad]))
+        if what == "the position of":
+            raise ValueError(f"{what} particle {bad} is ({numbers}); finite numbers are needed.")
+        raise FloatingPointError(
+            f"step {step}: {what} particle {bad} is ({numbers}). The state is that before the step, time "
+            f"{self.time:g}. A shorter time_step, or a start without overlaps, may help."
+        )
+
+    def _kept(self, x: Any) -> Any:
+        """Return positions that forces cannot change by accident, where the library has such arrays."""
+        if isinstance(x, np.ndarray):
+            x.setflags(write=False)
+        return x
+
+    # ---- files ----------------------------------------------------------------------------------------
+
+    @alone
+    def save(self, path: str | PathLike) -> None:
+        """Write a checkpoint, an .h5 file, from which :meth:`load` continues with the same bits.
+
+        The file holds the state and the arguments, those of this module's mobilities and forces included. An existing
+        file is replaced once the new one is whole.
+
+        Parameters
+        ----------
+        path : path
+
+        Raises
+        ------
+        ImportError
+            If h5py is missing; the extra ``io`` has it.
+        """
+        checkpoint.save(path, self)
+
+    @classmethod
+    def load(cls, path: str | PathLike, mobility: Any = None, forces: Any = None) -> Self:
+        """Return the simulation of a checkpoint.
+
+        Parameters
+        ----------
+        path : path
+            Written by :meth:`save`.
+        mobility, forces : optional
+            What the checkpoint cannot hold, because it is not of this module: give it again. If given, it replaces the
+            checkpoint's.
+
+        Returns
+        -------
+        BrownianDynamics
+
+        Raises
+        ------
+        ValueError
+            If the file is no checkpoint, or lacks a mobility or a force that is not given.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from particlemesh.apps.brownian import BrownianDynamics, Drag
+        >>> dynamics = BrownianDynamics(np.zeros((5, 3)), Drag(), time_step=0.1, seed=1)
+        >>> dynamics.run(3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     dynamics.save(f"{folder}/state.h5")
+        ...     other = BrownianDynamics.load(f"{folder}/state.h5")
+        >>> dynamics.run(3)
+        >>> other.run(3)
+        >>> other.step, bool((other.positions == dynamics.positions).all())
+        (6, True)
+        """
+        arguments, step = checkpoint.load(path, mobility, forces)
+        dynamics = cls(**arguments)
+        dynamics._step = step
+        return dynamics
+
+
+def _one(forces: Any) -> Callable[[Any], Any] | None:
+    """Return one function for a function, a sequence of them, or None."""
+    if forces is None or callable(forces):
+        return forces
+    if not isinstance(forces, (list, tuple)):
+        raise TypeError(f"forces is a {type(forces).__name__}; give a function of positions (N, 3), or a list of them.")
+    return Sum(*forces)
+
+
+@contextlib.contextmanager
+def _bar(steps: int) -> Iterator[Callable[[], None]]:
+    """Yield a function that moves a progress bar on by a step."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("Brownian dynamics", total=steps)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Forces between particles: springs, soft spheres, and sums of forces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from particlemesh import Box, PairFunction, UniformGrid, checks
+from particlemesh.apps.brownian.arrays import Images, module_of
+from particlemesh.apps.brownian.drag import radii
+
+
+class HarmonicBonds:
+    """Springs between pairs of particles: the energy of a bond is ``stiffness / 2 * (r - length)**2``.
+
+    Call it with positions (N, 3) for the forces (N, 3). Forces are added in the order of the bonds, without atomics:
+    the same positions give the same bits.
+
+    Parameters
+    ----------
+    pairs : array (B, 2) of int
+        The two particles of each bond.
+    stiffness : number or array (B,)
+        Energy per length squared, at least 0.
+    length : number or array (B,)
+        At rest; 0 for ideal springs.
+    box : Box, lengths or matrix, optional
+        If given, a bond goes to the nearest image. Otherwise it takes positions as they are.
+
+    Raises
+    ------
+    ValueError
+        If a bond joins a particle to itself, or a number is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from particlemesh.apps.brownian import HarmonicBonds
+    >>> bonds = HarmonicBonds([[0, 1]], stiffness=10.0, length=1.0)
+    >>> x = np.array([[0.0, 0.0, 0.0], [1.5, 0.0, 0.0]])
+    >>> bonds(x)
+    array([[ 5.,  0.,  0.],
+           [-5.,  0.,  0.]])
+    >>> bonds.energy(x)
+    1.25
+    """
+
+    def __init__(self, pairs: Any, stiffness: Any, length: Any = 0.0, box: Any = None) -> None:
+        array = checks.number_array(pairs, "pairs")
+        if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != 2:
+            raise ValueError(f"pairs has shape {array.shape} and dtype {array.dtype}; integers (B, 2) are needed.")
+        self.pairs = np.array(array, np.int64)
+        if (self.pairs < 0).any() or (self.pairs[:, 0] == self.pairs[:, 1]).any():
+            raise ValueError("pairs: a bond joins two different particles, whose indices are at least 0.")
+        self.stiffness = self._each(stiffness, "stiffness")
+        self.length = self._each(length, "length")
+        self.box = None if box is None else Box.of(box)
+        self._images = None if self.box is None else Images(self.box)
+        self._ends = self._by_particle()
+        self._held: dict[Any, Any] = {}  # numbers of the bonds on a device, by module and type
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments that make equal bonds, for checkpoints."""
+        return {"pairs": self.pairs, "stiffness": self.stiffness, "length": self.length, "box": self.box}
+
+    def __call__(self, positions: Any) -> Any:
+        """Return the forces (N, 3) on particles at ``positions`` (N, 3), of NumPy or CuPy."""
+        xp, _, stiffness, length, ends = self._numbers(positions)
+        vectors, distance = self._vectors(positions)
+        # A spring without length at rest pulls by its vector alone: two particles in one place are no error.
+        slack = xp.where(length == 0, xp.zeros_like(distance), length / xp.where(length == 0, 1, distance))
+        pull = stiffness * (1 - slack) * vectors
+        signed = xp.concatenate([pull, -pull, xp.zeros_like(pull[:1])])  # the last row fills the table
+        forces = xp.zeros_like(positions)
+        for column in ends:
+            forces[: len(column)] += signed[column]
+        return forces
+
+    def energy(self, positions: Any) -> float:
+        """Return the energy of all bonds."""
+        _, _, stiffness, length, _ = self._numbers(positions)
+        _, distance = self._vectors(positions)
+        return float((stiffness * (distance - length) ** 2).sum() / 2)
+
+    def _each(self, value: Any, what: str) -> np.ndarray:
+        """Return a number for each bond."""
+        array = np.array(checks.number_array(value, what), np.float64)
+        if array.ndim and array.shape != (len(self.pairs),):
+            raise ValueError(f"{what} has shape {array.shape}; give one number, or {len(self.pairs)}, one a bond.")
+        if not (np.isfinite(array) & (array >= 0)).all():
+            raise ValueError(f"{what} has a number that is negative or not finite; at least 0 is needed.")
+        return np.broadcast_to(array, (len(self.pairs),)).copy()
+
+    def _by_particle(self) -> np.ndarray:
+        """Return for each particle the rows of its ends among (pull, -pull, 0), as columns of a padded table."""
+        count = len(self.pairs)
+        particle = self.pairs.T.ravel()
+        order = np.argsort(particle, kind="stable")
+        number = np.bincount(particle, minlength=1)
+        first = np.cumsum(number) - number
+        place = np.arange(2 * count) - first[particle[order]]
+        table = np.full((int(number.max()), len(number)), 2 * count)
+        table[place, particle[order]] = order
+        return table
+
+    def _numbers(self, positions: Any) -> tuple[Any, ...]:
+        xp = module_of(positions)
+        if len(positions) < self._ends.shape[1]:
+            last = self._ends.shape[1] - 1
+            raise ValueError(f"a bond has particle {last}, and there are {len(positions)}: give pairs below that.")
+        key = xp.__name__, positions.dtype
+        if key not in self._held:
+            columns = (xp.asarray(x[:, None], dtype=positions.dtype) for x in (self.stiffness, self.length))
+            self._held[key] = (xp, xp.asarray(self.pairs), *columns, xp.asarray(self._ends))
+        return self._held[key]
+
+    def _vectors(self, positions: Any) -> tuple[Any, Any]:
+        """Return the vector from the first to the second particle of each bond, and its length (B, 1)."""
+        xp, pairs, *_ = self._numbers(positions)
+        vectors = positions[pairs[:, 1]] - positions[pairs[:, 0]]
+        if self._images is not None:
+            vectors = self._images.nearest(vectors)
+        return vectors, xp.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+
+
+_WCA = """
+real s = (real)0.5 * (a[0] + b[0]);
+real s2 = s * s / r2, s6 = s2 * s2 * s2;
+if (s6 > (real)0.5) {
+    sum[0] += 2 * p[0] * (s6 * s6 - s6 + (real)0.25);
+    real pull = 24 * p[0] * (s6 - 2 * s6 * s6) / r2;
+    for (int axis = 0; axis < 3; axis++) sum[1 + axis] += pull * d[axis];
+}
+"""
+
+
+def _wca(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a PairFunction sees
+    s = (a[0] + b[0]) / 2
+    s2 = s * s / r2
+    s6 = s2 * s2 * s2
+    if s6 > 0.5:  # nearer than 2**(1/6) s, where the potential has its minimum
+        sum[0] += 2 * p[0] * (s6 * s6 - s6 + 0.25)  # half of the pair's energy
+        pull = 24 * p[0] * (s6 - 2 * s6 * s6) / r2
+        for axis in range(3):
+            sum[1 + axis] += pull * d[axis]
+
+
+class WCA:
+    """Soft repulsion of spheres by Weeks, Chandler and Andersen [wca1971]_, over all images in any box.
+
+    It is the Lennard-Jones potential up to its minimum at ``2**(1/6) s``, lifted by epsilon: energy and force are 0
+    from there on. For a pair, s is the mean of both numbers sigma. Particles are found by a
+    :class:`particlemesh.UniformGrid`, which is kept between calls; no list of pairs is made.
+
+    Call it with positions (N, 3) for the forces (N, 3).
+
+    Parameters
+    ----------
+    box : Box, lengths or matrix
+        The domain, three axes.
+    epsilon : number
+        Energy of two particles at the distance s.
+    sigma : number or array (N,)
+        Diameter of each particle.
+    backend : {"cpu", "cuda", "opencl"}, optional
+        Where to sum; by default where the positions are. If named, NumPy arrays are copied there and back.
+
+    Raises
+    ------
+    ValueError
+        If a number is not positive, or the box has not three axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from particlemesh.apps.brownian import WCA
+    >>> repulsion = WCA((10.0, 10.0, 10.0), epsilon=1.0, sigma=2.0)
+    >>> x = np.array([[0.5, 5.0, 5.0], [8.5, 5.0, 5.0]])  # 2 apart, across the face
+    >>> repulsion(x)
+    array([[ 12.,   0.,   0.],
+           [-12.,   0.,   0.]])
+    >>> repulsion.energy(x)
+    1.0
+    """
+
+    def __init__(self, box: Any, epsilon: float = 1.0, sigma: Any = 2.0, backend: str | None = None) -> None:
+        self.box = Box.of(box)
+        if self.box.ndim != 3:
+            raise ValueError(f"the box has {self.box.ndim} axes; give three.")
+        self.epsilon = checks.positive(epsilon, "epsilon")
+        self.sigma = radii(sigma, "sigma")
+        self.backend = backend
+        self.cutoff = 2 ** (1 / 6) * float(np.max(self.sigma))
+        size = (self.cutoff, self.cutoff, self.cutoff / 4)
+        self._grid = UniformGrid(self.box, cell_size=size, deterministic=True, backend=backend)
+        self._function = PairFunction(_WCA, _wca, results=4, values=1, parameters=(self.epsilon,))
+        self._held: tuple[Any, Any] = (None, None)  # sigma of each particle, and what it is for
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments that make an equal force, for checkpoints."""
+        return {"box": self.box, "epsilon": self.epsilon, "sigma": self.sigma, "backend": self.backend}
+
+    def __call__(self, positions: Any) -> Any:
+        """Return the forces (N, 3) on particles at ``positions`` (N, 3).
+
+        Particles in one place have forces that are not finite.
+        """
+        return self._sums(positions)[:, 1:]
+
+    def energy(self, positions: Any) -> float:
+        """Return the energy of all pairs."""
+        return float(self._sums(positions)[:, 0].sum())
+
+    def _sums(self, positions: Any) -> Any:
+        xp = module_of(positions)
+        if np.ndim(self.sigma) and len(self.sigma) != len(positions):
+            raise ValueError(
+                f"there are {len(self.sigma)} numbers sigma for {len(positions)} particles: give one each."
+            )
+        key = xp.__name__, positions.dtype, len(positions)
+        if self._held[0] != key:
+            self._held = key, xp.asarray(np.broadcast_to(self.sigma, (len(positions),)), dtype=positions.dtype)
+        with np.errstate(all="ignore"):
+            return self._grid.build(positions).stream(self.cutoff, self._function, self._held[1])
+
+
+class Sum:
+    """Several forces at once, added in the order given.
+
+    Parameters
+    ----------
+    *forces : callables
+        Each takes positions (N, 3) and returns forces (N, 3).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from particlemesh.apps.brownian import HarmonicBonds, Sum
+    >>> falling = Sum(HarmonicBonds([[0, 1]], 1.0), lambda x: np.broadcast_to([0.0, 0.0, -1.0], x.shape))
+    >>> falling(np.array([[0.0, 0.0, 0.0], [2.0, 0.0, 0.0]]))
+    array([[ 2.,  0., -1.],
+           [-2.,  0., -1.]])
+    """
+
+    def __init__(self, *forces: Callable[[Any], Any]) -> None:
+        for n, force in enumerate(forces):
+            if not callable(force):
+                raise TypeError(f"force {n} is a {type(force).__name__}; give functions of positions (N, 3).")
+        self.forces = forces
+
+    def settings(self) -> dict[str, Any]:
+        """Return the forces, for checkpoints."""
+        return {"forces": list(self.forces)}
+
+    def __call__(self, positions: Any) -> Any:
+        """Return the sum of all forces (N, 3)."""
+        total = module_of(positions).zeros_like(positions)
+        for force in self.forces:
+            total = total + force(positions)
+        return total
+
+    def energy(self, positions: Any) -> float:
+        """Return the sum of all energies, of forces that have an ``energy``."""
+        return float(sum(force.energy(positions) for force in self.forces))  # type: ignore[attr-defined]

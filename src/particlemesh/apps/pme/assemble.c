@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Energies and forces from the sums over neighbours and the mesh, and their totals. Groups add up shares of the
+// particles, the second kernel adds up the shares in order, so that results are reproducible.
+
+typedef struct {
+    real coulomb, mesh, self;
+} Factors;
+
+// Of each set: energy, then six terms of the virial with WIDTH 10. The last total is the number of touching particles.
+#define TERMS (WIDTH - 3)
+
+KERNEL assemble(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT sums,
+                GLOBAL const real* RESTRICT potential, GLOBAL const real* RESTRICT gradient,
+                GLOBAL real* RESTRICT energies, GLOBAL real* RESTRICT forces, GLOBAL real* RESTRICT partial,
+                const i64 count, const i64 sets, const i64 shares, const i64 charges_at, const i64 energies_at,
+                const i64 forces_at, const i64 potential_at, const i64 gradient_at, const Factors f)
+{
+    LOCAL_ARRAY(real, scratch, GROUP_SIZE);
+    const i64 width = sets * WIDTH + 1, terms = sets * TERMS + 1, length = (count + shares - 1) / shares;
+    for (i64 share = GROUP_ID; share < shares; share += GROUP_COUNT) {
+        const i64 end = (share + 1) * length < count ? (share + 1) * length : count;
+        for (i64 c = 0; c <= sets; c++) {  // the last round counts touching particles
+            real total[TERMS];
+            for (int t = 0; t < TERMS; t++) total[t] = 0;
+            for (i64 i = share * length + LOCAL_ID; i < end; i += GROUP_SIZE) {
+                GLOBAL const real* sum = sums + i * width + c * WIDTH;
+                if (c == sets) {
+                    total[0] += sum[0];
+                    continue;
+                }
+                const real q = charges[charges_at + c * count + i], scaled = f.coulomb * q;
+                const i64 at = c * count + i;
+                const real energy = (real)0.5 * scaled * (sum[0] + f.mesh * potential[potential_at + at] - f.self * q);
+                energies[energies_at + at] = energy;
+                for (int a = 0; a < 3; a++)
+                    forces[forces_at + 3 * at + a] =
+                        scaled * (sum[1 + a] - f.mesh * gradient[gradient_at + 3 * at + a]);
+                total[0] += energy;
+#if WIDTH > 4
+                for (int t = 0; t < 6; t++) total[1 + t] += (real)0.5 * scaled * sum[4 + t];
+#endif
+            }
+            for (int t = 0; t < (c == sets ? 1 : TERMS); t++) {
+                scratch[LOCAL_ID] = total[t];
+                BARRIER();
+                for (int reach = GROUP_SIZE / 2; reach > 0; reach /= 2) {
+                    if (LOCAL_ID < reach) scratch[LOCAL_ID] += scratch[LOCAL_ID + reach];
+                    BARRIER();
+                }
+                if (LOCAL_ID == 0) partial[share * terms + c * TERMS + t] = scratch[0];
+                BARRIER();
+            }
+        }
+    }
+}
+
+// mesh holds the virial of the mesh, (sets, 3, 3). status counts the touching particles, and energies not finite.
+KERNEL totals(GLOBAL const real* RESTRICT partial, GLOBAL const real* RESTRICT mesh, GLOBAL real* RESTRICT energy,
+              GLOBAL real* RESTRICT virial, GLOBAL real* RESTRICT status, const i64 sets, const i64 shares,
+              const i64 mesh_at, const i64 energy_at, const i64 virial_at, const i64 first, const Factors f)
+{
+    const i64 terms = sets * TERMS + 1;
+    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < terms; n += GROUP_COUNT * GROUP_SIZE) {
+        real sum = 0, lost = 0;  // what rounding loses is kept, since shares are many
+        for (i64 share = 0; share < shares; share++) {
+            const real part = partial[share * terms + n] - lost, next = sum + part;
+            lost = (next - sum) - part;
+            sum = next;
+        }
+        const i64 c = n / TERMS;
+        const int t = (int)(n - c * TERMS);
+        if (c == sets) {
+            if (first) status[0] = sum;
+        } else if (t == 0) {
+            energy[energy_at + c] = sum;
+            if (!(sum - sum == 0)) status[1] = 1;
+        } else {
+#if WIDTH > 4
+            // The order is 00, 11, 22, 12, 20, 01.
+            const int a = t < 4 ? t - 1 : (t - 3) % 3, b = t < 4 ? t - 1 : (t - 2) % 3;
+            const real value = sum + f.coulomb * f.mesh * mesh[mesh_at + 9 * c + 3 * a + b];
+            virial[virial_at + 9 * c + 3 * a + b] = value;
+            virial[virial_at + 9 * c + 3 * b + a] = value;
+#endif
+        }
+    }
+}

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Energies, forces and virial from the sums over neighbours and from the mesh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from particlemesh.apps.pme.direct import columns
+from particlemesh.backends.base import Record, Unread
+
+_SHARE = 2048  # particles that a group adds up
+_UPPER = (0, 1, 2, 1, 2, 0), (0, 1, 2, 2, 0, 1)  # the six terms of a virial
+
+
+@dataclass
+class Mesh:
+    """What the mesh gives for sets of charges: potential (sets, N), gradient (sets, N, 3), virial (sets, 3, 3)."""
+
+    potential: Any
+    gradient: Any
+    virial: Any
+
+
+@dataclass
+class Outputs:
+    """Dense native arrays: energy (sets,), energies (sets, N), forces (sets, N, 3), virial (sets, 3, 3) or None."""
+
+    energy: Any
+    energies: Any
+    forces: Any
+    virial: Any
+
+    def part(self, sets: slice) -> Outputs:
+        """Return those of some sets."""
+        virial = None if self.virial is None else self.virial[sets]
+        return Outputs(self.energy[sets], self.energies[sets], self.forces[sets], virial)
+
+
+def on_cpu(
+    charges: np.ndarray, sums: np.ndarray, mesh: Mesh, out: Outputs, constant: float, splitting: float
+) -> None:  # fmt: skip
+    """Write the outputs of sets of charges (sets, N) from their sums (N, sets * columns + 1)."""
+    width = columns(out.virial is not None)
+    for c, q in enumerate(charges):
+        own = sums[:, c * width : (c + 1) * width]
+        scaled = constant * q
+        own_cloud = 2 * splitting / np.sqrt(np.pi) * q
+        out.energies[c] = scaled / 2 * (own[:, 0] + 4 * np.pi * mesh.potential[c] - own_cloud)
+        out.forces[c] = scaled[:, None] * (own[:, 1:4] - 4 * np.pi * mesh.gradient[c])
+        out.energy[c] = out.energies[c].sum(dtype=np.float64)
+        if out.virial is not None:
+            terms = np.einsum("i,it->t", scaled.astype(np.float64) / 2, own[:, 4:10].astype(np.float64))
+            whole = 4 * np.pi * constant * mesh.virial[c].astype(np.float64)
+            whole[_UPPER] += terms
+            whole[_UPPER[::-1]] = whole[_UPPER]
+            out.virial[c] = whole
+
+
+class OnDevice:
+    """The same by kernels; ``take(name, size, dtype)`` provides scratch memory that is kept."""
+
+    def __init__(self, backend: Any, dtype: np.dtype, take: Any, constant: float, splitting: float) -> None:
+        self.backend, self.dtype, self.take = backend, dtype, take
+        self.factors = Record(f"=3{dtype.char}", constant, 4 * np.pi, 2 * splitting / np.sqrt(np.pi))
+
+    def partial(self, sets: int, count: int) -> tuple[Any, int]:
+        """Return the memory for the totals of shares of the particles, and how many shares there are."""
+        shares = max(1, -(-count // _SHARE))
+        return self.take("totals", shares * (7 * sets + 1), self.dtype), shares
+
+    def __call__(
+        self, charges: Any, sums: Any, mesh: Mesh, out: Outputs, status: Any, first: bool
+    ) -> None:  # fmt: skip
+        sets, count = charges.shape
+        width = columns(out.virial is not None)
+        defines = {"REAL_IS_DOUBLE": int(self.dtype == np.float64), "WIDTH": width}
+        partial, shares = self.partial(sets, count)
+
+        def at(array: Any) -> int:
+            return int(getattr(array, "offset", 0)) // self.dtype.itemsize
+
+        kernel = self.backend.kernel("apps/pme/assemble.c", "assemble", defines)
+        kernel(
+            shares * self.backend.group_size, charges, sums, mesh.potential, mesh.gradient, out.energies, out.forces,
+            partial, count, sets, shares, at(charges), at(out.energies), at(out.forces), at(mesh.potential),
+            at(mesh.gradient), self.factors,
+        )  # fmt: skip
+        kernel = self.backend.kernel("apps/pme/assemble.c", "totals", defines)
+        virials = (Unread(status), Unread(status)) if out.virial is None else (mesh.virial, out.virial)
+        kernel(
+            7 * sets + 1, partial, virials[0], out.energy, virials[1], status, sets, shares, at(virials[0]),
+            at(out.energy), at(virials[1]), int(first), self.factors,
+        )  # fmt: skip

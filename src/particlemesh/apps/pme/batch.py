@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Many systems in one call: charges of each system see those of their own system only."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import numpy as np
+
+import particlemesh as pm
+from particlemesh import checks
+from particlemesh.apps.pme import direct
+from particlemesh.apps.pme.natives import Natives
+from particlemesh.apps.pme.parameters import Parameters
+from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.result import Result
+from particlemesh.busy import alone
+from particlemesh.fourier import Solver
+
+
+class PMEBatch:
+    """Electrostatics of many periodic systems in one call, with particles and boxes of their own.
+
+    All systems share cutoff, splitting, mesh shape and window. They are chosen for ``box`` and the mean number of
+    particles, so give the largest box. For small systems one call takes much less time than a call for each.
+
+    Parameters
+    ----------
+    box : Box, lengths or matrix
+        Of all systems, unless a call gives ``boxes``.
+    systems : int
+        How many.
+    accuracy, cutoff, splitting, shape, window, coulomb_constant, threads
+        As for :class:`PME`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    Two crystals of rock salt, of which one is twice as large:
+
+    >>> import numpy as np
+    >>> from particlemesh.apps.pme import PMEBatch
+    >>> cell = np.stack(np.meshgrid(*[[0.0, 0.5]] * 3, indexing="ij"), -1).reshape(-1, 3)
+    >>> charges = np.where((2 * cell).sum(1) % 2 == 0, 1.0, -1.0)
+    >>> batch = PMEBatch((2.0, 2.0, 2.0), systems=2, accuracy=1e-8)
+    >>> result = batch(
+    ...     np.concatenate([cell, 2 * cell]), np.tile(charges, 2), np.repeat([0, 1], 8), boxes=[[1, 1, 1], [2, 2, 2]]
+    ... )
+    >>> (-result.energy / 4 / [2, 1]).round(6).tolist()
+    [1.747565, 1.747565]
+    """
+
+    def __init__(
+        self, box: Any, systems: int, accuracy: float | None = None, *, cutoff: float | None = None,
+        splitting: float | None = None, shape: Any = None, window: Any = None, coulomb_constant: float = 1.0,
+        threads: int | None = None,
+    ) -> None:  # fmt: skip
+        self.systems = checks.integer(systems, "systems", 1, 2**31 - 1)
+        # One system's: it checks the arguments and chooses.
+        self._one = PME(
+            box, accuracy, cutoff=cutoff, splitting=splitting, shape=shape, window=window, threads=threads,
+            coulomb_constant=coulomb_constant,
+        )  # fmt: skip
+        self.box, self._threads = self._one.box, threads
+        self._grid: Any = None
+        self._solver: Any = None
+        self._key: Any = None
+        self.busy = threading.RLock()
+
+    @property
+    def parameters(self) -> Parameters:
+        """Cutoff, splitting, mesh and window in use, and the errors expected."""
+        return self._one.parameters
+
+    def _set_up(self, particles: Natives) -> Parameters:
+        mean = max(1, round(particles.count / self.systems))
+        core = self._one.core(mean, particles.dtype, particles.backend)
+        p, key = core.parameters, (particles.dtype, particles.backend)
+        if key != self._key:
+            thickness = 1 / np.linalg.norm(self.box.inverse, axis=1)
+            cells = [min(t, p.cutoff / n) for t, n in zip(thickness, (2, 2, 4), strict=True)]
+            options: dict[str, Any] = dict(systems=self.systems, dtype=particles.dtype.name, threads=self._threads)
+            self._grid = pm.UniformGrid(self.box, cell_size=cells, **options)
+            alpha = p.splitting
+            self._solver = Solver(
+                pm.Mesh(p.shape, self.box), p.window, "ewald", alpha=alpha, zero=-1 / (4 * alpha**2), **options
+            )
+            self._key = key
+        return p
+
+    @alone
+    def __call__(self, positions: Any, charges: Any, system: Any, *, boxes: Any = None) -> Result:
+        """Return energies, forces and virials of all systems.
+
+        Parameters
+        ----------
+        positions : array (N, 3)
+            Of all particles, in any order.
+        charges : array (N,)
+        system : integers (N,)
+            The system of each particle.
+        boxes : array (S, 3) or (S, 3, 3), optional
+            Lengths or lattice vectors of each system.
+
+        Returns
+        -------
+        Result
+            Energies (S,), energies of particles (N,), forces (N, 3) and virials (S, 3, 3).
+        """
+        particles = Natives(positions)
+        xp, x = particles.xp, particles.x
+        with particles.scope():
+            q = particles.number(charges, "charges")
+            if q.ndim != 1:
+                raise ValueError(f"charges has shape {q.shape}; one set ({particles.count},) is needed.")
+            p = self._set_up(particles)
+            owner = xp.asarray(system)
+            smooth = direct.smooth_coulomb(
+                p.splitting, p.cutoff, particles.dtype.itemsize == 4, particles.backend.name != "cpu"
+            )
+            self._grid.build(x, system=owner, boxes=boxes)
+            sums = self._grid.stream(p.cutoff, direct.pair_function(smooth, 1, True), q)
+            if float(sums[:, 10].sum()) > 0:
+                raise ValueError(f"particle {int(sums[:, 10].argmax())} lies where another one of its system lies.")
+            self._solver.set_positions(x, system=owner, boxes=boxes)
+            potential, slope, virial = self._solver.potential_gradient_virial(q)
+            c = self._one.coulomb_constant
+            own = 2 * p.splitting / math.sqrt(math.pi) * q
+            energies = c / 2 * q * (sums[:, 0] + 4 * math.pi * potential - own)
+            forces = c * q[:, None] * (sums[:, 1:4] - 4 * math.pi * slope)
+            pairs = c / 2 * q[:, None] * sums[:, 4:10]
+
+            def by_system(values: Any) -> Any:
+                return xp.bincount(owner, values, self.systems).astype(particles.dtype)
+
+            upper = xp.stack([by_system(pairs[:, n]) for n in range(6)], 1)
+            virial = upper[:, xp.asarray([[0, 5, 4], [5, 1, 3], [4, 3, 2]])] + 4 * math.pi * c * virial
+            return Result(*map(particles.wrap, (by_system(energies), energies, forces, virial)))

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The energy of charges in operations that torch and JAX differentiate; what both share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import particlemesh as pm
+from particlemesh import backends
+from particlemesh.apps.pme import direct
+from particlemesh.apps.pme.pme import PME
+from particlemesh.arrays.kinds import kind_of
+
+
+def parameters_of(pme: PME, positions: Any, charges: Any) -> Any:
+    """Return the parameters of a PME, chosen at its first use for so many particles.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a shape or dtype is not allowed.
+    """
+    if not isinstance(pme, PME):
+        raise TypeError(f"pme is of type {type(pme).__name__}; give a particlemesh.apps.pme.PME.")
+    if positions.ndim != 2 or positions.shape[1] != 3:
+        raise ValueError(f"positions has shape {tuple(positions.shape)}; (n, 3) is needed.")
+    if tuple(charges.shape) != (positions.shape[0],):
+        raise ValueError(f"charges has shape {tuple(charges.shape)}; one for each of {positions.shape[0]} is needed.")
+    if charges.dtype != positions.dtype:
+        raise TypeError(f"charges have dtype {charges.dtype} and positions {positions.dtype}; give one dtype.")
+    name = str(positions.dtype).removeprefix("torch.")
+    if name not in ("float32", "float64"):
+        raise TypeError(f"positions have dtype {name}; give float32 or float64.")
+    try:
+        return pme.parameters
+    except RuntimeError:  # none are chosen yet
+        kind = kind_of(positions)  # None while JAX traces
+        backend = backends.current("cpu") if kind is None else kind.backend(positions)
+        return pme.core(positions.shape[0], np.dtype(name), backend).parameters
+
+
+def matrix_of(pme: PME, cell: Any, like: Callable[[Any], Any], diagonal: Callable[[Any], Any]) -> Any:
+    """Return lattice vectors as rows, of the PME's box or of the user's lengths (3,) or vectors (3, 3)."""
+    if cell is None:
+        return like(pme.box.matrix.tolist())
+    if tuple(cell.shape) not in ((3,), (3, 3)):
+        raise ValueError(f"cell has shape {tuple(cell.shape)}; give lengths (3,) or lattice vectors as rows (3, 3).")
+    return diagonal(cell) if cell.ndim == 1 else cell
+
+
+def energy(
+    xp: Any, pme: PME, x: Any, q: Any, cell: Any, near: Any, far: Any, nearest: Callable[[Any, Any, Any], Any]
+) -> Any:
+    """Return the energy from both halves.
+
+    Parameters
+    ----------
+    xp : module
+        torch or ``jax.numpy``.
+    near : array ()
+        Sum over pairs within the cutoff, without Coulomb's constant.
+    far : array (N,)
+        Potentials of the mesh for ``4 pi`` times the charges, background included.
+    nearest : callable
+        ``nearest(x, cell, pairs)`` returns vectors between particles.
+    """
+    alpha = pme.parameters.splitting
+    total = near + (q * far).sum() / 2 - alpha / math.sqrt(math.pi) * (q * q).sum()
+    pairs = pme.exclusions.pairs
+    if len(pairs):
+        d = nearest(x, cell, pairs)
+        weights = xp.asarray(pme.exclusions.factors - 1, dtype=q.dtype)
+        if hasattr(q, "device") and hasattr(weights, "to"):
+            weights = weights.to(q.device)
+        total = total + (weights * q[pairs[:, 0]] * q[pairs[:, 1]] / (d * d).sum(1) ** 0.5).sum()
+    return pme.coulomb_constant * total
+
+
+def _cells(box: pm.Box, cutoff: float) -> list[float]:
+    thickness = 1 / np.linalg.norm(box.inverse, axis=1)
+    return [min(t, cutoff / n) for t, n in zip(thickness, (2, 2, 4), strict=True)]
+
+
+def pair_sums(
+    cutoff: float, splitting: float, x: Any, q: Any, cell: np.ndarray, on_gpu: bool
+) -> tuple[Any, Any, Any, Any]:
+    """Return the energy of pairs within the cutoff, its slopes by positions and charges, and the virial (6,).
+
+    Arrays are of any kind whose arithmetic is NumPy's; the virial's order is xx, yy, zz, yz, zx, xy.
+    """
+    dtype = str(x.dtype).removeprefix("torch.")
+    box = pm.Box(cell)
+    smooth = direct.smooth_coulomb(splitting, cutoff, dtype == "float32", on_gpu)
+    function = direct.pair_function(smooth, 1, True)
+    grid = pm.UniformGrid(box, cell_size=_cells(box, cutoff))
+    sums = grid.build(x).stream(cutoff, function, q)
+    if float(sums[:, 10].sum()) > 0:
+        raise ValueError("particles lie on top of each other: move one of them, or exclude the pair.")
+    by_x = -q[:, None] * sums[:, 1:4]
+    return (q * sums[:, 0]).sum() / 2, by_x, sums[:, 0], (q[:, None] * sums[:, 4:10]).sum(0) / 2

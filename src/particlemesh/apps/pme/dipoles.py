@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Point dipoles beside charges: energy, forces, fields and torques of a periodic system.
+
+A particle with charge q and dipole mu acts by ``q + mu . grad`` wherever a charge acts by q. So the mesh takes
+``spread(q) + spread_gradient(mu)`` and gives potential, gradient and second derivatives. Within the cutoff, the
+derivatives of ``erfc(alpha r) / r`` are sums over pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import particlemesh as pm
+from particlemesh.apps.pme.natives import Natives
+from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.result import Result
+from particlemesh.fourier import Transform
+
+_COLUMNS = 8  # potential, its gradient (3), that of the gradient along the dipole (3), particles in one place
+
+
+@dataclass
+class DipoleResult(Result):
+    """What charges and dipoles get.
+
+    Parameters
+    ----------
+    energy, energies, forces : array (), (N,), (N, 3)
+        As for :class:`Result`.
+    virial : None
+        There is none with dipoles.
+    potentials : array (N,)
+        Derivative of the energy by a charge.
+    fields : array (N, 3)
+        Minus the derivative of the energy by a dipole.
+    torques : array (N, 3)
+        Dipole times field.
+    """
+
+    potentials: Any = None
+    fields: Any = None
+    torques: Any = None
+
+
+def pair_function(alpha: float) -> pm.PairFunction:
+    """Return the pair function of charges and dipoles, of four values each, for ``erfc(alpha r) / r``."""
+    scale = 2 * alpha / math.sqrt(math.pi)
+    steps = [scale, scale * 2 * alpha**2, scale * 4 * alpha**4]
+    return pm.PairFunction(_SOURCE, _function, _COLUMNS, 4, (alpha, 1.0, 3.0, 5.0, *steps))
+
+
+# b0 to b3: erfc(alpha r) / r, and the factors of its derivatives, each from the one before.
+_SOURCE = """
+if (!(r2 > 0)) { sum[7] += (real)1; return; }
+const real inverse = (real)1 / r2, r = sqrt(r2), fade = exp(-p[0] * p[0] * r2);
+const real b0 = erfc(p[0] * r) / r, b1 = (b0 + p[4] * fade) * inverse;
+const real b2 = (3 * b1 + p[5] * fade) * inverse, b3 = (5 * b2 + p[6] * fade) * inverse;
+real theirs = 0, own = 0, both = 0;
+for (int n = 0; n < 3; n++) {
+    theirs += b[1 + n] * d[n];
+    own += a[1 + n] * d[n];
+    both += a[1 + n] * b[1 + n];
+}
+sum[0] += b[0] * b0 - theirs * b1;
+const real along = b[0] * b1 - theirs * b2, second = b[0] * own * b2 - theirs * own * b3 + both * b2;
+for (int n = 0; n < 3; n++) {
+    sum[1 + n] += along * d[n] + b1 * b[1 + n];
+    sum[4 + n] += second * d[n] + own * b2 * b[1 + n] - along * a[1 + n];
+}
+"""
+
+
+def _function(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
+    # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
+    if r2 <= 0:
+        sum[7] += p[1]
+        return
+    inverse, r, fade = p[1] / r2, np.sqrt(r2), np.exp(-p[0] * p[0] * r2)
+    b0 = math.erfc(p[0] * r) / r
+    b1 = (b0 + p[4] * fade) * inverse
+    b2 = (p[2] * b1 + p[5] * fade) * inverse
+    b3 = (p[3] * b2 + p[6] * fade) * inverse
+    theirs = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]
+    own = a[1] * d[0] + a[2] * d[1] + a[3] * d[2]
+    both = a[1] * b[1] + a[2] * b[2] + a[3] * b[3]
+    sum[0] += b[0] * b0 - theirs * b1
+    along = b[0] * b1 - theirs * b2
+    second = b[0] * own * b2 - theirs * own * b3 + both * b2
+    for n in range(3):
+        sum[1 + n] += along * d[n] + b1 * b[1 + n]
+        sum[4 + n] += second * d[n] + own * b2 * b[1 + n] - along * a[1 + n]
+
+
+def with_dipoles(pme: PME, positions: Any, charges: Any, dipoles: Any) -> DipoleResult:
+    """Return energy, forces, fields and torques of charges and point dipoles.
+
+    Parameters
+    ----------
+    pme : PME
+        Its parameters suit charges. Dipoles need a finer mesh: give a smaller ``accuracy``.
+    positions : array (N, 3)
+    charges : array (N,)
+    dipoles : array (N, 3)
+
+    Returns
+    -------
+    DipoleResult
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed, particles lie in one place, or there are exclusions.
+
+    Examples
+    --------
+    Two dipoles in line in a large box attract each other with ``-2 mu mu / r**3``:
+
+    >>> import numpy as np
+    >>> from particlemesh.apps.pme import PME
+    >>> from particlemesh.apps.pme.dipoles import with_dipoles
+    >>> pme = PME((24.0,) * 3, cutoff=6.0, splitting=0.9, shape=(64,) * 3, window="bspline8")
+    >>> x, mu = np.array([[10.0, 12.0, 12.0], [11.0, 12.0, 12.0]]), np.array([[1.0, 0.0, 0.0]] * 2)
+    >>> result = with_dipoles(pme, x, np.zeros(2), mu)
+    >>> round(float(result.energy), 2), bool(np.allclose(result.torques, 0, atol=1e-6))
+    (-2.0, True)
+    """
+    particles = Natives(positions)
+    xp, x = particles.xp, particles.x
+    if len(pme.exclusions):
+        raise ValueError("this PME has exclusions, which are for charges only: make one without for dipoles.")
+    with particles.scope():
+        q, mu = particles.number(charges, "charges"), particles.number(dipoles, "dipoles", 3)
+        if q.ndim != 1 or mu.ndim != 2:
+            raise ValueError(
+                f"charges have shape {q.shape} and dipoles {mu.shape}; dipoles need one set, "
+                f"({particles.count},) and ({particles.count}, 3)."
+            )
+        core = pme.core(particles.count, particles.dtype, particles.backend)
+        solver, alpha, c = core.solver, core.parameters.splitting, core.constant
+        core.grid.build(x)
+        solver.set_positions(x)
+        sums = core.grid.stream(core.parameters.cutoff, pair_function(alpha), xp.concatenate([q[:, None], mu], 1))
+        if float(sums[:, 7].sum()) > 0:
+            first = int(sums[:, 7].argmax())
+            raise ValueError(f"particle {first} lies where another one lies: move one of them.")
+        plan = solver.plan
+        transform = Transform(solver.mesh, solver.window, dtype=particles.dtype.name)
+        green = transform.green("ewald", alpha=alpha, zero=-1 / (4 * alpha**2), compensation="potential")
+        density = (plan.spread(q) + plan.spread_gradient(mu)) * (4 * math.pi / solver.mesh.node_volume)
+        phi, slope, hessian = plan.value_gradient_hessian(transform.apply(density, green))
+        own = 2 * alpha / math.sqrt(math.pi)  # the smooth part of a particle's own potential
+        potentials = c * (sums[:, 0] + phi - own * q)
+        fields = c * (own * 2 / 3 * alpha**2 * mu - sums[:, 1:4] - slope)
+        forces = q[:, None] * (-c * (sums[:, 1:4] + slope)) - c * (sums[:, 4:7] + (hessian @ mu[:, :, None])[:, :, 0])
+        energies = (q * potentials - (mu * fields).sum(1)) / 2
+        torques = xp.cross(mu, fields)
+        native = (energies.sum(), energies, forces, potentials, fields, torques)
+        energy, energies, forces, *more = map(particles.wrap, native)
+        return DipoleResult(energy, energies, forces, None, *more)

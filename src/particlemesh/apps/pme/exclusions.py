@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pairs whose interaction is left out or scaled: corrections of the sums over neighbours.
+
+A pair with factor f interacts as f times Coulomb's law. Real space and mesh contain the whole interaction, so
+``(f - 1) / r`` of the nearest image is added.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import particlemesh as pm
+from particlemesh import checks
+from particlemesh.apps.pme.direct import columns
+from particlemesh.arrays.positions import Coordinates
+from particlemesh.backends.base import Record
+from particlemesh.backends.cpu import ranges, run, threads_for
+from particlemesh.backends.jit import compiled, plain
+
+_SHARE = 1024  # particles that a thread claims at once
+
+
+class Exclusions:
+    """Pairs with factors, as rows of partners of each particle.
+
+    Parameters
+    ----------
+    pairs : array_like (M, 2)
+        Indices of particles; each pair once.
+    factors : number or array_like (M,)
+        What the pair's interaction is multiplied with: 0 leaves it out.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the arrays are not such pairs; the first wrong one is named.
+    """
+
+    def __init__(self, pairs: Any, factors: Any) -> None:
+        given = checks.number_array(pairs, "exclusions")
+        given = given.reshape(0, 2) if given.size == 0 else given
+        if given.ndim != 2 or given.shape[1] != 2:
+            raise ValueError(f"exclusions have shape {given.shape}; pairs (M, 2) are needed.")
+        if given.size and given.dtype.kind not in "iu":
+            raise TypeError(f"exclusions have dtype {given.dtype}; indices of particles are integers.")
+        numbers = checks.number_array(factors, "factors")
+        if numbers.shape not in ((), (len(given),)):
+            raise ValueError(
+                f"factors have shape {numbers.shape}; give one number, or one for each of {len(given)} pairs."
+            )
+        if numbers.dtype.kind not in "biuf" or not np.isfinite(numbers).all():
+            raise ValueError("factors are not all finite real numbers.")
+        self.pairs = np.sort(given.astype(np.int64), axis=1)
+        self.factors = np.broadcast_to(numbers.astype(np.float64), len(given)).copy()
+        for wrong, what in (
+            (self.pairs[:, :1] < 0, "has a negative index"),
+            (self.pairs[:, :1] == self.pairs[:, 1:], "is a particle and itself"),
+        ):
+            if wrong.any():
+                k = int(np.argmax(wrong))
+                raise ValueError(f"pair {k} of exclusions {what}: {given[k].tolist()}.")
+        order = np.lexsort(self.pairs.T)
+        same = (np.diff(self.pairs[order], axis=0) == 0).all(1)
+        if same.any():
+            raise ValueError(
+                f"exclusions have the pair {self.pairs[order][np.argmax(same)].tolist()} twice: give it once."
+            )
+        self._rows: dict[Any, tuple[Any, Any, Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def rows(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return where each of ``count`` particles' partners start, the partners, and their factors minus 1.
+
+        Raises
+        ------
+        ValueError
+            If a pair names a particle that is not there.
+        """
+        if len(self) and self.pairs.max() >= count:
+            k = int(np.argmax(self.pairs.max(1) >= count))
+            raise ValueError(f"pair {k} of exclusions is {self.pairs[k].tolist()}, and there are {count} particles.")
+        i, j = np.concatenate([self.pairs, self.pairs[:, ::-1]]).T
+        order = np.lexsort((j, i))
+        start = np.searchsorted(i[order], np.arange(count + 1))
+        weights = np.tile(self.factors - 1, 2)[order]
+        return start.astype(np.int32), j[order].astype(np.int32), weights
+
+    def on(self, backend: Any, count: int, dtype: np.dtype) -> tuple[Any, Any, Any]:
+        """Return the rows on a backend; they are kept."""
+        key = backend, count, dtype
+        if key not in self._rows:
+            rows = self.rows(count)
+            typed = (*rows[:2], rows[2].astype(dtype))
+            self._rows = {key: typed if backend.name == "cpu" else tuple(map(backend.upload, typed))}
+        return self._rows[key]
+
+    def add(
+        self, backend: Any, box: pm.Box, x: Coordinates, charges: Any, sums: Any, virial: bool, threads: int | None
+    ) -> None:  # fmt: skip
+        """Add the corrections to sums (N, sets * columns + 1) of a pair function; charges are (sets, N), dense."""
+        count, dtype = x.count, x.dtype
+        start, partners, weights = self.on(backend, count, dtype)
+        sets, width = charges.shape[0], columns(virial)
+        # Below half the thickness of the box the nearest image is that of the rounded fractions.
+        near = (min(1 / np.linalg.norm(box.inverse, axis=1)) / 2) ** 2
+        if backend.name == "cpu":
+            matrix, inverse = box.matrix.astype(dtype), box.inverse.astype(dtype)
+            columns_of_x = tuple(map(plain, x.arrays))
+            run(
+                _add, threads_for(threads, count), columns_of_x, start, partners, weights, charges, matrix, inverse,
+                dtype.type(near), sums, width, _SHARE,
+            )  # fmt: skip
+            return
+        defines = {"REAL_IS_DOUBLE": int(dtype == np.float64), "WIDTH": width}
+        kernel = backend.kernel("apps/pme/exclusions.c", "exclusions", defines)
+        step = dtype.itemsize
+        frame = Record(f"=19{dtype.char}", *box.matrix.ravel(), *box.inverse.ravel(), near)
+        kernel(
+            count, *x.arguments(), start, partners, weights, charges, sums, count, sets,
+            getattr(charges, "offset", 0) // step, getattr(sums, "offset", 0) // step, x.record(), frame,
+        )  # fmt: skip
+
+
+@compiled
+def _add(x, start, partners, weights, charges, matrix, inverse, near, sums, width, share, counter):
+    """Add the corrections of shares of particles."""
+    d, e, s = np.empty(3, sums.dtype), np.empty(3, sums.dtype), np.empty(3, sums.dtype)
+    for begin, end in ranges(counter, sums.shape[0], share):
+        for i in range(begin, end):
+            for n in range(start[i], start[i + 1]):
+                j = partners[n]
+                for a in range(3):
+                    e[a] = x[a][j] - x[a][i]
+                for a in range(3):
+                    s[a] = np.rint(inverse[a, 0] * e[0] + inverse[a, 1] * e[1] + inverse[a, 2] * e[2])
+                for a in range(3):
+                    e[a] -= s[0] * matrix[0, a] + s[1] * matrix[1, a] + s[2] * matrix[2, a]
+                d[:] = e
+                r2 = d[0] * d[0] + d[1] * d[1] + d[2] * d[2]
+                if r2 > near:
+                    for image in range(27):
+                        u, v, w = image // 9 - 1, image // 3 % 3 - 1, image % 3 - 1
+                        for a in range(3):
+                            s[a] = e[a] + u * matrix[0, a] + v * matrix[1, a] + w * matrix[2, a]
+                        square = s[0] * s[0] + s[1] * s[1] + s[2] * s[2]
+                        if square < r2:
+                            r2 = square
+                            d[:] = s
+                k = sums.shape[1] - 1
+                inv = r2 - r2
+                if r2 > 0:
+                    inv = weights[n] / np.sqrt(r2)
+                elif weights[n] == -1:
+                    sums[i, k] -= 1
+                for c in range(charges.shape[0]):
+                    at = c * width
+                    value = charges[c, j] * inv
+                    sums[i, at] += value
+                    if r2 > 0:
+                        g = -value / r2
+                        for a in range(3):
+                            sums[i, at + 1 + a] += g * d[a]
+                        if width > 4:
+                            for a in range(3):
+                                b, o = (a + 1) % 3, (a + 2) % 3
+                                sums[i, at + 4 + a] += g * d[a] * d[a]
+                                sums[i, at + 7 + a] += g * d[b] * d[o]

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The energy of charges as a function of JAX arrays, differentiable by positions, charges and cell, under ``jit``."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import particlemesh as pm
+from particlemesh.apps.pme import derivatives
+from particlemesh.apps.pme.natives import NEIGHBOURS, nearest
+from particlemesh.apps.pme.pme import PME
+from particlemesh.autograd.jax import potential
+
+
+def energy(pme: PME, positions: Any, charges: Any, *, cell: Any = None) -> Any:
+    """Return the energy of periodic charges; differentiable once, in reverse mode.
+
+    The mesh works where the arrays are. The sum over pairs runs on the host, in a callback. Second derivatives raise
+    an error, which names the callback: take :func:`particlemesh.apps.pme.torch.energy` for them.
+
+    Parameters
+    ----------
+    pme : PME
+        As for :func:`particlemesh.apps.pme.torch.energy`; a constant of compiled functions.
+    positions : array (N, 3)
+        Float32 or float64.
+    charges : array (N,)
+    cell : array (3,) or (3, 3), optional
+        Lengths, or lattice vectors as rows, instead of those of ``pme.box``.
+
+    Returns
+    -------
+    jax.Array ()
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from particlemesh.apps.pme import PME
+    >>> from particlemesh.apps.pme.jax import energy
+    >>> x, q = jnp.array([[0.1, 0.5, 0.5], [0.6, 0.5, 0.5]]), jnp.array([1.0, -1.0])
+    >>> pme = PME((2.0, 2.0, 2.0), accuracy=1e-4)
+    >>> force = -jax.jit(jax.grad(lambda x: energy(pme, x, q)))(x)
+    >>> jnp.sign(force[:, 0]).tolist()  # they attract each other
+    [1.0, -1.0]
+    """
+    x, q = jnp.asarray(positions), jnp.asarray(charges)
+    p = derivatives.parameters_of(pme, x, q)
+    cell = None if cell is None else jnp.asarray(cell)
+    matrix = derivatives.matrix_of(pme, cell, functools.partial(jnp.asarray, dtype=x.dtype), jnp.diag).astype(x.dtype)
+    alpha = p.splitting
+    far = potential(
+        x, q * (4 * math.pi), pm.Mesh(p.shape, pme.box), window=p.window, cell=matrix, green="ewald", alpha=alpha,
+        zero=-1 / (4 * alpha**2),
+    )  # fmt: skip
+    near = _pairs(p.cutoff, alpha, x, q, matrix)
+    return derivatives.energy(jnp, pme, x, q, matrix, near, far, _nearest)
+
+
+def _nearest(x: Any, cell: Any, pairs: np.ndarray) -> Any:
+    integers = jnp.asarray(NEIGHBOURS, x.dtype)
+    return nearest(jnp, x[pairs[:, 1]] - x[pairs[:, 0]], cell, jnp.linalg.inv(cell), integers)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _pairs(cutoff: float, splitting: float, x: Any, q: Any, cell: Any) -> Any:
+    """Return the sum over pairs within the cutoff."""
+    return _forward(cutoff, splitting, x, q, cell)[0]
+
+
+def _forward(cutoff: float, splitting: float, x: Any, q: Any, cell: Any) -> tuple[Any, tuple[Any, ...]]:
+    shapes = [jax.ShapeDtypeStruct(shape, x.dtype) for shape in ((), x.shape, q.shape, (3, 3))]
+    host = functools.partial(_on_host, cutoff, splitting)
+    value, *slopes = jax.pure_callback(host, shapes, x, q, cell, vmap_method="sequential")
+    return value, tuple(slopes)
+
+
+def _on_host(cutoff: float, splitting: float, x: Any, q: Any, cell: Any) -> tuple[np.ndarray, ...]:
+    x, q, box = np.asarray(x), np.asarray(q), np.asarray(cell, np.float64)
+    value, by_x, by_q, virial = derivatives.pair_sums(cutoff, splitting, x, q, box, False)
+    strain = virial[np.array([[0, 5, 4], [5, 1, 3], [4, 3, 2]])]
+    by_cell = np.linalg.solve(box.T, (strain - by_x.T @ x).T)
+    return tuple(np.asarray(a, x.dtype) for a in (value, by_x, by_q, by_cell))
+
+
+def _backward(cutoff: float, splitting: float, slopes: Any, slope: Any) -> tuple[Any, ...]:
+    return tuple(slope * s for s in slopes)
+
+
+_pairs.defvjp(_forward, _backward)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Positions and numbers of particles as arrays of NumPy or CuPy, and results as the user's kind."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from typing import Any
+
+import numpy as np
+
+from particlemesh import checks
+from particlemesh.arrays import operands
+from particlemesh.arrays.kinds import Kind
+
+NEIGHBOURS = np.array(list(itertools.product((0, -1, 1), repeat=3)), np.float64)  # a tie keeps the first
+
+
+def nearest(xp: Any, d: Any, cell: Any, inverse: Any, integers: Any) -> Any:
+    """Return the shortest images of vectors (N, 3), as torch and JAX differentiate them.
+
+    Parameters
+    ----------
+    xp : module
+        NumPy, CuPy, torch or ``jax.numpy``.
+    d : array (N, 3)
+    cell, inverse : array (3, 3)
+        Lattice vectors as rows, and ``inv(cell)``.
+    integers : array (27, 3)
+        `NEIGHBOURS`, of d's type and device.
+
+    Examples
+    --------
+    >>> skewed = np.array([[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> nearest(np, np.array([[0.7, 0.45, 0.0]]), skewed, np.linalg.inv(skewed), NEIGHBOURS)
+    array([[-0.3 ,  0.45,  0.  ]])
+    """
+    d = d - xp.round(d @ inverse) @ cell
+    images = d[:, None] + integers @ cell
+    return d + integers[(images**2).sum(-1).argmin(1)] @ cell
+
+
+class Natives:
+    """Positions (N, 3) as an array of NumPy or CuPy.
+
+    Parameters
+    ----------
+    positions : array (N, 3)
+        Of any kind whose memory NumPy or CuPy share.
+
+    Attributes
+    ----------
+    x : array (N, 3)
+    xp : module
+        NumPy or CuPy.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If shape, dtype or kind are not allowed.
+
+    Examples
+    --------
+    >>> particles = Natives([[0.0, 0.0, 0.5]])
+    >>> particles.x.dtype.name, particles.number([2], "charges")
+    ('float64', array([2.]))
+    """
+
+    def __init__(self, positions: Any) -> None:
+        self.kind: Kind
+        self.kind, user = operands.adopt(positions, "positions")
+        if self.kind.home not in ("cpu", "cuda"):
+            raise TypeError(f"positions are of {self.kind.name}; give arrays of NumPy, CuPy, torch or JAX.")
+        self.user, native = user, self.kind.native(user)
+        self.xp: Any = np if self.kind.home == "cpu" else sys.modules["cupy"]
+        self.backend = self.kind.backend(user)
+        if native.ndim != 2 or native.shape[1] != 3:
+            raise ValueError(f"positions has shape {tuple(native.shape)}; (n, 3) is needed.")
+        if native.dtype.kind == "c":
+            raise TypeError(f"positions have dtype {native.dtype}; real numbers are needed.")
+        self.dtype = operands.real_dtype(user, self.kind, "positions")
+        self.x = native.astype(self.dtype, copy=False)
+
+    @property
+    def count(self) -> int:
+        """Number of particles."""
+        return len(self.x)
+
+    def number(self, array: Any, what: str, *core: int) -> Any:
+        """Return numbers of the particles, (..., N, *core), of the positions' type."""
+        kind, user = operands.adopt(array, what)
+        native = operands.to_backend(kind, user, self.backend, what, upload=False)
+        if native.dtype.kind not in "iuf":
+            raise TypeError(f"{what} has dtype {native.dtype}; real numbers are needed.")
+        if native.dtype.kind == "f" and native.dtype.itemsize > self.dtype.itemsize:
+            raise TypeError(f"{what} has dtype {native.dtype}, more than the positions' {self.dtype}: convert it.")
+        shape = (self.count, *core)
+        if tuple(native.shape[native.ndim - len(shape) :]) != shape:
+            checks.trailing_shape(tuple(native.shape), shape, what)
+        return native.astype(self.dtype, copy=False)
+
+    def pairs(self, array: Any, what: str) -> Any:
+        """Return pairs of particles (M, 2) as indices, each checked on the host."""
+        indices = checks.number_array(array, what)
+        if indices.size == 0:
+            indices = np.zeros((0, 2), np.int64)
+        if indices.ndim != 2 or indices.shape[1] != 2 or indices.dtype.kind not in "iu":
+            raise ValueError(f"{what} has shape {indices.shape} and dtype {indices.dtype}; integers (m, 2) are needed.")
+        bad = ((indices < 0) | (indices >= self.count)).any(1) | (indices[:, 0] == indices[:, 1])
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise ValueError(
+                f"{what}[{row}] is {indices[row].tolist()}; give two different numbers below {self.count}."
+            )
+        return self.xp.asarray(indices)
+
+    def scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Enter the current stream of the array's library."""
+        return self.kind.scope(self.user)
+
+    def wrap(self, native: Any) -> Any:
+        """Return a native array as the user's kind; scalars of NumPy as numbers."""
+        return native[()] if isinstance(native, np.ndarray) and native.ndim == 0 else self.kind.wrap(native)

@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Particle-mesh Ewald: sizes at construction or at the first call, positions and charges in each call."""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+import warnings
+from typing import Any, Self
+
+import numpy as np
+
+import particlemesh as pm
+from particlemesh import backends, checks
+from particlemesh.apps.pme import parameters
+from particlemesh.apps.pme.assemble import Outputs
+from particlemesh.apps.pme.core import Core
+from particlemesh.apps.pme.exclusions import Exclusions
+from particlemesh.apps.pme.result import Result
+from particlemesh.arrays import operands
+from particlemesh.arrays.positions import Coordinates, coordinates
+from particlemesh.busy import alone
+from particlemesh.window import window_of
+
+_DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
+_FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what rounding leaves of it
+
+
+class PME:
+    r"""Electrostatics of a periodic box by particle-mesh Ewald [darden1993]_, [essmann1995]_.
+
+    The interaction ``q_i q_j / r`` is split by Gaussians of width ``1 / splitting``: the smooth part is solved on a
+    mesh, the rest is summed over pairs within the cutoff, all images included, whatever the size of the box. Systems
+    with a net charge have a neutralising background. The surrounding medium conducts ("tin foil").
+
+    By default everything follows from `accuracy`, at the first call, from the number of particles. What is given is
+    kept, and the rest is chosen for it. :meth:`explain` tells what was chosen and why.
+
+    Parameters
+    ----------
+    box : Box, lengths or matrix
+        Three periodic axes; rows of a matrix are the lattice vectors.
+    accuracy : float, optional
+        Expected root-mean-square error of the forces, relative to a typical force: that of two charges of
+        root-mean-square size at the mean distance ``(volume / N)**(1/3)``. By default 1e-6, in float32 1e-5.
+    cutoff : float, optional
+        Of pairs, in the user's length unit; it may be larger than the box.
+    splitting : float, optional
+        Called alpha or beta elsewhere: the sum over pairs has the factor ``erfc(splitting * r)``.
+    shape : int or ints, optional
+        Nodes of the mesh along each axis.
+    window : Window or str, optional
+        Such as ``"bspline5"``; a B-spline's order is its support.
+    coulomb_constant : float
+        Multiplies energies: 138.93545764438206 for kJ/mol, nm and elementary charges.
+    exclusions : array_like (M, 2)
+        Pairs of particles, each once, whose interaction of nearest images is multiplied with a factor.
+    factors : float or array_like (M,)
+        These factors: 0 excludes, 0.8333 scales as for 1-4 pairs of some force fields.
+    skin : float, optional
+        Keep a list of pairs up to ``cutoff + skin`` until a particle has moved by half of the skin; results are the
+        same to rounding. On the CPU, for steps that move particles little.
+    gradient : {"window", "ik"}
+        As for :class:`particlemesh.fourier.Solver`: the exact gradient of the energy, or forces that sum to zero.
+    dtype : {"float32", "float64"}, optional
+        Of positions and charges; by default that of the first positions.
+    backend : {"cpu", "cuda", "opencl"}, optional
+        By default where the arrays are. If named, host arrays are copied there and back.
+    threads : int, optional
+        Most threads on the CPU.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed; the message says what is.
+
+    Warns
+    -----
+    UserWarning
+        If the accuracy cannot be reached with what was given; the message says what is reached.
+
+    Examples
+    --------
+    The Madelung constant of rock salt:
+
+    >>> import numpy as np
+    >>> from particlemesh.apps.pme import PME
+    >>> ions = np.array([[i, j, k] for i in (0, 1) for j in (0, 1) for k in (0, 1)], float)
+    >>> pme = PME((2.0, 2.0, 2.0), accuracy=1e-10)
+    >>> result = pme(ions, (-1.0) ** ions.sum(1))
+    >>> round(float(-result.energy / 4), 8)
+    1.74756459
+    >>> bool(np.isclose(np.trace(result.virial), -result.energy))
+    True
+    """
+
+    def __init__(
+        self, box: Any, accuracy: float | None = None, *, cutoff: float | None = None, splitting: float | None = None,
+        shape: Any = None, window: Any = None, coulomb_constant: float = 1.0, exclusions: Any = (),
+        factors: Any = 0.0, skin: float | None = None, gradient: str = "window", dtype: Any = None,
+        backend: str | None = None, threads: int | None = None,
+    ) -> None:  # fmt: skip
+        self.box = box if isinstance(box, pm.Box) else pm.Box(box)
+        if self.box.ndim != 3 or not all(self.box.periodic):
+            raise ValueError(
+                f"the box has {self.box.ndim} axes, periodic {self.box.periodic}; PME needs three periodic ones."
+            )
+        self.accuracy = None if accuracy is None else checks.positive(accuracy, "accuracy")
+        if self.accuracy is not None and self.accuracy >= 1:
+            raise ValueError(
+                f"accuracy is {accuracy}; the relative error of forces is below 1: give 1e-4, for example."
+            )
+        nodes = shape
+        if isinstance(shape, int):
+            nodes = (shape,) * 3
+        self._given: dict[str, Any] = dict(
+            cutoff=None if cutoff is None else checks.positive(cutoff, "cutoff"),
+            splitting=None if splitting is None else checks.positive(splitting, "splitting"),
+            shape=None if nodes is None else checks.mesh_shape(nodes),
+            window=None if window is None else window_of(window),
+        )  # fmt: skip
+        if nodes is not None and len(self._given["shape"]) != 3:
+            raise ValueError(f"shape is {shape!r}; three numbers of nodes are needed.")
+        self.coulomb_constant = checks.positive(coulomb_constant, "coulomb_constant")
+        self.exclusions = Exclusions(exclusions, factors)
+        self.skin = None if skin is None else checks.positive(skin, "skin")
+        self._options: dict[str, Any] = dict(
+            threads=None if threads is None else checks.integer(threads, "threads", 1, 4096),
+            gradient=checks.one_of(gradient, "gradient", ("window", "ik")),
+        )  # fmt: skip
+        self._dtype = None if dtype is None else checks.real_type(dtype)
+        self._named = backend
+        self._backend: Any = None if backend is None else backends.current(backend)
+        self._arguments = dict(
+            accuracy=accuracy, **self._given, coulomb_constant=coulomb_constant, exclusions=self.exclusions.pairs,
+            factors=self.exclusions.factors, skin=skin, dtype=None if self._dtype is None else self._dtype.name,
+            backend=backend, **self._options,
+        )  # fmt: skip
+        self._core: Core | None = None
+        self._token: Any = None
+        self.busy = threading.RLock()
+
+    def __repr__(self) -> str:
+        core = self._core
+        if core is None:
+            return f"<PME of {self.box!r}: parameters are chosen at the first call>"
+        p = core.parameters
+        nodes = " x ".join(map(str, p.shape))
+        return f"<PME: cutoff {p.cutoff:.4g}, splitting {p.splitting:.4g}, mesh {nodes}, {p.window.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The arguments, never handles: the copy chooses again.
+        return functools.partial(type(self), self.box, **self._arguments), ()
+
+    @property
+    def parameters(self) -> parameters.Parameters:
+        """Cutoff, splitting, mesh and window in use, and the errors expected."""
+        if self._core is None:
+            raise RuntimeError("this PME has no parameters yet: call it, or reserve.")
+        return self._core.parameters
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return 0 if self._core is None else self._core.nbytes
+
+    # ---- sizes ----------------------------------------------------------------------------------------
+
+    def _made(self, count: int, dtype: np.dtype, backend: Any) -> Core:
+        """Return what a step needs, with parameters chosen for so many particles."""
+        on_gpu = backend.name != "cpu"
+        if on_gpu and self.skin is not None:
+            raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
+        wanted = self.accuracy or _DEFAULT[dtype]
+        costs = parameters.GPU if on_gpu else parameters.CPU
+        chosen = parameters.choose(self.box, count, max(wanted, _FLOOR[dtype]), costs, **self._given)
+        reached = math.hypot(chosen.error, _FLOOR[dtype])
+        if self.accuracy is not None and reached > 1.5 * self.accuracy:
+            why = "these parameters reach" if any(v is not None for v in self._given.values()) else f"{dtype} reaches"
+            warnings.warn(
+                f"accuracy {self.accuracy:g} was asked for, and {why} {reached:.1e}: leave parameters out, give a "
+                "finer mesh or a longer cutoff, or use float64.",
+                stacklevel=4,
+            )  # fmt: skip
+        return Core(
+            self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
+            self._options["threads"], self._options["gradient"], self._named,
+        )  # fmt: skip
+
+    def core(self, count: int, dtype: np.dtype, backend: Any) -> Core:
+        """Return grid, solver and parameters, made at the first use for so many particles; for our own modules."""
+        if self._core is None:
+            self._core = self._made(count, dtype, backend)
+        core = self._core
+        if core.dtype != dtype or core.owner is not backend:
+            raise TypeError(
+                f"this PME has {core.dtype} on {core.owner.name}, and the positions {dtype}: make another one."
+            )
+        return core
+
+    @alone
+    def reserve(self, count: int, sets: int = 1, *, virial: bool = True) -> Self:
+        """Choose parameters, and allocate for ``count`` particles and so many sets of charges.
+
+        After that, and one call with the same arrays, calls with ``check=False`` and ``out`` allocate nothing and
+        never wait: a CUDA graph can capture them.
+
+        Parameters
+        ----------
+        count, sets : int
+        virial : bool
+            Also for the virial.
+
+        Raises
+        ------
+        ValueError
+            If the backend or dtype is not known: give them to PME, or call it before.
+        """
+        count = checks.integer(count, "count", 0, 2**31 - 1)
+        core = self._core
+        if core is None:
+            if self._backend is None or self._dtype is None:
+                raise ValueError("reserve needs to know where and in which type: give PME backend= and dtype=.")
+            core = self._made(count, self._dtype, self._backend)
+        core.reserve(count, checks.integer(sets, "sets", 1, 2**31 - 1), checks.flag(virial, "virial"))
+        self._core = core
+        return self
+
+    # ---- a step ---------------------------------------------------------------------------------------
+
+    @alone
+    def __call__(
+        self, positions: Any, charges: Any, *, dipoles: Any = None, virial: bool = True, check: bool = True,
+        out: Result | None = None,
+    ) -> Result:  # fmt: skip
+        """Return energy, forces and virial.
+
+        On a GPU, calls with ``check=False`` and ``out`` after :meth:`reserve` allocate nothing and never wait. Make
+        one, then a CUDA graph can capture the next.
+
+        Parameters
+        ----------
+        positions : array (N, 3), or tuple of 3 arrays (N,)
+            Anywhere: they are folded into the box.
+        charges : array (..., N)
+            Leading axes are sets of charges at the same positions, which interact within their set.
+        dipoles : array (N, 3), optional
+            Point dipoles of the particles; with one set of charges. The result is a :class:`DipoleResult`, which has
+            fields and torques, and no virial.
+        virial : bool
+            Whether the result has a virial.
+        check : bool
+            If False, bad particles and charges are not looked for; :meth:`check` raises their errors later.
+        out : Result, optional
+            Whose arrays to write.
+
+        Returns
+        -------
+        Result
+            Arrays of the library, device and type of the charges; the energy of one set on the CPU is a number.
+
+        Raises
+        ------
+        ValueError
+            If a position or charge is not finite, particles that are not excluded lie on top of each other, or shapes
+            do not fit.
+        """
+        if dipoles is not None:
+            from particlemesh.apps.pme.dipoles import with_dipoles
+
+            return with_dipoles(self, positions, charges, dipoles)
+        checks.flag(virial, "virial")
+        checks.flag(check, "check")
+        backend = self._backend if self._core is None else self._core.owner
+        upload = self._named is not None
+        least = self._dtype if self._core is None else self._core.dtype
+        _, backend, x = coordinates(positions, 3, backend, upload=upload, least=least)
+        if least is not None and x.dtype != least:
+            raise TypeError(f"positions have dtype {x.dtype}, more than this PME's {least}: give dtype='float64'.")
+        if out is not None and not isinstance(out, Result):
+            raise TypeError(f"out is of type {type(out).__name__}; give a Result, such as an earlier one.")
+        operand = operands.take(charges, (x.count,), 1, x.dtype, backend, "charges", upload=upload)
+        if operand.native.dtype != x.dtype:
+            raise TypeError("charges are complex; real numbers are needed.")
+        with operand.kind.scope(charges), backend.scope(operand.native):
+            self._token = backend.follow(self._token)
+            core = self._core or self._made(x.count, x.dtype, backend)
+            results, outputs = self._outputs(core, operand, x.count, virial, out, upload)
+            sets = math.prod(operand.batch)
+            q = core.dense("charges", operand.native, (sets, x.count), copy=True)
+            core.step(positions, x, q, outputs, check)
+            if check:
+                self._check(core, operand, x)
+            self._core = core
+            for name, result in results.items():
+                dense = getattr(outputs, name)
+                if not result.native.flags.c_contiguous:
+                    backend.copy(result.native, dense.reshape(result.native.shape))
+            backend.mark(operand.native, *(r.native for r in results.values()))
+            answers = {name: result.finish() for name, result in results.items()}
+        if out is None and not operand.batch and isinstance(answers["energy"], np.ndarray):
+            answers["energy"] = answers["energy"][()]
+        return Result(**answers)
+
+    def _outputs(
+        self, core: Core, operand: operands.Operand, count: int, virial: bool, out: Result | None, upload: bool
+    ) -> tuple[dict[str, operands.Result], Outputs]:
+        """Return the user's outputs, and dense arrays to write."""
+        sets = math.prod(operand.batch)
+        shapes: dict[str, tuple[int, ...]] = {"energy": (), "energies": (count,), "forces": (count, 3)}
+        if virial:
+            shapes["virial"] = (3, 3)
+        given = {name: None if out is None else getattr(out, name) for name in shapes}
+        operands.check_apart(*(o for o in given.values() if o is not None))
+        results, dense = {}, {}
+        for name, shape in shapes.items():
+            results[name] = r = operands.give(
+                given[name], operand, operand.batch + shape, len(shape), len(shape), core.owner, accumulate=False,
+                upload=upload,
+            )  # fmt: skip
+            dense[name] = core.dense(f"dense {name}", r.native, (sets, *shape), copy=False)
+        return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
+
+    def _check(self, core: Core, operand: operands.Operand, x: Coordinates) -> None:
+        """Raise what is wrong with the last step."""
+        touching, infinite = core.touching()
+        if touching:
+            raise ValueError(
+                f"particles lie on top of each other: {core.first_touching()} is in the place of another one. "
+                "Move one of them, or exclude the pair."
+            )
+        if infinite:
+            host = core.owner.download(operand.native).reshape(-1, x.count)
+            bad = np.argwhere(~np.isfinite(host))
+            if len(bad):
+                raise ValueError(f"{len(bad)} charges are not finite; the first is that of particle {bad[0][1]}.")
+            raise ValueError("the energy is not finite: charges are too large, or particles too near each other.")
+
+    @alone
+    def check(self) -> None:
+        """Raise the errors of the last call with ``check=False``; waits for the device."""
+        core = self._core
+        if core is None:
+            raise RuntimeError("this PME has made no step yet.")
+        core.grid.check()
+        core.solver.plan.check()
+        touching, infinite = core.touching()
+        if touching:
+            raise ValueError("particles lie on top of each other: move them, or exclude the pairs.")
+        if infinite:
+            raise ValueError("the energy is not finite: charges are not, or particles are too near each other.")
+
+    @alone
+    def explain(self) -> str:
+        """Return the parameters in use, the errors and the time expected, and the stages of the solver.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from particlemesh.apps.pme import PME
+        >>> pme = PME((3.0, 3.0, 3.0), accuracy=1e-4)
+        >>> result = pme(np.random.default_rng(1).random((100, 3)) * 3, np.ones(100))
+        >>> print(pme.explain())  # doctest: +ELLIPSIS
+        accuracy asked for: 0.0001, expected: ...
+        """
+        core, p = self._core, self.parameters
+        assert core is not None
+        asked = "none" if self.accuracy is None else f"{self.accuracy:g}"
+        given = [name for name, value in self._given.items() if value is not None]
+        pairs = f"a list, made {core.list.builds} times, skin {self.skin:g}" if core.list else "without a list"
+        lines = [
+            f"accuracy asked for: {asked}, expected: {math.hypot(p.error, _FLOOR[core.dtype]):.1e} of a typical force",
+            f"  pairs {p.real_error:.1e}, mesh {p.mesh_error:.1e}, rounding about {_FLOOR[core.dtype]:.0e}",
+            f"cutoff {p.cutoff:.6g}, splitting {p.splitting:.6g} (product {p.cutoff * p.splitting:.3f})",
+            f"mesh {' x '.join(map(str, p.shape))}, window {p.window.name}, gradient {self._options['gradient']!r}",
+            f"given: {', '.join(given) or 'nothing'}; the rest for the least time predicted, {p.seconds:.2g} s",
+            f"pairs: {pairs}; {len(self.exclusions)} pairs excluded or scaled; memory: {core.nbytes:,} bytes",
+            core.solver.explain(),
+        ]
+        return "\n".join(lines)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Non-uniform Fourier transforms of type 3 under ``jit``, ``grad``, ``jvp`` and ``vmap`` of JAX.
+
+A pair of operators, each the transpose of the other, takes points and frequencies as one table. A derivative by points
+multiplies by is, one by frequencies by ix.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax.numpy as jnp
+
+from particlemesh.apps import nufft
+from particlemesh.autograd.jax_nufft import _complex
+from particlemesh.autograd.jax_operators import POOL, define
+from particlemesh.autograd.nufft_facts import text_of
+
+
+def _run(spreads: bool, both: Any, array: Any, order: int, facts: str, device: Any, out: Any) -> None:
+    count, text = json.loads(facts)
+    (axes,), eps, sign, options = json.loads(text)
+    vectors = array.reshape(-1, array.shape[-1])
+    number, dtype = len(vectors), str(array.dtype)
+
+    def create() -> nufft.Plan:
+        return nufft.Plan(3, axes, number, eps, 1, dtype, **options)
+
+    def place(plan: nufft.Plan, both: Any) -> None:
+        columns = both.T.copy()
+        missing = [None] * (3 - axes)
+        plan.setpts(*columns[:, :count], *missing, *columns[:, count:])
+
+    # The plan has the pair exp(isx) and its adjoint; the other signs are complex conjugates.
+    turned = (sign > 0) != spreads
+    with POOL.lend((facts, number, dtype, device), both, create, place) as plan:
+        result = (plan.execute if spreads else plan.execute_adjoint)(vectors.conj() if turned else vectors)
+        out[...] = (result.conj() if turned else result).reshape(out.shape)
+
+
+def _shape(spreads: bool, both: Any, array: Any, order: int, facts: str) -> tuple[int, ...]:
+    count = json.loads(facts)[0]
+    return (*array.shape[:-1], both.shape[0] - count if spreads else count)
+
+
+def _change(spreads: bool, both: Any, moved: Any, array: Any, facts: str) -> Any:
+    """Return the result's change: ``exp(i s x)`` changes by ``i (s dx + x ds)``."""
+    count, text = json.loads(facts)
+    change = 0
+    for at, step in zip(both.T.astype(array.dtype), moved.T.astype(array.dtype), strict=True):
+        (here, there), (near, far) = (jnp.split(a, [count])[:: 1 if spreads else -1] for a in (at, step))
+        change += there * _transform(spreads, both, near * array, 0, facts)
+        change += far * _transform(spreads, both, here * array, 0, facts)
+    return 1j * json.loads(text)[2] * change
+
+
+_transform = define("particlemesh_nufft3", _run, _shape, change=_change)
+
+
+def nufft3(points: Any, strengths: Any, frequencies: Any, *, eps: float = 1e-6, isign: int = 1, **options: Any) -> Any:
+    """Type 3: sums at frequencies of strengths at points; differentiable by all three, in any order.
+
+    Parameters
+    ----------
+    points, strengths, frequencies, eps, isign, **options
+        As for :func:`particlemesh.autograd.torch_nufft3.nufft3`; all but the first three are constants.
+
+    Returns
+    -------
+    complex jax.Array (..., M)
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from particlemesh.autograd.jax_nufft3 import nufft3
+    >>> wave = lambda x: nufft3(x, jnp.ones(1), jnp.array([1.5])).real.sum()  # cos(1.5 x)
+    >>> print(jax.jit(jax.grad(wave))(jnp.array([0.5])).round(2))
+    [-1.02]
+    """
+    points, frequencies, array = jnp.asarray(points), jnp.asarray(frequencies), _complex(strengths)
+    points = points[:, None] if points.ndim == 1 else points
+    frequencies = frequencies[:, None] if frequencies.ndim == 1 else frequencies
+    if points.ndim != 2 or frequencies.ndim != 2 or points.shape[1] != frequencies.shape[1]:
+        raise ValueError(
+            f"points have shape {points.shape} and frequencies {frequencies.shape}; (n, d) and (m, d) are needed."
+        )
+    if array.shape[-1:] != points.shape[:1]:
+        raise ValueError(f"strengths has shape {array.shape}; its last axis must be ({points.shape[0]},).")
+    facts = json.dumps([points.shape[0], text_of([points.shape[1]], eps, isign, options)])
+    return _transform(True, jnp.concatenate([points, frequencies]), array, 0, facts)

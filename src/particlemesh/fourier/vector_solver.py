@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Vector fields of particles: spread vectors, transform, multiply and project, transform back, interpolate."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from particlemesh import checks
+from particlemesh.arrays import operands
+from particlemesh.backends.base import Backend, allocate, kept
+from particlemesh.busy import alone
+from particlemesh.fourier.compensation import KINDS, alias_sum, divisor
+from particlemesh.fourier.engines import dense, engine, plain
+from particlemesh.fourier.green import table
+from particlemesh.fourier.modes import Modes
+from particlemesh.fourier.multiply import PROJECTIONS, Projection
+from particlemesh.mesh import Mesh
+from particlemesh.plan import Plan
+from particlemesh.window import DEFAULT, Window, window_of
+
+_MOST_BYTES = 1 << 28  # of the fields that are transformed together
+
+
+class VectorSolver:
+    r"""Vector field, at particles, of the vectors that the particles carry.
+
+    With the density ``rho(x) = sum_p v[p] delta(x - x_p)`` of vectors, the field has the modes ``G(k) P(k) rho(k)``. P
+    keeps the part of a vector across k (transverse, for flows without divergence), the part along k, or all. With
+    ``green=lambda k2: 1 / k2`` the transverse field is the Stokes flow of point forces at viscosity 1.
+
+    Particles may have form factors: with ``forms`` each particle carries m vectors, and vector number m enters and
+    leaves times the form factor number m.
+
+    The same operator has a square root: :meth:`sample` returns vectors with the covariance :meth:`field`.
+
+    Parameters
+    ----------
+    mesh : Mesh
+        Every axis is periodic and has no ghosts.
+    window : Window or str
+    green, of, zero
+        As for :meth:`Transform.green`, real. For :meth:`sample` it is not negative.
+    onto : {"transverse", "longitudinal", None}
+        Which part of each mode is kept.
+    forms : sequence of callables, optional
+        Form factors: functions of ``k**2``, real.
+    compensation : {"continuous", "discrete", "aliases", None}
+        What divides the modes: the square of the window's transform (see :class:`Solver`), or its sum over aliases.
+        With "aliases" the field of a particle at its own place is exact on the average over places.
+    **options
+        Options of :class:`particlemesh.Plan`, such as ``dtype`` and ``backend``.
+
+    Attributes
+    ----------
+    plan : particlemesh.Plan
+        Spreads and interpolates.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed; the message lists what is.
+
+    Examples
+    --------
+    >>> import numpy as np, particlemesh as pm
+    >>> from particlemesh.fourier import VectorSolver
+    >>> mesh = pm.Mesh((24, 24, 24), (1.0, 1.0, 1.0))
+    >>> stokes = VectorSolver(mesh, "bspline8", lambda k2: np.exp(-k2 / 200) / k2)
+    >>> x = np.array([[0.1, 0.2, 0.3], [0.6, 0.2, 0.3]])
+    >>> flow = stokes.set_positions(x).field(np.array([[1.0, -1.0], [0.0, 0.0], [0.0, 0.0]]))
+    >>> flow.shape, bool(abs(flow.sum()) < 1e-5)  # two opposite forces: opposite velocities
+    ((3, 2), True)
+    """
+
+    def __init__(
+        self, mesh: Mesh, window: Window | str = DEFAULT, green: Any = "poisson", *, of: str = "k2",
+        zero: float | None = None, onto: str | None = "transverse", forms: Sequence[Callable[..., Any]] = (),
+        compensation: str | None = "continuous", **options: Any,
+    ) -> None:  # fmt: skip
+        if not isinstance(mesh, Mesh):
+            raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
+        checks.all_periodic(mesh.periodic)
+        self._onto = checks.one_of(onto, "onto", PROJECTIONS)
+        checks.one_of(compensation, "compensation", (*KINDS, "aliases", None))
+        if "systems" in options or options.get("order", "caller") != "caller":
+            raise ValueError("a VectorSolver has no systems and keeps your order: leave out systems and order.")
+        self.mesh, self.window = mesh, window_of(window)
+        self.plan = Plan(mesh, self.window, **options)
+        self._modes = Modes(mesh, real=True)
+
+        def aliases(numbers: NDArray[Any], nodes: int, axis: int) -> NDArray[Any]:
+            return alias_sum(self.window, 2 * math.pi * numbers / nodes)
+
+        divided = None if compensation is None else divisor(self.window, compensation, 2)
+        if compensation == "aliases":
+            divided = aliases
+        common: Any = {"of": of, "zero": zero, "parameters": {}}
+        factors = table(green, self._modes, divisor=divided, **common)
+        if factors.dtype.kind == "c":
+            raise TypeError("green returns complex values; vectors need a real Green function.")
+        factors = factors / (math.prod(self._modes.shape) * mesh.node_volume)
+        self._forms: NDArray[np.float64] | None = None
+        if forms:
+            self._forms = np.stack([table(form, self._modes, **{**common, "of": "k2"}) for form in forms])
+            if len(forms) == 1:
+                factors, self._forms = factors * self._forms[0] ** 2, None
+        self._factors = factors
+        self._parts = max(1, len(forms))
+        self._core = (self._parts, mesh.ndim) if len(forms) > 1 else (mesh.ndim,)
+        self._work: _Work | None = None
+        self._token: Any = None
+        self.busy = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"<VectorSolver: {self._onto}, {self._parts} vectors per particle; {self.plan!r}>"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the solver's memory, those of its plan included."""
+        return self.plan.nbytes + (0 if self._work is None else self._work.nbytes)
+
+    @alone
+    def set_positions(self, positions: Any, *, check: bool = True) -> Self:
+        """Set the particles' positions; see :meth:`particlemesh.Plan.set_positions`.
+
+        Returns
+        -------
+        VectorSolver
+            The solver itself.
+        """
+        self.plan.set_positions(positions, check=check)
+        return self
+
+    @alone
+    def field(self, vectors: Any, *, out: Any = None) -> Any:
+        """Return the field at the particles.
+
+        Parameters
+        ----------
+        vectors : array (..., d, N), or (..., m, d, N) with m > 1 form factors
+            Real; leading axes are channels.
+        out : array of the same shape, optional
+
+        Returns
+        -------
+        array of the same shape
+            Array of the library and device of ``vectors``.
+        """
+        work, plan = self._ready(), self.plan
+        operand = self._take(work, vectors, (*self._core, plan.count), "vectors")
+
+        def spectra(part: Any) -> Any:
+            field = work.take("field", (*part.shape[:-1], *self._modes.shape))
+            plan.spread(part, out=field)
+            return work.forward(field)
+
+        return self._apply(work, operand, vectors, out, spectra, self._parts, 0)
+
+    @alone
+    def sample(self, noise: Any, *, out: Any = None) -> Any:
+        """Return vectors at the particles with the covariance of :meth:`field`.
+
+        Parameters
+        ----------
+        noise : array (..., d, *mesh.shape)
+            Independent numbers of mean 0 and variance 1.
+        out : array (..., d, N), optional
+            With m > 1 form factors (..., m, d, N).
+
+        Returns
+        -------
+        array (..., d, N), or (..., m, d, N)
+
+        Raises
+        ------
+        ValueError
+            If the Green function is negative somewhere.
+
+        Examples
+        --------
+        The mean square of each component, without a projection, is that of ``field``:
+
+        >>> import numpy as np, particlemesh as pm
+        >>> from particlemesh.fourier import VectorSolver
+        >>> mesh = pm.Mesh((8, 8), (1.0, 1.0))
+        >>> solver = VectorSolver(mesh, "bspline6", lambda k2: np.exp(-k2 / 100), onto=None)
+        >>> solver = solver.set_positions(np.array([[0.3, 0.4]]))
+        >>> noise = np.random.default_rng(1).normal(size=(20000, 2, 8, 8))
+        >>> exact = solver.field(np.array([[1.0], [0.0]]))[0, 0]
+        >>> bool(abs((solver.sample(noise) ** 2).mean() / exact - 1) < 0.03)
+        True
+        """
+        if (self._factors < 0).any():
+            raise ValueError("the Green function is negative at some modes; only one without has a square root.")
+        work = self._ready()
+        operand = self._take(work, noise, (self.mesh.ndim, *self.mesh.shape), "noise")
+        return self._apply(work, operand, noise, out, work.forward, 1, 1)
+
+    # ---- stages ---------------------------------------------------------------------------------------
+
+    def _ready(self) -> _Work:
+        backend, dtype = self.plan.backend, self.plan.dtype
+        if backend is None or dtype is None or self.plan.particles is None:
+            raise RuntimeError("this solver has no particles yet: call set_positions first.")
+        if self._work is None or self._work.owner is not backend or self._work.dtype != dtype:
+            self._work = _Work(backend, dtype, self)
+        return self._work
+
+    def _take(self, work: _Work, array: Any, core: tuple[int, ...], what: str) -> operands.Operand:
+        upload = self.plan._named is not None
+        operand = operands.take(array, core, min(3, len(core)), work.dtype, work.owner, what, upload=upload)
+        if operand.native.dtype != work.dtype:
+            raise TypeError(f"{what} are complex; give real and imaginary parts as two channels.")
+        return operand
+
+    def _apply(
+        self, work: _Work, operand: operands.Operand, user: Any, out: Any, spectra: Callable[[Any], Any], parts: int,
+        which: int,
+    ) -> Any:  # fmt: skip
+        core = (*self._core, self.plan.count)
+        shape = operand.batch + core
+        result = operands.give(
+            out, operand, shape, len(core), min(3, len(core)), work.owner, accumulate=False,
+            upload=self.plan._named is not None,
+        )  # fmt: skip
+        with operand.kind.scope(user), work.backend.scope(operand.native):
+            self._token = work.backend.follow(self._token)
+            for index in self._groups(operand.batch, work.dtype):
+                spectrum = spectra(operand.native[index])
+                many = (-1, parts, self.mesh.ndim, *work.spectrum_shape)
+                source = spectrum.reshape(many)
+                target = source
+                if parts != self._parts:
+                    whole = (source.shape[0], self._parts, self.mesh.ndim, *work.spectrum_shape)
+                    target = work.take("parts", whole, work.engine.complex_dtype)
+                work.projection(source, target, which)
+                lead = result.native[index].shape[:-1]
+                modes = target.reshape((*lead, *work.spectrum_shape))
+                field = None if work.on_cpu else work.take("field", (*lead, *self._modes.shape))
+                self.plan.interpolate(work.engine.backward(modes, field), out=result.native[index])
+            work.backend.mark(operand.native, result.native)
+            return result.finish()
+
+    def _groups(self, batch: tuple[int, ...], dtype: np.dtype) -> Any:
+        """Yield indices of channels that are transformed together."""
+        one = math.prod(self._core) * math.prod(self._modes.shape) * dtype.itemsize
+        if math.prod(batch) * one <= _MOST_BYTES or not batch:
+            return [(...,)]
+        inner = math.prod(batch[1:]) * one
+        if inner > _MOST_BYTES:
+            return [(i, *rest) for i in range(batch[0]) for rest in self._groups(batch[1:], dtype)]
+        step = max(1, _MOST_BYTES // max(inner, 1))
+        return [(slice(i, min(i + step, batch[0])),) for i in range(0, batch[0], step)]
+
+
+class _Work:
+    """What a vector solver needs on a backend: the engine, tables, and memory by name."""
+
+    def __init__(self, owner: Backend, dtype: np.dtype, solver: VectorSolver) -> None:
+        self.owner, self.dtype, self.on_cpu = owner, dtype, owner.name == "cpu"
+        self.backend: Backend = owner if self.on_cpu else kept(owner, {})
+        threads = solver.plan.threads
+        self.engine = engine(self.backend, solver._modes.shape, dtype, real=True, threads=threads)
+        self.spectrum_shape = self.engine.spectrum_shape
+        # Of the noise, whose modes have the variance `size`, the root of the factors is needed.
+        root = np.sqrt(np.maximum(solver._factors, 0) / self.engine.size)
+        self.projection = Projection(
+            self.backend, solver._modes, (solver._factors, root), dtype, forms=solver._forms, onto=solver._onto,
+            threads=threads,
+        )  # fmt: skip
+        self._memory: dict[str, Any] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return self.projection.nbytes + self.engine.nbytes + sum(int(m.nbytes) for m in self._memory.values())
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        """Return memory, kept between calls and grown if it is too small."""
+        size = math.prod(shape)
+        memory = self._memory.get(name)
+        if memory is None or memory.size < size:
+            self._memory.pop(name, None)
+            memory = self._memory[name] = allocate(self.backend, (size,), dtype or self.dtype, f"the solver's {name}")
+        return memory[:size].reshape(shape)
+
+    def forward(self, field: Any) -> Any:
+        if not plain(field):
+            field = dense(self.backend, field)
+        if self.on_cpu:  # SciPy allocates its results
+            return self.engine.forward(field)
+        lead = tuple(field.shape[: field.ndim - len(self.spectrum_shape)])
+        return self.engine.forward(field, self.take("spectrum", lead + self.spectrum_shape, self.engine.complex_dtype))

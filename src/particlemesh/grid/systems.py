@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The boxes of systems that share a grid: particles of one never see those of another.
+
+Each system has cells of its own, as many as every other, so the cell of a particle is that in its box plus the cells of
+the systems before. Builders see more cells and nothing else. Searches begin at the first cell of their system.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from particlemesh.arrays.geometry import tails_of
+from particlemesh.arrays.systems import lattices
+from particlemesh.box import Box
+
+# Numbers of a system on a GPU, as sorting/cells.h has them: Geometry, whether the box is orthorhombic, Reach, scale.
+GEOMETRY, FLAG, REACH, NUMBERS = slice(0, 37), 37, slice(38, 44), 45
+
+
+class SystemBoxes:
+    """Lattice vectors (S, d, d) and origins (S, d) of systems, in double precision; ``box`` has the periodic axes."""
+
+    def __init__(self, box: Box, rows: np.ndarray, origins: np.ndarray) -> None:
+        self.box, self.rows, self.origins = box, rows + 0.0, origins + 0.0
+        self.count = len(rows)
+        self._tables: dict[np.dtype, np.ndarray] = {}
+
+    @functools.cached_property
+    def orthorhombic(self) -> np.ndarray:
+        """Whether each lattice is diagonal, (S,)."""
+        return np.asarray((self.rows * (1 - np.eye(self.box.ndim)) == 0).all((1, 2)))
+
+    @functools.cached_property
+    def inverse(self) -> np.ndarray:
+        """Matrices from positions to fractions (S, d, d), with the arithmetic of ``Box.inverse``."""
+        inverse = np.ascontiguousarray(np.linalg.inv(self.rows).swapaxes(1, 2))
+        straight = np.flatnonzero(self.orthorhombic)
+        inverse[straight] = 0
+        for a in range(self.box.ndim):
+            inverse[straight, a, a] = 1.0 / self.rows[straight, a, a]
+        return inverse
+
+    @functools.cached_property
+    def per(self) -> np.ndarray:
+        """The most fractions that a distance of one spans across the faces of each axis, (d,)."""
+        return np.sqrt((self.inverse**2).sum(2)).max(0)
+
+    @functools.cached_property
+    def scale(self) -> np.ndarray:
+        """Edges of cubes of each system's volume, relative to that of the grid's box, (S,)."""
+        return (np.abs(np.linalg.det(self.rows)) / self.box.volume) ** (1 / self.box.ndim)
+
+    def table(self, dtype: np.dtype) -> np.ndarray:
+        """Return the numbers (S, NUMBERS) of all systems, the same array every time.
+
+        Raises
+        ------
+        ValueError
+            If a box is beyond the range of ``dtype``.
+        """
+        if dtype not in self._tables:
+            self._tables[dtype] = self._table(dtype)
+        return self._tables[dtype]
+
+    def _table(self, dtype: np.dtype) -> np.ndarray:
+        d, inverse = self.box.ndim, self.inverse
+        missing, most = 3 - d, float(np.finfo(dtype).max) / 16
+        largest = np.maximum.reduce(
+            [np.abs(a).reshape(self.count, -1).max(1) for a in (self.rows, inverse, self.origins)]
+        )
+        if (wrong := np.flatnonzero(~(largest <= most))).size:
+            raise ValueError(
+                f"boxes[{wrong[0]}] is beyond the range of {dtype.name}: lengths, origin and 1 / length must be below "
+                f"{most:.2g}."
+            )
+        # As in arrays/geometry.py, for all systems at once.
+        size = np.abs(np.linalg.inv(inverse)).sum(2) + 2 * np.abs(self.origins)
+        slack = 4 * np.finfo(dtype).eps * np.einsum("sab,sb->sa", np.abs(inverse), size)
+        straight = self.orthorhombic[:, None]
+        lengths = np.diagonal(self.rows, axis1=1, axis2=2)
+        table = np.zeros((self.count, NUMBERS))
+        vectors = table[:, :3], table[:, 30:33], table[:, 33:36], table[:, 38:41], table[:, 41:44]
+        upper = np.where(straight, self.origins + lengths, 1 + slack)
+        per = np.sqrt((inverse**2).sum(2)) * (1 + 4 * np.finfo(dtype).eps)
+        numbers = self.origins, np.where(straight, self.origins, -slack), upper, per, 4 * slack
+        for columns, values in zip(vectors, numbers, strict=True):
+            columns[:, missing:] = values
+        for first, values in ((3, inverse), (12, self.rows), (21, tails_of(self.rows, dtype))):
+            table[:, first : first + 9].reshape(self.count, 3, 3)[:, missing:, missing:] = values
+        table[:, 36], table[:, FLAG], table[:, NUMBERS - 1] = 1, self.orthorhombic, self.scale
+        return table.astype(dtype)
+
+
+def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> SystemBoxes:
+    """Return the boxes of ``count`` systems, all those of the grid if None is given; ``before`` if they are the same.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If they are no boxes, or of another number; the first wrong one is named.
+    """
+    if isinstance(given, SystemBoxes):
+        return given
+    if given is None:
+        rows = np.broadcast_to(box.matrix, (count, box.ndim, box.ndim))
+    else:
+        rows = lattices(given, count, box.ndim)
+    if before is not None and np.array_equal(before.rows, rows):
+        return before
+    return SystemBoxes(box, rows, np.broadcast_to(box.origin, (count, box.ndim)))
+
+
+def fitted(boxes: SystemBoxes, x: list[np.ndarray], system: np.ndarray, reach: float) -> SystemBoxes:
+    """Return boxes whose open axes are as long as the particles of each system take, neither shorter nor longer.
+
+    ``x`` are d arrays (N,). Particles that are not finite do not count.
+    """
+    finite = np.logical_and.reduce([np.isfinite(column) for column in x])
+    system = system[finite]
+    table = np.stack([column[finite] for column in x], 1).astype(np.float64)
+    origins, rows = boxes.origins.copy(), boxes.rows.copy()
+    size = np.zeros_like(origins)
+    np.maximum.at(size, system, np.abs(table))
+    size += np.abs(boxes.origins)
+    near = np.minimum(reach, 4 * size.sum(1))  # no particles are farther apart
+    for axis in np.flatnonzero(~np.array(boxes.box.periodic)):
+        row = boxes.inverse[:, axis]
+        fractions = np.einsum("nd,nd->n", row[system], table - boxes.origins[system])
+        low, high = np.full(boxes.count, np.inf), np.full(boxes.count, -np.inf)
+        np.minimum.at(low, system, fractions)
+        np.maximum.at(high, system, fractions)
+        low, high = (np.where(np.isfinite(ends), ends, 0.0) for ends in (low, high))  # of systems without particles
+        slack = 16 * np.finfo(x[0].dtype).eps * (np.abs(row) * size).sum(1)  # a build's fractions are rounded
+        # Particles in a plane need some room across the plane.
+        span = np.maximum.reduce([high - low + 2 * slack, near * np.linalg.norm(row, axis=1), np.full_like(low, 1e-6)])
+        origins += ((low + high - span) / 2)[:, None] * boxes.rows[:, axis]
+        rows[:, axis] *= span[:, None]
+    return SystemBoxes(boxes.box, rows, origins)

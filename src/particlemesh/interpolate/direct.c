@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A few neighbouring lanes read each particle's stencil from the field, as shares.h divides it; particles come in block
+// order. The loads of several levels are issued before the first of them is used, and no branch is between them.
+//
+// Compile-time facts beside those of shares.h: LEVELS (along x, loaded at a time), OPEN (a node of a stencil may be
+// missing), FIELD_IS_WIDE, SYMMETRIC.
+
+#define REALS (CHANNELS * PARTS)
+#define RESULTS ((VALUE + GRADIENT * SUPPORT_AXES) * REALS)
+#define AT_ONCE TEAM
+#include "interpolate/shares.h"
+#include "interpolate/weightless.h"
+#include "orders/ordered.h"
+
+#define WARPS (GROUP_SIZE / WARP_SIZE)
+
+// Where a lane's nodes are in the field, along each axis; OFF_FIELD where there are none.
+typedef struct {
+    offset_t x[SUPPORT_X], y[LANE_ROWS], z[LANE_SLOTS];
+} Places;
+
+DEVICE offset_t offset_of(const int node, const int size, const int wraps, const i64 stride)
+{
+    const int at = place(node, size, wraps);
+    return OPEN && at < 0 ? OFF_FIELD : (offset_t)(at * stride);
+}
+
+// Rows and slots that the stencil does not have are those of its first node: their weight is zero.
+DEVICE void places_of(PRIVATE Places* at, PRIVATE const int* first, const int lane, PRIVATE const Field* field)
+{
+    const int lane_z = lane % LANES_Z, row = lane / LANES_Z * LANE_ROWS, shift = shift_of(first[2] * PARTS);
+    UNROLL for (int a = 0; a < SUPPORT_X; a++)
+        at->x[a] = offset_of(first[0] + a, field->size[0], field->wraps[0], field->stride[0]);
+    UNROLL for (int b = 0; b < LANE_ROWS; b++)
+        at->y[b] = offset_of(first[1] + (row + b < SUPPORT_Y ? row + b : 0), field->size[1], field->wraps[1], field->stride[1]);
+    UNROLL for (int m = 0; m < LANE_SLOTS; m++) {
+        const int real_ = (m * LANES_Z + lane_z) * VECTOR, used = real_ - shift < ROW;
+        const int from = (used ? real_ : real_ % PARTS) - shift; // of the stencil's row
+        const int node = first[2] + (from + PARTS * VECTOR) / PARTS - VECTOR;
+        const int wrapped_node = field->wraps[2] && node < 0 ? node + field->size[2] : node;
+        at->z[m] = offset_of(wrapped_node, field->size[2], field->wraps[2], field->stride[2]);
+        if (VECTOR < PARTS && at->z[m] != OFF_FIELD) at->z[m] += real_ % PARTS;
+    }
+}
+
+// One lane's share of a particle's results.
+DEVICE void gather(PRIVATE real* sums, GLOBAL const real* plane, PRIVATE const Places* at, const int lane,
+                   PRIVATE const Weights* w)
+{
+    real flat[SLOTS_Z], along_x[SLOTS_Z], along_y[SLOTS_Z]; // sums over levels
+    UNROLL for (int v = 0; v < SLOTS_Z; v++) flat[v] = along_x[v] = along_y[v] = 0;
+    UNROLL_ROWS for (int begin = 0; begin < SUPPORT_X; begin += LEVELS) {
+        real f[LEVELS][LANE_ROWS][SLOTS_Z];
+        UNROLL for (int l = 0; l < LEVELS; l++)
+            UNROLL for (int b = 0; b < LANE_ROWS; b++)
+                UNROLL for (int m = 0; m < LANE_SLOTS; m++) {
+                    const int a = begin + l < SUPPORT_X ? begin + l : SUPPORT_X - 1;
+                    const int there = !OPEN || (at->x[a] != OFF_FIELD && at->y[b] != OFF_FIELD && at->z[m] != OFF_FIELD);
+                    PRIVATE real* to = &f[l][b][m * VECTOR];
+                    UNROLL for (int v = 0; v < VECTOR; v++) to[v] = 0;
+                    if (begin + l < SUPPORT_X && there) load_vector(plane + (at->x[a] + at->y[b] + at->z[m]), to);
+                }
+        UNROLL for (int l = 0; l < LEVELS; l++) {
+            const int a = begin + l < SUPPORT_X ? begin + l : SUPPORT_X - 1;
+            UNROLL for (int v = 0; v < SLOTS_Z; v++) {
+                real level = 0, slope = 0; // sums over rows
+                UNROLL for (int b = 0; b < LANE_ROWS; b++) {
+                    level += w->y[0][b] * f[l][b][v];
+                    if (GRADIENT) slope += w->y[GRADIENT][b] * f[l][b][v];
+                }
+                if (begin + l >= SUPPORT_X) continue;
+                flat[v] += w->x[0][a] * level;
+                if (GRADIENT) along_x[v] += w->x[GRADIENT][a] * level, along_y[v] += w->x[0][a] * slope;
+            }
+        }
+    }
+    sums_along_z(sums, flat, along_x, along_y, lane % LANES_Z, w);
+}
+
+KERNEL interpolate_direct(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
+                          GLOBAL const u32* RESTRICT located, // read if PACKED
+                          GLOBAL const int* RESTRICT node,    // (3, rows), read if not, nor WEIGHTLESS_LAST
+                          GLOBAL const real* RESTRICT field,
+                          GLOBAL real* RESTRICT values,   // written if VALUE
+                          GLOBAL real* RESTRICT gradient, // written if GRADIENT, per user length
+                          const i64 particles, const i64 rows, const Blocks blocks, const Values value_layout,
+                          const Values gradient_layout, const Field field_layout, const Window window,
+                          const Jacobian jacobian)
+{
+    WARP(warp);
+#if LANES > 1
+    LOCAL_ARRAY(real4, staged_memory, WARPS * TEAM * STAGED_PITCH / 4 + 1);
+    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (TEAM * STAGED_PITCH);
+    for (int n = LANE; n < TEAM * STAGED_PITCH; n += WARP_SIZE) staged[n] = 0;
+    WARP_SYNC(warp);
+#endif
+    const i64 all = start[(i64)blocks.counts[0] * blocks.counts[1] * blocks.counts[2]];
+    for (i64 team = (GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE) * TEAM; team < all; team += GROUP_COUNT * WARPS * TEAM) {
+        const i64 at = team + LANE / LANES;
+        const int here = at < all, lane = LANE % LANES;
+        int first[3];
+        real fraction[3], sums[SUMS];
+        const i64 i = ordered_particle(warp, records, start, at, here, &blocks, first, fraction);
+        if (!here) first[0] = first[1] = first[2] = 0; // its results are not written
+        Weights w;
+        Places places;
+        places_of(&places, first, lane, &field_layout);
+#if LANES > 1
+        LOCAL real* own = staged + LANE / LANES * STAGED_PITCH;
+        UNROLL for (int k = 0; k < 3; k += LANES) {
+            const int axis = k + lane;
+            if (axis < 3) stage_weights(own, &window, axis, axis == 0 ? fraction[0] : axis == 1 ? fraction[1] : fraction[2]);
+        }
+        WARP_SYNC(warp);
+        own_weights(&w, own, first[2] * PARTS, lane);
+        WARP_SYNC(warp);
+#else
+        all_weights(&w, &window, fraction, first[2] * PARTS);
+#endif
+        for (int c = 0; c < CHANNELS; c++) {
+            gather(sums, field + field_layout.offset + c * field_layout.channel, &places, lane, &w);
+            UNROLL for (int step = LANES / 2; step > 0; step /= 2)
+                UNROLL for (int n = 0; n < SUMS; n++) sums[n] += WARP_SHUFFLE(warp, sums[n], LANE ^ step);
+            if (here && lane == 0)
+                write_results(sums, values, gradient, i, c, &value_layout, &gradient_layout, &jacobian);
+        }
+    }
+    if (all < particles)
+        clear_weightless(located, node, values, gradient, all, particles, rows, &value_layout, &gradient_layout);
+}

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Interpolation from the field itself, with many loads in flight, for particles in the order by blocks."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from particlemesh.arrays.views import Layout, View
+from particlemesh.interpolate import weightless
+from particlemesh.interpolate.shares import Lanes, reading
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import Form, Group, Launch, defines, targets, vector, written
+from particlemesh.particles.workspace import Workspace
+from particlemesh.walk import patch as patches
+from particlemesh.walk.by_block import ByBlock
+
+_WORDS = 72  # registers that hold nodes between their loads and their use
+
+
+class Direct(ByBlock):
+    """Lanes share a particle in block order; the loads of several levels are issued before the first is used.
+
+    It copies nothing and needs no tile, so few particles are read as fast as memory answers.
+    """
+
+    name = "direct"
+    cite = "particlemesh2026"
+    deterministic = True
+    order_independent = True  # a particle's value does not depend on the others
+    options: ClassVar[dict[str, Option]] = {
+        "lanes": Option(None, (1, 2, 4, 8), "lanes of a warp that share a particle"),
+        "reads": Option(None, (1, 2, 4), "reals that a lane reads at a time, where the field is aligned"),
+        "levels": Option(None, range(1, 17), "levels along x whose loads are issued at once"),
+    }
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        # H200: a row of `ordered` takes 1.5 to 2 times as long (a model until the method is tuned)
+        slow = 1 if problem.backend.facts()["HAS_WARP"] else 1000
+        return cls.ordering(problem), slow * (3e-6 + reading(problem, 2.4e-12, 6e-14, 3.3e12, shared=True))
+
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
+        size, axes, results = workspace.dtype.itemsize, workspace.axes, written(*values)
+        most = min(self.option(workspace, "reads") or 16 // size, 16 // size)
+        reals = vector(group, field, size, most, pairs=most)
+        # Eight lanes where the slots of two rows or of a wide one fill them, else four.
+        few = axes[2].support <= 4 or axes[2].support * group.parts * size <= 32
+        lanes = Lanes.of(axes, group.parts, self.option(workspace, "lanes") or (4 if few else 8), reals)
+        words = lanes.rows * lanes.each * reals * size // 4  # of a level
+        fitting = max(1, _WORDS // words // (1 + results["GRADIENT"]))
+        levels = min(self.option(workspace, "levels") or fitting, axes[0].support)
+        open_ = not all(axis.wraps for axis in axes[3 - workspace.mesh.ndim :])
+        facts = defines(
+            workspace, group, reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, LEVELS=levels, OPEN=int(open_),
+            FIELD_IS_WIDE=patches.wide(field), SYMMETRIC=patches.symmetric(workspace.window), **results,
+            **weightless.FACTS[form.variant],
+        )  # fmt: skip
+        return workspace.backend.kernel("interpolate/direct.c", "interpolate_direct", facts), lanes.all
+
+    def apply(
+        self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
+    ) -> None:
+        order = self.order(workspace)
+        unplaced, located, node, _ = weightless.weightless(workspace)
+        for run, lanes, *layouts in self.launches(workspace, Form(variant=unplaced), field, values, gradient):
+            run(
+                lanes * workspace.count, order.records, order.start, located, node, field.array,
+                *targets(values, gradient), workspace.count, workspace.particles.rows, order.blocks.record, *layouts,
+                workspace.window_record, workspace.jacobian_record,
+            )  # fmt: skip

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How the lanes that share a particle divide its stencil (stencil.h), its weights and its sums. Rows are dealt in runs:
+// lane_y has LANE_ROWS rows from lane_y * LANE_ROWS on.
+//
+// Compile-time facts beside those of stencil.h: AT_ONCE (the particles whose weights a warp computes at a time),
+// FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
+
+#include "walk/weights.h"
+
+#if FIELD_IS_WIDE
+typedef i64 offset_t;
+#define OFF_FIELD NOWHERE
+#else
+typedef int offset_t; // offsets within the field are below 2^31 reals
+#define OFF_FIELD SKIP
+#endif
+
+#define TEAM (WARP_SIZE / LANES) // particles that a warp takes at a time
+#define NODES_OF_READ (VECTOR < PARTS ? 1 : VECTOR / PARTS)
+#define SLOTS_Z (LANE_SLOTS * VECTOR)
+#define RESULTS_OF_PART (1 + 3 * GRADIENT)
+#define SUMS (PARTS * RESULTS_OF_PART)
+
+// A lane's share of a particle's weights: all along x, of its rows, and of the nodes of its slots. [1] are slopes.
+typedef struct {
+    real x[1 + GRADIENT][SUPPORT], y[1 + GRADIENT][LANE_ROWS], z[1 + GRADIENT][LANE_SLOTS * NODES_OF_READ];
+} Weights;
+
+// All weights along an axis, or their slopes.
+DEVICE void along(PRIVATE real* w, PRIVATE const Window* window, const int axis, const int slope, const real z)
+{
+    if (slope)
+        slopes_of(w, window, z);
+    else
+        weights_of(w, window, z);
+    if (axis < 3 - SUPPORT_AXES) w[0] = (real)!slope;
+}
+
+// Reals from a lane's first slot to the stencil's first node, which begins at `base`.
+DEVICE int shift_of(const int base)
+{
+    return VECTOR > PARTS ? base & (VECTOR - 1) : 0;
+}
+
+#if LANES > 1
+// The weights of so many particles at a time are computed by all lanes of a warp, and read by those that need them. Each
+// has rows of four (float64: two) reals: X along x, Y for each lane that reads rows of its own; along z behind
+// FRONT zeros. No weight is ever written to where zeros are.
+#define SHARE (WARP_SIZE / AT_ONCE) // lanes that compute the weights of a particle
+#define WIDE (REAL_IS_DOUBLE ? 2 : 4)
+#define FILLED(n) (((n) + WIDE - 1) / WIDE * WIDE)
+#define STAGED_Y FILLED(SUPPORT_X)
+#define OF_ROWS FILLED(LANE_ROWS)
+#define STAGED_Z (STAGED_Y + LANES_Y * OF_ROWS)
+#define FRONT (NODES_OF_READ - 1)
+#define STAGED (STAGED_Z + FILLED(FRONT + LANES_Z * LANE_SLOTS * NODES_OF_READ))
+#define STAGED_PITCH ((1 + GRADIENT) * STAGED / WIDE % 2 ? (1 + GRADIENT) * STAGED : (1 + GRADIENT) * STAGED + WIDE)
+
+DEVICE void stage_weights(LOCAL real* to, PRIVATE const Window* window, const int axis, const real z)
+{
+    to += axis == 0 ? 0 : axis == 1 ? STAGED_Y : STAGED_Z + FRONT;
+    const int skip = axis == 1 ? OF_ROWS - LANE_ROWS : 0; // behind each lane's rows
+    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
+        real w[SUPPORT];
+        along(w, window, axis, slope, z);
+        UNROLL for (int j = 0; j < SUPPORT; j++)
+            if (j == 0 || axis >= 3 - SUPPORT_AXES) to[slope * STAGED + j + j / LANE_ROWS * skip] = w[j];
+    }
+}
+
+DEVICE void read_row(PRIVATE real* w, LOCAL const real* from, const int size)
+{
+    UNROLL for (int j = 0; j < size; j += WIDE) {
+        real some[WIDE];
+#if REAL_IS_DOUBLE
+        LOAD_LOCAL_2(from + j, some);
+#else
+        LOAD_LOCAL_4(from + j, some);
+#endif
+        UNROLL for (int k = 0; k < WIDE; k++)
+            if (j + k < size) w[j + k] = some[k];
+    }
+}
+
+DEVICE void own_weights(PRIVATE Weights* w, LOCAL const real* staged, const int base, const int lane)
+{
+    const int lane_z = lane % LANES_Z, lane_y = lane / LANES_Z;
+    LOCAL const real* along_z = staged + (STAGED_Z + FRONT - shift_of(base) / PARTS);
+    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
+        read_row(w->x[slope], staged + slope * STAGED, SUPPORT_X);
+        read_row(w->y[slope], staged + (slope * STAGED + STAGED_Y + lane_y * OF_ROWS), LANE_ROWS);
+        UNROLL for (int m = 0; m < LANE_SLOTS; m++)
+            UNROLL for (int n = 0; n < NODES_OF_READ; n++) {
+                const int node = (m * LANES_Z + lane_z) * VECTOR / PARTS + n;
+                w->z[slope][m * NODES_OF_READ + n] = along_z[slope * STAGED + node];
+            }
+    }
+}
+#else
+DEVICE void all_weights(PRIVATE Weights* w, PRIVATE const Window* window, PRIVATE const real* fraction, const int base)
+{
+    const int before = shift_of(base) / PARTS; // nodes of the first slot that are not the stencil's
+    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
+        real z[SUPPORT];
+        along(w->x[slope], window, 0, slope, fraction[0]);
+        along(z, window, 1, slope, fraction[1]);
+        UNROLL for (int j = 0; j < SUPPORT_Y; j++) w->y[slope][j] = z[j];
+        along(z, window, 2, slope, fraction[2]);
+        UNROLL for (int m = 0; m < LANE_SLOTS; m++)
+            UNROLL for (int n = 0; n < NODES_OF_READ; n++) {
+                const int node = m * VECTOR / PARTS + n - before;
+                real own = 0;
+                UNROLL for (int j = 0; j < SUPPORT_Z; j++) own = node == j ? z[j] : own;
+                w->z[slope][m * NODES_OF_READ + n] = own;
+            }
+    }
+}
+#endif
+
+// What is left of the sums along z: of each part the value, and with GRADIENT the slopes in node coordinates.
+DEVICE void sums_along_z(PRIVATE real* sums, PRIVATE const real* flat, PRIVATE const real* along_x,
+                         PRIVATE const real* along_y, const int lane_z, PRIVATE const Weights* w)
+{
+    // Slots have nodes along z that are not the stencil's: their weight is zero, and they may not be finite.
+    UNROLL for (int k = 0; k < SUMS; k++) sums[k] = 0;
+    UNROLL for (int n = 0; n < SLOTS_Z; n++) {
+        const int m = n / VECTOR, v = n % VECTOR, node = m * NODES_OF_READ + (VECTOR < PARTS ? 0 : v / PARTS);
+        const int part = VECTOR < PARTS ? ((m * LANES_Z + lane_z) * VECTOR + v) % PARTS : v % PARTS;
+        UNROLL for (int p = 0; p < PARTS; p++)
+            if (part == p) {
+                PRIVATE real* of_part = sums + p * RESULTS_OF_PART;
+                of_part[0] += weighted(flat[n], w->z[0][node]);
+                if (GRADIENT) {
+                    of_part[GRADIENT] += weighted(along_x[n], w->z[0][node]);
+                    of_part[2 * GRADIENT] += weighted(along_y[n], w->z[0][node]);
+                    of_part[3 * GRADIENT] += weighted(flat[n], w->z[GRADIENT][node]);
+                }
+            }
+    }
+}
+
+DEVICE void write_results(PRIVATE const real* sums, GLOBAL real* values, GLOBAL real* gradient, const i64 i,
+                          const int channel, PRIVATE const Values* value_layout,
+                          PRIVATE const Values* gradient_layout, PRIVATE const Jacobian* jacobian)
+{
+    UNROLL for (int p = 0; p < PARTS; p++) {
+        PRIVATE const real* of_part = sums + p * RESULTS_OF_PART;
+        if (VALUE)
+            values[value_layout->offset + i * value_layout->particle + channel * value_layout->channel
+                   + p * value_layout->part] = of_part[0];
+#if GRADIENT
+        UNROLL for (int b = 3 - SUPPORT_AXES; b < 3; b++)
+            gradient[gradient_layout->offset + i * gradient_layout->particle + channel * gradient_layout->channel
+                     + p * gradient_layout->part + (b - 3 + SUPPORT_AXES) * gradient_layout->axis] =
+                of_part[1] * jacobian->row[b] + of_part[2] * jacobian->row[3 + b] + of_part[3] * jacobian->row[6 + b];
+#endif
+    }
+}

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How lanes share a particle's stencil (``shares.h``), and how long reading stencils takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from particlemesh.methods.contract import Problem
+from particlemesh.particles.stencil import Axis
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """How the lanes of a warp share a particle's stencil, as stencil.h divides it.
+
+    Attributes
+    ----------
+    z, y : int
+        Lanes along z, and rows that lanes read at a time.
+    reals : int
+        What one lane reads at a time.
+    each, rows : int
+        How many reads of a row a lane has, and rows of a level.
+    """
+
+    z: int
+    y: int
+    reals: int
+    each: int
+    rows: int
+
+    @classmethod
+    def of(cls, axes: tuple[Axis, Axis, Axis], parts: int, lanes: int, reals: int) -> Lanes:
+        """Return how ``lanes`` share a stencil of nodes with ``parts`` reals."""
+        row, slack = axes[2].support * parts, max(0, reals - parts)
+        slots = -(-(row + slack) // reals)
+        z = min(8 if slots > 4 else 4 if slots > 2 else slots, lanes)
+        y = 1 if axes[1].support == 1 else lanes // z
+        return cls(z, y, reals, -(-slots // z), -(-axes[1].support // y))
+
+    @property
+    def all(self) -> int:
+        """Lanes of a particle."""
+        return self.z * self.y
+
+    @property
+    def span(self) -> int:
+        """Reals that lanes read of a row."""
+        return self.z * self.each * self.reals
+
+    def beside(self, support: int, size: int, threads: int) -> int:
+        """Return the most bytes of local memory for particles and weights, with reals of ``size`` bytes."""
+        if self.all == 1:
+            return 0
+        wide = 16 // size
+        rows = (support, *(self.rows,) * self.y, self.span + self.reals - 1)
+        staged = 2 * sum(-(-n // wide) * wide for n in rows) + wide  # of a particle
+        return threads * (4 * size + 4) + threads // 32 * max(8, 32 // self.all) * staged * size
+
+
+def reading(problem: Problem, row: float, byte: float, far: float, *, shared: bool = False) -> float:
+    """Return the seconds in which all stencils are read.
+
+    Each row of a stencil takes ``row`` seconds, each of its bytes ``byte``. Memory beyond the second-level cache is
+    read at ``far`` bytes per second, with 32 bytes more per row than the row has. If neighbours have ``shared`` rows,
+    it is read once at most. The latency of the first stencil is added.
+    """
+    size = problem.components * problem.dtype.itemsize
+    rows, width = problem.stencil / problem.window.support, problem.window.support * size
+    field = problem.nodes * problem.filled * size
+    fetched = problem.count * rows * (32 + width)
+    missed = problem.beyond_cache * (min(fetched, field) if shared else fetched)
+    return 1.9e-7 * rows + problem.count * rows * (row + byte * width) + missed / far

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Interpolation tile by tile: a work-group copies the nodes that a tile's stencils reach to local memory."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from particlemesh.arrays.views import Layout, View
+from particlemesh.interpolate import weightless
+from particlemesh.interpolate.shares import Lanes
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.methods.launches import MOST, Form, Group, Launch, defines, targets, vector, written
+from particlemesh.orders import block_order, block_tiles
+from particlemesh.orders.block_order import Blocks
+from particlemesh.orders.block_tiles import Tiles
+from particlemesh.particles.stencil import Axis
+from particlemesh.particles.workspace import Sizes, Workspace
+from particlemesh.walk import patch as patches
+from particlemesh.walk.by_block import ByBlock
+
+_PARTICLES = 1024  # of a work-group at most
+# Groups that a multiprocessor has local memory for, by the bytes of a node: they hide each other's copies.
+_GROUPS = {4: 6, 8: 3, 12: 3, 16: 2, 24: 2, 32: 2}
+_SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may run whatever one has
+_OF_SYSTEM, _OF_OFFSETS = 1024, 3072  # bytes of local memory of each group, beside nodes and weights
+
+
+@dataclass(frozen=True)
+class Local:
+    """The nodes of a tile in local memory.
+
+    Attributes
+    ----------
+    nodes : (3,) ints
+        Nodes along each axis, those along z with what aligns copies.
+    chunks : int
+        Copies of a row, with those that only fill it up.
+    pitch : int
+        Reals from one row to the next.
+    reals : int
+        All reals.
+    """
+
+    nodes: tuple[int, int, int]
+    chunks: int
+    pitch: int
+    reals: int
+
+    @classmethod
+    def of(
+        cls, axes: tuple[Axis, Axis, Axis], cells: tuple[int, ...], lanes: Lanes, parts: int, copy: int, size: int
+    ) -> Local:
+        """Return the nodes of a tile of ``cells``, which come in copies of so many reals of ``size`` bytes."""
+        x, y, z = (n + axis.support - 1 for n, axis in zip(cells, axes, strict=True))
+        z += max(1, copy // parts) - 1
+        chunks = -(-z * parts // copy)
+        step = 16 // size
+        pitch = -(-chunks * copy // step) * step
+        if lanes.y > 1:  # rows that are read at a time are in different banks
+            while len({k * lanes.rows * pitch * size % 128 for k in range(lanes.y)} - {0}) < lanes.y - 1:
+                pitch += step
+        elif pitch * size % 64 == 0:
+            pitch += step
+        return cls((x, y, z), pitch // copy, pitch, x * y * pitch + lanes.span)
+
+
+class Tile(ByBlock):
+    """Tiles of blocks, with the nodes that their stencils reach, in local memory; lanes share particles.
+
+    Every group copies the nodes of its tile once, and reads stencils from there. Particles come in the order of a walk,
+    so that spreading and interpolation order them once: a tile's particles are one run of that order per line of
+    blocks. Crowded tiles are taken by several groups.
+    """
+
+    name = "tile"
+    cite = "particlemesh2026"
+    deterministic = True
+    order_independent = True  # a particle's value does not depend on the others
+    options: ClassVar[dict[str, Option]] = {
+        "shape": Option(None, tuple, "cells of a tile along each axis, rounded to blocks; by default what fits"),
+        "lanes": Option(None, (1, 2, 4, 8), "lanes of a warp that share a particle"),
+        "reads": Option(None, (1, 2, 4), "reals that a lane reads from local memory at a time"),
+        "threads": Option(None, (32, 64, 128, 192, 256, 384, 512), "work-items of a group, where lanes are a warp"),
+        "particles": Option(_PARTICLES, range(32, 2**20), "particles of a group at most"),
+        "groups": Option(None, range(1, 33), "groups that a multiprocessor must have registers for"),
+    }
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        if not problem.backend.facts()["HAS_WARP"]:
+            return "emulated warps: with some tiles its kernel does not end there"
+        shape = cls.option(problem, "shape")
+        if shape is not None and len(shape) != problem.mesh.ndim:
+            return f"tiles of {len(shape)} lengths; the mesh has {problem.mesh.ndim} axes"
+        reason = super().declines(problem)
+        if reason is None:
+            blocks = block_order.blocks_of(problem.axes, cls.cells(problem, problem.count))
+            tiles = cls.tiles(problem, problem.count, blocks)
+            parts, size = min(problem.components, MOST), problem.dtype.itemsize
+            lanes = cls.lanes(problem, parts)
+            nodes = Local.of(problem.axes, tiles.cells, lanes, parts, 16 // size, size).reals * size
+            needed = nodes + _OF_OFFSETS + lanes.beside(problem.window.support, size, cls.threads(problem, lanes))
+            if needed > problem.backend.local_bytes:
+                return f"tiles with {needed:,} of {problem.backend.local_bytes:,} bytes of local memory"
+            if tiles.total >= 2**31:
+                return "2**31 tiles or more"
+        return reason
+
+    @classmethod
+    def scratch_bytes(cls, problem: Problem) -> int:
+        blocks = block_order.blocks_of(problem.axes, cls.cells(problem, problem.count))
+        listed = block_tiles.parts_bytes(cls.tiles(problem, problem.count, blocks), problem.count, _PARTICLES)
+        return super().scratch_bytes(problem) + listed
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        blocks = block_order.blocks_of(problem.axes, cls.cells(problem, problem.count))
+        tiles = cls.tiles(problem, problem.count, blocks)
+        size = problem.components * problem.dtype.itemsize
+        reached = math.prod(n + axis.support - 1 for n, axis in zip(tiles.cells, problem.axes, strict=True))
+        crowd = max(problem.count, 1) * math.prod(tiles.cells) / (cls._everywhere(problem) * problem.filled)
+        taken = tiles.total * problem.filled * -math.expm1(-crowd)
+        copied = (taken + problem.count / cls.option(problem, "particles")) * reached * size
+        # H200, from prototypes (a model until the method is tuned)
+        each = 2.5e-11 + 3.7e-14 * problem.stencil * size
+        slow = 1 if problem.backend.facts()["HAS_WARP"] else 1000
+        return cls.ordering(problem) + 4e-6, slow * (3e-6 + copied / 8e12 + problem.count * each)
+
+    # ---- the tiles -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _everywhere(sizes: Sizes) -> int:
+        return math.prod(axis.extent for axis in sizes.axes)
+
+    @classmethod
+    def lanes(cls, sizes: Sizes, parts: int) -> Lanes:
+        """Return how lanes share the stencil of a particle, for nodes of ``parts`` reals."""
+        size = sizes.dtype.itemsize
+        # Narrow nodes: a lane reads its own particle's stencil, without padding. Wide ones: all banks at a time.
+        lanes, reals = 8, 16 // size
+        if size * parts == 4:
+            lanes, reals = 1, 1
+        elif size * parts == 8 and size == 4 and sizes.window.support <= 4:
+            lanes, reals = 4, 2
+        lanes = cls.option(sizes, "lanes") or lanes
+        reals = min(cls.option(sizes, "reads") or reals, 16 // size)
+        return Lanes.of(sizes.axes, parts, lanes, reals)
+
+    @classmethod
+    def tiles(cls, sizes: Sizes, count: int, blocks: Blocks) -> Tiles:
+        """Return the tiles for ``count`` particles in ``blocks``."""
+        shape = cls.option(sizes, "shape")
+        if shape is not None:
+            shape = (1,) * (3 - len(shape)) + tuple(shape)
+            x, y, z = (max(1, round(n / c)) for n, c in zip(shape, blocks.cells, strict=True))
+            y = min(y, blocks.counts[1], block_tiles.MOST_LINES)
+            return block_tiles.tiles_of(blocks, (x, y, max(1, min(z, block_tiles.MOST_LINES // y))))
+        parts, size = min(sizes.components, MOST), sizes.dtype.itemsize
+        lanes, local = cls.lanes(sizes, parts), sizes.backend.local_bytes
+        room = local if local <= _SMALL else local // _GROUPS[parts * size] - _OF_SYSTEM
+        room -= _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes))
+        groups = sizes.backend.units * _GROUPS[parts * size]
+        # Powers of two: plans do not compile anew for every number of particles.
+        share = cls.option(sizes, "particles") * cls._everywhere(sizes) / max(count, 1)
+        most = 1 << min(30, max(0, round(math.log2(share))))
+        return _tiles_for(sizes.axes, blocks, lanes, parts, size, room, most, groups)
+
+    @classmethod
+    def threads(cls, sizes: Sizes, lanes: Lanes) -> int:
+        """Return the work-items of a group."""
+        if not sizes.backend.facts()["HAS_WARP"]:
+            return sizes.backend.group_size
+        return cls.option(sizes, "threads") or (128 if lanes.all == 1 else 256)
+
+    # ---- calls -----------------------------------------------------------------------------------------------------
+
+    def reserve(self, workspace: Workspace) -> None:
+        super().reserve(workspace)
+        for cells, count in self.kinds(workspace).items():
+            blocks = block_order.blocks_of(workspace.axes, cells)
+            most = max(self.tiles(workspace, n, blocks).total for n in (1, count))
+            size = self.option(workspace, "particles")
+            block_tiles.reserve(workspace, min(most, count) + count // size)
+
+    def prepare(self, workspace: Workspace) -> None:
+        super().prepare(workspace)
+        if workspace.count:
+            self.parts(workspace)
+
+    def parts(self, workspace: Workspace) -> tuple[Tiles, block_tiles.Parts]:
+        """Return the tiles of ``workspace``, and those that have particles."""
+        order = self.order(workspace)
+        tiles = self.tiles(workspace, workspace.count, order.blocks)
+        return tiles, block_tiles.parts_of(workspace, order, tiles, self.option(workspace, "particles"))
+
+    def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
+        unplaced, tiles = form.variant
+        backend, size, axes = workspace.backend, workspace.dtype.itemsize, workspace.axes
+        lanes = self.lanes(workspace, group.parts)
+        copy = vector(group, field, size, 16 // size, pairs=16 // size)
+        local = Local.of(axes, tiles.cells, lanes, group.parts, copy, size)
+        threads = self.threads(workspace, lanes)
+        groups = self.option(workspace, "groups")
+        facts = defines(
+            workspace, group, lanes.reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, COPY=copy, TILE_X=local.nodes[0],
+            TILE_Y=local.nodes[1], CHUNKS=local.chunks, LINES=tiles.lines, FIELD_IS_WIDE=patches.wide(field),
+            SYMMETRIC=patches.symmetric(workspace.window), GROUP_SIZE=threads, **written(*values),
+            **weightless.FACTS[unplaced], **({"RESIDENT_GROUPS": groups} if groups else {}),
+        )  # fmt: skip
+        return backend.kernel("interpolate/tile.c", "interpolate_tile", facts), threads, local.reals * size
+
+    def apply(
+        self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
+    ) -> None:
+        order = self.order(workspace)
+        tiles, parts = self.parts(workspace)
+        unplaced, located, node, _ = weightless.weightless(workspace)
+        form = Form(variant=(unplaced, tiles))
+        for run, threads, local, *layouts in self.launches(workspace, form, field, values, gradient):
+            run(
+                threads * parts.most, order.records, order.start, located, node, parts.listed, parts.parts, field.array,
+                *targets(values, gradient), self.option(workspace, "particles"), workspace.count,
+                workspace.particles.rows, order.blocks.record, tiles.record, *layouts, workspace.window_record,
+                workspace.jacobian_record, local_bytes=local,
+            )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=64)
+def _tiles_for(
+    axes: tuple[Axis, Axis, Axis],
+    blocks: Blocks,
+    lanes: Lanes,
+    parts: int,
+    size: int,
+    room: int,
+    most: int,
+    groups: int,
+) -> Tiles:
+    """Return the tiles that copy the fewest nodes, in ``room`` bytes; a group takes ``most`` cells, ``groups`` run."""
+    everywhere = math.prod(axis.extent for axis in axes)
+
+    def rank(along: tuple[int, ...]) -> tuple[bool, float]:
+        tiles = block_tiles.tiles_of(blocks, along)
+        reals = Local.of(axes, tiles.cells, lanes, parts, 16 // size, size).reals
+        parts_of_tile = max(1.0, math.prod(tiles.cells) / most)
+        copied = reals * (tiles.total * parts_of_tile + groups) / everywhere
+        return (reals * size > room, reals if reals * size > room else copied)
+
+    def up_to(axis: int, limit: int) -> range:
+        return range(1, min(limit, blocks.counts[axis], max(1, 64 // blocks.cells[axis])) + 1)
+
+    lines = itertools.product(up_to(1, block_tiles.MOST_LINES), up_to(2, block_tiles.MOST_LINES))
+    candidates = [(x, y, z) for y, z in lines if y * z <= block_tiles.MOST_LINES for x in up_to(0, 64)]
+    return block_tiles.tiles_of(blocks, min(candidates, key=rank))

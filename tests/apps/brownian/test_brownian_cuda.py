@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The mobility's kernels compile for CUDA, without a GPU."""
+
+import numpy as np
+import pytest
+
+from particlemesh.apps.brownian import RPY
+from particlemesh.backends import cuda
+from ptx import NVRTC, kernels_of
+
+pytestmark = NVRTC
+
+
+def test_kernels_compile_for_cuda(monkeypatch):
+    pytest.importorskip("pyopencl")
+    forces = np.ones((2, 3, 3), np.float32)
+
+    def call():
+        for radius in (1.0, [1.0, 0.5, 0.5]):
+            options = {"splitting": 0.5, "cutoff": 6.0, "shape": (8,) * 3, "window": "cic", "accuracy": 1.0}
+            rpy = RPY((9.0, 9.0, 9.0), radius, backend="opencl", **options).set_positions(forces[0] * [[1], [2], [4]])
+            rpy.velocity(forces.astype(np.float64))
+
+    files = ("apps/brownian/near.c", "fourier/multiply.c")
+    kernels = [k for k in kernels_of(monkeypatch, call) if k[0] in files]
+    assert {name for _, name, _ in kernels} == {"near_blocks", "near_multiply", "near_spread", "project"}
+    for file, name, defines in kernels:
+        for double in (0, 1):
+            assert name.encode() in cuda.compile_only(file, {**dict(defines), "REAL_IS_DOUBLE": double}, 90)

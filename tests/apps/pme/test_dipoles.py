@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Charges and point dipoles against a dense Ewald sum, and against pairs of charges close together."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh.apps.pme import PME, dipoles, sixth_power
+from particlemesh.apps.pme.sixth_power import smooth_dispersion
+from particlemesh.backends import cuda
+from ptx import without_nvrtc
+
+BOX = np.array([[2.0, 0.0, 0.0], [0.3, 2.2, 0.0], [-0.4, 0.5, 1.9]])
+FINE = dict(cutoff=1.7, splitting=3.5, shape=(48, 54, 48), window="bspline12")
+
+
+def system(count=6):
+    rng = np.random.default_rng(11)
+    s = (np.array(list(itertools.product(range(2), repeat=3)))[:count] + rng.uniform(0.1, 0.6, (count, 3))) / 2
+    return s @ BOX, rng.normal(size=count), rng.normal(size=(count, 3)) * 0.3
+
+
+def dense(x, q, mu, alpha=2.2):
+    """Return the energy by sums over image cells and wave vectors."""
+    shifts = np.array(list(itertools.product(range(-2, 3), repeat=3))) @ BOX
+    reciprocal = 2 * np.pi * np.linalg.inv(BOX).T
+    volume, total = abs(np.linalg.det(BOX)), 0.0
+    for shift in shifts:
+        d = x[None] - x[:, None] + shift
+        r = np.sqrt((d**2).sum(-1))
+        r[r == 0] = np.inf
+        fade = np.exp(-((alpha * r) ** 2)) * 2 * alpha / np.sqrt(np.pi)
+        b0 = np.array([[math.erfc(alpha * y) for y in row] for row in r]) / r
+        b1 = (b0 + fade) / r**2
+        b2 = (3 * b1 + 2 * alpha**2 * fade) / r**2
+        of_j, of_i = (d * mu[None]).sum(-1), (d * mu[:, None]).sum(-1)
+        total += (q[:, None] * q * b0 - q[:, None] * of_j * b1 + q * of_i * b1).sum() / 2
+        total += ((mu @ mu.T) * b1 - of_i * of_j * b2).sum() / 2
+    for n in itertools.product(range(-9, 10), repeat=3):
+        k = np.array(n) @ reciprocal
+        k2 = k @ k
+        if k2 > 0:
+            structure = ((q + 1j * mu @ k) * np.exp(1j * x @ k)).sum()
+            total += 2 * np.pi / volume * np.exp(-k2 / (4 * alpha**2)) / k2 * abs(structure) ** 2
+    total -= alpha / np.sqrt(np.pi) * (q @ q + 2 / 3 * alpha**2 * (mu**2).sum())
+    return total - np.pi * q.sum() ** 2 / (2 * alpha**2 * volume)
+
+
+def test_energy_and_its_derivatives_are_those_of_a_dense_sum():
+    x, q, mu = system()
+    pme = PME(BOX, **FINE, coulomb_constant=2.0)
+    result = pme(x, q, dipoles=mu)
+    np.testing.assert_allclose(result.energy, 2 * dense(x, q, mu), rtol=1e-10)
+    np.testing.assert_allclose(result.energies.sum(), result.energy, rtol=1e-12)
+    np.testing.assert_allclose(result.torques, np.cross(mu, result.fields), rtol=1e-12)
+    assert result.virial is None
+    h = 1e-4
+    for particle, axis in ((0, 0), (2, 1), (5, 2)):
+        step = np.zeros((6, 3))
+        step[particle, axis] = h
+        for sign, moved, values in (
+            (-1, lambda s: (x + s, q, mu), result.forces),
+            (-1, lambda s: (x, q, mu + s), result.fields),
+            (1, lambda s: (x, q + s.sum(1), mu), np.repeat(result.potentials[:, None], 3, 1)),
+        ):
+            slope = (dense(*moved(step)) - dense(*moved(-step))) / h  # of twice the energy
+            np.testing.assert_allclose(values[particle, axis], sign * slope, rtol=1e-6, atol=1e-6)
+
+
+def test_without_dipoles_it_is_the_result_of_charges():
+    x, q, mu = system()
+    pme = PME(BOX, **FINE)
+    plain, result = pme(x, q), pme(x, q, dipoles=0 * mu)
+    np.testing.assert_allclose(result.energies, plain.energies, rtol=1e-10)
+    np.testing.assert_allclose(result.forces, plain.forces, atol=1e-10)
+    np.testing.assert_allclose(pme(x, q).forces, plain.forces, atol=1e-12)  # calls do not disturb each other
+
+
+def test_a_dipole_is_a_pair_of_charges_close_together():
+    x, q, mu = system()
+    pme, half, test_charge = PME(BOX, **FINE), 1e-3, np.array([[0.9, 1.3, 0.2]])
+    size = np.linalg.norm(mu, axis=1, keepdims=True)
+    points = np.concatenate([x, x + half * mu / size, x - half * mu / size, test_charge])
+    ends = size[:, 0] / (2 * half)
+    by_pairs = pme(points, np.concatenate([q, ends, -ends, [1.0]])).forces[-1]
+    forces = pme(points[[*range(6), -1]], np.append(q, 1.0), dipoles=np.vstack([mu, np.zeros(3)])).forces
+    np.testing.assert_allclose(forces[-1], by_pairs, rtol=1e-4, atol=1e-4)
+
+
+def test_single_precision():
+    x, q, mu = system()
+    exact = PME(BOX, **FINE)(x, q, dipoles=mu)
+    single = PME(BOX, **FINE)(*(a.astype(np.float32) for a in (x, q)), dipoles=mu.astype(np.float32))
+    assert single.torques.dtype == np.float32
+    np.testing.assert_allclose(single.forces, exact.forces, atol=2e-5 * abs(exact.forces).max())
+    np.testing.assert_allclose(single.fields, exact.fields, atol=2e-5 * abs(exact.fields).max())
+
+
+def test_bad_arguments_are_explained():
+    x, q, mu = system()
+    pme = PME(BOX, **FINE)
+    with pytest.raises(ValueError, match=r"dipoles has shape \(6, 2\)"):
+        pme(x, q, dipoles=mu[:, :2])
+    with pytest.raises(ValueError, match="one set"):
+        pme(x, np.stack([q, q]), dipoles=mu)
+    with pytest.raises(ValueError, match="exclusions"):
+        PME(BOX, **FINE, exclusions=[[0, 1]])(x, q, dipoles=mu)
+    with pytest.raises(ValueError, match="lies where another one lies"):
+        pme(x[[0, 0]], q[:2], dipoles=mu[:2])
+
+
+FUNCTIONS = {
+    "dipoles": (dipoles.pair_function(2.0), lambda q, mu: np.concatenate([q[:, None], mu], 1)),
+    "dispersion": (
+        sixth_power.pair_function(smooth_dispersion(2.0, 1.2, True), 1.2, True, "lorentz-berthelot", True),
+        lambda q, mu: np.stack([abs(q) + 0.2, 0.5 + abs(mu[:, 0])], 1),
+    ),
+}
+
+
+@pytest.mark.opencl
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_pairs_are_the_same_in_c(backend, name):
+    x, q, mu = system()
+    function, values = FUNCTIONS[name]
+    arguments = x.astype(np.float32), values(q, mu).astype(np.float32)
+    on_cpu = pm.UniformGrid(BOX, cell_size=0.6).build(arguments[0]).stream(1.2, function, arguments[1])
+    grid = pm.UniformGrid(BOX, cell_size=0.6, backend=backend.name).build(arguments[0])
+    sums = grid.stream(1.2, function, arguments[1])
+    np.testing.assert_allclose(sums, on_cpu, rtol=2e-5, atol=2e-5 * abs(on_cpu).max())
+
+
+@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("double", [0, 1])
+def test_functions_of_pairs_compile_for_cuda(name, double):
+    function, _ = FUNCTIONS[name]
+    defines = dict.fromkeys(("REAL_IS_DOUBLE", "COORDINATE_IS_DOUBLE"), double) | {
+        "KEYS_ARE_POSITIONS": 1, "CELLS_ARE_SCATTERED": 0, "CELLS_ARE_SPARSE": 0, "EXTENTS": 0,
+        "RESULTS": function.results, "VALUES": function.values,
+    }  # fmt: skip
+    assert cuda.compile_only("grid/queries/sums.c", defines, 90, {"pair function": function.text})

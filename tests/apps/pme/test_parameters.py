@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Errors are as predicted, accuracies are reached, and it is said where they are not."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh.apps.pme import PME
+from particlemesh.apps.pme.parameters import CPU, choose, spacing_for
+
+BOX = np.diag([1.0, 1.2, 0.9])
+
+
+@pytest.fixture(scope="module")
+def charges():
+    rng = np.random.default_rng(1)
+    x, q = rng.random((1000, 3)) @ BOX, rng.choice([-1.0, 1.0], 1000)
+    return x, q - q.mean()
+
+
+def forces(charges, **options):
+    return PME(BOX, **options)(*charges, virial=False).forces
+
+
+def relative(found, wanted, q):
+    typical = (q**2).mean() / (np.linalg.det(BOX) / len(q)) ** (2 / 3)
+    return np.sqrt(((found - wanted) ** 2).sum(1).mean()) / typical
+
+
+@pytest.mark.parametrize("splitting", [6.0, 9.0])
+def test_errors_of_the_mesh_are_as_predicted(charges, splitting):
+    common = dict(cutoff=0.15, splitting=splitting)  # errors of pairs cancel
+    exact = forces(charges, **common, shape=(80, 96, 72), window="bspline12")
+    for order, nodes in ((4, 32), (5, 24), (6, 40), (8, 32), (10, 24)):
+        pme = PME(BOX, **common, shape=nodes, window=f"bspline{order}")
+        error = relative(pme(*charges, virial=False).forces, exact, charges[1])
+        assert 0.7 <= error / pme.parameters.mesh_error <= 1.45, (order, nodes)
+
+
+def test_errors_of_pairs_are_as_predicted(charges):
+    common = dict(splitting=10.0, shape=(80, 96, 72), window="bspline10")
+    exact = forces(charges, cutoff=0.6, **common)
+    for cutoff in (0.2, 0.3):
+        pme = PME(BOX, cutoff=cutoff, **common)
+        error = relative(pme(*charges, virial=False).forces, exact, charges[1])
+        assert 0.8 <= error / pme.parameters.real_error <= 1.25
+
+
+def test_the_accuracy_alone_is_enough(charges):
+    exact = forces(charges, accuracy=1e-11)
+    for accuracy in (1e-3, 1e-5, 1e-8):
+        assert relative(forces(charges, accuracy=accuracy), exact, charges[1]) <= 1.5 * accuracy
+    x, q = charges
+    for accuracy in (1e-3, 1e-5):
+        single = PME(BOX, accuracy)(x.astype("f4"), q.astype("f4"))
+        error = np.sqrt(((single.forces - exact) ** 2).mean() / (exact**2).mean())  # near pairs round more than others
+        assert error <= 1.5 * accuracy
+
+
+@pytest.mark.parametrize("given", [
+    {"cutoff": 0.5}, {"splitting": 12.0}, {"shape": (32, 40, 30)}, {"window": "bspline5"}, {"cutoff": 0.3, "shape": 64},
+], ids=str)  # fmt: skip
+def test_what_is_given_is_kept_and_the_rest_is_chosen(charges, given):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pme = PME(BOX, 1e-4, **given)
+        found = pme(*charges, virial=False).forces
+    assert relative(found, forces(charges, accuracy=1e-9), charges[1]) <= 1.5e-4
+    p = pme.parameters
+    assert all(getattr(p, name) == value for name, value in given.items() if name in ("cutoff", "splitting"))
+    assert given.get("window", p.window.name) == p.window.name
+    assert f"given: {', '.join(n for n in ('cutoff', 'splitting', 'shape', 'window') if n in given)};" in pme.explain()
+
+
+def test_an_accuracy_out_of_reach_is_named(charges):
+    x, q = charges
+    with pytest.warns(UserWarning, match=r"accuracy 1e-06 was asked for, and these parameters reach [1-9]\.\de-0[1-5]"):
+        PME(BOX, 1e-6, cutoff=0.2, shape=16)(x, q)
+    with pytest.warns(UserWarning, match="float32 reaches 1.*use float64"):
+        PME(BOX, 1e-9)(x.astype("f4"), q.astype("f4"))
+
+
+def test_the_spacing_is_the_inverse_of_the_error():
+    from particlemesh.apps.pme.parameters import mesh_error
+
+    for order in (4, 7, 12):
+        window = pm.bspline(order)
+        for error in (1e-2, 1e-6, 1e-13):
+            h = spacing_for(window, 5.0, error, 0.1)
+            assert mesh_error(window, 5.0, [h] * 3, 0.1) == pytest.approx(error, rel=1e-6)
+
+
+def test_less_error_costs_more():
+    box = pm.Box((6.0, 6.0, 6.0))
+    seconds = [choose(box, 20_000, 10.0**-n, CPU).seconds for n in range(2, 13)]
+    assert seconds == sorted(seconds)

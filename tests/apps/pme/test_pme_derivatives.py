@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Energies of torch tensors and JAX arrays have right derivatives, which agree with forces and virial."""
+
+import numpy as np
+import pytest
+
+from particlemesh.apps.pme import PME
+
+BOX = np.array([[2.0, 0.0, 0.0], [0.3, 2.2, 0.0], [-0.4, 0.5, 1.9]])
+FINE = dict(cutoff=0.9, splitting=4.6, shape=(32, 36, 32), window="bspline8")
+
+
+def system(count=6):
+    rng = np.random.default_rng(21)
+    corners = np.stack(np.meshgrid(*[np.arange(2)] * 3), -1).reshape(-1, 3)[:count]
+    return (corners + rng.uniform(0.1, 0.6, (count, 3))) / 2 @ BOX, rng.normal(size=count)
+
+
+def calculators():
+    return PME(BOX, **FINE, coulomb_constant=1.5), PME(BOX, **FINE, exclusions=[[0, 1], [4, 2]], factors=[0.0, 0.5])
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_torch_gives_energy_forces_potentials_and_virial_of_pme(which):
+    torch = pytest.importorskip("torch")
+    from particlemesh.apps.pme.torch import energy
+
+    (x, q), pme = system(), calculators()[which]
+    exact = pme(x, q)
+    strain = torch.zeros(3, 3, dtype=torch.float64, requires_grad=True)
+    tx, tq = (torch.tensor(a, requires_grad=True) for a in (x, q))
+    deform = torch.eye(3, dtype=torch.float64) + strain
+    value = energy(pme, tx @ deform.T, tq, cell=torch.tensor(BOX) @ deform.T)
+    by_x, by_q, by_strain = torch.autograd.grad(value, (tx, tq, strain))
+    np.testing.assert_allclose(value.item(), exact.energy, rtol=1e-10)
+    np.testing.assert_allclose(-by_x.numpy(), exact.forces, atol=1e-9)
+    np.testing.assert_allclose(by_q.numpy() * q / 2, exact.energies, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(by_strain.numpy(), exact.virial, atol=1e-8)
+
+
+def test_torch_passes_gradcheck_twice():
+    torch = pytest.importorskip("torch")
+    from particlemesh.apps.pme.torch import energy
+
+    (x, q), pme = system(3), PME(BOX, **FINE, exclusions=[[0, 1]], factors=[0.3])
+    arrays = [torch.tensor(a, requires_grad=True) for a in (x, q, BOX)]
+
+    def call(x, q, cell):
+        return energy(pme, x, q, cell=cell)
+
+    assert torch.autograd.gradcheck(call, arrays, eps=1e-5, atol=1e-5)
+    assert torch.autograd.gradgradcheck(call, arrays, eps=1e-5, atol=1e-4)
+
+
+def test_torch_trains_on_forces():
+    torch = pytest.importorskip("torch")
+    from particlemesh.apps.pme.torch import energy
+
+    (x, q), pme = system(), calculators()[0]
+    tx, tq = (torch.tensor(a, requires_grad=True) for a in (x, q))
+    forces = -torch.autograd.grad(energy(pme, tx, tq), tx, create_graph=True)[0]
+    (by_q,) = torch.autograd.grad((forces**2).sum(), tq)
+    h = 1e-5
+    for k in (0, 4):
+        ends = [(pme(x, q + sign * h * np.eye(6)[k]).forces ** 2).sum() for sign in (1, -1)]
+        np.testing.assert_allclose(by_q[k], (ends[0] - ends[1]) / (2 * h), rtol=1e-6)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_jax_gives_energy_forces_and_virial_of_pme(which):
+    jax = pytest.importorskip("jax")
+    from jax.test_util import check_grads
+
+    from particlemesh.apps.pme.jax import energy
+
+    (x, q), pme = system(), calculators()[which]
+    exact = pme(x, q)
+    with jax.enable_x64(True):
+
+        def strained(x, q, strain):
+            deform = jax.numpy.eye(3) + strain
+            return energy(pme, x @ deform.T, q, cell=jax.numpy.asarray(BOX) @ deform.T)
+
+        arguments = x, q, np.zeros((3, 3))
+        value, slopes = jax.jit(jax.value_and_grad(strained, (0, 1, 2)))(*arguments)
+        np.testing.assert_allclose(value, exact.energy, rtol=1e-10)
+        np.testing.assert_allclose(-slopes[0], exact.forces, atol=1e-9)
+        np.testing.assert_allclose(slopes[1] * q / 2, exact.energies, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(slopes[2], exact.virial, atol=1e-8)
+        check_grads(strained, arguments, order=1, modes=["rev"], atol=1e-5, rtol=1e-5, eps=1e-5)
+        with pytest.raises(ValueError, match="[Cc]allback"):
+            jax.hessian(lambda x: energy(pme, x, q))(x)
+
+
+def test_bad_arguments_are_explained():
+    torch = pytest.importorskip("torch")
+    from particlemesh.apps.pme.torch import energy
+
+    (x, q), pme = (torch.tensor(a) for a in system()), calculators()[0]
+    for error, words, arguments in [
+        (TypeError, "give a particlemesh.apps.pme.PME", (None, x, q)),
+        (TypeError, "charges is of type list", (pme, x, [1.0] * 6)),
+        (TypeError, "give one dtype", (pme, x, q.float())),
+        (ValueError, r"charges has shape \(5,\)", (pme, x, q[:5])),
+        (ValueError, "on top of each other", (pme, x[[0, 0]], q[:2])),
+    ]:
+        with pytest.raises(error, match=words):
+            energy(*arguments)
+    with pytest.raises(ValueError, match="cell has shape"):
+        energy(pme, x, q, cell=torch.ones(2))

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Bad arguments and particles are refused with what came, what is allowed and what to do; state stays as before."""
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh.apps.pme import PME
+from pme_cases import TRICLINIC, random_charges
+
+COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5")
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"accuracy": 0.0}, "accuracy"), ({"accuracy": 2.0}, "error of forces is below 1"), ({"cutoff": -1.0}, "cutoff"),
+    ({"shape": (8, 8)}, "three numbers"), ({"window": "bspline99"}, "bspline99|support|order"),
+    ({"gradient": "both"}, "gradient"), ({"skin": 0.0}, "skin"), ({"coulomb_constant": float("nan")}, "coulomb"),
+    ({"exclusions": [(0, 0)]}, r"pair 0 of exclusions is a particle and itself: \[0, 0\]"),
+    ({"exclusions": [(0, 1), (-1, 2)]}, "pair 1 of exclusions has a negative index"),
+    ({"exclusions": [(0, 1), (2, 3), (1, 0)]}, r"the pair \[0, 1\] twice"),
+    ({"exclusions": [(0, 1, 2)]}, r"exclusions have shape \(1, 3\)"),
+    ({"exclusions": [(0, 1)], "factors": [0.5, 0.5]}, r"factors have shape \(2,\)"),
+    ({"exclusions": [(0, 1)], "factors": np.inf}, "finite"),
+], ids=str)  # fmt: skip
+def test_arguments_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        PME(TRICLINIC, **options)
+
+
+def test_a_box_is_periodic():
+    with pytest.raises(ValueError, match="three periodic"):
+        PME(pm.Box((1.0, 1.0, 1.0), periodic=(True, True, False)))
+    with pytest.raises(ValueError, match="three periodic"):
+        PME((1.0, 1.0))
+
+
+@pytest.mark.parametrize("options", [{}, {"skin": 0.1}], ids=["stream", "list"])
+def test_bad_particles_are_named_and_the_next_step_is_as_if_they_had_not_come(options):
+    x, q = random_charges(20)
+    pme = PME(TRICLINIC, **COARSE, **options)
+    nan = x.copy()
+    nan[7, 1] = np.nan
+    for first in (True, False):
+        with pytest.raises(ValueError, match="7"):
+            pme(nan, q)
+        assert ("chosen at the first call" in repr(pme)) == first
+        if first:
+            wanted = pme(x, q)
+    assert pme(x, q).energy == wanted.energy
+    for wrong, error, message in (
+        (q[:-1], ValueError, "charges"), (q * 1j, TypeError, "complex"), (q.reshape(-1, 1), ValueError, "charges"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=message):
+            pme(x, wrong)
+    infinite = q.copy()
+    infinite[11] = np.inf
+    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="charges are not finite.*particle 11"):
+        pme(x, infinite)
+    twins = x.copy()
+    twins[4] = twins[9]
+    with pytest.raises(ValueError, match="on top of each other: 4 is in the place"):
+        pme(twins, q)
+    pme(twins, q, check=False)
+    with pytest.raises(ValueError, match="on top of each other"):
+        pme.check()
+    with pytest.raises(TypeError, match="give a Result"):
+        pme(x, q, out=q)
+    assert pme(x, q).energy == wanted.energy
+    pme.check()
+
+
+def test_pairs_are_of_particles_that_are_there():
+    x, q = random_charges(20)
+    with pytest.raises(ValueError, match=r"pair 1 of exclusions is \[3, 20\], and there are 20 particles"):
+        PME(TRICLINIC, **COARSE, exclusions=[(0, 1), (3, 20)])(x, q)
+    # A pair in one place that still interacts is an error.
+    x[1] = x[0]
+    with pytest.raises(ValueError, match="on top of each other"):
+        PME(TRICLINIC, **COARSE, exclusions=[(0, 1)], factors=0.5)(x, q)
+
+
+def test_use_before_the_first_call_and_mixed_precision():
+    pme = PME(TRICLINIC, **COARSE)
+    for use in (pme.explain, pme.check, lambda: pme.parameters):
+        with pytest.raises(RuntimeError, match="PME"):
+            use()
+    with pytest.raises(ValueError, match="backend= and dtype="):
+        pme.reserve(10)
+    x, q = random_charges(20)
+    with pytest.raises(TypeError, match="float64"):
+        PME(TRICLINIC, **COARSE, dtype="float32")(x, q)
+    assert PME(TRICLINIC, **COARSE, dtype="float64")(x.astype("f4"), q.astype("f4")).energy.dtype == np.float32

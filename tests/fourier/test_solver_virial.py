@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The virial of a solver: the derivative by strain of the energy of the mesh."""
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh.fourier import Solver
+
+MESHES = [
+    ([(2.5, 0, 0), (0.5, 3, 0), (0.7, 0.9, 3.5)], (8, 9, 10)), (np.diag((1.0, 2.0, 3.0)), (8, 6, 8)),
+    ([(1.0, 0.2), (-0.3, 1.1)], (8, 6)), ([(1.5,)], (8,)),
+]  # fmt: skip
+GREENS = {
+    "ewald": dict(green="ewald", alpha=3.0, zero=-1 / 36), "yukawa": dict(green="yukawa", kappa=2.0),
+    "ik": dict(green="ewald", alpha=3.0, gradient="ik"), "discrete": dict(compensation="discrete"),
+    "function": dict(green=lambda k2: np.exp(-k2 / 9), slope=lambda k2: -np.exp(-k2 / 9) / 9),
+}  # fmt: skip
+
+
+def problem(matrix):
+    rng, ndim = np.random.default_rng(1), len(matrix)
+    return rng.random((12, ndim)), rng.standard_normal((2, 12))
+
+
+@pytest.mark.parametrize("green", GREENS)
+@pytest.mark.parametrize(("matrix", "shape"), MESHES, ids=["triclinic", "orthorhombic", "plane", "line"])
+def test_the_virial_is_the_derivative_of_the_energy_by_strain(matrix, shape, green):
+    matrix, ndim = np.asarray(matrix, float), len(shape)
+    fractions, q = problem(matrix)
+
+    def solved(strain):
+        box = matrix @ (np.eye(ndim) + strain).T
+        solver = Solver(pm.Mesh(shape, pm.Box(box)), "bspline4", **GREENS[green]).set_positions(fractions @ box)
+        phi, slope, virial = solver.potential_gradient_virial(q)
+        return (q * phi).sum(-1) / 2, slope, virial
+
+    _, _, virial = solved(np.zeros((ndim, ndim)))
+    assert virial.shape == (2, ndim, ndim)
+    for a in range(ndim):
+        for b in range(a, ndim):
+            strain = np.zeros((ndim, ndim))
+            strain[a, b] += 1e-4 / 2
+            strain[b, a] += 1e-4 / 2
+            first, second = ((solved(n * strain)[0] - solved(-n * strain)[0]) / (2e-4 * n) for n in (1, 2))
+            np.testing.assert_allclose(virial[:, a, b], (4 * first - second) / 3, rtol=0, atol=1e-8 * abs(virial).max())
+            np.testing.assert_array_equal(virial[:, a, b], virial[:, b, a])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_backends_agree_and_parts_are_those_of_single_calls(backend, dtype):
+    matrix, shape = MESHES[0]
+    fractions, q = problem(matrix)
+    x, q = (fractions @ matrix).astype(dtype), q.astype(dtype)
+    exact = Solver(pm.Mesh(shape, matrix), "bspline4", "ewald", alpha=3.0)
+    wanted = exact.set_positions(x.astype("f8")).potential_gradient_virial(q.astype("f8"))
+    solver = Solver(pm.Mesh(shape, matrix), "bspline4", "ewald", alpha=3.0, dtype=dtype, backend=backend.name)
+    solver.reserve(12, 2, virial=True).set_positions(backend.array(x))
+    found = solver.potential_gradient_virial(backend.array(q))
+    tolerance = 1e-12 if dtype == "float64" else 1e-5
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(backend.host(one), other, rtol=0, atol=tolerance * abs(other).max())
+    out = tuple(backend.array(np.zeros(a.shape, dtype)) for a in wanted)
+    assert all(a is b for a, b in zip(solver.potential_gradient_virial(backend.array(q), out=out), out, strict=True))
+    np.testing.assert_allclose(backend.host(out[2]), wanted[2], rtol=0, atol=tolerance * abs(wanted[2]).max())
+
+
+def test_systems_have_virials_of_their_own():
+    fractions, q = problem(MESHES[0][0])
+    boxes = np.array([np.diag((1.0, 2.0, 3.0)), MESHES[0][0]])
+    system = np.repeat([0, 1], 6)
+    x = np.concatenate([fractions[:6] @ boxes[0], fractions[6:] @ boxes[1]])
+    options = dict(window="bspline4", green="ewald", alpha=3.0)
+    solver = Solver(pm.Mesh((8, 9, 10), (1.0, 1.0, 1.0)), **options, systems=2)
+    solver.set_positions(x, system=system, boxes=boxes)
+    virial = solver.potential_gradient_virial(q)[2]
+    assert virial.shape == (2, 2, 3, 3)
+    for s, box in enumerate(boxes):
+        own = Solver(pm.Mesh((8, 9, 10), pm.Box(box)), **options).set_positions(x[system == s])
+        np.testing.assert_allclose(virial[:, s], own.potential_gradient_virial(q[:, system == s])[2], rtol=1e-10)
+
+
+def test_what_has_no_virial_is_refused():
+    x = np.random.default_rng(1).random((5, 3))
+    mesh = pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0))
+    open_mesh = pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0), periodic=(True, True, False))
+    for solver, message in (
+        (Solver(open_mesh), "needs every axis periodic"), (Solver(mesh, green=np.cos), "slope="),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            solver.set_positions(x).potential_gradient_virial(np.ones(5))
+        assert np.isfinite(solver.set_positions(x).potential(np.zeros(5))).all()
+    with pytest.raises(ValueError, match="slope is for a function"):
+        Solver(mesh, green="poisson", slope=np.exp)
+    with pytest.raises(TypeError, match="potential, gradient, virial"):
+        Solver(mesh).set_positions(x).potential_gradient_virial(np.ones(5), out=np.zeros((3, 3)))

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Vector fields of particles against sums over modes, and their square root."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh.fourier import VectorSolver
+
+X = np.random.default_rng(1).random((6, 3)) * 3
+CELLS = {"box": np.diag([3.0, 2.5, 2.0]), "triclinic": np.array([[3.0, 0, 0], [0.7, 2.5, 0], [-0.4, 0.6, 2.0]])}
+
+
+def smooth(k2):
+    return np.exp(-k2 / 30) / (1 + k2)
+
+
+def by_modes(matrix, x, vectors, onto, forms, weights):
+    """Field of vectors (d, N), whose form factors are sums of ``forms`` with weights (m, N)."""
+    d = len(matrix)
+    rows = 2 * np.pi * np.linalg.inv(matrix).T
+    k = np.array(list(itertools.product(range(-9, 10), repeat=d))) @ rows
+    k2 = (k**2).sum(1)
+    shape = np.array([form(k2) for form in forms]).T @ weights
+    wave = np.exp(1j * k @ x.T) * shape
+    density = vectors @ wave.conj().T * smooth(k2)
+    unit = k / np.sqrt(np.where(k2 > 0, k2, 1))[:, None]
+    along = unit.T * (unit.T * density).sum(0)
+    kept = {None: density, "transverse": density - along, "longitudinal": along}[onto]
+    return (kept @ wave).real / abs(np.linalg.det(matrix))
+
+
+@pytest.mark.parametrize("onto", [None, "transverse", "longitudinal"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_field_is_a_sum_over_modes(onto, cell):
+    matrix, vectors = CELLS[cell], np.random.default_rng(2).normal(size=(2, 3, 6))
+    solver = VectorSolver(pm.Mesh((24, 24, 24), matrix), "bspline12", smooth, onto=onto).set_positions(X)
+    for v, field in zip(vectors, solver.field(vectors), strict=True):
+        exact = by_modes(matrix, X, v, onto, [np.ones_like], np.ones((1, 6)))
+        assert np.allclose(field, exact, rtol=0, atol=3e-7 * abs(exact).max())
+
+
+def test_two_axes_and_odd_meshes_serve():
+    x, vectors = X[:, :2], np.random.default_rng(3).normal(size=(2, 6))
+    solver = VectorSolver(pm.Mesh((27, 30), (3.0, 2.5)), "bspline12", smooth).set_positions(x)
+    exact = by_modes(np.diag([3.0, 2.5]), x, vectors, "transverse", [np.ones_like], np.ones((1, 6)))
+    assert np.allclose(solver.field(vectors), exact, rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize("place", ["cpu", "opencl"])
+def test_form_factors_and_the_root_serve(place):
+    if place == "opencl":
+        pytest.importorskip("pyopencl")
+    forms = [np.ones_like, lambda k2: np.cos(k2 / 20)]
+    weights, vectors = np.random.default_rng(4).random((2, 6)), np.random.default_rng(5).normal(size=(3, 6))
+    mesh = pm.Mesh((20, 20, 20), CELLS["triclinic"])
+    solver = VectorSolver(mesh, "bspline10", smooth, forms=forms, backend=place).set_positions(X)
+    exact = by_modes(CELLS["triclinic"], X, vectors, "transverse", forms, weights)
+    field = (solver.field(weights[:, None] * vectors) * weights[:, None]).sum(0)
+    assert np.allclose(field, exact, rtol=0, atol=1e-5 * abs(exact).max())
+    # The root: noise that is 1 at one node after the other gives the columns of S with S S^T = field.
+    small = VectorSolver(pm.Mesh((4, 5, 6), CELLS["triclinic"]), "tsc", smooth, forms=forms, backend=place)
+    small.set_positions(X[:2])
+    columns = small.sample(np.eye(360).reshape(360, 3, 4, 5, 6)).reshape(360, -1)
+    matrix = small.field(np.eye(12).reshape(12, 2, 3, 2)).reshape(12, 12)
+    assert np.allclose(columns.T @ columns, matrix, rtol=0, atol=1e-13)
+
+
+def test_a_particle_sees_itself_exactly_on_the_average_with_aliases():
+    """Over all places between nodes, also where the window is far too coarse."""
+    mesh = pm.Mesh((16,), (1.0,))
+    places = (np.arange(64) / 64 / 16)[:, None]
+    solver = VectorSolver(mesh, "tsc", lambda k2: np.exp(-k2 / 900), onto=None, compensation="aliases")
+    own = np.diag(solver.set_positions(places).field(np.eye(64)[:, None])[:, 0])
+    k = 2 * np.pi * np.fft.fftfreq(16, 1 / 16)
+    assert np.allclose(own.mean(), np.exp(-(k**2) / 900).sum(), rtol=1e-7)
+    assert np.ptp(own) > 0.01 * own.mean()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"onto": "sideways"}, ValueError, "onto"),
+        ({"compensation": "none"}, ValueError, "compensation"),
+        ({"systems": 2}, ValueError, "systems"),
+        ({"mesh": pm.Mesh((4, 4), pm.Box((1.0, 1.0), periodic=False))}, ValueError, "periodic"),
+        ({"mesh": (4, 4)}, TypeError, "Mesh"),
+        ({"green": lambda k2: 1j * k2}, TypeError, "complex"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        VectorSolver(**{"mesh": pm.Mesh((4, 4), (1.0, 1.0)), "green": smooth, **arguments})
+
+
+def test_calls_without_positions_and_roots_of_negative_functions_are_refused():
+    solver = VectorSolver(pm.Mesh((4, 4), (1.0, 1.0)), "cic", lambda k2: -smooth(k2))
+    with pytest.raises(RuntimeError, match="set_positions"):
+        solver.field(np.ones((2, 1)))
+    solver.set_positions([[0.5, 0.5]])
+    with pytest.raises(ValueError, match="negative"):
+        solver.sample(np.ones((2, 4, 4)))
+    with pytest.raises(TypeError, match="complex"):
+        solver.field(np.ones((2, 1), complex))

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tiles of blocks: one order for both directions, parts of crowded tiles, local memory; and lanes of ``direct``."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh.interpolate.direct import Direct
+from particlemesh.interpolate.shares import Lanes
+from particlemesh.interpolate.tile import Local, Tile
+from particlemesh.methods.contract import Problem
+from particlemesh.orders import block_order, block_tiles
+from particlemesh.window import window_of
+
+MESH = pm.Mesh((17, 16, 20), (1.0, 1.0, 1.0))
+GPU = SimpleNamespace(name="cuda", units=132, group_size=128, local_bytes=232_448,
+                      facts=lambda: {"HAS_WARP": 1, "HAS_MMA": 1})  # fmt: skip
+
+
+def problem(nodes, count, support, dtype, components, **options):
+    mesh = pm.Mesh((nodes,) * 3, (1.0,) * 3)
+    asked = Problem(mesh, window_of(f"bspline{support}"), np.dtype(dtype), components, 1, count, False, None)
+    return replace(asked, backend=GPU, options={"tile": options})
+
+
+def blocks_of(asked):
+    return block_order.blocks_of(asked.axes, Tile.cells(asked, asked.count))
+
+
+@pytest.mark.backends("cuda")
+@pytest.mark.parametrize("order", ["caller", "sorted"])
+def test_spreading_and_interpolation_order_particles_once(backend, order):
+    x = np.random.default_rng(3).random((400, 3)).astype("float32")
+    with pm.Plan(MESH, "bspline5", dtype="float32", backend=backend.name, method="walk", interpolation="tile",
+                 order=order) as plan:  # fmt: skip
+        plan.set_positions(backend.array(x))
+        field = plan.spread(backend.array(np.ones(400, "float32")))
+        plan.interpolate(field)
+        kept = [o for o in plan.workspace.orders.values() if isinstance(o, block_order.BlockOrder)]
+        assert len(kept) == (order == "caller")
+
+
+@pytest.mark.backends("cuda")
+@pytest.mark.parametrize("method", ["tile", "direct"])
+def test_a_crowd_has_many_parts_and_reads_the_same(backend, method):
+    rng = np.random.default_rng(4)
+    x = np.concatenate([0.5 + 0.01 * rng.random((700, 3)), rng.random((100, 3))]).astype("float32")
+    x[-1] = np.array([1.2, 2.1, 3.3]) / MESH.shape
+    x[::50] = np.nan  # without weight: zero
+    field = rng.standard_normal(MESH.shape).astype("float32")
+    field[1, 2, 3] = np.nan  # reaches only stencils that have it, such as the last particle's
+    found = {}
+    for name in (method, "particle"):
+        with pm.Plan(MESH, "bspline5", dtype="float32", backend=backend.name, interpolation=name,
+                     options={"tile": {"particles": 32, "shape": (4, 8, 12)}}) as plan:  # fmt: skip
+            plan.reserve(len(x))
+            plan.set_positions(backend.array(x), check=False)
+            native = backend.array(field)
+            found[name] = [backend.host(a) for a in plan.value_and_gradient(native)]
+            if name == "tile":
+                _, parts = plan._method("interpolate").parts(plan.workspace)
+                listed = int(backend.host(parts.listed)[0])
+                pieces = backend.host(parts.parts)[: 2 * listed].reshape(-1, 2)
+                assert len(np.unique(pieces, axis=0)) == listed <= parts.most
+                assert pieces[:, 1].max() >= 686 // 4 // 32  # the crowd lies in at most four tiles
+    for came, wanted in zip(found[method], found["particle"], strict=True):
+        finite = np.isfinite(wanted)
+        assert 0 < (~finite).sum() < wanted.size // 4
+        np.testing.assert_array_equal(np.isfinite(came), finite)
+        np.testing.assert_allclose(came[finite], wanted[finite], rtol=0, atol=1e-5 * np.abs(wanted[finite]).max())
+        assert not came[::50].any()
+
+
+@pytest.mark.backends("cuda")
+@pytest.mark.parametrize(
+    ("method", "lanes", "reads"), [("tile", 2, 2), ("tile", 8, 1), ("direct", 1, 1), ("direct", 2, 4)]
+)
+def test_any_lanes_read_the_same(backend, method, lanes, reads):
+    rng = np.random.default_rng(5)
+    x = rng.random((90, 3)).astype("float32")
+    field = (rng.standard_normal((*MESH.shape, 2)) @ [1, 1j]).astype("complex64")
+    found = []
+    for name in (method, "particle"):
+        options = {method: {"lanes": lanes, "reads": reads}} if name == method else None
+        with pm.Plan(MESH, "bspline4", dtype="float32", components=2, backend=backend.name, interpolation=name,
+                     options=options) as plan:  # fmt: skip
+            plan.set_positions(backend.array(x))
+            found.append([backend.host(a) for a in plan.value_and_gradient(backend.array(field))])
+    for came, wanted in zip(*found, strict=True):
+        np.testing.assert_allclose(came, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("components", [1, 2, 4])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("support", [1, 2, 5, 6, 8, 16])
+def test_tiles_hold_all_blocks_and_fit_local_memory(support, dtype, components):
+    for nodes, count in ((216, 10**6), (64, 10**5), (256, 10**7), (19, 10), (64, 0)):
+        asked = problem(nodes, count, support, dtype, components)
+        if Tile.declines(asked) is not None:
+            assert support > 8  # large stencils of wide nodes
+            continue
+        blocks = blocks_of(asked)
+        tiles = Tile.tiles(asked, count, blocks)
+        assert all(n * t >= b for n, t, b in zip(tiles.blocks, tiles.counts, blocks.counts, strict=True))
+        assert tiles.lines <= block_tiles.MOST_LINES
+        assert Tile.scratch_bytes(asked) >= block_order.order_bytes(asked, blocks.cells)
+
+
+@pytest.mark.parametrize(("lanes", "parts", "size"), [(8, 2, 4), (8, 1, 8), (8, 1, 4)])
+@pytest.mark.parametrize("support", [4, 5, 6, 8])
+def test_rows_that_are_read_at_once_lie_in_different_banks(support, lanes, parts, size):
+    axes = problem(64, 10, support, f"float{8 * size}", parts).axes
+    shared = Lanes.of(axes, parts, lanes, 16 // size)
+    local = Local.of(axes, (5, 7, 11), shared, parts, 16 // size, size)
+    banks = {k * shared.rows * local.pitch * size % 128 for k in range(shared.y)}
+    assert len(banks) == shared.y
+    assert local.pitch * size % 16 == 0
+
+
+def test_tiles_too_large_are_declined_in_words():
+    assert "of local memory" in Tile.declines(problem(256, 10**6, 6, "float64", 2, shape=(64, 64, 64)))
+    assert "tiles of 2 lengths" in Tile.declines(problem(256, 10**6, 6, "float64", 2, shape=(8, 8)))
+    assert Direct.declines(problem(256, 10**6, 6, "float64", 2)) is None

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Warps that own windows: visits and their order, crowded windows cut into pieces, nodes stored once."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+import ptx
+import walk_cases
+from particlemesh.backends import cuda
+from particlemesh.orders import visits
+from particlemesh.particles.stencil import Axis, axes_of
+from particlemesh.spread.owner import Owner
+from ptx import case
+from trials import spread_as_the_oracle
+from walk_cases import CASES
+
+pytestmark = pytest.mark.backends("opencl", "cuda")
+MESHES = {
+    "odd": (pm.Mesh((13, 17, 19), (1.0, 1.0, 1.0)), 3),
+    "tiny": (pm.Mesh((2, 3, 8), (1.0, 1.0, 1.0)), 1),
+    "open": (pm.Mesh((11, 9, 16), pm.Box((1.0, 1.0, 1.0), periodic=(False, True, False))), 2),
+    "line": (pm.Mesh(21, pm.Box(1.0, periodic=False), ghosts=3), 1),
+}
+
+
+def images(axis, first, length):
+    """Windows that a stencil reaches along an axis, and where it begins in each, as often as it comes round."""
+    while True:
+        inside = {n // length for n in range(first, first + axis.support) if 0 <= n < axis.size}
+        yield from ((window, first - window * length) for window in sorted(inside))
+        if not axis.wraps or first + axis.support <= axis.size:
+            return
+        first -= axis.size
+
+
+def test_there_is_room_for_all_windows_that_a_stencil_reaches():
+    sizes, supports, lengths = range(1, 27), range(2, 9), (1, 2, 3, 4, 8)
+    for size, wraps, support, length in itertools.product(sizes, (False, True), supports, lengths):
+        low, extent = (0, size) if wraps else (-support, size + support)
+        axis = Axis(size, wraps, low, extent, support, 0, 0.0)
+        most = max(len(list(images(axis, first, length))) for first in range(low, low + extent))
+        reached = visits._reached(axis, length)
+        assert most <= reached, axis
+        assert most == reached or size % length or size < 2 * support, axis
+
+
+def plan_of(backend, mesh, window="bspline4", dtype="float32", **more):
+    options = {"owner": {name: value for name, value in more.items() if value is not None}}
+    return pm.Plan(mesh, window, method="owner", backend=backend.name, dtype=dtype, options=options)
+
+
+def cloud(mesh, count, crowd=0):
+    """Positions, ``crowd`` of them beside one place."""
+    x = np.random.default_rng(count).random((count, mesh.ndim))
+    x[:crowd] = 0.4 + 0.001 * x[:crowd]
+    return (mesh.box.origin + x * mesh.box.lengths).astype(np.float32)
+
+
+@pytest.mark.parametrize("crowd", [0, 1500])
+@pytest.mark.parametrize("name", MESHES)
+def test_visits_are_all_there_is_by_window_place_and_index(backend, name, crowd):
+    mesh, parts = MESHES[name]
+    count = 400 + crowd
+    with plan_of(backend, mesh, parts=parts) as plan:
+        plan.set_positions(backend.array(cloud(mesh, count, crowd)))
+        workspace = plan.workspace
+        windows = Owner.windows(workspace)
+        order = visits.visits_of(workspace, windows, Owner.pieces(workspace))
+        download = plan.backend.download
+        start, came = download(order.start), download(order.visits)
+        node = download(workspace.particles.node)[:, :count]
+        axes = axes_of(mesh, plan.window)
+        each = [axis.support - 1 for axis in axes]
+        wanted = []
+        for i, firsts in enumerate(node.T.tolist()):
+            reached = [list(images(*n)) for n in zip(axes, firsts, windows.length, strict=True)]
+            for (wx, x), (wy, y), (wz, z) in itertools.product(*reached):
+                window = (wy * windows.counts[2] + wz) * windows.counts[0] + wx
+                where = (x + each[0]) << 8 | (y + each[2]) << 4 | z + each[2]
+                wanted.append((window * (windows.length[0] + each[0]) + x + each[0], i, where))
+        wanted.sort()
+        np.testing.assert_array_equal(start, np.searchsorted([w[0] for w in wanted], np.arange(windows.bins + 1)))
+        np.testing.assert_array_equal(came[: len(wanted)], [np.uint64(i << 32 | where) for _, i, where in wanted])
+        assert len(wanted) <= count * windows.most
+
+
+@pytest.mark.parametrize(("form", "parts"), [("multiply", 3), ("matrix", 2)])
+@pytest.mark.parametrize("name", [name for name in CASES if name != "a plane"])
+def test_equals_the_oracle(backend, name, form, parts, request):
+    if request.config.thins and form == "matrix" and name not in ("five nodes", "six nodes"):
+        pytest.skip("PoCL compiles slowly: --thorough and GPUs have all")
+    spread_as_the_oracle(walk_cases.trial_of("spread", backend, CASES[name], 3, method="owner", form=form, parts=parts))
+
+
+@pytest.mark.parametrize(("form", "real"), [("matrix", "float32"), ("multiply", "float64")])
+def test_crowded_windows_are_cut_and_give_the_same_bits(backend, form, real):
+    mesh = pm.Mesh((20, 18, 25), (1.0, 1.0, 1.0))
+    x = cloud(mesh, 5000, 4000).astype(real)
+    q = np.random.default_rng(2).normal(size=5000).astype(real)
+
+    def run():
+        with plan_of(backend, mesh, dtype=real, form=form, parts=3) as plan:
+            plan.set_positions(backend.array(x))
+            field = backend.host(plan.spread(backend.array(q)))
+            (order,) = (o for key, o in plan.workspace.orders.items() if key[0] == "visits")
+            return field, int(plan.backend.download(order.work.array).view(np.uint32)[0])
+
+    (field, pieces), (again, _) = run(), run()
+    assert pieces > 10
+    np.testing.assert_array_equal(field, again)
+    wanted = walk_cases.wanted_of("spread", mesh, x, q)
+    walk_cases.close(field, wanted, real, np.abs(q).sum())
+
+
+def test_few_slabs_are_enough_for_any_crowd(backend, monkeypatch):
+    mesh = pm.Mesh((20, 18, 25), (1.0, 1.0, 1.0))
+    monkeypatch.setattr(Owner, "pieces", classmethod(lambda cls, sizes: 3))
+    x = cloud(mesh, 5000, 4900)
+    with plan_of(backend, mesh, parts=3) as plan:
+        plan.set_positions(backend.array(x))
+        field = backend.host(plan.spread(backend.array(np.ones(5000, np.float32))))
+    wanted = walk_cases.wanted_of("spread", mesh, x, np.ones(5000))
+    walk_cases.close(field, wanted, "float32", 5000)
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_every_node_is_stored_and_nothing_else(backend, count):
+    mesh = pm.Mesh((10, 9, 11), (1.0, 1.0, 1.0))
+    x, q = cloud(mesh, count), np.ones(count, np.float32)
+    held = np.full((12, 11, 13), np.nan, np.float32)
+    room = backend.array(held)
+    with plan_of(backend, mesh) as plan:
+        plan.set_positions(backend.array(x))
+        plan.spread(backend.array(q), out=room[1:-1, 1:-1, 1:-1])
+        came = backend.host(room)
+        assert np.isnan(came).sum() == held.size - 10 * 9 * 11
+        field = came[1:-1, 1:-1, 1:-1]
+        walk_cases.close(field, walk_cases.wanted_of("spread", mesh, x, q), "float32", count)
+        plan.spread(backend.array(q), out=room[1:-1, 1:-1, 1:-1], accumulate=True)
+        np.testing.assert_array_equal(backend.host(room)[1:-1, 1:-1, 1:-1], 2 * field)
+
+
+@pytest.mark.parametrize(
+    ("real", "form", "products"),
+    [
+        case("float32", "matrix", {"m16n8k8.row.col.f32.tf32"}, id="float32"),
+        case("float64", "matrix", {"m16n8k8.row.col.f64", "m16n8k4.row.col.f64"}, id="float64"),
+        case("float64", "multiply", set(), id="multiply"),
+    ],
+)
+def test_cuda_stores_without_atomics_and_holds_all_in_registers(monkeypatch, real, form, products):
+    mesh = pm.Mesh((16, 16, 16), (1.0, 1.0, 1.0))
+
+    def call():
+        options = {"owner": {"form": form}}
+        with pm.Plan(mesh, "bspline6", method="owner", backend="opencl", dtype=real, options=options) as plan:
+            plan.set_positions(np.full((3, 3), 0.5, real), check=False)
+            plan.spread(np.ones(3, np.result_type(real, np.complex64)))
+
+    file, name, defines = ptx.kernel_of(monkeypatch, "spread_owner", call)
+    text = ptx.ptx(file, name, {**defines, **cuda.facts_of(90)})
+    assert set(re.findall(r"mma\.sync\.aligned\.(\w+\.row\.col\.f\d\d(?:\.tf32)?)", text)) == products
+    assert not ptx.ATOMIC.search(text)
+    assert re.search(r"st\.global\.v4\.[bf]32" if real == "float32" else r"st\.global\.v2\.[bf]64", text)
+    assert not re.search(r"\b(?:ld|st)\.local|\.local\s+\.align", text)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Crystals, random charges, and a plain Ewald sum that shares nothing with the library."""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import erfc
+
+
+@dataclass
+class Crystal:
+    """Lattice vectors, fractions and charges of a cell, and its energy."""
+
+    matrix: np.ndarray
+    fractions: np.ndarray
+    charges: np.ndarray
+    energy: float
+
+    @property
+    def positions(self):
+        return self.fractions @ self.matrix
+
+    def repeated(self, *times):
+        cells = np.array(list(itertools.product(*map(range, times))))
+        fractions = (self.fractions[:, None] + cells).reshape(-1, 3) / times
+        charges = np.repeat(self.charges, len(cells))
+        return Crystal(np.diag(times) @ self.matrix, fractions, charges, len(cells) * self.energy)
+
+    def described(self, turns):
+        """The same crystal by other lattice vectors: ``turns`` is a matrix of integers with determinant 1."""
+        return Crystal(turns @ self.matrix, self.fractions @ np.linalg.inv(turns), self.charges, self.energy)
+
+
+def _of(matrix, ions, energy):
+    fractions = np.array([f for f, _ in ions], float)
+    return Crystal(np.array(matrix, float), fractions, np.array([q for _, q in ions], float), energy)
+
+
+FCC = [(0, 0, 0), (0, 0.5, 0.5), (0.5, 0, 0.5), (0.5, 0.5, 0)]
+
+
+def _moved(points, by):
+    return [tuple(np.add(p, by)) for p in points]
+
+
+def _crystals():
+    cube, r3 = np.eye(3), np.sqrt(3)
+    height = np.sqrt(8 / 3)
+    hexagonal = [(1, 0, 0), (-0.5, r3 / 2, 0), (0, 0, height)]
+    zinc = [((1 / 3, 2 / 3, 0), 1), ((2 / 3, 1 / 3, 0.5), 1)]
+    wurtzite = zinc + [((a, b, c + 0.375), -q) for (a, b, c), q in zinc]
+    quarters = _moved(FCC, (0.25,) * 3)
+    wigner_seitz = (3 / (4 * np.pi)) ** (1 / 3)  # of one charge in a cell of volume 1
+    yield "rock salt", _of(cube, [(f, 1) for f in FCC] + [(f, -1) for f in _moved(FCC, (0.5, 0, 0))],
+                           -4 * 1.7475645946331822 / 0.5)  # fmt: skip
+    yield "caesium chloride", _of(cube, [((0, 0, 0), 1), ((0.5,) * 3, -1)], -1.7626747730709884 / (r3 / 2))
+    yield "zincblende", _of(cube, [(f, 1) for f in FCC] + [(f, -1) for f in quarters], -4 * 1.63805505338879 / (r3 / 4))
+    yield "wurtzite", _of(hexagonal, wurtzite, -2 * 1.64132162737 / (0.375 * height))
+    fluorine = quarters + _moved(FCC, (0.75,) * 3)
+    yield "fluorite", _of(cube, [(f, 2) for f in FCC] + [(f, -1) for f in fluorine], -4 * 11.63657522707675)
+    oxygen = [(0, 0, 0), (0.5, 0.5, 0.5)]
+    yield "cuprite", _of(cube, [(f, 1) for f in quarters] + [(f, -2) for f in oxygen], -2 * 10.25945703307504)
+    yield "jellium sc", _of(cube, [((0, 0, 0), 1)], -2.8372974794806196 / 2)
+    yield "jellium bcc", _of(cube, [(f, 1) for f in oxygen], -1.7918585113635 / (wigner_seitz / 2 ** (1 / 3)))
+    yield "jellium fcc", _of(cube, [(f, 1) for f in FCC], -2 * 1.7917472303902 / (wigner_seitz / 4 ** (1 / 3)))
+
+
+CRYSTALS = dict(_crystals())
+TRICLINIC = np.array([(2.5, 0, 0), (0.5, 3, 0), (0.7, 0.9, 3.5)])
+
+
+def ewald(matrix, positions, charges, alpha=2.0, reach=6.0):
+    """Energy and forces of one set of charges with a neutralising background, by direct sums over images and modes."""
+    matrix, x, q = np.asarray(matrix, float), np.asarray(positions, float), np.asarray(charges, float)
+    volume, inverse = abs(np.linalg.det(matrix)), np.linalg.inv(matrix)
+    cutoff, highest = reach / alpha, 2 * reach * alpha
+    most = np.ceil(cutoff * np.linalg.norm(inverse, axis=0)).astype(int) + 1
+    energy = -alpha / np.sqrt(np.pi) * (q**2).sum() - np.pi * q.sum() ** 2 / (2 * volume * alpha**2)
+    forces = np.zeros_like(x)
+    x = (x @ inverse % 1) @ matrix
+    for image in itertools.product(*(range(-n, n + 1) for n in most)):
+        d = x[None] - x[:, None] + np.array(image) @ matrix
+        r = np.linalg.norm(d, axis=-1)
+        near = (r > 0) & (r <= cutoff)
+        r = np.where(near, r, 1.0)
+        pair = np.where(near, q[:, None] * q * erfc(alpha * r) / r, 0)
+        energy += pair.sum() / 2
+        gauss = np.where(near, q[:, None] * q * 2 * alpha / np.sqrt(np.pi) * np.exp(-((alpha * r) ** 2)), 0)
+        forces -= (((pair + gauss) / r**2)[..., None] * d).sum(1)
+    rows = 2 * np.pi * inverse.T
+    limit = np.ceil(highest * np.linalg.norm(matrix, axis=1) / (2 * np.pi)).astype(int)
+    numbers = np.stack(np.meshgrid(*(np.arange(-n, n + 1) for n in limit), indexing="ij"), -1).reshape(-1, 3)
+    k = numbers @ rows
+    k2 = (k**2).sum(1)
+    k, k2 = k[(k2 > 0) & (k2 <= highest**2)], k2[(k2 > 0) & (k2 <= highest**2)]
+    phases = np.exp(1j * k @ x.T)
+    structure = phases @ q
+    weight = 4 * np.pi / volume * np.exp(-k2 / (4 * alpha**2)) / k2
+    energy += (weight * abs(structure) ** 2).sum() / 2
+    forces += q[:, None] * np.einsum("k,ka,ki->ia", weight, k, np.imag(phases * structure.conj()[:, None]))
+    return energy, forces
+
+
+def random_charges(count, seed=1, matrix=TRICLINIC, neutral=True):
+    """Positions and charges in a box, no two particles near each other."""
+    rng = np.random.default_rng(seed)
+    fractions = np.zeros((0, 3))
+    while len(fractions) < count:
+        new = rng.random(3)
+        d = fractions - new
+        if not len(d) or np.linalg.norm((d - np.rint(d)) @ matrix, axis=1).min() > 0.25:
+            fractions = np.vstack([fractions, new])
+    charges = rng.standard_normal(count)
+    return fractions @ matrix, charges - charges.mean() if neutral else charges
