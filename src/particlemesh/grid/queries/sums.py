@@ -53,8 +53,8 @@ def sums(
     run(
         count, *cloud.rows(), cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, gathered,
         *([] if few else [_uploaded(function, parameters, backend)]), totals, count, bins,
-        getattr(totals, "offset", 0) // step, totals.strides[0] // step, totals.strides[1] // step, *cloud.geometry(), ask,
-        *([Record(f"={len(parameters)}{dtype.char}", *parameters)] if few else []),
+        getattr(totals, "offset", 0) // step, totals.strides[0] // step, totals.strides[1] // step, *cloud.geometry(),
+        ask, *([Record(f"={len(parameters)}{dtype.char}", *parameters)] if few else []),
     )  # fmt: skip
     return totals
 
