@@ -146,6 +146,26 @@ def ghost_widths(value: Any, ndim: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
+def node_range(start: Any, stop: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the first node of a part and its nodes per axis, from an int or an int per axis."""
+    ends = []
+    for what, value, least in (("start", start, 0), ("stop", stop, 1)):
+        values = [value] if (listed := _listed(value)) is None else listed
+        if len(values) != len(shape):
+            raise ValueError(f"{what} is {value!r}; give {_plural(len(shape), 'integer')}, one for each axis.")
+        ends.append([integer(n, f"{what}[{a}]", least, shape[a] - 1 + least) for a, n in enumerate(values)])
+    for axis, (first, last) in enumerate(zip(*ends, strict=True)):
+        if first >= last:
+            raise ValueError(f"the part has nodes {first} to {last} of axis {axis}; stop must be larger than start.")
+    return tuple(ends[0]), tuple(last - first for first, last in zip(*ends, strict=True))
+
+
+def not_a_part(mesh: Any, what: str) -> None:
+    """Check that a mesh is not a part of another."""
+    if mesh.is_part:
+        raise ValueError(f"{what} needs a whole mesh, and this is a part: call it on the part's attribute whole.")
+
+
 def open_offset(axis: int, offset: float, nodes: int) -> None:
     """Check that an open axis has offset 0 (two or more nodes, on both faces) or 0.5 (in the cells)."""
     if offset not in (0.0, 0.5):
