@@ -156,3 +156,27 @@ def _zeros_like(field: Any, shape: tuple[int, ...]) -> Any:
     device: Any = getattr(field, "device", None)
     with device if hasattr(device, "__enter__") else contextlib.nullcontext():
         return _namespace(field).zeros(shape, dtype=field.dtype)
+
+
+def check_enough(mesh: Any, support: int) -> None:
+    """Check that ghosts cover the stencils of ``support`` nodes that they are for."""
+    for axis, (lower, upper) in enumerate(mesh.ghosts):
+        if not (lower or upper) or not (mesh.periodic[axis] or mesh.is_part):
+            continue
+        if mesh.is_part:
+            need, where = ((support - 1) // 2, support // 2), "axis of a part: give as many, or none to lose weights"
+            if not mesh.periodic[axis]:  # no nodes beyond its ends
+                start, stop = mesh.start[axis], mesh.start[axis] + mesh.shape[axis]
+                need = min(need[0], start), min(need[1], mesh.whole.shape[axis] - stop)
+        else:
+            intervals, where = mesh.intervals[axis], "periodic axis: give as many, or none so that the axis wraps"
+            offset = math.fmod(mesh.offset[axis], intervals)  # as for stencils
+            # first = floor(u - support/2 + 1) for node coordinates u of -offset to intervals - offset
+            need_low = -math.floor(-offset - support / 2 + 1)
+            last = math.floor(np.nextafter(intervals, 0) - offset - support / 2 + 1) + support - 1
+            need = max(need_low, 0), max(last - mesh.shape[axis] + 1, 0)
+        if lower < need[0] or upper < need[1]:
+            raise ValueError(
+                f"ghosts[{axis}] is {(lower, upper)}; a window of support {support} needs {need} ghosts beyond "
+                f"the ends of this {where}."
+            )

@@ -160,6 +160,10 @@ class Mesh(Ghosted):
         """Whether :meth:`part` made this mesh."""
         return self._whole is not None
 
+    def cut(self, axis: int) -> bool:
+        """Return whether an axis of a :meth:`part` has fewer nodes than that of the whole mesh, or has ghosts."""
+        return self._whole is not None and (any(self.ghosts[axis]) or self.shape[axis] < self._whole.shape[axis])
+
     @property
     def ndim(self) -> int:
         """Number of axes, 1 to 3."""
