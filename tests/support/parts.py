@@ -26,7 +26,7 @@ def cut(mesh, count, window):
 
 
 def owned(part, cells):
-    """Return whether the cell of each particle (N, d) is of a part. Those beyond an open face belong to the last one."""
+    """Return whether the cell of each particle (N, d) is of a part. Beyond an open face it is of the last one."""
     mine = np.ones(len(cells), bool)
     for a, (start, nodes) in enumerate(zip(part.start, part.shape, strict=True)):
         last = part.whole.shape[a] - 1
