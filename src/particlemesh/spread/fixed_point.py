@@ -252,6 +252,7 @@ class FixedPoint(KernelMethod):
             bounds += exponents(some, least, NO_BOUND)
         return np.array(bounds, np.int32)
 
+    @np.errstate(invalid="ignore", over="ignore")  # particles without weight may have any values
     def _host_add(
         self, workspace: Workspace, form: Form, numbers: list[np.ndarray], bounds: Any, sums: np.ndarray
     ) -> None:
