@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fused, peek
+from particlemesh.backends.simd import fetch_add, fused, peek
 from particlemesh.particles.node_map import node_map
 
 if TYPE_CHECKING:
@@ -63,6 +64,9 @@ def _axis_type(real: np.dtype) -> np.dtype:
         "base",
         "test",  # 0 on a periodic axis
         "straight",  # the only coordinate that an axis depends on, or -1
+        "low",  # of a part: the lowest first node of a stencil, and the highest
+        "high",
+        "part",  # whether that counts
     )
     return np.dtype([*((name, real) for name in reals), *((name, np.int32) for name in integers)])
 
@@ -91,6 +95,9 @@ def _arithmetic(axes: tuple[Axis, Axis, Axis], box: Box, positions: np.dtype, re
         used[name] = getattr(exact, name)[missing:]
     used["count"] = [axis.count for axis in axes[missing:]]
     used["test"] = np.where(box.periodic, 0, _IN_X if box.orthorhombic else _IN_NODES)
+    used["low"] = [axis.low for axis in axes[missing:]]
+    used["high"] = [axis.low + axis.extent - 1 for axis in axes[missing:]]
+    used["part"] = [axis.part for axis in axes[missing:]]
     depends = box.inverse != 0
     used["straight"] = np.where(depends.sum(1) == 1, np.argmax(depends, axis=1), -1)
     slopes = np.ascontiguousarray(exact.slopes[:2, missing:, missing:])
@@ -218,8 +225,19 @@ def _place_inside(x, whole, rest, length, axis, node, fraction, bad):
 
 
 @compiled
+def _keep_to_part(length, axis, node, bad):
+    """Mark particles with stencils that a part does not take, and return whether there is any."""
+    low, high, off = axis.low, axis.high, np.int32(0)
+    for k in range(length):
+        outside = np.int32(0) if node[k] >= low and node[k] <= high else np.int32(1)
+        off += outside
+        bad[k] |= outside * OUTSIDE
+    return off > 0
+
+
+@compiled
 def _locate(x, length, arithmetic, tame, whole, rest, node, fraction, bad):
-    """Locate the particles of a block; return whether any is off an open axis."""
+    """Locate the particles of a block; return whether any is outside."""
     ndim = arithmetic.axes.size
     off = False
     for a in range(ndim):
@@ -230,6 +248,8 @@ def _locate(x, length, arithmetic, tame, whole, rest, node, fraction, bad):
                 _tame(whole, rest, length)
             _place(whole, rest, length, axis, n, f)
         elif _place_inside(x[a], whole, rest, length, axis, n, f, bad):
+            off = True
+        if axis.part and _keep_to_part(length, axis, n, bad):
             off = True
     return off
 
@@ -292,6 +312,46 @@ def locate_block(address, stride, frame, begin, length, room):
             for a in range(3):
                 fraction[a, k] = 0
     return any_bad
+
+
+@compiled
+def _locate_all(address, stride, frame, cells, fractions, status, counter):
+    """Write cells and fractions (d, N), a block at a time until none is left."""
+    ndim, count = cells.shape
+    room = block_room(frame)
+    row = fetch_add(counter, 1, 1)
+    for begin, end in ranges(counter, count, BLOCK):
+        if locate_block(address, stride, frame, begin, end - begin, room):
+            note_bad(begin, end - begin, room[2], status[row])
+        for a in range(ndim):
+            for k in range(end - begin):
+                bad = room[0][2, k] == SKIP
+                cells[a, begin + k] = SKIP if bad else room[0][3 - ndim + a, k]
+                fractions[a, begin + k] = room[1][3 - ndim + a, k]
+
+
+def locate_all(
+    columns: tuple[np.ndarray, ...], axes: tuple[Axis, Axis, Axis], box: Box
+) -> tuple[np.ndarray, np.ndarray, Located]:
+    """Return first nodes and fractions of stencils (d, N) in the order of the positions, and what is wrong with them.
+
+    Parameters
+    ----------
+    columns
+        Positions, an array (N,) for each axis of the box.
+    axes, box
+        As for `frame_of`.
+    """
+    real, count = columns[0].dtype.newbyteorder("="), len(columns[0])
+    columns = tuple(x if x.dtype.isnative else x.astype(real) for x in columns)
+    cells, fractions = np.empty((len(columns), count), np.int32), np.empty((len(columns), count), real)
+    address = np.array([x.__array_interface__["data"][0] for x in columns])
+    stride = np.array([x.strides[0] for x in columns])
+    threads = threads_for(None, count)
+    status = np.zeros((threads, 8), np.int64)
+    status[:, 2] = -1
+    run(_locate_all, threads, address, stride, frame_of(axes, box, real), cells, fractions, status, steps=10 * count)
+    return cells, fractions, located(status)
 
 
 @compiled(inline="always")
