@@ -22,6 +22,7 @@ class Elsewhere:
 
     def __init__(self, name, free=2**40):
         self.name, self._free, self.group_size, self.units = name, free, 128, 132
+        self.local_bytes = 232_448
 
     def free_bytes(self):
         return self._free

@@ -42,8 +42,8 @@ class Halves:
     >>> halves = Halves(backends.current("cpu"), (3,), "float64", "centred")
     >>> halves.whole(np.array([[1.0, 2 + 1j]]))
     array([[2.-1.j, 1.+0.j, 2.+1.j]])
-    >>> halves.half(np.array([[2 - 1j, 1 + 5j, 0]]))
-    array([[1. +0.j , 1. +0.5j]])
+    >>> halves.half(np.array([[2 - 1j, 1 + 5j, 0]])).tolist()
+    [[(1+0j), (1+0.5j)]]
     """
 
     def __init__(

@@ -16,7 +16,6 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme.natives import Natives
-from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.result import Result
 from particlemesh.fourier import Transform
 
@@ -95,7 +94,7 @@ def _function(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair 
         sum[4 + n] += second * d[n] + own * b2 * b[1 + n] - along * a[1 + n]
 
 
-def with_dipoles(pme: PME, positions: Any, charges: Any, dipoles: Any) -> DipoleResult:
+def with_dipoles(pme: Any, positions: Any, charges: Any, dipoles: Any) -> DipoleResult:
     """Return energy, forces, fields and torques of charges and point dipoles.
 
     Parameters
