@@ -12,7 +12,7 @@ from particlemesh import checks as common
 from particlemesh.apps.dem.column_cpu import CpuSteps
 from particlemesh.apps.dem.column_fused import FusedList, FusedSort
 from particlemesh.apps.dem.column_grid import GridSteps
-from particlemesh.apps.dem.column_steps import CHUNK, Fault, Setup
+from particlemesh.apps.dem.column_steps import CHUNK, Setup, StepError
 from particlemesh.apps.dem.green import RADIUS, Green, left_half
 from particlemesh.grid.builders import METHODS
 
@@ -191,23 +191,23 @@ class Column:
                     try:
                         self._steps.check()
                         break
-                    except Fault as fault:
-                        self._again(fault)
+                    except StepError as error:
+                        self._again(error)
                 else:
                     raise RuntimeError(f"a cell was too full {_TRIES} times; give capacity={self._setup.count}.")
                 self.taken += chunk
                 left -= chunk
         return self
 
-    def _again(self, fault: Fault) -> None:
+    def _again(self, error: StepError) -> None:
         """Return to the last good state with more room, or raise what cannot be repeated."""
-        if fault.bad == 0:
-            self._steps.make_room(fault.needed)
+        if error.bad == 0:
+            self._steps.make_room(error.needed)
             self.repeated += 1
         self._steps.restore()
-        if fault.bad:
+        if error.bad:
             raise FloatingPointError(
-                f"the speed of {fault.bad} spheres is not finite, of sphere {fault.last} for one: take smaller forces "
+                f"the speed of {error.bad} spheres is not finite, of sphere {error.last} for one: take smaller forces "
                 f"or a smaller time step. The column is at step {self.taken} again."
             )
 

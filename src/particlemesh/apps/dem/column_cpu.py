@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.apps.dem.column_grid import grid_of, needs_radii
-from particlemesh.apps.dem.column_steps import BAD, FULLEST, LAST_BAD, STATUS, Fault, Setup
+from particlemesh.apps.dem.column_steps import BAD, FULLEST, LAST_BAD, STATUS, Setup, StepError
 from particlemesh.apps.dem.green import COINCIDENT, RADIUS
 from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
@@ -65,9 +65,9 @@ class CpuSteps:
         self.status[:] = 0
 
     def check(self) -> None:
-        """Raise a Fault if a step since the last good state went wrong."""
+        """Raise a StepError if a step since the last good state went wrong."""
         if self.status[BAD]:
-            raise Fault(int(self.status[FULLEST]), int(self.status[BAD]), int(self.status[LAST_BAD]) - 1)
+            raise StepError(int(self.status[FULLEST]), int(self.status[BAD]), int(self.status[LAST_BAD]) - 1)
 
     def make_room(self, needed: int) -> None:
         """Do nothing: a build on the CPU makes room itself."""

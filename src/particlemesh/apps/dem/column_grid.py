@@ -126,7 +126,8 @@ class GridSteps(DeviceSteps):
     def _walk(self, results: Any, counts: int) -> tuple[Any, Any]:
         """Submit the kernel that walks the storage; return the positions and velocities in the order of results."""
         setup, storage, state = self.setup, self._storage, self.state()
-        n, shared = setup.count, (setup.count, setup.cells)
+        n = setup.count
+        shared: tuple[int, ...] = (n, setup.cells)
         defines = {"IN_REACH_ONLY": counts}
         if isinstance(storage, SortedCells):
             assert self._ordered is not None

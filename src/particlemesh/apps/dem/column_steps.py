@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,7 @@ class Setup:
         return self.cells**3
 
 
-class Fault(RuntimeError):
+class StepError(RuntimeError):
     """A chunk of steps went wrong and has to be repeated: ``needed`` places of a cell, or ``bad`` spheres."""
 
     def __init__(self, needed: int, bad: int, last: int) -> None:
@@ -133,10 +134,10 @@ class DeviceSteps:
         self.start()
 
     def check(self) -> None:
-        """Raise a Fault if a step since the last good state went wrong; waits."""
+        """Raise a StepError if a step since the last good state went wrong; waits."""
         words = self.backend.download(self.status)
         if words[BAD] or words[FULLEST]:
-            raise Fault(int(words[FULLEST]), int(words[BAD]), int(words[LAST_BAD]) - 1)
+            raise StepError(int(words[FULLEST]), int(words[BAD]), int(words[LAST_BAD]) - 1)
 
     def make_room(self, needed: int) -> None:
         """Provide places for ``needed`` particles in a cell."""
@@ -178,7 +179,7 @@ class DeviceSteps:
             chunk = min(left, CHUNK)
             key = self.phase, chunk
             if key not in self._graphs:
-                self._graphs[key] = captured(lambda chunk=chunk: self.submit(chunk)), self.phase
+                self._graphs[key] = captured(functools.partial(self.submit, chunk)), self.phase
             graph, self.phase = self._graphs[key]
             graph.launch()
 
