@@ -153,8 +153,43 @@ class Column:
             raise ValueError(
                 f"a centre is outside of {RADIUS:g} to {cells - RADIUS:g}: spheres must be inside the walls."
             )
-        with where.scope():
-            self._steps.load(x, v)
+        self._start = x, v
+        self.restart()
+
+    def restart(self) -> Column:
+        """Return to the start. Memory, captured graphs, and the room that cells have got, are kept.
+
+        Returns
+        -------
+        Column
+            This column.
+        """
+        with self._setup.backend.scope():
+            self._steps.load(*self._start)
+        self.taken = self.repeated = 0
+        return self
+
+    def prepare(self, *runs: int) -> Column:
+        """On CUDA, capture the graphs for several runs from the start, so that they only launch; then restart.
+
+        Parameters
+        ----------
+        *runs : int
+            Steps of each :meth:`run`.
+
+        Returns
+        -------
+        Column
+            This column, at its start.
+        """
+        self.restart().run(3)  # which compile and allocate
+        self.restart()
+        with self._setup.backend.scope():
+            for steps in runs:
+                for left in range(steps, 0, -_CHECKED):
+                    self._steps.prepare(min(left, _CHECKED))
+            self._steps.rewind()
+        return self.restart()
 
     def run(self, steps: int) -> Column:
         """Take steps.

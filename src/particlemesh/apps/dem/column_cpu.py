@@ -72,6 +72,12 @@ class CpuSteps:
     def make_room(self, needed: int) -> None:
         """Do nothing: a build on the CPU makes room itself."""
 
+    def rewind(self) -> None:
+        """Do nothing: there are no phases."""
+
+    def prepare(self, steps: int) -> None:
+        """Do nothing: there are no graphs."""
+
     # ---- steps ------------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:

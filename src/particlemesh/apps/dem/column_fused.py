@@ -110,6 +110,9 @@ class FusedList(_Sorting):
     def state(self) -> tuple[Any, Any]:
         return self.positions[self.phase[0]], self.velocities[self.phase[0]]
 
+    def rewind(self) -> None:
+        self.phase = 0, 0, 0
+
     def start(self) -> None:
         for heads in self.heads:
             self.backend.clear(heads)

@@ -8,18 +8,18 @@
 #define HALF (QUEUE / 2) // tests between two looks at the queue
 
 #if QUEUE
-#define QUEUED queue[m * GROUP_SIZE + LOCAL_ID]
-#define COLLIDE_QUEUED                                                           \
-    {                                                                            \
-        for (int m = 0; m < queued; m++) {                                       \
-            const i64 q = QUEUED;                                                \
-            real d[3];                                                           \
-            const real r2 = apart(d, &own, READ_4(positions + 4 * q));           \
-            collide(&own, d, r2, READ_4(velocities + 4 * q), &green);            \
-        }                                                                        \
-        queued = 0;                                                              \
-    }
+// `place` runs from LOCAL_ID in steps of GROUP_SIZE. A sphere finds itself, too.
 #define MAKE_QUEUE LOCAL_ARRAY(u32, queue, QUEUE * GROUP_SIZE)
+#define COLLIDE_QUEUED                                                                           \
+    {                                                                                            \
+        for (int m = LOCAL_ID; m < place; m += GROUP_SIZE) {                                     \
+            const i64 q = queue[m];                                                              \
+            real d[3];                                                                           \
+            const real r2 = apart(d, &own, READ_4(positions + 4 * q));                           \
+            if (r2 > COINCIDENT) collide(&own, d, r2, READ_4(velocities + 4 * q), &green);       \
+        }                                                                                        \
+        place = LOCAL_ID;                                                                        \
+    }
 #else
 #define MAKE_QUEUE
 #endif
@@ -47,16 +47,18 @@ KERNEL step_sorted(GLOBAL const real* RESTRICT positions, GLOBAL const real* RES
         if (k < count) {
             read_sphere(&own, positions, velocities, k);
 #if QUEUE
-            int queued = 0;
+            int place = LOCAL_ID;
 #define STRIP                                                                                  \
     for (int q = from + lane; q < to;) {                                                       \
         const int stop = to - q > HALF * LANES ? q + HALF * LANES : to;                        \
         for (; q < stop; q += LANES) {                                                         \
             real d[3];                                                                         \
-            const real r2 = apart(d, &own, READ_4(positions + 4 * (i64)q));                    \
-            if (IN_REACH(r2)) queue[queued++ * GROUP_SIZE + LOCAL_ID] = (u32)q;                \
+            if (apart(d, &own, READ_4(positions + 4 * (i64)q)) < 1) {                          \
+                queue[place] = (u32)q;                                                         \
+                place += GROUP_SIZE;                                                           \
+            }                                                                                  \
         }                                                                                      \
-        if (ANY_AROUND(queued > HALF)) COLLIDE_QUEUED                                          \
+        if (ANY_AROUND(place >= (HALF + 1) * GROUP_SIZE)) COLLIDE_QUEUED                                          \
     }
 #include "apps/dem/strips.h"
             COLLIDE_QUEUED

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,11 +89,15 @@ class DeviceSteps:
     def start(self) -> None:
         """Begin with a new state."""
 
+    def rewind(self) -> None:
+        """Return to the first phase: a state is about to be written."""
+
     def load(self, positions: np.ndarray, velocities: np.ndarray) -> None:
         """Take a state from the host, (N, 3) each."""
         bits = np.int64 if self.setup.dtype == np.float64 else np.int32
         numbers = np.arange(len(positions), dtype=bits).view(self.setup.dtype)
         fourth = np.zeros_like(numbers)
+        self.rewind()
         for target, values, last in zip(self.state(), (positions, velocities), (fourth, numbers), strict=True):
             if len(values):
                 whole = np.column_stack([values, last]).astype(self.setup.dtype)
@@ -128,6 +132,7 @@ class DeviceSteps:
     def restore(self) -> None:
         """Return to the last good state."""
         assert self._saved is not None
+        self.rewind()
         for array, kept_one in zip(self.state(), self._saved, strict=True):
             self.backend.copy(array, kept_one)
         self.backend.clear(self.status)
@@ -175,13 +180,24 @@ class DeviceSteps:
         plain = min(steps, max(0, _PLAIN - self._plain))
         self.submit(plain)
         self._plain += plain
-        for left in range(steps - plain, 0, -CHUNK):
-            chunk = min(left, CHUNK)
-            key = self.phase, chunk
-            if key not in self._graphs:
-                self._graphs[key] = captured(functools.partial(self.submit, chunk)), self.phase
-            graph, self.phase = self._graphs[key]
+        for graph, self.phase in self._chunks(steps - plain):
             graph.launch()
+
+    def prepare(self, steps: int) -> None:
+        """Capture the graphs that ``run(steps)`` takes, and be in the phase after it; nothing is run."""
+        if self.backend.name == "cuda" and self._plain == _PLAIN:
+            for _, self.phase in self._chunks(steps):
+                pass
+
+    def _chunks(self, steps: int) -> Iterator[tuple[Any, Any]]:
+        """Yield the graph of each chunk, and the phase after it; the caller takes that phase."""
+        for left in range(steps, 0, -CHUNK):
+            key = self.phase, min(left, CHUNK)
+            if key not in self._graphs:
+                before = self.phase
+                self._graphs[key] = captured(functools.partial(self.submit, key[1])), self.phase
+                self.phase = before
+            yield self._graphs[key]
 
     def forget_graphs(self) -> None:
         """Drop the captured graphs, since memory has changed."""
