@@ -90,10 +90,9 @@ def test_fused_steps_are_those_of_the_oracle(backend, how, exact):
     check(made.run(2).run(STEPS - 2), exact, 5e-6)
 
 
-@pytest.mark.parametrize("search", ["auto", "stream"])
-def test_float64_is_that_of_the_oracle(backend, search):
+def test_float64_is_that_of_the_oracle(backend):
     exact = oracle(*cloud("float64").values(), STEPS)
-    check(column(backend, dtype="float64", search=search).run(STEPS), exact, 1e-13)
+    check(column(backend, dtype="float64").run(STEPS), exact, 1e-13)
 
 
 @pytest.mark.backends("opencl", "cuda")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -180,14 +181,15 @@ class DeviceSteps:
         plain = min(steps, max(0, _PLAIN - self._plain))
         self.submit(plain)
         self._plain += plain
-        for graph, self.phase in self._chunks(steps - plain):
+        for graph, phase in self._chunks(steps - plain):
             graph.launch()
+            self.phase = phase
 
     def prepare(self, steps: int) -> None:
         """Capture the graphs that ``run(steps)`` takes, and be in the phase after it; nothing is run."""
         if self.backend.name == "cuda" and self._plain == _PLAIN:
-            for _, self.phase in self._chunks(steps):
-                pass
+            for _, phase in self._chunks(steps):
+                self.phase = phase
 
     def _chunks(self, steps: int) -> Iterator[tuple[Any, Any]]:
         """Yield the graph of each chunk, and the phase after it; the caller takes that phase."""
@@ -215,6 +217,7 @@ def captured(work: Callable[[], Any]) -> Any:
         try:
             work()
         except BaseException:
-            stream.end_capture()
+            with contextlib.suppress(RuntimeError):
+                stream.end_capture()  # else the stream would stay in capture mode
             raise
         return stream.end_capture()
