@@ -14,7 +14,8 @@ from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
 
 _SHARE = 512  # spheres that a thread takes at a time
-_HITS = 256  # candidates tested before those in reach collide
+_ROWS = 2  # rows of cells that a thread takes at a time
+_ROOM = 512  # candidates of a cell, at first
 
 
 class CpuSteps:
@@ -91,7 +92,7 @@ class CpuSteps:
                 continue
             start, x, v, numbers = self._by_cell()
             moved = self._state
-            self._each(_step, start, x, v, numbers, *moved, self.setup.cells, self._green, self.status)
+            self._each(_step, start, x, v, numbers, *moved, self.setup.cells, self._green, self.status, share=_ROWS)
 
     def build(self) -> None:
         """Build the grid of the present state."""
@@ -103,7 +104,7 @@ class CpuSteps:
             self._reached = self._grid.count(1.0)[np.argsort(self._state[2])]
             return
         start, x, _, numbers = self._by_cell()
-        self._each(_reach, start, x, numbers, self._reached, self.setup.cells, self._green)
+        self._each(_reach, start, x, numbers, self._reached, self.setup.cells, self._green, share=_ROWS)
 
     def in_reach(self) -> np.ndarray:
         """Return that count, in the order of the numbers."""
@@ -114,8 +115,8 @@ class CpuSteps:
         self._each(_reorder, self._grid.order, *self._state, *self._next)
         return self._grid.cell_start, *self._next
 
-    def _each(self, function: Any, *arguments: Any) -> None:
-        run(function, self._threads, *arguments, _SHARE)
+    def _each(self, function: Any, *arguments: Any, share: int = _SHARE) -> None:
+        run(function, self._threads, *arguments, share)
 
 
 @compiled
@@ -128,90 +129,133 @@ def _reorder(order, x, v, numbers, new_x, new_v, new_numbers, share, counter):
             new_numbers[k] = numbers[i]
 
 
-@compiled
-def _advance(x, v, numbers, k, p0, p1, p2, new_x, new_v, cells, green, status):
-    """Move the sphere at place ``k``; see green.h."""
+@compiled(inline="always")
+def _advanced(x, v, push, size, green):
+    """Return position and velocity after a step, and whether the speed was finite; see green.h."""
     restitution, step, gravity, most = green[3], green[4], green[5], green[6]
     radius = green.dtype.type(RADIUS)
-    far = green.dtype.type(cells) - radius
-    v0, v1, v2 = v[0, k] + p0, v[1, k] + p1 - gravity * step, v[2, k] + p2
+    far = green.dtype.type(size) - radius
+    v0, v1, v2 = v[0] + push[0], v[1] + push[1] - gravity * step, v[2] + push[2]
     square = v0 * v0 + v1 * v1 + v2 * v2
     if not np.isfinite(square):
-        status[BAD] += 1
-        status[LAST_BAD] = max(status[LAST_BAD], numbers[k] + 1)
-        for a in range(3):
-            new_x[a, k], new_v[a, k] = x[a, k], v[a, k]
-        return
+        return x, v, False
     if square > most * most:
         slower = most / np.sqrt(square)
         v0, v1, v2 = v0 * slower, v1 * slower, v2 * slower
-    for a, w in ((0, v0), (1, v1), (2, v2)):
-        place = x[a, k] + w * step
-        inside = min(max(place, radius), far)
-        new_x[a, k] = inside
-        new_v[a, k] = w * restitution if place != inside else w
+    y0, y1, y2 = x[0] + v0 * step, x[1] + v1 * step, x[2] + v2 * step
+    z0, z1, z2 = min(max(y0, radius), far), min(max(y1, radius), far), min(max(y2, radius), far)
+    v0 = v0 * restitution if y0 != z0 else v0
+    v1 = v1 * restitution if y1 != z1 else v1
+    v2 = v2 * restitution if y2 != z2 else v2
+    return (z0, z1, z2), (v0, v1, v2), True
+
+
+@compiled(inline="always")
+def _put(x, v, numbers, k, place, velocity, finite, status):
+    x[0, k], x[1, k], x[2, k] = place
+    v[0, k], v[1, k], v[2, k] = velocity
+    if not finite:
+        status[BAD] += 1
+        status[LAST_BAD] = max(status[LAST_BAD], numbers[k] + 1)
 
 
 @compiled
 def _move(x, v, numbers, push, cells, green, status, share, counter):
     for begin, end in ranges(counter, numbers.size, share):
         for k in range(begin, end):
-            _advance(x, v, numbers, k, push[k, 0], push[k, 1], push[k, 2], x, v, cells, green, status)
+            place, velocity, finite = _advanced(
+                (x[0, k], x[1, k], x[2, k]), (v[0, k], v[1, k], v[2, k]), (push[k, 0], push[k, 1], push[k, 2]), cells,
+                green,
+            )  # fmt: skip
+            _put(x, v, numbers, k, place, velocity, finite, status)
 
 
 @compiled
-def _near(start, x, k, from_, to, hits, coincident):
-    """Write which of the places ``from_`` to ``to`` are in reach of place ``k``; return how many."""
-    x0, x1, x2 = x[0, k], x[1, k], x[2, k]
+def _candidates(start, x, room, called, a, b, c, cells):
+    """Copy the spheres of 27 cells to ``room``, and their places to ``called``; return how many, or -1: no room."""
+    low, high = max(c - 1, 0), min(c + 2, cells)
     found = 0
-    for q in range(from_, to):
-        d0, d1, d2 = x[0, q] - x0, x[1, q] - x1, x[2, q] - x2
-        square = d0 * d0 + d1 * d1 + d2 * d2
-        hits[found] = q
-        found += int((square < 1) & (square > coincident))
+    for i in range(max(a - 1, 0), min(a + 2, cells)):
+        for j in range(max(b - 1, 0), min(b + 2, cells)):
+            row = (i * cells + j) * cells
+            first, last = start[row + low], start[row + high]
+            if found + last - first > called.size:
+                return -1
+            for q in range(first, last):
+                room[0, found], room[1, found], room[2, found] = x[0, q], x[1, q], x[2, q]
+                called[found] = q
+                found += 1
     return found
+
+
+@compiled
+def _near(room, found, x0, x1, x2, coincident, hits):
+    """Write which of the candidates are in reach of a point; return how many."""
+    squares = room[3]
+    for h in range(found):  # compiles to vectors
+        d0, d1, d2 = room[0, h] - x0, room[1, h] - x1, room[2, h] - x2
+        squares[h] = d0 * d0 + d1 * d1 + d2 * d2
+    near = 0
+    for h in range(found):
+        hits[near] = h
+        near += int((squares[h] < 1) & (squares[h] > coincident))
+    return near
 
 
 @compiled
 def _step(start, x, v, numbers, new_x, new_v, new_numbers, cells, green, status, share, counter):
     spring, dashpot, shear, coincident = green[0], green[1], green[2], green[7]
     friction, one = dashpot + shear, green.dtype.type(1)
-    hits = np.empty(_HITS, np.int64)
-    for begin, end in ranges(counter, numbers.size, share):
-        for k in range(begin, end):
-            x0, x1, x2, v0, v1, v2 = x[0, k], x[1, k], x[2, k], v[0, k], v[1, k], v[2, k]
-            p0 = p1 = p2 = x0 - x0
-            c0, c1, c2 = min(int(x0), cells - 1), min(int(x1), cells - 1), min(int(x2), cells - 1)
-            for a in range(max(c0 - 1, 0), min(c0 + 2, cells)):
-                for b in range(max(c1 - 1, 0), min(c1 + 2, cells)):
-                    row = (a * cells + b) * cells
-                    last = start[row + min(c2 + 2, cells)]
-                    for first in range(start[row + max(c2 - 1, 0)], last, _HITS):
-                        for h in range(_near(start, x, k, first, min(first + _HITS, last), hits, coincident)):
-                            q = hits[h]
-                            d0, d1, d2 = x[0, q] - x0, x[1, q] - x1, x[2, q] - x2
-                            w0, w1, w2 = v[0, q] - v0, v[1, q] - v1, v[2, q] - v2
-                            r = np.sqrt(d0 * d0 + d1 * d1 + d2 * d2)
-                            along = (w0 * d0 + w1 * d1 + w2 * d2) / r
-                            pull = (-spring * (one - r) - shear * along) / r
-                            p0 += pull * d0 + friction * w0
-                            p1 += pull * d1 + friction * w1
-                            p2 += pull * d2 + friction * w2
-            new_numbers[k] = numbers[k]
-            _advance(x, v, numbers, k, p0, p1, p2, new_x, new_v, cells, green, status)
+    room = np.empty((4, _ROOM), x.dtype)
+    called, hits = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)
+    for begin, end in ranges(counter, cells * cells, share):
+        for row in range(begin, end):
+            if start[row * cells] == start[(row + 1) * cells]:
+                continue
+            for cell in range(row * cells, (row + 1) * cells):
+                if start[cell] == start[cell + 1]:
+                    continue
+                found = -1
+                while found < 0:
+                    found = _candidates(start, x, room, called, row // cells, row % cells, cell - row * cells, cells)
+                    if found < 0:
+                        more = 2 * called.size
+                        room = np.empty((4, more), x.dtype)
+                        called, hits = np.empty(more, np.int64), np.empty(more, np.int64)
+                for k in range(start[cell], start[cell + 1]):
+                    x0, x1, x2, v0, v1, v2 = x[0, k], x[1, k], x[2, k], v[0, k], v[1, k], v[2, k]
+                    p0 = p1 = p2 = x0 - x0
+                    for n in range(_near(room, found, x0, x1, x2, coincident, hits)):
+                        h = hits[n]
+                        q = called[h]
+                        d0, d1, d2 = room[0, h] - x0, room[1, h] - x1, room[2, h] - x2
+                        w0, w1, w2 = v[0, q] - v0, v[1, q] - v1, v[2, q] - v2
+                        r = np.sqrt(room[3, h])
+                        per_r = one / r
+                        pull = (-spring * (one - r) - shear * ((w0 * d0 + w1 * d1 + w2 * d2) * per_r)) * per_r
+                        p0 += pull * d0 + friction * w0
+                        p1 += pull * d1 + friction * w1
+                        p2 += pull * d2 + friction * w2
+                    new_numbers[k] = numbers[k]
+                    place, velocity, finite = _advanced((x0, x1, x2), (v0, v1, v2), (p0, p1, p2), cells, green)
+                    _put(new_x, new_v, numbers, k, place, velocity, finite, status)
 
 
 @compiled
 def _reach(start, x, numbers, reached, cells, green, share, counter):
-    hits = np.empty(_HITS, np.int64)
-    for begin, end in ranges(counter, numbers.size, share):
-        for k in range(begin, end):
-            c0, c1, c2 = min(int(x[0, k]), cells - 1), min(int(x[1, k]), cells - 1), min(int(x[2, k]), cells - 1)
-            near = 0
-            for a in range(max(c0 - 1, 0), min(c0 + 2, cells)):
-                for b in range(max(c1 - 1, 0), min(c1 + 2, cells)):
-                    row = (a * cells + b) * cells
-                    last = start[row + min(c2 + 2, cells)]
-                    for first in range(start[row + max(c2 - 1, 0)], last, _HITS):
-                        near += _near(start, x, k, first, min(first + _HITS, last), hits, green[7])
-            reached[numbers[k]] = near
+    room = np.empty((4, _ROOM), x.dtype)
+    called, hits = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)
+    for begin, end in ranges(counter, cells * cells, share):
+        for cell in range(begin * cells, end * cells):
+            if start[cell] == start[cell + 1]:
+                continue
+            row = cell // cells
+            found = -1
+            while found < 0:
+                found = _candidates(start, x, room, called, row // cells, row % cells, cell - row * cells, cells)
+                if found < 0:
+                    more = 2 * called.size
+                    room = np.empty((4, more), x.dtype)
+                    called, hits = np.empty(more, np.int64), np.empty(more, np.int64)
+            for k in range(start[cell], start[cell + 1]):
+                reached[numbers[k]] = _near(room, found, x[0, k], x[1, k], x[2, k], green[7], hits)
