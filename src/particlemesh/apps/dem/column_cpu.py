@@ -12,10 +12,12 @@ from particlemesh.apps.dem.column_steps import BAD, FULLEST, LAST_BAD, STATUS, S
 from particlemesh.apps.dem.green import COINCIDENT, RADIUS
 from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
+from particlemesh.backends.simd import WIDTHS, load, store
 
 _SHARE = 512  # spheres that a thread takes at a time
 _ROWS = 2  # rows of cells that a thread takes at a time
 _ROOM = 512  # candidates of a cell, at first
+_PAD = 8  # spheres copied at once: so many numbers behind the last one are read
 
 
 class CpuSteps:
@@ -35,8 +37,13 @@ class CpuSteps:
         self._reached = np.zeros(setup.count, np.int32)
 
     def _room(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        real = self.setup.dtype
-        return np.zeros((3, self.setup.count), real), np.zeros((3, self.setup.count), real), self._numbers()
+        shape = 3, self.setup.count + _PAD
+        return np.zeros(shape, self.setup.dtype), np.zeros(shape, self.setup.dtype), self._numbers()
+
+    def _spheres(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the present state without what is behind the last sphere."""
+        x, v, numbers = self._state
+        return x[:, : self.setup.count], v[:, : self.setup.count], numbers
 
     def _numbers(self) -> np.ndarray:
         return np.arange(self.setup.count, dtype=np.int32)
@@ -45,12 +52,12 @@ class CpuSteps:
 
     def load(self, positions: np.ndarray, velocities: np.ndarray) -> None:
         """Take a state (N, 3) each."""
-        x, v, numbers = self._state
+        x, v, numbers = self._spheres()
         x[:], v[:], numbers[:] = positions.T, velocities.T, self._numbers()
 
     def download(self) -> tuple[np.ndarray, np.ndarray]:
         """Return positions and velocities (N, 3) in the order of the numbers."""
-        x, v, numbers = self._state
+        x, v, numbers = self._spheres()
         both = np.empty((2, self.setup.count, 3), self.setup.dtype)
         both[0][numbers], both[1][numbers] = x.T, v.T
         return both[0], both[1]
@@ -86,25 +93,37 @@ class CpuSteps:
         for _ in range(steps if self.setup.count else 0):
             self.build()
             if self.search == "stream":
-                x, v, numbers = self._state
+                x, v, numbers = self._spheres()
                 push = self._grid.stream(1.0, self._function, v.T)
                 self._each(_move, x, v, numbers, push, self.setup.cells, self._green, self.status)
                 continue
             start, x, v, numbers = self._by_cell()
             moved = self._state
-            self._each(_step, start, x, v, numbers, *moved, self.setup.cells, self._green, self.status, share=_ROWS)
+            self._each(
+                _step,
+                start,
+                x,
+                v,
+                numbers,
+                *moved,
+                self.setup.cells,
+                self._green,
+                self.status,
+                WIDTHS[_PAD],
+                share=_ROWS,
+            )
 
     def build(self) -> None:
         """Build the grid of the present state."""
-        self._grid.build(self._state[0].T, self._radii)
+        self._grid.build(self._spheres()[0].T, self._radii)
 
     def reach(self) -> None:
         """Count the spheres in reach of each sphere, after :meth:`build`."""
         if self.search == "stream":
             self._reached = self._grid.count(1.0)[np.argsort(self._state[2])]
             return
-        start, x, _, numbers = self._by_cell()
-        self._each(_reach, start, x, numbers, self._reached, self.setup.cells, self._green, share=_ROWS)
+        start, *ordered = self._by_cell()
+        self._each(_reach, start, *ordered, self._reached, self.setup.cells, self._green, WIDTHS[_PAD], share=_ROWS)
 
     def in_reach(self) -> np.ndarray:
         """Return that count, in the order of the numbers."""
@@ -171,27 +190,37 @@ def _move(x, v, numbers, push, cells, green, status, share, counter):
 
 
 @compiled
-def _candidates(start, x, room, called, a, b, c, cells):
-    """Copy the spheres of 27 cells to ``room``, and their places to ``called``; return how many, or -1: no room."""
+def _candidates(start, x, v, room, a, b, c, cells, width):
+    """Copy positions and velocities of the spheres in 27 cells to ``room``; return how many, or -1: no room.
+
+    Whole vectors are copied: most strips of three cells are one.
+    """
+    x0, x1, x2, v0, v1, v2 = x[0], x[1], x[2], v[0], v[1], v[2]
+    r0, r1, r2, r3, r4, r5 = room[0], room[1], room[2], room[3], room[4], room[5]
     low, high = max(c - 1, 0), min(c + 2, cells)
     found = 0
     for i in range(max(a - 1, 0), min(a + 2, cells)):
         for j in range(max(b - 1, 0), min(b + 2, cells)):
             row = (i * cells + j) * cells
-            first, last = start[row + low], start[row + high]
-            if found + last - first > called.size:
+            first, last = np.int64(start[row + low]), np.int64(start[row + high])
+            if found + last - first + _PAD > room.shape[1]:
                 return -1
-            for q in range(first, last):
-                room[0, found], room[1, found], room[2, found] = x[0, q], x[1, q], x[2, q]
-                called[found] = q
-                found += 1
+            for q in range(first, last, _PAD):
+                at = found + q - first
+                store(r0, at, load(x0, q, width))
+                store(r1, at, load(x1, q, width))
+                store(r2, at, load(x2, q, width))
+                store(r3, at, load(v0, q, width))
+                store(r4, at, load(v1, q, width))
+                store(r5, at, load(v2, q, width))
+            found += last - first
     return found
 
 
 @compiled
 def _near(room, found, x0, x1, x2, coincident, hits):
     """Write which of the candidates are in reach of a point; return how many."""
-    squares = room[3]
+    squares = room[6]
     for h in range(found):  # compiles to vectors
         d0, d1, d2 = room[0, h] - x0, room[1, h] - x1, room[2, h] - x2
         squares[h] = d0 * d0 + d1 * d1 + d2 * d2
@@ -203,11 +232,10 @@ def _near(room, found, x0, x1, x2, coincident, hits):
 
 
 @compiled
-def _step(start, x, v, numbers, new_x, new_v, new_numbers, cells, green, status, share, counter):
+def _step(start, x, v, numbers, new_x, new_v, new_numbers, cells, green, status, width, share, counter):
     spring, dashpot, shear, coincident = green[0], green[1], green[2], green[7]
     friction, one = dashpot + shear, green.dtype.type(1)
-    room = np.empty((4, _ROOM), x.dtype)
-    called, hits = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)
+    room, hits = np.empty((7, _ROOM), x.dtype), np.empty(_ROOM, np.int32)
     for begin, end in ranges(counter, cells * cells, share):
         for row in range(begin, end):
             if start[row * cells] == start[(row + 1) * cells]:
@@ -217,20 +245,18 @@ def _step(start, x, v, numbers, new_x, new_v, new_numbers, cells, green, status,
                     continue
                 found = -1
                 while found < 0:
-                    found = _candidates(start, x, room, called, row // cells, row % cells, cell - row * cells, cells)
+                    found = _candidates(start, x, v, room, row // cells, row % cells, cell - row * cells, cells, width)
                     if found < 0:
-                        more = 2 * called.size
-                        room = np.empty((4, more), x.dtype)
-                        called, hits = np.empty(more, np.int64), np.empty(more, np.int64)
+                        more = 2 * hits.size
+                        room, hits = np.empty((7, more), x.dtype), np.empty(more, np.int32)
                 for k in range(start[cell], start[cell + 1]):
                     x0, x1, x2, v0, v1, v2 = x[0, k], x[1, k], x[2, k], v[0, k], v[1, k], v[2, k]
                     p0 = p1 = p2 = x0 - x0
                     for n in range(_near(room, found, x0, x1, x2, coincident, hits)):
                         h = hits[n]
-                        q = called[h]
                         d0, d1, d2 = room[0, h] - x0, room[1, h] - x1, room[2, h] - x2
-                        w0, w1, w2 = v[0, q] - v0, v[1, q] - v1, v[2, q] - v2
-                        r = np.sqrt(room[3, h])
+                        w0, w1, w2 = room[3, h] - v0, room[4, h] - v1, room[5, h] - v2
+                        r = np.sqrt(room[6, h])
                         per_r = one / r
                         pull = (-spring * (one - r) - shear * ((w0 * d0 + w1 * d1 + w2 * d2) * per_r)) * per_r
                         p0 += pull * d0 + friction * w0
@@ -242,9 +268,8 @@ def _step(start, x, v, numbers, new_x, new_v, new_numbers, cells, green, status,
 
 
 @compiled
-def _reach(start, x, numbers, reached, cells, green, share, counter):
-    room = np.empty((4, _ROOM), x.dtype)
-    called, hits = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)
+def _reach(start, x, v, numbers, reached, cells, green, width, share, counter):
+    room, hits = np.empty((7, _ROOM), x.dtype), np.empty(_ROOM, np.int32)
     for begin, end in ranges(counter, cells * cells, share):
         for cell in range(begin * cells, end * cells):
             if start[cell] == start[cell + 1]:
@@ -252,10 +277,9 @@ def _reach(start, x, numbers, reached, cells, green, share, counter):
             row = cell // cells
             found = -1
             while found < 0:
-                found = _candidates(start, x, room, called, row // cells, row % cells, cell - row * cells, cells)
+                found = _candidates(start, x, v, room, row // cells, row % cells, cell - row * cells, cells, width)
                 if found < 0:
-                    more = 2 * called.size
-                    room = np.empty((4, more), x.dtype)
-                    called, hits = np.empty(more, np.int64), np.empty(more, np.int64)
+                    more = 2 * hits.size
+                    room, hits = np.empty((7, more), x.dtype), np.empty(more, np.int32)
             for k in range(start[cell], start[cell + 1]):
                 reached[numbers[k]] = _near(room, found, x[0, k], x[1, k], x[2, k], green[7], hits)
