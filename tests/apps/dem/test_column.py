@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from particlemesh.apps.dem import Column, Green
+from particlemesh.apps.dem import Column, Green, column_fused, column_steps
 from particlemesh.apps.dem.column import BUILDERS, fused_design
 from particlemesh.apps.dem.green import left_half
 from particlemesh.backends import cuda
@@ -194,6 +194,15 @@ def test_steps_are_repeated_when_a_cell_has_overflowed(backend, search):
     check(made, exact, 1e-4)
 
 
+def test_a_capacity_that_may_not_grow_is_an_error_and_the_column_as_before(backend):
+    x = np.array([[2.5, 2.5 + n, 2.5] for n in range(5)], "float32")
+    green = Green(spring=0.0, dashpot=0.0, shear=0.0, restitution=0.0)
+    made = Column(5, cells=CELLS, backend=backend.name, positions=x, builder="fixed", forces=green, capacity=2)
+    with pytest.raises(OverflowError, match="a cell has|capacity"):
+        made.run(100)
+    assert made.taken == 0 and (made.positions == x).all()
+
+
 @pytest.mark.parametrize("search", ["auto", "storage"])
 def test_a_speed_that_is_not_finite_is_an_error_and_the_column_as_before(backend, search):
     made = column(backend, search=search, forces=Green(spring=3e38))
@@ -240,6 +249,43 @@ def test_the_fused_design_follows_from_the_number_of_spheres():
     assert [d.lanes for d in designs] == [8, 4, 2, 1, 2, 1, 1]
     assert [d.queue for d in designs] == [0, 0, 0, 32, 32, 0, 0]
     assert fused_design(256 * k, 32).queue == 0  # dense
+
+
+class Graph:
+    """Stands for a captured graph: it may only be launched in the phase that it was captured in."""
+
+    def __init__(self, steps, work):
+        self.steps, self.work, self.phase = steps, work, steps.phase
+
+    def launch(self):
+        assert self.steps.phase == self.phase
+        self.work()
+
+
+@pytest.mark.backends("opencl")
+@pytest.mark.parametrize("how", [{"builder": "linked_list_packed"}, {"builder": "scan"}], ids=lambda h: h["builder"])
+def test_every_phase_has_a_graph_of_its_own(backend, monkeypatch, how):
+    green = Green(spring=0.01, dashpot=0.01, shear=0.01)
+    made = column(backend, 60, forces=green, **how)
+    steps, graphs = made._steps, []
+
+    def captured(work):
+        graphs.append(Graph(steps, work))
+        with monkeypatch.context() as patch:  # only the phase changes
+            patch.setattr(steps, "kernel", lambda *_, **__: lambda *_, **__: None)
+            patch.setattr(column_fused, "scan", lambda *_: None)
+            patch.setattr(steps.backend, "clear", lambda array: None, raising=False)
+            work()
+        return graphs[-1]
+
+    monkeypatch.setattr(column_steps, "captured", captured)
+    steps.backend.name = "cuda"
+    made.prepare(96, 50)
+    prepared = len(graphs)
+    assert prepared > 1
+    check(made.run(96).run(50), oracle(*cloud(count=60).values(), 146, green), 1e-3)
+    assert len(graphs) == prepared  # nothing was left to capture
+    assert made.taken == 146
 
 
 @pytest.mark.backends("cuda")

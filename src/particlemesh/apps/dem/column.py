@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,7 +147,7 @@ class Column:
             )
         setup = Setup(where, count, cells, real, self.forces)
         self.taken = self.repeated = 0
-        self._setup = setup
+        self._setup, self._token = setup, None
         self._steps = _steps(setup, self.design, options, threads)
         x = left_half(count, cells, real, seed) if positions is None else _given(positions, "positions", setup)
         v = np.zeros_like(x) if velocities is None else _given(velocities, "velocities", setup)
@@ -156,6 +158,14 @@ class Column:
         self._start = x, v
         self.restart()
 
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        """Enter the backend, after the work of the stream or queue that was used before."""
+        backend = self._setup.backend
+        with backend.scope():
+            self._token = backend.follow(self._token)
+            yield
+
     def restart(self) -> Column:
         """Return to the start. Memory, captured graphs, and the room that cells have got, are kept.
 
@@ -164,7 +174,7 @@ class Column:
         Column
             This column.
         """
-        with self._setup.backend.scope():
+        with self._working():
             self._steps.load(*self._start)
         self.taken = self.repeated = 0
         return self
@@ -184,7 +194,7 @@ class Column:
         """
         self.restart().run(3)  # which compile and allocate
         self.restart()
-        with self._setup.backend.scope():
+        with self._working():
             for steps in runs:
                 for left in range(steps, 0, -_CHECKED):
                     self._steps.prepare(min(left, _CHECKED))
@@ -207,8 +217,11 @@ class Column:
         Raises
         ------
         FloatingPointError
-            If the speed of a sphere is no longer finite. The column is then where it was at the last good state, at
-            most 480 steps before.
+            If the speed of a sphere is no longer finite.
+        OverflowError
+            If a cell needs more places than a given ``capacity``, and ``grow`` is not given.
+
+        After an error the column is where it was at the last good state, at most 480 steps before.
 
         Examples
         --------
@@ -217,17 +230,20 @@ class Column:
         3
         """
         left = common.integer(steps, "steps", 0, 2**40)
-        with self._setup.backend.scope():
+        with self._working():
             while left:
                 chunk = min(left, _CHECKED)
                 self._steps.save()
                 for _ in range(_TRIES):
-                    self._steps.run(chunk)
                     try:
+                        self._steps.run(chunk)
                         self._steps.check()
                         break
                     except StepError as error:
                         self._again(error)
+                    except BaseException:  # Ctrl-C, or a build of the CPU without room
+                        self._steps.restore()
+                        raise
                 else:
                     raise RuntimeError(f"a cell was too full {_TRIES} times; give capacity={self._setup.count}.")
                 self.taken += chunk
@@ -236,11 +252,16 @@ class Column:
 
     def _again(self, error: StepError) -> None:
         """Return to the last good state with more room, or raise what cannot be repeated."""
-        if error.bad == 0:
-            self._steps.make_room(error.needed)
-            self.repeated += 1
+        grown = error.needed > 0 and self._steps.make_room(error.needed)
         self._steps.restore()
-        if error.bad:
+        if grown:
+            self.repeated += 1
+        elif error.needed:
+            raise OverflowError(
+                f"a cell has {error.needed} particles, more than its places: give capacity={error.needed} or more, or "
+                f"grow=True. The column is at step {self.taken} again."
+            )
+        else:
             raise FloatingPointError(
                 f"the speed of {error.bad} spheres is not finite, of sphere {error.last} for one: take smaller forces "
                 f"or a smaller time step. The column is at step {self.taken} again."
@@ -251,31 +272,31 @@ class Column:
     @property
     def positions(self) -> np.ndarray:
         """A copy of the centres, (count, 3) in diameters; waits."""
-        with self._setup.backend.scope():
+        with self._working():
             return self._steps.download()[0]
 
     @property
     def velocities(self) -> np.ndarray:
         """A copy of the velocities, (count, 3) in diameters per unit of time; waits."""
-        with self._setup.backend.scope():
+        with self._working():
             return self._steps.download()[1]
 
     @property
     def in_reach(self) -> np.ndarray:
         """How many spheres overlap each sphere, (count,), as the last :meth:`broad_phase` found; waits."""
-        with self._setup.backend.scope():
+        with self._working():
             return self._steps.in_reach()
 
     # ---- parts of a step, for benchmarks ------------------------------------------------------------------------
 
     def build(self) -> None:
         """Submit a build of the present state's grid, which a step would make; spheres stay where they are."""
-        with self._setup.backend.scope():
+        with self._working():
             self._steps.build()
 
     def broad_phase(self) -> None:
         """Submit a build, and a count of the spheres in reach of each sphere."""
-        with self._setup.backend.scope():
+        with self._working():
             self._steps.build()
             if self._setup.count:
                 self._steps.reach()

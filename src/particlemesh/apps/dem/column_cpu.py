@@ -77,8 +77,9 @@ class CpuSteps:
         if self.status[BAD]:
             raise StepError(int(self.status[FULLEST]), int(self.status[BAD]), int(self.status[LAST_BAD]) - 1)
 
-    def make_room(self, needed: int) -> None:
-        """Do nothing: a build on the CPU makes room itself."""
+    def make_room(self, needed: int) -> bool:
+        """Return False: a build makes room itself, or raises."""
+        return False
 
     def rewind(self) -> None:
         """Do nothing: there are no phases."""

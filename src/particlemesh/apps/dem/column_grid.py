@@ -50,6 +50,7 @@ class GridSteps(DeviceSteps):
     def __init__(self, setup: Setup, builder: str, search: str, options: dict[str, Any]) -> None:
         super().__init__(setup)
         self.builder, self.search, self.options = builder, search, dict(options)
+        self._grows = options.get("capacity") is None or bool(options.get("grow"))
         self.positions, self.velocities = self.spheres(), self.spheres()
         self.results = self.empty("results", (max(setup.count, 1), 3 if search == "stream" else 4), setup.dtype)
         self.counted = self.empty("counts", (max(setup.count, 1),), setup.dtype)
@@ -80,10 +81,13 @@ class GridSteps(DeviceSteps):
             if isinstance(self._storage, SortedCells) and self._ordered is None:
                 self._ordered = self.spheres(), self.spheres()
 
-    def make_room(self, needed: int) -> None:
+    def make_room(self, needed: int) -> bool:
+        if not self._grows:
+            return False
         self.options["capacity"] = needed + max(1, needed // 4)
         self._grid.close()
         self._grid = None
+        return True
 
     @property
     def capacity(self) -> int:

@@ -9,7 +9,7 @@
     for (int near = lane; near < 27; near += LANES) {                                            \
         const int a = c0 + near / 9 - 1, b = c1 + near / 3 % 3 - 1, c = c2 + near % 3 - 1;        \
         if (a < 0 || a >= n || b < 0 || b >= n || c < 0 || c >= n) continue;                     \
-        i64 q = heads[((i64)a * n + b) * n + c];                                                 \
+        i64 q = heads[(a * n + b) * n + c];                                                 \
         while (q) {                                                                              \
             const real4 other = READ_4(positions + 4 * (q - 1));                                 \
             real d[3];                                                                           \
@@ -46,7 +46,7 @@ KERNEL step_lists(GLOBAL const real* RESTRICT positions, GLOBAL const real* REST
         if (k < count && lane == 0) {
             const real name = velocities[4 * k + 3];
             advance(&own, (real)cells, &green, status, INDEX_OF_REAL(name));
-            const i64 cell = cell_of(own.x[0], own.x[1], own.x[2], n);
+            const int cell = cell_of(own.x[0], own.x[1], own.x[2], n);
             const i64 next = ATOMIC_EXCHANGE_U32(new_heads + cell, k + 1);
             STORE_4(new_positions + 4 * k, own.x[0], own.x[1], own.x[2], REAL_FROM_INDEX(next));
             STORE_4(new_velocities + 4 * k, own.v[0], own.v[1], own.v[2], name);

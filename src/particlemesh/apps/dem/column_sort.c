@@ -104,7 +104,8 @@ KERNEL place(GLOBAL const real* RESTRICT positions, GLOBAL const real* RESTRICT 
     for (i64 w = first; w < words; w += items) counts[w] = 0;
     for (i64 k = first; k < count; k += items) {
         const real4 x = READ_4(positions + 4 * k), v = READ_4(velocities + 4 * k);
-        const i64 cell = cell_of(x.x, x.y, x.z, (int)cells), begin = start[cell], at = begin + rank[k];
+        const int cell = cell_of(x.x, x.y, x.z, (int)cells);
+        const i64 begin = start[cell], at = begin + rank[k];
 #if WITH_LISTS
         if (at == begin) heads[cell] = (u32)at + 1;
         const i64 next = at + 1 < (i64)start[cell + 1] ? at + 2 : 0;

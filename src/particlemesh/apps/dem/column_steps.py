@@ -145,8 +145,8 @@ class DeviceSteps:
         if words[BAD] or words[FULLEST]:
             raise StepError(int(words[FULLEST]), int(words[BAD]), int(words[LAST_BAD]) - 1)
 
-    def make_room(self, needed: int) -> None:
-        """Provide places for ``needed`` particles in a cell."""
+    def make_room(self, needed: int) -> bool:
+        """Provide places for ``needed`` particles in a cell, for the next ``start``; return whether that is allowed."""
         raise NotImplementedError
 
     # ---- steps ------------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ DEVICE int cell_along(const real x, const int cells)
     return cell < cells ? cell : cells - 1;
 }
 
-DEVICE i64 cell_of(const real x, const real y, const real z, const int cells)
+DEVICE int cell_of(const real x, const real y, const real z, const int cells)
 {
-    return ((i64)cell_along(x, cells) * cells + cell_along(y, cells)) * cells + cell_along(z, cells);
+    return (cell_along(x, cells) * cells + cell_along(y, cells)) * cells + cell_along(z, cells);
 }

@@ -7,7 +7,7 @@
     const int first = c2 > 0 ? c2 - 1 : 0, beyond = c2 < n - 1 ? c2 + 2 : n;
     int next_from = 0, next_to = 0;
     if (c0 > 0 && c1 > 0) {
-        const i64 row = ((i64)(c0 - 1) * n + c1 - 1) * n;
+        const int row = ((c0 - 1) * n + c1 - 1) * n;
         next_from = (int)start[row + first], next_to = (int)start[row + beyond];
     }
     ROLL for (int strip = 0; strip < 9; strip++) {
@@ -15,7 +15,7 @@
         const int a = c0 + (strip + 1) / 3 - 1, b = c1 + (strip + 1) % 3 - 1;
         next_from = next_to = 0;
         if (strip < 8 && a >= 0 && a < n && b >= 0 && b < n) {
-            const i64 row = ((i64)a * n + b) * n;
+            const int row = (a * n + b) * n;
             next_from = (int)start[row + first], next_to = (int)start[row + beyond];
         }
         STRIP
