@@ -21,7 +21,7 @@ from particlemesh.grid.builders import METHODS
 SEARCHES = ("auto", "fused", "storage", "stream")
 BUILDERS = tuple(builder.name for builder in METHODS)
 _FUSED = {"scan": FusedSort, "linked_list_packed": FusedList}
-_CHECKED = 10 * CHUNK  # steps between two looks at the status
+_CHECKED = 20 * CHUNK  # steps between two looks at the status
 _TRIES = 20  # of one chunk
 
 
@@ -57,7 +57,7 @@ class Column:
     The physics is the paper's: the forces are soft and explicit. With many spheres gravity pushes them through each
     other, and cells at the bottom hold several. Use it to measure grids, not to predict granular matter.
 
-    On CUDA, chunks of 48 steps are captured in a graph, and nothing waits within 480 steps. If a cell overflows
+    On CUDA, chunks of 48 steps are captured in a graph, and nothing waits within 960 steps. If a cell overflows
     meanwhile, the grid gets more room and these steps are repeated from the last good state.
 
     Parameters
@@ -221,7 +221,7 @@ class Column:
         OverflowError
             If a cell needs more places than a given ``capacity``, and ``grow`` is not given.
 
-        After an error the column is where it was at the last good state, at most 480 steps before.
+        After an error the column is where it was at the last good state, at most 960 steps before.
 
         Examples
         --------

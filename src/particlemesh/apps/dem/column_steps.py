@@ -220,4 +220,6 @@ def captured(work: Callable[[], Any]) -> Any:
             with contextlib.suppress(RuntimeError):
                 stream.end_capture()  # else the stream would stay in capture mode
             raise
-        return stream.end_capture()
+        graph = stream.end_capture()
+        graph.upload()  # else the first launch takes longer
+    return graph
