@@ -8,8 +8,8 @@ through each other; the rates are those of this motion.
 Three numbers stand in every row: ``build_s``, ``broad_s`` (build and count of the spheres in reach), ``step_s`` (whole
 step). The last is the mean over all steps, launches included, by events around runs of captured graphs. The first two
 are medians of captured calls in states along the run: their mean, and the slowest. ``insertions`` are those of the
-slowest build (figure 3), ``mpups`` millions of particle updates per second (figure 2). ``steps`` are fewer than 2000
-where a run would have taken longer than ``--case`` seconds. Designs:
+slowest build (figure 3), ``mpups`` millions of particle updates per second (figure 2). Above 2^20 spheres ``steps`` are
+fewer, the same for all designs. A run that would take longer than ``--case`` seconds is left out. Designs:
 
 - ``storage NAME``: a kernel walks what the builder stored, as in the paper. ``storage fixed row`` has row-major cells.
 - ``stream NAME``: ``UniformGrid.stream``.
@@ -17,7 +17,7 @@ where a run would have taken longer than ``--case`` seconds. Designs:
 - ``peer cKDTree``: a Numba loop over SciPy's pairs, on the CPU, in turn with the library's steps.
 
     python benchmarks/papers/barbieri_column.py --backend cuda [--powers 14 16 18 20] [--only fused storage]
-        [--steps 2000] [--case 4] [--budget 100] [--small] [--out DIR]
+        [--steps 2000] [--case 10] [--budget 100] [--small] [--out DIR]
 
 ``--budget`` ends the measurements after so many seconds; rows that a former run has written stay in the file.
 """
@@ -46,6 +46,7 @@ from particlemesh.apps.dem.column import BUILDERS
 NAME = "barbieri-column"
 PARTS = ("fused", "storage", "stream", "peer")
 STATES = 10  # along a run, in which builds are timed; and the start
+WHOLE = 2**20  # spheres; more take fewer steps, the same for all designs
 SHORT = 1.0  # seconds: shorter runs are repeated as a whole
 CHUNK = 48  # steps of a captured graph: runs between two states are multiples of it
 ROW_MAJOR = {"builder": "fixed", "layout": "row"}
@@ -53,6 +54,7 @@ FUSED: dict[str, dict[str, Any]] = {
     "auto": {},
     "sort": {"builder": "scan", "lanes": 1, "queue": 0},
     "sort queue": {"builder": "scan", "lanes": 1, "queue": 32},
+    "sort queue 64": {"builder": "scan", "lanes": 1, "queue": 64},
     "sort queue 2 lanes": {"builder": "scan", "lanes": 2, "queue": 32},
     **{f"list {n} lanes": {"builder": "linked_list_packed", "lanes": n} for n in (1, 2, 4, 8)},
 }
@@ -98,13 +100,14 @@ class Columns:
     def __init__(self, place: Place, steps: int, longest: float, budget: float, small: bool) -> None:
         self.place, self.clock, self.small = place, place.clock, small
         self.steps, self.longest = steps, longest
+        self.say: Callable[[str], None] = print
         self.end = time.perf_counter() + budget
 
     def rows(self, case: Case) -> Iterable[dict[str, Any]]:
         """Return the row of a case, none if there is no time left."""
         if time.perf_counter() > self.end:
             return []
-        return [self._peer(case) if case.part == "peer" else self._column(case)]
+        return [self._peer(case)] if case.part == "peer" else self._column(case)
 
     def _seconds(self, call: Callable[[], Any]) -> float:
         begin = self.clock.mark()
@@ -118,22 +121,25 @@ class Columns:
         graph = self.clock.captured(call, once, 10, 3)
         return once if np.isnan(graph) else graph
 
-    def _segments(self, column: Column) -> tuple[list[int], float]:
-        """Return the steps between states, for a run that does not take too long, and the seconds of a step."""
+    def _segments(self, column: Column, count: int) -> tuple[list[int], float]:
+        """Return the steps between states, and the predicted seconds of the run."""
         trial = min(CHUNK, self.steps)
         column.prepare(trial)
         each = self._seconds(lambda: column.run(trial)) / trial
-        steps = int(min(self.steps, max(STATES, self.longest / each)))
+        steps = max(min(self.steps, 10 * CHUNK), int(self.steps * min(1.0, WHOLE / count)))
         length = -(-steps // STATES)
-        if steps > 2 * STATES * CHUNK:
+        if length > CHUNK:
             length = round(length / CHUNK) * CHUNK
         lengths = [length] * (steps // length) + [steps % length]
-        return [n for n in lengths if n], each
+        return [n for n in lengths if n], each * steps
 
-    def _column(self, case: Case) -> dict[str, Any]:
+    def _column(self, case: Case) -> Iterator[dict[str, Any]]:
         column = case.column(self.place.name)
-        segments, each = self._segments(column)
+        segments, predicted = self._segments(column, case.count)
         steps = sum(segments)
+        if predicted > self.longest:
+            self.say(f"{case}: not measured, {steps} steps would take {predicted:.3g} s")
+            return
         for _ in range(5):  # until no cell overflows: room that a run has made stays
             column.prepare(*segments)
             times, builds, broads, near = [], [], [], 0.0
@@ -146,10 +152,10 @@ class Columns:
                 break
         repeated = column.repeated
         mean = sum(n * t for n, t in zip(segments, times, strict=True)) / steps
-        if each * steps < SHORT:  # the looks at the status between two states would count
+        if predicted < SHORT:  # the looks at the status between two states would count
             column.prepare(steps)
             mean = min(mean, self._seconds(lambda: column.run(steps)) / steps)
-        return self.row(case, steps, mean, max(times), builds, broads, near, repeated)
+        yield self.row(case, steps, mean, max(times), builds, broads, near, repeated)
 
     def _peer(self, case: Case) -> dict[str, Any]:
         """Measure SciPy's tree in turn with the library's steps, from states along the library's run."""
@@ -200,7 +206,7 @@ def main() -> None:
     parser.add_argument("--powers", nargs="+", type=int, default=list(range(7, 23)), help="of two: numbers of spheres")
     parser.add_argument("--cells", type=int, default=64, help="along each axis")
     parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--case", type=float, default=4.0, help="most seconds of the run of one case")
+    parser.add_argument("--case", type=float, default=10.0, help="most seconds of the run of one case")
     parser.add_argument("--budget", type=float, default=600.0, help="seconds after which no case begins")
     asked = parser.parse_args()
     place = Place(asked.backend)
@@ -213,6 +219,7 @@ def main() -> None:
         if part in asked.only
     ]
     with runs.Run(place, asked.out) as run:
+        columns.say = run.say
         fresh = run.measure("column", cases, columns.rows)
         file = place.file(NAME.split("-", maxsplit=1)[0], NAME.split("-")[1])
         if fresh:

@@ -213,6 +213,26 @@ def test_a_speed_that_is_not_finite_is_an_error_and_the_column_as_before(backend
     assert (made.velocities == cloud()["velocities"]).all()
 
 
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("fused", ["scan", "linked_list_packed"])
+def test_an_interrupted_run_can_go_on(backend, monkeypatch, exact, fused):
+    made = column(backend, builder=fused).run(2)
+    plain, before = made._steps.kernel, made.positions
+
+    def interrupted(file, name, **defines):
+        if name in ("place", "step_lists"):
+            raise KeyboardInterrupt
+        return plain(file, name, **defines)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(made._steps, "kernel", interrupted)
+        patch.setattr(made._steps, "restore", lambda restore=made._steps.restore: (patch.undo(), restore()))
+        with pytest.raises(KeyboardInterrupt):
+            made.run(1)
+    assert made.taken == 2 and (made.positions == before).all()
+    check(made.run(STEPS - 2), exact, 5e-6)
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [

@@ -65,8 +65,8 @@ class FusedSort(_Sorting):
         return self.positions[0], self.velocities[0]
 
     def start(self) -> None:
-        setup = self.setup
-        if setup.count:
+        self.backend.clear(self.counts)  # an interrupted step leaves some
+        if self.setup.count:
             self.count(0)
             self.place(0)
             self.backend.copy(self.positions[0], self.positions[1])
@@ -114,8 +114,8 @@ class FusedList(_Sorting):
         self.phase = 0, 0, 0
 
     def start(self) -> None:
-        for heads in self.heads:
-            self.backend.clear(heads)
+        for array in (self.counts, *self.heads):  # an interrupted step leaves some
+            self.backend.clear(array)
         if self.setup.count:
             self._sort()
 
