@@ -17,6 +17,7 @@ from core import report as limit
 from harness.claims import HEAD, WIDTHS, Claim, Files, answers
 from harness.tables import RESULTS, list_table, show
 from papers import barbieri
+from papers import barbieri_column_claims as column
 from papers.buyukkececi import claims as buyukkececi
 from papers.buyukkececi import tables as buyukkececi_tables
 from papers.guo import added, times
@@ -42,6 +43,11 @@ TABLES: dict[str, Callable[[Files], Table]] = {
         _source(files, "buyukkececi-tables"), buyukkececi_tables.HEAD, buyukkececi_tables.WIDTHS,
         buyukkececi_tables.printed(files.all_rows("buyukkececi-tables"))),
     "grid_claims": _claims(barbieri.CLAIMS, "grid-build"),
+    "column_claims": _claims(column.CLAIMS, "barbieri-*"),
+    "column_rates": lambda files: (_source(files, "barbieri-*"), column.HEAD, column.WIDTHS,
+                                   column.rates(files.all_rows(column.FILE))),
+    "column_insertions": lambda files: (_source(files, "barbieri-*"), column.HEAD, column.WIDTHS,
+                                        column.rates(files.all_rows(column.FILE), "insertions", 1e-6)),
     **{name: lambda files, name=name: limit.tables(files)[name]
        for name in ("limit_rows", "limit_below", "limit_matrices", "limit_opencl")},
     "limit_claims": _claims(limit.CLAIMS, "limit-rows"),

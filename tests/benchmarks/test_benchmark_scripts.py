@@ -37,6 +37,7 @@ SCRIPTS = {  # arguments beside --small and --out, and the files that a script w
     "grid.build": ([*CPU, "--only", "published"], ("grid-build",)),
     "grid.pairs": ([*CPU, "--only", "published"], ("grid-pairs",)),
     "grid.cpu": (["--threads", "1"], ("grid-cpu",)),
+    "papers.barbieri_column": ([*CPU, "--only", "storage", "peer"], ("barbieri-column",)),
     "papers.guo.run": ([*CPU, "--only", "fig3", "fig9", "long_totals", "cusparse"],
                        ("guo-fig3", "guo-fig9", "guo-long_totals", "guo-cusparse")),
     "papers.buyukkececi.run": ([*CPU, "--only", "convergence", "times", "breakdown"],
