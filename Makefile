@@ -5,7 +5,7 @@ WORKERS ?= 2
 # OpenCL runs on PoCL from a wheel, which exists for Linux on x86_64; elsewhere those tests are skipped.
 EXTRAS ?= opencl,plot,test
 
-.PHONY: demo test lint docs readme pages races clean
+.PHONY: demo test lint docs pages races clean
 
 demo: .venv/ready
 	@$(V)/particlemesh demo
@@ -19,11 +19,7 @@ lint: .venv/lint
 	$(V)/ruff format --check .
 	$(V)/mypy
 
-docs: readme pages
-
-# The README's table of methods, from the methods themselves; a test fails when it is stale.
-readme: .venv/ready
-	$(V)/python tools/docs/readme_table.py
+docs: pages
 
 # Warnings are errors.
 pages: .venv/docs

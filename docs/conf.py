@@ -17,20 +17,27 @@ try:
 except importlib.metadata.PackageNotFoundError:
     release = "unreleased"
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "directives"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "directives", "mathml", "public_names"]
 exclude_patterns = ["_build", "generated"]
 suppress_warnings = ["ref.citation"]  # a paper in reference.bib need not be cited in a docstring
 default_role = "literal"  # docstrings write `name`, which need not be a link
 
+nitpicky = True  # a role that points nowhere is a warning; words of types are no roles (tools/docs/public_names.py)
+
 autodoc_member_order = "bysource"
+# What a class inherits from ours is its own for readers; what it inherits from Python's is not.
+autodoc_default_options = {"members": True, "inherited-members": "tuple, BaseException"}
 # Pages are made without this large library, too; mri-nufft cannot be imported beside a stand-in for it.
 autodoc_mock_imports = [] if importlib.util.find_spec("torch") else ["torch", "mrinufft"]
 autodoc_typehints = "none"  # the docstrings give shapes and units, which types do not
 napoleon_google_docstring = False
 napoleon_use_ivar = True  # else attributes are listed twice
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = "particlemesh"
+html_static_path = ["static"]
+html_css_files = ["math.css"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
     "dark_css_variables": {"color-brand-primary": "#56B4E9", "color-brand-content": "#56B4E9"},

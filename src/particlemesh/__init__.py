@@ -13,7 +13,7 @@ from particlemesh.particles.located import Status
 from particlemesh.plan import Plan
 from particlemesh.window import Window, bspline, fitted, kaiser_bessel, m4prime, peskin4, prolate
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Box",

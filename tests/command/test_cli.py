@@ -14,6 +14,7 @@ from particlemesh import backends
 from particlemesh.command import cli, demo, report, survey
 from particlemesh.configuration import METHODS
 from particlemesh.grid.builders import METHODS as BUILDERS
+from particlemesh.grid.neighbour_list import neighbour_list
 from particlemesh.window import WINDOWS
 
 run = CliRunner().invoke
@@ -114,6 +115,9 @@ def test_demo_draws_and_fits(cpu_only, small, tmp_path):
     assert result.exit_code == 0, result.output
     assert out.read_bytes().startswith(b"\x89PNG")
     assert str(out) in result.output.replace("\n", "")
+    first, learnt, *_ = filter(None, result.output.splitlines())
+    assert "charges in" in first and learnt.startswith("All ") and "agree to" in learnt
+    assert "the same as those of SciPy's tree" in result.output
     table = result.output.split("picture:")[0]
     assert max(map(len, table.splitlines())) <= cli.WIDTH
 
@@ -141,8 +145,22 @@ def test_a_method_that_loses_charge_is_a_failure(cpu_only, small, tmp_path, monk
     monkeypatch.setattr(report, "find_spec", lambda name: None)
     result = run(cli.app, ["demo", str(small), "--nodes", "8"])
     assert result.exit_code == 1
+    assert "1 of 1 methods differ or fail" in result.output
     assert "differs by more" in result.output
     assert "particlemesh[plot]" in result.output
+
+
+def test_demo_fails_if_pairs_are_missing(cpu_only, small, monkeypatch):
+    def fewer(*arguments, **options):
+        i, j = neighbour_list(*arguments, **options)
+        return i[1:], j[1:]
+
+    monkeypatch.setattr(survey, "agreement", lambda *_, **__: [])
+    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    monkeypatch.setattr(survey, "neighbour_list", fewer)
+    result = run(cli.app, ["demo", str(small), "--nodes", "8"])
+    assert result.exit_code == 1
+    assert "not those of SciPy's tree" in result.output
 
 
 @pytest.mark.parametrize("error", [float("nan"), 1e-3])

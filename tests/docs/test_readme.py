@@ -3,32 +3,74 @@
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import particlemesh
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def test_its_code_runs_as_it_stands(capsys):
-    spreading, grids = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    names = {}
-    exec(compile(spreading, "README.md", "exec"), names)
-    assert abs(names["field"].sum() - names["charges"].sum()) < 1e-12 * abs(names["charges"]).sum()
-    assert names["gradient"].shape == (1000, 3)
-    assert "spread" in capsys.readouterr().out
-    names = {}
-    exec(compile(grids, "README.md", "exec"), names)
-    assert len(names["i"]) == len(names["pairs"].j) > 10_000
-    assert (names["distances"][:, 0] <= names["distances"][:, -1]).all()
-    assert "scan" in capsys.readouterr().out
+@pytest.mark.parametrize("example", range(2))
+def test_its_code_prints_what_stands_below_it(example, capsys):
+    examples = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
+    assert len(examples) == README.count("```python") == 2
+    code, printed = examples[example]
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out == printed
 
 
-def test_its_table_of_methods_is_todays():
-    table = runpy.run_path(str(ROOT / "tools" / "docs" / "readme_table.py"))
-    assert table["renewed"](README) == README, "the table is stale: run `make readme` and commit README.md"
-    assert table["table"]() in README
+def test_it_is_short():
+    assert len(README.splitlines()) <= 150
+    prose = re.sub(r"```.*?```|\]\([^)]*\)", "", README, flags=re.DOTALL)
+    assert ".csv" not in prose
+
+
+def test_its_ratios_are_those_of_the_files():
+    peers = runpy.run_path(str(ROOT / "tools" / "docs" / "peer_pictures.py"))
+    rows = re.findall(r"^\| ((?:finufft|cuFINUFFT), .*?) \| (.*?) \| (.*?) \|$", README, re.MULTILINE)
+    assert {name: cells for name, *cells in rows} == peers["cells"](peers["ratios"]())
+
+
+def test_its_links_lead_to_this_project():
+    urls = PROJECT["urls"]
+    repository, pages = urls["Repository"], urls["Documentation"]
+    raw = repository.replace("github.com", "raw.githubusercontent.com") + "/main/"
+    owner = repository.rpartition("/")[0].rpartition("/")[2]
+    ours = [url for url in re.findall(r"\((https://[^)\s]+)\)", README) if owner in url]
+    assert len(ours) > 10
+    for url in ours:
+        assert url.startswith((repository, raw, pages)), url
+        if url.startswith(raw):
+            assert (ROOT / url.removeprefix(raw)).exists(), url
+        elif url.startswith(pages) and url != pages:
+            assert (ROOT / "docs" / url.removeprefix(pages)).with_suffix(".rst").exists(), url
+    links = re.findall(r"\]\(([^)\s]+)\)", README)
+    assert [link for link in links if not link.startswith("https://")] == []  # others do not work in a registry
+
+
+def test_its_extras_are_those_of_the_package():
+    rows = re.findall(r"^\| (`.*?) \|", README, re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    extras = PROJECT["optional-dependencies"].keys() - {"test", "lint", "docs", "bench", "nvrtc"}
+    assert extras <= named
+
+
+def test_version_and_address_are_one():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    recipe = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    version, repository = PROJECT["version"], PROJECT["urls"]["Repository"]
+    date = re.search(rf"^## {re.escape(version)} - (\d{{4}}-\d{{2}}-\d{{2}})$", changes, re.MULTILINE)[1]
+    assert particlemesh.__version__ == version
+    assert f"version: {version}\ndate-released: {date}" in citation
+    assert f"repository-code: {repository}" in citation and f"version = {{{version}}}" in README
+    assert f'version: "{version}"' in recipe and f"repository: {repository}" in recipe
+    assert f"url     = {{{repository}}}" in README
 
 
 @pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the pages in docs derive from the library: the tables of methods and builders, and the list of papers."""
+"""What the pages in docs derive from the library: tables of methods and builders, the papers, the changes."""
 
 import importlib
 import inspect
@@ -10,7 +10,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from particlemesh.command import survey
 
-BIBLIOGRAPHY = Path(__file__).resolve().parents[2] / "src" / "particlemesh" / "reference.bib"
+ROOT = Path(__file__).resolve().parents[2]
+BIBLIOGRAPHY = ROOT / "src" / "particlemesh" / "reference.bib"
 
 
 class Methods(SphinxDirective):
@@ -52,6 +53,24 @@ class Options(SphinxDirective):
         for row in [("method", "option", "allowed values", "meaning"), *rows.values()]:
             lines += [f"   {'*' if i == 0 else ' '} - {cell}".rstrip() for i, cell in enumerate(row)]
         return self.parse_text_to_nodes("\n".join(lines))
+
+
+class Changelog(SphinxDirective):
+    """``.. changelog::``: CHANGELOG.md, whose headings, items and code are all the Markdown that it has."""
+
+    def run(self):
+        file = ROOT / "CHANGELOG.md"
+        self.env.note_dependency(str(file))
+        lines = []
+        for line in file.read_text(encoding="utf-8").splitlines()[1:]:
+            if heading := re.match(r"(#+) (.*)", line):
+                lines += [heading[2], ("-" if heading[1] == "##" else "~") * len(heading[2]), ""]
+            elif line.startswith("- ") and lines[-1]:
+                lines += ["", line]
+            else:
+                lines.append(line)
+        text = "\n".join(lines).replace("*", r"\*")
+        return self.parse_text_to_nodes(re.sub(r"`+", "``", text), allow_section_headings=True)
 
 
 class References(SphinxDirective):
@@ -107,5 +126,6 @@ def setup(app):
     app.add_directive("methods", Methods)
     app.add_directive("options", Options)
     app.add_directive("references", References)
+    app.add_directive("changelog", Changelog)
     app.connect("autodoc-process-docstring", escape_stars, priority=400)  # before napoleon, at 500
     return {"parallel_read_safe": True}

@@ -246,13 +246,32 @@ def demo(
             errors = _errors(particles, sizes, progress)
             _picture(particles, errors, out)
             progress("picture")
+    console.print(learnt(runs))
+    same, words = survey.neighbours(positions, np.diag(box))
+    console.print(words if same else f"[bold red]{words}[/bold red]")
+    console.print()
     console.print(agreement_table(runs, windows))
     _notes(console, runs, windows[-1])
     if draws:
         console.print(f"picture: {escape(str(out))}", soft_wrap=True)
     else:
         console.print("no picture: matplotlib is not installed; run pip install 'particlemesh\\[plot]'")
-    return all(run.passed for run in runs)
+    return same and all(run.passed for run in runs)
+
+
+def learnt(runs: list[survey.Run]) -> str:
+    """Return what the comparison of all methods found, in a sentence."""
+    failed = [run for run in runs if not run.passed]
+    if failed:
+        return f"[bold red]{len(failed)} of {len(runs)} methods differ or fail; the reasons are at the end.[/bold red]"
+    ran = [run for run in runs if run.errors]
+    error = max((max(run.errors.values()) for run in ran), default=0.0)
+    charge = max((run.charge for run in ran), default=0.0)
+    places = {_place(run.backend) for run in ran}
+    return (
+        f"All {len(ran)} methods on {', '.join(sorted(places))} agree to {_number(error)} of the largest result,\n"
+        f"and conserve the charge to {_number(charge)}."
+    )
 
 
 def agreement_table(runs: list[survey.Run], windows: tuple[str, ...]) -> Table:

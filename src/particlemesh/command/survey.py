@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from particlemesh import backends
 from particlemesh.choosing.candidates import MethodNotSuitable
@@ -21,6 +22,7 @@ from particlemesh.choosing.choice import METHODS
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.grid.builders.builder import Builder
 from particlemesh.grid.builders.job import Problem as Build
+from particlemesh.grid.neighbour_list import neighbour_list
 from particlemesh.grid.uniform_grid import UniformGrid
 from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
@@ -243,6 +245,24 @@ def agreement(
                         run.charge = max(run.charge, float(error))
         first = first or reference
     return runs
+
+
+def neighbours(positions: np.ndarray, lengths: np.ndarray) -> tuple[bool, str]:
+    """List the neighbours of particles in a periodic box, about 50 for each, and compare with SciPy's tree.
+
+    Returns whether the pairs are the same, and a sentence.
+    """
+    volume = float(np.prod(lengths))
+    radius = float(f"{min((50 * volume / (4 / 3 * np.pi * len(positions))) ** (1 / 3), 0.45 * lengths.min()):.2g}")
+    i, j = neighbour_list("ij", positions, tuple(lengths), radius, half=True, backend="cpu")
+    # Folding rounds, so that a coordinate may become the length itself, which the tree refuses.
+    folded = np.mod(positions, lengths)
+    folded[folded >= np.broadcast_to(lengths, folded.shape)] = 0.0
+    expected = cKDTree(folded, boxsize=lengths).query_pairs(radius, output_type="ndarray")
+    found = np.unique(np.minimum(i, j).astype(np.int64) * len(positions) + np.maximum(i, j))
+    same = len(i) == len(found) and np.array_equal(found, np.sort(expected[:, 0] * len(positions) + expected[:, 1]))
+    pairs = f"{len(i):,} pairs of neighbours within {radius:g} nm"
+    return same, f"{pairs}, {'the same as those' if same else 'not those'} of SciPy's tree."
 
 
 def steps(windows: tuple[str, ...]) -> int:

@@ -45,7 +45,7 @@ class BrownianDynamics:
     integrator : {"euler", "midpoint"}
         See the notes.
     seed : int, optional
-        From 0 to 2**128 - 1; by default one from the operating system. :attr:`seed` has it.
+        From 0 to 2**128 - 1; by default one from the operating system. ``seed`` has it.
     difference : number, optional
         Length of a random finite difference for ``div M``, which a mobility without ``divergence_free = True`` needs.
         It is much shorter than a particle, such as 1e-4 radii.

@@ -107,7 +107,7 @@ class RPY(Mobility):
         Returns
         -------
         array (..., N, 3)
-            Array of the library and device of ``z``. :attr:`info` has the iterations and the error estimate.
+            Array of the library and device of ``z``. ``info`` has the iterations and the error estimate.
 
         Raises
         ------

@@ -19,8 +19,8 @@ from particlemesh.autograd.torch import potential
 def energy(pme: PME, positions: Tensor, charges: Tensor, *, cell: Tensor | None = None) -> Tensor:
     """Return the energy of periodic charges; differentiable by positions, charges and cell.
 
-    First derivatives take the pair function of :class:`PME`. If they are differentiated in their turn
-    (``create_graph=True``), the sum over pairs is made of tensors, whose memory grows with the number of pairs.
+    First derivatives take the pair function of :class:`particlemesh.apps.pme.PME`. If they are differentiated in their
+    turn (``create_graph=True``), the sum over pairs is made of tensors, whose memory grows with the number of pairs.
 
     Parameters
     ----------
