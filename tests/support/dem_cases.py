@@ -17,9 +17,9 @@ def loose(count, seed=0, spread=(0.35, 0.45), speed=1.0):
     return x, rng.uniform(*spread, count), speed * rng.normal(size=(count, 3)), side
 
 
-def heap(count=150, dtype="float64", **options):
-    """Rough spheres of many sizes that fall on the floor of a box that repeats along the first axis."""
-    x, radii, v, side = loose(count)
+def heap(count=150, dtype="float64", spread=(0.46, 0.53), **options):
+    """Rough spheres of many sizes that fall on the floor of a box that repeats along the first axis; many touch."""
+    x, radii, v, side = loose(count, spread=spread)
     box = (side, side + 0.1, 3 * side)
     given = dict(density=1.0, contact=ROUGH, box=box, periodic=(True, False, False), gravity=20.0)
     return Simulation(x.astype(dtype), radii, v, **given | options)

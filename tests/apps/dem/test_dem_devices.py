@@ -14,12 +14,14 @@ SPRING = LinearSpring(stiffness=4e3, restitution=0.6, friction=0.3)
 
 @pytest.mark.backends("opencl", "cuda")
 @pytest.mark.parametrize(("dtype", "options"), [("float64", {}), ("float32", {"contact": SPRING})])
-def test_kernels_equal_the_cpu(backend, dtype, options):
+def test_kernels_equal_the_cpu(backend, dtype, options, request):
+    if request.config.thins and dtype == "float32":
+        pytest.skip("PoCL compiles slowly: float32 is for --thorough and GPUs")
     wanted, pile = heap(dtype=dtype, **options), heap(dtype=dtype, backend=backend.name, **options)
     assert pile.backend == backend.name and pile.dtype == dtype
     for _ in range(3):
         for simulation in (wanted, pile):
-            simulation.run(40)
+            simulation.run(25)
     tolerance = 1e-9 if dtype == "float64" else 2e-3
     for name in ("positions", "velocities", "spins"):
         found, exact = getattr(pile, name), getattr(wanted, name)

@@ -16,15 +16,15 @@ def totals(simulation):
 
 
 def test_momentum_and_angular_momentum_are_kept_without_walls():
-    x, radii, v, side = loose(60, spread=(0.4, 0.5), speed=0.5)
-    v -= 4 * (x - side / 2)  # towards each other
+    x, radii, v, side = loose(60, spread=(0.45, 0.5), speed=0.5)
+    v -= 3 * (x - side / 2)  # towards each other
     cloud = Simulation(x, radii, v, spins=v[:, ::-1], density=1.0, contact=ROUGH)
     before, energy = totals(cloud), cloud.energy.total
     met = 0
-    for _ in range(10):
-        cloud.run(100)
+    for _ in range(20):
+        cloud.run(15)
         met += len(cloud.contacts.i)
-    assert met > 100
+    assert met > 80
     for kept, was in zip(totals(cloud), before, strict=True):
         np.testing.assert_allclose(kept, was, atol=1e-11 * np.abs(before).max())
     assert cloud.energy.total < 0.8 * energy
@@ -32,23 +32,23 @@ def test_momentum_and_angular_momentum_are_kept_without_walls():
 
 def test_energy_never_grows_under_damping(request):
     many = request.config.getoption("--thorough")
-    soft = Hertz(young=1e6, poisson=0.25, restitution=0.6, friction=0.4)
-    bed = heap(20_000 if many else 150, contact=soft, gravity=20.0)
+    soft = Hertz(young=1e7, poisson=0.25, restitution=0.6, friction=0.4)
+    bed = heap(20_000 if many else 150, spread=(0.35, 0.45), contact=soft, gravity=5.0)
     energies = [bed.energy.total]
     touching = 0
-    for _ in range(160):
+    for _ in range(400):
         bed.run(50)
         energies.append(bed.energy.total)
         touching = max(touching, len(bed.contacts.i))
         assert bed.contacts.overlap.max(initial=0) < 0.02 * bed.radii.min()  # less than 1 % of a diameter
-    assert touching > 100
+    assert touching > 50
     assert np.diff(energies).max() <= 1e-6 * energies[0]
     assert energies[-1] < 0.9 * energies[0]
 
 
-@pytest.mark.parametrize("contact", ["hertz", "sticking springs"])
+@pytest.mark.parametrize("contact", ["hertz", "springs"])
 def test_energy_without_damping_is_kept_to_second_order(contact):
-    law = Hertz(young=1e4, poisson=0.25) if contact == "hertz" else LinearSpring(stiffness=500, friction=1e9)
+    law = Hertz(young=1e4, poisson=0.25) if contact == "hertz" else LinearSpring(stiffness=500)
     x, radii, v, side = loose(60, spread=(0.44, 0.46))
     worst = []
     for parts in (1, 2, 4):
