@@ -110,7 +110,8 @@ class Simulation:
         if not isinstance(contact, Contact):
             raise TypeError(f"contact is a {type(contact).__name__}; give Hertz(...) or LinearSpring(...).")
         self.contact, self.domain = contact, Domain.of(box, periodic)
-        self.gravity = checks.per_axis((0.0, 0.0, -gravity) if np.isscalar(gravity) else gravity, 3, "gravity")
+        down = checks.per_axis(gravity, 1, "gravity")[0] if np.ndim(gravity) == 0 else 0.0
+        self.gravity = (0.0, 0.0, -down) if np.ndim(gravity) == 0 else checks.per_axis(gravity, 3, "gravity")
         self.deterministic = checks.flag(deterministic, "deterministic")
         self._method = method
         given = arrays_of(positions, radii, velocities, spins, density, backend, dtype)
@@ -274,9 +275,7 @@ class Simulation:
         }  # fmt: skip
 
     @classmethod
-    def restore(
-        cls, state: Mapping[str, Any], *, backend: str | None = None, threads: int | None = None
-    ) -> Self:
+    def restore(cls, state: Mapping[str, Any], *, backend: str | None = None, threads: int | None = None) -> Self:
         """Return the simulation of a :meth:`state`, with arrays of NumPy.
 
         Parameters
