@@ -96,9 +96,11 @@ class Motion:
         least = float(self.radii.min()) if self.count else 1.0
         ratio = reach / (2 * least + self.skin)
         levels = min(_LEVELS, 1 + int(np.log2(ratio))) if method == "auto" and self.count else 1
-        crowded = (box.volume / (_MOST_CELLS * self.count + 4096)) ** (1 / 3)
+        cell = 1.001 * reach / 2 ** (levels - 1)
+        while np.maximum(1, box.lengths / cell).prod() > _MOST_CELLS * self.count + 4096:
+            cell *= 2
         self.grid = pm.UniformGrid(
-            box, cell_size=tuple(np.minimum(max(1.001 * reach / 2 ** (levels - 1), crowded), box.lengths)),
+            box, cell_size=tuple(np.minimum(cell, box.lengths)),
             method=method, levels=levels, dtype=self.dtype, threads=self._threads,
         )  # fmt: skip
         # Through an axis shorter than two reaches a pair may be found twice.
@@ -146,8 +148,8 @@ class Motion:
                         self._search()
                     except ValueError as error:
                         self._fault = (
-                            f"step {at + steps - left + made}: the motion has left what numbers can hold: {error}. A "
-                            "shorter time_step may help; start again from an earlier state."
+                            f"step {at + steps - left + made}: the motion has left what numbers can hold: "
+                            f"{str(error).rstrip('.')}. A shorter time_step may help; start again from an earlier state."
                         )
                         raise FloatingPointError(self._fault) from error
                     self.engine.finish()
