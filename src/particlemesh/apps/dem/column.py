@@ -79,7 +79,7 @@ class Column:
         Type of positions and velocities.
     backend : {"cpu", "cuda", "opencl"}, optional
         Where to compute; by default on the CPU.
-    positions, velocities : array (count, 3), optional
+    positions, velocities : array (N, 3), optional
         Another start, in diameters and diameters per unit of time.
     seed : int
         Of the random offsets at the start.

@@ -16,7 +16,7 @@ class Contacts(NamedTuple):
     i : (C,) int64
         First particle.
     j : (C,) int64
-        Second particle; ``-1 - w`` is wall ``w`` of :attr:`Simulation.walls`.
+        Second particle; ``-1 - w`` is wall ``w`` of ``Simulation.walls``.
     overlap : (C,)
         How deep the two are in each other, a length.
     normal : (C, 3)

@@ -52,7 +52,7 @@ class Simulation:
     gravity : number or 3 numbers
         Acceleration; a number g is (0, 0, -g).
     time_step : number, optional
-        By default a tenth of :attr:`critical_time_step` for :class:`Hertz`, and 0.05 of it for :class:`LinearSpring`,
+        By default a tenth of ``critical_time_step`` for :class:`Hertz`, and 0.05 of it for :class:`LinearSpring`,
         when a contact takes 60 steps. A warning says so if it is more than the critical one.
     deterministic : bool
         Whether forces on a particle are added up in the order of its neighbours' numbers. Then a trajectory depends
@@ -223,7 +223,7 @@ class Simulation:
         FloatingPointError
             If a position is not finite any more; the message names the step and the particle.
         KeyboardInterrupt
-            After Ctrl-C, once the present step is whole; :attr:`step` says which one.
+            After Ctrl-C, once the present step is whole; ``step`` says which one.
 
         Examples
         --------
