@@ -18,7 +18,7 @@ from particlemesh.apps.brownian.arrays import module_of, to_host
 from particlemesh.apps.brownian.forces import Sum
 from particlemesh.apps.brownian.noise import SEED_LIMIT, Noise
 from particlemesh.apps.brownian.schemes import SCHEMES, Problem
-from particlemesh.apps.brownian.trajectory import writer
+from particlemesh.apps.files.trajectory import Frame, writer
 from particlemesh.busy import alone
 
 
@@ -167,8 +167,9 @@ class BrownianDynamics:
         every : int
             Frames are written at steps that are multiples of this, the present one included.
         trajectory : path, optional
-            A file that ends in .gsd (of HOOMD-blue, float32), .h5 (H5MD) or .xyz (extended xyz, 8 decimals). A file
-            that exists is continued, if its last frame is not later than the present step.
+            A file that ends in .gsd (of HOOMD-blue, float32), .h5 (H5MD), .vtu (ParaView, a file per frame) or .xyz
+            (extended xyz, 8 decimals). A file that exists is continued, if its last frame is not later than the present
+            step.
 
         Raises
         ------
@@ -193,19 +194,26 @@ class BrownianDynamics:
         checks.flag(progress, "progress")
         scheme = SCHEMES[self.integrator]
         with contextlib.ExitStack() as stack:
-            file = None if trajectory is None else stack.enter_context(writer(trajectory, self))
+            file = None if trajectory is None else stack.enter_context(writer(trajectory, self._frame()))
             advance = stack.enter_context(_bar(steps)) if progress else None
-            if file is not None and self._step % every == 0 and file.last < self._step:
-                file.write(self)
+            if file is not None and self._step % every == 0:
+                file.write(self._frame())
             for _ in range(steps):
                 after = scheme(self._problem, self._positions, self._step).astype(self._dtype, copy=False)
                 self._finite(after, "the new position of", self._step)
                 self._positions = self._kept(after)
                 self._step += 1
                 if file is not None and self._step % every == 0:
-                    file.write(self)
+                    file.write(self._frame())
                 if advance is not None:
                     advance()
+
+    def _frame(self) -> Frame:
+        """Return the state for a trajectory."""
+        radii = getattr(self.mobility, "radii", None)
+        return Frame(
+            self._step, self.time, to_host(self._positions), self.box, None if radii is None else np.asarray(radii)
+        )
 
     def _force(self, x: Any, step: int) -> Any:
         """Return the forces at ``x``, checked."""
