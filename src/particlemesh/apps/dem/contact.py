@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Laws of contact: what force two touching spheres exert on each other.
+
+A law is an elastic normal force F(overlap), the slopes of normal and tangential force, S_n and S_t, and a damper of
+``2 beta sqrt(m S)`` for each, where m is the reduced mass. ``beta`` gives the coefficient of restitution exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from particlemesh import checks
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A law as the loops over contacts see it."""
+
+    hertz: int
+    normal: float  # stiffness, or reduced modulus
+    tangential: float  # stiffness, or eight times the reduced shear modulus
+    damping: float  # 2 beta
+    friction: float
+
+
+def _beta(restitution: float) -> float:
+    """Return the fraction of critical damping with which a linear spring has a coefficient of restitution."""
+    if restitution == 0:
+        return 1.0
+    logarithm = math.log(restitution)
+    return -logarithm / math.hypot(logarithm, math.pi)
+
+
+def _restitution(value: Any) -> float:
+    number = checks.at_least_zero(value, "restitution")
+    if number > 1:
+        raise ValueError(f"restitution is {value!r}; a number from 0 to 1 is needed: more would create energy.")
+    return number
+
+
+class Contact:
+    """A law of contact: see :class:`Hertz` and :class:`LinearSpring`."""
+
+    def numbers(self) -> Numbers:
+        """Return the law as compiled loops see it."""
+        raise NotImplementedError
+
+    def critical_time_step(self, radii: np.ndarray, masses: np.ndarray) -> float:
+        """Return the time step beyond which contacts of such spheres are not resolved."""
+        raise NotImplementedError
+
+    def arguments(self) -> dict[str, float]:
+        """Return the arguments with which this law was made."""
+        return asdict(self)  # type: ignore[call-overload,no-any-return]  # laws are dataclasses
+
+
+@dataclass(frozen=True)
+class Hertz(Contact):
+    r"""Elastic spheres: Hertz's normal force, Mindlin's tangential force with history, Coulomb's limit.
+
+    With reduced radius R, mass m and moduli E and G of the pair, and ``a = sqrt(R overlap)``:
+
+    - normal force ``4/3 E a overlap`` and its damper ``sqrt(5/6) 2 beta sqrt(2 E a m)``, with which the coefficient of
+      restitution does not depend on the speed [antypov_elliott2011]_. As in the reference, a damper may pull just
+      before spheres separate.
+    - tangential force: grows by ``-8 G a`` times the tangential motion, turns with the contact, and shrinks with ``a``
+      as the contact opens, so that it never creates energy [thornton2013]_. It is at most ``friction`` times the normal
+      force. Then it has a damper like the normal one, up to that limit.
+
+    Parameters
+    ----------
+    young : number
+        Young's modulus of particles and walls, a pressure.
+    poisson : number
+        Poisson's ratio, above -1 and at most 0.5.
+    restitution : number
+        From 0 to 1: speed after a head-on impact by that before it.
+    friction : number
+        Coefficient of Coulomb's law, at least 0.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is not allowed; the message says what is.
+
+    Examples
+    --------
+    >>> from particlemesh.apps.dem import Hertz
+    >>> Hertz(young=5e6, poisson=0.25, restitution=0.8, friction=0.5)
+    Hertz(young=5000000.0, poisson=0.25, restitution=0.8, friction=0.5)
+    """
+
+    young: float
+    poisson: float = 0.3
+    restitution: float = 1.0
+    friction: float = 0.0
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        set_(self, "young", checks.positive(self.young, "young"))
+        poisson = checks.per_axis(self.poisson, 1, "poisson")[0]
+        if not -1 < poisson <= 0.5:
+            raise ValueError(f"poisson is {self.poisson!r}; a number above -1, up to 0.5, is needed.")
+        set_(self, "poisson", poisson)
+        set_(self, "restitution", _restitution(self.restitution))
+        set_(self, "friction", checks.at_least_zero(self.friction, "friction"))
+
+    def numbers(self) -> Numbers:
+        """Return the law as compiled loops see it."""
+        modulus = self.young / (2 * (1 - self.poisson**2))
+        shear = self.young / (4 * (1 + self.poisson) * (2 - self.poisson))
+        damping = 2 * math.sqrt(5 / 6) * _beta(self.restitution)
+        return Numbers(1, modulus, 8 * shear, damping, self.friction)
+
+    def critical_time_step(self, radii: np.ndarray, masses: np.ndarray) -> float:
+        """Return the time a Rayleigh wave takes across the fastest sphere [li_xu_thornton2005]_.
+
+        Parameters
+        ----------
+        radii, masses : array (N,)
+
+        Returns
+        -------
+        float
+        """
+        density = masses / (4 / 3 * np.pi * radii**3)
+        shear = self.young / (2 * (1 + self.poisson))
+        return float(np.pi * (radii * np.sqrt(density / shear)).min() / (0.1631 * self.poisson + 0.8766))
+
+
+@dataclass(frozen=True)
+class LinearSpring(Contact):
+    """Springs and dashpots: forces in proportion to overlap and to speed, with the analytic restitution.
+
+    The normal force is ``stiffness * overlap`` and a damper of ``2 beta sqrt(m stiffness)``, where
+    ``beta = -ln e / sqrt(ln² e + pi²)`` gives the coefficient of restitution e at any speed [schaefer1996]_. The
+    tangential force has a spring with history, a damper of the same form, and Coulomb's limit.
+
+    Parameters
+    ----------
+    stiffness : number
+        Of the normal spring, a force per length.
+    tangential : number, optional
+        Of the tangential spring; by default 2/7 of the normal one, so that both vibrate at one frequency.
+    restitution : number
+        From 0 to 1: speed after a head-on impact by that before it.
+    friction : number
+        Coefficient of Coulomb's law, at least 0.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is not allowed; the message says what is.
+
+    Examples
+    --------
+    >>> from particlemesh.apps.dem import LinearSpring
+    >>> LinearSpring(stiffness=700.0, restitution=0.9).tangential
+    200.0
+    """
+
+    stiffness: float
+    tangential: float | None = None
+    restitution: float = 1.0
+    friction: float = 0.0
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        set_(self, "stiffness", checks.positive(self.stiffness, "stiffness"))
+        along = 2 * self.stiffness / 7 if self.tangential is None else self.tangential
+        set_(self, "tangential", checks.positive(along, "tangential"))
+        set_(self, "restitution", _restitution(self.restitution))
+        set_(self, "friction", checks.at_least_zero(self.friction, "friction"))
+
+    def numbers(self) -> Numbers:
+        """Return the law as compiled loops see it."""
+        return Numbers(0, self.stiffness, self.tangential, 2 * _beta(self.restitution), self.friction)  # type: ignore[arg-type]  # set
+
+    def critical_time_step(self, radii: np.ndarray, masses: np.ndarray) -> float:
+        """Return the largest stable time step of the lightest spheres in a dense packing.
+
+        Its fastest vibration has twice the frequency of a pair, ``2 sqrt(stiffness / m)`` with the reduced mass m.
+
+        Parameters
+        ----------
+        radii, masses : array (N,)
+
+        Returns
+        -------
+        float
+        """
+        return float(np.sqrt(masses.min() / 2 / max(self.stiffness, self.tangential or 0)))
+
+
+LAWS = {law.__name__: law for law in (Hertz, LinearSpring)}

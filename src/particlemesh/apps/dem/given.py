@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What users give a simulation, checked, in the host's memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from particlemesh import backends, checks
+from particlemesh.arrays import operands
+from particlemesh.arrays.kinds import NUMPY, Kind
+from particlemesh.backends.base import Backend
+
+
+@dataclass
+class Given:
+    """Particles, and where they shall move."""
+
+    kind: Kind  # of results
+    user: Any  # an array of that kind
+    backend: Backend
+    dtype: np.dtype
+    positions: np.ndarray  # (N, 3), as the others in dtype
+    velocities: np.ndarray
+    spins: np.ndarray
+    radii: np.ndarray  # (N,)
+    masses: np.ndarray
+
+
+def _host(array: Any, what: str) -> np.ndarray:
+    """Return the user's array in the host's memory."""
+    kind, given = operands.adopt(array, what)
+    if kind.home == "cpu":
+        host = np.asarray(kind.native(given))
+    else:
+        native, backend = kind.native(given), kind.backend(given)
+        with kind.scope(given), backend.scope(native):
+            host = backend.download(native)
+    checks.number_type(host.dtype, what)
+    if host.dtype.kind == "c":
+        raise TypeError(f"{what} has dtype {host.dtype}; real numbers are needed.")
+    return host
+
+
+def _rows(array: Any, what: str, count: int, dtype: np.dtype, columns: int) -> np.ndarray:
+    """Return one number or ``columns`` numbers for each particle, finite."""
+    host = _host(array, what)
+    shape = (count, columns) if columns else (count,)
+    allowed = ((), (3,), shape) if columns else ((), shape)
+    if host.shape not in allowed:
+        raise ValueError(f"{what} has shape {host.shape}; one of {', '.join(map(str, allowed))} is needed.")
+    full = np.ascontiguousarray(np.broadcast_to(host, shape), dtype)
+    _finite(full, what)
+    return full
+
+
+def _finite(array: np.ndarray, what: str) -> None:
+    good = np.isfinite(array) if array.ndim == 1 else np.isfinite(array).all(1)
+    if not good.all():
+        first = int(np.argmin(good))
+        raise ValueError(
+            f"{what} are not finite for {int((~good).sum())} particles; the first is particle {first}: "
+            f"{array[first].tolist()}."
+        )
+
+
+def _above_zero(array: np.ndarray, what: str, why: str) -> None:
+    if not (array > 0).all():
+        first = int(np.argmin(array > 0))
+        raise ValueError(f"{what} of particle {first} is {array[first]:g}; a positive number is needed: {why}.")
+
+
+def arrays_of(
+    positions: Any, radii: Any, velocities: Any, spins: Any, density: Any, backend: str | None, dtype: Any
+) -> Given:
+    """Return the user's arrays, checked.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an array has another shape or type, or holds what no particle can have; the first such particle is named.
+    """
+    kind, user = operands.adopt(positions, "positions")
+    x = _host(positions, "positions")
+    if x.ndim != 2 or x.shape[1] != 3:
+        raise ValueError(f"positions have shape {x.shape}; (N, 3) is needed.")
+    if len(x) >= 2**30:
+        raise ValueError(f"there are {len(x)} particles; fewer than 2**30 are possible.")
+    real = checks.real_type(dtype if dtype is not None else x.dtype if x.dtype.kind == "f" else np.float64)
+    where = kind.backend(user) if backend is None else backends.current(backend)
+    if backend is not None and kind.home != "cpu" and kind.home != backend:
+        raise TypeError(f"positions are a {kind.name} array and backend is {backend!r}: pass arrays of that backend.")
+    if backend is not None and kind.home == backend:
+        where = kind.backend(user)
+    if where.name == "opencl" and real == np.float64 and not where.facts().get("HAS_FP64", 1):
+        raise TypeError(f"{where.device} has no float64: give dtype='float32'.")
+    count = len(x)
+    _finite(x, "positions")
+    sizes = _rows(radii, "radii", count, real, 0)
+    _above_zero(sizes, "the radius", "a particle needs a mass")
+    dense = _rows(density, "density", count, np.dtype(np.float64), 0)
+    _above_zero(dense, "the density", "a particle needs a mass")
+    masses = (4 / 3 * np.pi * dense * sizes.astype(np.float64) ** 3).astype(real)
+    if not (np.isfinite(masses) & (masses > 0)).all():
+        first = int(np.argmin(np.isfinite(masses) & (masses > 0)))
+        raise ValueError(f"the mass of particle {first} is {masses[first]} in {real}: choose other units.")
+    return Given(
+        kind if kind.home in ("cpu", where.name) else NUMPY, user, where, real, np.array(x, real),
+        _rows(velocities, "velocities", count, real, 3), _rows(spins, "spins", count, real, 3), sizes, masses,
+    )  # fmt: skip
