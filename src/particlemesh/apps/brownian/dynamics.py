@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from os import PathLike
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from particlemesh.apps.brownian.forces import Sum
 from particlemesh.apps.brownian.noise import SEED_LIMIT, Noise
 from particlemesh.apps.brownian.schemes import SCHEMES, Problem
 from particlemesh.apps.files.trajectory import Frame, writer
+from particlemesh.apps.progress import bar
 from particlemesh.busy import alone
 
 
@@ -195,7 +196,7 @@ class BrownianDynamics:
         scheme = SCHEMES[self.integrator]
         with contextlib.ExitStack() as stack:
             file = None if trajectory is None else stack.enter_context(writer(trajectory, self._frame()))
-            advance = stack.enter_context(_bar(steps)) if progress else None
+            advance = stack.enter_context(bar("Brownian dynamics", steps)) if progress else None
             if file is not None and self._step % every == 0:
                 file.write(self._frame())
             for _ in range(steps):
@@ -319,15 +320,3 @@ def _one(forces: Any) -> Callable[[Any], Any] | None:
     if not isinstance(forces, (list, tuple)):
         raise TypeError(f"forces is a {type(forces).__name__}; give a function of positions (N, 3), or a list of them.")
     return Sum(*forces)
-
-
-@contextlib.contextmanager
-def _bar(steps: int) -> Iterator[Callable[[], None]]:
-    """Yield a function that moves a progress bar on by a step."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("Brownian dynamics", total=steps)
-        yield lambda: bar.advance(task)

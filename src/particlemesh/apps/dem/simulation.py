@@ -274,9 +274,7 @@ class Simulation:
         }  # fmt: skip
 
     @classmethod
-    def restore(
-        cls, state: Mapping[str, Any], *, backend: str | None = None, threads: int | None = None
-    ) -> Self:
+    def restore(cls, state: Mapping[str, Any], *, backend: str | None = None, threads: int | None = None) -> Self:
         """Return the simulation of a :meth:`state`, with arrays of NumPy.
 
         Parameters

@@ -105,7 +105,7 @@ def put(group: Any, name: str, thing: Any, shipped: Mapping[str, Any]) -> None:
     group : h5py.Group
     name : str
     thing : object
-        A number, text, array, tuple of numbers, box, list, or object. None is left out.
+        A number, text, array, tuple of numbers, box, list, dict, or object. None is left out.
     shipped : mapping of str to class
         Objects of these are stored with their ``settings()``; of others there is the name only.
     """
@@ -118,8 +118,8 @@ def put(group: Any, name: str, thing: Any, shipped: Mapping[str, Any]) -> None:
     if isinstance(thing, Box):
         inner.attrs.update(type="Box", lengths=thing.matrix, origin=thing.origin, periodic=thing.periodic)
         return
-    items = dict(enumerate(thing)) if isinstance(thing, list) else {}
-    inner.attrs["type"] = "list" if isinstance(thing, list) else type(thing).__name__
+    inner.attrs["type"] = type(thing).__name__
+    items = dict(enumerate(thing)) if isinstance(thing, list) else thing if isinstance(thing, dict) else {}
     if shipped.get(type(thing).__name__) is type(thing):
         items = thing.settings()
     for key, value in items.items():
@@ -139,6 +139,8 @@ def get(group: Any, name: str, shipped: Mapping[str, Any]) -> Any:
         return Box(thing.attrs["lengths"], thing.attrs["origin"], [bool(x) for x in thing.attrs["periodic"]])
     if kind == "list":
         return [get(thing, str(n), shipped) for n in range(len(thing))]
+    if kind == "dict":
+        return {key: get(thing, key, shipped) for key in thing}
     if kind not in shipped:
         argument = thing.name.split("/")[1]  # the first group of the path
         raise ValueError(f"the checkpoint has only the name of a {kind}: give load() {argument}= again.")

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The simulation of ``particlemesh dem``: spheres that fall, as a column or as rain. Units are those of the SI."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from particlemesh.apps.dem import Hertz, LinearSpring, Simulation
+
+SHAPES = ("column", "rain")
+CONTACTS = ("hertz", "spring")
+GAP = 1.04  # distance of the sites of the start, in diameters of the largest sphere
+FILLED = 0.25  # part of the sites that rain fills
+FALLS = 5.0  # default length of a run, in times that a sphere takes to fall down the box
+
+
+class Start(NamedTuple):
+    """Spheres that do not overlap, at rest in a box whose corner is at 0."""
+
+    positions: np.ndarray  # (N, 3)
+    radii: np.ndarray  # (N,)
+    box: tuple[float, float, float]
+
+
+def start(count: int, shape: str, radius: float, polydispersity: float, seed: int) -> Start:
+    """Return the start of a run.
+
+    A column fills the left part of a long and narrow box. Rain is anywhere in a tall one. Both sit on a lattice, off its
+    sites by up to half of the gap.
+
+    Parameters
+    ----------
+    count : int
+    shape : {"column", "rain"}
+    radius : float
+        Mean radius.
+    polydispersity : float
+        Radii are uniform within this part above and below the mean, below 1.
+    seed : int
+        Of the random numbers.
+
+    Returns
+    -------
+    Start
+
+    Examples
+    --------
+    >>> positions, radii, box = start(1000, "column", 0.005, 0.1, seed=1)
+    >>> bool((positions > radii[:, None]).all()), bool((positions + radii[:, None] < box).all())
+    (True, True)
+    """
+    random = np.random.default_rng(seed)
+    radii = radius * random.uniform(1 - polydispersity, 1 + polydispersity, count)
+    widest = radius * (1 + polydispersity)
+    site = 2 * widest * GAP
+    if shape == "column":  # two parts wide, one deep, three high
+        part = (count / 6) ** (1 / 3)
+        wide, deep = max(round(2 * part), 1), max(round(part), 1)
+        high = math.ceil(count / (wide * deep))
+        places = np.arange(count)
+        box = (3.2 * wide * site, deep * site, 1.15 * high * site)
+    else:  # twice as high as wide
+        sites = math.ceil(count / FILLED)
+        wide = deep = max(round((sites / 2) ** (1 / 3)), 1)
+        high = math.ceil(sites / (wide * deep))
+        places = random.choice(wide * deep * high, count, replace=False)
+        box = (wide * site, deep * site, high * site)
+    corners = np.stack([places // deep % wide, places % deep, places // (wide * deep)], axis=1)
+    room = site / 2 - widest
+    positions = (corners + 0.5) * site + random.uniform(-room, room, (count, 3))
+    return Start(positions, radii, box)
+
+
+def simulation(
+    count: int, shape: str, radius: float, polydispersity: float, seed: int, *, contact: str, young: float,
+    stiffness: float, restitution: float, friction: float, density: float, gravity: float, dtype: str, **options: Any,
+) -> Simulation:  # fmt: skip
+    """Return the simulation of a start.
+
+    Parameters
+    ----------
+    count, shape, radius, polydispersity, seed
+        As for `start`.
+    contact : {"hertz", "spring"}
+    young, stiffness : float
+        Young's modulus of Hertz's contacts, stiffness of springs.
+    restitution, friction : float
+    density, gravity : float
+    dtype : {"float32", "float64"}
+    options
+        Others of Simulation: ``backend``, ``time_step``, ``deterministic``, ``method``.
+
+    Returns
+    -------
+    Simulation
+    """
+    law: Any
+    if contact == "hertz":
+        law = Hertz(young=young, restitution=restitution, friction=friction)
+    else:
+        law = LinearSpring(stiffness=stiffness, restitution=restitution, friction=friction)
+    begin = start(count, shape, radius, polydispersity, seed)
+    return Simulation(
+        begin.positions.astype(dtype), begin.radii, density=density, contact=law, box=begin.box, gravity=gravity,
+        **options,
+    )  # fmt: skip
+
+
+def free_fall(simulation: Simulation) -> float:
+    """Return the time in which a sphere falls down the box.
+
+    Raises
+    ------
+    ValueError
+        If nothing falls: there is no gravity along z, or the box has no floor or no height.
+    """
+    height, pull = simulation.domain.lengths[2], abs(simulation.gravity[2])
+    if not (math.isfinite(height) and pull > 0):
+        raise ValueError("nothing falls here: give --steps.")
+    return math.sqrt(2 * height / pull)
+
+
+def fastest(simulation: Simulation) -> float:
+    """Return the speed after a fall down the box, or the present one where nothing falls."""
+    height, pull = simulation.domain.lengths[2], abs(simulation.gravity[2])
+    if math.isfinite(height) and pull > 0:
+        return math.sqrt(2 * height * pull)
+    return float(np.linalg.norm(simulation.velocities, axis=1).max(initial=0.0)) or 1.0
