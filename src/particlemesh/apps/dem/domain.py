@@ -84,6 +84,11 @@ class Domain:
         """Lengths of the axes that repeat, 0 for others."""
         return np.where(self.periodic, self.lengths, 0.0)
 
+    @property
+    def origin_of_periods(self) -> np.ndarray:
+        """Where the axes that repeat begin, 0 for others."""
+        return np.where(self.periodic, self.origin, 0.0)
+
     def fold(self, positions: np.ndarray) -> np.ndarray:
         """Return positions (N, 3) folded into the axes that repeat."""
         folded = positions.astype(np.float64)

@@ -1,13 +1,259 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Moving particles."""
+"""Moving particles: lists of neighbours from a grid, steps between two searches, and reports."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
+
+import particlemesh as pm
+from particlemesh.apps.dem.contact import Numbers
+from particlemesh.apps.dem.domain import Domain
+from particlemesh.apps.dem.engines import engine_on
+from particlemesh.apps.dem.given import Given
+from particlemesh.apps.dem.results import Contacts, Energy
+from particlemesh.apps.dem.walls import Plane, table
+
+SKIN = 0.2  # margin of the lists, in mean radii
+_LEVELS = 6  # at most, of cells for particles of many sizes
+_MOST_CELLS = 16  # per particle
 
 
 class Motion:
-    """Comes in the next commit."""
+    """The particles of a simulation, on its device, in an order of its own."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        raise NotImplementedError
+    def __init__(
+        self, given: Given, law: Numbers, walls: tuple[Plane, ...], domain: Domain, gravity: tuple[float, ...],
+        time_step: float, *, deterministic: bool, method: str, threads: int | None, restored: bool = False,
+    ) -> None:  # fmt: skip
+        self.kind, self.user, self.backend, self.dtype = given.kind, given.user, given.backend, given.dtype
+        self.count, self.radii, self.masses = len(given.radii), given.radii, given.masses
+        self.law, self.domain, self.planes, self.gravity = law, domain, table(walls), np.array(gravity)
+        self.deterministic, self.rebuilds = deterministic, 0
+        self._token: Any = None
+        self._fault: str | None = None
+        mean = float(self.radii.mean()) if self.count else 1.0
+        self.skin, largest = SKIN * mean, float(self.radii.max(initial=0.0))
+        reach = 2 * largest + self.skin
+        self.order = _by_place(given.positions, reach)
+        period = domain.periods
+        motion = [
+            time_step, time_step / 2, (self.skin / 2 * 0.999) ** 2, *gravity, *domain.origin_of_periods, *period,
+            *np.divide(1.0, period, where=period > 0, out=np.zeros(3)),
+        ]  # fmt: skip
+        with self._on():
+            self.engine = engine_on(
+                self.backend, self.dtype, motion, law, self.planes, self.order.astype(np.int32), threads
+            )
+            for name, rows, last in (
+                ("x", given.positions, given.radii), ("v", given.velocities, given.masses), ("w", given.spins, None),
+            ):  # fmt: skip
+                self._put(name, rows, last)
+            self._make_grid(given.positions, reach, method, threads)
+            if not restored:
+                self._search()
+                self.engine.begin()
+
+    # ---- where ----------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _on(self) -> Iterator[None]:
+        """Work on the device and stream of the user's arrays, after what went before on another one."""
+        local = self.kind.home == self.backend.name and self.backend.name != "cpu"
+        with self.kind.scope(self.user) if local else contextlib.nullcontext():
+            with self.backend.scope(*((self.kind.native(self.user),) if local else ())):
+                self._token = self.backend.follow(self._token)
+                yield
+
+    def _put(self, name: str, rows: np.ndarray, last: np.ndarray | None = None) -> None:
+        packed = np.zeros((self.count, 4), self.dtype)
+        packed[:, :3] = rows[self.order]
+        if last is not None:
+            packed[:, 3] = last[self.order]
+        self.engine.put(name, packed)
+
+    def _get(self, name: str) -> np.ndarray:
+        rows = np.empty((self.count, 4), self.dtype)
+        with self._on():
+            rows[self.order] = self.engine.get(name)
+        return rows
+
+    def out(self, name: str) -> Any:
+        """Return rows of three in the user's order, as an array of the user's kind."""
+        if self.backend.name == "cpu" or self.kind.home != self.backend.name:
+            return self.kind.wrap(np.ascontiguousarray(self._get(name)[:, :3]))
+        with self._on():
+            rows = self.backend.empty((self.count, 3), self.dtype)
+            if self.count:
+                self.engine.kernel("unpack")(  # type: ignore[attr-defined]  # of a device
+                    3 * self.count, getattr(self.engine.p, name), self.engine.name, rows, self.count  # type: ignore[attr-defined]  # of a device
+                )
+            return self.kind.wrap(rows)
+
+    # ---- lists ----------------------------------------------------------------------------------------
+
+    def _make_grid(self, positions: np.ndarray, reach: float, method: str, threads: int | None) -> None:
+        box = self.domain.grid_box(positions, reach)
+        least = float(self.radii.min()) if self.count else 1.0
+        ratio = reach / (2 * least + self.skin)
+        levels = min(_LEVELS, 1 + int(np.log2(ratio))) if method == "auto" and self.count else 1
+        crowded = (box.volume / (_MOST_CELLS * self.count + 4096)) ** (1 / 3)
+        self.grid = pm.UniformGrid(
+            box, cell_size=tuple(np.minimum(max(reach / 2 ** (levels - 1), crowded), box.lengths)), method=method,
+            levels=levels, dtype=self.dtype, threads=threads,
+        )  # fmt: skip
+        # Through an axis shorter than two reaches a pair may be found twice.
+        self._images = bool(min(box.lengths) < 2 * reach * (1 + 1e-6))
+        self._reach: Any = reach
+        if ratio > 1:
+            own = (self.radii[self.order].astype(np.float64) + self.skin / 2).astype(self.dtype)
+            self._reach = own if self.backend.name == "cpu" else self.backend.upload(own)
+
+    def _search(self) -> None:
+        """Search for neighbours and make the lists."""
+        x = self.engine.p.x[: self.count]
+        x = tuple(x[:, axis] for axis in range(3))
+        several = self.grid.levels > 1
+        self.grid.build(x, self._reach if several else None)
+        self.engine.renew(self.grid.pairs(self._reach, quantities="j"), self._images, self.deterministic)
+        self.rebuilds += 1
+
+    # ---- motion ---------------------------------------------------------------------------------------
+
+    def advance(self, steps: int, at: int) -> Iterator[int]:
+        """Make steps, the first of which is number ``at``; yield how many are whole from time to time."""
+        if self._fault is not None:
+            raise FloatingPointError(self._fault)
+        left = steps if self.count else 0
+        if not self.count and steps:
+            yield steps
+        while left:
+            with self._on():
+                made, waits = self.engine.steps(left)
+                if waits:
+                    try:
+                        self._search()
+                    except ValueError as error:
+                        self._fault = (
+                            f"step {at + steps - left + made}: the motion has left what numbers can hold ({error}) A "
+                            "shorter time_step may help; start again from an earlier state."
+                        )
+                        raise FloatingPointError(self._fault) from error
+                    self.engine.finish()
+                    made += 1
+            left -= made
+            yield made
+
+    # ---- reports --------------------------------------------------------------------------------------
+
+    def _touching(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return first and second particle of touching pairs and walls, and the history, in the users' numbers."""
+        engine, download = self.engine, self.backend.download
+        with self._on():
+            start, rows, entries, history = (np.asarray(download(array)) for array in engine.lists)
+            walls = np.asarray(download(engine.wall_history)) if engine.remembers and engine.walls else None
+            touched = engine.get("w")[:, 3].astype(np.int64)
+        rows = rows[: self.count].astype(np.int64)
+        i = np.repeat(np.arange(self.count), rows)
+        at = np.arange(len(i)) - np.repeat(np.cumsum(rows) - rows, rows) + np.repeat(start[: self.count], rows)
+        found = entries[at] < 0
+        i, at = i[found], at[found]
+        code = ~entries[at]
+        first = (code & 1).astype(bool)  # each pair from its first particle
+        i, at, code = i[first], at[first], code[first]
+        force = history[at] if engine.remembers else np.zeros((len(i), 4), self.dtype)
+        particle, wall = np.nonzero(touched[:, None] >> np.arange(engine.walls) & 1)
+        of_wall = np.zeros((len(wall), 4), self.dtype) if walls is None else walls[particle, wall]
+        one = np.concatenate([self.order[i], self.order[particle]])
+        two = np.concatenate([self.order[code >> 1], -1 - wall])
+        sequence = np.lexsort((two, one))
+        return one[sequence], two[sequence], np.concatenate([force, of_wall])[sequence]
+
+    def contacts(self) -> Contacts:
+        """Return what touches."""
+        i, j, history = self._touching()
+        x = self._get("x")[:, :3].astype(np.float64)
+        radii, wall = self.radii.astype(np.float64), j < 0
+        vector, reach = np.empty((len(i), 3)), np.empty(len(i))
+        pair = ~wall
+        apart = x[i[pair]] - x[j[pair]]
+        periods = self.domain.periods
+        apart -= periods * np.rint(np.divide(apart, periods, where=periods > 0, out=np.zeros_like(apart)))
+        vector[pair], reach[pair] = apart, radii[i[pair]] + radii[j[pair]]
+        planes = self.planes[-1 - j[wall]]
+        away = (x[i[wall]] * planes[:, :3]).sum(1) - planes[:, 3]
+        vector[wall], reach[wall] = away[:, None] * planes[:, :3], radii[i[wall]]
+        distance = np.linalg.norm(vector, axis=1)
+        unit = np.divide(vector, distance[:, None], where=distance[:, None] > 0, out=np.zeros_like(vector))
+        unit[wall], distance[wall] = planes[:, :3], away
+        return Contacts(i, j, reach - distance, unit, history[:, :3], history[:, 3])
+
+    def energy(self) -> Energy:
+        """Return the energy by its kinds."""
+        contacts = self.contacts()
+        x, v, w = (self._get(name)[:, :3].astype(np.float64) for name in "xvw")
+        masses, radii = self.masses.astype(np.float64), self.radii.astype(np.float64)
+        inertia = 0.4 * masses * radii**2
+        if self.law.hertz:
+            other = np.where(contacts.j < 0, np.inf, radii[contacts.j])
+            curvature = 1 / radii[contacts.i] + 1 / other
+            normal = 8 / 15 * self.law.normal * np.sqrt(1 / curvature) * np.maximum(contacts.overlap, 0) ** 2.5
+        else:
+            normal = self.law.normal / 2 * contacts.overlap**2
+        stiffness = contacts.stiffness.astype(np.float64)
+        squares = (contacts.tangential.astype(np.float64) ** 2).sum(1)
+        along = np.divide(squares, 2 * stiffness, where=stiffness > 0, out=np.zeros(len(squares)))
+        return Energy(
+            float((masses * (v**2).sum(1)).sum() / 2), float((inertia * (w**2).sum(1)).sum() / 2),
+            float(-(masses * (x @ self.gravity)).sum()), float(normal.sum()), float(along.sum()),
+        )  # fmt: skip
+
+    # ---- restart --------------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays of a state."""
+        names = {"positions": "x", "velocities": "v", "spins": "w", "accelerations": "a", "angular_accelerations": "b"}
+        rows = {name: np.ascontiguousarray(self._get(at)[:, :3]) for name, at in names.items()}
+        i, j, history = self._touching()
+        return {
+            **rows, "radii": self.radii.copy(), "masses": self.masses.copy(), "contact_i": i, "contact_j": j,
+            "contact_force": history[:, :3].copy(), "contact_stiffness": history[:, 3].copy(),
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take accelerations and contacts of a state."""
+        i, j = np.asarray(state["contact_i"], np.int64), np.asarray(state["contact_j"], np.int64)
+        history = np.column_stack([state["contact_force"], state["contact_stiffness"]]).reshape(-1, 4)
+        place = np.empty(self.count, np.int64)
+        place[self.order] = np.arange(self.count)
+        pair = j >= 0
+        one, two = place[i[pair]], place[j[pair]]
+        rows = np.concatenate([one, two])
+        entries = np.concatenate([2 * two + 1, 2 * one])  # the first end of each pair, and the other
+        sequence = np.argsort(rows, kind="stable")
+        start = np.searchsorted(rows[sequence], np.arange(self.count + 1))
+        walls = np.zeros((self.count, max(self.engine.walls, 1), 4), self.dtype)
+        walls[place[i[~pair]], -1 - j[~pair]] = history[~pair]
+        touched = np.zeros(self.count, np.int64)
+        np.bitwise_or.at(touched, i[~pair], 1 << (-1 - j[~pair]))
+        with self._on():
+            self._put("a", np.asarray(state["accelerations"]))
+            self._put("b", np.asarray(state["angular_accelerations"]))
+            self._put("w", np.asarray(state["spins"]), touched)
+            self.engine.remember(
+                start, ~entries[sequence], np.concatenate([history[pair]] * 2)[sequence],
+                walls if self.engine.walls else None,
+            )  # fmt: skip
+            self._search()
+
+
+def _by_place(positions: np.ndarray, cell: float) -> np.ndarray:
+    """Return an order in which near particles are near in memory: by cells, then as they came."""
+    if not len(positions):
+        return np.zeros(0, np.int64)
+    low = positions.min(0)
+    cells = np.minimum((positions - low) / cell, 2.0**20).astype(np.int64)
+    return np.argsort((cells[:, 0] << 42) | (cells[:, 1] << 21) | cells[:, 2], kind="stable")

@@ -136,12 +136,12 @@ class Simulation:
             )  # fmt: skip
         self._start(given, method, threads)
 
-    def _start(self, given: Any, method: str, threads: int | None) -> None:
+    def _start(self, given: Any, method: str, threads: int | None, *, restored: bool = False) -> None:
         self.step = 0
         self.busy = threading.RLock()
         self._motion = Motion(
             given, self.contact.numbers(), self.walls, self.domain, self.gravity, self.time_step,
-            deterministic=self.deterministic, method=method, threads=threads,
+            deterministic=self.deterministic, method=method, threads=threads, restored=restored,
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -321,7 +321,7 @@ class Simulation:
         )
         given.masses = np.array(held["masses"], np.float64)
         new.critical_time_step = new.contact.critical_time_step(given.radii, given.masses)
-        new._start(given, new._method, threads)
+        new._start(given, new._method, threads, restored=True)
         new.step = int(held["step"])
         new._motion.restore(held)
         return new

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Steps and lists where the particles are: compiled functions on the CPU, kernels on GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from particlemesh.apps.dem import cpu
+from particlemesh.apps.dem.contact import Numbers
+from particlemesh.apps.dem.cpu import LIMIT, STOP, Pairs, Rows
+from particlemesh.backends.base import Backend, Record, Unread, allocate
+from particlemesh.backends.cpu import run, threads_for
+
+_FILE = "apps/dem/step.c"
+_CAPTURED = 32  # steps of one graph
+_FEW = 8  # steps that need no graph
+_SPARE = 1.1  # room for longer lists
+_AT_ONCE = 200_000  # particle steps of one thread, between looks at Ctrl-C
+
+
+class Engine:
+    """Particles in rows of four reals, their lists and the walls.
+
+    Parameters
+    ----------
+    backend, dtype, count
+        Where, in which type, how many.
+    motion : list of 15 floats
+        As ``Motion`` in step.c.
+    law : Numbers
+    planes : array (P, 4)
+    name : array (N,) of int32
+        The user's number of each particle.
+    threads : int, optional
+    """
+
+    def __init__(
+        self, backend: Backend, dtype: np.dtype, motion: list[float], law: Numbers, planes: np.ndarray,
+        name: np.ndarray, threads: int | None,
+    ) -> None:  # fmt: skip
+        self.backend, self.dtype, self.count, self.hertz = backend, dtype, len(name), law.hertz
+        self.walls, self.remembers, self.threads = len(planes), law.friction > 0, threads
+        slope = (2 * law.normal, law.tangential) if law.hertz else (law.normal, law.tangential)
+        self.motion, self.law = motion, [*slope, law.damping, law.friction, 2 / 3 if law.hertz else 1.0]
+        rows = max(self.count, 1)
+        self.p = Rows(*(self._zeros((rows, 4)) for _ in Rows._fields))
+        walls = (rows, self.walls, 4) if self.walls and self.remembers else (1, 1, 4)
+        self.wall_history = self._zeros(walls)
+        self.lists, self.spare = self._lists(0), self._lists(0)
+
+    def _zeros(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        array = allocate(self.backend, shape, self.dtype if dtype is None else dtype, "particles and their contacts")
+        self.backend.clear(array)
+        return array
+
+    def _lists(self, entries: int) -> Pairs:
+        rows, entries = max(self.count, 1), max(entries, 1)
+        history = self._zeros((entries if self.remembers else 1, 4))
+        # `start` has one more, as what a search returns: with it a state's contacts come in.
+        return Pairs(
+            self._zeros((rows + 1,), np.int64), self._zeros((rows,), np.int32), self._zeros((entries,), np.int32), history
+        )
+
+    def put(self, name: str, array: np.ndarray) -> None:
+        """Write an array of the host."""
+        target = getattr(self.p, name)
+        self.backend.copy(target[: self.count], self.backend.upload(np.ascontiguousarray(array, self.dtype)))
+
+    def get(self, name: str) -> np.ndarray:
+        """Return an array (N, 4) in the host's memory."""
+        return self.backend.download(getattr(self.p, name))[: self.count]
+
+    def remember(self, start: np.ndarray, entries: np.ndarray, history: np.ndarray, walls: np.ndarray | None) -> None:
+        """Take lists of what touches, to be matched at the next search, and the history of walls."""
+        self.lists = self._lists(len(entries))
+        for target, source in zip(self.lists, (start, np.diff(start), entries, history), strict=True):
+            if len(source) and (target is not self.lists.history or self.remembers):
+                self.backend.copy(target[: len(source)], self.backend.upload(source.astype(target.dtype)))
+        if walls is not None and self.remembers and self.walls:
+            self.backend.copy(self.wall_history, self.backend.upload(walls.astype(self.dtype)))
+
+    def renew(self, pairs: Any, images: bool, ordered: bool) -> None:
+        """Take the lists of a search, and hand on the history of what touches."""
+        entries = int(pairs.j.shape[0])
+        if entries > self.spare.list.shape[0]:
+            self.spare = self._lists(int(entries * _SPARE) + 16)
+        if self.count:
+            self._match(pairs, images, ordered)
+        self.backend.copy(self.p.origin, self.p.x)
+        self.lists, self.spare = self.spare, self.lists
+
+    def _match(self, pairs: Any, images: bool, ordered: bool) -> None:
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Compute forces without a step."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """End a step whose drift had made the lists too old."""
+        raise NotImplementedError
+
+    def steps(self, most: int) -> tuple[int, bool]:
+        """Make up to ``most`` whole steps; return how many, and whether one more has drifted and waits for lists."""
+        raise NotImplementedError
+
+
+class OnCpu(Engine):
+    """Compiled functions and threads."""
+
+    def __init__(
+        self, backend: Backend, dtype: np.dtype, motion: list[float], law: Numbers, planes: np.ndarray,
+        name: np.ndarray, threads: int | None,
+    ) -> None:  # fmt: skip
+        super().__init__(backend, dtype, motion, law, planes, name, threads)
+        self.name = name
+        arrays = (np.array(numbers, dtype) for numbers in (self.motion, self.law, planes.reshape(-1, 4)))
+        self.numbers = cpu.Numbers(*arrays, self.wall_history)
+        self.used = threads_for(threads, 2 * self.count)
+        self.status = np.zeros(2, np.int64)
+
+    def _match(self, pairs: Any, images: bool, ordered: bool) -> None:
+        run(
+            cpu.match, self.used, pairs.start, pairs.j, self.name, self.lists, self.spare, images, ordered,
+            self.remembers,
+        )  # fmt: skip
+
+    def _forces(self, step: float, half: float) -> None:
+        real = self.dtype.type
+        run(cpu.forces, self.used, self.p, self.lists, self.numbers, self.hertz, real(step), real(half))
+
+    def begin(self) -> None:
+        self.p.u[:], self.p.s[:] = self.p.v, self.p.w
+        self._forces(0.0, 0.0)
+
+    def finish(self) -> None:
+        self._forces(self.motion[0], self.motion[1])
+
+    def steps(self, most: int) -> tuple[int, bool]:
+        if self.used == 1:
+            limit = min(most, max(1, _AT_ONCE // max(self.count, 1)))
+            self.status[:] = limit, limit
+            cpu.steps(self.p, self.lists, self.numbers, self.hertz, self.status)
+            return int(self.status[STOP]), bool(self.status[STOP] < limit)
+        self.status[STOP] = 1
+        run(cpu.drift, self.used, self.p, self.numbers, self.status)
+        if self.status[STOP] < 1:
+            return 0, True
+        self.finish()
+        return 1, False
+
+
+class OnDevice(Engine):
+    """Kernels; on CUDA many steps are one graph."""
+
+    def __init__(
+        self, backend: Backend, dtype: np.dtype, motion: list[float], law: Numbers, planes: np.ndarray,
+        name: np.ndarray, threads: int | None,
+    ) -> None:  # fmt: skip
+        super().__init__(backend, dtype, motion, law, planes, name, threads)
+        self.name = backend.upload(name if len(name) else np.zeros(1, np.int32))
+        self.planes = backend.upload((planes if len(planes) else np.zeros((1, 4))).astype(dtype))
+        self.status = backend.upload(np.zeros(2, np.uint32))
+        self._motion, self._law = self._record(self.motion), self._record(self.law)
+        self._still = self._record([0.0, 0.0, *self.motion[2:]])  # no step, but its forces
+        self._graphs: dict[int, Any] = {}  # by the address of the lists that they read
+
+    def _record(self, numbers: list[float]) -> Record:
+        return Record(f"={len(numbers)}{self.dtype.char}", *numbers)
+
+    def kernel(self, name: str, **defines: int) -> Any:
+        """Return a kernel of step.c."""
+        facts = {"REAL_IS_DOUBLE": int(self.dtype == np.float64), "HERTZ": int(self.hertz), "IMAGES": 0}
+        return self.backend.kernel(_FILE, name, facts | defines)
+
+    def renew(self, pairs: Any, images: bool, ordered: bool) -> None:
+        before = self.spare
+        super().renew(pairs, images, ordered)
+        if before is not self.lists:  # new memory: graphs of the former one are useless
+            self._graphs.clear()
+
+    def _match(self, pairs: Any, images: bool, ordered: bool) -> None:
+        found = pairs.j if pairs.j.shape[0] else Unread(self.lists.list)
+        kernel = self.kernel("match", IMAGES=int(images))
+        kernel(
+            self.count, pairs.start, found, self.name, *self.lists, *self.spare, self.count, int(ordered),
+            int(self.remembers),
+        )  # fmt: skip
+
+    def _limit(self, steps: int) -> None:
+        self.kernel("begin")(1, self.status, steps)
+
+    def _drift(self, k: int) -> None:
+        p = self.p
+        self.kernel("drift")(
+            self.count, p.x, p.origin, p.v, p.w, p.a, p.b, p.u, p.s, self.status, self.count, k, self._motion
+        )
+
+    def _forces(self, k: int, motion: Record) -> None:
+        p = self.p
+        self.kernel("forces")(
+            self.count, p.x, p.u, p.s, *self.lists, self.planes, self.wall_history, p.v, p.w, p.a, p.b, self.status,
+            self.count, self.walls, k, motion, self._law,
+        )  # fmt: skip
+
+    def begin(self) -> None:
+        self.backend.copy(self.p.u, self.p.v)
+        self.backend.copy(self.p.s, self.p.w)
+        self._limit(1)
+        self._forces(0, self._still)
+
+    def finish(self) -> None:
+        self._limit(1)
+        self._forces(0, self._motion)
+
+    def _launch(self, steps: int) -> None:
+        for k in range(steps):
+            self._drift(k)
+            self._forces(k, self._motion)
+
+    def steps(self, most: int) -> tuple[int, bool]:
+        limit = min(most, _CAPTURED)
+        if self.backend.name == "cuda" and limit > _FEW and not self.backend.capturing():
+            self._replay(limit)
+        else:
+            self._limit(limit)
+            self._launch(limit)
+        stop = int(self.backend.download(self.status)[STOP])
+        return min(stop, limit), stop < limit
+
+    def _replay(self, limit: int) -> None:
+        import cupy
+
+        address = int(self.lists.list.data.ptr)
+        graph = self._graphs.get(address)
+        if graph is None:
+            self._limit(0)
+            self._launch(1)  # what is loaded at its first launch is loaded now
+            stream = cupy.cuda.Stream(non_blocking=True)
+            with stream:
+                stream.begin_capture()
+                try:
+                    self._launch(_CAPTURED)
+                finally:
+                    graph = stream.end_capture()
+            self._graphs[address] = graph
+        self._limit(limit)
+        graph.launch(cupy.cuda.get_current_stream())
+
+
+assert (STOP, LIMIT) == (0, 1)  # as in step.c
+
+
+def engine_on(backend: Backend, *arguments: Any) -> Engine:
+    """Return the engine of a backend."""
+    return (OnCpu if backend.name == "cpu" else OnDevice)(backend, *arguments)
