@@ -31,7 +31,7 @@ def bar(title: str, steps: int, console: Any = None, done: int = 0) -> Iterator[
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("{task.description}"), BarColumn(16), MofNCompleteColumn(), TimeRemainingColumn(),
         TextColumn("{task.fields[text]}"),
     )  # fmt: skip
     with Progress(*columns, console=console or Console(stderr=True), transient=console is not None) as progress:

@@ -4,14 +4,20 @@
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from particlemesh import backends
 from particlemesh.apps.dem import Hertz, LinearSpring, Simulation
+from particlemesh.apps.files.libraries import library
 
 SHAPES = ("column", "rain")
 CONTACTS = ("hertz", "spring")
+LAW = ("contact", "young", "stiffness", "restitution", "friction", "density", "gravity")
+OTHERS = ("time_step", "dtype", "deterministic", "method")
+WIDEST = 0.9  # polydispersity
 GAP = 1.04  # distance of the sites of the start, in diameters of the largest sphere
 FILLED = 0.25  # part of the sites that rain fills
 FALLS = 5.0  # default length of a run, in times that a sphere takes to fall down the box
@@ -28,8 +34,8 @@ class Start(NamedTuple):
 def start(count: int, shape: str, radius: float, polydispersity: float, seed: int) -> Start:
     """Return the start of a run.
 
-    A column fills the left part of a long and narrow box. Rain is anywhere in a tall one. Both sit on a lattice, off its
-    sites by up to half of the gap.
+    A column fills the left part of a long and narrow box. Rain is anywhere in a tall one. Both sit on a lattice, off
+    its sites by up to half of the gap.
 
     Parameters
     ----------
@@ -129,3 +135,75 @@ def fastest(simulation: Simulation) -> float:
     if math.isfinite(height) and pull > 0:
         return math.sqrt(2 * height * pull)
     return float(np.linalg.norm(simulation.velocities, axis=1).max(initial=0.0)) or 1.0
+
+
+def prepare(options: dict[str, Any], given: set[str]) -> tuple[dict[str, Any], Simulation]:
+    """Return the arguments of `collide.collide`, and the simulation, from the options of the command.
+
+    Parameters
+    ----------
+    options : dict
+        By name.
+    given : set of str
+        Names of those that do not have their default.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an option is not allowed, or the backend is not available.
+    ImportError
+        If a library is missing for what is asked.
+    """
+    backend, restart = options["backend"], options["restart"]
+    _check(options)
+    checkpoint = options["checkpoint"]
+    if find_spec("h5py") is None:
+        if given & {"checkpoint", "checkpoint_every", "restart"}:
+            library("h5py", "a checkpoint")
+        checkpoint = None
+    if restart is None:
+        spheres = simulation(
+            *(options[name] for name in ("count", "shape", "radius", "polydispersity", "seed")),
+            **{name: options[name] for name in LAW}, **{name: options[name] for name in OTHERS},
+            backend=backend or "cpu",
+        )  # fmt: skip
+    else:
+        excess = sorted(given & {"count", "shape", "radius", "polydispersity", "seed", *LAW, *OTHERS})
+        if excess:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in excess)
+            raise ValueError(f"{names} came beside --restart, whose file has them: leave them out.")
+        if options["steps"] is None:
+            raise ValueError("--restart needs --steps, how many more.")
+        spheres = Simulation.load(restart, backend=backend)
+    steps = options["steps"] or math.ceil(FALLS * free_fall(spheres) / spheres.time_step)
+    work = {name: options[name] for name in ("out", "checkpoint_every", "trajectory", "every")}
+    return work | {"title": title(spheres), "steps": steps, "checkpoint": checkpoint}, spheres
+
+
+def title(simulation: Simulation) -> str:
+    """Return what a simulation is, in one line."""
+    law = simulation.contact
+    name = {Hertz: "Hertz contacts", LinearSpring: "linear springs"}[type(law)]
+    return f"{len(simulation):,} spheres, {name}, restitution {law.restitution:g}, friction {law.friction:g}"
+
+
+def _check(options: dict[str, Any]) -> None:
+    for name, allowed in (("shape", SHAPES), ("contact", CONTACTS), ("dtype", ("float64", "float32"))):
+        if options[name] not in allowed:
+            raise ValueError(f"--{name} is {options[name]!r}; give {' or '.join(allowed)}.")
+    for name in ("radius", "young", "stiffness", "density", "time_step"):
+        if options[name] is not None and not 0 < options[name] < math.inf:
+            raise ValueError(f"--{name.replace('_', '-')} is {options[name]:g}; give a positive number.")
+    if not 0 <= options["polydispersity"] < WIDEST:
+        raise ValueError(f"--polydispersity is {options['polydispersity']:g}; give 0 or more, below {WIDEST:g}.")
+    if not 0 <= options["gravity"] < math.inf:
+        raise ValueError(f"--gravity is {options['gravity']:g}; give 0 or a positive number: it points down.")
+    if options["out"].suffix.lower() not in (".png", ".gif"):
+        raise ValueError(f"--out is {str(options['out'])!r}; give a name that ends in .png or .gif.")
+    backend = options["backend"]
+    if backend is not None:
+        if backend not in backends.NAMES:
+            raise ValueError(f"--backend is {backend!r}; give one of {', '.join(backends.NAMES)}.")
+        reason = backends.module(backend).available()
+        if reason is not None:
+            raise ValueError(f"{backend} is not available: {reason}.")
