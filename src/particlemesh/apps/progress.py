@@ -18,7 +18,7 @@ def bar(title: str, steps: int, console: Any = None, done: int = 0) -> Iterator[
     steps : int
         At the end.
     console : rich.console.Console, optional
-        By default standard error.
+        Where a bar is shown, and erased at the end, if it is a terminal. By default standard error.
     done : int
         Steps made before.
 
@@ -31,13 +31,15 @@ def bar(title: str, steps: int, console: Any = None, done: int = 0) -> Iterator[
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(16), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("{task.description}"), BarColumn(8), MofNCompleteColumn(), TimeRemainingColumn(),
         TextColumn("{task.fields[text]}"),
     )  # fmt: skip
-    with Progress(*columns, console=console or Console(stderr=True), transient=console is not None) as progress:
+    shown = dict(console=Console(stderr=True)) if console is None else dict(console=console, transient=True)
+    with Progress(*columns, **shown, disable=console is not None and not console.is_terminal) as progress:
         task = progress.add_task(title, total=steps, completed=done, text="")
 
         def advance(made: int = 1, text: str | None = None) -> None:
-            progress.update(task, advance=made, **({} if text is None else {"text": text}))
+            fields: dict[str, Any] = {} if text is None else {"text": text}
+            progress.update(task, advance=made, **fields)
 
         yield advance

@@ -7,6 +7,7 @@ Commands import their modules when they run, so that ``--help`` loads no GPU lib
 from __future__ import annotations
 
 import re
+import warnings
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -156,7 +157,7 @@ def dem(
     gravity: Annotated[float, typer.Option(help="In m/s².")] = 9.81,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, max=10**12, help="Time steps; by default as long as 5 falls.", show_default=False),
+        typer.Option(min=1, max=10**12, help="Time steps; by default 4 falls.", show_default=False),
     ] = None,
     time_step: Annotated[
         float | None, typer.Option(help="In s; by default 0.15 of the critical one.", show_default=False)
@@ -170,7 +171,9 @@ def dem(
         Path | None, typer.Option(help="Frames: .vtu (ParaView), .gsd, .xyz (OVITO) or .h5.", show_default=False)
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Steps between two frames.")] = 100,
-    checkpoint: Annotated[Path, typer.Option(help="Written at the end and after Ctrl-C.")] = Path("out/dem.h5"),
+    checkpoint: Annotated[
+        Path, typer.Option(help="Written at the end and after Ctrl-C; by default that of --restart, if there is one.")
+    ] = Path("out/dem.h5"),
     checkpoint_every: Annotated[int, typer.Option(min=0, help="Also every so many steps; 0: not.")] = 0,
     restart: Annotated[
         Path | None, typer.Option(help="Go on from this checkpoint; needs --steps.", show_default=False)
@@ -188,7 +191,11 @@ def dem(
     options = dict(context.params)
     given = {name for name in options if context.get_parameter_source(name).name != "DEFAULT"}  # type: ignore[union-attr]
     try:
-        work, simulation = granular.prepare(options, given)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            work, simulation = granular.prepare(options, given)
+        for warning in caught:
+            console.print(f"particlemesh dem: {warning.message}", style="yellow", markup=False)
         collide.collide(console, simulation, **work)
     except collide.Stopped as stopped:
         console.print(f"particlemesh dem: {stopped}", style="yellow", markup=False, soft_wrap=True)

@@ -20,7 +20,7 @@ from particlemesh.apps.files.trajectory import Writer, writer
 from particlemesh.apps.progress import bar
 from particlemesh.command import granular
 
-ROWS = 10
+ROWS, LOOKS = 10, 60  # rows that are printed, points of the curves of energy
 PIECE = 100  # steps between two looks at the clock
 LOOK = 0.5  # seconds between two looks at energy and contacts, for the progress bar
 HEAD = f"{'step':>10}{'time / s':>12}{'kinetic / J':>13}{'total / J':>13}{'contacts':>12}{'particles/s':>14}"
@@ -37,7 +37,8 @@ class Album:
         self.path, self.title = path, title
         self.energies: list[Any] = []
         self.shots: list[Any] = []
-        self.steps: set[int] = set()
+        self.steps: set[int] = set()  # with a rendering
+        self.looks = {simulation.step + round(steps * n / LOOKS) for n in range(LOOKS + 1)}
         if find_spec("matplotlib") is not None:
             from particlemesh.command import granular_figure as figure
 
@@ -45,8 +46,9 @@ class Album:
             self.camera = figure.camera(path, simulation, granular.fastest(simulation))
 
     def look(self, simulation: Simulation) -> None:
-        """Take a rendering, if the present step has one, and the energy."""
-        self.energies.append((simulation.time, simulation.energy))
+        """Take the energy and a rendering, if the present step has them."""
+        if simulation.step in self.looks:
+            self.energies.append((simulation.time, simulation.energy))
         if simulation.step in self.steps:
             self.shots.append(self.camera.shoot(simulation))
 
@@ -113,7 +115,7 @@ class Run:
     def _next(self) -> int:
         """Return the next step with something to do."""
         step = self.simulation.step
-        later = [n for n in self.rows | self.album.steps if n > step]
+        later = [n for n in self.rows | self.album.steps | self.album.looks if n > step]
         return min([*later, self.last, *(step - step % n + n for n in (self.saves, self.frames) if n)])
 
     def _between(self) -> None:
@@ -121,8 +123,7 @@ class Run:
         simulation, step = self.simulation, self.simulation.step
         if self.file is not None and step % self.frames == 0:
             self.file.write(frame(simulation))
-        if step in self.rows | self.album.steps:
-            self.album.look(simulation)
+        self.album.look(simulation)
         if step in self.rows:
             seconds, before = self._row
             rate = (step - before) * len(simulation) / max(self._seconds - seconds, 1e-9)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -11,16 +12,18 @@ import numpy as np
 
 from particlemesh import backends
 from particlemesh.apps.dem import Hertz, LinearSpring, Simulation
+from particlemesh.apps.dem.contact import Contact
 from particlemesh.apps.files.libraries import library
 
 SHAPES = ("column", "rain")
 CONTACTS = ("hertz", "spring")
+START = ("count", "shape", "radius", "polydispersity", "seed")
 LAW = ("contact", "young", "stiffness", "restitution", "friction", "density", "gravity")
 OTHERS = ("time_step", "dtype", "deterministic", "method")
 WIDEST = 0.9  # polydispersity
 GAP = 1.04  # distance of the sites of the start, in diameters of the largest sphere
 FILLED = 0.25  # part of the sites that rain fills
-FALLS = 5.0  # default length of a run, in times that a sphere takes to fall down the box
+FALLS = 4.0  # default length of a run, in times that a sphere takes to fall down the box
 
 
 class Start(NamedTuple):
@@ -80,38 +83,29 @@ def start(count: int, shape: str, radius: float, polydispersity: float, seed: in
     return Start(positions, radii, box)
 
 
-def simulation(
-    count: int, shape: str, radius: float, polydispersity: float, seed: int, *, contact: str, young: float,
-    stiffness: float, restitution: float, friction: float, density: float, gravity: float, dtype: str, **options: Any,
-) -> Simulation:  # fmt: skip
+def simulation(options: Mapping[str, Any]) -> Simulation:
     """Return the simulation of a start.
 
     Parameters
     ----------
-    count, shape, radius, polydispersity, seed
-        As for `start`.
-    contact : {"hertz", "spring"}
-    young, stiffness : float
-        Young's modulus of Hertz's contacts, stiffness of springs.
-    restitution, friction : float
-    density, gravity : float
-    dtype : {"float32", "float64"}
-    options
-        Others of Simulation: ``backend``, ``time_step``, ``deterministic``, ``method``.
+    options : mapping
+        Those of the command by name: the arguments of `start`, and all in ``LAW`` and ``OTHERS``.
 
     Returns
     -------
     Simulation
     """
-    law: Any
-    if contact == "hertz":
-        law = Hertz(young=young, restitution=restitution, friction=friction)
+    begin = start(*(options[name] for name in START))
+    law: Contact
+    damping = {"restitution": options["restitution"], "friction": options["friction"]}
+    if options["contact"] == "hertz":
+        law = Hertz(young=options["young"], **damping)
     else:
-        law = LinearSpring(stiffness=stiffness, restitution=restitution, friction=friction)
-    begin = start(count, shape, radius, polydispersity, seed)
+        law = LinearSpring(stiffness=options["stiffness"], **damping)
     return Simulation(
-        begin.positions.astype(dtype), begin.radii, density=density, contact=law, box=begin.box, gravity=gravity,
-        **options,
+        begin.positions.astype(options["dtype"]), begin.radii, density=options["density"], contact=law, box=begin.box,
+        gravity=options["gravity"], backend=options["backend"] or "cpu",
+        **{name: options[name] for name in OTHERS if name != "dtype"},
     )  # fmt: skip
 
 
@@ -137,12 +131,12 @@ def fastest(simulation: Simulation) -> float:
     return float(np.linalg.norm(simulation.velocities, axis=1).max(initial=0.0)) or 1.0
 
 
-def prepare(options: dict[str, Any], given: set[str]) -> tuple[dict[str, Any], Simulation]:
+def prepare(options: Mapping[str, Any], given: set[str]) -> tuple[dict[str, Any], Simulation]:
     """Return the arguments of `collide.collide`, and the simulation, from the options of the command.
 
     Parameters
     ----------
-    options : dict
+    options : mapping
         By name.
     given : set of str
         Names of those that do not have their default.
@@ -162,19 +156,17 @@ def prepare(options: dict[str, Any], given: set[str]) -> tuple[dict[str, Any], S
             library("h5py", "a checkpoint")
         checkpoint = None
     if restart is None:
-        spheres = simulation(
-            *(options[name] for name in ("count", "shape", "radius", "polydispersity", "seed")),
-            **{name: options[name] for name in LAW}, **{name: options[name] for name in OTHERS},
-            backend=backend or "cpu",
-        )  # fmt: skip
+        spheres = simulation(options)
     else:
-        excess = sorted(given & {"count", "shape", "radius", "polydispersity", "seed", *LAW, *OTHERS})
+        excess = sorted(given.intersection((*START, *LAW, *OTHERS)))
         if excess:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in excess)
             raise ValueError(f"{names} came beside --restart, whose file has them: leave them out.")
         if options["steps"] is None:
             raise ValueError("--restart needs --steps, how many more.")
         spheres = Simulation.load(restart, backend=backend)
+        if "checkpoint" not in given:
+            checkpoint = restart
     steps = options["steps"] or math.ceil(FALLS * free_fall(spheres) / spheres.time_step)
     work = {name: options[name] for name in ("out", "checkpoint_every", "trajectory", "every")}
     return work | {"title": title(spheres), "steps": steps, "checkpoint": checkpoint}, spheres
@@ -182,12 +174,12 @@ def prepare(options: dict[str, Any], given: set[str]) -> tuple[dict[str, Any], S
 
 def title(simulation: Simulation) -> str:
     """Return what a simulation is, in one line."""
-    law = simulation.contact
+    law: Any = simulation.contact
     name = {Hertz: "Hertz contacts", LinearSpring: "linear springs"}[type(law)]
     return f"{len(simulation):,} spheres, {name}, restitution {law.restitution:g}, friction {law.friction:g}"
 
 
-def _check(options: dict[str, Any]) -> None:
+def _check(options: Mapping[str, Any]) -> None:
     for name, allowed in (("shape", SHAPES), ("contact", CONTACTS), ("dtype", ("float64", "float32"))):
         if options[name] not in allowed:
             raise ValueError(f"--{name} is {options[name]!r}; give {' or '.join(allowed)}.")

@@ -16,7 +16,7 @@ from particlemesh.command.spheres import extent, render
 RAMP = ("#16365f", "#2b7aa6", "#86c2bd", "#f5e7bd", "#f2a14a", "#cc3b2b")  # from rest to the fastest
 PANELS, FRAMES = 6, 72
 # When a series looks, in parts of the run: most happens early.
-MOMENTS = (0.0, 0.13, 0.24, 0.36, 0.52, 1.0)
+MOMENTS = (0.0, 0.16, 0.30, 0.45, 0.65, 1.0)
 BRIGHT = 0.8  # of the speed of a free fall down the box: the end of the colours
 GAMMA = 0.6  # slow motion gets more of the colours than its part
 MILLISECONDS = 60  # of one frame
@@ -36,7 +36,7 @@ class Camera:
     Parameters
     ----------
     simulation : Simulation
-        At its start.
+        At its start, with arrays of NumPy.
     speed : float
         Which is drawn in the last colour.
     size : int
@@ -52,7 +52,7 @@ class Camera:
         self.origin, lengths = (np.array(x, float) for x in (simulation.domain.origin, simulation.domain.lengths))
         endless = ~np.isfinite(lengths)
         if endless.any():  # such axes end where the particles are now
-            x, r = _host(simulation.positions), self.radii[:, None]
+            x, r = simulation.positions, self.radii[:, None]
             self.origin[endless] = (x - r).min(axis=0)[endless]
             lengths[endless] = (x + r).max(axis=0)[endless] - self.origin[endless]
         self.edges = lengths
@@ -60,8 +60,8 @@ class Camera:
 
     def shoot(self, simulation: Simulation) -> Shot:
         """Return a rendering of the present state."""
-        speeds = np.linalg.norm(_host(simulation.velocities), axis=1)
-        centres = _host(simulation.positions) - self.origin
+        speeds = np.linalg.norm(simulation.velocities, axis=1)
+        centres = simulation.positions - self.origin
         colours = self.colours(self.scale(speeds))[:, :3]
         picture = render(centres, self.radii, self.edges, colours, self.size, haze=0.2)
         return Shot(simulation.time, np.rint(picture[self.window] * 255).astype(np.uint8))
@@ -100,10 +100,6 @@ def draw(
             _animation(path, camera, shots, title)
         else:
             _series(path, camera, shots, energies, title)
-
-
-def _host(array: Any) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else array.get()
 
 
 def _moves(path: Any) -> bool:

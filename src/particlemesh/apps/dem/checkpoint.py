@@ -76,4 +76,4 @@ class Checkpoints:
             if "state" not in file:
                 raise KeyError("no state")
             where, state = str(file.attrs["backend"]), get(file, "state", {})
-        return cls.restore(state, backend=backend or where, threads=threads)  # type: ignore[attr-defined,no-any-return]  # of Simulation
+        return cls.restore(state, backend=backend or where, threads=threads)  # type: ignore[attr-defined]  # of Simulation

@@ -92,7 +92,7 @@ def report(simulation: Any, rate: float) -> str:
         Steps per second.
     """
     energy, contacts = simulation.energy.total, len(simulation.contacts.i)
-    return f"{quantity(rate * len(simulation))} particles/s, energy {energy:.4g}, {contacts:,} contacts"
+    return f"{quantity(rate * len(simulation))} particles/s, E {energy:.4g}, {contacts:,} contacts"
 
 
 def quantity(number: float) -> str:
