@@ -154,16 +154,19 @@ def _forces(p, pairs, numbers, hertz, step, half, begin, end):
             if distance == 0:
                 n0 = one
             v0, v1, v2 = sign * (u0 - u[j, 0]), sign * (u1 - u[j, 1]), sign * (u2 - u[j, 2])
-            arm, far = distance * radius / both, distance * x[j, 3] / both
-            t0, t1, t2 = s[j, 0], s[j, 1], s[j, 2]
-            r0, r1, r3 = arm * s0 + far * t0, arm * s1 + far * t1, arm * s2 + far * t2
-            v0, v1, v2 = v0 - (r1 * n2 - r3 * n1), v1 - (r3 * n0 - r0 * n2), v2 - (r0 * n1 - r1 * n0)
-            twist = real(0.5) * ((s0 + t0) * n0 + (s1 + t1) * n1 + (s2 + t2) * n2)
+            per = one / both
+            arm, twist = distance * (radius * per), zero
+            if remembers:  # what spins add is across the normal
+                far = distance * (x[j, 3] * per)
+                t0, t1, t2 = s[j, 0], s[j, 1], s[j, 2]
+                r0, r1, r3 = arm * s0 + far * t0, arm * s1 + far * t1, arm * s2 + far * t2
+                v0, v1, v2 = v0 - (r1 * n2 - r3 * n1), v1 - (r3 * n0 - r0 * n2), v2 - (r0 * n1 - r1 * n0)
+                twist = real(0.5) * ((s0 + t0) * n0 + (s1 + t1) * n1 + (s2 + t2) * n2)
             h0 = h1 = h2 = h3 = zero
             if entry < 0 and remembers:
                 h0, h1, h2, h3 = history[at, 0], history[at, 1], history[at, 2], history[at, 3]
             f0, f1, f2, h0, h1, h2, h3 = _contact(
-                law, hertz, both - distance, radius * x[j, 3] / both, mass * u[j, 3] / (mass + u[j, 3]), n0, n1, n2,
+                law, hertz, both - distance, radius * x[j, 3] * per, mass * u[j, 3] / (mass + u[j, 3]), n0, n1, n2,
                 v0, v1, v2, twist, step, h0, h1, h2, h3,
             )  # fmt: skip
             if remembers:

@@ -102,8 +102,8 @@ class Motion:
         levels = min(_LEVELS, 1 + int(np.log2(ratio))) if method == "auto" and self.count else 1
         crowded = (box.volume / (_MOST_CELLS * self.count + 4096)) ** (1 / 3)
         self.grid = pm.UniformGrid(
-            box, cell_size=tuple(np.minimum(max(reach / 2 ** (levels - 1), crowded), box.lengths)), method=method,
-            levels=levels, dtype=self.dtype, threads=threads,
+            box, cell_size=tuple(np.minimum(max(1.001 * reach / 2 ** (levels - 1), crowded), box.lengths)),
+            method=method, levels=levels, dtype=self.dtype, threads=threads,
         )  # fmt: skip
         # Through an axis shorter than two reaches a pair may be found twice.
         self._images = bool(min(box.lengths) < 2 * reach * (1 + 1e-6))
@@ -111,13 +111,15 @@ class Motion:
         if ratio > 1:
             own = (self.radii[self.order].astype(np.float64) + self.skin / 2).astype(self.dtype)
             self._reach = own if self.backend.name == "cpu" else self.backend.upload(own)
+        # Levels need radii, and so may a builder that is named.
+        asks = method != "auto" or levels > 1
+        self._radii = None if not asks else self._reach if ratio > 1 else reach / 2
 
     def _search(self) -> None:
         """Search for neighbours and make the lists."""
         x = self.engine.p.x[: self.count]
         x = tuple(x[:, axis] for axis in range(3))
-        several = self.grid.levels > 1
-        self.grid.build(x, self._reach if several else None)
+        self.grid.build(x, self._radii)
         self.engine.renew(self.grid.pairs(self._reach, quantities="j"), self._images, self.deterministic)
         self.rebuilds += 1
 

@@ -140,21 +140,24 @@ KERNEL forces(GLOBAL const real* RESTRICT x, GLOBAL const real* RESTRICT u, GLOB
             const real per = distance > 0 ? sign / distance : 0;
             for (int c = 0; c < 3; c++) n[c] *= per;
             if (distance == 0) n[0] = 1; // of one place: along x
-            const real4 that = READ_4(u + 4 * j), twin = READ_4(s + 4 * j);
-            const real arm = distance * mine.w / both, far = distance * other.w / both;
-            if (code & 1) {
-                r[0] = arm * spin.x + far * twin.x, r[1] = arm * spin.y + far * twin.y;
-                r[2] = arm * spin.z + far * twin.z;
-            } else {
-                r[0] = far * twin.x + arm * spin.x, r[1] = far * twin.y + arm * spin.y;
-                r[2] = far * twin.z + arm * spin.z;
+            const real4 that = READ_4(u + 4 * j);
+            const real share = 1 / both, arm = distance * (mine.w * share);
+            real relative[3] = {sign * (speed.x - that.x), sign * (speed.y - that.y), sign * (speed.z - that.z)};
+            real twist = 0;
+            if (law.friction > 0) { // what spins add is across the normal
+                const real4 twin = READ_4(s + 4 * j);
+                const real far = distance * (other.w * share);
+                const real one[3] = {code & 1 ? spin.x : twin.x, code & 1 ? spin.y : twin.y, code & 1 ? spin.z : twin.z};
+                const real two[3] = {code & 1 ? twin.x : spin.x, code & 1 ? twin.y : spin.y, code & 1 ? twin.z : spin.z};
+                const real first = code & 1 ? arm : far, second = code & 1 ? far : arm;
+                for (int c = 0; c < 3; c++) r[c] = first * one[c] + second * two[c];
+                relative[0] -= r[1] * n[2] - r[2] * n[1];
+                relative[1] -= r[2] * n[0] - r[0] * n[2];
+                relative[2] -= r[0] * n[1] - r[1] * n[0];
+                twist = ((spin.x + twin.x) * n[0] + (spin.y + twin.y) * n[1] + (spin.z + twin.z) * n[2]) / 2;
             }
-            const real relative[3] = {sign * (speed.x - that.x) - (r[1] * n[2] - r[2] * n[1]),
-                                      sign * (speed.y - that.y) - (r[2] * n[0] - r[0] * n[2]),
-                                      sign * (speed.z - that.z) - (r[0] * n[1] - r[1] * n[0])};
-            const real twist = ((spin.x + twin.x) * n[0] + (spin.y + twin.y) * n[1] + (spin.z + twin.z) * n[2]) / 2;
             for (int c = 0; c < 4; c++) h[c] = entry < 0 && law.friction > 0 ? history[4 * at + c] : 0;
-            contact(f, h, both - distance, mine.w * other.w / both, speed.w * that.w / (speed.w + that.w), n, relative,
+            contact(f, h, both - distance, mine.w * other.w * share, speed.w * that.w / (speed.w + that.w), n, relative,
                     twist, motion.step, &law);
             if (law.friction > 0) STORE_4(history + 4 * at, h[0], h[1], h[2], h[3]);
             if (entry >= 0) list[at] = ~code;
