@@ -21,6 +21,7 @@ BRIGHT = 0.8  # of the speed of a free fall down the box: the end of the colours
 GAMMA = 0.6  # slow motion gets more of the colours than its part
 MILLISECONDS = 60  # of one frame
 INCHES, DPI = 11.6, 150
+SIZES = (800, 1100)  # pixels of a rendering, for a series and for an animation
 
 
 class Shot(NamedTuple):
@@ -75,7 +76,7 @@ def moments(path: PathLike, steps: int) -> list[int]:
 
 def camera(path: PathLike, simulation: Simulation, speed: float) -> Camera:
     """Return the camera of the picture of this name."""
-    return Camera(simulation, BRIGHT * speed, 900 if _moves(path) else 800)
+    return Camera(simulation, BRIGHT * speed, SIZES[_moves(path)])
 
 
 def draw(

@@ -69,7 +69,7 @@ def test_a_checkpoint_continues_with_the_same_bits(tmp_path, contact, dtype, box
 @pytest.mark.backends("opencl", "cuda")
 def test_a_checkpoint_remembers_the_device(tmp_path, backend):
     needed("h5py")
-    motion = pile(dtype="f4", steps=20, backend=backend.name)
+    motion = pile(steps=20, backend=backend.name)
     motion.save(tmp_path / "state.h5")
     motion.run(20)
     other = Simulation.load(tmp_path / "state.h5")
