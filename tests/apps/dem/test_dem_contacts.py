@@ -90,7 +90,7 @@ def test_an_impact_that_sticks_turns_the_tangential_speed_round(wall):
 @pytest.mark.parametrize("wall", [False, True], ids=["spheres", "plane"])
 def test_an_impact_that_slides_has_the_impulse_of_friction(wall):
     stiff = Hertz(young=1e12, poisson=0.3, friction=0.1)  # so that the contact hardly turns
-    simulation, normal, across = meeting(stiff, 1.0, 2e-8, wall=wall, aside=1.5)
+    simulation, _, across = meeting(stiff, 1.0, 2e-8, wall=wall, aside=1.5)
     m, _ = reduced(simulation, wall)
     simulation.run(20_000)
     v, w, r = simulation.velocities, simulation.spins, simulation.radii

@@ -31,7 +31,7 @@ BOX = pm.Box((4.0, 4.0, 4.0), periodic=False)
         ({"density": 0.0}, "density of particle 0 is 0; a positive number is needed: a particle needs a mass"),
         ({"density": 1e-60, "dtype": "float32"}, "the mass of particle 0 is 0.0 in float32: choose other units"),
         ({"box": (4, 4, 4), "radii": 2.5}, "room for a sphere of radius 2, and the largest particle has radius 2.5"),
-        ({"box": (4, 4, 4), "periodic": True, "radii": 1.1}, "the box repeats after 4 along axis 0; at least four radii"),
+        ({"box": (4, 4, 4), "periodic": True, "radii": 1.1}, "repeats after 4 along axis 0; at least four radii"),
         ({"box": (4, 4)}, "box has 2 lengths; 3 are needed"),
         ({"box": (4, -4, 4)}, "every length must be positive"),
         ({"box": (4, 4, np.inf), "periodic": True}, "axis 2 is periodic and of infinite length"),
@@ -96,7 +96,7 @@ def test_a_long_time_step_is_warned_of():
 
 def test_motion_beyond_numbers_is_an_error():
     fast = Simulation(**GOOD, velocities=(1e300, 0, 0), time_step=0.1)
-    with pytest.raises(FloatingPointError, match="step 0: the motion has left what numbers can hold .*the first is 0 at"):
+    with pytest.raises(FloatingPointError, match="step 0: the motion has left what numbers.*the first is 0 at"):
         fast.run(10)
     with pytest.raises(FloatingPointError, match="start again from an earlier state"):
         fast.run(1)

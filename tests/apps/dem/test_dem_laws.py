@@ -52,8 +52,8 @@ def test_energy_without_damping_is_kept_to_second_order(contact):
     x, radii, v, side = loose(60, spread=(0.44, 0.46))
     worst = []
     for parts in (1, 2, 4):
-        gas = Simulation(x, radii, v, density=1.0, contact=law, box=(side, side, side + 0.2), periodic=(True, True, False),
-                         time_step=2e-3 / parts)  # fmt: skip
+        box = dict(box=(side, side, side + 0.2), periodic=(True, True, False))
+        gas = Simulation(x, radii, v, density=1.0, contact=law, time_step=2e-3 / parts, **box)
         before, met, error = gas.energy.total, 0, 0.0
         for _ in range(40):
             gas.run(5 * parts)
@@ -69,14 +69,15 @@ def test_energy_without_damping_is_kept_to_second_order(contact):
 def test_nobody_leaves_the_walls():
     x, radii, v, side = loose(200, speed=20.0)
     law = Hertz(young=1e6, poisson=0.25, restitution=0.95, friction=0.2)
-    gas = Simulation(x, radii, v, density=1.0, contact=law, box=(side, side + 0.1, side + 0.2), periodic=(True, False, False))
+    box = (side, side + 0.1, side + 0.2)
+    gas = Simulation(x, radii, v, density=1.0, contact=law, box=box, periodic=(True, False, False))
     for _ in range(10):
         gas.run(200)
         place = gas.positions
         assert len(place) == 200
         assert np.isfinite(place).all()
         assert (place >= 0).all()
-        assert (place <= (side, side + 0.1, side + 0.2)).all()
+        assert (place <= box).all()
         assert (place[:, 0] < side).all()
     assert np.linalg.norm(gas.velocities, axis=1).mean() > 2
     assert abs(gas.spins).max() > 1
@@ -84,9 +85,11 @@ def test_nobody_leaves_the_walls():
 
 def slab(z, r, low, high):
     """Volume of spheres between two heights."""
+
     def below(height):
         h = np.clip(height - (z - r), 0, 2 * r)
         return np.pi * h**2 * (3 * r - h) / 3
+
     return (below(high) - below(low)).sum()
 
 

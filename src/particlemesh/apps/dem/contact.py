@@ -17,7 +17,7 @@ from particlemesh import checks
 
 
 @dataclass(frozen=True)
-class Numbers:
+class Law:
     """A law as the loops over contacts see it."""
 
     hertz: int
@@ -45,7 +45,7 @@ def _restitution(value: Any) -> float:
 class Contact:
     """A law of contact: see :class:`Hertz` and :class:`LinearSpring`."""
 
-    def numbers(self) -> Numbers:
+    def numbers(self) -> Law:
         """Return the law as compiled loops see it."""
         raise NotImplementedError
 
@@ -55,7 +55,7 @@ class Contact:
 
     def arguments(self) -> dict[str, float]:
         """Return the arguments with which this law was made."""
-        return asdict(self)  # type: ignore[call-overload,no-any-return]  # laws are dataclasses
+        return asdict(self)  # type: ignore[call-overload]  # laws are dataclasses
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,12 @@ class Hertz(Contact):
         set_(self, "restitution", _restitution(self.restitution))
         set_(self, "friction", checks.at_least_zero(self.friction, "friction"))
 
-    def numbers(self) -> Numbers:
+    def numbers(self) -> Law:
         """Return the law as compiled loops see it."""
         modulus = self.young / (2 * (1 - self.poisson**2))
         shear = self.young / (4 * (1 + self.poisson) * (2 - self.poisson))
         damping = 2 * math.sqrt(5 / 6) * _beta(self.restitution)
-        return Numbers(1, modulus, 8 * shear, damping, self.friction)
+        return Law(1, modulus, 8 * shear, damping, self.friction)
 
     def critical_time_step(self, radii: np.ndarray, masses: np.ndarray) -> float:
         """Return the time a Rayleigh wave takes across the fastest sphere [li_xu_thornton2005]_.
@@ -176,9 +176,9 @@ class LinearSpring(Contact):
         set_(self, "restitution", _restitution(self.restitution))
         set_(self, "friction", checks.at_least_zero(self.friction, "friction"))
 
-    def numbers(self) -> Numbers:
+    def numbers(self) -> Law:
         """Return the law as compiled loops see it."""
-        return Numbers(0, self.stiffness, self.tangential, 2 * _beta(self.restitution), self.friction)  # type: ignore[arg-type]  # set
+        return Law(0, self.stiffness, self.tangential, 2 * _beta(self.restitution), self.friction)  # type: ignore[arg-type]  # set
 
     def critical_time_step(self, radii: np.ndarray, masses: np.ndarray) -> float:
         """Return the largest stable time step of the lightest spheres in a dense packing.

@@ -18,9 +18,9 @@ from particlemesh.apps.dem.walls import Plane
 class Domain:
     """Three axes from ``origin`` on: ``lengths`` are infinite where an axis has no end."""
 
-    origin: tuple[float, float, float]
-    lengths: tuple[float, float, float]
-    periodic: tuple[bool, bool, bool]
+    origin: tuple[float, ...]
+    lengths: tuple[float, ...]
+    periodic: tuple[bool, ...]
 
     @classmethod
     def of(cls, box: Any, periodic: Any) -> Domain:
@@ -60,8 +60,8 @@ class Domain:
         for axis in range(3):
             if math.isfinite(self.lengths[axis]) and not self.periodic[axis]:
                 unit = np.eye(3)[axis]
-                low = np.array(self.origin)
-                planes += [Plane(low, unit), Plane(low + self.lengths[axis] * unit, -unit)]
+                high = np.array(self.origin) + self.lengths[axis] * unit
+                planes += [Plane(self.origin, unit.tolist()), Plane(high.tolist(), (-unit).tolist())]
         return planes
 
     def check_radius(self, radius: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.apps.dem import cpu
-from particlemesh.apps.dem.contact import Numbers
+from particlemesh.apps.dem.contact import Law
 from particlemesh.apps.dem.cpu import LIMIT, STOP, Pairs, Rows
 from particlemesh.backends.base import Backend, Record, Unread, allocate
 from particlemesh.backends.cpu import run, threads_for
@@ -29,7 +29,7 @@ class Engine:
         Where, in which type, how many.
     motion : list of 15 floats
         As ``Motion`` in step.c.
-    law : Numbers
+    law : Law
     planes : array (P, 4)
     name : array (N,) of int32
         The user's number of each particle.
@@ -37,7 +37,7 @@ class Engine:
     """
 
     def __init__(
-        self, backend: Backend, dtype: np.dtype, motion: list[float], law: Numbers, planes: np.ndarray,
+        self, backend: Backend, dtype: np.dtype, motion: list[float], law: Law, planes: np.ndarray,
         name: np.ndarray, threads: int | None,
     ) -> None:  # fmt: skip
         self.backend, self.dtype, self.count, self.hertz = backend, dtype, len(name), law.hertz
@@ -60,7 +60,10 @@ class Engine:
         history = self._zeros((entries if self.remembers else 1, 4))
         # `start` has one more, as what a search returns: with it a state's contacts come in.
         return Pairs(
-            self._zeros((rows + 1,), np.int64), self._zeros((rows,), np.int32), self._zeros((entries,), np.int32), history
+            self._zeros((rows + 1,), np.int64),
+            self._zeros((rows,), np.int32),
+            self._zeros((entries,), np.int32),
+            history,
         )
 
     def put(self, name: str, array: np.ndarray) -> None:
@@ -71,6 +74,10 @@ class Engine:
     def get(self, name: str) -> np.ndarray:
         """Return an array (N, 4) in the host's memory."""
         return self.backend.download(getattr(self.p, name))[: self.count]
+
+    def rows_of_three(self, name: str) -> Any:
+        """Return the vectors (N, 3) of an array in the user's order, a native array."""
+        raise NotImplementedError
 
     def remember(self, start: np.ndarray, entries: np.ndarray, history: np.ndarray, walls: np.ndarray | None) -> None:
         """Take lists of what touches, to be matched at the next search, and the history of walls."""
@@ -111,15 +118,20 @@ class OnCpu(Engine):
     """Compiled functions and threads."""
 
     def __init__(
-        self, backend: Backend, dtype: np.dtype, motion: list[float], law: Numbers, planes: np.ndarray,
+        self, backend: Backend, dtype: np.dtype, motion: list[float], law: Law, planes: np.ndarray,
         name: np.ndarray, threads: int | None,
     ) -> None:  # fmt: skip
         super().__init__(backend, dtype, motion, law, planes, name, threads)
         self.name = name
-        arrays = (np.array(numbers, dtype) for numbers in (self.motion, self.law, planes.reshape(-1, 4)))
-        self.numbers = cpu.Numbers(*arrays, self.wall_history)
+        motions, laws, walls = (np.array(numbers, dtype) for numbers in (self.motion, self.law, planes.reshape(-1, 4)))
+        self.numbers = cpu.Numbers(motions, laws, walls, self.wall_history)
         self.used = threads_for(threads, 2 * self.count)
         self.status = np.zeros(2, np.int64)
+
+    def rows_of_three(self, name: str) -> Any:
+        rows = np.empty((self.count, 3), self.dtype)
+        rows[self.name] = getattr(self.p, name)[: self.count, :3]
+        return rows
 
     def _match(self, pairs: Any, images: bool, ordered: bool) -> None:
         run(
@@ -156,7 +168,7 @@ class OnDevice(Engine):
     """Kernels; on CUDA many steps are one graph."""
 
     def __init__(
-        self, backend: Backend, dtype: np.dtype, motion: list[float], law: Numbers, planes: np.ndarray,
+        self, backend: Backend, dtype: np.dtype, motion: list[float], law: Law, planes: np.ndarray,
         name: np.ndarray, threads: int | None,
     ) -> None:  # fmt: skip
         super().__init__(backend, dtype, motion, law, planes, name, threads)
@@ -174,6 +186,12 @@ class OnDevice(Engine):
         """Return a kernel of step.c."""
         facts = {"REAL_IS_DOUBLE": int(self.dtype == np.float64), "HERTZ": int(self.hertz), "IMAGES": 0}
         return self.backend.kernel(_FILE, name, facts | defines)
+
+    def rows_of_three(self, name: str) -> Any:
+        rows = self.backend.empty((self.count, 3), self.dtype)
+        if self.count:
+            self.kernel("unpack")(3 * self.count, getattr(self.p, name), self.name, rows, self.count)
+        return rows
 
     def renew(self, pairs: Any, images: bool, ordered: bool) -> None:
         before = self.spare
@@ -233,7 +251,7 @@ class OnDevice(Engine):
     def _replay(self, limit: int) -> None:
         import cupy
 
-        address = int(self.lists.list.data.ptr)
+        address = int(self.lists.list.data.ptr)  # type: ignore[attr-defined]  # CuPy's
         graph = self._graphs.get(address)
         if graph is None:
             self._limit(0)

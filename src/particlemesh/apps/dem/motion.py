@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.dem.contact import Numbers
+from particlemesh.apps.dem.contact import Law
 from particlemesh.apps.dem.domain import Domain
 from particlemesh.apps.dem.engines import engine_on
 from particlemesh.apps.dem.given import Given
@@ -26,7 +26,7 @@ class Motion:
     """The particles of a simulation, on its device, in an order of its own."""
 
     def __init__(
-        self, given: Given, law: Numbers, walls: tuple[Plane, ...], domain: Domain, gravity: tuple[float, ...],
+        self, given: Given, law: Law, walls: tuple[Plane, ...], domain: Domain, gravity: tuple[float, ...],
         time_step: float, *, deterministic: bool, method: str, threads: int | None, restored: bool = False,
     ) -> None:  # fmt: skip
         self.kind, self.user, self.backend, self.dtype = given.kind, given.user, given.backend, given.dtype
@@ -63,10 +63,10 @@ class Motion:
     def _on(self) -> Iterator[None]:
         """Work on the device and stream of the user's arrays, after what went before on another one."""
         local = self.kind.home == self.backend.name and self.backend.name != "cpu"
-        with self.kind.scope(self.user) if local else contextlib.nullcontext():
-            with self.backend.scope(*((self.kind.native(self.user),) if local else ())):
-                self._token = self.backend.follow(self._token)
-                yield
+        natives = (self.kind.native(self.user),) if local else ()
+        with self.kind.scope(self.user) if local else contextlib.nullcontext(), self.backend.scope(*natives):
+            self._token = self.backend.follow(self._token)
+            yield
 
     def _put(self, name: str, rows: np.ndarray, last: np.ndarray | None = None) -> None:
         packed = np.zeros((self.count, 4), self.dtype)
@@ -83,15 +83,9 @@ class Motion:
 
     def out(self, name: str) -> Any:
         """Return rows of three in the user's order, as an array of the user's kind."""
-        if self.backend.name == "cpu" or self.kind.home != self.backend.name:
-            return self.kind.wrap(np.ascontiguousarray(self._get(name)[:, :3]))
         with self._on():
-            rows = self.backend.empty((self.count, 3), self.dtype)
-            if self.count:
-                self.engine.kernel("unpack")(  # type: ignore[attr-defined]  # of a device
-                    3 * self.count, getattr(self.engine.p, name), self.engine.name, rows, self.count  # type: ignore[attr-defined]  # of a device
-                )
-            return self.kind.wrap(rows)
+            rows = self.engine.rows_of_three(name)
+            return self.kind.wrap(rows if self.kind.home == self.backend.name else self.backend.download(rows))
 
     # ---- lists ----------------------------------------------------------------------------------------
 
@@ -117,8 +111,7 @@ class Motion:
 
     def _search(self) -> None:
         """Search for neighbours and make the lists."""
-        x = self.engine.p.x[: self.count]
-        x = tuple(x[:, axis] for axis in range(3))
+        x = tuple(self.engine.p.x[: self.count, axis] for axis in range(3))
         self.grid.build(x, self._radii)
         self.engine.renew(self.grid.pairs(self._reach, quantities="j"), self._images, self.deterministic)
         self.rebuilds += 1

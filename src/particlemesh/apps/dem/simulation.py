@@ -113,7 +113,8 @@ class Simulation(Checkpoints):
         if not isinstance(contact, Contact):
             raise TypeError(f"contact is a {type(contact).__name__}; give Hertz(...) or LinearSpring(...).")
         self.contact, self.domain = contact, Domain.of(box, periodic)
-        self.gravity = checks.per_axis((0.0, 0.0, -gravity) if np.isscalar(gravity) else gravity, 3, "gravity")
+        down = checks.per_axis(gravity, 1, "gravity")[0] if np.ndim(gravity) == 0 else 0.0
+        self.gravity = (0.0, 0.0, -down) if np.ndim(gravity) == 0 else checks.per_axis(gravity, 3, "gravity")
         self.deterministic = checks.flag(deterministic, "deterministic")
         self._method = method
         given = arrays_of(positions, radii, velocities, spins, density, backend, dtype)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +37,8 @@ class Plane:
     Plane(point=(0.0, 0.0, 1.0), normal=(0.0, 0.0, 1.0))
     """
 
-    point: tuple[float, float, float]
-    normal: tuple[float, float, float]
+    point: Sequence[float]
+    normal: Sequence[float]
 
     def __post_init__(self) -> None:
         point, normal = checks.per_axis(self.point, 3, "point"), np.array(checks.per_axis(self.normal, 3, "normal"))
