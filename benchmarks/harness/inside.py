@@ -12,6 +12,7 @@ from unittest import mock
 import numpy as np
 
 from particlemesh import backends
+from particlemesh.apps.dem.cpu import _contact as contact_law
 from particlemesh.backends.cpu import available_threads
 from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import METHODS
@@ -26,6 +27,7 @@ __all__ = [
     "automatic",
     "available_threads",
     "backend_of",
+    "contact_law",
     "fullest_slots",
     "idle_memory",
     "launches",

@@ -118,7 +118,7 @@ def on_the_floor(law, slope=0.0, speed=0.0, time_step=None):
 def test_a_sphere_on_an_incline(friction):
     slope = 0.4
     ball = on_the_floor(LinearSpring(stiffness=1e6, restitution=0.5, friction=friction), slope)
-    ball.run(6000)
+    ball.run(18_000)
     g, t, sine, cosine = 9.81, ball.time, np.sin(slope), np.cos(slope)
     rolls = np.tan(slope) < 3.5 * friction
     assert rolls == (friction == 0.5)

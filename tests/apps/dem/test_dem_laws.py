@@ -36,7 +36,7 @@ def test_energy_never_grows_under_damping(request):
     bed = heap(20_000 if many else 150, spread=(0.35, 0.45), contact=soft, gravity=5.0)
     energies = [bed.energy.total]
     touching = 0
-    for _ in range(400):
+    for _ in range(500):
         bed.run(50)
         energies.append(bed.energy.total)
         touching = max(touching, len(bed.contacts.i))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,6 +44,8 @@ def _restitution(value: Any) -> float:
 
 class Contact:
     """A law of contact: see :class:`Hertz` and :class:`LinearSpring`."""
+
+    fraction: ClassVar[float]  # of the critical time step, for the default
 
     def numbers(self) -> Law:
         """Return the law as compiled loops see it."""
@@ -94,6 +96,7 @@ class Hertz(Contact):
     Hertz(young=5000000.0, poisson=0.25, restitution=0.8, friction=0.5)
     """
 
+    fraction: ClassVar[float] = 0.1
     young: float
     poisson: float = 0.3
     restitution: float = 1.0
@@ -163,6 +166,7 @@ class LinearSpring(Contact):
     200.0
     """
 
+    fraction: ClassVar[float] = 0.05
     stiffness: float
     tangential: float | None = None
     restitution: float = 1.0
