@@ -152,9 +152,12 @@ def test_wrong_options(options, said, here):
 
 def test_wrong_restarts(here):
     needed("h5py")
-    for options, said in (
-        (["--steps", "5"], "does not exist"), ([], "needs --steps"), (["--steps", "5", "--radius", "1"], "--radius came"),
-    ):  # fmt: skip
+    cases = [
+        (["--steps", "5"], "does not exist"),
+        ([], "needs --steps"),
+        (["--steps", "5", "--radius", "1"], "--radius"),
+    ]
+    for options, said in cases:
         result = run(cli.app, ["dem", "--restart", "none.h5", *options])
         assert result.exit_code == 2 and said in result.output
     with checkpoint.writing("other.h5", "somebody", 1):
