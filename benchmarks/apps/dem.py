@@ -2,8 +2,8 @@
 """Granular matter: steps of spheres under Hertz's law with history, falling, and settled on a floor.
 
 On the CPU beside a loop of Numba over pairs of SciPy's `cKDTree`, found anew in each step, with the same compiled law,
-in turns within one run: both may use the same number of threads. The loop computes each pair once, in shares of threads,
-and finds histories by bisection. ``difference`` is the largest one of the positions of both at the end.
+in turns within one run: both may use the same number of threads. The loop computes each pair once, in a share for each
+thread, and finds histories by bisection. ``difference`` is the largest one of the positions of both at the end.
 ``updates_per_s`` are particles times steps in a second of wall-clock time, searches included; ``contacts`` is the mean
 number of contacts of a particle. Writes ``results/dem-steps-DEVICE.csv``.
 

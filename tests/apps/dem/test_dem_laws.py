@@ -34,16 +34,16 @@ def test_energy_never_grows_under_damping(request):
     many = request.config.getoption("--thorough")
     soft = Hertz(young=1e7, poisson=0.25, restitution=0.6, friction=0.4)
     bed = heap(20_000 if many else 150, spread=(0.35, 0.45), contact=soft, gravity=5.0)
-    energies = [bed.energy.total]
+    energies, start = [bed.energy.total], bed.energy.translation
     touching = 0
-    for _ in range(500):
+    for _ in range(100 if many else 500):
         bed.run(50)
         energies.append(bed.energy.total)
         touching = max(touching, len(bed.contacts.i))
         assert bed.contacts.overlap.max(initial=0) < 0.02 * bed.radii.min()  # less than 1 % of a diameter
     assert touching > 50
     assert np.diff(energies).max() <= 1e-6 * energies[0]
-    assert energies[-1] < 0.9 * energies[0]
+    assert energies[0] - energies[-1] > 0.3 * start
 
 
 @pytest.mark.parametrize("contact", ["hertz", "springs"])

@@ -68,6 +68,8 @@ class Engine:
 
     def put(self, name: str, array: np.ndarray) -> None:
         """Write an array of the host."""
+        if not self.count:
+            return
         target = getattr(self.p, name)
         self.backend.copy(target[: self.count], self.backend.upload(np.ascontiguousarray(array, self.dtype)))
 

@@ -38,6 +38,7 @@ class Motion:
         mean = float(self.radii.mean()) if self.count else 1.0
         self.skin, largest = SKIN * mean, float(self.radii.max(initial=0.0))
         reach = 2 * largest + self.skin
+        self._most, self._method, self._threads = reach, method, threads
         self.order = _by_place(given.positions, reach)
         period = domain.periods
         motion = [
@@ -52,7 +53,7 @@ class Motion:
                 ("x", given.positions, given.radii), ("v", given.velocities, given.masses), ("w", given.spins, None),
             ):  # fmt: skip
                 self._put(name, rows, last)
-            self._make_grid(given.positions, reach, method, threads)
+            self._make_grid(given.positions)
             if not restored:
                 self._search()
                 self.engine.begin()
@@ -89,15 +90,18 @@ class Motion:
 
     # ---- lists ----------------------------------------------------------------------------------------
 
-    def _make_grid(self, positions: np.ndarray, reach: float, method: str, threads: int | None) -> None:
+    def _make_grid(self, positions: np.ndarray) -> None:
+        reach, method = self._most, self._method
         box = self.domain.grid_box(positions, reach)
         least = float(self.radii.min()) if self.count else 1.0
         ratio = reach / (2 * least + self.skin)
         levels = min(_LEVELS, 1 + int(np.log2(ratio))) if method == "auto" and self.count else 1
-        crowded = (box.volume / (_MOST_CELLS * self.count + 4096)) ** (1 / 3)
+        cell = 1.001 * reach / 2 ** (levels - 1)
+        while np.maximum(1, box.lengths / cell).prod() > _MOST_CELLS * self.count + 4096:
+            cell *= 2
         self.grid = pm.UniformGrid(
-            box, cell_size=tuple(np.minimum(max(1.001 * reach / 2 ** (levels - 1), crowded), box.lengths)),
-            method=method, levels=levels, dtype=self.dtype, threads=threads,
+            box, cell_size=tuple(np.minimum(cell, box.lengths)),
+            method=method, levels=levels, dtype=self.dtype, threads=self._threads,
         )  # fmt: skip
         # Through an axis shorter than two reaches a pair may be found twice.
         self._images = bool(min(box.lengths) < 2 * reach * (1 + 1e-6))
@@ -111,8 +115,19 @@ class Motion:
 
     def _search(self) -> None:
         """Search for neighbours and make the lists."""
+        if not self.count:
+            return
         x = tuple(self.engine.p.x[: self.count, axis] for axis in range(3))
-        self.grid.build(x, self._radii)
+        try:
+            self.grid.build(x, self._radii)
+        except ValueError:
+            place = self._get("x")[:, :3]
+            finite = np.isfinite(place).all(1)
+            if not finite.all():
+                first = int(np.argmin(finite))
+                raise ValueError(f"particle {first} is at {tuple(place[first].tolist())}") from None
+            self._make_grid(place)  # too far from where the former grid was made
+            self.grid.build(x, self._radii)
         self.engine.renew(self.grid.pairs(self._reach, quantities="j"), self._images, self.deterministic)
         self.rebuilds += 1
 
@@ -133,8 +148,8 @@ class Motion:
                         self._search()
                     except ValueError as error:
                         self._fault = (
-                            f"step {at + steps - left + made}: the motion has left what numbers can hold ({error}) A "
-                            "shorter time_step may help; start again from an earlier state."
+                            f"step {at + steps - left + made}: the motion has left what numbers can hold: "
+                            f"{str(error).rstrip('.')}. A shorter time_step may help; start again from an earlier state."
                         )
                         raise FloatingPointError(self._fault) from error
                     self.engine.finish()
