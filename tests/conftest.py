@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which backends a run tests, and how its tests are shared out among workers."""
 
+import collections
 import os
 import zlib
 
@@ -29,12 +30,13 @@ def pytest_addoption(parser):
     )  # fmt: skip
     parser.addoption("--thorough", action="store_true", help="on PoCL, too, every combination and row")
     parser.addoption("--optimised", action="store_true", help="let PoCL optimise kernels as it does for users")
-    parser.addoption("--many-processes", type=int, default=4, help="processes that start with cold caches at once")
+    parser.addoption("--many-processes", type=int, default=3, help="processes that start with cold caches at once")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "backends(*names): the backends that a test with `backend` is for")
     config.addinivalue_line("markers", "direction(name): the methods that a test with `law` is for")
+    config.addinivalue_line("markers", "whole: all cases run on PoCL, too")
     config.addinivalue_line("markers", "opencl: uses OpenCL without the `backend` fixture")
     # Compiling is most of what tests do, and PoCL does it twice as fast without optimising.
     slow = reason("opencl") is None and survey.emulated(backends.current("opencl"))
@@ -123,8 +125,31 @@ def backend(request) -> Device:
     return Device.of(request.param)
 
 
+def thinned(items):
+    """Return what runs and what does not of tests with many cases, where PoCL compiles each.
+
+    Of 10 cases on every second runs, of 30 on every third, whatever the run and the worker. Tests that thin themselves
+    are `whole`.
+    """
+    many = collections.Counter((item.path, item.originalname) for item in items if on_opencl(item))
+    kept, left = [], []
+    for item in items:
+        count = 0 if item.get_closest_marker("whole") else many[item.path, item.originalname]
+        share = 3 if count >= 30 else 2 if count >= 10 else 1
+        runs = not on_opencl(item) or zlib.crc32(item.nodeid.encode()) % share == 0
+        (kept if runs else left).append(item)
+    return kept, left
+
+
+def on_opencl(item):
+    return hasattr(item, "callspec") and item.callspec.params.get("backend") == "opencl"
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if config.thins:
+        items[:], left = thinned(items)
+        config.hook.pytest_deselected(items=left)
     # A driver that crashes takes one worker's OpenCL tests with it, not the run. Tests of one window share
     # compiled code, so that they go to one worker.
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

@@ -54,6 +54,11 @@ for method in "particle", "ordered":
         print(method, "interpolates", flush=True)
         assert np.allclose(plan.interpolate(f), wanted[1], atol=1e-5)
 
+print("owner spreads by matrix instructions", flush=True)
+options = {"owner": {"form": "matrix"}}
+with pm.Plan(mesh, "bspline4", dtype=np.float32, backend="opencl", method="owner", options=options) as plan:
+    assert np.allclose(plan.set_positions(x).spread(q), wanted[0], atol=1e-5)
+
 block_order.STAGED_FROM = dict.fromkeys(block_order.STAGED_FROM, 1)
 for stable in (False, True):
     print("order by blocks,", "stable" if stable else "through buckets", flush=True)

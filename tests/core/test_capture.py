@@ -63,6 +63,7 @@ def test_a_captured_step_replays_with_other_positions(backend, spread, interpola
         np.testing.assert_allclose(plan.interpolate(field).get(), read, atol=tolerance * np.abs(read).max())
 
 
+@pytest.mark.whole
 @pytest.mark.backends("cuda", "opencl")
 @pytest.mark.parametrize("order", ["caller", "sorted"])
 @pytest.mark.parametrize(("spread", "interpolate"), PAIRS)

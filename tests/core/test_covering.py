@@ -54,8 +54,6 @@ def test_the_dense_matrices_are_the_oracle():
 def test_a_row_keeps_every_law(backend, row, request):
     law, seed = BY_NAME[row.method], ROWS.index(row)
     thin = request.config.thins and backend.name == "opencl"
-    if thin and seed % 2:
-        pytest.skip("PoCL compiles slowly: every second row there, and all with --thorough and on GPUs")
     window = window_of(row.window)
     real = "float64" if row.precision == "float64" else "float32"
     reason = law.declines(backend, mesh_of(row, window), window, real, int(row.count))

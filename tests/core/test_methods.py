@@ -36,6 +36,7 @@ def expected(support, precision):
     return x, q, v, f, results
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", ["real", "complex"])
 @pytest.mark.parametrize("precision", REALS)
 @pytest.mark.parametrize("support", SUPPORTS)

@@ -51,6 +51,7 @@ def made(backend, name, order, case, precision):
     return pm.Plan(case.mesh, case.window, dtype=real, **options).set_positions(backend.array(case.positions))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("index", range(len(ROWS)), ids=lambda n: "-".join(ROWS[n]))
 def test_second_derivatives_keep_every_law(backend, index, request):
     if request.config.thins and backend.name == "opencl" and index % 4:

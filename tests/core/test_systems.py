@@ -73,6 +73,7 @@ def test_every_method_serves_each_system_as_if_it_were_alone(backend, law):
             close(slopes, interpolated_by_system(oracle.gradient, mesh, window, x, system, f))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("order", ["caller", "sorted"])
 @pytest.mark.parametrize("window", ["ngp", "bspline4", "bspline7"])
 @pytest.mark.parametrize("name", MESHES)
@@ -234,6 +235,7 @@ def test_host_arrays_are_copied_to_a_named_backend(backend):
 MATRICES = np.random.default_rng(9).normal(size=(SYSTEMS, 3, 3)) * 0.2 + np.eye(3) * (2.0, 1.5, 3.0)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("order", ["caller", "sorted"])
 @pytest.mark.parametrize("real", ["float32", "float64"])
 @pytest.mark.parametrize("d", [1, 2, 3])

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ctrl-C during long work on the CPU: searches, spreads and interpolations end within a second."""
+"""Ctrl-C during long work on the CPU: searches, spreads and interpolations end soon, and so do their threads."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -34,19 +32,27 @@ CALLS = {
     "spread": (PLAN, "plan.spread(values, out=fields)", PLANNED),
     "interpolate": (PLAN, "plan.interpolate(fields, out=targets)", PLANNED),
 }
+# A thread presses Ctrl-C. What the process computes from then on is limited, not the time, which depends on the load.
 CHILD = """
-import time
+import os, signal, threading, time
 {before}
-print("ready", flush=True)
+
+def press():
+    global pressed
+    time.sleep(0.7)
+    pressed = time.process_time()
+    os.kill(os.getpid(), signal.SIGINT)
+
 try:
+    threading.Thread(target=press).start()
     while True:  # a fast machine may end the first call before the signal
         {call}
 except KeyboardInterrupt:
-    print("interrupted", flush=True)
-    time.sleep(0.5)
-    begin = time.process_time()
-    time.sleep(0.5)
-    assert time.process_time() - begin < 0.2  # no thread goes on
+    now, last = time.process_time(), pressed - 1
+    while now - last > 0.1:  # until no thread goes on
+        assert now - pressed < 2.5, "it goes on"
+        time.sleep(0.5)
+        now, last = time.process_time(), now
 {after}
 """
 
@@ -54,20 +60,8 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("call", CALLS)
-def test_ctrl_c_ends_long_work_within_a_second(call, threads):
+def test_ctrl_c_ends_long_work(call, threads):
     before, call, after = (text.replace("{threads}", str(threads)) for text in CALLS[call])
     code = CHILD.format(before=before.replace("{count}", "4_000_000"), call=call, after=after)
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    try:
-        assert child.stdout.readline() == "ready\n"
-        time.sleep(0.7)
-        begin = time.perf_counter()
-        child.send_signal(signal.SIGINT)
-        said = child.stdout.readline()
-        seconds = time.perf_counter() - begin
-        assert said == "interrupted\n" and seconds < 2.0  # one second, on a machine that does nothing else
-        assert child.wait(timeout=60) == 0
-    finally:
-        child.kill()
-        child.stdout.close()
-        child.wait()
+    ran = subprocess.run([sys.executable, "-c", code], timeout=300, check=False, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr

@@ -216,7 +216,7 @@ def test_cuda_checks_the_first_launch_of_each_kernel(monkeypatch):
     monkeypatch.setattr(cuda, "_cupy", lambda: SimpleNamespace(cuda=library, ndarray=Array))
     plain = Signatures.check
     monkeypatch.setattr(Signatures, "check", lambda self, *to: (checked.append(to), plain(self, *to)))
-    raw, known = SimpleNamespace(kernel=SimpleNamespace(ptr=1)), signatures("backends/cuda.h")
+    raw, known = SimpleNamespace(kernel=SimpleNamespace(ptr=1), shared_size_bytes=0), signatures("backends/cuda.h")
     kernel = cuda.CudaKernel(SimpleNamespace(tape=None), raw, 128, 2**31 - 1, "spread_particle", known)
     right = arguments(array=Array)
     swapped = {**right, "node": right["fraction"], "fraction": right["node"]}
@@ -226,3 +226,14 @@ def test_cuda_checks_the_first_launch_of_each_kernel(monkeypatch):
     for _ in range(3):
         kernel(24, *right.values())
     assert len(launched) == 3 and len(checked) == 2
+
+
+def test_cuda_asks_for_local_memory_beyond_48_kilobytes_with_a_kernels_own_arrays(monkeypatch):
+    library = SimpleNamespace(driver=SimpleNamespace(launchKernel=lambda *to: None),
+                              get_current_stream=lambda: SimpleNamespace(ptr=0))  # fmt: skip
+    monkeypatch.setattr(cuda, "_cupy", lambda: SimpleNamespace(cuda=library, ndarray=Array))
+    raw = SimpleNamespace(kernel=SimpleNamespace(ptr=1), shared_size_bytes=20 * 1024, max_dynamic_shared_size_bytes=0)
+    kernel = cuda.CudaKernel(SimpleNamespace(tape=None), raw, 128, 1, "spread_particle", signatures("backends/cuda.h"))
+    for kilobytes, asked in ((28, 0), (29, 29), (40, 40), (30, 40)):
+        kernel(24, *arguments(array=Array).values(), local_bytes=1024 * kilobytes)
+        assert raw.max_dynamic_shared_size_bytes == 1024 * asked

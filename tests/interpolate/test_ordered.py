@@ -23,6 +23,7 @@ def lanes(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.whole
 @pytest.mark.backends("cuda", "opencl")
 @pytest.mark.parametrize("lanes", [None, 1, 2], indirect=True)
 @pytest.mark.parametrize("kind", ["float32", "complex64", "float64", "complex128"])

@@ -30,7 +30,7 @@ def blocks_of(asked):
     return block_order.blocks_of(asked.axes, Tile.cells(asked, asked.count))
 
 
-@pytest.mark.backends("cuda")
+@pytest.mark.backends("cuda", "opencl")
 @pytest.mark.parametrize("order", ["caller", "sorted"])
 def test_spreading_and_interpolation_order_particles_once(backend, order):
     x = np.random.default_rng(3).random((400, 3)).astype("float32")
@@ -43,7 +43,7 @@ def test_spreading_and_interpolation_order_particles_once(backend, order):
         assert len(kept) == (order == "caller")
 
 
-@pytest.mark.backends("cuda")
+@pytest.mark.backends("cuda", "opencl")
 @pytest.mark.parametrize("method", ["tile", "direct"])
 def test_a_crowd_has_many_parts_and_reads_the_same(backend, method):
     rng = np.random.default_rng(4)
@@ -74,7 +74,7 @@ def test_a_crowd_has_many_parts_and_reads_the_same(backend, method):
         assert not came[::50].any()
 
 
-@pytest.mark.backends("cuda")
+@pytest.mark.backends("cuda", "opencl")
 @pytest.mark.parametrize(
     ("method", "lanes", "reads"), [("tile", 2, 2), ("tile", 8, 1), ("direct", 1, 1), ("direct", 2, 4)]
 )

@@ -88,6 +88,7 @@ def test_visits_are_all_there_is_by_window_place_and_index(backend, name, crowd)
         assert len(wanted) <= count * windows.most
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("form", "parts"), [("multiply", 3), ("matrix", 2)])
 @pytest.mark.parametrize("name", [name for name in CASES if name != "a plane"])
 def test_equals_the_oracle(backend, name, form, parts, request):

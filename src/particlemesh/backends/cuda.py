@@ -19,7 +19,7 @@ from particlemesh.backends.base import LONG, NOTHING, UNKNOWN, batch_of, gapless
 from particlemesh.backends.signature import Signatures
 from particlemesh.backends.tapes import Tape, Taping
 
-_UNASKED = 32 * 1024  # bytes of dynamic local memory: with a kernel's own arrays 48 KB need no consent
+_UNASKED = 48 * 1024  # bytes of local memory that need no consent, a kernel's own arrays and what a launch adds
 
 
 @functools.cache
@@ -81,7 +81,7 @@ class CudaKernel:
         self._array = cupy.ndarray
         self._packer: struct.Struct | None = None
         self._records: tuple[Any, ...] = ()
-        self._local_bytes = 0
+        self._local_bytes = _UNASKED - raw.shared_size_bytes  # that a launch may add
 
     def _lay_out(self, arguments: tuple[Any, ...]) -> int:
         """Check the arguments of the first launch, and compute where the compiler puts the parameters.
@@ -117,7 +117,7 @@ class CudaKernel:
             for place, record in zip(self._places, records, strict=True):
                 self._buffer[place : place + len(record)] = record
             self._records = records
-        if local_bytes > _UNASKED and local_bytes > self._local_bytes:
+        if local_bytes > self._local_bytes:
             self._raw.max_dynamic_shared_size_bytes = local_bytes
             self._local_bytes = local_bytes
         groups = min(-(-items // self._group_size), self._most_groups)

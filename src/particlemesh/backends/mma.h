@@ -74,7 +74,8 @@ DEVICE void mma_8_8_4(WARP_PARAMETER warp, PRIVATE double* c, const double a, co
     }
 }
 #else
-DEVICE u64 pair_tf32(const float x, const float y) { return as_ulong((float2)(SPLIT_TF32(x), SPLIT_TF32(y))); }
+// By bits: PoCL's optimiser has made wrong numbers of float2 that a group's items exchange.
+DEVICE u64 pair_tf32(const float x, const float y) { return as_uint(SPLIT_TF32(x)) | (u64)as_uint(SPLIT_TF32(y)) << 32; }
 DEVICE void mma_16_8_8(WARP_PARAMETER warp, PRIVATE float* c, PRIVATE const float* a, PRIVATE const float* b)
 {
     LOCAL u64* row = warp->scratch + warp_row * warp->turn;

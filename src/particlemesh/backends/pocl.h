@@ -15,6 +15,7 @@ uint PURE popcount(uint x);
     type PURE floor(type x);               \
     type PURE rint(type x);                \
     type PURE sqrt(type x);                \
+    type PURE rsqrt(type x);               \
     type PURE exp(type x);                 \
     type PURE erfc(type x);                \
     type PURE sin(type x);                 \

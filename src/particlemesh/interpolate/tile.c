@@ -17,6 +17,7 @@
 #define ROW_PITCH (CHUNKS * COPY) // reals from one row to the next, and from one level
 #define LEVEL_PITCH (TILE_Y * ROW_PITCH)
 #define WARPS (GROUP_SIZE / WARP_SIZE)
+#define HALF_OF_LINES (LINES > 16 ? 16 : LINES > 8 ? 8 : LINES > 4 ? 4 : LINES > 2 ? 2 : LINES > 1 ? 1 : 0)
 #define COPIES_OF_NODE (COPY < PARTS ? PARTS / COPY : 1)
 #define NODES_OF_COPY (COPY < PARTS ? 1 : COPY / PARTS)
 
@@ -73,8 +74,10 @@ DEVICE int find_record(WARP_PARAMETER warp, GLOBAL const u32* records, PRIVATE c
                        const int there, PRIVATE u32* words)
 {
     int own = 0; // the line: how many end at q or before
-    UNROLL for (int step = WARP_SIZE / 2; step > 0; step /= 2)
-        if (LINES > step && WARP_SHUFFLE_U32(warp, line->end, own + step - 1) <= q) own += step;
+    UNROLL for (int step = HALF_OF_LINES; step > 0; step /= 2) {
+        const u32 end = WARP_SHUFFLE_U32(warp, line->end, own + step - 1); // in no branch: it may hold a barrier
+        if (end <= q) own += step;
+    }
     const u32 shift = WARP_SHUFFLE_U32(warp, line->shift, own);
     const int base = (int)WARP_SHUFFLE_U32(warp, (u32)line->base, own);
     if (there) read_record(records, (i64)(q + shift), words);

@@ -91,8 +91,6 @@ class Tile(ByBlock):
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:
-        if not problem.backend.facts()["HAS_WARP"]:
-            return "emulated warps: with some tiles its kernel does not end there"
         shape = cls.option(problem, "shape")
         if shape is not None and len(shape) != problem.mesh.ndim:
             return f"tiles of {len(shape)} lengths; the mesh has {problem.mesh.ndim} axes"

@@ -325,9 +325,9 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
                     going = firsts != 0;
                     add_run(warp, sums, staged, next, first);
                     next = first;
+                    const int then = (int)WARP_SHUFFLE_U32(warp, key, first); // in no branch: it may hold a barrier
                     if (going) {
                         firsts &= firsts - 1;
-                        const int then = (int)WARP_SHUFFLE_U32(warp, key, first);
                         advance(sums, &target, now, then, levels, adding);
                         now = then;
                     }

@@ -182,7 +182,7 @@ for (int n = {terms - 2}; n >= 0; n--) {{
     slope = slope * s + value;
     value = value * s + p[at + n];
 }}
-const real inverse = r2 > 0 ? (real)1 / sqrt(r2) : (real)0;
+const real inverse = r2 > 0 ? rsqrt(r2) : (real)0;
 if (!(r2 > 0)) sum[{sets * width}] += (real)1;
 const real u = inverse - value, g = -inverse * inverse * inverse - 2 * p[0] * slope;
 for (int c = 0; c < {sets}; c++) {{

@@ -10,10 +10,26 @@ typedef struct {
     coordinate radius;
 } Ask;
 
+// PARAMETERS: how many the function has. So few are arguments of the kernel, which GPUs read without loads; 0 if more.
+#if PARAMETERS
+typedef struct {
+    real p[PARAMETERS];
+} Parameters;
+#define PARAMETER_MEMORY PRIVATE
+#define PARAMETER_ARRAY
+#define PARAMETER_RECORD , const Parameters parameters
+#define PARAMETER_VALUES parameters.p
+#else
+#define PARAMETER_MEMORY GLOBAL
+#define PARAMETER_ARRAY GLOBAL const real *RESTRICT parameters,
+#define PARAMETER_RECORD
+#define PARAMETER_VALUES parameters
+#endif
+
 // Visible to the user's C code: the squared distance, the vector from particle i to particle j's image, their indices
 // in the caller's order, their values, parameters, and the sums of particle i.
 DEVICE void pair_function(const real r2, PRIVATE const real* d, const i64 i, const i64 j, PRIVATE const real* a,
-                          PRIVATE const real* b, GLOBAL const real* p, PRIVATE real* sum)
+                          PRIVATE const real* b, PARAMETER_MEMORY const real* p, PRIVATE real* sum)
 {
 #include <pair function>
 }
@@ -31,9 +47,9 @@ KERNEL gather_values(GLOBAL const real* RESTRICT records, GLOBAL const u32* REST
 }
 
 KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
-              GLOBAL const u32* RESTRICT ends, GLOBAL const real* RESTRICT values, GLOBAL const real* RESTRICT parameters, GLOBAL real* RESTRICT sums,
-              const i64 count, const i64 bins, const i64 sums_at, const i64 sums_step, const i64 sums_column,
-              BOX_RECORDS, const Ask ask)
+              GLOBAL const u32* RESTRICT ends, GLOBAL const real* RESTRICT values, PARAMETER_ARRAY
+              GLOBAL real* RESTRICT sums, const i64 count, const i64 bins, const i64 sums_at, const i64 sums_step,
+              const i64 sums_column, BOX_RECORDS, const Ask ask PARAMETER_RECORD)
 {
     const i64 valid = start[bins];
     const coordinate limit = ask.radius * ask.radius;
@@ -57,7 +73,7 @@ KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u3
         const real r2 = SQUARED(d);                                                           \
         if (r2 <= limit && (turned || q != k)) {                                              \
             for (int v = 0; v < VALUES; v++) b[v] = values[q * VALUES + v];                   \
-            pair_function(r2, d, i, INDEX_OF_REAL(other.w), a, b, parameters, sum);           \
+            pair_function(r2, d, i, INDEX_OF_REAL(other.w), a, b, PARAMETER_VALUES, sum);     \
         }                                                                                     \
     }
 #include "grid/queries/strips.h"

@@ -13,6 +13,8 @@ from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.sorting.scan import Allocate
 
+_FEW = 64  # parameters that are arguments of the kernel
+
 
 def sums(
     cloud: Cloud, radius: float, function: PairFunction, values: Any = None, out: Any = None, *, allocate: Allocate
@@ -32,7 +34,12 @@ def sums(
     backend.clear(totals)
     if not count:
         return totals
-    defines = {**cloud.defines(), "EXTENTS": 0, "RESULTS": function.results, "VALUES": function.values}
+    parameters = np.array(function.parameters or (0.0,), dtype)
+    few = len(parameters) <= _FEW
+    defines = {
+        **cloud.defines(), "EXTENTS": 0, "RESULTS": function.results, "VALUES": function.values,
+        "PARAMETERS": len(parameters) * few,
+    }  # fmt: skip
     bins, gathered, step = cells.count, cloud.records, dtype.itemsize
     if values is not None:
         gathered = allocate("values", (count * function.values,), dtype)
@@ -45,18 +52,19 @@ def sums(
     run = backend.kernel("grid/queries/sums.c", "stream", defines, texts)
     run(
         count, *cloud.rows(), cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, gathered,
-        _parameters(function, backend, dtype), totals, count, bins, getattr(totals, "offset", 0) // step,
-        totals.strides[0] // step, totals.strides[1] // step, *cloud.geometry(), ask,
+        *([] if few else [_uploaded(function, parameters, backend)]), totals, count, bins,
+        getattr(totals, "offset", 0) // step, totals.strides[0] // step, totals.strides[1] // step, *cloud.geometry(),
+        ask, *([Record(f"={len(parameters)}{dtype.char}", *parameters)] if few else []),
     )  # fmt: skip
     return totals
 
 
-def _parameters(function: PairFunction, backend: Backend, dtype: np.dtype) -> Any:
+def _uploaded(function: PairFunction, parameters: np.ndarray, backend: Backend) -> Any:
     """Return the function's parameters on a device. They are uploaded once, before any stream may read them."""
-    key = backend, dtype, function.parameters
+    key = backend, parameters.dtype, function.parameters
     held = function.uploaded.get(key)
     if held is None:
-        held = backend.upload(np.array(function.parameters or (0.0,), dtype))
+        held = backend.upload(parameters)
         backend.synchronize()
         function.uploaded[key] = held
     return held
