@@ -21,6 +21,7 @@ BRIGHT = 0.8  # of the speed of a free fall down the box: the end of the colours
 GAMMA = 0.6  # slow motion gets more of the colours than its part
 MILLISECONDS = 60  # of one frame
 INCHES, DPI = 11.6, 150
+ABOVE = 0.15  # inches, for the time above a rendering
 SIZES = (800, 1100)  # pixels of a rendering, for a series and for an animation
 
 
@@ -116,16 +117,17 @@ def _figure(height: float, dpi: float) -> Any:
     return figure
 
 
-def _bar(figure: Any, place: tuple[float, float, float, float], camera: Camera, **options: Any) -> None:
-    """Draw the scale of colours, in nine steps of equal length if it lies."""
+def _bar(figure: Any, place: tuple[float, float, float, float], camera: Camera, letters: float) -> None:
+    """Draw the scale of colours, with letters of a size in points."""
     from matplotlib.cm import ScalarMappable
+    from matplotlib.ticker import MaxNLocator
 
-    bar = figure.colorbar(
-        ScalarMappable(camera.scale, camera.colours), cax=figure.add_axes(place), extend="max", **options
-    )
+    scale = ScalarMappable(camera.scale, camera.colours)
+    bar = figure.colorbar(scale, cax=figure.add_axes(place), extend="max", orientation="horizontal")
+    bar.locator = MaxNLocator(4)
     bar.outline.set_visible(False)
-    bar.ax.tick_params(length=2, labelsize=8.5, color=QUIET)
-    bar.ax.set_title("speed / (m/s)", fontsize=8.5, loc="left", pad=6)
+    bar.ax.tick_params(length=2, labelsize=letters, color=QUIET)
+    bar.ax.set_title("speed / (m/s)", fontsize=letters, loc="left", pad=6)
 
 
 def _series(path: Any, camera: Camera, shots: Sequence[Shot], energies: Sequence[Any], title: str) -> None:
@@ -134,19 +136,19 @@ def _series(path: Any, camera: Camera, shots: Sequence[Shot], energies: Sequence
     down = -(-len(shots) // across)
     width = (INCHES - 0.4) / across
     tall = width * rows / columns
-    height = 0.75 + down * (tall + 0.1) + 2.1
+    height = 0.75 + down * (tall + ABOVE) + 2.15
     figure = _figure(height, DPI)
     figure.text(0.03, 1 - 0.36 / height, title, fontsize=14, fontweight="bold", va="center")
     for n, shot in enumerate(shots):
-        top = height - 0.75 - (n // across) * (tall + 0.1)
+        top = height - 0.75 - ABOVE - (n // across) * (tall + ABOVE)
         axes = figure.add_axes(
             ((0.2 + n % across * width) / INCHES, (top - tall) / height, width / INCHES, tall / height)
         )
         axes.imshow(shot.picture, interpolation="lanczos")
         axes.set_axis_off()
-        axes.text(0.5, 1.0, f"{shot.time:.2f} s", transform=axes.transAxes, ha="center", va="top", fontsize=9.5)
+        axes.text(0.5, 1.0, f"{shot.time:.2f} s", transform=axes.transAxes, ha="center", va="bottom", fontsize=9.5)
     _curves(figure.add_axes((0.06, 0.55 / height, 0.62, 1.2 / height)), energies, [shot.time for shot in shots])
-    _bar(figure, (0.76, 0.95 / height, 0.2, 0.12 / height), camera, orientation="horizontal")
+    _bar(figure, (0.76, 0.95 / height, 0.2, 0.12 / height), camera, 8.5)
     figure.savefig(path, format="png")
 
 
@@ -176,12 +178,13 @@ def _animation(path: Any, camera: Camera, shots: Sequence[Shot], title: str) -> 
     rows, columns = shots[0].picture.shape[:2]
     wide = min(columns, 760)
     dpi = wide / INCHES
-    height = (rows * wide / columns + 90) / dpi
-    figure = _figure(height, dpi)
+    tall = rows * wide / columns + 100  # pixels
+    figure = _figure(tall / dpi, dpi)
     big = wide / 700 * 72 / dpi  # letters have the same size in pixels for any size of the figure
-    figure.text(0.03, 1 - 22 / height / dpi, title, fontsize=13 * big, fontweight="bold", va="center")
-    clock = figure.text(0.97, 1 - 22 / height / dpi, "", fontsize=12 * big, ha="right", va="center")
-    axes = figure.add_axes((0, 50 / height / dpi, 1, rows * wide / columns / height / dpi))
+    figure.text(0.03, 1 - 22 / tall, title, fontsize=13 * big, fontweight="bold", va="center")
+    clock = figure.text(0.97, 1 - 22 / tall, "", fontsize=12 * big, ha="right", va="center")
+    _bar(figure, (0.03, 26 / tall, 0.35, 9 / tall), camera, 10 * big)
+    axes = figure.add_axes((0, 50 / tall, 1, 1 - 100 / tall))
     axes.set_axis_off()
     image = axes.imshow(shots[0].picture, interpolation="lanczos")
     pages = []
