@@ -92,6 +92,14 @@ def test_a_step_of_particle_mesh_ewald_has_its_stages(monkeypatch, tmp_path):
     assert all(float(row["call_s"]) > 0 for row in fresh)
 
 
+def test_granular_steps_are_those_of_a_loop_over_pairs(monkeypatch, tmp_path):
+    run("apps.dem", monkeypatch, *CPU, "--out", tmp_path)
+    ours, loop = tables.read(next(tmp_path.glob("dem-steps-*.csv")))
+    assert ours["design"] == "simulation" and float(ours["contacts"]) > 0.1
+    assert float(loop["difference"]) < 1e-9
+    assert float(ours["updates_per_s"]) > 0 and float(loop["ratio"]) > 0
+
+
 def test_every_cloud_that_a_dense_grid_does_not_suit_has_a_time(monkeypatch, tmp_path):
     run("grid.cliffs", monkeypatch, *CPU, "--out", tmp_path)
     fresh = tables.read(next(tmp_path.glob("grid-cliffs-*.csv")))

@@ -45,7 +45,7 @@ class Numbers(NamedTuple):
     wall_history: np.ndarray  # (N, P, 4)
 
 
-@compiled(forceinline=True)
+@compiled
 def _drift(p, motion, begin, end):
     """Move particles; return whether one has left the reach of the lists."""
     real = p.x.dtype.type
@@ -118,7 +118,7 @@ def _contact(law, hertz, overlap, radius, mass, n0, n1, n2, v0, v1, v2, twist, s
     return f0, f1, f2, h0, h1, h2, h3
 
 
-@compiled(forceinline=True)
+@compiled
 def _forces(p, pairs, numbers, hertz, step, half, begin, end):
     """Write forces, and speeds at the end of the step."""
     real = p.x.dtype.type
@@ -166,8 +166,8 @@ def _forces(p, pairs, numbers, hertz, step, half, begin, end):
             if entry < 0 and remembers:
                 h0, h1, h2, h3 = history[at, 0], history[at, 1], history[at, 2], history[at, 3]
             f0, f1, f2, h0, h1, h2, h3 = _contact(
-                law, hertz, both - distance, radius * x[j, 3] * per, mass * u[j, 3] / (mass + u[j, 3]), n0, n1, n2,
-                v0, v1, v2, twist, step, h0, h1, h2, h3,
+                law, hertz, max(both - distance, zero), radius * x[j, 3] * per, mass * u[j, 3] / (mass + u[j, 3]),
+                n0, n1, n2, v0, v1, v2, twist, step, h0, h1, h2, h3,
             )  # fmt: skip
             if remembers:
                 history[at, 0], history[at, 1], history[at, 2], history[at, 3] = h0, h1, h2, h3

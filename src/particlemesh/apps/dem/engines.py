@@ -10,7 +10,7 @@ import numpy as np
 from particlemesh.apps.dem import cpu
 from particlemesh.apps.dem.contact import Law
 from particlemesh.apps.dem.cpu import LIMIT, STOP, Pairs, Rows
-from particlemesh.backends.base import Backend, Record, Unread, allocate
+from particlemesh.backends.base import Backend, Record, Unread, allocate, kept
 from particlemesh.backends.cpu import run, threads_for
 
 _FILE = "apps/dem/step.c"
@@ -173,7 +173,7 @@ class OnDevice(Engine):
         self, backend: Backend, dtype: np.dtype, motion: list[float], law: Law, planes: np.ndarray,
         name: np.ndarray, threads: int | None,
     ) -> None:  # fmt: skip
-        super().__init__(backend, dtype, motion, law, planes, name, threads)
+        super().__init__(kept(backend, {}), dtype, motion, law, planes, name, threads)
         self.name = backend.upload(name if len(name) else np.zeros(1, np.int32))
         self.planes = backend.upload((planes if len(planes) else np.zeros((1, 4))).astype(dtype))
         self.status = backend.upload(np.zeros(2, np.uint32))

@@ -147,9 +147,10 @@ class Motion:
                     try:
                         self._search()
                     except ValueError as error:
+                        why = str(error).rstrip(".")
                         self._fault = (
-                            f"step {at + steps - left + made}: the motion has left what numbers can hold: "
-                            f"{str(error).rstrip('.')}. A shorter time_step may help; start again from an earlier state."
+                            f"step {at + steps - left + made}: the motion has left what numbers can hold: {why}. "
+                            "A shorter time_step may help; start again from an earlier state."
                         )
                         raise FloatingPointError(self._fault) from error
                     self.engine.finish()

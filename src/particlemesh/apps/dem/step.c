@@ -34,7 +34,8 @@ KERNEL drift(GLOBAL real* x, GLOBAL const real* RESTRICT origin, GLOBAL const re
 {
     if (k >= (i64)status[LIMIT] || (i64)status[STOP] < k) return;
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
-        const real4 place = READ_4(x + 4 * i), start = READ_4(origin + 4 * i), speed = READ_4(v + 4 * i);
+        const real4 place = *(GLOBAL const real4*)(x + 4 * i); // written below: no verb for constant memory
+        const real4 start = READ_4(origin + 4 * i), speed = READ_4(v + 4 * i);
         const real4 spin = READ_4(w + 4 * i), push = READ_4(a + 4 * i), turn = READ_4(b + 4 * i);
         const real t = motion.half_step;
         const real u0 = speed.x + t * push.x, u1 = speed.y + t * push.y, u2 = speed.z + t * push.z;
@@ -137,6 +138,7 @@ KERNEL forces(GLOBAL const real* RESTRICT x, GLOBAL const real* RESTRICT u, GLOB
             }
             // Both ends compute the same numbers, those of the first particle.
             const real sign = code & 1 ? 1 : -1, distance = sqrt(r2);
+            const real overlap = both > distance ? both - distance : 0; // rounding
             const real per = distance > 0 ? sign / distance : 0;
             for (int c = 0; c < 3; c++) n[c] *= per;
             if (distance == 0) n[0] = 1; // of one place: along x
@@ -157,7 +159,7 @@ KERNEL forces(GLOBAL const real* RESTRICT x, GLOBAL const real* RESTRICT u, GLOB
                 twist = ((spin.x + twin.x) * n[0] + (spin.y + twin.y) * n[1] + (spin.z + twin.z) * n[2]) / 2;
             }
             for (int c = 0; c < 4; c++) h[c] = entry < 0 && law.friction > 0 ? history[4 * at + c] : 0;
-            contact(f, h, both - distance, mine.w * other.w * share, speed.w * that.w / (speed.w + that.w), n, relative,
+            contact(f, h, overlap, mine.w * other.w * share, speed.w * that.w / (speed.w + that.w), n, relative,
                     twist, motion.step, &law);
             if (law.friction > 0) STORE_4(history + 4 * at, h[0], h[1], h[2], h[3]);
             if (entry >= 0) list[at] = ~code;
