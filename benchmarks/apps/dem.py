@@ -84,7 +84,8 @@ class Loop:
         self.box, self.threads, self.reach = np.array([*state["lengths"][:2], 0.0]), threads, 2 * self.radii.max()
         self.pool = ThreadPoolExecutor(threads)
         law = LAW.numbers()
-        numbers = (2 * law.normal, law.tangential, law.damping, law.friction, 2 / 3)
+        ratio = (law.tangential / (2 * law.normal)) ** 0.5
+        numbers = (2 * law.normal, law.tangential, law.damping, law.friction, 2 / 3, ratio)
         self.law, count = np.array(numbers, self.x.dtype), len(self.x)
         pair = state["contact_j"] >= 0
         history = np.column_stack([state["contact_force"], state["contact_stiffness"]])

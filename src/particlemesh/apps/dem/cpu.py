@@ -40,7 +40,7 @@ class Numbers(NamedTuple):
     """Constants of the motion, in the particles' type."""
 
     motion: np.ndarray  # step, half a step, squared reach, gravity, origin, lengths, inverse lengths
-    law: np.ndarray  # normal, tangential, damping, friction, share
+    law: np.ndarray  # normal, tangential, damping, friction, share, ratio
     planes: np.ndarray  # (P, 4)
     wall_history: np.ndarray  # (N, P, 4)
 
@@ -84,7 +84,8 @@ def _contact(law, hertz, overlap, radius, mass, n0, n1, n2, v0, v1, v2, twist, s
     root = np.sqrt(radius * overlap) if hertz else one
     slope, along = law[0] * root, law[1] * root
     speed = v0 * n0 + v1 * n1 + v2 * n2
-    normal = law[4] * slope * overlap - law[2] * np.sqrt(mass * slope) * speed
+    damper = law[2] * np.sqrt(mass * slope)
+    normal = law[4] * slope * overlap - damper * speed
     f0, f1, f2 = normal * n0, normal * n1, normal * n2
     if law[3] > 0:
         most = law[3] * normal if normal > 0 else zero
@@ -105,7 +106,7 @@ def _contact(law, hertz, overlap, radius, mass, n0, n1, n2, v0, v1, v2, twist, s
         if size > most * most:
             less = most / np.sqrt(size)
             h0, h1, h2 = less * h0, less * h1, less * h2
-        drag = law[2] * np.sqrt(mass * along)
+        drag = law[5] * damper
         w0, w1, w2 = drag * w0, drag * w1, drag * w2
         dot, rate = h0 * w0 + h1 * w1 + h2 * w2, w0 * w0 + w1 * w1 + w2 * w2
         size = h0 * h0 + h1 * h1 + h2 * h2

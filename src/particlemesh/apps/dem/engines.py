@@ -43,7 +43,8 @@ class Engine:
         self.backend, self.dtype, self.count, self.hertz = backend, dtype, len(name), law.hertz
         self.walls, self.remembers, self.threads = len(planes), law.friction > 0, threads
         slope = (2 * law.normal, law.tangential) if law.hertz else (law.normal, law.tangential)
-        self.motion, self.law = motion, [*slope, law.damping, law.friction, 2 / 3 if law.hertz else 1.0]
+        share, ratio = 2 / 3 if law.hertz else 1.0, (slope[1] / slope[0]) ** 0.5
+        self.motion, self.law = motion, [*slope, law.damping, law.friction, share, ratio]
         rows = max(self.count, 1)
         self.p = Rows(*(self._zeros((rows, 4)) for _ in Rows._fields))
         walls = (rows, self.walls, 4) if self.walls and self.remembers else (1, 1, 4)

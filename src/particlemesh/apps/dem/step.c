@@ -17,6 +17,7 @@ typedef struct {
 
 typedef struct {
     real normal, tangential, damping, friction, share; // force = share * slope * overlap
+    real ratio;                                        // of the dampers across and along the normal
 } Law;
 
 KERNEL begin(GLOBAL u32* status, const i64 limit)
@@ -71,7 +72,8 @@ DEVICE void contact(PRIVATE real* f, PRIVATE real* h, const real overlap, const 
 #endif
     const real slope = law->normal * root, along = law->tangential * root;
     const real speed = v[0] * n[0] + v[1] * n[1] + v[2] * n[2];
-    const real normal = law->share * slope * overlap - law->damping * sqrt(mass * slope) * speed;
+    const real damper = law->damping * sqrt(mass * slope);
+    const real normal = law->share * slope * overlap - damper * speed;
     for (int c = 0; c < 3; c++) f[c] = normal * n[c];
     if (law->friction > 0) {
         const real most = normal > 0 ? law->friction * normal : 0;
@@ -98,7 +100,7 @@ DEVICE void contact(PRIVATE real* f, PRIVATE real* h, const real overlap, const 
         }
         h[3] = along;
         // The damper takes what friction leaves.
-        const real drag = law->damping * sqrt(mass * along);
+        const real drag = law->ratio * damper;
         size = 0;
         for (int c = 0; c < 3; c++) {
             slip[c] *= drag;
