@@ -124,7 +124,7 @@ def _bar(figure: Any, place: tuple[float, float, float, float], camera: Camera, 
 
     scale = ScalarMappable(camera.scale, camera.colours)
     bar = figure.colorbar(scale, cax=figure.add_axes(place), extend="max", orientation="horizontal")
-    bar.locator = MaxNLocator(4)
+    bar.set_ticks([tick for tick in MaxNLocator(4).tick_values(0, camera.scale.vmax) if 0 <= tick <= camera.scale.vmax])
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=2, labelsize=letters, color=QUIET)
     bar.ax.set_title("speed / (m/s)", fontsize=letters, loc="left", pad=6)
