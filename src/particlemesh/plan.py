@@ -334,7 +334,7 @@ class Plan(Integers):
             Batch axes.
         layout : {"planar", "interleaved"}
             Place of the batch axes in memory: first, or last (the values of one node are adjacent).
-        dtype : dtype, optional
+        dtype : numpy.dtype, optional
             The plan's real type by default, or the complex type of the same precision.
         """
         self._open()

@@ -31,7 +31,7 @@ MODULES = sorted(
 # What modules and pages need beyond the dependencies.
 OPTIONAL = {"figures": ("matplotlib",), "guide/autograd.rst": ("torch", "jax")}
 OPTIONAL |= dict.fromkeys(["jax", "jax_nufft", "jax_nufft3", "jax_operators"], ("jax",))
-OPTIONAL |= {"dynamics": ("h5py",), "brownian_figure": ("matplotlib",)}
+OPTIONAL |= {"dynamics": ("h5py",), "checkpoint": ("h5py",), "brownian_figure": ("matplotlib",)}
 OPTIONAL |= {"mri": ("mrinufft",), "operator": ("mrinufft",), "gradients": ("mrinufft", "torch", "deepinv")}
 OPTIONAL |= {"calculator": ("ase",)}
 OPTIONAL |= dict.fromkeys(["torch", "torch_nufft", "torch_nufft3", "torch_operators", "torch_plans"], ("torch",))

@@ -44,3 +44,11 @@ def test_water_is_pushed_down_the_slope_of_its_energy():
     step[[0, 1, 302, 3165]] = np.random.default_rng(3).normal(size=(4, 3)) * 1e-5
     slope = (water(x + step)[0] - water(x - step)[0]) / 2
     np.testing.assert_allclose(-(water(x)[1] * step).sum(), slope, rtol=1e-5)
+
+
+def test_a_wave_of_spheres_reaches_the_beach(capsys):
+    wave = runpy.run_path(str(FOLDER / "granular_wave.py"))
+    found = wave["main"](["--count", "240", "--falls", "3"])
+    assert found["farthest"] > wave["FOOT"]
+    assert 0.2 < found["left"] < 0.6  # of the energy; friction and impacts have taken the rest
+    assert len(capsys.readouterr().out.splitlines()) == 12

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command ``particlemesh``: ``info``, ``demo``, ``tune``, ``brownian`` and ``cite``.
+"""The command ``particlemesh``: ``info``, ``demo``, ``tune``, ``brownian``, ``dem`` and ``cite``.
 
 Commands import their modules when they run, so that ``--help`` loads no GPU library.
 """
@@ -7,6 +7,7 @@ Commands import their modules when they run, so that ``--help`` loads no GPU lib
 from __future__ import annotations
 
 import re
+import warnings
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -137,6 +138,70 @@ def brownian(
     except (ValueError, FloatingPointError) as error:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         console.print(f"particlemesh brownian: {error}{notes}", style="red", markup=False)
+        raise typer.Exit(2) from None
+
+
+@app.command()
+def dem(
+    context: typer.Context,
+    count: Annotated[int, typer.Option(min=1, max=10**9, help="Spheres.")] = 8000,
+    shape: Annotated[str, typer.Option(help="Start: column, which makes a wave, or rain.")] = "column",
+    radius: Annotated[float, typer.Option(help="Mean radius, in m.")] = 0.005,
+    polydispersity: Annotated[float, typer.Option(help="Radii differ by this part up and down, below 0.9.")] = 0.0,
+    contact: Annotated[str, typer.Option(help="Law of contact: hertz or spring.")] = "hertz",
+    young: Annotated[float, typer.Option(help="Young's modulus of hertz, in Pa.")] = 5e6,
+    stiffness: Annotated[float, typer.Option(help="Of spring, in N/m.")] = 5e3,
+    restitution: Annotated[float, typer.Option(help="Speed after a head-on impact / before, 0 to 1.")] = 0.7,
+    friction: Annotated[float, typer.Option(help="Coulomb's coefficient.")] = 0.1,
+    density: Annotated[float, typer.Option(help="In kg/m³.")] = 2500.0,
+    gravity: Annotated[float, typer.Option(help="In m/s².")] = 9.81,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, max=10**12, help="Time steps; by default 4 falls.", show_default=False),
+    ] = None,
+    time_step: Annotated[
+        float | None, typer.Option(help="In s; by default 0.1 (hertz) or 0.05 of the critical one.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random numbers of the start.")] = 1,
+    dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Bits repeat, after restarts too.")] = False,
+    method: Annotated[str, typer.Option(help="Builder of the grid, by name.")] = "auto",
+    backend: Annotated[str | None, typer.Option(help="cpu, cuda or opencl.", show_default="cpu")] = None,
+    trajectory: Annotated[
+        Path | None, typer.Option(help="Frames: .vtu (ParaView), .gsd, .xyz (OVITO) or .h5.", show_default=False)
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Steps between two frames.")] = 100,
+    checkpoint: Annotated[
+        Path, typer.Option(help="Written at the end and after Ctrl-C; by default that of --restart, if there is one.")
+    ] = Path("out/dem.h5"),
+    checkpoint_every: Annotated[int, typer.Option(min=0, help="Also every so many steps; 0: not.")] = 0,
+    restart: Annotated[
+        Path | None, typer.Option(help="Go on from this checkpoint; needs --steps.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Picture: a series .png, or an animation .gif.")] = Path("out/dem.png"),
+) -> None:
+    """Let spheres fall, collide and settle.
+
+    Run a granular simulation by the discrete element method, in SI units. Print energy, contacts and speed,
+    write checkpoints and a trajectory, and draw the spheres. Ctrl-C leaves a checkpoint.
+    """
+    from particlemesh.command import collide, granular
+
+    console = _console()
+    options = dict(context.params)
+    given = {name for name in options if context.get_parameter_source(name).name != "DEFAULT"}  # type: ignore[union-attr]
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            work, simulation = granular.prepare(options, given)
+        for warning in caught:
+            console.print(f"particlemesh dem: {warning.message}", style="yellow", markup=False)
+        collide.collide(console, simulation, **work)
+    except collide.Stopped as stopped:
+        console.print(f"particlemesh dem: {stopped}", style="yellow", markup=False, soft_wrap=True)
+        raise typer.Exit(130) from None  # as shells have it: 128 + SIGINT
+    except (ValueError, TypeError, ImportError, FloatingPointError) as error:
+        console.print(f"particlemesh dem: {error}", style="red", markup=False)
         raise typer.Exit(2) from None
 
 

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
+from numba import njit
 from scipy.ndimage import gaussian_filter, zoom
 
 LIGHT = np.array([-0.45, 0.65, 0.62])
@@ -16,21 +18,30 @@ FINE = 2  # pixels of the buffer for one of the picture, along each axis
 EDGE = np.array([0.36, 0.40, 0.45])
 
 
-def render(centres: np.ndarray, radius: float, edges: np.ndarray, colours: np.ndarray, size: int) -> np.ndarray:
+def render(
+    centres: np.ndarray,
+    radius: float | np.ndarray,
+    edges: np.ndarray,
+    colours: np.ndarray,
+    size: int,
+    haze: float = 0.5,
+) -> np.ndarray:
     """Return a picture of lit spheres with shadows in the gaps, and the edges of the box.
 
     Parameters
     ----------
     centres : ndarray, shape (N, 3)
         Within the box, whose corner is at 0.
-    radius : float
-        Of all spheres.
+    radius : float or ndarray (N,)
+        Of all spheres, or of each.
     edges : ndarray, shape (3,)
         Of the box.
     colours : ndarray, shape (N, 3)
         RGB from 0 to 1.
     size : int
         Pixels along each side, an even number.
+    haze : float
+        How pale the farthest spheres are, from 0 to 1.
 
     Returns
     -------
@@ -45,14 +56,31 @@ def render(centres: np.ndarray, radius: float, edges: np.ndarray, colours: np.nd
     normals = np.zeros((pixels, pixels, 3))
     colour = np.ones((pixels, pixels, 3))
     scale = pixels * 0.62 * DISTANCE  # of lengths in edges, divided by the distance from the eye
-    for (x, y, z), tint in zip(seen / longest, colours, strict=True):
-        near = scale / (DISTANCE - z)
-        _ball(
-            depth, normals, colour, pixels / 2 + x * near, pixels * MIDDLE - y * near, z, radius / longest, near, tint
-        )
-    picture = _lit(depth, normals, colour)
+    near = scale / (DISTANCE - seen[:, 2] / longest)  # pixels per edge at each sphere
+    places = np.stack(
+        [
+            pixels / 2 + seen[:, 0] / longest * near, pixels * MIDDLE - seen[:, 1] / longest * near,
+            seen[:, 2] / longest, np.broadcast_to(radius, len(seen)) / longest, near,
+        ],
+        axis=1,
+    )  # fmt: skip
+    _balls(depth, normals, colour, places, np.asarray(colours, float))
+    picture = _lit(depth, normals, colour, haze)
     _frame(picture, depth, edges / longest, view, scale)
     return picture.reshape(size, FINE, size, FINE, 3).mean(axis=(1, 3)).clip(0, 1)
+
+
+def extent(edges: np.ndarray, size: int, margin: float = 0.02) -> tuple[slice, slice]:
+    """Return the rows and columns of a picture of `render` that the box fills, with a margin in parts of the size."""
+    corners = np.array(list(itertools.product((-0.5, 0.5), repeat=3))) * edges / np.max(edges)
+    x, y, z = (corners @ _view().T).T
+    near = 0.62 * DISTANCE / (DISTANCE - z)
+    return tuple(  # type: ignore[return-value]
+        slice(max(int(size * (low - margin)), 0), min(math.ceil(size * (high + margin)), size))
+        for low, high in (
+            ((MIDDLE - y * near).min(), (MIDDLE - y * near).max()), ((0.5 + x * near).min(), (0.5 + x * near).max()),
+        )
+    )  # fmt: skip
 
 
 def _view() -> np.ndarray:
@@ -62,23 +90,28 @@ def _view() -> np.ndarray:
     return np.array([[1, 0, 0], [0, cu, -su], [0, su, cu]]) @ turned
 
 
-def _ball(depth, normals, colour, column, row, z, radius, near, tint):
-    """Draw one sphere where it is nearer than what is there."""
-    reach = radius * near
-    rows = slice(max(int(row - reach), 0), max(min(int(row + reach) + 2, len(depth)), 0))
-    columns = slice(max(int(column - reach), 0), max(min(int(column + reach) + 2, len(depth)), 0))
-    u = (np.arange(columns.start, columns.stop) + 0.5 - column) / reach
-    v = (row - np.arange(rows.start, rows.stop) - 0.5) / reach
-    inside = 1 - u * u - (v * v)[:, None]
-    height = np.sqrt(np.maximum(inside, 0))
-    front = (inside > 0) & (z + radius * height > depth[rows, columns])
-    depth[rows, columns][front] = (z + radius * height)[front]
-    normal = np.stack(np.broadcast_arrays(u, v[:, None], height), axis=-1)
-    normals[rows, columns][front] = normal[front]
-    colour[rows, columns][front] = tint
+@njit(cache=True, nogil=True)
+def _balls(depth, normals, colour, places, tints):
+    """Draw spheres (column, row, height, radius, pixels per edge) where they are nearer than what is there."""
+    pixels = len(depth)
+    for n in range(len(places)):
+        column, row, z, radius, near = places[n]
+        reach = radius * near
+        for i in range(max(int(row - reach), 0), min(int(row + reach) + 2, pixels)):
+            v = (row - i - 0.5) / reach
+            for j in range(max(int(column - reach), 0), min(int(column + reach) + 2, pixels)):
+                u = (j + 0.5 - column) / reach
+                inside = 1 - u * u - v * v
+                if inside <= 0:
+                    continue
+                height = math.sqrt(inside)
+                if z + radius * height > depth[i, j]:
+                    depth[i, j] = z + radius * height
+                    normals[i, j, 0], normals[i, j, 1], normals[i, j, 2] = u, v, height
+                    colour[i, j] = tints[n]
 
 
-def _lit(depth: np.ndarray, normals: np.ndarray, colour: np.ndarray) -> np.ndarray:
+def _lit(depth: np.ndarray, normals: np.ndarray, colour: np.ndarray, haze: float) -> np.ndarray:
     """Return colours with light from above, a highlight, dark gaps and haze with the distance."""
     there = np.isfinite(depth)
     if not there.any():
@@ -98,9 +131,9 @@ def _lit(depth: np.ndarray, normals: np.ndarray, colour: np.ndarray) -> np.ndarr
     for width, strength in ((len(depth) / 160, 5.0), (len(depth) / 40, 2.0)):
         around = zoom(gaussian_filter(coarse, width / 4), 4, order=1)[there]
         shade *= np.exp(-strength * np.maximum(around - solid, 0) / deep)
-    haze = np.clip((front - solid) / deep, 0, 1)[:, None] ** 1.2 * 0.5
+    veil = np.clip((front - solid) / deep, 0, 1)[:, None] ** 1.2 * haze
     picture = np.ones_like(colour)
-    picture[there] = (colour[there] * shade[:, None] + shine[:, None]) * (1 - haze) + haze * [0.93, 0.95, 0.97]
+    picture[there] = (colour[there] * shade[:, None] + shine[:, None]) * (1 - veil) + veil * [0.93, 0.95, 0.97]
     return picture
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checkpoints that continue with the same bits, and trajectories as their libraries read them."""
 
+import json
 import sys
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.apps.brownian import WCA, BrownianDynamics, Drag, HarmonicBonds
+from particlemesh.apps.files import trajectory
 
 SKEWED = [[6.0, 0.0, 0.0], [1.5, 5.0, 0.0], [-1.0, 2.0, 5.5]]
 BOX = pm.Box(SKEWED, origin=(-1.0, 0.5, 2.0))
@@ -71,12 +73,25 @@ def test_things_of_yours_are_given_again(tmp_path):
     assert BrownianDynamics.load(tmp_path / "a.h5").forces is None
 
 
+def test_a_changed_byte_is_noticed(tmp_path):
+    needed("h5py")
+    path = tmp_path / "a.h5"
+    BrownianDynamics(np.zeros((3, 3)), Drag(), time_step=0.1).save(path)
+    whole = path.read_bytes()
+    for place in (0, 40, 511, 512, 700, len(whole) - 1):
+        changed = bytearray(whole)
+        changed[place] ^= 64
+        path.write_bytes(changed)
+        with pytest.raises(ValueError, match="a.h5 is (damaged|no checkpoint)"):
+            BrownianDynamics.load(path)
+
+
 def test_files_that_are_no_checkpoints(tmp_path):
     h5py = needed("h5py")
     with pytest.raises(ValueError, match="does not exist"):
         BrownianDynamics.load(tmp_path / "none.h5")
     (tmp_path / "text.h5").write_text("text")
-    with pytest.raises(ValueError, match="no HDF5"):
+    with pytest.raises(ValueError, match="no checkpoint"):
         BrownianDynamics.load(tmp_path / "text.h5")
     h5py.File(tmp_path / "other.h5", "w").close()
     with pytest.raises(ValueError, match="no checkpoint"):
@@ -137,6 +152,23 @@ def test_h5(tmp_path, box):
             np.testing.assert_array_equal(edges, box.lengths if box.orthorhombic else box.matrix)
 
 
+def test_vtu(tmp_path):
+    meshio = needed("meshio")
+    expected = recorded(chains(box=None), tmp_path / "a.vtu")
+    series = json.loads((tmp_path / "a.vtu.series").read_text())["files"]
+    assert len(list(tmp_path.iterdir())) == 5
+    for file, (step, time, positions) in zip(series, expected, strict=True):
+        assert file == {"name": f"a_{step:010d}.vtu", "time": pytest.approx(time)}
+        mesh = meshio.read(tmp_path / file["name"])
+        np.testing.assert_array_equal(mesh.points, positions)
+        np.testing.assert_array_equal(mesh.cells_dict["vertex"].ravel(), np.arange(26))
+        np.testing.assert_array_equal(mesh.point_data["radius"], np.linspace(0.4, 0.6, 26))
+    for text in ("", "{}", '{"files": []}', '{"files": [{"name": "b.vtu"}]}', '{"files": [{"name": 3}]}'):
+        (tmp_path / "a.vtu.series").write_text(text)
+        with pytest.raises(ValueError, match="is no series of ours"):
+            chains().run(1, trajectory=tmp_path / "a.vtu")
+
+
 def test_extended_xyz(tmp_path):
     io = needed("ase.io")
     expected = recorded(chains(), tmp_path / "a.xyz")
@@ -149,7 +181,9 @@ def test_extended_xyz(tmp_path):
         assert frame.pbc.all()
 
 
-@pytest.mark.parametrize(("ending", "module"), [(".h5", "h5py"), (".gsd", "gsd.hoomd"), (".xyz", "ase.io")])
+@pytest.mark.parametrize(
+    ("ending", "module"), [(".h5", "h5py"), (".gsd", "gsd.hoomd"), (".vtu", "meshio"), (".xyz", "ase.io")]
+)
 def test_frames_are_multiples_and_files_of_the_future_are_refused(tmp_path, ending, module):
     needed(module)
     path = tmp_path / f"a{ending}"
@@ -159,30 +193,28 @@ def test_frames_are_multiples_and_files_of_the_future_are_refused(tmp_path, endi
 
     motion = new()
     motion.run(7, every=3, trajectory=path)  # 0, 3, 6
-    size = path.stat().st_size
+    sizes = {each: each.stat().st_size for each in tmp_path.iterdir()}
     with pytest.raises(ValueError, match="up to step 6, and this simulation is at step 0"):
         new().run(1, trajectory=path)
     other = new(5)
     other.run(20)
     with pytest.raises(ValueError, match="has 4 particles, this simulation 5"):
         other.run(1, trajectory=path)
-    assert path.stat().st_size == size and other.step == 20
+    assert {each: each.stat().st_size for each in tmp_path.iterdir()} == sizes and other.step == 20
     motion.run(1, every=3, trajectory=path)  # none
     motion.run(1, every=3, trajectory=path)  # 9
     motion.run(0, every=3, trajectory=path)  # is there
-    from particlemesh.apps.brownian import trajectory
-
-    with trajectory.writer(path, motion) as file:
+    with trajectory.writer(path, trajectory.Frame(9, 0.9, motion.positions, motion.box)) as file:
         assert file.last == 9
 
 
 def test_missing_libraries_and_unknown_endings(tmp_path, monkeypatch):
     motion = BrownianDynamics(np.zeros((2, 3)), Drag(), time_step=0.1)
-    with pytest.raises(ValueError, match=r"ends in .gsd, .h5, .xyz"):
+    with pytest.raises(ValueError, match=r"ends in .gsd, .h5, .vtu, .xyz"):
         motion.run(1, trajectory="a.dcd")
-    for name in ("h5py", "gsd", "gsd.hoomd", "ase", "ase.io"):
+    for name in ("h5py", "gsd", "gsd.hoomd", "ase", "ase.io", "meshio"):
         monkeypatch.setitem(sys.modules, name, None)
-    for ending, package in ((".h5", "h5py"), (".gsd", "gsd"), (".xyz", "ase")):
+    for ending, package in ((".h5", "h5py"), (".gsd", "gsd"), (".vtu", "meshio"), (".xyz", "ase")):
         with pytest.raises(ImportError, match=rf"needs {package}: pip install {package}, or 'particlemesh\[io\]'"):
             motion.run(1, trajectory=tmp_path / f"a{ending}")
     with pytest.raises(ImportError, match="a checkpoint needs h5py"):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from os import PathLike
 from typing import Any, Self
 
@@ -18,7 +18,8 @@ from particlemesh.apps.brownian.arrays import module_of, to_host
 from particlemesh.apps.brownian.forces import Sum
 from particlemesh.apps.brownian.noise import SEED_LIMIT, Noise
 from particlemesh.apps.brownian.schemes import SCHEMES, Problem
-from particlemesh.apps.brownian.trajectory import writer
+from particlemesh.apps.files.trajectory import Frame, writer
+from particlemesh.apps.progress import bar
 from particlemesh.busy import alone
 
 
@@ -167,8 +168,9 @@ class BrownianDynamics:
         every : int
             Frames are written at steps that are multiples of this, the present one included.
         trajectory : path, optional
-            A file that ends in .gsd (of HOOMD-blue, float32), .h5 (H5MD) or .xyz (extended xyz, 8 decimals). A file
-            that exists is continued, if its last frame is not later than the present step.
+            A file that ends in .gsd (of HOOMD-blue, float32), .h5 (H5MD), .vtu (ParaView, a file per frame) or .xyz
+            (extended xyz, 8 decimals). A file that exists is continued, if its last frame is not later than the present
+            step.
 
         Raises
         ------
@@ -193,19 +195,26 @@ class BrownianDynamics:
         checks.flag(progress, "progress")
         scheme = SCHEMES[self.integrator]
         with contextlib.ExitStack() as stack:
-            file = None if trajectory is None else stack.enter_context(writer(trajectory, self))
-            advance = stack.enter_context(_bar(steps)) if progress else None
-            if file is not None and self._step % every == 0 and file.last < self._step:
-                file.write(self)
+            file = None if trajectory is None else stack.enter_context(writer(trajectory, self._frame()))
+            advance = stack.enter_context(bar("Brownian dynamics", steps)) if progress else None
+            if file is not None and self._step % every == 0:
+                file.write(self._frame())
             for _ in range(steps):
                 after = scheme(self._problem, self._positions, self._step).astype(self._dtype, copy=False)
                 self._finite(after, "the new position of", self._step)
                 self._positions = self._kept(after)
                 self._step += 1
                 if file is not None and self._step % every == 0:
-                    file.write(self)
+                    file.write(self._frame())
                 if advance is not None:
                     advance()
+
+    def _frame(self) -> Frame:
+        """Return the state for a trajectory."""
+        radii = getattr(self.mobility, "radii", None)
+        return Frame(
+            self._step, self.time, to_host(self._positions), self.box, None if radii is None else np.asarray(radii)
+        )
 
     def _force(self, x: Any, step: int) -> Any:
         """Return the forces at ``x``, checked."""
@@ -311,15 +320,3 @@ def _one(forces: Any) -> Callable[[Any], Any] | None:
     if not isinstance(forces, (list, tuple)):
         raise TypeError(f"forces is a {type(forces).__name__}; give a function of positions (N, 3), or a list of them.")
     return Sum(*forces)
-
-
-@contextlib.contextmanager
-def _bar(steps: int) -> Iterator[Callable[[], None]]:
-    """Yield a function that moves a progress bar on by a step."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("Brownian dynamics", total=steps)
-        yield lambda: bar.advance(task)

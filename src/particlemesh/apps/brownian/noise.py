@@ -24,7 +24,7 @@ class Noise:
         From 0 to 2**128 - 1.
     module : module
         ``numpy`` or ``cupy``.
-    dtype : dtype
+    dtype : numpy.dtype
         float32 or float64.
 
     Examples

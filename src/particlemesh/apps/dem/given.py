@@ -29,7 +29,7 @@ class Given:
     masses: np.ndarray
 
 
-def _host(array: Any, what: str) -> np.ndarray:
+def to_host(array: Any, what: str) -> np.ndarray:
     """Return the user's array in the host's memory."""
     kind, given = operands.adopt(array, what)
     if kind.home == "cpu":
@@ -46,7 +46,7 @@ def _host(array: Any, what: str) -> np.ndarray:
 
 def _rows(array: Any, what: str, count: int, dtype: np.dtype, columns: int) -> np.ndarray:
     """Return one number or ``columns`` numbers for each particle, finite."""
-    host = _host(array, what)
+    host = to_host(array, what)
     shape = (count, columns) if columns else (count,)
     allowed = ((), (3,), shape) if columns else ((), shape)
     if host.shape not in allowed:
@@ -83,7 +83,7 @@ def arrays_of(
         If an array has another shape or type, or holds what no particle can have; the first such particle is named.
     """
     kind, user = operands.adopt(positions, "positions")
-    x = _host(positions, "positions")
+    x = to_host(positions, "positions")
     if x.ndim != 2 or x.shape[1] != 3:
         raise ValueError(f"positions have shape {x.shape}; (N, 3) is needed.")
     if len(x) >= 2**30:

@@ -6,23 +6,26 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 
 from particlemesh import checks
 from particlemesh.apps.dem import state as states
+from particlemesh.apps.dem.checkpoint import Checkpoints
 from particlemesh.apps.dem.contact import LAWS, Contact
 from particlemesh.apps.dem.domain import Domain
 from particlemesh.apps.dem.given import arrays_of
 from particlemesh.apps.dem.interrupts import deferred
 from particlemesh.apps.dem.motion import Motion
+from particlemesh.apps.dem.record import Recorder
 from particlemesh.apps.dem.results import Contacts, Energy
 from particlemesh.apps.dem.walls import Plane, check_inside, check_room, walls_of
 from particlemesh.busy import alone
 
 
-class Simulation:
+class Simulation(Checkpoints):
     r"""Spheres under gravity that touch each other and walls.
 
     Steps are those of velocity Verlet: positions, velocities, spins and contacts are of one time, the end of the last
@@ -210,18 +213,30 @@ class Simulation:
     # ---- motion ---------------------------------------------------------------------------------------
 
     @alone
-    def run(self, steps: int) -> None:
+    def run(
+        self, steps: int, *, progress: bool = False, every: int = 1, trajectory: str | PathLike | None = None
+    ) -> None:
         """Make steps. Ctrl-C ends with the state of a whole step.
 
         Parameters
         ----------
         steps : int
             How many.
+        progress : bool
+            Show a bar on the terminal (standard error), with particles per second, energy and contacts.
+        every : int
+            Frames are written at steps that are multiples of this, the present one included.
+        trajectory : path, optional
+            A file that ends in .gsd, .xyz (OVITO), .vtu (ParaView, a file per frame) or .h5 (H5MD), with positions,
+            velocities, spins and radii. A file that exists is continued, if its last frame is not later than the
+            present step.
 
         Raises
         ------
         FloatingPointError
             If a position is not finite any more; the message names the step and the particle.
+        ImportError
+            If the trajectory's library is missing; the extra ``io`` has them.
         KeyboardInterrupt
             After Ctrl-C, once the present step is whole; ``step`` says which one.
 
@@ -235,11 +250,16 @@ class Simulation:
         (100, 1.0, array([[ 0.,  0., -5.]]))
         """
         steps = checks.integer(steps, "steps", 0, 2**62)
-        with deferred() as interrupted:
-            for made in self._motion.advance(steps, self.step):
-                self.step += made
-                if interrupted():
-                    break
+        every = checks.integer(every, "every", 1, 2**62)
+        recorder = Recorder(self, steps, every, trajectory, checks.flag(progress, "progress"))
+        with recorder, deferred() as interrupted:
+            while recorder.left and not interrupted():
+                for made in self._motion.advance(recorder.left, self.step):
+                    self.step += made
+                    recorder.made(made)
+                    if interrupted():
+                        break
+                recorder.write()
 
     # ---- restart --------------------------------------------------------------------------------------
 

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Trajectories in files that other programs read, through the libraries of these formats."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from particlemesh import Box
+from particlemesh.apps.files.libraries import library
+
+
+class Frame(NamedTuple):
+    """The state of a simulation at one step, in the host's memory. What is None, a file does not have."""
+
+    step: int
+    time: float
+    positions: np.ndarray  # (N, 3)
+    box: Box | None = None
+    radii: np.ndarray | None = None  # (N,) or one
+    velocities: np.ndarray | None = None  # (N, 3)
+    spins: np.ndarray | None = None  # (N, 3), angular velocities
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return what there is beside positions by name, a row per particle."""
+        there = {"velocity": self.velocities, "angular_velocity": self.spins}
+        columns = {name: values for name, values in there.items() if values is not None}
+        if self.radii is not None:
+            columns["radius"] = np.broadcast_to(self.radii, (len(self.positions),)).copy()
+        return columns
+
+
+class Writer:
+    """A file that takes one frame after the other. ``last`` is the step of its last frame, -1 if it has none."""
+
+    module: ClassVar[str]
+
+    def __init__(self, path: Path, frame: Frame) -> None:
+        self.path = path
+        self.last = -1
+        self.library = library(self.module, f"a trajectory {path.suffix}")
+        self.open(frame)
+
+    def open(self, frame: Frame) -> None:
+        """Open the file for frames like this one, and set ``last``."""
+        raise NotImplementedError
+
+    def append(self, frame: Frame) -> None:
+        """Append a frame."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the file."""
+
+    def write(self, frame: Frame) -> None:
+        """Append a frame, unless the file has it."""
+        if frame.step > self.last:
+            self.append(frame)
+            self.last = frame.step
+
+    def same(self, there: int, count: int) -> None:
+        """Check the number of particles of a file that exists."""
+        if there != count:
+            self.close()
+            raise ValueError(f"{self.path} has {there} particles, this simulation {count}: give another file.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class GSD(Writer):
+    """HOOMD-blue's format: float32, positions within the box and counts of images, the box centred at 0."""
+
+    module = "gsd.hoomd"
+
+    def open(self, frame: Frame) -> None:
+        if frame.box is None:
+            raise ValueError("a trajectory .gsd needs a box: give the simulation one, or write another format.")
+        rows = frame.box.matrix
+        if np.triu(rows, 1).any() or (np.diagonal(rows) <= 0).any():
+            raise ValueError(
+                "a trajectory .gsd has its first lattice vector along x and its second in the plane of x and y: "
+                "turn the box, or write another format."
+            )
+        self.file = self.library.open(self.path, "r+" if self.path.exists() else "x")
+        if len(self.file):
+            before = self.file[len(self.file) - 1]
+            self.last = int(before.configuration.step)
+            self.same(before.particles.N, len(frame.positions))
+
+    def append(self, frame: Frame) -> None:
+        assert frame.box is not None  # open() refuses this
+        box, positions = frame.box, frame.positions
+        rows = box.matrix
+        (lx, ly, lz), periodic = np.diagonal(rows), np.array(box.periodic)
+        shot = self.library.Frame()
+        shot.configuration.step = frame.step
+        shot.configuration.box = [lx, ly, lz, rows[1, 0] / ly, rows[2, 0] / lz, rows[2, 1] / lz]
+        folded = box.fold(positions) if periodic.any() else positions
+        shot.particles.N = len(positions)
+        shot.particles.position = folded - box.origin - rows.sum(axis=0) / 2
+        images = np.rint((positions - folded) @ box.inverse.T)
+        shot.particles.image = np.where(periodic, images, 0).astype(np.int32)
+        columns = frame.columns()
+        if "radius" in columns:
+            shot.particles.diameter = 2 * columns["radius"]
+        if "velocity" in columns:
+            shot.particles.velocity = columns["velocity"]
+        if "angular_velocity" in columns:
+            shot.log["particles/angular_velocity"] = columns["angular_velocity"]
+        shot.log["time"] = np.array([frame.time])
+        self.file.append(shot)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class H5MD(Writer):
+    """Datasets ``particles/all/position/value`` (frames, N, 3), ``step`` and ``time``: unfolded, in their own type."""
+
+    module = "h5py"
+
+    def open(self, frame: Frame) -> None:
+        import particlemesh
+
+        try:
+            self.file = self.library.File(self.path, "a")
+        except OSError as error:
+            raise ValueError(f"{self.path} is no HDF5 file that can be continued: give another file.") from error
+        if "particles/all/position" in self.file:
+            self.data = self.file["particles/all/position"]
+            steps = self.data["step"]
+            self.last = int(steps[-1]) if len(steps) else -1
+            self.same(self.data["value"].shape[1], len(frame.positions))
+            return
+        if len(self.file):
+            self.close()
+            raise ValueError(f"{self.path} holds something else than a trajectory: give another file.")
+        box = frame.box
+        self.file.create_group("h5md").attrs["version"] = (1, 1)
+        self.file.create_group("h5md/author").attrs["name"] = "unknown"
+        creator = self.file.create_group("h5md/creator")
+        creator.attrs.update(name="particlemesh", version=particlemesh.__version__)
+        edges = self.file.create_group("particles/all/box")
+        periodic = (False,) * 3 if box is None else box.periodic
+        edges.attrs.update(dimension=3, boundary=["periodic" if repeats else "none" for repeats in periodic])
+        if box is not None:
+            edges["edges"] = box.lengths if box.orthorhombic else box.matrix
+            edges.attrs["origin"] = box.origin
+        self.data = self.file.create_group("particles/all/position")
+        self.data.create_dataset("step", (0,), np.int64, maxshape=(None,))
+        self.data.create_dataset("time", (0,), np.float64, maxshape=(None,))
+
+    def append(self, frame: Frame) -> None:
+        everything = self.data.parent
+        columns = {"position": frame.positions, **frame.columns()}
+        radii = columns.pop("radius", None)
+        if radii is not None and "radius" not in everything:
+            everything["radius"] = radii  # for all times
+        for name, values in columns.items():
+            if name not in everything:
+                element = everything.create_group(name)
+                element["step"], element["time"] = self.data["step"], self.data["time"]  # links: the same datasets
+            if "value" not in everything[name]:
+                shape = values.shape
+                everything[name].create_dataset(
+                    "value", (0, *shape), values.dtype, maxshape=(None, *shape), chunks=(1, *shape)
+                )
+            _extend(everything[name]["value"], values)
+        _extend(self.data["time"], frame.time)
+        _extend(self.data["step"], frame.step)
+        self.file.flush()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def _extend(dataset: Any, value: Any) -> None:
+    """Append to a dataset of HDF5 along its first axis."""
+    dataset.resize(len(dataset) + 1, axis=0)
+    dataset[-1] = value
+
+
+class ExtendedXYZ(Writer):
+    """Text that ASE and OVITO read: unfolded, 8 decimals, the cell in each frame."""
+
+    module = "ase.io"
+    names: ClassVar = {"velocity": "velo"}  # as OVITO has them
+
+    def open(self, frame: Frame) -> None:
+        if self.path.exists() and self.path.stat().st_size:
+            before = self.library.read(self.path, index=-1, format="extxyz")
+            self.same(len(before), len(frame.positions))
+            self.last = int(before.info["step"])
+
+    def append(self, frame: Frame) -> None:
+        from ase import Atoms
+
+        cell = {} if frame.box is None else {"cell": frame.box.matrix, "pbc": frame.box.periodic}
+        atoms = Atoms(f"X{len(frame.positions)}", positions=frame.positions, **cell)
+        for name, values in frame.columns().items():
+            atoms.set_array(self.names.get(name, name), values)
+        atoms.info.update(step=frame.step, time=frame.time)
+        if frame.box is not None and frame.box.origin.any():
+            atoms.info["Origin"] = frame.box.origin
+        self.library.write(self.path, atoms, format="extxyz", append=True)
+
+
+class VTU(Writer):
+    """ParaView's points, a file per frame, and ``NAME.vtu.series`` with their times, which ParaView opens."""
+
+    module = "meshio"
+
+    def open(self, frame: Frame) -> None:
+        self.series = self.path.with_name(f"{self.path.name}.series")
+        self.files: list[dict[str, Any]] = []
+        if self.series.exists():
+            try:
+                self.files = json.loads(self.series.read_text(encoding="utf-8"))["files"]
+                before = self.library.read(self.path.with_name(self.files[-1]["name"]))
+                self.last = int(self.files[-1]["name"].rpartition("_")[2].removesuffix(".vtu"))
+            except (
+                ValueError, LookupError, TypeError, AttributeError, OSError, SyntaxError, self.library.ReadError,
+            ) as error:  # fmt: skip
+                raise ValueError(f"{self.series} is no series of ours: remove it, or give another file.") from error
+            self.same(len(before.points), len(frame.positions))
+
+    def append(self, frame: Frame) -> None:
+        name = f"{self.path.stem}_{frame.step:010d}.vtu"
+        vertices = [("vertex", np.arange(len(frame.positions))[:, None])]
+        mesh = self.library.Mesh(frame.positions, vertices, point_data=frame.columns())
+        self.library.write(self.path.with_name(name), mesh)
+        self.files.append({"name": name, "time": frame.time})
+        part = self.series.with_name(f"{self.series.name}.part")
+        part.write_text(json.dumps({"file-series-version": "1.0", "files": self.files}, indent=1), encoding="utf-8")
+        os.replace(part, self.series)  # noqa: PTH105 - as one step
+
+
+FORMATS: dict[str, type[Writer]] = {".gsd": GSD, ".h5": H5MD, ".vtu": VTU, ".xyz": ExtendedXYZ}
+
+
+def writer(path: Any, frame: Frame) -> Writer:
+    """Return the open file of a trajectory, by the ending of its name.
+
+    Parameters
+    ----------
+    path : path-like
+    frame : Frame
+        The present state. It is not written.
+
+    Raises
+    ------
+    ImportError
+        If the format's library is missing.
+    ValueError
+        If the ending is unknown, or the file has frames of later steps or of other particles.
+    """
+    path = Path(path)
+    if path.suffix not in FORMATS:
+        raise ValueError(f"trajectory is {str(path)!r}; give a name that ends in {', '.join(FORMATS)}.")
+    file = FORMATS[path.suffix](path, frame)
+    if file.last > frame.step:
+        file.close()
+        raise ValueError(
+            f"{path} has frames up to step {file.last}, and this simulation is at step {frame.step}: "
+            "remove the file, or give another one."
+        )
+    return file

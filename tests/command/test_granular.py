@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command dem: its starts, what it prints and draws, Ctrl-C and restarts, and what it refuses."""
+
+import itertools
+import re
+import signal
+
+import numpy as np
+import pytest
+from scipy.spatial import cKDTree
+from typer.testing import CliRunner
+
+from particlemesh.apps.dem import Simulation
+from particlemesh.apps.files import checkpoint
+from particlemesh.command import cli, collide, granular, spheres
+
+run = CliRunner().invoke
+SMALL = ["dem", "--count", "40", "--steps", "60", "--deterministic"]
+
+
+def needed(name):
+    return pytest.importorskip(name, reason=f"{name.partition('.')[0]} is not installed")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder of its own, and small pictures."""
+    monkeypatch.chdir(tmp_path)
+    try:
+        from particlemesh.command import granular_figure as figure
+
+        monkeypatch.setattr(figure, "DPI", 40)
+        monkeypatch.setattr(figure, "FRAMES", 4)
+        monkeypatch.setattr(figure, "SIZES", (160, 160))
+    except ImportError:
+        pass
+    return tmp_path
+
+
+@pytest.mark.parametrize("shape", granular.SHAPES)
+@pytest.mark.parametrize(("count", "polydispersity"), [(1, 0.0), (2, 0.0), (37, 0.5), (900, 0.2)])
+def test_starts_have_no_overlaps(shape, count, polydispersity):
+    positions, radii, box = granular.start(count, shape, 0.5, polydispersity, seed=3)
+    assert positions.shape == (count, 3) and radii.shape == (count,)
+    assert (abs(radii / 0.5 - 1) <= polydispersity).all()
+    assert (positions > radii[:, None]).all() and (positions + radii[:, None] < box).all()
+    pairs = cKDTree(positions).query_pairs(2 * radii.max(), output_type="ndarray")
+    distances = np.linalg.norm(positions[pairs[:, 0]] - positions[pairs[:, 1]], axis=1)
+    assert (distances > radii[pairs].sum(axis=1)).all()
+    if shape == "column" and count > 30:
+        assert positions[:, 0].max() < 0.4 * box[0]  # with room for a wave
+
+
+def test_it_prints_rows_and_draws_a_series(here):
+    needed("matplotlib")
+    needed("h5py")
+    result = run(cli.app, [*SMALL, "--polydispersity", "0.2", "--checkpoint-every", "25"])
+    assert result.exit_code == 0, result.output
+    assert (here / "out" / "dem.png").read_bytes().startswith(b"\x89PNG")
+    assert max(map(len, result.output.splitlines())) <= cli.WIDTH
+    rows = re.findall(r"^ +(\d+) +[\d.e-]+ +[\d.e-]+ +[\d.e-]+ +[\d,]+ +[\d.]+ ?[kMG]?$", result.output, re.MULTILINE)
+    assert rows == [str(6 * n) for n in range(1, 11)]
+    assert "40 spheres, Hertz contacts, restitution 0.7, friction 0.1\n60 steps" in result.output
+    assert Simulation.load(here / "out" / "dem.h5").step == 60
+
+
+def test_it_draws_an_animation_of_rain_and_writes_frames(here):
+    Image = needed("PIL.Image")  # noqa: N806
+    meshio = needed("meshio")
+    needed("matplotlib")
+    options = ["--shape", "rain", "--contact", "spring", "--trajectory", "new/rain.vtu", "--every", "20"]
+    result = run(cli.app, [*SMALL, *options, "--out", "rain.gif"])
+    assert result.exit_code == 0, result.output
+    with Image.open("rain.gif") as picture:
+        assert picture.n_frames == 4
+    assert len(meshio.read("new/rain_0000000040.vtu").points) == 40
+    assert sorted(path.suffix for path in (here / "new").iterdir()) == [".series", *[".vtu"] * 4]
+
+
+def interrupted(monkeypatch, at):
+    """Press Ctrl-C within a run, at the first stop after some steps."""
+    made = Simulation.run
+
+    def press(simulation, steps, **options):
+        if at <= simulation.step < at + 60 and not pressed:
+            pressed.append(True)
+            signal.raise_signal(signal.SIGINT)
+        made(simulation, steps, **options)
+
+    pressed = []
+    monkeypatch.setattr(Simulation, "run", press)
+
+
+def test_ctrl_c_leaves_a_checkpoint_from_which_a_restart_goes_on(here, monkeypatch):
+    needed("h5py")
+    whole = run(cli.app, [*SMALL, "--checkpoint", "whole.h5"])
+    assert whole.exit_code == 0, whole.output
+    with monkeypatch.context() as pressing:
+        interrupted(pressing, 21)
+        result = run(cli.app, SMALL)
+    assert result.exit_code == 130, result.output
+    said = " ".join(result.output.split())
+    found = re.search(r"interrupted at step (\d+); the checkpoint is out/dem.h5. Go on with: particlemesh (.*)$", said)
+    assert 21 < int(found[1]) < 60
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    result = run(cli.app, found[2].split())
+    assert result.exit_code == 0, result.output
+    one, other = (Simulation.load(path) for path in ("whole.h5", "out/dem.h5"))
+    assert one.step == other.step == 60
+    for name in ("positions", "velocities", "spins"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def test_without_h5py_there_are_no_checkpoints(here, monkeypatch):
+    monkeypatch.setattr(granular, "find_spec", lambda name: None)
+    with monkeypatch.context() as pressing:
+        interrupted(pressing, 0)
+        result = run(cli.app, SMALL)
+    assert result.exit_code == 130
+    assert "no checkpoint, since h5py is missing: pip install 'particlemesh[io]'" in " ".join(result.output.split())
+    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
+    result = run(cli.app, [*SMALL, "--checkpoint-every", "10"])
+    assert result.exit_code == 2 and "a checkpoint needs h5py" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--shape", "cube"], "column or rain"),
+        (["--contact", "glue"], "hertz or spring"),
+        (["--dtype", "float16"], "float64 or float32"),
+        (["--radius", "0"], "--radius is 0"),
+        (["--young", "nan"], "--young is nan"),
+        (["--time-step", "-1"], "--time-step is -1"),
+        (["--polydispersity", "0.9"], "below 0.9"),
+        (["--gravity", "inf"], "--gravity is inf"),
+        (["--restitution", "1.5"], "from 0 to 1"),
+        (["--friction", "-1"], "friction"),
+        (["--method", "magic"], "method is 'magic'"),
+        (["--backend", "abacus"], "cpu"),
+        (["--out", "a.jpg"], ".png or .gif"),
+        (["--trajectory", "a.dcd"], ".gsd, .h5, .vtu, .xyz"),
+        (["--restart", "none.h5"], "--count, --deterministic came beside --restart"),
+        (["--time-step", "1"], "critical one for this stiffness"),
+    ],
+)
+def test_wrong_options(options, said, here):
+    result = run(cli.app, [*SMALL, *options])
+    assert result.exit_code == 2, result.output
+    assert said in " ".join(result.output.split())
+
+
+def test_wrong_restarts(here):
+    needed("h5py")
+    cases = [
+        (["--steps", "5"], "does not exist"),
+        ([], "needs --steps"),
+        (["--steps", "5", "--radius", "1"], "--radius"),
+    ]
+    for options, said in cases:
+        result = run(cli.app, ["dem", "--restart", "none.h5", *options])
+        assert result.exit_code == 2 and said in result.output
+    with checkpoint.writing("other.h5", "somebody", 1):
+        pass
+    result = run(cli.app, ["dem", "--restart", "other.h5", "--steps", "5"])
+    assert result.exit_code == 2 and "a checkpoint of somebody" in " ".join(result.output.split())
+    result = run(cli.app, ["dem", "--count", "3", "--gravity", "0"])
+    assert result.exit_code == 2 and "nothing falls here: give --steps" in result.output
+
+
+def test_the_fastest_spheres_have_the_last_colour(here):
+    needed("matplotlib")
+    from particlemesh.command import granular_figure as figure
+
+    options = dict(
+        count=1, shape="rain", radius=0.5, polydispersity=0.0, seed=1, contact="hertz", young=1e6, stiffness=1.0,
+        restitution=1.0, friction=0.0, density=1.0, gravity=10.0, time_step=None, dtype="float64", deterministic=True,
+        method="auto", backend=None,
+    )  # fmt: skip
+    motion = granular.simulation(options)
+    height = motion.domain.lengths[2]
+    assert granular.free_fall(motion) == pytest.approx(np.sqrt(height / 5))
+    assert granular.fastest(motion) == pytest.approx(np.sqrt(20 * height))
+    camera = figure.camera("a.png", motion, granular.fastest(motion))
+    ends = []
+    for speed in (0.0, 1.0):
+        moving = Simulation(
+            motion.positions, 0.5, (speed * granular.fastest(motion), 0, 0), density=1.0, contact=motion.contact,
+            box=motion.domain.lengths, gravity=10.0,
+        )  # fmt: skip
+        picture = camera.shoot(moving).picture.astype(float)
+        coloured = picture[np.ptp(picture, axis=2) > 40]  # neither white nor the grey of the box
+        assert len(coloured) > 50
+        ends.append(coloured.mean(axis=0))
+    assert ends[0][2] > 1.5 * ends[0][0] and ends[1][0] > 1.5 * ends[1][2]  # blue at rest, then red
+
+
+@pytest.mark.parametrize("edges", [(1.0, 1.0, 1.0), (3.0, 0.4, 1.2), (0.5, 0.5, 2.0)])
+def test_the_window_of_a_picture_has_the_whole_box(edges):
+    rows, columns = spheres.extent(np.array(edges), 200, margin=0.0)
+    picture = spheres.render(np.empty((0, 3)), 1.0, np.array(edges), np.empty((0, 3)), 200)
+    drawn = np.argwhere((picture < 0.99).any(axis=2))
+    for window, places in zip((rows, columns), drawn.T, strict=True):
+        assert window.start <= places.min() <= window.start + 2 and window.stop - 3 <= places.max() <= window.stop
+
+
+def test_spheres_of_two_sizes_are_drawn_as_such():
+    colours = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    centres = np.array([[2.0, 5.0, 5.0], [8.0, 5.0, 5.0]])
+    picture = spheres.render(centres, np.array([0.5, 1.0]), np.full(3, 10.0), colours, 160)
+    blue, red = (((picture[..., c] > 1.3 * picture[..., 2 - c]).sum()) for c in (2, 0))
+    assert 3 < red / blue < 5.5
+
+
+def test_a_run_stops_where_something_is_due():
+    class Nothing:
+        steps, looks = {0, 45}, {30}
+
+    class Standing:
+        step = 7
+
+    steps = collide.Run(None, Standing(), Nothing(), 100, "a.h5", 20, object(), 32)
+    assert sorted(steps.rows) == [17, 27, 37, 47, 57, 67, 77, 87, 97, 107]
+    stops = []
+    while steps.simulation.step < 107:
+        steps.simulation.step = steps._next()
+        stops.append(steps.simulation.step)
+    every = {n for n in range(8, 108) if n % 20 == 0 or n % 32 == 0}
+    assert stops == sorted(every | steps.rows | {45, 30})
+    assert all(a < b for a, b in itertools.pairwise(stops))
