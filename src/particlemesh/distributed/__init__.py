@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One mesh over many processes and GPUs: communicators, decompositions, plans."""
+
+from particlemesh.distributed.domain import Domain, Part
+from particlemesh.distributed.world import RankError, World
+
+__all__ = ["Domain", "Part", "RankError", "World"]
