@@ -2,6 +2,7 @@
 """One mesh over many processes and GPUs: communicators, decompositions, plans."""
 
 from particlemesh.distributed.domain import Domain, Part
+from particlemesh.distributed.fft import FFT, Remap
 from particlemesh.distributed.world import RankError, World
 
-__all__ = ["Domain", "Part", "RankError", "World"]
+__all__ = ["FFT", "Domain", "Part", "RankError", "Remap", "World"]
