@@ -16,7 +16,7 @@ MAX_AXES = 3
 MAX_NODES = 2**31 - 1
 
 
-def plural(count: int, noun: str) -> str:
+def _plural(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count} {'axes' if noun == 'axis' else noun + 's'}"
