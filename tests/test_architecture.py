@@ -24,11 +24,24 @@ KERNELS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.[ch
 # What lies beside the folders; a tenth module belongs into one of them.
 TOP = {
     f"{name}.py"
-    for name in ["__init__", "__main__", "box", "busy", "calls", "checks", "configuration", "functions", "mesh", "plan"]
+    for name in [
+        "__init__",
+        "__main__",
+        "box",
+        "busy",
+        "calls",
+        "checks",
+        "configuration",
+        "functions",
+        "ghosts",
+        "integers",
+        "mesh",
+        "plan",
+    ]
 }
 # Imports go from a higher rank to a lower or equal one; equal ranks know each other only within one group.
 RANKS = [
-    ("values", ["box.py", "mesh.py", "window/", "checks.py"]),
+    ("values", ["box.py", "ghosts.py", "mesh.py", "window/", "checks.py"]),
     ("backends", ["backends/", "busy.py"]),
     ("arrays", ["arrays/"]),
     ("sorting", ["sorting/"]),
@@ -36,7 +49,7 @@ RANKS = [
     ("methods", ["methods/", "walk/", "choosing/candidates.py", "choosing/arrangement.py"]),
     ("directions", ["spread/", "interpolate/", "grid/"]),
     ("choosing", ["choosing/"]),
-    ("plan", ["configuration.py", "calls.py", "plan.py", "functions.py", "__init__.py"]),
+    ("plan", ["configuration.py", "calls.py", "integers.py", "plan.py", "functions.py", "__init__.py"]),
     ("fourier", ["fourier/"]),
     ("distributed", ["distributed/"]),
     ("apps", ["apps/", "autograd/", "data/"]),

@@ -16,7 +16,7 @@ MAX_AXES = 3
 MAX_NODES = 2**31 - 1
 
 
-def plural(count: int, noun: str) -> str:
+def _plural(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count} {'axes' if noun == 'axis' else noun + 's'}"
@@ -146,6 +146,26 @@ def ghost_widths(value: Any, ndim: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
+def node_range(start: Any, stop: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the first node of a part and its nodes per axis, from an int or an int per axis."""
+    ends = []
+    for what, value, least in (("start", start, 0), ("stop", stop, 1)):
+        values = [value] if (listed := _listed(value)) is None else listed
+        if len(values) != len(shape):
+            raise ValueError(f"{what} is {value!r}; give {_plural(len(shape), 'integer')}, one for each axis.")
+        ends.append([integer(n, f"{what}[{a}]", least, shape[a] - 1 + least) for a, n in enumerate(values)])
+    for axis, (first, last) in enumerate(zip(*ends, strict=True)):
+        if first >= last:
+            raise ValueError(f"the part has nodes {first} to {last} of axis {axis}; stop must be larger than start.")
+    return tuple(ends[0]), tuple(last - first for first, last in zip(*ends, strict=True))
+
+
+def not_a_part(mesh: Any, what: str) -> None:
+    """Check that a mesh is not a part of another."""
+    if mesh.is_part:
+        raise ValueError(f"{what} needs a whole mesh, and this is a part: call it on the part's attribute whole.")
+
+
 def open_offset(axis: int, offset: float, nodes: int) -> None:
     """Check that an open axis has offset 0 (two or more nodes, on both faces) or 0.5 (in the cells)."""
     if offset not in (0.0, 0.5):
@@ -266,23 +286,6 @@ def method_name(value: Any, methods: Sequence[Any], what: str, others: Sequence[
         raise ValueError(f"{what} is {value!r}; choose {automatic} or one of {', '.join(names)}.")
 
 
-def enough_ghosts(mesh: Any, support: int) -> None:
-    """Check that the ghosts of a periodic axis cover stencils of `support` nodes."""
-    for axis, (lower, upper) in enumerate(mesh.ghosts):
-        if mesh.periodic[axis] and (lower or upper):
-            intervals = mesh.intervals[axis]
-            offset = math.fmod(mesh.offset[axis], intervals)  # as for stencils
-            # first = floor(u - support/2 + 1) for node coordinates u of -offset to intervals - offset
-            need_low = -math.floor(-offset - support / 2 + 1)
-            last = math.floor(np.nextafter(intervals, 0) - offset - support / 2 + 1) + support - 1
-            need = max(need_low, 0), max(last - mesh.shape[axis] + 1, 0)
-            if lower < need[0] or upper < need[1]:
-                raise ValueError(
-                    f"ghosts[{axis}] is {(lower, upper)}; a window of support {support} needs {need} ghosts beyond "
-                    "the ends of this periodic axis: give as many, or none so that the axis wraps."
-                )
-
-
 def bad_positions(
     status: Any, positions: Any, mesh: Any, *, unchecked: bool = False, systems: int | None = None
 ) -> ValueError:
@@ -290,11 +293,12 @@ def bad_positions(
 
     ``unchecked``: the plan holds these particles, with zero weight.
     """
+    where = ("the part" if mesh.is_part else "an open axis") + ("" if systems is None else " or of no system")
     counts = []
     if status.not_finite:
         counts.append(f"{status.not_finite} not finite")
     if status.outside:
-        counts.append(f"{status.outside} outside an open axis{'' if systems is None else ' or of no system'}")
+        counts.append(f"{status.outside} outside {where}")
     coordinates = ""
     with contextlib.suppress(Exception):
         if isinstance(positions, tuple):
@@ -312,6 +316,8 @@ def bad_positions(
         allowed += f" whose fractions along {vectors}, from the origin on, are within [0, 1]"
     if systems is not None:
         allowed += f", and systems 0 to {systems - 1}"
+    if mesh.is_part:
+        allowed += ", with stencils that end within the part's ghosts or, without these, reach one of its nodes"
     outcome = "The plan is unchanged; check=False gives such particles zero weight."
     if unchecked:
         outcome = "In the plan such particles have zero weight."

@@ -20,6 +20,7 @@ from particlemesh.backends.tapes import Tapes
 from particlemesh.busy import alone, in_use
 from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
+from particlemesh.ghosts import check_enough
 from particlemesh.mesh import Mesh
 from particlemesh.methods.contract import Method, Problem
 from particlemesh.orders import block_order
@@ -58,7 +59,7 @@ class Configuration:
             raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
         self.mesh = mesh
         self.window = window_of(window)
-        checks.enough_ghosts(mesh, self.window.support)
+        check_enough(mesh, self.window.support)
         self._dtype: Any = None if dtype is None else checks.real_type(dtype)
         self.components = checks.integer(components, "components", 1, 2**31)
         self.applications = checks.integer(applications, "applications", 1, 2**63)
@@ -76,6 +77,8 @@ class Configuration:
                 candidates.check_backend(METHODS[what], name, KEYWORDS[what], backend)
         self._device: Any = None if backend is None else backends.current(backend)
         self.systems: int | None = None if systems is None else checks.integer(systems, "systems", 1, 2**31)
+        if self.systems is not None:
+            checks.not_a_part(mesh, "systems")
         self._systems = None if self.systems is None else Systems(mesh, self.window, self.systems)
         self._shape: tuple[int, ...] = mesh.field_shape if self.systems is None else (self.systems, *mesh.field_shape)
         self._boxes: Boxes | None = None  # of systems, where they differ from the mesh's

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from particlemesh.arrays.kinds import recorder_of
 from particlemesh.arrays.operands import adopt, real_dtype
@@ -175,3 +175,44 @@ def hessian(
     """
     with _plan(positions, field, "field", mesh, window, options) as plan:
         return plan.hessian(field, out=out)
+
+
+class Located(NamedTuple):
+    """Where :func:`locate` finds particles.
+
+    Attributes
+    ----------
+    cells : int32 array (N, d)
+        The node of the mesh below each particle for windows of even support, and the nearest one for odd support. The
+        stencil begins ``(support - 1) // 2`` nodes before it. On a periodic axis from 0 to K - 1.
+    fractions : array (N, d)
+        Where the particle is between nodes, centred as for :meth:`Window.weights`, in [-1/2, 1/2).
+    """
+
+    cells: Any
+    fractions: Any
+
+
+def locate(positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, check: bool = True) -> Located:
+    """Return the cell and the fraction of each particle, exactly as plans on this mesh and on its parts have them.
+
+    Parameters
+    ----------
+    positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
+    mesh : Mesh
+        Of a part, the whole mesh counts.
+    window : Window or str
+        Only its support counts.
+    check : bool
+        If False, never wait for the device. Bad particles then have the cell -2**31.
+
+    Returns
+    -------
+    Located
+
+    Raises
+    ------
+    ValueError
+        If a position is not finite or outside an open axis.
+    """
+    raise NotImplementedError

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from particlemesh import checks
 from particlemesh.box import Box
+from particlemesh.ghosts import Ghosted
 from particlemesh.window import Window, transforms, window_of
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Mesh:
+class Mesh(Ghosted):
     """A box with regular nodes: node i of an axis is at ``origin + (i + offset) h``.
 
     The spacing h is ``length / K`` on a periodic axis of K nodes. An open axis with `offset` 0.5 has its
@@ -48,6 +46,10 @@ class Mesh:
     shape : tuple of int
     offset : tuple of float
     ghosts : tuple of (int, int)
+    start : tuple of int
+        First node in the whole mesh; zeros unless this is a :meth:`part`.
+    whole : Mesh
+        The mesh that this is a part of, or itself.
 
     Raises
     ------
@@ -68,6 +70,8 @@ class Mesh:
     box: Box
     offset: tuple[float, ...]
     ghosts: tuple[tuple[int, int], ...]
+    start: tuple[int, ...]
+    _whole: Mesh | None  # of a part
 
     def __init__(
         self,
@@ -93,14 +97,72 @@ class Mesh:
         object.__setattr__(self, "box", box)
         object.__setattr__(self, "offset", tuple(x + 0.0 for x in offsets))
         object.__setattr__(self, "ghosts", checks.ghost_widths(ghosts, box.ndim))
+        object.__setattr__(self, "start", (0,) * box.ndim)
+        object.__setattr__(self, "_whole", None)
 
     def __repr__(self) -> str:
+        if self._whole is not None:
+            stop = tuple(first + nodes for first, nodes in zip(self.start, self.shape, strict=True))
+            return f"{self._whole!r}.part({self.start}, {stop}, {self.ghosts})"
         parts = [repr(self.shape), repr(self.box)]
         if any(self.offset):
             parts.append(f"offset={self.offset}")
         if any(map(any, self.ghosts)):
             parts.append(f"ghosts={self.ghosts}")
         return f"Mesh({', '.join(parts)})"
+
+    def part(self, start: Any, stop: Any, ghosts: Any = 0) -> Mesh:
+        """Return the part of this mesh that has the nodes from ``start`` up to ``stop``, with ghosts around them.
+
+        Positions, box and spacing are those of the whole mesh. A particle has the same fraction and the same nodes in
+        every part, bit by bit. An axis that is not cut and has no ghosts is as in the whole mesh; no other axis wraps.
+
+        A plan takes the particles whose stencils end within the ghosts of a part. Along an axis that is cut without
+        ghosts, it takes those whose stencils reach a node of the part, and their weights elsewhere are lost. All other
+        particles are outside. A periodic axis folds positions into the images nearest to the part.
+
+        Parameters
+        ----------
+        start, stop : int or sequence of d ints
+            Nodes of this mesh; ``stop`` is not included.
+        ghosts : int, or for each axis an int or a pair (lower, upper), default 0
+            Nodes beyond both ends: other parts have them, or they are images, or beyond an open face. A window of
+            support s needs ``((s - 1) // 2, s // 2)``.
+
+        Raises
+        ------
+        ValueError
+            If a part has no node, or nodes that this mesh does not have.
+
+        Examples
+        --------
+        >>> part = Mesh(8, 2.0).part(2, 5, ghosts=(1, 2))
+        >>> part.nodes(0), part.field_shape
+        (array([0.5 , 0.75, 1.  ]), (6,))
+        """
+        first, shape = checks.node_range(start, stop, self.shape)
+        part = object.__new__(type(self))
+        first = tuple(a + b for a, b in zip(first, self.start, strict=True))
+        values = {"shape": shape, "box": self.box, "offset": self.offset, "start": first, "_whole": self.whole}
+        for name, value in (values | {"ghosts": checks.ghost_widths(ghosts, self.ndim)}).items():
+            object.__setattr__(part, name, value)
+        return part
+
+    @property
+    def whole(self) -> Mesh:
+        """The mesh that this is a part of, without ghosts; itself if it is no part and has none."""
+        if self._whole is not None:
+            return self._whole
+        return Mesh(self.shape, self.box, offset=self.offset) if any(map(any, self.ghosts)) else self
+
+    @property
+    def is_part(self) -> bool:
+        """Whether :meth:`part` made this mesh."""
+        return self._whole is not None
+
+    def cut(self, axis: int) -> bool:
+        """Return whether an axis of a :meth:`part` has fewer nodes than that of the whole mesh, or has ghosts."""
+        return self._whole is not None and (any(self.ghosts[axis]) or self.shape[axis] < self._whole.shape[axis])
 
     @property
     def ndim(self) -> int:
@@ -115,9 +177,10 @@ class Mesh:
     @property
     def intervals(self) -> tuple[int, ...]:
         """Number of spacings per axis of the box: K, or K - 1 where an open axis has nodes on both faces."""
+        whole = self if self._whole is None else self._whole
         return tuple(
             nodes - (not periodic and offset == 0)
-            for nodes, periodic, offset in zip(self.shape, self.periodic, self.offset, strict=True)
+            for nodes, periodic, offset in zip(whole.shape, self.periodic, self.offset, strict=True)
         )
 
     @property
@@ -126,11 +189,6 @@ class Mesh:
         spacing = self.box.lengths / np.array(self.intervals)
         spacing.setflags(write=False)
         return spacing
-
-    @property
-    def field_shape(self) -> tuple[int, ...]:
-        """Shape of a field: nodes per axis, ghosts included."""
-        return tuple(lower + nodes + upper for nodes, (lower, upper) in zip(self.shape, self.ghosts, strict=True))
 
     @property
     def size(self) -> int:
@@ -170,7 +228,8 @@ class Mesh:
         axis = checks.integer(axis, "axis", -self.ndim, self.ndim - 1) % self.ndim
         lower, upper = self.ghosts[axis] if checks.flag(ghosts, "ghosts") else (0, 0)
         # The division comes first: it is exactly 1 at the last node of an open axis, which is on the face.
-        fraction = (np.arange(-lower, self.shape[axis] + upper) + self.offset[axis]) / self.intervals[axis]
+        index = self.start[axis] + np.arange(-lower, self.shape[axis] + upper)
+        fraction = (index + self.offset[axis]) / self.intervals[axis]
         distance = fraction * self.box.lengths[axis]
         return distance + self.box.origin[axis] if self.box.orthorhombic else distance
 
@@ -208,6 +267,7 @@ class Mesh:
 
     def _modes(self, real: bool) -> list[NDArray[np.float64]]:
         """Return the mode numbers of each axis, shaped to broadcast along that axis."""
+        checks.not_a_part(self, "wavenumbers")
         checks.all_periodic(self.periodic)
         half = checks.flag(real, "real")
         return [
@@ -254,6 +314,7 @@ class Mesh:
         window = window_of(window)
         checks.one_of(kind, "kind", ("continuous", "discrete"))
         checks.one_of(power, "power", (1, 2))
+        checks.not_a_part(self, "compensation")
         checks.all_periodic(self.periodic)
         half, product = checks.flag(real, "real"), np.ones(())
         for axis, nodes in enumerate(self.shape):
@@ -282,6 +343,11 @@ class Mesh:
         >>> cells.shape, cells.nodes(0), cells.shifted(-0.5) == faces
         ((4,), array([0.25, 0.75, 1.25, 1.75]), True)
         """
+        if self._whole is not None:
+            whole, stop = self._whole.shifted(offsets), []
+            for first, nodes, before, after in zip(self.start, self.shape, self._whole.shape, whole.shape, strict=True):
+                stop.append(after if first + nodes == before else first + nodes)  # the last part has the other nodes
+            return whole.part(self.start, stop, self.ghosts)
         shifts = checks.per_axis(offsets, self.ndim, "offsets")
         moved = [offset + shift for offset, shift in zip(self.offset, shifts, strict=True)]
         shape = list(self.shape)
@@ -290,111 +356,3 @@ class Mesh:
                 checks.open_shift(axis, self.offset[axis], shifts[axis])
                 shape[axis] = self.intervals[axis] + (moved[axis] == 0)
         return Mesh(shape, self.box, offset=moved, ghosts=self.ghosts)
-
-    def fold_ghosts(self, field: Any) -> Any:
-        """Return a field without ghosts: the value of each ghost is added to the node that it is an image of.
-
-        Ghosts of an open axis are dropped. Ghost layers may be wider than the axis.
-
-        Parameters
-        ----------
-        field : (..., *field_shape) array
-            NumPy, CuPy or torch, of any dtype with addition, or a sequence of numbers. It is not changed.
-
-        Returns
-        -------
-        (..., *shape) array
-            A new array of the same kind, dtype and device; a NumPy array for a sequence.
-
-        Raises
-        ------
-        ValueError
-            If the last axes are not `field_shape`.
-        TypeError
-            If `field` is not an array of these kinds.
-
-        Examples
-        --------
-        >>> Mesh(3, 1.0, ghosts=1).fold_ghosts(np.array([10.0, 1.0, 2.0, 3.0, 20.0]))
-        array([21.,  2., 13.])
-        """
-        field = _field(field, self.field_shape)
-        return self._along_axes(field, self.shape, fold=True)
-
-    def fill_ghosts(self, field: Any) -> Any:
-        """Return a field with ghosts: each ghost has the value of the node that it is an image of.
-
-        This is the exact adjoint of `fold_ghosts`: ghosts of an open axis are zero.
-
-        Parameters
-        ----------
-        field : (..., *shape) array
-            NumPy, CuPy or torch, or a sequence of numbers. It is not changed.
-
-        Returns
-        -------
-        (..., *field_shape) array
-            A new array of the same kind, dtype and device; a NumPy array for a sequence.
-
-        Raises
-        ------
-        ValueError
-            If the last axes are not `shape`.
-        TypeError
-            If `field` is not an array of these kinds.
-
-        Examples
-        --------
-        >>> Mesh(3, 1.0, ghosts=1).fill_ghosts(np.array([1.0, 2.0, 3.0]))
-        array([3., 1., 2., 3., 1.])
-        """
-        field = _field(field, self.shape)
-        return self._along_axes(field, self.field_shape, fold=False)
-
-    def _along_axes(self, field: Any, shape: tuple[int, ...], *, fold: bool) -> Any:
-        for axis in range(self.ndim):
-            after = (slice(None),) * (self.ndim - 1 - axis)
-            sizes = list(field.shape)
-            sizes[len(sizes) - self.ndim + axis] = shape[axis]
-            result = _zeros_like(field, tuple(sizes))
-            for ghosted, plain in self._runs(axis):
-                source, target = (ghosted, plain) if fold else (plain, ghosted)
-                result[(..., target, *after)] += field[(..., source, *after)]
-            field = result
-        return field
-
-    def _runs(self, axis: int) -> Iterator[tuple[slice, slice]]:
-        """Yield runs of nodes of an axis with ghosts, and the runs of plain nodes that they are images of."""
-        nodes, (lower, upper) = self.shape[axis], self.ghosts[axis]
-        if not self.periodic[axis]:
-            yield slice(lower, lower + nodes), slice(0, nodes)
-            return
-        for image in range(-math.ceil(lower / nodes), math.ceil(upper / nodes) + 1):
-            first = max(image * nodes, -lower)
-            last = min((image + 1) * nodes, nodes + upper)
-            yield slice(first + lower, last + lower), slice(first - image * nodes, last - image * nodes)
-
-
-def _field(field: Any, shape: tuple[int, ...]) -> Any:
-    """Return an array that `_zeros_like` supports, with its last axes checked; sequences become NumPy arrays."""
-    if not hasattr(checks.unmasked(field), "shape"):
-        field = checks.number_array(field, "field")
-    elif not isinstance(field, np.ndarray) and not hasattr(field, "new_zeros"):
-        checks.has_zeros(_namespace(field), field, "field")
-    checks.trailing_shape(field.shape, shape, "field")
-    return field
-
-
-def _namespace(array: Any) -> Any:
-    # Not imported: the module of an existing array is loaded.
-    return sys.modules.get(type(array).__module__.partition(".")[0])
-
-
-def _zeros_like(field: Any, shape: tuple[int, ...]) -> Any:
-    if isinstance(field, np.ndarray):
-        return np.zeros(shape, field.dtype)
-    if hasattr(field, "new_zeros"):
-        return field.new_zeros(shape)
-    device: Any = getattr(field, "device", None)
-    with device if hasattr(device, "__enter__") else contextlib.nullcontext():
-        return _namespace(field).zeros(shape, dtype=field.dtype)

@@ -12,15 +12,15 @@ from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.views import COMPLEX
 from particlemesh.busy import alone
-from particlemesh.calls import Calls
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import METHODS
+from particlemesh.integers import Integers
 from particlemesh.methods.contract import Method
 from particlemesh.particles.located import Status
 from particlemesh.particles.lost import lost_fraction
 
 
-class Plan(Calls):
+class Plan(Integers):
     """Spread and interpolate on one mesh with one window, for any number of particle sets and values.
 
     Construction depends on sizes, :meth:`set_positions` on positions, the other methods on values. Only one thread may
@@ -46,7 +46,8 @@ class Plan(Calls):
     backend : {"cpu", "cuda", "opencl"}, optional
         By default the device of the arrays. If named, host arrays are copied there and back.
     deterministic : bool
-        Use reproducible methods only: equal calls return bit-identical results.
+        Use reproducible methods only: equal calls return bit-identical results. If the mesh is a part of another
+        (:meth:`Mesh.part`), use those whose results also do not depend on how that is cut.
     threads : int, optional
         Largest number of CPU threads, 1 to 4096; by default it depends on the number of particles. The plan never uses
         more threads than the cores available to this process.

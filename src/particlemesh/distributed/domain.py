@@ -118,17 +118,13 @@ class Domain:
         if not isinstance(mesh, Mesh):
             raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
         if any(map(any, mesh.ghosts)):
-            raise ValueError(
-                f"the mesh has ghosts {mesh.ghosts}: give one without, because parts have ghosts of their own."
-            )
+            raise ValueError(f"the mesh has ghosts {mesh.ghosts}: give one without; parts have ghosts.")
         size = checks.integer(size, "size", 1, 2**31 - 1)
         per_rank = checks.integer(per_rank, "per_rank", 1, 2**16)
         if isinstance(parts, str):
             checks.one_of(parts, "parts", PARTS)
             if parts == "pencils" and mesh.ndim == 1:
-                raise ValueError(
-                    "parts is 'pencils' and the mesh has one axis, which pencils leave whole: give 'slabs'."
-                )
+                raise ValueError("parts is 'pencils' and pencils leave the only axis whole: give 'slabs'.")
         if parts == "bisection":
             choose = cuts.bisection(mesh.shape, np.ones((1,) * mesh.ndim))
         else:
@@ -159,7 +155,7 @@ class Domain:
         sizes = sorted({"x".join(map(str, part.shape)) for part in self._parts})
         shown = " ".join(sizes[:4]) + (" ..." if len(sizes) > 4 else "")
         nodes = " x ".join(map(str, self.mesh.shape))
-        return f"<Domain: {nodes} nodes on {checks._plural(self.size, 'rank')}{several}: {shown}>"
+        return f"<Domain: {nodes} nodes on {self.size} rank{'s' * (self.size > 1)}{several}: {shown}>"
 
     # ---- parts ----------------------------------------------------------------------------------------
 
@@ -325,9 +321,7 @@ def _grid(parts: Any, mesh: Mesh, size: int) -> tuple[int, ...]:
     except TypeError:
         raise TypeError(f"parts is {parts!r}; give one of {', '.join(PARTS)}, or the ranks along each axis.") from None
     if len(grid) != mesh.ndim or math.prod(grid) != size:
-        raise ValueError(
-            f"parts is {grid}; {mesh.ndim} numbers whose product is the number of ranks, {size}, are needed."
-        )
+        raise ValueError(f"parts is {grid}; {mesh.ndim} numbers whose product is {size}, the ranks, are needed.")
     return grid
 
 

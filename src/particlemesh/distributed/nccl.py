@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import socket
 from collections.abc import Mapping
@@ -30,14 +31,12 @@ class Nccl(Transport):
     name = "nccl"
 
     def __init__(self, control: Transport, cupy: Any = None) -> None:
-        if cupy is None:
-            import cupy
-        import_nccl = cupy.cuda.nccl
-        self._cupy, self._nccl, self._control = cupy, import_nccl, control
+        self._cupy, self._control = importlib.import_module("cupy") if cupy is None else cupy, control
+        self._nccl = self._cupy.cuda.nccl
         self.rank, self.size = control.rank, control.size
-        token = control.allgather(import_nccl.get_unique_id() if self.rank == 0 else None)[0]
-        self._communicator = import_nccl.NcclCommunicator(self.size, token, self.rank)
-        self._stream = cupy.cuda.Stream(non_blocking=True)
+        token = control.allgather(self._nccl.get_unique_id() if self.rank == 0 else None)[0]
+        self._communicator = self._nccl.NcclCommunicator(self.size, token, self.rank)
+        self._stream = self._cupy.cuda.Stream(non_blocking=True)
 
     def exchange(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> None:
         arrays = [*sends.values(), *receives.values()]

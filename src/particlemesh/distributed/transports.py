@@ -44,9 +44,6 @@ class Transport(abc.ABC):
     def allgather(self, thing: Any) -> list[Any]:
         """Return a small object of each rank."""
 
-    def settle(self, *arrays: Any) -> None:
-        """Wait for the device where the transport reads memory that a stream may still write."""
-
 
 class Alone(Transport):
     """One rank, without any library."""
@@ -91,12 +88,12 @@ class Host(Transport):
 
     def _messages(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> None:
         """Post all messages in pieces that MPI can count, and wait."""
-        requests = []
+        requests: list[Any] = []
         for arrays, post in ((receives, self._communicator.Irecv), (sends, self._communicator.Isend)):
             for rank, array in arrays.items():
                 whole = array.reshape(-1).view(np.uint8)
-                for first in range(0, whole.size, CHUNK):
-                    requests.append(post([whole[first : first + CHUNK], self._mpi.BYTE], rank))
+                pieces = (whole[first : first + CHUNK] for first in range(0, whole.size, CHUNK))
+                requests.extend(post([piece, self._mpi.BYTE], rank) for piece in pieces)
         self._mpi.Request.Waitall(requests)
 
     def allreduce(self, array: Any, op: Op) -> Any:
@@ -120,14 +117,11 @@ class Aware(Host):
     name = "mpi"
 
     def exchange(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> None:
-        self.settle(*sends.values(), *receives.values())
-        self._messages(sends, receives)
-
-    def settle(self, *arrays: Any) -> None:
-        if not all(map(is_host, arrays)):
+        if not all(map(is_host, (*sends.values(), *receives.values()))):
             import cupy
 
             cupy.cuda.get_current_stream().synchronize()
+        self._messages(sends, receives)
 
 
 def _like(array: Any, host: np.ndarray) -> Any:

@@ -95,7 +95,7 @@ class World:
 
     @property
     def rank(self) -> int:
-        """This process, from 0."""
+        """Number of the process, from 0."""
         return self._transport.rank
 
     @property

@@ -4,7 +4,7 @@
 //
 // PACKED: 16 or 32 bytes per particle (particles/packed.h) instead of node and fraction. COUNTING: particles are also
 // counted by blocks, for a later order. SYSTEMS: particles belong to one of several systems, whose nodes lie one behind the
-// other along the first axis.
+// other along the first axis. PART: the mesh is a part of another, and particles may be elsewhere.
 
 #include "backends/coordinates.h"
 #if COUNTING
@@ -23,6 +23,9 @@ typedef struct { // see particles/node_map.py
 typedef struct {
     int count[3], base[3];
     int low[3]; // the node that nodes are counted from
+#if PART
+    int least[3], most[3]; // first nodes of stencils that a part of a mesh takes
+#endif
 } Axes;
 
 // NEAR_NODES: distance from node 0, in nodes, up to which two parts of a slope suffice. TOO_FAR: distance from which on
@@ -110,6 +113,10 @@ DEVICE int first_node(PRIVATE coordinate* rest, PRIVATE int* outside, PRIVATE co
             *rest = nodes->edge[a];
         }
     }
+#if PART
+    const int first = (int)cell + borrow + axes->base[a];
+    if (first < axes->least[a] || first > axes->most[a]) *outside = 1;
+#endif
     return (int)cell + borrow + axes->base[a];
 }
 

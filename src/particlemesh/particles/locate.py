@@ -63,6 +63,9 @@ def _axis_type(real: np.dtype) -> np.dtype:
         "base",
         "test",  # 0 on a periodic axis
         "straight",  # the only coordinate that an axis depends on, or -1
+        "low",  # of a part: the lowest first node of a stencil, and the highest
+        "high",
+        "part",  # whether that counts
     )
     return np.dtype([*((name, real) for name in reals), *((name, np.int32) for name in integers)])
 
@@ -91,6 +94,9 @@ def _arithmetic(axes: tuple[Axis, Axis, Axis], box: Box, positions: np.dtype, re
         used[name] = getattr(exact, name)[missing:]
     used["count"] = [axis.count for axis in axes[missing:]]
     used["test"] = np.where(box.periodic, 0, _IN_X if box.orthorhombic else _IN_NODES)
+    used["low"] = [axis.low for axis in axes[missing:]]
+    used["high"] = [axis.low + axis.extent - 1 for axis in axes[missing:]]
+    used["part"] = [axis.part for axis in axes[missing:]]
     depends = box.inverse != 0
     used["straight"] = np.where(depends.sum(1) == 1, np.argmax(depends, axis=1), -1)
     slopes = np.ascontiguousarray(exact.slopes[:2, missing:, missing:])
@@ -218,8 +224,19 @@ def _place_inside(x, whole, rest, length, axis, node, fraction, bad):
 
 
 @compiled
+def _keep_to_part(length, axis, node, bad):
+    """Mark particles with stencils that a part does not take, and return whether there is any."""
+    low, high, off = axis.low, axis.high, np.int32(0)
+    for k in range(length):
+        outside = np.int32(0) if node[k] >= low and node[k] <= high else np.int32(1)
+        off += outside
+        bad[k] |= outside * OUTSIDE
+    return off > 0
+
+
+@compiled
 def _locate(x, length, arithmetic, tame, whole, rest, node, fraction, bad):
-    """Locate the particles of a block; return whether any is off an open axis."""
+    """Locate the particles of a block; return whether any is outside."""
     ndim = arithmetic.axes.size
     off = False
     for a in range(ndim):
@@ -230,6 +247,8 @@ def _locate(x, length, arithmetic, tame, whole, rest, node, fraction, bad):
                 _tame(whole, rest, length)
             _place(whole, rest, length, axis, n, f)
         elif _place_inside(x[a], whole, rest, length, axis, n, f, bad):
+            off = True
+        if axis.part and _keep_to_part(length, axis, n, bad):
             off = True
     return off
 

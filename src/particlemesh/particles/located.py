@@ -162,13 +162,16 @@ class DeviceParticles:
         if x.systems is not None:
             defines["SYSTEMS"] = 1
             of_systems = x.system, x.systems.count, x.systems.pitch
+        part = any(axis.part for axis in axes)
+        if part:
+            defines["PART"] = 1
         kernel = self._backend.kernel("particles/locate.c", "locate", defines)
         records = self._records.get(x.dtype.char)
         if records is None:
             of_one = axes if x.systems is None else x.systems.axes
             exact = node_map(of_one, mesh.box, x.dtype)
             records = self._records[x.dtype.char] = (
-                nodes_record(exact), frame_record(mesh.box), axes_record(axes, exact.base, of_one)
+                nodes_record(exact), frame_record(mesh.box), axes_record(axes, exact.base, of_one, part=part)
             )  # fmt: skip
         unused = Unread(self.status)
         outputs = (unused, unused, self._packed) if packed else (self._node, self._fraction, unused)
@@ -293,10 +296,14 @@ def nodes_record(exact: NodeMap) -> Record:
 
 
 def axes_record(
-    axes: tuple[Axis, Axis, Axis], base: tuple[int, int, int] = (0, 0, 0), of_one: tuple[Axis, Axis, Axis] | None = None
-) -> Record:
+    axes: tuple[Axis, Axis, Axis], base: tuple[int, int, int] = (0, 0, 0),
+    of_one: tuple[Axis, Axis, Axis] | None = None, *, part: bool = False,
+) -> Record:  # fmt: skip
     """Return ``Axes`` of particles/locate.c; ``of_one`` are those of one of several systems."""
-    return Record("=9i", *(a.count for a in of_one or axes), *base, *base_of(axes))
+    numbers = *(a.count for a in of_one or axes), *base, *base_of(axes)
+    if part:
+        numbers = *numbers, *(a.low for a in axes), *(a.low + a.extent - 1 for a in axes)
+    return Record(f"={len(numbers)}i", *numbers)
 
 
 def packable(axes: tuple[Axis, Axis, Axis], dtype: np.dtype) -> bool:

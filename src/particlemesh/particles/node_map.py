@@ -39,7 +39,7 @@ class NodeMap(NamedTuple):
 
     slopes: np.ndarray  # (PARTS, 3, 3)
     centre: np.ndarray  # (3,), within [-1/2, 1/2]
-    edge: np.ndarray  # (3,): the fraction of a particle at the box's origin; -1/2 on axes that wrap
+    edge: np.ndarray  # (3,): the fraction of a particle at the box's origin; -1/2 on axes that wrap or are cut
     lower: np.ndarray  # (3,): of an open axis, in unit * x where orthorhombic, else in nodes from the origin
     upper: np.ndarray
     unit: np.floating
@@ -109,6 +109,8 @@ def node_map(axes: tuple[Axis, Axis, Axis], box: Box, positions: np.dtype, real:
         centre[a] = float(turn - corner + start - Fraction(1, 2))
         if axis.wraps:
             fold[a] = turn + reach
+        elif axis.window is not None:
+            fold[a], base[a] = turn + reach + axis.window, axis.window
         else:
             fold[a], base[a] = turn + math.floor(start), math.floor(start) - reach
             edge[a] = float(start - math.floor(start) - Fraction(1, 2))
