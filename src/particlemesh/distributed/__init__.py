@@ -3,6 +3,7 @@
 
 from particlemesh.distributed.domain import Domain, Part
 from particlemesh.distributed.fft import FFT, Remap
+from particlemesh.distributed.grids import UniformGrid
 from particlemesh.distributed.world import RankError, World
 
-__all__ = ["FFT", "Domain", "Part", "RankError", "Remap", "World"]
+__all__ = ["FFT", "Domain", "Part", "RankError", "Remap", "UniformGrid", "World"]

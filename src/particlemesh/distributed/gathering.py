@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Particles on their owners, with the ghosts of other ranks around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from particlemesh.distributed.routes import Route
+from particlemesh.distributed.staging import Staged, module_of
+from particlemesh.distributed.surroundings import Surroundings, moved, upward
+from particlemesh.distributed.world import World
+from particlemesh.grid.uniform_grid import UniformGrid
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a build leaves on a rank: its particles, its ghosts, and a local grid of both.
+
+    Local arrays hold ghosts below, then own particles, then ghosts above. Two ranks find a pair of a particle and a
+    ghost, and it belongs to the rank whose ghost is above the particle. A half list has a pair in the row of the smaller
+    place. Therefore the rows of own particles hold the pairs of this rank, and no others.
+    """
+
+    kind: Staged  # of the positions that were given
+    xp: Any
+    grid: UniformGrid
+    route: Route  # from the callers to the owners
+    own: Any  # positions (n, d) as they were given
+    numbers: Any  # int64 (n,)
+    first: int  # number of ghosts below
+    rows: Any  # own particles that are ghosts elsewhere, by rank
+    ghosts: Route  # these, on their way
+    order: Any  # from the order in which ghosts arrive to that of local arrays
+    all_numbers: Any  # of all local particles
+    periods: Any  # int64 (all, d): added to the given positions for the local grid
+
+    def with_ghosts(self, own: Any, far: Any) -> Any:
+        """Return rows of all local particles from those of own particles and ghosts."""
+        return _joined(self.xp, own, far, self.first)
+
+    def far(self, own: Any) -> Any:
+        """Return the rows of this rank's ghosts from every rank's own rows; every rank calls."""
+        return self.ghosts.forward(own[self.rows])[self.order]
+
+
+def gathered(around: Surroundings, grid: UniformGrid, world: World, kind: Staged, x: Any) -> Held:
+    """Bring particles (N, d) to their owners and ghosts to those who see them, and build the local grid."""
+    xp, d, matrix = module_of(x), x.shape[1], around.mesh.box.matrix
+    counts = world.allgather(int(x.shape[0]))
+    numbers = xp.arange(x.shape[0], dtype=np.int64) + sum(counts[: world.rank])
+    route = Route(world, around.domain.owner(around.place(x, xp).cells))
+    own, numbers = route.forward(xp.ascontiguousarray(x)), route.forward(numbers)
+    placed = around.place(own, xp)
+
+    seen = [around.seen(placed, to, xp) for to in around.neighbours]
+    sizes = [int(indices.shape[0]) for indices in seen]
+    rows = xp.concatenate([xp.zeros(0, np.int64), *seen])
+    ranks = np.repeat(np.array([to.rank for to in around.neighbours], np.int64), sizes)
+    ghosts = Route(world, xp.asarray(ranks))
+    # Of each ghost: its image, and whether it is above the particles of the rank that sees it.
+    tags = [(*to.image, upward(to.image) or (not any(to.image) and world.rank > to.rank)) for to in around.neighbours]
+    table = np.repeat(np.array(tags, np.int64).reshape(-1, d + 1), sizes, axis=0)
+    tag, far = ghosts.forward(xp.asarray(table)), ghosts.forward(own[rows])
+    above = tag[:, d] != 0
+    order = xp.concatenate([xp.flatnonzero(~above), xp.flatnonzero(above)])
+    first = int(order.shape[0]) - int(above.sum())
+    tag, far = tag[order], far[order]
+    away = around.place(far, xp).periods
+    away = tuple(periods + tag[:, a] for a, periods in enumerate(away))
+    local = _joined(xp, moved(own, placed.periods, matrix, around.cut), moved(far, away, matrix, around.cut), first)
+    grid.build(local)
+    periods = _joined(xp, xp.stack(placed.periods, 1), xp.stack(away, 1), first)
+    everyone = _joined(xp, numbers, ghosts.forward(numbers[rows])[order], first)
+    return Held(kind, xp, grid, route, own, numbers, first, rows, ghosts, order, everyone, periods)
+
+
+def _joined(xp: Any, own: Any, far: Any, first: int) -> Any:
+    return xp.concatenate([far[:first], own, far[first:]])
