@@ -240,8 +240,10 @@ class Domain:
     def windows(self, reach: Reach | None) -> tuple[np.ndarray, np.ndarray]:
         """Return the first node and the shape of each part with its ghosts, int64 (parts, d) each.
 
-        A window never holds a node twice. On a periodic axis its first node may be negative, and a window of all nodes
-        begins at 0 and wraps; on an open axis it ends at the mesh's ends. An empty part has an empty window.
+        Along an axis that a part has for itself, and along a periodic one where the ghosts would meet, a window has all
+        nodes once and begins at 0. Else its first node may be negative. Beyond the ends of an open axis, where nobody
+        has nodes, windows have one ghost more: there are particles half a cell before the first node. An empty part has
+        an empty window.
 
         Parameters
         ----------
@@ -254,10 +256,10 @@ class Domain:
         lower, upper = self._bounds
         some = (upper > lower).all(1, keepdims=True)
         below, above = np.array(reach, np.int64).T
-        start, stop = lower - below, upper + above
         periodic = np.array(self.mesh.periodic)
-        start, stop = np.where(periodic, start, np.maximum(start, 0)), np.where(periodic, stop, np.minimum(stop, nodes))
-        whole = stop - start >= nodes
+        start = lower - below - (~periodic & (lower == 0))
+        stop = upper + above + (~periodic & (upper == nodes))
+        whole = np.where(periodic, stop - start >= nodes, upper - lower >= nodes)
         start, stop = np.where(whole, 0, start), np.where(whole, nodes, stop)
         return np.where(some, start, lower), np.where(some, stop - start, 0)
 
@@ -291,6 +293,12 @@ class Domain:
         for part in range(rank * self.per_rank, (rank + 1) * self.per_rank):
             owned += self._pieces(lower[part], upper[part], start, shape, lambda n, p=part: (p, n))
         return Messages(_by(held, lambda p: p.owner // self.per_rank), _by(owned, lambda p: p.holder // windows))
+
+    def neighbours(self, part: int, reach: Reach) -> list[int]:
+        """Return the parts that own nodes of a part's window, itself among them, in ascending order."""
+        start, shape = self.windows(reach)
+        pieces = self._pieces(*self._bounds, start[part], shape[part], lambda n: (n, part))
+        return sorted({piece.owner for piece in pieces})
 
     def _pieces(self, lower: Any, upper: Any, start: Any, shape: Any, who: Any) -> list[Piece]:
         """Return the pieces of one window and all parts, or of one part and all windows."""

@@ -13,6 +13,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.distributed.transports import Alone, Aware, Host, Op, Transport, cuda_aware, is_host
 
+_NO_KIND = 2**31
 TRANSPORTS = "auto", "host", "mpi", "nccl"
 
 
@@ -155,10 +156,19 @@ class World:
         return self.move(rows, counts, self.counts(counts))
 
     def counts(self, counts: Any) -> np.ndarray:
-        """Tell every rank how much this one has for it, and return what every rank has for this one, int64 (size,)."""
+        """Tell every rank how much this one has for it, and return what every rank has for this one.
+
+        Parameters
+        ----------
+        counts : (size,) or (size, k) ints
+
+        Returns
+        -------
+        int64 array of this shape
+        """
         counts = np.ascontiguousarray(counts, np.int64)
-        if counts.shape != (self.size,):
-            raise ValueError(f"counts has shape {counts.shape}; one number for each of {self.size} ranks is needed.")
+        if counts.shape[:1] != (self.size,):
+            raise ValueError(f"counts has shape {counts.shape}; one row for each of {self.size} ranks is needed.")
         return self._transport.alltoall(counts)
 
     def move(self, rows: Any, leaving: np.ndarray, coming: np.ndarray) -> tuple[Any, np.ndarray]:
@@ -189,7 +199,7 @@ class World:
         """Return a small Python object of every rank, in the order of ranks."""
         return self._transport.allgather(thing)
 
-    def agree(self, error: BaseException | None = None, call: str = "") -> None:
+    def agree(self, error: BaseException | None = None, call: str = "", kind: int | None = None) -> int | None:
         """Raise on every rank if one rank has an error, or if the ranks do not make the same call.
 
         One small reduction, so that no rank communicates with one that has failed.
@@ -200,6 +210,13 @@ class World:
             What went wrong on this rank. It is raised here.
         call : str
             What this rank is about to do: the same text is expected of every rank.
+        kind : int, optional
+            A number of at least 0 that must be the same on all ranks that give one.
+
+        Returns
+        -------
+        int or None
+            The number that ranks gave.
 
         Raises
         ------
@@ -208,16 +225,24 @@ class World:
         """
         mark = zlib.crc32(call.encode())
         failed = self.size if error is None else self.rank
-        first, low, high = self._transport.allreduce(np.array([failed, mark, -mark], np.int64), "min")
-        if first == self.size and low == -high:
-            return
-        told = self.allgather((None if error is None else f"{type(error).__name__}: {error}", call))
+        kinds = (_NO_KIND, 0) if kind is None else (kind, -kind)
+        mine = np.array([failed, mark, -mark, *kinds], np.int64)
+        first, low, high, least, most = self._transport.allreduce(mine, "min").tolist()
+        if first == self.size and low == -high and (least == -most or least == _NO_KIND):
+            return None if least == _NO_KIND else least
+        told = self.allgather((None if error is None else f"{type(error).__name__}: {error}", call, kind))
         if error is not None:
             raise error
         if first < self.size:
-            raise RankError(int(first), told[first][0])
-        other = next(rank for rank, (_, its) in enumerate(told) if its != told[0][1])
-        raise RankError(other, f"another call: it does {told[other][1]!r}, and rank 0 does {told[0][1]!r}.")
+            raise RankError(first, told[first][0])
+        if low != -high:
+            other = next(rank for rank, (_, its, _) in enumerate(told) if its != told[0][1])
+            raise RankError(other, f"no error, but it calls {told[other][1]}, and rank 0 calls {told[0][1]}.")
+        one = next(rank for rank, (_, _, its) in enumerate(told) if its == least)
+        other = next(rank for rank, (_, _, its) in enumerate(told) if its not in (None, least))
+        raise RankError(
+            other, f"no error, but its arrays differ in dtype from those of rank {one}: give all ranks one."
+        )
 
     @contextlib.contextmanager
     def agreement(self, call: str = "") -> Iterator[None]:
