@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ranks that are threads of one process: what needs messages but no MPI is tested with these."""
 
-import collections
 import contextlib
+import itertools
 import queue
 import threading
 import time
@@ -60,7 +60,8 @@ class Threads(Transport):
 
 def on_ranks(size, work):
     """Return ``work(world)`` of every rank, or raise what the first rank that failed raised."""
-    board, barrier, boxes = [None] * size, threading.Barrier(size), collections.defaultdict(queue.Queue)
+    board, barrier = [None] * size, threading.Barrier(size)
+    boxes = {pair: queue.Queue() for pair in itertools.product(range(size), repeat=2)}
 
     def one(rank):
         try:

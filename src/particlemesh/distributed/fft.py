@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from particlemesh import checks
 from particlemesh.backends.cpu import at_most_cores, available_threads
-from particlemesh.distributed.fields import fields_of, layout_of, unwrapped
+from particlemesh.distributed.fields import fields_of, finished, layout_of
 from particlemesh.distributed.layouts import PENCILS, SLABS, Layout, Part, kind_for, shape_of, stages
+from particlemesh.distributed.staging import Staged
 from particlemesh.distributed.transfer import Form, Transfer
 from particlemesh.window import transforms
 
@@ -150,8 +151,8 @@ class FFT:
 
         Parameters
         ----------
-        field : array (..., \*part), or one for each part of this rank
-            This rank's nodes, real or complex as the transform, of NumPy or CuPy. It is not changed.
+        field : array (..., \*part), or a tuple with one for each part of this rank
+            This rank's nodes, real or complex as the transform. It is not changed.
 
         Returns
         -------
@@ -163,16 +164,17 @@ class FFT:
         ValueError, TypeError
             If the field has another shape or kind; then every rank raises.
         """
-        arrays, form = self._accepted(field, self._nodes, "field", self.real)
-        arrays = self._gather(self.world, arrays, form)
-        for n, stage in enumerate(self._stages):
-            if n:
-                arrays = self._there[n - 1](self.world, arrays, form)
-            elif self.real:
-                form = form._replace(dtype=np.result_type(form.dtype, np.complex64))
-            fresh = n > 0 or not self._gather.trivial  # ours, so that it may be overwritten
-            arrays = [self._local(form.xp, array, stage.axes, True, n == 0, fresh) for array in arrays]
-        return arrays[0]
+        arrays, form, kind = self._accepted(field, self._nodes, "field", self.real)
+        with kind.scope():
+            arrays = self._gather(self.world, arrays, form)
+            for n, stage in enumerate(self._stages):
+                if n:
+                    arrays = self._there[n - 1](self.world, arrays, form)
+                elif self.real:
+                    form = form._replace(dtype=np.result_type(form.dtype, np.complex64))
+                fresh = n > 0 or not self._gather.trivial  # ours, so that it may be overwritten
+                arrays = [self._local(form.xp, array, stage.axes, True, n == 0, fresh) for array in arrays]
+            return finished(kind, arrays)
 
     def inverse(self, spectrum: Any) -> Any:
         r"""Return the field of modes: the inverse of :meth:`forward`.
@@ -184,20 +186,21 @@ class FFT:
 
         Returns
         -------
-        array (..., \*part), or a list with one for each part of this rank
+        array (..., \*part), or a tuple with one for each part of this rank
             This rank's nodes, real for real transforms.
         """
-        arrays, form = self._accepted(spectrum, self._layouts[-1], "spectrum", False)
-        for n in reversed(range(len(self._stages))):
-            stage, fresh = self._stages[n], n < len(self._stages) - 1
-            arrays = [self._local(form.xp, array, stage.axes, False, n == 0, fresh) for array in arrays]
-            if n:
-                arrays = self._back[n - 1](self.world, arrays, form)
-        if self.real:
-            form = form._replace(dtype=np.zeros(0, form.dtype).real.dtype)
-        for array in arrays:
-            array *= form.dtype.type(1 / math.prod(self.shape))
-        return unwrapped(self._scatter(self.world, arrays, form), self.domain.per_rank)
+        arrays, form, kind = self._accepted(spectrum, self._layouts[-1], "spectrum", False)
+        with kind.scope():
+            for n in reversed(range(len(self._stages))):
+                stage, fresh = self._stages[n], n < len(self._stages) - 1
+                arrays = [self._local(form.xp, array, stage.axes, False, n == 0, fresh) for array in arrays]
+                if n:
+                    arrays = self._back[n - 1](self.world, arrays, form)
+            if self.real:
+                form = form._replace(dtype=np.zeros(0, form.dtype).real.dtype)
+            for array in arrays:
+                array *= form.dtype.type(1 / math.prod(self.shape))
+            return finished(kind, self._scatter(self.world, arrays, form))
 
     def explain(self) -> str:
         """Return the layouts of this rank, with what it sends for a field without leading axes."""
@@ -213,17 +216,17 @@ class FFT:
 
     # ---- local work -----------------------------------------------------------------------------------
 
-    def _accepted(self, given: Any, layout: Layout, what: str, real: bool) -> tuple[list[Any], Form]:
+    def _accepted(self, given: Any, layout: Layout, what: str, real: bool) -> tuple[list[Any], Form, Staged]:
         """Return a rank's arrays and what they have in common, once all ranks have the same in common."""
         error, result, call = None, None, what
         try:
-            arrays, form = fields_of(given, layout.parts[self.world.rank], what)
+            arrays, form, kind = fields_of(given, layout.parts[self.world.rank], what)
             if real and form.dtype.kind == "c":
                 raise TypeError(f"{what} is complex; this transform is of real fields: make it with real=False.")
             if not real and form.dtype.kind != "c":
                 form = form._replace(dtype=np.result_type(form.dtype, np.complex64))
                 arrays = [array.astype(form.dtype) for array in arrays]
-            result, call = (arrays, form), f"FFT of {what}: {form.batch} fields of {form.dtype}"
+            result, call = (arrays, form, kind), f"FFT of {what}: {form.batch} fields of {form.dtype}"
         except Exception as caught:
             if not self._check:
                 raise
@@ -292,7 +295,7 @@ class Remap:
     def __init__(self, source: Any, target: Any, world: Any, *, check: bool = True) -> None:
         if source.mesh.shape != target.mesh.shape:
             raise ValueError(f"the domains have {source.mesh.shape} and {target.mesh.shape} nodes; give one mesh.")
-        self.world, self._target, self._check = world, target, checks.flag(check, "check")
+        self.world, self._check = world, checks.flag(check, "check")
         self._layout = layout_of(source, world)
         self._transfer = Transfer(self._layout, layout_of(target, world), world.rank)
 
@@ -301,12 +304,12 @@ class Remap:
 
         Parameters
         ----------
-        field : array (..., \*part), or one for each part of this rank
-            The rank's nodes on the source, of NumPy or CuPy.
+        field : array (..., \*part), or a tuple with one for each part of this rank
+            The rank's nodes on the source.
 
         Returns
         -------
-        array (..., \*part), or a list with one for each part of this rank
+        array (..., \*part), or a tuple with one for each part of this rank
             Of the target. Where both domains are cut alike, these are the given arrays.
         """
         error, made, call = None, None, "remap"
@@ -320,7 +323,9 @@ class Remap:
         if self._check:
             self.world.agree(error, call)
         assert made is not None
-        return unwrapped(self._transfer(self.world, *made), self._target.per_rank)
+        arrays, form, kind = made
+        with kind.scope():
+            return finished(kind, self._transfer(self.world, arrays, form))
 
 
 def fair_threads(world: Any) -> int:

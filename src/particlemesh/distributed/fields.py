@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
 from particlemesh.distributed.layouts import Layout, Part, shape_of
+from particlemesh.distributed.staging import Staged, batch_of, module_of, several
 from particlemesh.distributed.transfer import Form
 
 
@@ -31,21 +31,12 @@ def ranges(part: Any) -> Part:
     return tuple((start, start + nodes) for start, nodes in zip(part.lower, part.shape, strict=True))
 
 
-def namespace(array: Any) -> Any:
-    """Return NumPy or CuPy; None for arrays of other kinds."""
-    if isinstance(array, np.ndarray):
-        return np
-    name = type(array).__module__.partition(".")[0]
-    return sys.modules[name] if name == "cupy" else None
-
-
-def fields_of(given: Any, parts: tuple[Part, ...], what: str) -> tuple[list[Any], Form]:
-    """Return a rank's arrays, one per part, and what they have in common.
+def fields_of(given: Any, parts: tuple[Part, ...], what: str) -> tuple[list[Any], Form, Staged]:
+    """Return a rank's arrays of NumPy or CuPy, one per part, what they have in common, and their kind.
 
     Parameters
     ----------
-    given : array or sequence of arrays
-        A sequence where the rank has several parts.
+    given : array, or tuple with one for each part of this rank
     parts : tuple of parts
         The rank's.
     what : str
@@ -56,29 +47,22 @@ def fields_of(given: Any, parts: tuple[Part, ...], what: str) -> tuple[list[Any]
     ValueError, TypeError
         If an array has another shape than its part, or they differ in kind, dtype or leading axes.
     """
-    several = isinstance(given, (list, tuple)) and all(namespace(array) is not None for array in given)
-    arrays = list(given) if several else [given]
-    if len(arrays) != len(parts):
-        raise ValueError(f"{what} has {len(arrays)} arrays; this rank has {len(parts)} parts, with one array each.")
+    staged = [Staged(one, what) for one in several(given, len(parts), what)]
+    arrays = [one.native for one in staged]
     forms = []
     for n, (array, part) in enumerate(zip(arrays, parts, strict=True)):
-        if (xp := namespace(array)) is None:
-            raise TypeError(f"{what} is of type {type(array).__name__}; give an array of NumPy or CuPy.")
+        batch = batch_of(tuple(array.shape), shape_of(part), what)
         if array.dtype.kind in "biu":
             arrays[n] = array = array.astype(np.float64)
         if array.dtype.char not in "fdFD":
             raise TypeError(f"{what} has dtype {array.dtype}; float32, float64, complex64 or complex128 is needed.")
-        shape, core = tuple(array.shape), shape_of(part)
-        if shape[max(0, len(shape) - len(core)) :] != core:
-            raise ValueError(f"{what} has shape {shape}; this rank's nodes have shape (..., {str(core)[1:-1]}).")
-        forms.append(Form(xp, shape[: len(shape) - len(core)], array.dtype))
-    if not forms:
-        return [], Form(np, (), np.dtype(np.float64))
+        forms.append(Form(module_of(array), batch, array.dtype))
     if any(form != forms[0] for form in forms):
         raise ValueError(f"the arrays of {what} differ in kind, dtype or leading axes; they are parts of one field.")
-    return arrays, forms[0]
+    return arrays, forms[0], staged[0]
 
 
-def unwrapped(arrays: list[Any], per_rank: int) -> Any:
-    """Return the array of a rank with one part, else the list."""
-    return arrays[0] if per_rank == 1 else arrays
+def finished(kind: Staged, arrays: list[Any]) -> Any:
+    """Return an array of the caller's kind, or a tuple where the rank has several parts."""
+    results = [kind.like(array) for array in arrays]
+    return results[0] if len(results) == 1 else tuple(results)

@@ -20,8 +20,8 @@ class Held:
     """What a build leaves on a rank: its particles, its ghosts, and a local grid of both.
 
     Local arrays hold ghosts below, then own particles, then ghosts above. Two ranks find a pair of a particle and a
-    ghost, and it belongs to the rank whose ghost is above the particle. A half list has a pair in the row of the smaller
-    place. Therefore the rows of own particles hold the pairs of this rank, and no others.
+    ghost, and it belongs to the rank whose ghost is above the particle. A half list has a pair in the row of the
+    smaller place. Therefore the rows of own particles hold the pairs of this rank, and no others.
     """
 
     kind: Staged  # of the positions that were given

@@ -383,10 +383,11 @@ def _mine(held: Held, found: Pairs, order: str, form: str, quantities: str) -> P
     if form == "dense":
         part, length = rows, length[rows]
     else:
-        part = slice(int(start[first]), int(start[first + count]))
-        start = start[first : first + count + 1] - part.start
-    got = {letter: None if array is None else array[part] for letter, array in
-           dict(i=found.i, j=found.j, d=found.distance, D=found.vector, S=found.shift).items()}  # fmt: skip
+        begin, end = int(start[first]), int(start[first + count])
+        part = slice(begin, end)
+        start = start[first : first + count + 1] - begin
+    got: dict[str, Any] = {letter: None if array is None else array[part] for letter, array in
+                           dict(i=found.i, j=found.j, d=found.distance, D=found.vector, S=found.shift).items()}  # fmt: skip
     if "S" in quantities:
         i, j = (xp.maximum(got[letter], 0) for letter in "ij")
         got["S"] = (got["S"] + held.periods[j] - held.periods[i]).astype(np.int32)
