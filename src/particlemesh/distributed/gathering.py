@@ -12,6 +12,7 @@ from particlemesh.distributed.routes import Route
 from particlemesh.distributed.staging import Staged, module_of
 from particlemesh.distributed.surroundings import Surroundings, moved, upward
 from particlemesh.distributed.world import World
+from particlemesh.grid.results import Pairs
 from particlemesh.grid.uniform_grid import UniformGrid
 
 
@@ -79,3 +80,32 @@ def gathered(around: Surroundings, grid: UniformGrid, world: World, kind: Staged
 
 def _joined(xp: Any, own: Any, far: Any, first: int) -> Any:
     return xp.concatenate([far[:first], own, far[first:]])
+
+
+def own_pairs(held: Held, found: Pairs, order: str, form: str, quantities: str) -> Pairs:
+    """Return the rows of a rank's own particles from those of particles and ghosts."""
+    first, count, xp = held.first, held.numbers.shape[0], held.xp
+    rows = slice(first, first + count)
+    start: Any = found.start
+    length: Any = found.count
+    if form == "dense":
+        part, length = rows, length[rows]
+    else:
+        begin, end = int(start[first]), int(start[first + count])
+        part = slice(begin, end)
+        start = start[first : first + count + 1] - begin
+    got: dict[str, Any] = dict(i=found.i, j=found.j, d=found.distance, D=found.vector, S=found.shift)
+    got = {letter: None if array is None else array[part] for letter, array in got.items()}
+    if "S" in quantities:
+        i, j = (xp.maximum(got[letter], 0) for letter in "ij")
+        got["S"] = (got["S"] + held.periods[j] - held.periods[i]).astype(np.int32)
+    if order == "input":
+        for letter in "ij":
+            if got[letter] is not None:
+                named = held.all_numbers[got[letter]]  # a place of -1 is the last one, which is then replaced
+                got[letter] = xp.where(got[letter] < 0, -1, named) if form == "dense" else named
+    give = {letter: held.kind.like(got[letter]) if letter in quantities else None for letter in "ijdDS"}
+    return Pairs(
+        start=None if form != "csr" else held.kind.like(start), i=give["i"], j=give["j"], shift=give["S"],
+        distance=give["d"], vector=give["D"], count=None if length is None else held.kind.like(length),
+    )  # fmt: skip

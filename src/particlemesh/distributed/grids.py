@@ -9,7 +9,7 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.distributed.domain import Domain
-from particlemesh.distributed.gathering import Held, gathered
+from particlemesh.distributed.gathering import Held, gathered, own_pairs
 from particlemesh.distributed.routes import Route
 from particlemesh.distributed.staging import Staged, module_of
 from particlemesh.distributed.surroundings import Surroundings
@@ -262,7 +262,7 @@ class UniformGrid:
             found = held.grid.pairs(
                 radius, half=half, format="dense" if format == "dense" else "csr", quantities=wanted, width=width
             )
-            return _mine(held, found, order, format, quantities)
+            return own_pairs(held, found, order, format, quantities)
 
     def count(self, radius: float | None = None) -> Any:
         """Return how many neighbours within a distance each particle has, images included; every rank calls.
@@ -372,32 +372,3 @@ class UniformGrid:
                 f"radius is {asked:g}, and this grid has ghosts within {self.radius:g}: make it with more."
             )
         return asked
-
-
-def _mine(held: Held, found: Pairs, order: str, form: str, quantities: str) -> Pairs:
-    """Return the rows of a rank's own particles from those of particles and ghosts."""
-    first, count, xp = held.first, held.numbers.shape[0], held.xp
-    rows = slice(first, first + count)
-    start: Any = found.start
-    length: Any = found.count
-    if form == "dense":
-        part, length = rows, length[rows]
-    else:
-        begin, end = int(start[first]), int(start[first + count])
-        part = slice(begin, end)
-        start = start[first : first + count + 1] - begin
-    got: dict[str, Any] = {letter: None if array is None else array[part] for letter, array in
-                           dict(i=found.i, j=found.j, d=found.distance, D=found.vector, S=found.shift).items()}  # fmt: skip
-    if "S" in quantities:
-        i, j = (xp.maximum(got[letter], 0) for letter in "ij")
-        got["S"] = (got["S"] + held.periods[j] - held.periods[i]).astype(np.int32)
-    if order == "input":
-        for letter in "ij":
-            if got[letter] is not None:
-                named = held.all_numbers[got[letter]]  # a place of -1 is the last one, which is then replaced
-                got[letter] = xp.where(got[letter] < 0, -1, named) if form == "dense" else named
-    give = {letter: held.kind.like(got[letter]) if letter in quantities else None for letter in "ijdDS"}
-    return Pairs(
-        start=None if form != "csr" else held.kind.like(start), i=give["i"], j=give["j"], shift=give["S"],
-        distance=give["d"], vector=give["D"], count=None if length is None else held.kind.like(length),
-    )  # fmt: skip
