@@ -111,11 +111,13 @@ def _run(path, report):
         part = everyone.Split(0 if rank < size else 1, rank)
         for function, sizes, each in tests:
             for number, item in enumerate(each) if size in sizes else ():
+                began = time.monotonic()
                 if rank < size:
                     _call(function, item, part, everyone)
                 _wait(everyone)
                 if rank == 0:
                     line = {"test": function.__name__, "number": number, "size": size, "outcome": PASSED}
+                    line["seconds"] = round(time.monotonic() - began, 2)  # for readers
                     with Path(report).open("a", encoding="utf-8") as stream:
                         stream.write(json.dumps(line) + "\n")
 
