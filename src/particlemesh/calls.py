@@ -15,7 +15,7 @@ from particlemesh.choosing.choice import KEYWORDS, METHODS
 from particlemesh.configuration import Configuration
 from particlemesh.methods.contract import Method
 
-_SPREAD = "values", "vectors", "tensors"  # by the order of the derivative
+SPREAD = "values", "vectors", "tensors"  # by the order of the derivative
 _RESULTS = "values", "gradient", "hessian"
 _COUNTS = {2: "two", 3: "three"}
 _SECOND = ", second derivatives"
@@ -30,7 +30,7 @@ class Calls(Configuration):
             raise ValueError("accumulate=True adds to out: give out=.")
         backend, upload, mesh = self.backend, self._named is not None, self.mesh
         core = (self.count, *(mesh.ndim,) * order)
-        operand = operands.take(given, core, len(core), self.dtype, backend, _SPREAD[order], upload=upload)
+        operand = operands.take(given, core, len(core), self.dtype, backend, SPREAD[order], upload=upload)
         with operand.kind.scope(given), backend.scope(operand.native, out):
             self.token = backend.follow(self.token)
             result = operands.give(

@@ -287,11 +287,11 @@ def method_name(value: Any, methods: Sequence[Any], what: str, others: Sequence[
 
 
 def bad_positions(
-    status: Any, positions: Any, mesh: Any, *, unchecked: bool = False, systems: int | None = None
+    status: Any, positions: Any, mesh: Any, *, unchecked: bool | None = False, systems: int | None = None
 ) -> ValueError:
     """Return the error for positions that are not finite or off an open axis; it names the first one.
 
-    ``unchecked``: the plan holds these particles, with zero weight.
+    ``unchecked``: the plan holds these particles, with zero weight; None without a plan.
     """
     where = ("the part" if mesh.is_part else "an open axis") + ("" if systems is None else " or of no system")
     counts = []
@@ -319,7 +319,9 @@ def bad_positions(
     if mesh.is_part:
         allowed += ", with stencils that end within the part's ghosts or, without these, reach one of its nodes"
     outcome = "The plan is unchanged; check=False gives such particles zero weight."
-    if unchecked:
+    if unchecked is None:
+        outcome = "check=False marks such particles."
+    elif unchecked:
         outcome = "In the plan such particles have zero weight."
     return ValueError(
         f"positions: {' and '.join(counts)} of {status.count}; the first is particle {status.first_bad}{coordinates}. "

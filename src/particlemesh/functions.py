@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions for positions that are used once, each of which makes a plan."""
+"""Functions for positions that are used once; most make a plan."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ import inspect
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from particlemesh import checks
 from particlemesh.arrays.kinds import recorder_of
 from particlemesh.arrays.operands import adopt, real_dtype
+from particlemesh.arrays.positions import coordinates
 from particlemesh.mesh import Mesh
+from particlemesh.particles.locate import locate_all
+from particlemesh.particles.located import DeviceParticles, Status
+from particlemesh.particles.stencil import axes_of
 from particlemesh.plan import Plan
-from particlemesh.window import DEFAULT, Window
+from particlemesh.window import DEFAULT, Window, bspline, window_of
 
 _OPTIONS = set(inspect.signature(Plan).parameters) - {
     "mesh",
@@ -204,7 +209,7 @@ def locate(positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, check:
     window : Window or str
         Only its support counts.
     check : bool
-        If False, never wait for the device. Bad particles then have the cell -2**31.
+        If False, never wait for the device. The last coordinate of the cell of a bad particle is then -2**31.
 
     Returns
     -------
@@ -212,7 +217,31 @@ def locate(positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, check:
 
     Raises
     ------
-    ValueError
-        If a position is not finite or outside an open axis.
+    ValueError, TypeError
+        If a position is not finite or outside an open axis; for other arguments as :meth:`Plan.set_positions`.
+
+    Examples
+    --------
+    >>> import particlemesh as pm
+    >>> found = pm.locate([0.3, -0.125], pm.Mesh(4, 1.0), window="cic")
+    >>> found.cells.T, found.fractions.T.round(6)
+    (array([[1, 3]], dtype=int32), array([[-0.3,  0. ]]))
     """
-    raise NotImplementedError
+    whole, checked = mesh.whole, checks.flag(check, "check")
+    kind, backend, x = coordinates(positions, mesh.ndim, None, upload=False)
+    # Stencils that begin at the cell: with one node, or with two.
+    axes = axes_of(whole, bspline(2 - window_of(window).support % 2))
+    with kind.scope(x.user), backend.scope(*x.arrays):
+        if backend.name == "cpu":
+            cells, fractions, bad = locate_all(x.arrays, axes, whole.box)
+            status = Status(x.count, bad.not_finite, bad.outside, bad.first)
+        else:
+            room = DeviceParticles(backend, x.dtype, x.count)
+            room.locate(backend, whole, axes, x, None)
+            missing = 3 - mesh.ndim
+            cells, fractions = room.node[missing:], room.fraction[missing:]
+            status = room.read_status(backend) if checked else Status(x.count, 0, 0, -1)
+            backend.mark(*x.arrays, cells, fractions)
+        if checked and (status.not_finite or status.outside):
+            raise checks.bad_positions(status, positions, whole, unchecked=None)
+        return Located(kind.wrap(cells.T), kind.wrap(fractions.T))

@@ -3,9 +3,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from particlemesh.calls import Calls
+import numpy as np
+
+from particlemesh import checks
+from particlemesh.arrays import operands
+from particlemesh.arrays.kinds import Kind, recorder_of
+from particlemesh.arrays.operands import Operand, adopt, to_backend
+from particlemesh.arrays.views import COMPLEX, View, integer_view, overlaps_itself
+from particlemesh.backends.base import allocate
+from particlemesh.busy import alone
+from particlemesh.calls import SPREAD, Calls
+from particlemesh.choosing import candidates
+from particlemesh.choosing.choice import METHODS
+from particlemesh.methods.contract import Method
+
+_INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
+
+
+class _Sums(NamedTuple):
+    """A user's array of integers, or a new one: the view for methods, and the array that has its memory."""
+
+    native: Any
+    view: View
+    target: Any  # where results are copied to at the end, or None
 
 
 class Integers(Calls):
@@ -19,6 +41,7 @@ class Integers(Calls):
     4. :meth:`convert` makes real or complex numbers of the sums.
     """
 
+    @alone
     def bounds(self, values: Any, *, derivative: int = 0) -> Any:
         """Return what bounds the sums of :meth:`spread_integers`; never waits for the device.
 
@@ -40,8 +63,16 @@ class Integers(Calls):
             Array of the library and device of ``values``. R is the number of fields, twice that for complex values,
             where each real part is followed by its imaginary part. An entry is 2**20 if any value was not finite.
         """
-        raise NotImplementedError
+        operand, orders = self._operand(values, derivative)
+        with operand.kind.scope(values), self.backend.scope(operand.native):
+            self.token = self.backend.follow(self.token)
+            layout = operand.view.layout
+            native = allocate(self.backend, (1 + layout.channels * layout.parts,), _INT32, "bounds")
+            self._integer_method().bounds(self._working(), operand.view, native, **orders)
+            self.backend.mark(operand.native, native)
+            return self._handed(operand.kind, native)
 
+    @alone
     def spread_integers(
         self, values: Any, bounds: Any, *, derivative: int = 0, out: Any = None, accumulate: bool = False
     ) -> Any:
@@ -67,8 +98,28 @@ class Integers(Calls):
         int64 array (..., *mesh.field_shape), or (..., 2, *mesh.field_shape) for complex values
             Array of the library and device of ``values``.
         """
-        raise NotImplementedError
+        checks.flag(accumulate, "accumulate")
+        if accumulate and out is None:
+            raise ValueError("accumulate=True adds to out: give out=.")
+        operand, orders = self._operand(values, derivative)
+        kind, layout = operand.kind, operand.view.layout
+        parts = layout.parts
+        shape = (*operand.batch, *((2,) if parts == 2 else ()), *self.mesh.field_shape)
+        with kind.scope(values), self.backend.scope(operand.native, out):
+            self.token = self.backend.follow(self.token)
+            exponents = self._exponents(bounds, layout.channels * parts)
+            sums = self._new(shape, parts) if out is None else self._given(out, shape, parts, kind, accumulate)
+            method = self._integer_method()
+            if not accumulate:
+                self.backend.clear(sums.native)
+            if self.count and layout.channels:
+                method.add_integers(self._working(), operand.view, exponents, sums.view, **orders)
+            if sums.target is not None:
+                self.backend.copy(sums.target, sums.native)
+            self.backend.mark(operand.native, sums.native)
+            return self._handed(kind, sums.native) if out is None else out
 
+    @alone
     def convert(self, integers: Any, bounds: Any, *, dtype: Any = None, out: Any = None) -> Any:
         """Return the field that integers stand for: ``integers * 2**(bounds[0] + bounds[1 + r] - 62)``, rounded once.
 
@@ -88,4 +139,117 @@ class Integers(Calls):
         array (..., *nodes)
             NaN for each real whose bound says that values were not finite.
         """
-        raise NotImplementedError
+        self._one_system()
+        real = self.dtype
+        number = np.dtype(real if dtype is None else dtype)
+        checks.one_of(number, "dtype", (real, COMPLEX[real]))
+        parts, ndim = 2 if number.kind == "c" else 1, self.mesh.ndim
+        kind, array = adopt(integers, "integers")
+        lead = len(array.shape) - ndim - (parts - 1)
+        if lead < 0 or (parts == 2 and array.shape[lead] != 2):
+            wanted = "(..., 2, *nodes)" if parts == 2 else "(..., *nodes)"
+            raise ValueError(f"integers has shape {tuple(array.shape)}; {number} needs {wanted} with {ndim} node axes.")
+        if kind.dtype(array) != _INT64:
+            raise TypeError(f"integers has dtype {kind.dtype(array)}; int64 is needed, as spread_integers returns it.")
+        native = to_backend(kind, array, self.backend, "integers", upload=self._named is not None)
+        with kind.scope(integers), self.backend.scope(native, out):
+            self.token = self.backend.follow(self.token)
+            sums = self._view(native, parts)
+            shape = tuple(array.shape)
+            like = Operand(kind, array, sums.native, sums.view, shape[:lead])
+            result = operands.give(
+                out, like, shape[:lead] + shape[-ndim:], ndim, 3, self.backend, accumulate=False,
+                upload=self._named is not None, number=number,
+            )  # fmt: skip
+            exponents = self._exponents(bounds, sums.view.layout.channels * parts)
+            if 0 not in array.shape:
+                self._integer_method().convert(self._working(), sums.view, exponents, result.view)
+            self.backend.mark(sums.native, result.native)
+            return result.finish()
+
+    # ---- arrays and the method -----------------------------------------------------------------------------
+
+    def _operand(self, values: Any, derivative: Any) -> tuple[Operand, dict[str, bool]]:
+        """Return values on the backend, and how a method takes them."""
+        self._one_system()
+        order = checks.integer(derivative, "derivative", 0, 2)
+        if recorder_of(values, *self.tracked) is not None:
+            raise TypeError("sums in integers have no derivatives: pass tensors that are detached.")
+        core = (self.count, *(self.mesh.ndim,) * order)
+        operand = operands.take(
+            values, core, len(core), self.dtype, self.backend, SPREAD[order], upload=self._named is not None
+        )
+        return operand, {"gradient": order == 1, "hessian": order == 2}
+
+    def _one_system(self) -> None:
+        self._ready()
+        if self.systems is not None:
+            raise ValueError("sums in integers are for one system: make a plan without systems.")
+
+    def _integer_method(self) -> Method:
+        """Return the prepared method that sums in integers: the plan's own if that does."""
+        what = "spread"
+        if not self._method(what).integers:
+            what = "spread, integers"
+            if what not in self._methods:
+                able = tuple(m for m in METHODS["spread"] if m.integers)
+                self._methods[what] = candidates.choose(able, self.problem(), "auto")()
+        self._prepare(what, self._methods[what])
+        return self._methods[what]
+
+    def _handed(self, kind: Kind, native: Any) -> Any:
+        return kind.wrap(native if kind.home == self.backend.name else self.backend.download(native))
+
+    def _exponents(self, bounds: Any, reals: int) -> Any:
+        """Return bounds on the backend, checked; those on the host are copied there."""
+        kind, array = adopt(bounds, "bounds")
+        if tuple(array.shape) != (1 + reals,) or kind.dtype(array) != _INT32:
+            raise ValueError(
+                f"bounds has shape {tuple(array.shape)} and dtype {kind.dtype(array)}; values of {reals} reals need "
+                f"int32 of shape {(1 + reals,)}, as Plan.bounds returns it."
+            )
+        native = to_backend(kind, array, self.backend, "bounds", upload=True)
+        dense = native.strides[0] == _INT32.itemsize and not getattr(native, "offset", 0)
+        if dense or self.backend.name == "cpu":
+            return native
+        copied = self.backend.empty(native.shape, _INT32)
+        self.backend.copy(copied, native)
+        return copied
+
+    def _new(self, shape: tuple[int, ...], parts: int) -> _Sums:
+        """Return new integers, of which two parts are neighbours in memory."""
+        ndim, last = self.mesh.ndim, len(shape) - 1
+        if parts == 1:
+            native = allocate(self.backend, shape, _INT64, "a field of integers")
+        else:
+            lead = last - ndim
+            dense = allocate(self.backend, (*shape[:lead], *shape[lead + 1 :], 2), _INT64, "a field of integers")
+            native = dense.transpose((*range(lead), last, *range(lead, last)))
+        seen = integer_view(native, ndim, 3, parts)
+        assert seen is not None  # dense arrays always have a view
+        return _Sums(native, seen, None)
+
+    def _view(self, native: Any, parts: int, *, copied: bool = True) -> _Sums:
+        """Return a view of integers, or of a dense copy where there is none."""
+        seen = integer_view(native, self.mesh.ndim, 3, parts)
+        if seen is not None:
+            return _Sums(native, seen, None)
+        dense = self._new(tuple(native.shape), parts)
+        if copied:
+            self.backend.copy(dense.native, native)
+        return dense._replace(target=native)
+
+    def _given(self, out: Any, shape: tuple[int, ...], parts: int, kind: Kind, accumulate: bool) -> _Sums:
+        """Return the user's array for integers, checked."""
+        given, array = adopt(out, "out")
+        if given.home != self.backend.name or given is not kind:
+            raise TypeError(f"out is a {given.name} array; give one of the library and device of the values.")
+        if tuple(array.shape) != shape or given.dtype(array) != _INT64:
+            raise ValueError(
+                f"out has shape {tuple(array.shape)} and dtype {given.dtype(array)}; this call writes int64 of shape "
+                f"{shape}."
+            )
+        target = given.target(to_backend(given, array, self.backend, "out", upload=False))
+        if overlaps_itself(target):
+            raise ValueError("out has elements that share memory (a broadcast array?); give an array without overlap.")
+        return self._view(target, parts, copied=accumulate)

@@ -138,11 +138,14 @@ def take(
 
 def give(
     out: Any, like: Operand, shape: tuple[int, ...], core: int, axes: int, backend: Backend, *,
-    accumulate: bool, upload: bool,
+    accumulate: bool, upload: bool, number: np.dtype | None = None,
 ) -> Result:  # fmt: skip
-    """Return the output for a result of ``shape``: ``out``, or a new array of the input's kind."""
-    inner = like.native.dtype  # of the plan's precision
-    given = like.kind.dtype(like.user)
+    """Return the output for a result of ``shape``: ``out``, or a new array of the input's kind.
+
+    Its dtype is ``number``, or that of the input.
+    """
+    inner = like.native.dtype if number is None else number  # of the plan's precision
+    given = like.kind.dtype(like.user) if number is None else number
     dtype = inner if given is inner or given.char not in REALS else given.newbyteorder("=")  # of the user's result
     if out is None:
         native = allocate(backend, shape, inner, "the result")

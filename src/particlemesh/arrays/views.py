@@ -85,11 +85,29 @@ def view(array: Any, core: int, axes: int) -> View | None:
     return None if layout is None else View(array, layout)
 
 
+def integer_view(array: Any, core: int, axes: int, parts: int) -> View | None:
+    """Return a view of 64-bit integers (..., [parts,] *core) whose parts are neighbours in memory, or None."""
+    if parts == 1:
+        return view(array, core, axes)
+    last = array.ndim - core - 1
+    turned = array.transpose((*range(last), *range(last + 1, array.ndim), last))
+    beside = view(turned, core + 1, axes + 1)
+    if beside is None or beside.layout.strides[-2] != 1:
+        return None
+    layout = beside.layout
+    return View(turned, _known(layout.offset, layout.shape[:-1], layout.strides[:-1], layout.alignment))
+
+
+@functools.lru_cache(maxsize=4096)
+def _known(offset: int, shape: tuple[int, ...], strides: tuple[int, ...], alignment: int) -> Layout:
+    return Layout(offset, shape, strides, alignment)
+
+
 @functools.lru_cache(maxsize=4096)
 def _layout(
     shape: tuple[int, ...], strides: tuple[int, ...], char: str, core: int, axes: int, offset: int, low_bits: int
 ) -> Layout | None:
-    bytes_of_real, parts = REALS[char], 2 if char in "FD" else 1
+    bytes_of_real, parts = REALS.get(char, 8), 2 if char in "FD" else 1  # others are 64-bit integers
     batch = len(shape) - core
     channels, step = 1, 0
     empty = 0 in shape[:batch]  # whatever its strides

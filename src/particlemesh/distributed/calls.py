@@ -105,7 +105,7 @@ class Calls:
 
     @property
     def particles_by_part(self) -> list[int]:
-        """Number of particles in each of this rank's parts, with those that reach it from elsewhere if these are copied."""
+        """Number of particles in each of this rank's parts, copies of other parts' particles included."""
         return [] if self._route is None else self._route.counts.tolist()
 
     @staticmethod

@@ -24,8 +24,8 @@ from particlemesh.window import DEFAULT, Window
 class Plan(Calls):
     """Spread and interpolate on a mesh whose parts belong to many ranks.
 
-    Any rank may give any particles. They travel to the owners of their cells, and results come back to the caller's rank
-    and order. A field is an array for the nodes of this rank's part, or a tuple with one for each of its parts.
+    Any rank may give any particles. They travel to the owners of their cells, and results come back to the caller's
+    rank and order. A field is an array for the nodes of this rank's part, or a tuple with one for each of its parts.
 
     All methods are collective, except ``explain`` and the attributes. Each works on its rank first, then all agree that
     none has failed, then they communicate: if one rank raises, all others raise a :class:`RankError`.
@@ -41,16 +41,16 @@ class Plan(Calls):
         ``interpolation``, ``backend``, ``threads`` and ``options``.
     ghosts : {"nodes", "particles", "replicated"}
         What ranks exchange in calls. With ``"nodes"`` parts have ghost nodes: their sums go to the owners of these
-        nodes, or their values come from there. With ``"particles"`` every part gets the particles that reach it; that is
-        less where particles are few. With ``"replicated"`` each rank has the whole mesh and keeps its particles, for
-        small meshes. Results are the same to rounding.
+        nodes, or their values come from there. With ``"particles"`` every part gets the particles that reach it; that
+        is less where particles are few. With ``"replicated"`` each rank has the whole mesh and keeps its particles,
+        for small meshes. Results are the same to rounding.
     deterministic : bool
         If True, fields and interpolated values have the same bits for any number of ranks, any cuts, and any rank and
         order of the particles. Spreading sums integers. It needs ``ghosts="nodes"``. Otherwise they have the same bits
         for the same cuts and particles, if the local methods are reproducible.
     check : bool
-        If False, calls for values do not agree before they communicate, which saves one small reduction. Then an error on
-        one rank leaves the others waiting, and all ranks must give arrays of one dtype, also those without particles.
+        If False, calls for values do not agree before they communicate, which saves one small reduction. Then an error
+        on one rank leaves the others waiting, and all ranks must give arrays of one dtype, also without particles.
 
     Attributes
     ----------

@@ -14,8 +14,8 @@ from particlemesh.distributed.world import World
 class Route:
     """Particles of every rank on their way to other ranks. `particlemesh.distributed.Plan.route` has one.
 
-    Particles arrive by part and then by the rank that they came from, where they keep their order. So a simulation hands
-    its particles over once, keeps them where they are, and in later steps only strays move.
+    Particles arrive by part and then by the rank that they came from, where they keep their order. So a simulation
+    hands its particles over once, keeps them where they are, and in later steps only strays move.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Route:
                 given = Staged(array, "array")
                 if not -given.native.ndim <= axis < given.native.ndim or given.native.shape[axis] != count:
                     raise ValueError(
-                        f"an array has shape {tuple(given.native.shape)}; {count} particles are needed along axis {axis}."
+                        f"an array has shape {tuple(given.native.shape)}; axis {axis} needs {count} particles."
                     )
                 staged.append(given)
         results = []
@@ -153,7 +153,7 @@ class Route:
         return rows[some] if self._particles is None else rows[self._particles[some]]
 
     def backward(self, rows: Any) -> Any:
-        """Return the rows of particles (count, ...): the inverse of `forward`, and where rows are copies its adjoint."""
+        """Return the rows of particles (count, ...): the inverse of `forward`, or its adjoint if rows are copies."""
         if self.stays:
             return rows
         xp, world = module_of(rows), self._world

@@ -35,8 +35,8 @@ def mesh_of(mesh: Mesh, part: Part, start: tuple[int, ...], shape: tuple[int, ..
 class Crops:
     """Windows of ghost particles: parts without ghosts.
 
-    A particle may reach a part from both sides of a periodic axis, if that has few nodes beyond the part. Then the window
-    has the whole axis, and a particle is in it once. Nothing is exchanged. Same members as :class:`Halo`.
+    A particle may reach a part from both sides of a periodic axis, if that has few nodes beyond the part. Then the
+    window has the whole axis, and a particle is in it once. Nothing is exchanged. Same members as :class:`Halo`.
     """
 
     def __init__(self, domain: Domain, world: World, support: int) -> None:

@@ -25,6 +25,7 @@ class Ordered(ByBlock, Particle):
 
     name = "ordered"
     derivatives = 1
+    cut_independent = False  # how many lanes share a particle follows from the number of particles
     file: ClassVar[str] = "interpolate/ordered.c"
 
     @classmethod

@@ -34,6 +34,7 @@ class Particle(KernelMethod):
     file: ClassVar[str] = "interpolate/particle.c"
     derivatives = 2
     order_independent = True  # a particle's value does not depend on the others
+    cut_independent = True
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:

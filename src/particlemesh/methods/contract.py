@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from particlemesh.arrays.views import View
 from particlemesh.particles.workspace import Sizes, Workspace
 
 
@@ -76,6 +77,8 @@ class Method:
     derivatives: ClassVar[int] = 1  # highest order of derivatives
     deterministic: ClassVar[bool] = False  # equal calls return bit-identical results
     order_independent: ClassVar[bool] = False  # bit-identical for any permutation of the particles
+    # Bit-identical however a mesh is cut: what a particle gives or gets follows from its stencil alone.
+    cut_independent: ClassVar[bool] = False
     reads_stencils: ClassVar[bool] = True  # `particles.node` and `fraction` on GPUs, not only orders by block
     confines_non_finite: ClassVar[bool] = True  # NaN and infinity reach no further than the stencil
     fills: ClassVar[bool] = False  # spreading writes every node of the field, which may be uncleared if `fresh`
@@ -127,6 +130,26 @@ class Method:
 
     def prepare(self, workspace: Workspace) -> None:
         """Do what depends on the positions only."""
+
+    # ---- methods whose sums are integers ---------------------------------------------------------------
+
+    integers: ClassVar[bool] = False  # has the three below
+
+    def bounds(self, workspace: Workspace, values: View, bounds: Any, *, gradient: bool, hessian: bool) -> None:
+        """Write the exponents of :meth:`particlemesh.Plan.bounds` to a native int32 array."""
+        raise NotImplementedError
+
+    def add_integers(
+        self, workspace: Workspace, values: View, bounds: Any, sums: View, *, gradient: bool, hessian: bool
+    ) -> None:
+        """Add to integers in the units that ``bounds`` fix; parts of their view are neighbours in memory."""
+        raise NotImplementedError
+
+    def convert(self, workspace: Workspace, sums: View, bounds: Any, field: View) -> None:
+        """Write the field that integers stand for; both views have any number of nodes."""
+        raise NotImplementedError
+
+    # ---- all methods -----------------------------------------------------------------------------------
 
     def apply(self, workspace: Workspace, *arrays: Any, **form: Any) -> None:
         """Spread: ``apply(workspace, values, field)`` adds to the field. Interpolate: ``(workspace, field, values)``.

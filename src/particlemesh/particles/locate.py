@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fused, peek
+from particlemesh.backends.simd import fetch_add, fused, peek
 from particlemesh.particles.node_map import node_map
 
 if TYPE_CHECKING:
@@ -311,6 +312,46 @@ def locate_block(address, stride, frame, begin, length, room):
             for a in range(3):
                 fraction[a, k] = 0
     return any_bad
+
+
+@compiled
+def _locate_all(address, stride, frame, cells, fractions, status, counter):
+    """Write cells and fractions (d, N), a block at a time until none is left."""
+    ndim, count = cells.shape
+    room = block_room(frame)
+    row = fetch_add(counter, 1, 1)
+    for begin, end in ranges(counter, count, BLOCK):
+        if locate_block(address, stride, frame, begin, end - begin, room):
+            note_bad(begin, end - begin, room[2], status[row])
+        for a in range(ndim):
+            for k in range(end - begin):
+                bad = room[0][2, k] == SKIP
+                cells[a, begin + k] = SKIP if bad else room[0][3 - ndim + a, k]
+                fractions[a, begin + k] = room[1][3 - ndim + a, k]
+
+
+def locate_all(
+    columns: tuple[np.ndarray, ...], axes: tuple[Axis, Axis, Axis], box: Box
+) -> tuple[np.ndarray, np.ndarray, Located]:
+    """Return first nodes and fractions of stencils (d, N) in the order of the positions, and what is wrong with them.
+
+    Parameters
+    ----------
+    columns
+        Positions, an array (N,) for each axis of the box.
+    axes, box
+        As for `frame_of`.
+    """
+    real, count = columns[0].dtype.newbyteorder("="), len(columns[0])
+    columns = tuple(x if x.dtype.isnative else x.astype(real) for x in columns)
+    cells, fractions = np.empty((len(columns), count), np.int32), np.empty((len(columns), count), real)
+    address = np.array([x.__array_interface__["data"][0] for x in columns])
+    stride = np.array([x.strides[0] for x in columns])
+    threads = threads_for(None, count)
+    status = np.zeros((threads, 8), np.int64)
+    status[:, 2] = -1
+    run(_locate_all, threads, address, stride, frame_of(axes, box, real), cells, fractions, status, steps=10 * count)
+    return cells, fractions, located(status)
 
 
 @compiled(inline="always")

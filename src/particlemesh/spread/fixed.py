@@ -71,7 +71,7 @@ class Sums:
         """Return where a group of channels goes.
 
         A node is reached from at most so many ``tiles``; ``find`` is the kernel that finds the largest values.
-        ``layout`` is :func:`apart` or :func:`beside`.
+        ``layout`` is :func:`apart`.
         """
         z = np.linspace(-0.5, 0.5, 257)
         weight = 1.01 * np.abs(workspace.window.weights(z)).max()
@@ -106,13 +106,6 @@ class Sums:
             32 * target.rows, self._integers(workspace, target.layout), field.array, *self._bounds(workspace),
             target.headroom, target.record, layout,
         )  # fmt: skip
-
-
-def beside(axes: tuple[Axis, Axis, Axis], group: Group) -> Layout:
-    """Return where the integers of a group lie whose parts are side by side."""
-    x, y, z = (axis.size for axis in axes)
-    n = group.parts
-    return Layout(0, (group.channels, x, y, z, n), (x * y * z * n, y * z * n, z * n, n, 1), 16)
 
 
 def apart(axes: tuple[Axis, Axis, Axis], reals: int) -> Layout:

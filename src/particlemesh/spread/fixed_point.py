@@ -1,99 +1,319 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Spreading into 64-bit integers: bit-identical for any order of particles."""
+"""Spreading into 64-bit integers: bit-identical for any order of particles and any parts of a mesh."""
 
 from __future__ import annotations
 
+import functools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from particlemesh.arrays.views import Layout, View
+from particlemesh.backends.base import As, Record
+from particlemesh.backends.cpu import threads_for
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import LANES, MOST, SINGLE, Form, Group, KernelMethod, Launch, kernel
+from particlemesh.methods.launches import (
+    LANES,
+    MOST,
+    NO_LANES,
+    SINGLE,
+    Form,
+    Group,
+    KernelMethod,
+    Launch,
+    field_record,
+    groups,
+    kernel,
+)
+from particlemesh.particles.stencil import MISSING
 from particlemesh.particles.workspace import Workspace
 from particlemesh.spread import fixed
+from particlemesh.window import Window
 
 _FILE = "spread/fixed_point.c"
-
-
-def _tiles(workspace: Workspace) -> tuple[int, ...]:
-    return tuple(-(-axis.extent // axis.support) for axis in workspace.axes)
+NO_BOUND = 2**20  # the exponent of values that are not finite
+_UNSIGNED = np.dtype(np.uint32)
 
 
 class FixedPoint(KernelMethod):
-    """Sums in 64-bit integers, scaled by a power of two; independent of order, for any window."""
+    """Sums in 64-bit integers, scaled by a power of two; independent of order and of cuts, for any window.
+
+    The unit follows from the largest value and the fullest cell, so that no sum can overflow. On the CPU, tiles of
+    integers take the place of atomic additions.
+    """
 
     name = "fixed_point"
     confines_non_finite = False
     cite = "eastman2017"
+    backends = frozenset({"cpu", "cuda", "opencl"})
     derivatives = 2
     deterministic = True
     order_independent = True
+    cut_independent = True
+    integers = True
+    fills = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._workspace: Workspace | None = None  # of the last configuration
+        self._crowd = 0  # on the CPU
+        self._not_finite = False
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
-        return 8 * problem.nodes * min(problem.components, MOST)
+        sums = 8 * problem.nodes * min(problem.components, MOST)
+        return sums + (0 if problem.backend.name == "cpu" else 4 * math.prod(_cells(problem)))
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
         adds = problem.count * problem.stencil * problem.components
         sums = 8 * problem.nodes * problem.components
+        if problem.backend.name == "cpu":
+            used = threads_for(problem.threads, problem.count)  # a model, without measurements
+            return problem.count * 2e-9 / used, 1e-4 + (adds * 1.5e-9 + sums * 1e-9) / used
         # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
         rate = 2.5e11 if sums < 40e6 else 0.9e11
-        return 1e-5 + problem.count * 2e-11, 1.3e-5 + adds / rate + 3 * sums / 3e12
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._sums = fixed.Sums()
+        return 1e-5 + problem.count * 2e-11 + 8 * problem.nodes / 3e12, 1.3e-5 + adds / rate + 3 * sums / 3e12
 
     def reserve(self, workspace: Workspace) -> None:
-        self._tile_counts(workspace)
-        self._sums.reserve(workspace, fixed.beside(workspace.axes, Group(1, min(workspace.components, MOST), 0)))
-
-    def _tile_counts(self, workspace: Workspace) -> Any:
-        return workspace.scratch("fixed.tiles", _tiles(workspace), np.dtype(np.uint32))
+        if workspace.backend.name != "cpu":
+            self._cells_of(workspace)
+            self._integers(workspace, Group(1, min(workspace.components, MOST), 0))
+            self._numbers(workspace)
 
     def prepare(self, workspace: Workspace) -> None:
-        """Bound how many stencils meet at a node."""
-        tiles, particles = self._tile_counts(workspace), workspace.particles
-        workspace.backend.clear(tiles)
+        """Find the fullest cell; forget that values were not finite."""
+        self._workspace, self._not_finite = workspace, False
+        if workspace.backend.name == "cpu":
+            from particlemesh.spread.cpu.integers import crowd
+
+            self._crowd = crowd(workspace.particles.ordering, workspace.threads) if workspace.count else 0
+            return
+        cells, particles, numbers = self._cells_of(workspace), workspace.particles, self._numbers(workspace)
+        extents = _cells(workspace)
+        for array in (cells, numbers["crowd"], numbers["not_finite"]):
+            workspace.backend.clear(array)
         if workspace.count:
             lows = [axis.low for axis in workspace.axes]
-            crowd = kernel(workspace, _FILE, "fixed_crowd", SINGLE, 1, GRADIENT=0, APART=0, **LANES)
-            crowd(
-                workspace.count, particles.node, tiles, workspace.count, particles.rows, *lows, *_tiles(workspace)[1:]
-            )
-        self._sums.prepare(workspace, "fixed_most", tiles, math.prod(_tiles(workspace)))
+            count = kernel(workspace, _FILE, "fixed_crowd", SINGLE, 1, APART=0, **NO_LANES)
+            count(workspace.count, particles.node, cells, workspace.count, particles.rows, *lows, *extents[1:])
+            most = kernel(workspace, "spread/fixed.c", "fixed_most", SINGLE, 1, APART=0, **NO_LANES)
+            most(min(math.prod(extents), fixed.MANY), cells, numbers["crowd"], math.prod(extents))
 
     def non_finite_values(self) -> bool:
-        return self._sums.non_finite_values()
+        workspace = self._workspace
+        if workspace is None or workspace.backend.name == "cpu":
+            return self._not_finite
+        return bool(workspace.backend.download(self._numbers(workspace)["not_finite"])[0])
+
+    def _cells_of(self, workspace: Workspace) -> Any:
+        return workspace.scratch("fixed.cells", _cells(workspace), _UNSIGNED)
+
+    def _integers(self, workspace: Workspace, group: Group) -> View:
+        layout = _beside(workspace, group.channels, group.parts)
+        count = group.channels * layout.strides[0]
+        return View(workspace.scratch("fixed.sums", (count,), np.dtype(np.int64)), layout)
+
+    def _numbers(self, workspace: Workspace) -> dict[str, Any]:
+        sizes = {"crowd": 1, "largest": MOST, "not_finite": 1}
+        numbers = {name: workspace.scratch(f"fixed.{name}", (size,), _UNSIGNED) for name, size in sizes.items()}
+        return {**numbers, "bounds": workspace.scratch("fixed.bounds", (1 + MOST,), np.dtype(np.int32))}
+
+    # ---- sums in integers ----------------------------------------------------------------------------------
 
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
-        target = self._sums.target(
-            workspace, group, fixed.beside(workspace.axes, group), form=form,
-            tiles=3**workspace.mesh.ndim,  # of an axis' tiles the last may be narrow
-            find="fixed_largest", apart=False,
+        facts = {**form.facts(), "APART": 0}
+        find = kernel(workspace, "spread/fixed.c", "fixed_largest", group, 1, **NO_LANES | facts)
+        exponents = kernel(workspace, _FILE, "fixed_value_bounds", group, 1, **NO_LANES | facts)
+        return group, find, exponents, kernel(workspace, _FILE, "fixed_spread", group, 1, **LANES, **facts)
+
+    def _for_values(self, workspace: Workspace, values: View, form: Form) -> list[Launch]:
+        # The kernels for a value depend on the values only, not on the memory of the field.
+        layout = values.layout
+        return self.launches(workspace, form, View(None, _beside(workspace, layout.channels, layout.parts)), values)
+
+    def _bound_nodes(self, workspace: Workspace, form: Form, bounds: Any) -> None:
+        run = kernel(workspace, _FILE, "fixed_node_bound", SINGLE, 1, APART=0, **NO_LANES)
+        share = math.ceil(256 * most_weight(workspace.window, workspace.mesh.ndim, form))
+        run(1, self._numbers(workspace)["crowd"], bounds, share)
+
+    def _bound_values(self, workspace: Workspace, values: View, launch: Launch, bounds: Any, first: int) -> None:
+        _, find, exponents, _, layout, _ = launch
+        largest, particles, count = self._numbers(workspace)["largest"], workspace.particles, workspace.count
+        workspace.backend.clear(largest)
+        if count:
+            find(
+                min(count, fixed.MANY), particles.node, values.array, largest, count, particles.rows, layout,
+                workspace.jacobian_record,
+            )  # fmt: skip
+        exponents(1, largest, bounds, first)
+
+    def _add(
+        self, workspace: Workspace, values: View, launch: Launch, bounds: Any, first: int, sums: Any, target: Record
+    ) -> None:
+        add, layout = launch[3:5]
+        particles, count = workspace.particles, workspace.count
+        add(
+            LANES["LANES_ALL"] * count, particles.node, particles.fraction, values.array, As(sums, np.uint64), bounds,
+            first, count, particles.rows, layout, target, workspace.window_record, workspace.jacobian_record,
         )  # fmt: skip
-        facts = {**form.facts(), "APART": 0, **LANES}
-        return target, kernel(workspace, _FILE, "fixed_spread", group, 1, **facts)
+
+    def _convert(
+        self, workspace: Workspace, group: Group, sums: Any, source: Record, bounds: Any, first: int, field: View,
+        *, adds: bool,
+    ) -> None:  # fmt: skip
+        nodes = field.layout.shape[1:4]
+        run = kernel(workspace, _FILE, "fixed_convert", group, 1, APART=0, **NO_LANES)
+        run(
+            32 * group.channels * nodes[0] * nodes[1], As(sums, np.uint64), field.array, bounds,
+            self._numbers(workspace)["not_finite"], first, int(adds), source, _record(group, field.layout),
+        )  # fmt: skip
+
+    def bounds(self, workspace: Workspace, values: View, bounds: Any, *, gradient: bool, hessian: bool) -> None:
+        form = Form(gradient, hessian=hessian)
+        if workspace.backend.name == "cpu":
+            bounds[:] = self._host_bounds(workspace, form, self._quantities(workspace, values, form))
+            return
+        self._bound_nodes(workspace, form, bounds)
+        for launch in self._for_values(workspace, values, form):
+            first = 1 + launch[0].first * values.layout.parts
+            self._bound_values(workspace, values, launch, bounds, first)
+
+    def add_integers(
+        self, workspace: Workspace, values: View, bounds: Any, sums: View, *, gradient: bool, hessian: bool
+    ) -> None:
+        form = Form(gradient, hessian=hessian)
+        if workspace.backend.name == "cpu":
+            numbers = self._quantities(workspace, values, form)
+            self._host_add(workspace, form, numbers, bounds, sums.numpy())
+            return
+        for launch in self._for_values(workspace, values, form):
+            group = launch[0]
+            target = field_record(group, sums.layout, workspace.axes)
+            self._add(workspace, values, launch, bounds, 1 + group.first * group.parts, sums.array, target)
+
+    def convert(self, workspace: Workspace, sums: View, bounds: Any, field: View) -> None:
+        if workspace.backend.name == "cpu":
+            self._host_convert(sums.numpy(), bounds, field.numpy(), adds=False)
+            return
+        for group in groups(_beside(workspace, field.layout.channels, field.layout.parts)):
+            source = _record(group, sums.layout)
+            self._convert(
+                workspace, group, sums.array, source, bounds, 1 + group.first * group.parts, field, adds=False
+            )  # fmt: skip
 
     def apply(
-        self, workspace: Workspace, values: View, field: View, gradient: bool = False, hessian: bool = False, **_: Any
+        self, workspace: Workspace, values: View, field: View, gradient: bool = False, hessian: bool = False,
+        fresh: bool = False, **_: Any,
+    ) -> None:  # fmt: skip
+        form = Form(gradient, hessian=hessian)
+        if workspace.backend.name == "cpu":
+            numbers = self._quantities(workspace, values, form)
+            bounds = self._host_bounds(workspace, form, numbers)
+            whole = np.zeros(field.layout.shape, np.int64)
+            self._host_add(workspace, form, numbers, bounds, whole)
+            self._host_convert(whole, bounds, field.numpy(), adds=not fresh)
+            return
+        bounds = self._numbers(workspace)["bounds"]
+        self._bound_nodes(workspace, form, bounds)
+        for launch in self._for_values(workspace, values, form):
+            group = launch[0]
+            sums = self._integers(workspace, group)
+            workspace.backend.clear(sums.array)
+            self._bound_values(workspace, values, launch, bounds, 1)
+            target = field_record(replace(group, first=0), sums.layout, workspace.axes)
+            self._add(workspace, values, launch, bounds, 1, sums.array, target)
+            self._convert(workspace, group, sums.array, target, bounds, 1, field, adds=not fresh)
+
+    # ---- the CPU -------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _quantities(workspace: Workspace, values: View, form: Form) -> list[np.ndarray]:
+        """Return by channel what weights are multiplied by: (N, parts, quantities)."""
+        from particlemesh.spread.cpu.integers import quantities
+
+        return [quantities(channel, workspace.jacobian, _order(form)) for channel in values.numpy()]
+
+    def _host_bounds(self, workspace: Workspace, form: Form, numbers: list[np.ndarray]) -> np.ndarray:
+        from particlemesh.spread.cpu.integers import exponents
+
+        ordering, least = workspace.particles.ordering, int(np.finfo(workspace.dtype).minexp)
+        share = math.ceil(256 * most_weight(workspace.window, workspace.mesh.ndim, form))
+        bounds = [max(0, (self._crowd * share).bit_length() - 8)]
+        for channel in numbers:
+            some = channel if ordering.kept == len(channel) else channel[ordering.order[: ordering.kept]]
+            bounds += exponents(some, least, NO_BOUND)
+        return np.array(bounds, np.int32)
+
+    def _host_add(
+        self, workspace: Workspace, form: Form, numbers: list[np.ndarray], bounds: Any, sums: np.ndarray
     ) -> None:
-        particles, count = workspace.particles, workspace.count
-        node, rows = particles.node, particles.rows
-        for target, add, value_layout, layout in self.launches(
-            workspace, Form(gradient, hessian=hessian), field, values
-        ):
-            sums, most, largest = self._sums.begin(workspace, target)
-            target.find(
-                min(count, fixed.MANY), node, values.array, largest, count, rows, value_layout,
-                workspace.jacobian_record,
-            )  # fmt: skip
-            add(
-                LANES["LANES_ALL"] * count, node, particles.fraction, values.array, sums, most, largest,
-                target.headroom, count, rows, value_layout, target.record, workspace.window_record,
-                workspace.jacobian_record,
-            )  # fmt: skip
-            self._sums.finish(workspace, target, field, layout)
+        from particlemesh.spread.cpu.integers import add_integers, table_of
+
+        table = table_of(workspace.window.table, workspace.axes, _order(form), workspace.dtype)
+        each = np.asarray(bounds, np.int64)[1:].reshape(len(numbers), -1)
+        for channel, exponents, target in zip(numbers, each, sums, strict=True):
+            bounded = exponents != NO_BOUND
+            scale = np.where(bounded, 62 - int(bounds[0]) - exponents, 0)[:, None]
+            scaled = np.ldexp(np.where(bounded[:, None], channel, channel.dtype.type(0)), scale)
+            whole = target if target.flags.c_contiguous else np.zeros(target.shape, np.int64)
+            add_integers(workspace.particles.ordering, table, np.ascontiguousarray(scaled), whole, workspace.threads)
+            if whole is not target:
+                target += whole
+
+    def _host_convert(self, sums: np.ndarray, bounds: Any, field: np.ndarray, *, adds: bool) -> None:
+        each = np.asarray(bounds, np.int64)[1:].reshape(len(field), -1)
+        for source, exponents, target in zip(sums, each, field, strict=True):
+            for part, exponent in enumerate(exponents):
+                if exponent == NO_BOUND:
+                    self._not_finite = True
+                    target[..., part] = np.nan
+                    continue
+                scale = int(exponent + bounds[0] - 62)
+                numbers = np.ldexp(source[..., part].astype(field.dtype), scale)
+                target[..., part] = target[..., part] + numbers if adds else numbers
+
+
+def _order(form: Form) -> int:
+    return 2 if form.hessian else int(form.gradient)
+
+
+def _cells(sizes: Any) -> tuple[int, ...]:
+    return tuple(axis.extent for axis in sizes.axes)
+
+
+@functools.lru_cache(maxsize=64)
+def _beside_of(sizes: tuple[int, int, int], channels: int, parts: int) -> Layout:
+    x, y, z = sizes
+    # One more than the nodes: then channels never count as parts, not even on a mesh of one node.
+    return Layout(0, (channels, x, y, z, parts), (x * y * z * parts + 1, y * z * parts, z * parts, parts, 1), 16)
+
+
+def _beside(workspace: Workspace, channels: int, parts: int) -> Layout:
+    """Return where integers lie whose parts are side by side, on all nodes of a plan."""
+    x, y, z = (axis.size for axis in workspace.axes)
+    return _beside_of((x, y, z), channels, parts)
+
+
+def _record(group: Group, layout: Layout) -> Record:
+    """Return the kernels' ``Field`` of an array with any number of nodes."""
+    return field_record(group, layout, [replace(MISSING, size=n) for n in layout.shape[1:4]])
+
+
+@functools.lru_cache(maxsize=64)
+def most_weight(window: Window, ndim: int, form: Form) -> float:
+    """Return the most that a node gets of one particle in each cell around it, with values, slopes or curvatures of 1.
+
+    Weights are polynomials, sampled between their ends; one per cent covers what lies between samples.
+    """
+    z = np.linspace(-0.5, 0.5, 257)
+    value, slope, curvature = (
+        1.01 * np.abs(weights).max(0).sum()
+        for weights in (window.weights(z), window.derivative_weights(z), window.derivative_weights(z, 2))
+    )
+    if form.hessian:
+        pairs = ndim * (ndim - 1) / 2
+        return float(ndim * curvature * value ** (ndim - 1) + pairs * slope**2 * value ** max(ndim - 2, 0))
+    return float(ndim * slope * value ** (ndim - 1) if form.gradient else value**ndim)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Deterministic plans give the same bits on any number of ranks, whatever the cuts and wherever particles begin."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+import ranks
+from mpi import on_ranks
+from particlemesh import distributed as pmd
+from rank_cases import Row, assembled, listed, mine, numbers, plan_of, positions
+
+pytestmark = pytest.mark.xdist_group("mpi")
+
+ROWS = [
+    Row("uniform", (9, 8, 7), per_rank=2),
+    Row("clustered and complex, in float32", (8, 7, 9), dtype=np.complex64, batch=(2,), parts="bisection"),
+    Row("open", (11, 6), periodic=(False, True), offset=0.5, window="tsc", parts="slabs"),
+    Row("tilted", (6, 7), box=((1.0, 0.0), (0.4, 0.9)), window="tsc", dtype=np.float32),
+]
+
+
+def hashed(array):
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def bits(world, row, seed):
+    """Return hashes of fields and of values by particle, which do not depend on the world."""
+    real = np.zeros(0, row.dtype).real.dtype
+    x = positions(row.mesh, 300, clustered="clustered" in row.name).astype(real)
+    here, options = mine(world, len(x), seed), dict(method="auto", interpolation="auto", deterministic=True)
+    domain, plan = plan_of(row, world, **options)
+    plan.set_positions(x[here])
+    values, vectors = numbers((*row.batch, len(x)), row.dtype), numbers((*row.batch, *x.shape), row.dtype, 4)
+    field = plan.spread(values[..., here])
+    whole = assembled(domain, world, field)
+    slopes = assembled(domain, world, plan.spread_gradient(vectors[..., here, :]))
+    value, gradient = plan.value_and_gradient(field)
+    order = np.argsort(np.concatenate(world.allgather(here)))
+    value = np.concatenate(world.allgather(value), -1)[..., order]
+    gradient = np.concatenate(world.allgather(gradient), -2)[..., order, :]
+    assert whole.dtype == value.dtype == row.dtype
+    return [hashed(a) for a in (whole, slopes, value, gradient)], whole, value, x, values
+
+
+@on_ranks(1, 2, 3, 4, each=ROWS)
+def test_fields_and_values_have_the_bits_of_one_rank(world, row):
+    alone, field, value, x, values = bits(pmd.World(), row, 0)
+    for seed in (1, 2):
+        assert bits(world, row, seed)[0] == alone
+    plain = pm.Plan(row.mesh, row.window, method="colouring").set_positions(x)
+    exact, unit = plain.spread(values), np.finfo(row.dtype).eps
+    assert abs(field - exact).max() < 20 * unit * abs(exact).max()
+    assert abs(value - plain.interpolate(field)).max() < 20 * unit * abs(value).max()
+
+
+@pytest.mark.parametrize("row", ROWS[:2], ids=lambda row: row.name)
+def test_seven_ranks_have_the_bits_of_one(row):
+    alone = bits(pmd.World(), row, 0)[0]
+    assert ranks.on_ranks(7, lambda world: bits(world, row, 5)[0]) == [alone] * 7
+
+
+def test_balanced_cuts_have_the_bits_of_even_ones():
+    row = ROWS[1]
+    x = positions(row.mesh, 300, clustered=True)
+
+    def work(world):
+        plan = plan_of(row, world, deterministic=True, method="auto", interpolation="auto")[1]
+        domain = plan.domain.balanced(plan.counts(x[mine(world, len(x))]))
+        here = mine(world, len(x), 8)
+        fields = []
+        for cuts in (plan.domain, domain):
+            plan = pmd.Plan(cuts, world, row.window, deterministic=True).set_positions(x[here])
+            fields.append(hashed(assembled(cuts, world, plan.spread(np.ones(len(here))))))
+        return len(set(fields)), domain != plan.domain or domain.parts() != row
+
+    assert ranks.on_ranks(3, work) == [(1, True)] * 3
+
+
+@pytest.mark.parametrize("ghosts", ["particles", "replicated"])
+def test_other_modes_say_that_they_cannot(ghosts):
+    domain = pmd.Domain(pm.Mesh(8, 1.0), 1)
+    with pytest.raises(ValueError, match="use ghosts='nodes'"):
+        pmd.Plan(domain, ghosts=ghosts, deterministic=True)
+
+
+@on_ranks(1, 2, 4)
+def test_values_that_are_not_finite_spoil_the_field_everywhere(world):
+    row = ROWS[0]
+    domain, plan = plan_of(row, world, method="auto", interpolation="auto", deterministic=True)
+    x = np.random.default_rng(world.rank).random((20, 3))
+    values = np.ones(20)
+    values[3] = np.nan if world.rank == 0 else 1
+    field = plan.set_positions(x).spread(values)
+    assert all(np.isnan(f).all() for f in listed(field))
