@@ -10,7 +10,7 @@ from particlemesh.distributed import FFT, Domain, RankError, Remap, World
 from particlemesh.distributed.fields import ranges
 from particlemesh.distributed.layouts import PENCILS, SLABS, Layout, intersection, kind_for, shape_of, stages
 from particlemesh.distributed.transfer import Form, Transfer
-from threads_as_ranks import on_ranks
+from ranks import on_ranks
 
 SHAPES = [(13,), (7, 12), (1, 5), (13, 11, 9), (8, 5, 7), (3, 17, 2), (4, 1, 6)]
 

@@ -9,7 +9,7 @@ import pytest
 import particlemesh as pm
 from particlemesh.distributed import Domain, RankError, UniformGrid, World
 from particlemesh.distributed.surroundings import Surroundings, upward
-from threads_as_ranks import on_ranks
+from ranks import on_ranks
 
 RIGHT, TILTED = (3.0, 2.0, 4.0), [[3, 0, 0], [0.9, 2, 0], [-0.7, 0.6, 4]]
 

@@ -39,7 +39,9 @@ def on_ranks(*sizes, each=(None,)):
         )
         del test.__wrapped__
         test.on_ranks = function, sizes, each
-        names = [str(n) if item is None or not isinstance(item, tuple) else f"{n}-{item[0]}" for n, item in enumerate(each)]
+        names = [
+            str(n) if item is None or not isinstance(item, tuple) else f"{n}-{item[0]}" for n, item in enumerate(each)
+        ]
         test = pytest.mark.parametrize("number", range(len(each)), ids=names)(test)
         return pytest.mark.parametrize("size", sizes, ids=lambda n: f"{n}ranks")(test)
 
@@ -128,7 +130,9 @@ def _call(function, item, communicator, everyone):
     try:
         function(World(communicator), *(() if item is None else (item,)))
     except BaseException:
-        print(f"rank {communicator.Get_rank()} of {communicator.Get_size()}, {function.__name__} of {item}:", flush=True)
+        print(
+            f"rank {communicator.Get_rank()} of {communicator.Get_size()}, {function.__name__} of {item}:", flush=True
+        )
         print(traceback.format_exc(), flush=True)
         everyone.Abort(1)
 
