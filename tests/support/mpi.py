@@ -38,8 +38,10 @@ def on_ranks(*sizes, each=(None,)):
             [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("size", "number", "reports")]
         )
         del test.__wrapped__
-        test.on_ranks = function, sizes, each
-        names = [str(n) if item is None or not isinstance(item, tuple) else f"{n}-{item[0]}" for n, item in enumerate(each)]
+        test.test_on_ranks = function, sizes, each
+        names = [
+            str(n) if item is None or not isinstance(item, tuple) else f"{n}-{item[0]}" for n, item in enumerate(each)
+        ]
         test = pytest.mark.parametrize("number", range(len(each)), ids=names)(test)
         return pytest.mark.parametrize("size", sizes, ids=lambda n: f"{n}ranks")(test)
 
@@ -97,7 +99,7 @@ def _module(path):
 
 
 def _marked(module):
-    return [thing.on_ranks for thing in vars(module).values() if hasattr(thing, "on_ranks")]
+    return [thing.test_on_ranks for thing in vars(module).values() if hasattr(thing, "test_on_ranks")]
 
 
 def _run(path, report):
@@ -128,7 +130,9 @@ def _call(function, item, communicator, everyone):
     try:
         function(World(communicator), *(() if item is None else (item,)))
     except BaseException:
-        print(f"rank {communicator.Get_rank()} of {communicator.Get_size()}, {function.__name__} of {item}:", flush=True)
+        print(
+            f"rank {communicator.Get_rank()} of {communicator.Get_size()}, {function.__name__} of {item}:", flush=True
+        )
         print(traceback.format_exc(), flush=True)
         everyone.Abort(1)
 
