@@ -89,7 +89,8 @@ def _watch(process, report):
 
 
 def _module(path):
-    known = next((m for m in sys.modules.values() if getattr(m, "__file__", None) == str(path)), None)
+    held = (m for m in list(sys.modules.values()) if vars(m).get("__file__") == str(path))
+    known = next(held, None)
     if known is not None:
         return known
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
