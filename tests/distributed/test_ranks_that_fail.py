@@ -241,4 +241,6 @@ def test_one_rank_needs_no_mpi():
     with pytest.raises(ValueError, match="transport is 'tcp'"):
         pmd.World(transport="tcp")
     plan = pmd.Plan(pmd.Domain(pm.Mesh(6, 1.0), 1), window="cic", **OPTIONS).set_positions([0.1, 0.7])
-    assert np.allclose(plan.spread(np.array([1.0, 2.0])), pm.spread([0.1, 0.7], [1.0, 2.0], pm.Mesh(6, 1.0), window="cic"))
+    assert np.allclose(
+        plan.spread(np.array([1.0, 2.0])), pm.spread([0.1, 0.7], [1.0, 2.0], pm.Mesh(6, 1.0), window="cic")
+    )
