@@ -136,7 +136,7 @@ class Mesh(Ghosted):
 
         Examples
         --------
-        >>> part = Mesh(8, 2.0).part(2, 5, ghosts=(1, 2))
+        >>> part = Mesh(8, 2.0).part(2, 5, ghosts=[(1, 2)])
         >>> part.nodes(0), part.field_shape
         (array([0.5 , 0.75, 1.  ]), (6,))
         """

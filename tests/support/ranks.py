@@ -60,7 +60,7 @@ class Threads(Transport):
         return self.room.gather(self.rank, thing)
 
 
-def on_ranks(size, work):
+def on_threads(size, work):
     """Call ``work(world)`` on every rank, and return the results; the first error is raised."""
     room, results, errors = _Room(size), [None] * size, [None] * size
 

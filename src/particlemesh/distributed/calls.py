@@ -38,12 +38,11 @@ _T = TypeVar("_T")
 class Call(NamedTuple):
     """What a rank is about to do, checked."""
 
-    text: str  # the same on all ranks
     given: list[Staged]
     arrays: list[Any]
     batch: tuple[int, ...]
-    kind: int | None  # number of the dtype in DTYPES; None if there are no numbers
     targets: list[Target | None]
+    ready: Callable[[], Any]  # communicates
 
 
 class Calls:
@@ -120,33 +119,35 @@ class Calls:
         return tuple(cells[:, axis] for axis in range(self.domain.mesh.ndim))
 
     def _set_positions(self, positions: Any, check: bool) -> None:
-        mesh, domain = self.domain.mesh, self.domain
+        domain, per_rank = self.domain, self.domain.per_rank
 
         def work() -> tuple[str, int | None, Any]:
             self._open()
             checks.flag(check, "check")
             cells = self._cells(positions, check)
-            count = int(cells[0].shape[0])
-            table, home, dtype = _table(positions, mesh.ndim)
+            table, home, dtype = _table(positions, domain.mesh.ndim)
             if home == "opencl" and self._settings["backend"] is None:
                 self._settings["backend"] = "opencl"
                 self._plans = self._local_plans("opencl")
-            known = self._settings["dtype"]
-            number = DTYPES.index(dtype) if count else None
-            parts = domain.part_of(cells) if self.ghosts != "replicated" else None
-            return f"set_positions(check={check}) of a plan with dtype {known}", number, (cells, parts, table)
-
-        (cells, parts, table), number = self._agreed(work)
-        xp, count = module_of(cells[0]), cells[0].shape[0]
-        if parts is None:
-            owners = route = Route(self.world, xp.full(count, self.world.rank, np.int64))
-        else:
-            owners = route = Route(self.world, parts, domain.per_rank)
+            xp, count, reached = module_of(cells[0]), int(cells[0].shape[0]), None
+            if self.ghosts == "replicated":
+                parts = xp.full(count, self.world.rank * per_rank, np.int64)
+            else:
+                parts = domain.part_of(cells)
             if self.ghosts == "particles":
-                route = copies(domain, self.world, cells, parts, self.window.support)
+                reached = copies(domain, cells, parts, self.window.support)
+            bad = (-1, 0, 0) if check else _bad(cells, table, xp)
+            return f"set_positions(check={check})", DTYPES.index(dtype) if count else None, (parts, reached, table, bad)
+
+        (parts, reached, table, bad), number = self._agreed(work)
         real = np.dtype(np.float64) if number is None else DTYPES[number]
-        rows = route.forward(table.astype(real, copy=False))
-        ends = np.cumsum(route.counts)
+        owners = route = Route(self.world, parts, per_rank)
+        if reached is not None:
+            route = Route(self.world, reached[0], per_rank, reached[1], parts.shape[0])
+        elif self.ghosts == "replicated":  # one plan for all parts
+            route = Route(self.world, parts // per_rank)
+        deliver, _ = self._agreed(lambda: ("travel", None, route.forward(table.astype(real, copy=False))))
+        rows, ends = deliver(), np.cumsum(route.counts)
         self._route = self._owners = None  # until every rank has its particles
 
         def place() -> tuple[str, None, None]:
@@ -157,8 +158,7 @@ class Calls:
 
         self._agreed(place)
         self._dtype = real if self._dtype is None else self._dtype
-        self._bad_here = (-1, 0, 0) if check else _bad(cells, table, xp)
-        self._route, self._owners = route, owners
+        self._bad_here, self._route, self._owners = bad, route, owners
 
     def _agreed(self, work: Callable[[], tuple[str, int | None, _T]], always: bool = True) -> tuple[_T, int | None]:
         """Work on this rank, then agree on errors, on the call and on the number of a dtype."""
@@ -197,50 +197,76 @@ class Calls:
                 ]
             text = f"{_SPREAD[order]} of {batch}"
             number = DTYPES.index(values.dtype) if self.count else None
-            return text, number, Call(text, [staged], [values], batch, number, targets)
+            with staged.scope():
+                ready = self._forward(values, len(batch))
+            return text, number, Call([staged], [values], batch, targets, ready)
 
         call, number = self._agreed(work, always=False)
-        staged, values = call.given[0], call.arrays[0]
+        staged, values, batch = call.given[0], call.arrays[0], call.batch
         with staged.scope():
-            if number is not None:
-                values = values.astype(DTYPES[number], copy=False)
-            at_parts = self._forward(values, len(call.batch))
-            fields = self._fields(at_parts, call.batch, order, values.dtype, module_of(values))
+            deliver = call.ready
+            if number is not None and values.dtype != DTYPES[number]:  # a rank without particles
+                values = values.astype(DTYPES[number])
+                deliver = self._forward(values, len(batch))
+            fields = self._fields(deliver(), batch, order, values.dtype, module_of(values))
             results = [
                 staged.like(field) if target is None else target.write(field, accumulate=accumulate)
                 for field, target in zip(fields, call.targets, strict=True)
             ]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _fields(self, values: list[Any], batch: tuple[int, ...], order: int, dtype: np.dtype, xp: Any) -> list[Any]:
+    def _fields(self, values: Any, batch: tuple[int, ...], order: int, dtype: np.dtype, xp: Any) -> list[Any]:
         """Return the fields of this rank's parts, of values at the parts."""
-        windows = []
-        if not self.deterministic:
-            for plan, some, shape in zip(self._plans, values, self._windows.shapes, strict=True):
-                nothing = xp.zeros((*batch, *shape), dtype)
-                windows.append(nothing if plan is None else getattr(plan, _SPREAD[order])(some))
-            return self._windows.fold(windows, batch)
-        parts, two = self.domain.parts(self.world.rank), (2,) * (dtype.kind == "c")
-        bounds = xp.full(1 + math.prod((*batch, *two)), _NOTHING, np.int32)
+        parts = self.domain.parts(self.world.rank)
+        two = (2,) * (self.deterministic and dtype.kind == "c")
+        shapes = [(*batch, *two, *shape) for shape in self._windows.shapes]
+        bounds = None
+        if self.deterministic:
+            bounds = xp.full(1 + math.prod((*batch, *two)), _NOTHING, np.int32)
+            bounds = self._worked(lambda: self._bounds(values, order, bounds, xp))
+            bounds = self.world.allreduce(bounds, "max")
+
+        def windows() -> Callable[[], list[Any]]:
+            filled = []
+            for plan, some, shape in zip(self._plans, values, shapes, strict=True):
+                if plan is None:
+                    filled.append(xp.zeros(shape, dtype if bounds is None else np.int64))
+                elif bounds is None:
+                    filled.append(getattr(plan, _SPREAD[order])(some))
+                else:
+                    filled.append(plan.spread_integers(some, bounds, derivative=order))
+            return self._windows.fold(filled, (*batch, *two))
+
+        fields = self._worked(windows)()
+        if bounds is None:
+            return fields
+        return [
+            xp.zeros((*batch, *part.shape), dtype) if plan is None else plan.convert(sums, bounds, dtype=dtype)
+            for plan, sums, part in zip(self._plans, fields, parts, strict=True)
+        ]
+
+    def _bounds(self, values: list[Any], order: int, bounds: Any, xp: Any) -> Any:
+        """Return what bounds the sums of this rank's parts."""
         for plan, some in zip(self._plans, values, strict=True):
             if plan is not None:
                 bounds = xp.maximum(bounds, plan.bounds(some, derivative=order))
-        bounds = self.world.allreduce(bounds, "max")
-        for plan, some, shape in zip(self._plans, values, self._windows.shapes, strict=True):
-            nothing = xp.zeros((*batch, *two, *shape), np.int64)
-            windows.append(nothing if plan is None else plan.spread_integers(some, bounds, derivative=order))
-        return [
-            xp.zeros((*batch, *part.shape), dtype) if plan is None else plan.convert(sums, bounds, dtype=dtype)
-            for plan, sums, part in zip(self._plans, self._windows.fold(windows, (*batch, *two)), parts, strict=True)
-        ]
+        return bounds
 
-    def _forward(self, values: Any, axis: int) -> list[Any]:
-        """Return values at the parts of this rank: particles along ``axis`` again, in any memory order."""
+    def _worked(self, work: Callable[[], _T]) -> _T:
+        """Do what only this rank's errors can stop; then all go on, or none."""
+        return self._agreed(lambda: ("", None, work()), always=False)[0]
+
+    def _forward(self, values: Any, axis: int) -> Callable[[], list[Any]]:
+        """Make ready to send values to the parts; there particles are along ``axis`` again, in any memory order."""
         assert self._route is not None
-        xp, ends = module_of(values), np.cumsum(self._route.counts)
-        rows = self._route.forward(xp.moveaxis(values, axis, 0))
-        parts = zip(self._route.counts, ends, strict=True)
-        return [xp.moveaxis(rows[end - n : end], 0, axis) for n, end in parts]
+        xp, counts, ends = module_of(values), self._route.counts, np.cumsum(self._route.counts)
+        deliver = self._route.forward(xp.moveaxis(values, axis, 0))
+
+        def at_parts() -> list[Any]:
+            rows = deliver()
+            return [xp.moveaxis(rows[end - n : end], 0, axis) for n, end in zip(counts, ends, strict=True)]
+
+        return at_parts
 
     @alone
     def _interpolate(self, field: Any, orders: tuple[int, ...], out: Any) -> tuple[Any, ...]:
@@ -266,45 +292,50 @@ class Calls:
             ]
             text = f"{name} of {batches[0]}"
             number = DTYPES.index(arrays[0].dtype) if any(part.size for part in parts) else None
-            return text, number, Call(text, staged, arrays, batches[0], number, targets)
+            with staged[0].scope():
+                ready = self._windows.fill(arrays, batches[0])
+            return text, number, Call(staged, arrays, batches[0], targets, ready)
 
         call, number = self._agreed(work, always=False)
-        staged = call.given[0]
+        staged, dtype, fill = call.given[0], call.arrays[0].dtype, call.ready
         with staged.scope():
-            arrays = call.arrays
-            if number is not None:
-                arrays = [array.astype(DTYPES[number], copy=False) for array in arrays]
-            windows = self._windows.fill(arrays, call.batch)
-            results = self._backward(windows, call.batch, orders, name)
+            if number is not None and dtype != DTYPES[number]:  # a rank without nodes
+                fill = self._windows.fill([array.astype(DTYPES[number]) for array in call.arrays], call.batch)
+            windows = fill()
+            results = self._worked(lambda: self._at_particles(windows, call.batch, orders, name))()
             return tuple(
                 staged.like(result) if target is None else target.write(result)
                 for result, target in zip(results, call.targets, strict=True)
             )
 
-    def _backward(self, windows: list[Any], batch: tuple[int, ...], orders: tuple[int, ...], name: str) -> list[Any]:
-        """Interpolate at the parts' particles, and return the results (*batch, N, ...) of this rank's, in one round."""
+    def _at_particles(
+        self, windows: list[Any], batch: tuple[int, ...], orders: tuple[int, ...], name: str
+    ) -> Callable[[], list[Any]]:
+        """Interpolate at the parts' particles; what is returned sends results back, (*batch, N, ...), in one round."""
         assert self._route is not None
-        xp, ndim, channels = module_of(windows[0]), self.domain.mesh.ndim, math.prod(batch)
-        cores = [(ndim,) * order for order in orders]
-        tables = []
-        for plan, window, n in zip(self._plans, windows, self._route.counts.tolist(), strict=True):
+        route, count, xp = self._route, self.count, module_of(windows[0])
+        channels, cores = math.prod(batch), [(self.domain.mesh.ndim,) * order for order in orders]
+        widths, tables = list(map(math.prod, cores)), []
+        for plan, window, n in zip(self._plans, windows, route.counts.tolist(), strict=True):
             if plan is None or not n:
                 continue
             found = getattr(plan, name)(window)
-            found = found if isinstance(found, tuple) else (found,)
-            if self._route.stays and len(self._plans) == 1:
-                return list(found)
-            tables.append([x.reshape((channels, n, math.prod(core))) for x, core in zip(found, cores, strict=True)])
-        width = sum(map(math.prod, cores))
+            found = list(found) if isinstance(found, tuple) else [found]
+            if route.stays and len(self._plans) == 1:
+                return lambda found=found: found  # type: ignore[misc]
+            tables.append([x.reshape((channels, n, width)) for x, width in zip(found, widths, strict=True)])
         rows = [xp.moveaxis(table[0] if len(table) == 1 else xp.concatenate(table, -1), 1, 0) for table in tables]
-        whole = xp.concatenate(rows) if rows else xp.empty((0, channels, width), windows[0].dtype)
-        returned = xp.moveaxis(self._route.backward(whole), 0, 1)  # (channels, N, width)
-        results, first = [], 0
-        for core in cores:
-            size = math.prod(core)
-            one = xp.ascontiguousarray(returned[:, :, first : first + size])
-            results.append(one.reshape((*batch, self.count, *core)))
-            first += size
+        whole = xp.concatenate(rows) if rows else xp.empty((0, channels, sum(widths)), windows[0].dtype)
+        deliver = route.backward(whole)
+
+        def results() -> list[Any]:
+            table = xp.moveaxis(deliver(), 0, 1)  # (channels, N, widths)
+            ends = np.cumsum(widths)
+            columns = [table[:, :, end - width : end] for width, end in zip(widths, ends, strict=True)]
+            return [
+                xp.ascontiguousarray(x).reshape((*batch, count, *core)) for x, core in zip(columns, cores, strict=True)
+            ]
+
         return results
 
     @property

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,10 @@ class Halo:
         """Return the number of nodes that this rank sends to fill ghosts, or receives to fold them."""
         return sum(_nodes(pieces) for rank, pieces in self.messages.owned.items() if rank != self._world.rank)
 
-    def fill(self, fields: list[Any], batch: tuple[int, ...]) -> list[Any]:
-        """Return the windows (*batch, *shape) of fields (*batch, *part), one for each part of this rank.
+    # What may fail on one rank is done at once; what is returned communicates, once all ranks have agreed.
+
+    def fill(self, fields: list[Any], batch: tuple[int, ...]) -> Callable[[], list[Any]]:
+        """Make ready to fill the windows (*batch, *shape) of fields (*batch, *part); the result returns the windows.
 
         Ghosts that nobody owns are zero.
         """
@@ -56,23 +59,37 @@ class Halo:
         ]
         for piece in self.messages.held.get(self._world.rank, ()):
             self._window(windows, piece)[...] = self._part(fields, piece)
-        self._exchange(self.messages.owned, self.messages.held, fields, windows, batch, xp)
-        return windows
+        exchange = self._exchange(self.messages.owned, self.messages.held, fields, self._part, batch, xp)
 
-    def fold(self, windows: list[Any], batch: tuple[int, ...]) -> list[Any]:
-        """Return fields (*batch, *part) of windows (*batch, *shape): every node gets the sum of what is held for it.
+        def finish() -> list[Any]:
+            for rank, buffer in exchange().items():
+                pieces = self.messages.held[rank]
+                for piece, term in zip(pieces, _unpacked(buffer, pieces, batch), strict=True):
+                    self._window(windows, piece)[...] = term
+            return windows
 
+        return finish
+
+    def fold(self, windows: list[Any], batch: tuple[int, ...]) -> Callable[[], list[Any]]:
+        """Make ready to fold windows (*batch, *shape); the result returns fields (*batch, *part).
+
+        Every node gets the sum of what windows hold for it.
         Terms are added in the order of ranks, so that the sum has the same bits in every run.
         """
         xp, dtype = module_of(windows[0]), windows[0].dtype
         fields: list[Any] = [xp.zeros((*batch, *part.shape), dtype) for part in self._parts]
-        got = self._exchange(self.messages.held, self.messages.owned, windows, None, batch, xp)
-        for rank, pieces in self.messages.owned.items():
-            here = rank == self._world.rank
-            terms = [self._window(windows, p) for p in pieces] if here else _unpacked(got[rank], pieces, batch)
-            for piece, term in zip(pieces, terms, strict=True):
-                self._part(fields, piece)[...] += term
-        return fields
+        exchange = self._exchange(self.messages.held, self.messages.owned, windows, self._window, batch, xp)
+
+        def finish() -> list[Any]:
+            got = exchange()
+            for rank, pieces in self.messages.owned.items():
+                here = rank == self._world.rank
+                terms = [self._window(windows, p) for p in pieces] if here else _unpacked(got[rank], pieces, batch)
+                for piece, term in zip(pieces, terms, strict=True):
+                    self._part(fields, piece)[...] += term
+            return fields
+
+        return finish
 
     def _window(self, windows: list[Any], piece: Piece) -> Any:
         return windows[piece.holder - self._first_window][(..., *piece.in_window())]
@@ -83,24 +100,21 @@ class Halo:
 
     def _exchange(
         self, outgoing: dict[int, list[Piece]], incoming: dict[int, list[Piece]], sources: list[Any],
-        windows: list[Any] | None, batch: tuple[int, ...], xp: Any,
-    ) -> dict[int, Any]:  # fmt: skip
-        """Send the pieces of ``sources`` in one round; write those received to windows, or return them packed."""
-        dtype, take = sources[0].dtype, self._window if windows is None else self._part
-        here = self._world.rank
+        place_of: Callable[[list[Any], Piece], Any], batch: tuple[int, ...], xp: Any,
+    ) -> Callable[[], dict[int, Any]]:  # fmt: skip
+        """Pack the pieces for other ranks; the result sends them in one round and returns what came, packed."""
+        dtype = sources[0].dtype
         sends = self._memory("send", outgoing, batch, dtype, xp)
         receives = self._memory("receive", incoming, batch, dtype, xp)
-        for rank, pieces in outgoing.items():
-            if rank != here:
-                for piece, place in zip(pieces, _unpacked(sends[rank], pieces, batch), strict=True):
-                    place[...] = take(sources, piece)
-        self._world.exchange(sends, receives)
-        if windows is not None:
-            for rank, pieces in incoming.items():
-                if rank != here:
-                    for piece, term in zip(pieces, _unpacked(receives[rank], pieces, batch), strict=True):
-                        self._window(windows, piece)[...] = term
-        return receives
+        for rank, buffer in sends.items():
+            for piece, packed in zip(outgoing[rank], _unpacked(buffer, outgoing[rank], batch), strict=True):
+                packed[...] = place_of(sources, piece)
+
+        def exchange() -> dict[int, Any]:
+            self._world.exchange(sends, receives)
+            return receives
+
+        return exchange
 
     def _memory(
         self, what: str, pieces: dict[int, list[Piece]], batch: tuple[int, ...], dtype: np.dtype, xp: Any

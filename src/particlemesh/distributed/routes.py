@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ class Route:
         return self._public(arrays, axis, self.arrived, self.backward, "back")
 
     def _public(self, arrays: tuple[Any, ...], axis: int, count: int, move: Any, name: str) -> Any:
-        staged = []
+        moves = []
         with self._world.agreement(f"{name} of {len(arrays)} arrays along axis {axis}"):
             if not arrays:
                 raise ValueError(f"{name} needs an array or several.")
@@ -122,40 +123,43 @@ class Route:
                     raise ValueError(
                         f"an array has shape {tuple(given.native.shape)}; axis {axis} needs {count} particles."
                     )
-                staged.append(given)
+                with given.scope():
+                    moves.append((given, move(module_of(given.native).moveaxis(given.native, axis, 0))))
         results = []
-        for given in staged:
-            xp = module_of(given.native)
+        for given, deliver in moves:
             with given.scope():
-                rows = move(xp.moveaxis(given.native, axis, 0))
-                results.append(given.like(xp.moveaxis(rows, 0, axis)))
+                results.append(given.like(module_of(given.native).moveaxis(deliver(), 0, axis)))
         return results[0] if len(results) == 1 else tuple(results)
 
     # ---- rows: particles along the first axis, NumPy or CuPy --------------------------------------------
+    # What may fail on one rank is done at once; what is returned communicates, once all ranks have agreed.
 
-    def forward(self, rows: Any) -> Any:
-        """Return the rows (arrived, ...) for this rank's parts from those of particles (count, ...)."""
+    def forward(self, rows: Any) -> Callable[[], Any]:
+        """Make ready to send rows of particles (count, ...); the result returns those (arrived, ...) of our parts."""
         if self.stays:
-            return rows
+            return lambda: rows
         xp, world = module_of(rows), self._world
         result = xp.empty((self.arrived, *rows.shape[1:]), rows.dtype)
         sends, receives = _slices(self._leaving), _slices(self._coming)
         own = sends.pop(world.rank, None), receives.pop(world.rank, None)
         if own[0] is not None:
             result[own[1]] = self._taken(rows, own[0])
-        world.exchange(
-            {r: xp.ascontiguousarray(self._taken(rows, s)) for r, s in sends.items()},
-            {r: result[s] for r, s in receives.items()},
-        )
-        return result if self._order is None else result[self._order]
+        packed = {r: xp.ascontiguousarray(self._taken(rows, s)) for r, s in sends.items()}
+        into = {r: result[s] for r, s in receives.items()}
+
+        def deliver() -> Any:
+            world.exchange(packed, into)
+            return result if self._order is None else result[self._order]
+
+        return deliver
 
     def _taken(self, rows: Any, some: slice) -> Any:
         return rows[some] if self._particles is None else rows[self._particles[some]]
 
-    def backward(self, rows: Any) -> Any:
-        """Return the rows of particles (count, ...): the inverse of `forward`, or its adjoint if rows are copies."""
+    def backward(self, rows: Any) -> Callable[[], Any]:
+        """Make ready to return rows of our parts to particles: inverse of `forward`, adjoint if these are copies."""
         if self.stays:
-            return rows
+            return lambda: rows
         xp, world = module_of(rows), self._world
         if self._order is not None:
             unordered = xp.empty_like(rows)
@@ -166,19 +170,19 @@ class Route:
         own = sends.pop(world.rank, None), receives.pop(world.rank, None)
         if own[0] is not None:
             got[own[1]] = rows[own[0]]
-        world.exchange(
-            {r: xp.ascontiguousarray(rows[s]) for r, s in sends.items()}, {r: got[s] for r, s in receives.items()}
-        )
-        if self._particles is None:
-            return got
-        if self._single:
-            result = xp.empty_like(got)
-            result[self._particles] = got
-            return result
+        packed = {r: xp.ascontiguousarray(rows[s]) for r, s in sends.items()}
+        into = {r: got[s] for r, s in receives.items()}
         result = xp.zeros((self.count, *rows.shape[1:]), rows.dtype)
-        for some, particles in self._rounds:
-            result[particles] += got[some]
-        return result
+
+        def deliver() -> Any:
+            world.exchange(packed, into)
+            if self._single:
+                result[slice(None) if self._particles is None else self._particles] = got
+            for some, particles in self._rounds:
+                result[particles] += got[some]
+            return result
+
+        return deliver
 
 
 def _slices(counts: np.ndarray) -> dict[int, slice]:

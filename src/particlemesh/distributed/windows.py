@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from particlemesh.distributed.domain import Domain, Part
-from particlemesh.distributed.routes import Route
 from particlemesh.distributed.staging import module_of
 from particlemesh.distributed.world import World
 from particlemesh.mesh import Mesh
@@ -56,8 +56,8 @@ class Crops:
         """Return the number of nodes that are exchanged."""
         return 0
 
-    def fill(self, fields: list[Any], batch: tuple[int, ...]) -> list[Any]:
-        """Return the windows of fields; nodes of other parts are zero."""
+    def fill(self, fields: list[Any], batch: tuple[int, ...]) -> Callable[[], list[Any]]:
+        """As :meth:`Halo.fill`, but nodes of other parts are zero."""
         windows = []
         for field, part, start, shape in zip(fields, self._parts, self.starts, self.shapes, strict=True):
             window = field
@@ -65,22 +65,23 @@ class Crops:
                 window = module_of(field).zeros((*batch, *shape), field.dtype)
                 window[(..., *_inside(part, start))] = field
             windows.append(window)
-        return windows
+        return lambda: windows
 
-    def fold(self, windows: list[Any], batch: tuple[int, ...]) -> list[Any]:
-        """Return the fields in windows."""
-        return [
+    def fold(self, windows: list[Any], batch: tuple[int, ...]) -> Callable[[], list[Any]]:
+        """As :meth:`Halo.fold`, but nodes of other parts are left out."""
+        fields = [
             module_of(window).ascontiguousarray(window[(..., *_inside(part, start))])
             for window, part, start in zip(windows, self._parts, self.starts, strict=True)
         ]
+        return lambda: fields
 
 
 def _inside(part: Part, start: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple(slice(a - b, a - b + n) for a, b, n in zip(part.lower, start, part.shape, strict=True))
 
 
-def copies(domain: Domain, world: World, cells: tuple[Any, ...], parts: Any, support: int) -> Route:
-    """Return the route of particles to every part that their stencils reach, their own part among them.
+def copies(domain: Domain, cells: tuple[Any, ...], parts: Any, support: int) -> tuple[Any, Any]:
+    """Return every part that each particle's stencil reaches, its own among them: two arrays, of parts and particles.
 
     Parameters
     ----------
@@ -105,9 +106,7 @@ def copies(domain: Domain, world: World, cells: tuple[Any, ...], parts: Any, sup
             rows.append(some)
             goals.append(xp.full(some.shape[0], goal, np.int64))
     none = xp.empty(0, np.int64)
-    return Route(
-        world, xp.concatenate([none, *goals]), domain.per_rank, xp.concatenate([none, *rows]), parts.shape[0]
-    )  # fmt: skip
+    return xp.concatenate([none, *goals]), xp.concatenate([none, *rows])
 
 
 def _reaches(first: Any, support: int, lower: int, upper: int, mesh: Mesh, axis: int) -> Any:

@@ -226,5 +226,6 @@ def exponents(numbers: np.ndarray, least: int, not_finite: int) -> list[int]:
     result = []
     for part in np.moveaxis(numbers, 1, 0):
         largest = float(np.abs(part).max(initial=0))
-        result.append(max(math.frexp(largest)[1], least) if math.isfinite(largest) else not_finite)
+        exponent = math.frexp(largest)[1] if largest else least
+        result.append(max(exponent, least) if math.isfinite(largest) else not_finite)
     return result
