@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Steps on several GPUs against the same work on one GPU, in the same run.
 
-Writes ``results/distributed-scaling-DEVICE.csv``, on rank 0. One process has one GPU; particles are at their owners. The
-time of one GPU is that of ``particlemesh.Plan``, ``particlemesh.UniformGrid`` and a transform of one rank, the slowest of
-all ranks. ``exchange_s`` and ``agree_s`` are parts of a further run that waits before and after each message, so that
-they say where time goes; ``sent`` is what the busiest rank sends in bytes.
+Writes ``results/distributed-scaling-DEVICE.csv``, on rank 0. One process has one GPU; particles are at their owners.
+The time of one GPU is that of ``particlemesh.Plan``, ``particlemesh.UniformGrid`` and a transform of one rank, on the
+slowest of all GPUs. ``exchange_s`` and ``agree_s`` are parts of a further run that waits before and after each message,
+so that they say where time goes; ``sent`` is what the busiest rank sends in bytes.
 
     mpiexec -n 2 python -m mpi4py benchmarks/distributed/scaling.py
     mpiexec -n 2 python -m mpi4py benchmarks/distributed/scaling.py --small --backend cpu --out /tmp

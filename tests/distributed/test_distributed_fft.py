@@ -10,7 +10,7 @@ from particlemesh.distributed import FFT, Domain, RankError, Remap, World
 from particlemesh.distributed.fields import ranges
 from particlemesh.distributed.layouts import PENCILS, SLABS, Layout, intersection, kind_for, shape_of, stages
 from particlemesh.distributed.transfer import Form, Transfer
-from ranks import on_ranks
+from ranks import on_threads
 
 SHAPES = [(13,), (7, 12), (1, 5), (13, 11, 9), (8, 5, 7), (3, 17, 2), (4, 1, 6)]
 
@@ -60,7 +60,7 @@ def transformed(size, shape, dtype, real, by="auto", **cuts):
         mine = [(array, ranges(part)) for array, part in zip(back, domain.parts(world.rank), strict=True)]
         return (modes, fft.part), mine, fft.modes
 
-    results = on_ranks(size, work)
+    results = on_threads(size, work)
     modes = joined([own for own, _, _ in results], (2, *results[0][2]))
     return modes, joined([pair for _, pairs, _ in results for pair in pairs], (2, *shape))
 
@@ -113,7 +113,7 @@ def test_a_balanced_domain_of_slabs_is_transformed_where_it_is():
         assert "from the domain" not in fft.explain()
         return fft.forward(local(field, uneven.parts(world.rank))), fft.part
 
-    modes = joined(on_ranks(2, work), (2, 12, 4, 3))
+    modes = joined(on_threads(2, work), (2, 12, 4, 3))
     assert modes.tobytes() == reference((12, 4, 4), "f8", True).tobytes()
 
 
@@ -129,7 +129,7 @@ def test_wavenumbers_are_the_local_part_of_the_meshs(box, real):
         assert np.broadcast_shapes(*(c.shape for c in k), fft.spectrum_shape) == fft.spectrum_shape
         return [(np.broadcast_to(component, fft.spectrum_shape), fft.part) for component in k]
 
-    for axis, pieces in enumerate(zip(*on_ranks(3, work), strict=True)):
+    for axis, pieces in enumerate(zip(*on_threads(3, work), strict=True)):
         assert joined(list(pieces), expected[axis].shape).tobytes() == expected[axis].tobytes()
 
 
@@ -146,7 +146,7 @@ def test_a_derivative_by_wavenumbers():
         modes, k = fft.forward(local(field, domain.parts(world.rank))), fft.wavenumbers()
         return [(fft.inverse(1j * component * modes), ranges(domain.parts(world.rank)[0])) for component in k]
 
-    for axis, pieces in enumerate(zip(*on_ranks(4, work), strict=True)):
+    for axis, pieces in enumerate(zip(*on_threads(4, work), strict=True)):
         np.testing.assert_allclose(joined(list(pieces), mesh.shape), wave[axis] * slope, atol=1e-11)
 
 
@@ -164,7 +164,7 @@ def test_remap_goes_anywhere_and_back():
         assert back.tobytes() == given.tobytes()
         return True
 
-    assert all(on_ranks(3, work))
+    assert all(on_threads(3, work))
 
 
 def test_kinds_of_cuts():
@@ -223,7 +223,7 @@ def test_a_wrong_field_on_one_rank_is_an_error_on_all():
             fft.forward(right.astype(np.float32) if world.rank == 2 else right)
         return fft.forward(right).sum()
 
-    assert on_ranks(3, work)[0] == pytest.approx(24)
+    assert on_threads(3, work)[0] == pytest.approx(24)
 
 
 def test_errors_before_any_message():
@@ -247,4 +247,29 @@ def test_without_a_check_a_rank_raises_alone():
 
 def test_cores_are_shared_by_the_ranks_of_a_host():
     alone = FFT(Domain(mesh_of((4, 4)), 1), World()).threads
-    assert on_ranks(2, lambda world: FFT(Domain(mesh_of((4, 4)), 2), world).threads) == [max(1, alone // 2)] * 2
+    assert on_threads(2, lambda world: FFT(Domain(mesh_of((4, 4)), 2), world).threads) == [max(1, alone // 2)] * 2
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_a_rank_that_fails_between_transposes_stops_all(stage):
+    """Local work before each message of pencils from a domain of blocks: 'no memory' on one rank is an error on all."""
+    domain = Domain(mesh_of((6, 4, 5)), 4, parts=(2, 1, 2))
+
+    def work(world):
+        fft = FFT(domain, world, parts="pencils")
+        moves = [fft._gather, *fft._there]
+        assert not any(move.trivial for move in moves)
+        field, messages = np.ones(domain.parts(world.rank)[0].shape), moves[stage].messages
+
+        def fail(arrays, form):
+            raise MemoryError("no room for messages")
+
+        if world.rank == 2:
+            moves[stage].messages = fail
+        with pytest.raises(MemoryError if world.rank == 2 else RankError, match="no room"):
+            fft.forward(field)
+        moves[stage].messages = messages
+        return fft.inverse(fft.forward(field))
+
+    for back in on_threads(4, work):
+        np.testing.assert_allclose(back, 1, rtol=1e-12)

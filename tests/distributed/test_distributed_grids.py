@@ -9,7 +9,7 @@ import pytest
 import particlemesh as pm
 from particlemesh.distributed import Domain, RankError, UniformGrid, World
 from particlemesh.distributed.surroundings import Surroundings, upward
-from ranks import on_ranks
+from ranks import on_threads
 
 RIGHT, TILTED = (3.0, 2.0, 4.0), [[3, 0, 0], [0.9, 2, 0], [-0.7, 0.6, 4]]
 
@@ -73,7 +73,7 @@ def test_pairs_are_those_of_one_grid_each_once(name, size):
         assert (np.diff(grid.numbers) > 0).all() and grid.positions.tobytes() == c.x[grid.numbers].tobytes()
         return lists, grid.numbers, grid.count()
 
-    results = on_ranks(size, work)
+    results = on_threads(size, work)
     assert sorted(np.concatenate([numbers for _, numbers, _ in results])) == list(range(len(c.x)))
     full, once = ([lists[half] for lists, _, _ in results] for half in (0, 1))
     found = [(int(a), int(b), *map(int, s)) for p in full for a, b, s in zip(p.i, p.j, p.shift, strict=True)]
@@ -118,7 +118,7 @@ def test_forms_of_lists(format, order):
                 assert len(row) == len(wanted)
         return len(grid.numbers)
 
-    assert sum(on_ranks(2, work)) == len(c.x)
+    assert sum(on_threads(2, work)) == len(c.x)
 
 
 def attraction(r2, d, i, j, a, b, p, sum):
@@ -138,7 +138,7 @@ def test_sums_over_pairs_are_those_of_one_grid(name):
         grid = UniformGrid(domain, world, c.radius).build(dealt(c.x, world.rank, 3))
         return grid.stream(None, function, dealt(masses, world.rank, 3))
 
-    np.testing.assert_allclose(np.concatenate(on_ranks(3, work)), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(np.concatenate(on_threads(3, work)), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_builds_again_with_other_particles():
@@ -157,7 +157,7 @@ def test_builds_again_with_other_particles():
         assert kept.tobytes() == dealt(c.x, world.rank, 2).tobytes()
         return first
 
-    assert sum(map(len, on_ranks(2, work))) == len(c.x)
+    assert sum(map(len, on_threads(2, work))) == len(c.x)
 
 
 def test_an_error_on_one_rank_is_one_on_all_and_the_grid_stays():
@@ -187,7 +187,7 @@ def test_an_error_on_one_rank_is_one_on_all_and_the_grid_stays():
             grid.build(x.astype("f4") if world.rank else x)
         return True
 
-    assert on_ranks(2, work) == [True, True]
+    assert on_threads(2, work) == [True, True]
 
 
 def test_errors_of_one_rank():
@@ -224,3 +224,33 @@ def test_neighbours_see_each_other_without_messages(name, size):
             ups = [upward(image) or (not any(image) and one.rank > rank),
                    upward(opposite) or (not any(image) and rank > one.rank)]  # fmt: skip
             assert sum(ups) == 1
+
+
+@pytest.mark.parametrize("stage", ["place", "seen", "build"])
+def test_a_rank_without_memory_stops_all(stage):
+    c = CASES["plane"]
+    domain = Domain(c.mesh, 2)
+
+    def work(world):
+        grid = UniformGrid(domain, world, c.radius).build(dealt(c.x, world.rank, 3))
+        (around, local) = next(iter(grid._grids.values()))
+        victim = local if stage == "build" else around
+
+        def fail(*arguments):
+            raise MemoryError("no room")
+
+        kept = getattr(victim, stage)
+        if world.rank == 1:
+            setattr(victim, stage, fail)
+        with pytest.raises(MemoryError if world.rank == 1 else RankError, match="no room"):
+            grid.build(dealt(c.x, world.rank, 3))
+        if world.rank == 1:
+            setattr(victim, stage, kept)
+        if stage == "build":  # some ranks have new particles and one has none
+            with pytest.raises(RuntimeError, match="empty"):
+                grid.pairs()
+        else:
+            assert len(grid.pairs()) > 0
+        return len(grid.build(dealt(c.x, world.rank, 3)).numbers)
+
+    assert sum(on_threads(2, work)) > 0

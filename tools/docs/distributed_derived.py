@@ -61,8 +61,9 @@ def measured(folder=RESULTS):
     """Return measured figures of all result files, or a sentence that there are none."""
     kept = [row for path in sorted(folder.glob("distributed-scaling-*.csv")) for row in read(path)]
     rows = [
-        [row["figure"], f"{row['ranks']} {BY} {row['device']}, {row['transport']}", f"{float(row['seconds']) * 1e3:.3g} ms",
-         f"{float(row['one_s']) * 1e3:.3g} ms", f"{float(row['value']):.3g} {row['unit']}",
+        [row["figure"], f"{row['ranks']} {BY} {row['device']}, {row['transport']}",
+         f"{float(row['seconds']) * 1e3:.3g} ms", f"{float(row['one_s']) * 1e3:.3g} ms",
+         f"{float(row['value']):.3g} {row['unit']}",
          f"{float(row['reach']):g}, {float(row['stretch']):g}"]
         for row in kept
     ]  # fmt: skip

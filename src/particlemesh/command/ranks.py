@@ -168,19 +168,23 @@ def timings(
     """
     for ranks in sizes(world.size):
         taking = world.rank < ranks
-        if communicator is None:
-            part = world
-        else:
-            own = communicator.Split(0 if taking else 1, world.rank)
-            part = pmd.World(own, transport) if taking else None
+        own = None if communicator is None else communicator.Split(0 if taking else 1, world.rank)
         seconds = None
+        cut = tuple(len({part.lower[a] for part in _cube(ranks).parts()}) for a in range(3))
         if taking:
-            cut = tuple(len({p.lower[a] for p in _cube(ranks).parts()}) for a in range(3))
+            part = world if own is None else pmd.World(own, transport)
             seconds = _stages(part, backend, xp, particles, edge, cut, repeats)
-            nodes = tuple(edge * n for n in cut)
-        told = world.allgather((seconds, nodes) if taking else None)  # ranks that do not take part wait here
-        columns = zip(*(own[0] for own in told[:ranks]), strict=True)
-        yield Timing(ranks, particles, told[0][1], tuple(map(max, columns)))
+        _rest(communicator)
+        columns = zip(*world.allgather(seconds)[:ranks], strict=True)
+        yield Timing(ranks, particles, tuple(edge * n for n in cut), tuple(map(max, columns)))
+
+
+def _rest(communicator: Any) -> None:
+    """Wait for all ranks asleep: MPI's own waiting would take cores from those that are timed."""
+    if communicator is not None:
+        done = communicator.Ibarrier()
+        while not done.Test():
+            time.sleep(0.002)
 
 
 def _cube(ranks: int) -> pmd.Domain:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from particlemesh import checks
 from particlemesh.backends.cpu import at_most_cores, available_threads
 from particlemesh.distributed.fields import fields_of, finished, layout_of
-from particlemesh.distributed.layouts import PENCILS, SLABS, Layout, Part, kind_for, shape_of, stages
+from particlemesh.distributed.layouts import PENCILS, SLABS, Layout, Part, Stage, kind_for, shape_of, stages
 from particlemesh.distributed.staging import Staged
-from particlemesh.distributed.transfer import Form, Transfer
+from particlemesh.distributed.transfer import Form, Transfer, Work
 from particlemesh.window import transforms
 
 AUTO = "auto"
@@ -166,15 +166,15 @@ class FFT:
         """
         arrays, form, kind = self._accepted(field, self._nodes, "field", self.real)
         with kind.scope():
-            arrays = self._gather(self.world, arrays, form)
+            work = self._gather.after(lambda: arrays, self.world, form, self._check)
+            if self.real:
+                form = form._replace(dtype=np.result_type(form.dtype, np.complex64))
             for n, stage in enumerate(self._stages):
-                if n:
-                    arrays = self._there[n - 1](self.world, arrays, form)
-                elif self.real:
-                    form = form._replace(dtype=np.result_type(form.dtype, np.complex64))
                 fresh = n > 0 or not self._gather.trivial  # ours, so that it may be overwritten
-                arrays = [self._local(form.xp, array, stage.axes, True, n == 0, fresh) for array in arrays]
-            return finished(kind, arrays)
+                work = self._then(work, form, stage, True, n == 0, fresh)
+                if n < len(self._there):
+                    work = self._there[n].after(work, self.world, form, self._check)
+            return finished(kind, work())
 
     def inverse(self, spectrum: Any) -> Any:
         r"""Return the field of modes: the inverse of :meth:`forward`.
@@ -190,17 +190,23 @@ class FFT:
             This rank's nodes, real for real transforms.
         """
         arrays, form, kind = self._accepted(spectrum, self._layouts[-1], "spectrum", False)
+
+        def given() -> list[Any]:
+            return arrays
+
         with kind.scope():
+            work: Work = given
             for n in reversed(range(len(self._stages))):
-                stage, fresh = self._stages[n], n < len(self._stages) - 1
-                arrays = [self._local(form.xp, array, stage.axes, False, n == 0, fresh) for array in arrays]
+                work = self._then(work, form, self._stages[n], False, n == 0, n < len(self._stages) - 1)
                 if n:
-                    arrays = self._back[n - 1](self.world, arrays, form)
+                    work = self._back[n - 1].after(work, self.world, form, self._check)
             if self.real:
                 form = form._replace(dtype=np.zeros(0, form.dtype).real.dtype)
-            for array in arrays:
-                array *= form.dtype.type(1 / math.prod(self.shape))
-            return finished(kind, self._scatter(self.world, arrays, form))
+            factor = form.dtype.type(1 / math.prod(self.shape))
+            scaled = self._scatter.after(
+                lambda: [_scaled(array, factor) for array in work()], self.world, form, self._check
+            )
+            return finished(kind, scaled())
 
     def explain(self) -> str:
         """Return the layouts of this rank, with what it sends for a field without leading axes."""
@@ -236,6 +242,10 @@ class FFT:
         assert result is not None
         return result
 
+    def _then(self, work: Work, form: Form, stage: Stage, forward: bool, first: bool, fresh: bool) -> Work:
+        """Return work that transforms what other work returns."""
+        return lambda: [self._local(form.xp, array, stage.axes, forward, first, fresh) for array in work()]
+
     def _local(self, xp: Any, array: Any, axes: tuple[int, ...], forward: bool, first: bool, fresh: bool) -> Any:
         """Transform axes that are whole here: the last one first on the way there, last on the way back."""
         ndim = len(self.shape)
@@ -270,6 +280,11 @@ class FFT:
         length = self.modes[-1] if forward else self.shape[-1]
         dtype = np.result_type(array.dtype, np.complex64) if forward else array.real.dtype
         return xp.empty((*array.shape[:-1], length if array.shape[-1] else 0), dtype)
+
+
+def _scaled(array: Any, factor: Any) -> Any:
+    array *= factor
+    return array
 
 
 class Remap:
@@ -325,7 +340,7 @@ class Remap:
         assert made is not None
         arrays, form, kind = made
         with kind.scope():
-            return finished(kind, self._transfer(self.world, arrays, form))
+            return finished(kind, self._transfer.after(lambda: arrays, self.world, form, self._check)())
 
 
 def fair_threads(world: Any) -> int:

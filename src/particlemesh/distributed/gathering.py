@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from particlemesh.distributed.routes import Route
 from particlemesh.distributed.staging import Staged, module_of
 from particlemesh.distributed.surroundings import Surroundings, moved, upward
+from particlemesh.distributed.transfer import together
 from particlemesh.distributed.world import World
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.uniform_grid import UniformGrid
@@ -38,44 +40,69 @@ class Held:
     all_numbers: Any  # of all local particles
     periods: Any  # int64 (all, d): added to the given positions for the local grid
 
-    def with_ghosts(self, own: Any, far: Any) -> Any:
-        """Return rows of all local particles from those of own particles and ghosts."""
-        return _joined(self.xp, own, far, self.first)
-
-    def far(self, own: Any) -> Any:
-        """Return the rows of this rank's ghosts from every rank's own rows; every rank calls."""
-        return self.ghosts.forward(own[self.rows])[self.order]
+    def at_owners(self, rows: Any, world: World, check: bool) -> Any:
+        """Return rows of all local particles from those of the particles that each rank gave; every rank calls."""
+        (own,) = _sent(self.route, world, check, lambda: (rows,))
+        (far,) = _sent(self.ghosts, world, check, lambda: (own[self.rows],))
+        return _joined(self.xp, own, far[self.order], self.first)
 
 
-def gathered(around: Surroundings, grid: UniformGrid, world: World, kind: Staged, x: Any) -> Held:
-    """Bring particles (N, d) to their owners and ghosts to those who see them, and build the local grid."""
+def gathered(
+    around: Surroundings, grid: UniformGrid, world: World, kind: Staged, x: Any, check: bool
+) -> tuple[Held, Any]:
+    """Bring particles (N, d) to their owners and ghosts to those who see them.
+
+    Returns what is held, and positions of all local particles for the grid, which is not built yet. What may fail on
+    one rank is done before all agree and communicate.
+    """
     xp, d, matrix = module_of(x), x.shape[1], around.mesh.box.matrix
     counts = world.allgather(int(x.shape[0]))
-    numbers = xp.arange(x.shape[0], dtype=np.int64) + sum(counts[: world.rank])
-    route = Route(world, around.domain.owner(around.place(x, xp).cells))
-    own, numbers = route.forward(xp.ascontiguousarray(x)), route.forward(numbers)
-    placed = around.place(own, xp)
 
-    seen = [around.seen(placed, to, xp) for to in around.neighbours]
-    sizes = [int(indices.shape[0]) for indices in seen]
-    rows = xp.concatenate([xp.zeros(0, np.int64), *seen])
-    ranks = np.repeat(np.array([to.rank for to in around.neighbours], np.int64), sizes)
-    ghosts = Route(world, xp.asarray(ranks))
-    # Of each ghost: its image, and whether it is above the particles of the rank that sees it.
-    tags = [(*to.image, upward(to.image) or (not any(to.image) and world.rank > to.rank)) for to in around.neighbours]
-    table = np.repeat(np.array(tags, np.int64).reshape(-1, d + 1), sizes, axis=0)
-    tag, far = ghosts.forward(xp.asarray(table)), ghosts.forward(own[rows])
-    above = tag[:, d] != 0
-    order = xp.concatenate([xp.flatnonzero(~above), xp.flatnonzero(above)])
-    first = int(order.shape[0]) - int(above.sum())
-    tag, far = tag[order], far[order]
-    away = around.place(far, xp).periods
-    away = tuple(periods + tag[:, a] for a, periods in enumerate(away))
-    local = _joined(xp, moved(own, placed.periods, matrix, around.cut), moved(far, away, matrix, around.cut), first)
-    grid.build(local)
-    periods = _joined(xp, xp.stack(placed.periods, 1), xp.stack(away, 1), first)
-    everyone = _joined(xp, numbers, ghosts.forward(numbers[rows])[order], first)
-    return Held(kind, xp, grid, route, own, numbers, first, rows, ghosts, order, everyone, periods)
+    def named() -> tuple[Any, Any]:
+        return xp.arange(x.shape[0], dtype=np.int64) + sum(counts[: world.rank]), around.domain.owner(
+            around.place(x, xp).cells
+        )
+
+    given, owners = together(world, check, "owners of a grid's particles", named)
+    route = Route(world, owners)
+    own, numbers = _sent(route, world, check, lambda: (xp.ascontiguousarray(x), given))
+
+    def seen() -> tuple[Any, ...]:
+        placed = around.place(own, xp)
+        indices = [around.seen(placed, to, xp) for to in around.neighbours]
+        sizes = [int(some.shape[0]) for some in indices]
+        ranks = np.repeat(np.array([to.rank for to in around.neighbours], np.int64), sizes)
+        # Of each ghost: its image, and whether it is above the particles of the rank that sees it.
+        tags = [
+            (*to.image, upward(to.image) or (not any(to.image) and world.rank > to.rank)) for to in around.neighbours
+        ]
+        table = np.repeat(np.array(tags, np.int64).reshape(-1, d + 1), sizes, axis=0)
+        return placed, xp.concatenate([xp.zeros(0, np.int64), *indices]), xp.asarray(ranks), xp.asarray(table)
+
+    placed, rows, ranks, table = together(world, check, "ghosts of a grid", seen)
+    ghosts = Route(world, ranks)
+    tag, far, names = _sent(ghosts, world, check, lambda: (table, own[rows], numbers[rows]))
+
+    def local() -> tuple[Held, Any]:
+        above = tag[:, d] != 0
+        order = xp.concatenate([xp.flatnonzero(~above), xp.flatnonzero(above)])
+        first = int(order.shape[0]) - int(above.sum())
+        away = around.place(far[order], xp).periods
+        away = tuple(periods + tag[order, a] for a, periods in enumerate(away))
+        near = moved(own, placed.periods, matrix, around.cut)
+        every = _joined(xp, near, moved(far[order], away, matrix, around.cut), first)
+        periods = _joined(xp, xp.stack(placed.periods, 1), xp.stack(away, 1), first)
+        everyone = _joined(xp, numbers, names[order], first)
+        held = Held(kind, xp, grid, route, own, numbers, first, rows, ghosts, order, everyone, periods)
+        return held, every
+
+    return together(world, check, "particles and ghosts of a grid", local)
+
+
+def _sent(route: Route, world: World, check: bool, arrays: Callable[[], tuple[Any, ...]]) -> list[Any]:
+    """Return arrays of particles where a route brings them."""
+    ready = together(world, check, "messages of a grid", lambda: [route.forward(rows) for rows in arrays()])
+    return [deliver() for deliver in ready]
 
 
 def _joined(xp: Any, own: Any, far: Any, first: int) -> Any:

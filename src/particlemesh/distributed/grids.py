@@ -13,6 +13,7 @@ from particlemesh.distributed.gathering import Held, gathered, own_pairs
 from particlemesh.distributed.routes import Route
 from particlemesh.distributed.staging import Staged, module_of
 from particlemesh.distributed.surroundings import Surroundings
+from particlemesh.distributed.transfer import together
 from particlemesh.distributed.world import World
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
@@ -117,6 +118,8 @@ class UniformGrid:
         ValueError, TypeError
             If positions have another shape or dtype, are not finite or are outside of an open axis. Then every rank
             raises, and the particles of the last build stay.
+        RankError
+            If another rank raised. If its local grid did, for lack of memory, the grid is empty afterwards.
         """
         error, given, call = None, None, "build of a grid"
         try:
@@ -132,7 +135,10 @@ class UniformGrid:
         staged, x = given
         around, grid = self._surroundings(x.dtype, staged.kind.home)
         with staged.scope():
-            self._held = gathered(around, grid, self.world, staged, x)
+            held, local = gathered(around, grid, self.world, staged, x, self._check)
+            self._held = None  # until every rank has built
+            together(self.world, self._check, "a local grid", lambda: grid.build(local))
+            self._held = held
         return self
 
     def _accepted(self, positions: Any) -> tuple[Staged, Any]:
@@ -341,8 +347,7 @@ class UniformGrid:
         held = self._ready()
         with held.kind.scope():
             if native is not None:
-                own = held.route.forward(native)
-                native = held.with_ghosts(own, held.far(own))
+                native = held.at_owners(native, self.world, self._check)
             try:
                 sums, error = held.grid.stream(reach, function, native), None
             except Exception as caught:
@@ -353,12 +358,18 @@ class UniformGrid:
 
     def _returned(self, error: Exception | None, rows: Any, call: str) -> Any:
         """Return rows of own particles to the callers, once no rank has an error."""
+        deliver = None
+        if error is None:
+            held = self._ready()
+            with held.kind.scope():
+                own = held.xp.ascontiguousarray(rows[held.first : held.first + held.numbers.shape[0]])
+                deliver = held.route.backward(own)
         if self._check:
             self.world.agree(error, call)
         held = self._ready()
+        assert deliver is not None
         with held.kind.scope():
-            own = rows[held.first : held.first + held.numbers.shape[0]]
-            return held.kind.like(held.route.backward(held.xp.ascontiguousarray(own)))
+            return held.kind.like(deliver())
 
     def _ready(self) -> Held:
         if self._held is None:

@@ -5,9 +5,28 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from particlemesh.distributed.layouts import Layout, Piece, pieces, shape_of
+
+Work: TypeAlias = Callable[[], list[Any]]
+T = TypeVar("T")
+
+
+def together(world: Any, check: bool, call: str, work: Callable[[], T]) -> T:
+    """Return the result of local work, once no rank has failed in it; with ``check=False`` at once.
+
+    Examples
+    --------
+    >>> from particlemesh.distributed import World
+    >>> together(World(), True, "a sum", lambda: 1 + 1)
+    2
+    """
+    if not check:
+        return work()
+    with world.agreement(call):
+        return work()
 
 
 class Form(NamedTuple):
@@ -61,23 +80,35 @@ class Transfer:
     def _side(self, side: int, sender: int, receiver: int) -> list[Piece]:
         return [both[side] for both in pieces(self.source, self.target, sender, receiver)]
 
-    def __call__(self, world: Any, arrays: list[Any], form: Form) -> list[Any]:
-        """Return the rank's arrays of the target; every rank calls.
+    def after(self, work: Work, world: Any, form: Form, check: bool) -> Work:
+        """Run local work that returns the rank's arrays of the source, and exchange; every rank calls.
 
         Parameters
         ----------
+        work : function
+            Returns a list of arrays (*form.batch, *part), one per part of the source.
         world : World
             What carries the messages.
-        arrays : list of arrays (*form.batch, *part)
-            One per part of the source.
         form : Form
             Kind of the arrays, their leading axes and dtype: the same on every rank.
+        check : bool
+            Let all ranks agree that none has failed before they communicate.
+
+        Returns
+        -------
+        function
+            Returns the rank's arrays of the target: the next local work.
         """
         if self.trivial:
-            return arrays
-        sends, receives = self.messages(arrays, form)
-        world.exchange(sends, receives)
-        return self.unpack(arrays, receives, form)
+            return work
+
+        def ready() -> tuple[list[Any], dict[int, Any], dict[int, Any]]:
+            arrays = work()
+            return arrays, *self.messages(arrays, form)
+
+        arrays, sends, received = together(world, check, "a transfer", ready)
+        world.exchange(sends, received)
+        return lambda: self.unpack(arrays, received, form)
 
     def messages(self, arrays: list[Any], form: Form) -> tuple[dict[int, Any], dict[int, Any]]:
         """Return what leaves the rank, packed by receiver, and empty memory for what comes, by sender."""
