@@ -23,7 +23,7 @@ from particlemesh.distributed.fields import ranges
 WINDOW, RADIUS = "bspline6", 1.5  # radius of pairs in mean distances of particles
 REPEATS = 5
 TESTED = (24, 15, 20)  # nodes of the test's mesh
-STAGES = ("set_positions", "spread", "interpolate", "FFT and back", "half pairs")
+STAGES = ("positions", "spread", "interpolate", "FFT and back", "half pairs")
 
 
 class Test(NamedTuple):
