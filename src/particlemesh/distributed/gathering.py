@@ -38,7 +38,14 @@ class Held:
     ghosts: Route  # these, on their way
     order: Any  # from the order in which ghosts arrive to that of local arrays
     all_numbers: Any  # of all local particles
-    periods: Any  # int64 (all, d): added to the given positions for the local grid
+    own_periods: tuple[Any, ...]  # of each axis: added to the given positions for the local grid
+    far_periods: tuple[Any, ...]
+
+    @property
+    def periods(self) -> Any:
+        """Periods added to the positions of all local particles, int64 (all, d)."""
+        own, far = (self.xp.stack(periods, 1).astype(np.int64) for periods in (self.own_periods, self.far_periods))
+        return _joined(self.xp, own, far, self.first)
 
     def at_owners(self, rows: Any, world: World, check: bool) -> Any:
         """Return rows of all local particles from those of the particles that each rank gave; every rank calls."""
@@ -91,9 +98,8 @@ def gathered(
         away = tuple(periods + tag[order, a] for a, periods in enumerate(away))
         near = moved(own, placed.periods, matrix, around.cut)
         every = _joined(xp, near, moved(far[order], away, matrix, around.cut), first)
-        periods = _joined(xp, xp.stack(placed.periods, 1), xp.stack(away, 1), first)
         everyone = _joined(xp, numbers, names[order], first)
-        held = Held(kind, xp, grid, route, own, numbers, first, rows, ghosts, order, everyone, periods)
+        held = Held(kind, xp, grid, route, own, numbers, first, rows, ghosts, order, everyone, placed.periods, away)
         return held, every
 
     return together(world, check, "particles and ghosts of a grid", local)
@@ -125,7 +131,8 @@ def own_pairs(held: Held, found: Pairs, order: str, form: str, quantities: str) 
     got = {letter: None if array is None else array[part] for letter, array in got.items()}
     if "S" in quantities:
         i, j = (xp.maximum(got[letter], 0) for letter in "ij")
-        got["S"] = (got["S"] + held.periods[j] - held.periods[i]).astype(np.int32)
+        periods = held.periods
+        got["S"] = (got["S"] + periods[j] - periods[i]).astype(np.int32)
     if order == "input":
         for letter in "ij":
             if got[letter] is not None:

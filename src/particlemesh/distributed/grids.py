@@ -43,8 +43,8 @@ class UniformGrid:
     cell_size : float or one for each axis, optional
         Least thickness of a cell of the local grids; by default the radius.
     check : bool
-        Let all ranks agree that their arguments are right before they communicate. Without it, a call that raises on
-        one rank leaves the others waiting.
+        Check positions, and let all ranks agree that none has failed before each round of messages. Without it, bad
+        positions give undefined pairs, and a call that raises on one rank leaves the others waiting.
     **options
         Options of the local grids: see :class:`particlemesh.UniformGrid`.
 
@@ -153,7 +153,8 @@ class UniformGrid:
             x = x.astype(np.float64)
         if x.dtype.char not in "fd":
             raise TypeError(f"positions has dtype {x.dtype}; float32 or float64 is needed.")
-        self._inside(x, module_of(x))
+        if self._check:
+            self._inside(x, module_of(x))
         return staged, x
 
     def _inside(self, x: Any, xp: Any) -> None:

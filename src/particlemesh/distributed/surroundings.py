@@ -32,9 +32,10 @@ class Neighbour(NamedTuple):
 class Placed(NamedTuple):
     """Particles in the cells of a domain."""
 
-    cells: tuple[Any, ...]  # of the whole mesh, int64 (N,) per axis
-    periods: tuple[Any, ...]  # that are added to get into the mesh, int64 (N,) per axis; zero along axes of one part
-    coordinates: tuple[Any, ...]  # in nodes with these periods, float64 (N,) per axis
+    # Each has one entry per axis.
+    cells: tuple[Any, ...]  # of the whole mesh, int32 (N,); zero where the axis is not cut
+    periods: tuple[Any, ...]  # that are added to get into the mesh, int32 (N,); zero where the axis is not cut
+    coordinates: tuple[Any, ...]  # in nodes with these periods, float64 (N,); None where the axis is not cut
 
 
 def upward(image: Image) -> bool:
@@ -90,26 +91,30 @@ class Surroundings:
         The steps are single products and sums: a matrix product may round in another order for other numbers of rows.
         """
         d, box = self.mesh.ndim, self.mesh.box
-        moved = [x[:, b].astype(np.float64) - box.origin[b] for b in range(d)]
-        cells, periods, coordinates = [], [], []
+        nothing = xp.zeros(x.shape[0], np.int32)
+        cells, periods, coordinates = [nothing] * d, [nothing] * d, [None] * d
         for a in range(d):
-            u = None
+            if not self.cut[a]:
+                continue
+            u: Any = None
             for b in range(d):
                 if box.inverse[a, b]:
-                    term = moved[b] * (box.inverse[a, b] * self._scale[a])
-                    u = term if u is None else u + term
-            u = u - self._offset[a]
-            cell = xp.floor(u).astype(np.int64)
-            period = xp.zeros_like(cell)
+                    moved = x[:, b].astype(np.float64)
+                    if box.origin[b]:
+                        moved -= box.origin[b]
+                    moved *= box.inverse[a, b] * self._scale[a]
+                    u = moved if u is None else u + moved
+            if self._offset[a]:
+                u -= self._offset[a]
+            down = xp.floor(u)
             if self._periodic[a]:
-                inside = cell % self._nodes[a]
-                if self.cut[a]:
-                    period = (inside - cell) // self._nodes[a]
-                    u = u + period * self._nodes[a]
-                cell = inside
-            cells.append(cell)
-            periods.append(period)
-            coordinates.append(u)
+                # Whole periods leave a cell within the mesh, for coordinates of any size.
+                away = xp.floor_divide(down, self._nodes[a])
+                away *= -1
+                down += away * self._nodes[a]
+                u += away * self._nodes[a]
+                periods[a] = away.astype(np.int32)
+            cells[a], coordinates[a] = down.astype(np.int32), u
         return Placed(tuple(cells), tuple(periods), tuple(coordinates))
 
     # ---- neighbours -----------------------------------------------------------------------------------
@@ -166,7 +171,7 @@ class Surroundings:
                 one = (u >= low - self.reach[a] - shift) & (u <= high + self.reach[a] - shift)
                 near = one if near is None else near & one
             if near is None:  # no axis is cut: everything is near
-                return xp.arange(placed.coordinates[0].shape[0])
+                return xp.arange(placed.cells[0].shape[0])
             seen = near if seen is None else seen | near
         return xp.flatnonzero(seen)
 
