@@ -51,7 +51,10 @@ class Stand:
             def allReduce(self, *arguments):  # noqa: N802 - its name there
                 log.append(("allReduce", *arguments))
 
-        names = [f"NCCL_{n}" for n in "INT8 INT32 INT64 UINT32 UINT64 FLOAT32 FLOAT64 SUM MAX MIN".split()]
+        names = [
+            f"NCCL_{n}"
+            for n in ["INT8", "INT32", "INT64", "UINT32", "UINT64", "FLOAT32", "FLOAT64", "SUM", "MAX", "MIN"]
+        ]
         library = SimpleNamespace(
             NcclCommunicator=Communicator, get_unique_id=lambda: "token", groupStart=lambda: log.append("start"),
             groupEnd=lambda: log.append("end"), **{name: name for name in names},

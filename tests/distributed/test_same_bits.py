@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-
 from mpi import on_ranks
 from particlemesh import distributed as pmd
-from ranks import on_threads
 from rank_cases import OPTIONS, Row, assembled, listed, mine, numbers, plan_of, positions
+from ranks import on_threads
 
 pytestmark = pytest.mark.xdist_group("mpi")
 

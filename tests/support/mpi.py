@@ -2,8 +2,8 @@
 """Tests on the ranks of MPI: one ``mpiexec`` for all tests of a file, and a report of each.
 
 A test file marks functions of a world by ``@on_ranks(1, 2, 3, 4)``. Its first test starts this file on as many
-processes as any test needs. They run all tests, each on a communicator of its size, and write down how each went. A rank that
-raises ends all of them; so does a deadlock, after 60 seconds.
+processes as any test needs. They run all tests, each on a communicator of its size, and write down how each went. A
+rank that raises ends all of them; so does a deadlock, after 60 seconds.
 """
 
 import functools
