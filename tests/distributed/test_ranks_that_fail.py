@@ -185,7 +185,7 @@ def test_without_checks_no_call_agrees(world):
     assert all(map(np.array_equal, listed(field), listed(careful.spread(np.ones(20)))))
     assert np.array_equal(values, careful.interpolate(field))
     assert reductions
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="values has shape"):
         plan.spread(np.ones(19))  # on both, so that no rank waits
 
 
