@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What NCCL is asked to do, by a stand-in for CuPy: one group a round, in a stream of its own, ordered on the device."""
+"""What NCCL is asked to do, by a stand-in for CuPy: one group a round, in a stream of its own."""
 
 from types import SimpleNamespace
 
@@ -51,7 +51,8 @@ class Stand:
             def allReduce(self, *arguments):  # noqa: N802 - its name there
                 log.append(("allReduce", *arguments))
 
-        names = [f"NCCL_{n}" for n in "INT8 INT32 INT64 UINT32 UINT64 FLOAT32 FLOAT64 SUM MAX MIN".split()]
+        types = ["INT8", "INT32", "INT64", "UINT32", "UINT64", "FLOAT32", "FLOAT64"]
+        names = [f"NCCL_{name}" for name in [*types, "SUM", "MAX", "MIN"]]
         library = SimpleNamespace(
             NcclCommunicator=Communicator, get_unique_id=lambda: "token", groupStart=lambda: log.append("start"),
             groupEnd=lambda: log.append("end"), **{name: name for name in names},

@@ -98,7 +98,7 @@ def test_particles_of_one_rank_only_and_none_at_all(world, ghosts):
     cluster = np.full((25, 2), 0.3) + 1e-3 * x[:25]
     plan.set_positions(cluster)
     holders = world.allgather(plan.held)
-    assert holders == [25] * world.size if ghosts == "replicated" else max(holders) == 25 * world.size
+    assert (holders == [25] * world.size) if ghosts == "replicated" else (max(holders) == 25 * world.size)
     sums = world.allreduce(sum(f.sum() for f in listed(plan.spread(np.ones(25)))))
     assert abs(sums - 25 * world.size) < 1e-10
     # None anywhere.

@@ -78,7 +78,7 @@ def test_agreeing(world):
         world.agree(None, "step", world.rank)
 
 
-@on_ranks(2, 3, 4)
+@on_ranks(2, 4)
 def test_a_rank_raises_at_each_stage(world):
     row, culprit = Row("", (7, 6), periodic=(True, False), per_rank=2), world.size - 1
     domain = pmd.Domain(row.mesh, world.size, per_rank=2)
@@ -185,7 +185,7 @@ def test_without_checks_no_call_agrees(world):
     assert all(map(np.array_equal, listed(field), listed(careful.spread(np.ones(20)))))
     assert np.array_equal(values, careful.interpolate(field))
     assert reductions
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="values has shape"):
         plan.spread(np.ones(19))  # on both, so that no rank waits
 
 

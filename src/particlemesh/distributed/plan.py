@@ -166,8 +166,8 @@ class Plan(Calls):
 
     @property
     def held(self) -> int:
-        """Number of particles in this rank's parts, those of other ranks among them."""
-        return 0 if self._route is None else self._route.arrived
+        """Number of particles whose cells this rank owns; other ranks may have set them."""
+        return 0 if self._owners is None else self._owners.arrived
 
     @property
     def route(self) -> Route:
