@@ -7,6 +7,7 @@ import zlib
 import hypothesis
 import pytest
 
+import mpi
 from cases import rows
 from devices import Device, laws
 from particlemesh import backends
@@ -121,6 +122,13 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope="session")
 def backend(request) -> Device:
     return Device.of(request.param)
+
+
+@pytest.fixture
+def reports(request):
+    """How the tests of this file went on the ranks of MPI; see support/mpi.py."""
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed", exc_type=ImportError)
+    return mpi.reports_of(request.path)
 
 
 @pytest.hookimpl(tryfirst=True)

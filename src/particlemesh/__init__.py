@@ -3,7 +3,7 @@
 
 from particlemesh.box import Box
 from particlemesh.choosing.candidates import MethodNotSuitable
-from particlemesh.functions import Located, gradient, hessian, interpolate, locate, spread
+from particlemesh.functions import gradient, hessian, interpolate, locate, spread
 from particlemesh.grid.neighbour_list import neighbor_list, neighbour_list
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
@@ -17,7 +17,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Box",
-    "Located",
     "Mesh",
     "MethodNotSuitable",
     "PairFunction",

@@ -214,6 +214,7 @@ def locate(positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, check:
     Returns
     -------
     Located
+        A named tuple of ``cells`` and ``fractions``. They have the library and device of the positions.
 
     Raises
     ------

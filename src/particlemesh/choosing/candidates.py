@@ -50,7 +50,7 @@ def ask(method: type[Method], problem: Problem, cost: Cost = modelled) -> Candid
         return Candidate(method, f"runs on {_listed(method)}")
     if problem.deterministic and not method.deterministic:
         return Candidate(method, "not deterministic")
-    if problem.deterministic and problem.mesh.is_part and not method.cut_independent:
+    if problem.in_parts and not method.cut_independent:
         return Candidate(method, "its last bits depend on how the mesh is cut")
     reason = method.declines(problem)
     if reason is not None:

@@ -98,14 +98,14 @@ class Domain:
 
     References
     ----------
-    Several parts for each process are those of [buyukkececi2012]_.
+    Several parts for each process are those of [buyukkececi2013]_.
 
     Examples
     --------
     >>> import particlemesh as pm
     >>> domain = Domain(pm.Mesh((8, 6), (1.0, 1.0)), 4)
     >>> domain.parts(1)
-    (Part(lower=(0, 3), upper=(4, 6)),)
+    (Part(lower=(2, 0), upper=(4, 6)),)
     >>> domain.owner([[0, 0], [7, 5]])
     array([0, 3])
     """

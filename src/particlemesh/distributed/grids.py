@@ -61,7 +61,7 @@ class UniformGrid:
 
     References
     ----------
-    Ghost layers of subdomains are those of [buyukkececi2012]_.
+    Ghost layers of subdomains are those of [buyukkececi2013]_.
 
     Examples
     --------

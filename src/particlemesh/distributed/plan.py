@@ -71,7 +71,7 @@ class Plan(Calls):
 
     References
     ----------
-    Ghost particles, and several parts for each process, are those of [buyukkececi2012]_.
+    Ghost particles, and several parts for each process, are those of [buyukkececi2013]_.
 
     Examples
     --------
@@ -84,7 +84,7 @@ class Plan(Calls):
     >>> float(round(world.allreduce(field.sum()), 12))
     -2.0
     >>> plan.interpolate(field).round(2)
-    array([1.  , 1.44])
+    array([ 1.  , -1.39])
     """
 
     def __init__(

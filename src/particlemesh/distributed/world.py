@@ -191,9 +191,9 @@ class World:
         op : {"sum", "max", "min"}
         """
         checks.one_of(op, "op", ("sum", "max", "min"))
-        array = value if hasattr(value, "dtype") and value.ndim else np.asarray(value)
+        array = value if getattr(value, "ndim", 0) else np.asarray(value.get() if hasattr(value, "get") else value)
         result = self._transport.allreduce(array, op)
-        return result if result.ndim else result[()]
+        return result if result.ndim else result[()].item()
 
     def allgather(self, thing: Any) -> list[Any]:
         """Return a small Python object of every rank, in the order of ranks."""

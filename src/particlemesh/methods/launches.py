@@ -172,7 +172,7 @@ def targets(*results: View | None) -> tuple[Any, ...]:
 
 def reading_width(workspace: Workspace, group: Group, field: Layout) -> int:
     """Return how many reals of a row one instruction may read."""
-    if workspace.deterministic and workspace.mesh.is_part:
+    if workspace.in_parts:
         return 1  # more begin at multiples of their number, so that cuts would change the order of sums
     size = workspace.dtype.itemsize
     return vector(group, field, size, 4 if size == 4 else 2)

@@ -48,6 +48,11 @@ class Sizes:
         return math.prod(self.mesh.field_shape)
 
     @property
+    def in_parts(self) -> bool:
+        """Whether results may not depend on how a mesh is cut: those of a part, where bits are to be equal."""
+        return self.deterministic and self.mesh.is_part
+
+    @property
     def stencil(self) -> int:
         """Nodes per stencil."""
         return int(self.window.support**self.mesh.ndim)

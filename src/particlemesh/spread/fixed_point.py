@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.backends.base import As, Record
+from particlemesh.backends.base import As, Kernel, Record
 from particlemesh.backends.cpu import threads_for
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import (
@@ -109,17 +109,17 @@ class FixedPoint(KernelMethod):
         return bool(workspace.backend.download(self._numbers(workspace)["not_finite"])[0])
 
     def _cells_of(self, workspace: Workspace) -> Any:
-        return workspace.scratch("fixed.cells", _cells(workspace), _UNSIGNED)
+        return workspace.scratch("integers.cells", _cells(workspace), _UNSIGNED)
 
     def _integers(self, workspace: Workspace, group: Group) -> View:
         layout = _beside(workspace, group.channels, group.parts)
         count = group.channels * layout.strides[0]
-        return View(workspace.scratch("fixed.sums", (count,), np.dtype(np.int64)), layout)
+        return View(workspace.scratch("integers.sums", (count,), np.dtype(np.int64)), layout)
 
     def _numbers(self, workspace: Workspace) -> dict[str, Any]:
         sizes = {"crowd": 1, "largest": MOST, "not_finite": 1}
-        numbers = {name: workspace.scratch(f"fixed.{name}", (size,), _UNSIGNED) for name, size in sizes.items()}
-        return {**numbers, "bounds": workspace.scratch("fixed.bounds", (1 + MOST,), np.dtype(np.int32))}
+        numbers = {name: workspace.scratch(f"integers.{name}", (size,), _UNSIGNED) for name, size in sizes.items()}
+        return {**numbers, "bounds": workspace.scratch("integers.bounds", (1 + MOST,), np.dtype(np.int32))}
 
     # ---- sums in integers ----------------------------------------------------------------------------------
 
@@ -127,7 +127,12 @@ class FixedPoint(KernelMethod):
         facts = {**form.facts(), "APART": 0}
         find = kernel(workspace, "spread/fixed.c", "fixed_largest", group, 1, **NO_LANES | facts)
         exponents = kernel(workspace, _FILE, "fixed_value_bounds", group, 1, **NO_LANES | facts)
-        return group, find, exponents, kernel(workspace, _FILE, "fixed_spread", group, 1, **LANES, **facts)
+        add = kernel(workspace, _FILE, "fixed_spread", group, 1, **LANES, **facts)
+        return group, find, exponents, add, self._converting(workspace, group)
+
+    @staticmethod
+    def _converting(workspace: Workspace, group: Group) -> Kernel:
+        return kernel(workspace, _FILE, "fixed_convert", group, 1, APART=0, **NO_LANES)
 
     def _for_values(self, workspace: Workspace, values: View, form: Form) -> list[Launch]:
         # The kernels for a value depend on the values only, not on the memory of the field.
@@ -140,7 +145,7 @@ class FixedPoint(KernelMethod):
         run(1, self._numbers(workspace)["crowd"], bounds, share)
 
     def _bound_values(self, workspace: Workspace, values: View, launch: Launch, bounds: Any, first: int) -> None:
-        _, find, exponents, _, layout, _ = launch
+        find, exponents, layout = launch[1], launch[2], launch[5]
         largest, particles, count = self._numbers(workspace)["largest"], workspace.particles, workspace.count
         workspace.backend.clear(largest)
         if count:
@@ -153,7 +158,7 @@ class FixedPoint(KernelMethod):
     def _add(
         self, workspace: Workspace, values: View, launch: Launch, bounds: Any, first: int, sums: Any, target: Record
     ) -> None:
-        add, layout = launch[3:5]
+        add, layout = launch[3], launch[5]
         particles, count = workspace.particles, workspace.count
         add(
             LANES["LANES_ALL"] * count, particles.node, particles.fraction, values.array, As(sums, np.uint64), bounds,
@@ -161,11 +166,10 @@ class FixedPoint(KernelMethod):
         )  # fmt: skip
 
     def _convert(
-        self, workspace: Workspace, group: Group, sums: Any, source: Record, bounds: Any, first: int, field: View,
-        *, adds: bool,
+        self, workspace: Workspace, run: Kernel, group: Group, sums: Any, source: Record, bounds: Any, first: int,
+        field: View, *, adds: bool,
     ) -> None:  # fmt: skip
         nodes = field.layout.shape[1:4]
-        run = kernel(workspace, _FILE, "fixed_convert", group, 1, APART=0, **NO_LANES)
         run(
             32 * group.channels * nodes[0] * nodes[1], As(sums, np.uint64), field.array, bounds,
             self._numbers(workspace)["not_finite"], first, int(adds), source, _record(group, field.layout),
@@ -201,7 +205,8 @@ class FixedPoint(KernelMethod):
         for group in groups(_beside(workspace, field.layout.channels, field.layout.parts)):
             source = _record(group, sums.layout)
             self._convert(
-                workspace, group, sums.array, source, bounds, 1 + group.first * group.parts, field, adds=False
+                workspace, self._converting(workspace, group), group, sums.array, source, bounds,
+                1 + group.first * group.parts, field, adds=False,
             )  # fmt: skip
 
     def apply(
@@ -225,7 +230,7 @@ class FixedPoint(KernelMethod):
             self._bound_values(workspace, values, launch, bounds, 1)
             target = field_record(replace(group, first=0), sums.layout, workspace.axes)
             self._add(workspace, values, launch, bounds, 1, sums.array, target)
-            self._convert(workspace, group, sums.array, target, bounds, 1, field, adds=not fresh)
+            self._convert(workspace, launch[4], group, sums.array, target, bounds, 1, field, adds=not fresh)
 
     # ---- the CPU -------------------------------------------------------------------------------------------
 
@@ -247,6 +252,7 @@ class FixedPoint(KernelMethod):
             bounds += exponents(some, least, NO_BOUND)
         return np.array(bounds, np.int32)
 
+    @np.errstate(invalid="ignore", over="ignore")  # particles without weight may have any values
     def _host_add(
         self, workspace: Workspace, form: Form, numbers: list[np.ndarray], bounds: Any, sums: np.ndarray
     ) -> None:

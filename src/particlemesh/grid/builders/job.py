@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class Problem:
     options: dict[str, Any]
     applications: int = 1
     systems: int = 0  # 0: one box
+    in_parts: ClassVar[bool] = False  # grids have no parts
 
     @property
     def gpu(self) -> bool:

@@ -197,6 +197,7 @@ def crowd(ordering: TileOrdering, threads: int | None = None) -> int:
     return int(most.max())
 
 
+@np.errstate(invalid="ignore", over="ignore")  # particles without weight may have any values
 def quantities(values: np.ndarray, jacobian: np.ndarray, order: int) -> np.ndarray:
     """Return what weights are multiplied by: (N, parts, quantities) of values (N, [d, [d,]] parts).
 
@@ -221,6 +222,7 @@ def quantities(values: np.ndarray, jacobian: np.ndarray, order: int) -> np.ndarr
     return np.stack(columns, axis=-1)
 
 
+@np.errstate(invalid="ignore")
 def exponents(numbers: np.ndarray, least: int, not_finite: int) -> list[int]:
     """Return for each part of (N, parts, quantities) the exponent e of a bound 2**e, from ``least`` up."""
     result = []
