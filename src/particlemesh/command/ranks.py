@@ -174,12 +174,21 @@ def timings(
         if taking:
             part = world if own is None else pmd.World(own, transport)
             seconds = _stages(part, backend, xp, particles, edge, cut, repeats)
-        _rest(communicator)
+        rest(communicator)
         columns = zip(*world.allgather(seconds)[:ranks], strict=True)
         yield Timing(ranks, particles, tuple(edge * n for n in cut), tuple(map(max, columns)))
 
 
-def _rest(communicator: Any) -> None:
+def compile_once(world: pmd.World, communicator: Any, xp: Any) -> None:
+    """Let rank 0 compile what the tests need, while the others rest: they then find it in the cache."""
+    if world.size > 1:
+        if world.rank == 0:
+            for _ in tests(pmd.World(), xp):
+                pass
+        rest(communicator)
+
+
+def rest(communicator: Any) -> None:
     """Wait for all ranks asleep: MPI's own waiting would take cores from those that are timed."""
     if communicator is not None:
         done = communicator.Ibarrier()

@@ -56,6 +56,7 @@ def _run(
         console.print("mpi4py is not installed: this is one rank. pip install 'particlemesh\\[mpi]'", style="yellow")
     elif world.size == 1:
         console.print("start more ranks by: mpiexec -n 4 particlemesh distributed", style="dim")
+    ranks.compile_once(world, communicator, xp)
     table, passed = _table("test", ">error", ">allowed", "result"), True
     for test in ranks.tests(world, xp):
         passed = passed and test.passed
