@@ -120,7 +120,9 @@ def test_a_rank_raises_at_each_stage(world):
     all_raise(world, lambda: plan.spread(values.astype(np.longdouble) if bad else values), TypeError, culprit)
     with pytest.raises(pmd.RankError, match="dtype"):
         plan.spread(values + 1j if bad else values)
-    with pytest.raises(pmd.RankError, match=re.escape("calls spread of (1,), and rank 0 calls spread of ()")):
+    with pytest.raises(
+        pmd.RankError, match=re.escape("calls spread of (1,) on the host, and rank 0 calls spread of ()")
+    ):
         plan.spread(values[None] if bad else values)
     all_raise(world, lambda: plan.interpolate(field[:1] if bad else field), ValueError, culprit)
     all_raise(world, lambda: plan.interpolate([f[1:] for f in field] if bad else field), ValueError, culprit)
