@@ -126,9 +126,9 @@ def backend(request) -> Device:
 
 @pytest.fixture
 def reports(request):
-    """How the tests of this file went on the ranks of MPI; see support/mpi.py."""
+    """How the tests of this run went on the ranks of MPI; see support/mpi.py."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed", exc_type=ImportError)
-    return mpi.reports_of(request.path)
+    return mpi.reports_of(*sorted({item.path for item in request.session.items if "reports" in item.fixturenames}))
 
 
 @pytest.hookimpl(tryfirst=True)

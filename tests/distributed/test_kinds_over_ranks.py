@@ -8,7 +8,7 @@ import particlemesh as pm
 from kinds import FIELD, KINDS, MESH, SLOPES, VALUES, WINDOW, Q, X
 from particlemesh import backends
 from particlemesh import distributed as pmd
-from rank_cases import cut, mine
+from rank_cases import OPTIONS, cut, mine
 from ranks import on_threads
 
 
@@ -26,7 +26,8 @@ def test_each_kind_comes_back_as_it_was_given(kind):
     def work(world):
         here = mine(world, len(Q))
         domain = pmd.Domain(MESH, world.size, per_rank=2)
-        plan = pmd.Plan(domain, world, WINDOW).set_positions(kind.make(X[here]))
+        options = OPTIONS if kind.home == "cpu" else {}
+        plan = pmd.Plan(domain, world, WINDOW, **options).set_positions(kind.make(X[here]))
         values = kind.make(Q[here])
         fields = plan.spread(values)
         value, slope = plan.value_and_gradient(fields)
@@ -65,7 +66,7 @@ def test_host_arrays_of_a_named_backend(backend):
 
 
 def test_integers_and_lists_are_promoted():
-    plan = pmd.Plan(pmd.Domain(pm.Mesh(5, 1.0), 1), window="tsc").set_positions([0.1, 0.3, 0.9])
+    plan = pmd.Plan(pmd.Domain(pm.Mesh(5, 1.0), 1), window="tsc", **OPTIONS).set_positions([0.1, 0.3, 0.9])
     field = plan.spread([1, 2, 3])
     assert field.dtype == np.float64
     assert np.array_equal(field, plan.spread(np.array([1.0, 2.0, 3.0])))

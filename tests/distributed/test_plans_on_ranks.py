@@ -94,6 +94,15 @@ def test_particles_of_one_rank_only_and_none_at_all(world, ghosts):
     wanted = pm.Plan(row.mesh, row.window, **OPTIONS).set_positions(x).spread(values)
     near(assembled(domain, world, field), wanted)
     assert plan.interpolate(field).shape == values[:, some].shape
+    # In a plan of float32, too, and with an output.
+    _, small = plan_of(row, world, dtype="float32")
+    small.set_positions(x[some] if world.rank == holder else [])
+    halves = values.astype(np.complex64)
+    field = small.spread(halves[:, some] if world.rank == holder else np.zeros((2, 0)))
+    outs = tuple(np.empty_like(f) for f in field)
+    given = halves[:, some] if world.rank == holder else np.zeros((2, 0))
+    assert all(map(np.array_equal, small.spread(given, out=outs), field))
+    assert {f.dtype for f in field} == {np.dtype(np.complex64)}
     # All in one cell: one part has them all.
     cluster = np.full((25, 2), 0.3) + 1e-3 * x[:25]
     plan.set_positions(cluster)

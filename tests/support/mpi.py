@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests on the ranks of MPI: one ``mpiexec`` for all tests of a file, and a report of each.
+"""Tests on the ranks of MPI: one ``mpiexec`` for all of a run, and a report of each.
 
-A test file marks functions of a world by ``@on_ranks(1, 2, 3, 4)``. Its first test starts this file on as many
-processes as any test needs. They run all tests, each on a communicator of its size, and write down how each went. A
-rank that raises ends all of them; so does a deadlock, after 60 seconds.
+A test file marks functions of a world by ``@on_ranks(1, 2, 3, 4)``. The first such test starts this file on as many
+processes as any test needs. They run all tests, each on a communicator of its size, and write down which passed. A rank
+that raises ends all of them; so does a deadlock, after 60 seconds. Then they start again with the rest.
 """
 
 import functools
 import importlib.util
 import inspect
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from pathlib import Path
 
 PATIENCE = 60  # seconds for one test
 COMPILING = 300  # seconds for one on a single rank, which also compiles
+MOST_FAILURES = 5  # tests that end all ranks, before the rest is given up
 PASSED = "passed"
 # There are more ranks than cores, and by default a rank that waits turns round and round.
 _YIELDING = {
@@ -35,7 +35,8 @@ def on_ranks(*sizes, each=(None,)):
     def mark(function):
         @functools.wraps(function)
         def test(size, number, reports):
-            outcome = reports.get(f"{function.__name__} {number} {size}", reports["end"])
+            key = _key(inspect.getfile(function), function, number, size)
+            outcome = reports.get(key, f"not run: {MOST_FAILURES} tests before it failed")
             assert outcome == PASSED, outcome
 
         test.__signature__ = inspect.Signature(
@@ -53,27 +54,42 @@ def on_ranks(*sizes, each=(None,)):
 
 
 @functools.cache
-def reports_of(path):
-    """Run the tests of a file, and return the outcome of each by its name, item and number of ranks."""
-    ranks = max(size for _, sizes, _ in _marked(_module(path)) for size in sizes)
+def reports_of(*paths):
+    """Run the tests of some files, and return the outcome of each by its file, name, item and number of ranks.
+
+    After a test that ends all ranks, others take over the rest.
+    """
+    outcomes, order = {}, _in_order(paths)
+    for _ in range(MOST_FAILURES):
+        rest = [key for key, *_ in order if key not in outcomes]
+        if not rest:
+            break
+        passed, end = _launch(paths, outcomes, max(size for *_, size in order))
+        outcomes |= dict.fromkeys(passed, PASSED)
+        culprit = next((key for key in rest if key not in outcomes), None)
+        if culprit is not None:
+            outcomes[culprit] = end
+    return outcomes
+
+
+def _launch(paths, done, ranks):
+    """Start the ranks, which leave out what is done; return the tests that passed, and how the ranks ended."""
     launcher = Path(sys.executable).with_name("mpiexec")
     with tempfile.TemporaryDirectory() as folder:
-        report, output = Path(folder) / "report", Path(folder) / "output"
+        report, output, settled = (Path(folder) / name for name in ("report", "output", "done"))
         report.touch()
+        settled.write_text("\n".join(done), encoding="utf-8")
         command = [str(launcher) if launcher.exists() else "mpiexec", "-n", str(ranks)]
-        command += [sys.executable, "-W", "error", "-m", "mpi4py", __file__, str(path), str(report)]
-        paths = [str(Path(__file__).parent), *filter(None, sys.path)]
-        settings = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"} | _YIELDING
+        command += [sys.executable, "-W", "error", "-m", "mpi4py", __file__, folder, *map(str, paths)]
+        places = [str(Path(__file__).parent), *filter(None, sys.path)]
+        settings = os.environ | {"PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"} | _YIELDING
         with output.open("wb") as stream:
             process = subprocess.Popen(
                 command, stdout=stream, stderr=subprocess.STDOUT, env=settings, start_new_session=True
             )
             end = _watch(process, report)
-        lines = [json.loads(line) for line in report.read_text(encoding="utf-8").splitlines()]
-        outcomes = {f"{line['test']} {line['number']} {line['size']}": line["outcome"] for line in lines}
         said = output.read_text(encoding="utf-8", errors="replace")[-6000:]
-        outcomes["end"] = f"not run: {end} after {list(outcomes)[-1:]}\n{said}"
-        return outcomes
+        return report.read_text(encoding="utf-8").splitlines(), f"{end}\n{said}"
 
 
 def _watch(process, report):
@@ -84,7 +100,7 @@ def _watch(process, report):
         text = report.read_text(encoding="utf-8")
         if text != known:
             known, since = text, time.monotonic()
-        alone = not known or '"size": 1,' in known.splitlines()[-1]
+        alone = not known or known.split()[-1] == "1"
         if time.monotonic() - since > (COMPILING if alone else PATIENCE):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -103,30 +119,41 @@ def _module(path):
     return module
 
 
-def _marked(module):
-    return [thing.test_on_ranks for thing in vars(module).values() if hasattr(thing, "test_on_ranks")]
+def _in_order(paths):
+    """Return the key, the function, the item and the number of ranks of each test.
+
+    Those on one rank come first: it compiles what the others then read from the cache.
+    """
+    tests = []
+    for path in paths:
+        for thing in list(vars(_module(path)).values()):
+            function, sizes, each = getattr(thing, "test_on_ranks", (None, (), ()))
+            for size in sizes:
+                tests += [(_key(path, function, n, size), function, item, size) for n, item in enumerate(each)]
+    return sorted(tests, key=lambda test: test[-1])
 
 
-def _run(path, report):
+def _key(path, function, number, size):
+    return f"{Path(path).stem} {function.__name__} {number} {size}"
+
+
+def _run(folder, paths):
     from mpi4py import MPI
 
     everyone = MPI.COMM_WORLD
-    rank = everyone.Get_rank()
-    tests = _marked(_module(path))
-    # Tests on one rank come first: it compiles what the others then read from the cache.
-    for size in sorted({size for _, sizes, _ in tests for size in sizes}):
-        part = everyone.Split(0 if rank < size else 1, rank)
-        for function, sizes, each in tests:
-            for number, item in enumerate(each) if size in sizes else ():
-                began = time.monotonic()
-                if rank < size:
-                    _call(function, item, part, everyone)
-                _wait(everyone)
-                if rank == 0:
-                    line = {"test": function.__name__, "number": number, "size": size, "outcome": PASSED}
-                    line["seconds"] = round(time.monotonic() - began, 2)  # for readers
-                    with Path(report).open("a", encoding="utf-8") as stream:
-                        stream.write(json.dumps(line) + "\n")
+    rank, parts = everyone.Get_rank(), {}
+    done = set((Path(folder) / "done").read_text(encoding="utf-8").splitlines())
+    for key, function, item, size in _in_order(paths):
+        if key in done:
+            continue
+        if size not in parts:
+            parts[size] = everyone.Split(0 if rank < size else 1, rank)
+        if rank < size:
+            _call(function, item, parts[size], everyone)
+        _wait(everyone)
+        if rank == 0:
+            with (Path(folder) / "report").open("a", encoding="utf-8") as stream:
+                stream.write(f"{key}\n")
 
 
 def _call(function, item, communicator, everyone):
@@ -148,4 +175,4 @@ def _wait(communicator):
 
 
 if __name__ == "__main__":
-    _run(sys.argv[1], sys.argv[2])
+    _run(sys.argv[1], sys.argv[2:])

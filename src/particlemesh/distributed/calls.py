@@ -137,7 +137,8 @@ class Calls:
             if self.ghosts == "particles":
                 reached = copies(domain, cells, parts, self.window.support)
             bad = (-1, 0, 0) if check else _bad(cells, table, xp)
-            return f"set_positions(check={check})", DTYPES.index(dtype) if count else None, (parts, reached, table, bad)
+            text = f"set_positions(check={check}) on {'the host' if xp is np else 'a device'}"
+            return text, DTYPES.index(dtype) if count else None, (parts, reached, table, bad)
 
         (parts, reached, table, bad), number = self._agreed(work)
         real = np.dtype(np.float64) if number is None else DTYPES[number]
@@ -187,16 +188,16 @@ class Calls:
                 raise ValueError("accumulate=True adds to out: give out=.")
             staged = Staged(given, _SPREAD_OF[order])
             batch = batch_of(staged.native.shape, (self.count, *core), _SPREAD_OF[order])
-            values = staged.promoted(self._dtype, _SPREAD_OF[order])
             targets: list[Target | None] = [None] * len(parts)
+            outs = [None] * len(parts) if out is None else several(out, len(parts), "out")
+            values = staged.promoted(self._dtype, _SPREAD_OF[order], outs[0])
             if out is not None:
-                outs = several(out, len(parts), "out")
                 targets = [
                     Target(one, staged, (*batch, *part.shape), values.dtype)
                     for one, part in zip(outs, parts, strict=True)
                 ]
-            text = f"{_SPREAD[order]} of {batch}"
-            number = DTYPES.index(values.dtype) if self.count else None
+            text = f"{_SPREAD[order]} of {batch} on {staged.memory}"
+            number = DTYPES.index(values.dtype) if values.size or out is not None else None
             with staged.scope():
                 ready = self._forward(values, len(batch))
             return text, number, Call([staged], [values], batch, targets, ready)
@@ -275,23 +276,26 @@ class Calls:
 
         def work() -> tuple[str, int | None, Call]:
             self._ready()
+            outs = (None,) * len(orders) if out is None else out
+            if not isinstance(outs, (tuple, list)) or len(outs) != len(orders):
+                raise TypeError(f"out is of type {type(out).__name__}; {name} needs a tuple of {len(orders)} arrays.")
             staged = [Staged(one, "field") for one in several(field, len(parts), "field")]
             arrays, batches = [], []
             for given, part in zip(staged, parts, strict=True):
                 batches.append(batch_of(given.native.shape, part.shape, "field"))
-                arrays.append(given.promoted(self._dtype, "field"))
-            if len({array.dtype for array in arrays}) > 1 or len(set(batches)) > 1:
+                arrays.append(given.promoted(self._dtype, "field", outs[0]))
+            if len({array.dtype for array in arrays if array.size}) > 1 or len(set(batches)) > 1:
                 raise ValueError("the fields of this rank's parts differ in dtype or in batch axes: give equal ones.")
-            outs = (None,) * len(orders) if out is None else out
-            if not isinstance(outs, (tuple, list)) or len(outs) != len(orders):
-                raise TypeError(f"out is of type {type(out).__name__}; {name} needs a tuple of {len(orders)} arrays.")
+            known = next((array.dtype for array in arrays if array.size), arrays[0].dtype)
+            arrays = [array.astype(known, copy=False) for array in arrays]  # empty ones
             shapes = [(*batches[0], self.count, *(ndim,) * order) for order in orders]
             targets = [
                 None if one is None else Target(one, staged[0], shape, arrays[0].dtype)
                 for one, shape in zip(outs, shapes, strict=True)
             ]
-            text = f"{name} of {batches[0]}"
-            number = DTYPES.index(arrays[0].dtype) if any(part.size for part in parts) else None
+            text = f"{name} of {batches[0]} on {staged[0].memory}"
+            given_type = any(array.size for array in arrays) or any(one is not None for one in outs)
+            number = DTYPES.index(known) if given_type else None
             with staged[0].scope():
                 ready = self._windows.fill(arrays, batches[0])
             return text, number, Call(staged, arrays, batches[0], targets, ready)

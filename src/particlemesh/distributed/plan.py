@@ -124,7 +124,7 @@ class Plan(Calls):
         Parameters
         ----------
         positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
-            Any particles, also none. N differs between ranks, the dtype does not.
+            Any particles, also none. N differs between ranks; the dtype does not, nor whether they are on a device.
         check : bool
             If False, particles that are not finite or off an open axis get zero weight and are recorded in
             :attr:`status`. Ranks still agree on errors, because numbers of particles are exchanged.

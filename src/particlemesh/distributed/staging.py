@@ -9,7 +9,8 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays import operands
-from particlemesh.arrays.kinds import Kind
+from particlemesh.arrays.kinds import Kind, kind_of
+from particlemesh.arrays.views import COMPLEX
 
 DTYPES = tuple(map(np.dtype, ("f4", "f8", "c8", "c16")))  # by the number that ranks agree on
 
@@ -27,9 +28,22 @@ class Staged:
         if self.kind.home == "opencl":
             self.native = self.kind.backend(self.user).download(self.native)
 
-    def promoted(self, dtype: np.dtype, what: str) -> Any:
-        """Return the numbers as reals or complex numbers of a real type."""
-        return operands.in_precision(self.native, dtype, what)
+    def promoted(self, dtype: np.dtype, what: str, out: Any = None) -> Any:
+        """Return the numbers as reals or complex numbers of a real type.
+
+        An array without numbers has no dtype to keep: it gets that of ``out``, which the call is to write.
+        """
+        if self.native.size:
+            return operands.in_precision(self.native, dtype, what)
+        kind = kind_of(out)
+        if kind is not None and kind.dtype(out) in DTYPES:
+            return self.native.astype(kind.dtype(out))
+        return self.native.astype(COMPLEX[dtype] if self.native.dtype.kind == "c" else dtype)
+
+    @property
+    def memory(self) -> str:
+        """Where the numbers are: the same on all ranks, because transports do not send from one to the other."""
+        return "the host" if isinstance(self.native, np.ndarray) else "a device"
 
     def like(self, native: Any) -> Any:
         """Return an array of the caller's kind."""
