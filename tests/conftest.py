@@ -8,6 +8,7 @@ import zlib
 import hypothesis
 import pytest
 
+import mpi
 from cases import rows
 from devices import Device, laws
 from particlemesh import backends
@@ -143,6 +144,13 @@ def thinned(items):
 
 def on_opencl(item):
     return hasattr(item, "callspec") and item.callspec.params.get("backend") == "opencl"
+
+
+@pytest.fixture
+def reports(request):
+    """How the tests of this run went on the ranks of MPI; see support/mpi.py."""
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed", exc_type=ImportError)
+    return mpi.reports_of(*sorted({item.path for item in request.session.items if "reports" in item.fixturenames}))
 
 
 @pytest.hookimpl(tryfirst=True)

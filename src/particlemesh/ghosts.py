@@ -99,7 +99,7 @@ class Ghosted:
         Raises
         ------
         ValueError
-            If the last axes are not `shape`.
+            If the last axes are not ``shape``.
         TypeError
             If `field` is not an array of these kinds.
 

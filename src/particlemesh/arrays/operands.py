@@ -83,7 +83,7 @@ def converted(native: Any, dtype: np.dtype, what: str) -> Any:
         ) from error
 
 
-def _promoted(native: Any, dtype: np.dtype, what: str) -> Any:
+def in_precision(native: Any, dtype: np.dtype, what: str) -> Any:
     """Return ``native`` in the plan's precision, real or complex; raise an error if digits would be lost."""
     given = np.dtype(native.dtype)
     checks.number_type(given, what)
@@ -122,9 +122,9 @@ def take(
     batch = len(shape) - len(core)
     if batch < 0 or shape[batch:] != core:
         checks.trailing_shape(shape, core, what)
-    native = to_backend(kind, array, backend, what, upload=upload, promoted=lambda a: _promoted(a, dtype, what))
+    native = to_backend(kind, array, backend, what, upload=upload, promoted=lambda a: in_precision(a, dtype, what))
     if native.dtype is not dtype and native.dtype is not COMPLEX[dtype]:  # NumPy's native types are singletons
-        native = _promoted(native, dtype, what)
+        native = in_precision(native, dtype, what)
         backend.untaped()  # a replay would not copy again
     values = view(native, len(core) - channels, axes)
     if values is None:

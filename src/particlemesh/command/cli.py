@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command ``particlemesh``: ``info``, ``demo``, ``tune``, ``brownian``, ``dem`` and ``cite``.
+"""The command ``particlemesh``: ``info``, ``demo``, ``tune``, ``brownian``, ``dem``, ``distributed`` and ``cite``.
 
 Commands import their modules when they run, so that ``--help`` loads no GPU library.
 """
@@ -203,6 +203,32 @@ def dem(
     except (ValueError, TypeError, ImportError, FloatingPointError) as error:
         console.print(f"particlemesh dem: {error}", style="red", markup=False)
         raise typer.Exit(2) from None
+
+
+@app.command()
+def distributed(
+    particles: Annotated[float, typer.Option(help="Particles of each rank, such as 1e6.")] = 1e5,
+    nodes: Annotated[int, typer.Option(min=8, max=1024, help="Nodes along the edge of each rank's cube.")] = 32,
+    backend: Annotated[str, typer.Option(help="cpu, or cuda with one GPU for each rank.")] = "cpu",
+    transport: Annotated[str, typer.Option(help="auto, host, mpi or nccl.")] = "auto",
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="Calls of which the median is taken.")] = 5,
+    out: Annotated[Path, typer.Option(help="File of the picture; needs matplotlib.")] = Path("out/distributed.png"),
+) -> None:
+    """Test the ranks of this run, and time them.
+
+    Start it by mpiexec -n 4 particlemesh distributed. Compare what all ranks do with one rank's result, time 1, 2,
+    4, ... of the ranks, and draw how they share a mesh.
+    """
+    from particlemesh.command.ranks_report import report
+
+    console = _console()
+    options = dict(particles=particles, nodes=nodes, backend=backend, transport=transport, repeats=repeats)
+    try:
+        passed = report(console, out, **options)  # type: ignore[arg-type]  # each option has its type
+    except ValueError as error:
+        console.print(f"particlemesh distributed: {error}", style="red", markup=False)
+        raise typer.Exit(2) from None
+    raise typer.Exit(0 if passed else 1)
 
 
 @app.command()

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Many GPUs: what a step takes against one GPU, predicted and measured."""

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Steps on several GPUs against the same work on one GPU, in the same run.
+
+Writes ``results/distributed-scaling-DEVICE.csv``, on rank 0. One process has one GPU; particles are at their owners.
+The time of one GPU is that of ``particlemesh.Plan``, ``particlemesh.UniformGrid`` and a transform of one rank, on the
+slowest of all GPUs. ``exchange_s`` and ``agree_s`` are parts of a further run that waits before and after each message,
+so that they say where time goes; ``sent`` is what the busiest rank sends in bytes.
+
+    mpiexec -n 2 python -m mpi4py benchmarks/distributed/scaling.py
+    mpiexec -n 2 python -m mpi4py benchmarks/distributed/scaling.py --small --backend cpu --out /tmp
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, when this file runs
+
+import particlemesh as pm
+from harness.tables import RESULTS, Row, facts, short, write
+from particlemesh import backends
+from particlemesh import distributed as pmd
+from particlemesh.distributed.transports import Transport
+
+WINDOW, DTYPE = "bspline6", np.float32
+RADIUS = 1.5  # of pairs, in mean distances of particles: 14 neighbours of each
+Call = Callable[[], Any]
+
+
+class Goal(NamedTuple):
+    """What a figure is called, its goals, and its unit: an efficiency, a speedup or a ratio of times."""
+
+    name: str
+    reach: float
+    stretch: float
+    unit: str = "of one GPU's speed"
+
+
+GOALS = {
+    "weak": Goal("weak, 10^8 a GPU: spread + interpolate", 0.97, 0.99),
+    "fft": Goal("weak, 10^8 a GPU: with real FFT and back", 0.88, 0.93),
+    "few": Goal("weak, 10^7 a GPU: spread + interpolate", 0.93, 0.96),
+    "strong": Goal("strong, 10^8 in total", 1.85, 1.95, "times as fast"),
+    "deterministic": Goal("deterministic, 10^8 a GPU", 0.95, 0.98),
+    "positions": Goal("set_positions after a move of 0.1 cell", 1.3, 1.1, "times as long"),
+    "grid": Goal("uniform grid and half pair list, 4*10^6 a GPU", 0.90, 0.95),
+}
+
+
+class Timed(Transport):
+    """A transport that waits for the device around each message and adds up times and bytes."""
+
+    name = "timed"
+
+    def __init__(self, inner: Transport, wait: Call) -> None:
+        self.inner, self.wait = inner, wait
+        self.rank, self.size = inner.rank, inner.size
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all times."""
+        self.exchange_s = self.agree_s = 0.0
+        self.sent = self.rounds = 0
+
+    def exchange(self, sends: Any, receives: Any) -> None:
+        self.rounds, self.sent = self.rounds + 1, self.sent + sum(array.nbytes for array in sends.values())
+        self.exchange_s += self._timed(lambda: self.inner.exchange(sends, receives))[1]
+
+    def allreduce(self, array: Any, op: Any) -> Any:
+        return self._agree(lambda: self.inner.allreduce(array, op))
+
+    def alltoall(self, counts: np.ndarray) -> np.ndarray:
+        return self._agree(lambda: self.inner.alltoall(counts))
+
+    def allgather(self, thing: Any) -> list[Any]:
+        return self._agree(lambda: self.inner.allgather(thing))
+
+    def _agree(self, work: Call) -> Any:
+        result, seconds = self._timed(work)
+        self.agree_s += seconds
+        return result
+
+    def _timed(self, work: Call) -> tuple[Any, float]:
+        self.wait()
+        begin = time.perf_counter()
+        result = work()
+        self.wait()
+        return result, time.perf_counter() - begin
+
+
+class Work(NamedTuple):
+    """A call to time, after another one that is not timed."""
+
+    call: Call
+    before: Call = lambda: None
+
+
+class Bench:
+    """All ranks, and what they measure together."""
+
+    def __init__(self, world: pmd.World, backend: str, small: bool, repeats: int) -> None:
+        self.world, self.small, self.repeats = world, small, 2 if small else repeats
+        self.backend = backends.current(backend)
+        self.xp = np
+        if backend == "cuda":
+            import cupy
+
+            self.xp = cupy
+        self.wait = self.backend.synchronize
+        self.timed = Timed(world._transport, self.wait)
+        self.watched = pmd.World.over(self.timed)
+        self.edge = 16 if small else 256
+        grid = pmd.Domain(pm.Mesh((64,) * 3, (1.0,) * 3), world.size).parts()
+        self.cut = tuple(len({part.lower[a] for part in grid}) for a in range(3))
+        self.generator = self.xp.random.default_rng(world.rank + 1)
+
+    # ---- problems -------------------------------------------------------------------------------------
+
+    def count(self, particles: float) -> int:
+        """Return the number of particles to take for one of the full size."""
+        return int(particles // 5e4) if self.small else int(particles)
+
+    def domain(self, *, weak: bool = True) -> pmd.Domain:
+        """Return a domain with a cube of nodes for each rank, or for all together."""
+        many = self.cut if weak else (1, 1, 1)
+        shape = tuple(self.edge * n for n in many)
+        return pmd.Domain(pm.Mesh(shape, tuple(map(float, many))), self.world.size, parts=self.cut)
+
+    def cloud(self, domain: pmd.Domain, count: int) -> Any:
+        """Return particles that are uniform in this rank's part."""
+        (part,), spacing = domain.parts(self.world.rank), domain.mesh.spacing
+        low = self.xp.asarray(np.array(part.lower) * spacing, DTYPE)
+        size = self.xp.asarray(np.array(part.shape) * spacing, DTYPE)
+        return low + size * self.generator.random((count, 3), dtype=DTYPE)
+
+    def values(self, count: int, *, real: bool) -> Any:
+        """Return random numbers for particles."""
+        reals = self.generator.random((count, 1 if real else 2), dtype=DTYPE)
+        return reals[:, 0] if real else reals.view(np.complex64)[:, 0]
+
+    # ---- timing ---------------------------------------------------------------------------------------
+
+    def seconds(self, work: Work) -> float:
+        """Return the median time of a call on the slowest rank; all begin together."""
+        times = []
+        for repeat in range(self.repeats + 1):
+            work.before()
+            self.wait()
+            self.world.agree()
+            begin = time.perf_counter()
+            work.call()
+            self.wait()
+            if repeat:  # the first compiles and allocates
+                times.append(time.perf_counter() - begin)
+        return max(statistics.median(own) for own in self.world.allgather(times))
+
+    def row(self, figure: str, one: Work, all_: Work, watched: Work, count: int) -> Row:
+        """Return the row of a figure."""
+        goal, alone, together = GOALS[figure], self.seconds(one), self.seconds(all_)
+        watched.before()
+        watched.call()
+        watched.before()
+        self.timed.clear()
+        watched.call()
+        spent = self.world.allgather((self.timed.exchange_s, self.timed.agree_s, self.timed.sent, self.timed.rounds))
+        value = together / alone if goal.unit == "times as long" else alone / together
+        return dict(
+            figure=goal.name, ranks=self.world.size, transport=self.world.transport, particles=count, small=self.small,
+            seconds=short(together), one_s=short(alone), value=short(value), unit=goal.unit, reach=goal.reach,
+            stretch=goal.stretch, exchange_s=short(max(s[0] for s in spent)), agree_s=short(max(s[1] for s in spent)),
+            sent=max(s[2] for s in spent), rounds=max(s[3] for s in spent), **facts(self.backend),
+        )  # fmt: skip
+
+    # ---- figures --------------------------------------------------------------------------------------
+
+    def step(self, domain: pmd.Domain, world: pmd.World, x: Any, q: Any, *, fft: bool = False, **options: Any) -> Work:
+        """Return a spread and an interpolation over ranks, with a transform and back between them."""
+        plan = pmd.Plan(domain, world, WINDOW, applications=1000, check=False, **options).set_positions(x)
+        if not fft:
+            return Work(lambda: plan.interpolate(plan.spread(q)))
+        both = pmd.FFT(domain, world, check=False)
+        return Work(lambda: plan.interpolate(both.inverse(both.forward(plan.spread(q)))))
+
+    def alone(self, x: Any, q: Any, *, fft: bool = False, **options: Any) -> Work:
+        """Return the same step of one GPU with one rank's nodes."""
+        mesh = pm.Mesh((self.edge,) * 3, (1.0,) * 3)
+        plan = pm.Plan(mesh, WINDOW, applications=1000, **options).set_positions(x)
+        if not fft:
+            return Work(lambda: plan.interpolate(plan.spread(q)))
+        both = pmd.FFT(pmd.Domain(mesh, 1), pmd.World())
+        return Work(lambda: plan.interpolate(both.inverse(both.forward(plan.spread(q)))))
+
+    def weak(self, figure: str, particles: float, *, real: bool = False, fft: bool = False, **options: Any) -> Row:
+        """Return a row of weak scaling."""
+        count, domain = self.count(particles), self.domain()
+        x, q = self.cloud(domain, count), self.values(count, real=real)
+        local = self.generator.random((count, 3), dtype=DTYPE)
+        return self.row(
+            figure, self.alone(local, q, fft=fft, **options), self.step(domain, self.world, x, q, fft=fft, **options),
+            self.step(domain, self.watched, x, q, fft=fft, **options), count,
+        )  # fmt: skip
+
+    def strong(self) -> Row:
+        """Return the row of strong scaling: one mesh and its particles on all ranks."""
+        total, domain = self.count(1e8), self.domain(weak=False)
+        count = total // self.world.size
+        x, q = self.cloud(domain, count), self.values(count, real=False)
+        local, charges = self.generator.random((total, 3), dtype=DTYPE), self.values(total, real=False)
+        return self.row("strong", self.alone(local, charges), self.step(domain, self.world, x, q),
+                        self.step(domain, self.watched, x, q), total)  # fmt: skip
+
+    def positions(self) -> Row:
+        """Return the row of new positions, 0.1 cell from those before."""
+        count, domain = self.count(1e8), self.domain()
+        x, spacing = self.cloud(domain, count), float(domain.mesh.spacing[0])
+        step = self.generator.random((count, 3), dtype=DTYPE) - DTYPE(0.5)
+        near = x + step * DTYPE(0.2 * spacing)  # 0.1 cell at most along each axis
+        local = self.generator.random((count, 3), dtype=DTYPE)
+        moved = local + step * DTYPE(0.2 * spacing)
+        plan = pm.Plan(pm.Mesh((self.edge,) * 3, (1.0,) * 3), WINDOW)
+
+        def over(world: pmd.World) -> Work:
+            many = pmd.Plan(domain, world, WINDOW)
+            return Work(lambda: many.set_positions(near), lambda: many.set_positions(x))
+
+        one = Work(lambda: plan.set_positions(moved), lambda: plan.set_positions(local))
+        return self.row("positions", one, over(self.world), over(self.watched), count)
+
+    def grid(self) -> Row:
+        """Return the row of grids and half lists of pairs."""
+        count, domain = self.count(4e6), self.domain()
+        radius = RADIUS / count ** (1 / 3)
+        x, local = self.cloud(domain, count), self.generator.random((count, 3), dtype=DTYPE)
+        alone = pm.UniformGrid((1.0,) * 3, cell_size=radius)
+
+        def over(world: pmd.World) -> Work:
+            many = pmd.UniformGrid(domain, world, radius)
+            return Work(lambda: many.build(x).pairs(half=True, order="local", quantities="ij"))
+
+        one = Work(lambda: alone.build(local).pairs(radius, half=True, quantities="ij"))
+        return self.row("grid", one, over(self.world), over(self.watched), count)
+
+    def rows(self, names: list[str]) -> Iterator[Row]:
+        """Yield the rows of some figures."""
+        figures = {
+            "weak": lambda: self.weak("weak", 1e8), "fft": lambda: self.weak("fft", 1e8, real=True, fft=True),
+            "few": lambda: self.weak("few", 1e7), "strong": self.strong,
+            "deterministic": lambda: self.weak("deterministic", 1e8, deterministic=True), "positions": self.positions,
+            "grid": self.grid,
+        }  # fmt: skip
+        for name in names:
+            yield figures[name]()
+            if self.xp is not np:
+                self.xp.get_default_memory_pool().free_all_blocks()
+
+
+def one_device(backend: str) -> None:
+    """Take one GPU for each process of a host."""
+    if backend == "cuda":
+        import cupy
+
+        names = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+        local = next((int(os.environ[name]) for name in names if name in os.environ), 0)
+        cupy.cuda.Device(local % cupy.cuda.runtime.getDeviceCount()).use()
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--transport", default="auto", help="auto, nccl, mpi or host")
+    parser.add_argument("--small", action="store_true", help="tiny cases, which show that all of it works")
+    parser.add_argument("--only", nargs="+", choices=list(GOALS), default=list(GOALS), metavar="FIGURE")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    one_device(asked.backend)
+    from mpi4py import MPI
+
+    world = pmd.World(MPI.COMM_WORLD, asked.transport)
+    bench = Bench(world, asked.backend, asked.small, asked.repeats)
+    rows = []
+    for row in bench.rows(asked.only):
+        rows.append(row)
+        if world.rank == 0:
+            print(f"{row['figure']}: {row['value']:.3f} {row['unit']} (goals {row['reach']}, {row['stretch']}); "
+                  f"{row['seconds'] * 1e3:.3g} ms, one rank {row['one_s'] * 1e3:.3g} ms, of which waiting "
+                  f"{row['exchange_s'] * 1e3:.3g} ms in {row['rounds']} rounds", flush=True)  # fmt: skip
+    if world.rank == 0:
+        print(write("distributed-scaling", rows[0]["device"], rows, asked.out))
+
+
+if __name__ == "__main__":
+    main()

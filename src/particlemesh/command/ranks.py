@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ``particlemesh distributed`` tests and times, on every rank."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.fft
+
+import particlemesh as pm
+from particlemesh import backends
+from particlemesh import distributed as pmd
+from particlemesh.distributed.fft import fair_threads
+from particlemesh.distributed.fields import ranges
+
+WINDOW, RADIUS = "bspline6", 1.5  # radius of pairs in mean distances of particles
+REPEATS = 5
+TESTED = (24, 15, 20)  # nodes of the test's mesh
+STAGES = ("positions", "spread", "interpolate", "FFT and back", "half pairs")
+
+
+class Test(NamedTuple):
+    """One law: the largest error of all ranks, and what is allowed."""
+
+    name: str
+    error: float
+    allowed: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the law holds."""
+        return self.error <= self.allowed
+
+
+class Timing(NamedTuple):
+    """Seconds of each stage on some ranks, the slowest of them."""
+
+    ranks: int
+    particles: int  # of each rank
+    nodes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+
+def world_of_all(transport: str) -> tuple[pmd.World, Any]:
+    """Return the world of all processes, and its communicator; without mpi4py one rank and None."""
+    try:
+        from mpi4py import MPI
+    except ImportError:
+        return pmd.World(), None
+    return pmd.World(MPI.COMM_WORLD, transport), MPI.COMM_WORLD
+
+
+def take_device(backend: str) -> Any:
+    """Return NumPy, or CuPy with one GPU for each process of a host."""
+    if backend == "cpu":
+        return np
+    import cupy
+
+    names = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "MV2_COMM_WORLD_LOCAL_RANK")
+    local = next((int(os.environ[name]) for name in names if name in os.environ), 0)
+    cupy.cuda.Device(local % cupy.cuda.runtime.getDeviceCount()).use()
+    return cupy
+
+
+# ---- tests ------------------------------------------------------------------------------------------------
+
+
+def tests(world: pmd.World, xp: Any) -> Iterator[Test]:
+    """Yield the laws of distributed work, each compared with one rank's result for the same particles.
+
+    Every rank has the whole problem, small and in float64, and gives a share of it.
+    """
+    mesh = pm.Mesh(TESTED, [[3, 0, 0], [0.4, 2, 0], [-0.3, 0.5, 2.5]])
+    rng = np.random.default_rng(11)
+    x = (rng.random((3000, 3)) ** 2) @ mesh.box.matrix  # denser in a corner
+    q = rng.standard_normal(len(x)) + 1j * rng.standard_normal(len(x))
+    mine = slice(len(x) * world.rank // world.size, len(x) * (world.rank + 1) // world.size)
+    domain = pmd.Domain(mesh, world.size)
+    here = (..., *(slice(*r) for r in ranges(domain.parts(world.rank)[0])))
+
+    def test(name: str, got: Any, expected: Any, allowed: float) -> Test:
+        got = got if isinstance(got, np.ndarray) else got.get()
+        scale = float(np.abs(expected).max()) if expected.size else 1.0
+        error = float(np.abs(got - expected).max()) / scale if got.size else 0.0
+        return Test(name, max(world.allgather(error)), allowed)
+
+    whole = pm.Plan(mesh, WINDOW).set_positions(x)
+    field = whole.spread(q)
+    plan = pmd.Plan(domain, world, WINDOW).set_positions(xp.asarray(x[mine]))
+    values = xp.asarray(q[mine])
+    part = plan.spread(values)
+    yield test("spread", part, field[here], 1e-12)
+    yield test("interpolate", plan.interpolate(part), whole.interpolate(field)[mine], 1e-12)
+    yield test("gradient", plan.gradient(part), whole.gradient(field)[mine], 1e-12)
+
+    there = plan.route.send(values)
+    yield test("particles to their owners and back", plan.route.back(there), q[mine], 0.0)
+
+    yield _same_bits(world, domain, x, q, mine, xp)
+
+    fft = pmd.FFT(domain, world, real=False)
+    modes, back = fft.forward(part), fft.inverse(fft.forward(part))
+    place = tuple(slice(*r) for r in fft.part)
+    yield test("FFT", modes, scipy.fft.fftn(field)[place], 1e-13)
+    yield test("FFT and back", back, field[here], 1e-13)
+
+    radius = 0.2
+    expected = pm.UniformGrid(mesh.box, cell_size=radius).build(x)
+    grid = pmd.UniformGrid(domain, world, radius).build(xp.asarray(x[mine]))
+    yield test("neighbours of each particle", grid.count(), expected.count(radius)[mine], 0.0)
+    found = sum(world.allgather(len(grid.pairs(half=True))))
+    yield Test("each pair on one rank", abs(found - len(expected.pairs(radius, half=True))), 0)
+    yield _failure(world, plan, values)
+
+
+def _same_bits(world: pmd.World, domain: pmd.Domain, x: Any, q: Any, mine: slice, xp: Any) -> Test:
+    """Compare the bits of a deterministic field with those of one rank's."""
+    plan = pmd.Plan(domain, world, WINDOW, deterministic=True).set_positions(xp.asarray(x[mine]))
+    part = plan.spread(xp.asarray(q[mine]))
+    alone = pmd.Plan(pmd.Domain(domain.mesh, 1), pmd.World(), WINDOW, deterministic=True).set_positions(xp.asarray(x))
+    whole = alone.spread(xp.asarray(q))
+    whole, part = (array if isinstance(array, np.ndarray) else array.get() for array in (whole, part))
+    here = tuple(slice(*r) for r in ranges(domain.parts(world.rank)[0]))
+    marks = [hashlib.sha256(np.ascontiguousarray(array).tobytes()).digest() for array in (part, whole[here])]
+    return Test("deterministic: the bits of one rank", float(sum(world.allgather(marks[0] != marks[1]))), 0)
+
+
+def _failure(world: pmd.World, plan: Any, values: Any) -> Test:
+    """Let the last rank give one value too few, and count the ranks that do not raise."""
+    wrong, raised = values[:-1] if world.rank == world.size - 1 else values, True
+    with contextlib.suppress(ValueError, pmd.RankError):
+        plan.spread(wrong)
+        raised = False
+    return Test("an error on one rank is raised by all", float(sum(world.allgather(not raised))), 0)
+
+
+# ---- times ------------------------------------------------------------------------------------------------
+
+
+def sizes(most: int) -> list[int]:
+    """Return the numbers of ranks to time: powers of two, and all.
+
+    Examples
+    --------
+    >>> sizes(6), sizes(1)
+    ([1, 2, 4, 6], [1])
+    """
+    return sorted({*(2**n for n in range(most.bit_length()) if 2**n <= most), most})
+
+
+def timings(
+    world: pmd.World, communicator: Any, transport: str, backend: str, xp: Any, particles: int, edge: int,
+    repeats: int = REPEATS,
+) -> Iterator[Timing]:  # fmt: skip
+    """Yield times of weak scaling on 1, 2, 4, ... of the ranks; ranks that are left out wait.
+
+    Parameters
+    ----------
+    particles, edge : int
+        Particles of each rank, and nodes along the edge of its cube.
+    """
+    for ranks in sizes(world.size):
+        taking = world.rank < ranks
+        own = None if communicator is None else communicator.Split(0 if taking else 1, world.rank)
+        seconds = None
+        cut = tuple(len({part.lower[a] for part in _cube(ranks).parts()}) for a in range(3))
+        if taking:
+            part = world if own is None else pmd.World(own, transport)
+            seconds = _stages(part, backend, xp, particles, edge, cut, repeats)
+        rest(communicator)
+        columns = zip(*world.allgather(seconds)[:ranks], strict=True)
+        yield Timing(ranks, particles, tuple(edge * n for n in cut), tuple(map(max, columns)))
+
+
+def compile_once(world: pmd.World, communicator: Any, xp: Any) -> None:
+    """Let rank 0 compile what the tests need, while the others rest: they then find it in the cache."""
+    if world.size > 1:
+        if world.rank == 0:
+            for _ in tests(pmd.World(), xp):
+                pass
+        rest(communicator)
+
+
+def rest(communicator: Any) -> None:
+    """Wait for all ranks asleep: MPI's own waiting would take cores from those that are timed."""
+    if communicator is not None:
+        done = communicator.Ibarrier()
+        while not done.Test():
+            time.sleep(0.002)
+
+
+def _cube(ranks: int) -> pmd.Domain:
+    return pmd.Domain(pm.Mesh((64,) * 3, (1.0,) * 3), ranks)
+
+
+def _stages(
+    world: pmd.World, backend: str, xp: Any, particles: int, edge: int, cut: tuple[int, ...], repeats: int
+) -> tuple[float, ...]:
+    """Return a rank's seconds of each stage."""
+    mesh = pm.Mesh(tuple(edge * n for n in cut), tuple(map(float, cut)))
+    domain = pmd.Domain(mesh, world.size, parts=cut)
+    (part,), rng = domain.parts(world.rank), np.random.default_rng(world.rank)
+    low, size = (np.array(n, np.float32) / edge for n in (part.lower, part.shape))
+    x = xp.asarray(low + size * rng.random((particles, 3), dtype=np.float32))
+    q = xp.asarray(rng.random(particles, dtype=np.float32))
+    threads = fair_threads(world)
+    plan = pmd.Plan(domain, world, WINDOW, applications=100, threads=threads)
+    fft = pmd.FFT(domain, world, threads=threads)
+    radius = RADIUS / particles ** (1 / 3)
+    grid = pmd.UniformGrid(domain, world, radius, threads=threads)
+    field: Any = plan.set_positions(x).spread(q)
+    calls: list[Callable[[], Any]] = [
+        lambda: plan.set_positions(x), lambda: plan.spread(q), lambda: plan.interpolate(field),
+        lambda: fft.inverse(fft.forward(field)), lambda: grid.build(x).pairs(half=True, order="local"),
+    ]  # fmt: skip
+    return tuple(_median(call, world, backends.current(backend).synchronize, repeats) for call in calls)
+
+
+def _median(call: Callable[[], Any], world: pmd.World, wait: Callable[[], Any], repeats: int) -> float:
+    times = []
+    for repeat in range(repeats + 1):
+        wait()
+        world.agree()  # all begin together
+        begin = time.perf_counter()
+        call()
+        wait()
+        if repeat:  # the first compiles
+            times.append(time.perf_counter() - begin)
+    return statistics.median(times)

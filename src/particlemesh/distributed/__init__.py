@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One mesh over many processes and GPUs: communicators, decompositions, plans, transforms and grids."""
+
+from particlemesh.distributed.domain import Domain, Part
+from particlemesh.distributed.fft import FFT, Remap
+from particlemesh.distributed.grids import UniformGrid
+from particlemesh.distributed.plan import Plan
+from particlemesh.distributed.routes import Route
+from particlemesh.distributed.world import RankError, World
+
+__all__ = ["FFT", "Domain", "Part", "Plan", "RankError", "Remap", "Route", "UniformGrid", "World"]

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A mesh cut into parts, and which part has what another needs. Nothing here communicates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from particlemesh import checks
+from particlemesh.distributed import cuts
+from particlemesh.mesh import Mesh
+
+PARTS = "blocks", "pencils", "slabs", "bisection"
+Reach: TypeAlias = Sequence[tuple[int, int]]  # ghost nodes below and above, per axis
+
+
+class Part(NamedTuple):
+    """A box of nodes: the first of each axis, and one past the last. Nodes are those of the whole mesh, from 0."""
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Nodes per axis; all zero where the part has none."""
+        sizes = tuple(b - a for a, b in zip(self.lower, self.upper, strict=True))
+        return sizes if all(sizes) else (0,) * len(sizes)
+
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return math.prod(self.shape)
+
+
+class Piece(NamedTuple):
+    """Nodes that one part owns and that a window holds: all of these, without gaps."""
+
+    owner: int  # part
+    holder: int  # window: that of a part, or of a rank where each rank holds the whole mesh
+    lower: tuple[int, ...]  # the first node, within [0, K)
+    shape: tuple[int, ...]
+    at: tuple[int, ...]  # the place of the first node in the window's array
+
+    def in_part(self, part: Part) -> tuple[slice, ...]:
+        """Return these nodes in the array of their owner."""
+        return tuple(slice(a - b, a - b + n) for a, b, n in zip(self.lower, part.lower, self.shape, strict=True))
+
+    def in_window(self) -> tuple[slice, ...]:
+        """Return these nodes in the array of the window."""
+        return tuple(slice(a, a + n) for a, n in zip(self.at, self.shape, strict=True))
+
+
+class Messages(NamedTuple):
+    """What a rank exchanges, by the other rank, in the same order on both sides; the rank itself is among them."""
+
+    held: dict[int, list[Piece]]  # this rank's windows hold nodes that the other owns
+    owned: dict[int, list[Piece]]  # this rank owns nodes that the other's windows hold
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class Domain:
+    """A mesh cut into parts for a number of ranks: boxes of nodes, each with one owner.
+
+    A value object, and pure: it asks no other rank, so that each rank makes the same one from the same arguments.
+    Part p belongs to rank ``p // per_rank``. Where there are more parts than nodes some parts are empty.
+
+    Parameters
+    ----------
+    mesh : Mesh
+        The whole mesh, without ghosts.
+    size : int
+        Number of ranks.
+    parts : {"blocks", "pencils", "slabs", "bisection"} or tuple of ints
+        Blocks have the fewest ghosts, pencils leave the last axis whole, slabs cut the first axis only. Bisection
+        halves the nodes again and again; `balanced` does so by measured weights. A tuple gives the ranks along each
+        axis.
+    per_rank : int
+        Parts for each rank.
+
+    Attributes
+    ----------
+    mesh : Mesh
+    size : int
+    per_rank : int
+
+    Raises
+    ------
+    ValueError
+        If the mesh has ghosts, a tuple's product is not ``size``, or pencils are asked of one axis.
+    TypeError
+        If an argument is of another type.
+
+    References
+    ----------
+    Several parts for each process are those of [buyukkececi2013]_.
+
+    Examples
+    --------
+    >>> import particlemesh as pm
+    >>> domain = Domain(pm.Mesh((8, 6), (1.0, 1.0)), 4)
+    >>> domain.parts(1)
+    (Part(lower=(2, 0), upper=(4, 6)),)
+    >>> domain.owner([[0, 0], [7, 5]])
+    array([0, 3])
+    """
+
+    mesh: Mesh
+    size: int
+    per_rank: int
+
+    def __init__(self, mesh: Mesh, size: int, parts: Any = "blocks", per_rank: int = 1) -> None:
+        if not isinstance(mesh, Mesh):
+            raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
+        if any(map(any, mesh.ghosts)):
+            raise ValueError(f"the mesh has ghosts {mesh.ghosts}: give one without; parts have ghosts.")
+        size = checks.integer(size, "size", 1, 2**31 - 1)
+        per_rank = checks.integer(per_rank, "per_rank", 1, 2**16)
+        if isinstance(parts, str):
+            checks.one_of(parts, "parts", PARTS)
+            if parts == "pencils" and mesh.ndim == 1:
+                raise ValueError("parts is 'pencils' and pencils leave the only axis whole: give 'slabs'.")
+        if parts == "bisection":
+            choose = cuts.bisection(mesh.shape, np.ones((1,) * mesh.ndim))
+        else:
+            grid = cuts.grid_of(mesh.shape, size, parts) if isinstance(parts, str) else _grid(parts, mesh, size)
+            choose = cuts.regular(mesh.shape, grid, per_rank)
+        self._set(mesh, size, per_rank, choose)
+
+    def _set(self, mesh: Mesh, size: int, per_rank: int, choose: cuts.Chooser) -> None:
+        tree, boxes = cuts.grow((0,) * mesh.ndim, mesh.shape, size * per_rank, choose)
+        values = dict(mesh=mesh, size=size, per_rank=per_rank, _tree=tree, _parts=tuple(Part(*box) for box in boxes))
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    _tree: cuts.Tree
+    _parts: tuple[Part, ...]
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.mesh, self.size, self.per_rank, self._parts
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Domain) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        several = f", {self.per_rank} parts each" if self.per_rank > 1 else ""
+        sizes = sorted({"x".join(map(str, part.shape)) for part in self._parts})
+        shown = " ".join(sizes[:4]) + (" ..." if len(sizes) > 4 else "")
+        nodes = " x ".join(map(str, self.mesh.shape))
+        return f"<Domain: {nodes} nodes on {self.size} rank{'s' * (self.size > 1)}{several}: {shown}>"
+
+    # ---- parts ----------------------------------------------------------------------------------------
+
+    def parts(self, rank: int | None = None) -> tuple[Part, ...]:
+        """Return all parts, or those of a rank."""
+        if rank is None:
+            return self._parts
+        rank = checks.integer(rank, "rank", 0, self.size - 1)
+        return self._parts[rank * self.per_rank : (rank + 1) * self.per_rank]
+
+    def part_of(self, cells: Any) -> Any:
+        """Return the index of the part that owns each cell; see :meth:`owner`."""
+        columns = cells if isinstance(cells, tuple) else _columns(cells, self.mesh.ndim)
+        xp = np if isinstance(columns[0], np.ndarray) else _namespace()
+        whole = []
+        for axis, cell in enumerate(columns):
+            nodes = self.mesh.shape[axis]
+            whole.append(cell % nodes if self.mesh.periodic[axis] else xp.clip(cell, 0, nodes - 1))
+        return self._tree.parts_of(whole, xp)
+
+    def owner(self, cells: Any) -> Any:
+        """Return the rank that owns each cell.
+
+        Parameters
+        ----------
+        cells : (N, d) ints, or tuple of d arrays (N,)
+            A particle's cell is a node of its stencil: see :class:`particlemesh.distributed.Plan`. Periodic axes fold
+            cells, and open ones take the first or last node for cells beyond the mesh.
+
+        Returns
+        -------
+        (N,) int64 array
+        """
+        return self.part_of(cells) // self.per_rank
+
+    def balanced(self, counts: ArrayLike, *, particle: float = 1.0, node: float = 0.0) -> Domain:
+        """Return the domain cut by recursive bisection of measured weights.
+
+        Parameters
+        ----------
+        counts : (n1, ..., nd) array
+            Particles in boxes of nodes: of n boxes along an axis of K nodes, box i covers nodes ``i K // n`` to
+            ``(i + 1) K // n``. They are those of all ranks: give every rank the same array, for example that of
+            :meth:`particlemesh.distributed.Plan.counts`.
+        particle, node : float
+            Weight of a particle and of a node, in any unit, for example seconds.
+
+        Raises
+        ------
+        ValueError
+            If the counts have another number of axes or more boxes than nodes, or a number is negative.
+
+        Examples
+        --------
+        >>> import particlemesh as pm
+        >>> domain = Domain(pm.Mesh(8, 1.0), 2).balanced([6, 1, 1, 0])
+        >>> [part.shape for part in domain.parts()]
+        [(1,), (7,)]
+        """
+        array = np.asarray(counts, np.float64)
+        shape = self.mesh.shape
+        if array.ndim != len(shape) or not all(1 <= n <= nodes for n, nodes in zip(array.shape, shape, strict=True)):
+            raise ValueError(f"counts has shape {array.shape}; give 1 to K boxes along each axis of {shape} nodes.")
+        if not (np.isfinite(array).all() and (array >= 0).all()):
+            raise ValueError("counts has numbers that are negative or not finite; give particles in each box.")
+        nodes = np.ones(())
+        for n, size in zip(array.shape, shape, strict=True):
+            nodes = np.multiply.outer(nodes, np.diff(np.arange(n + 1) * size // n))
+        weights = checks.at_least_zero(particle, "particle") * array + checks.at_least_zero(node, "node") * nodes
+        domain = object.__new__(Domain)
+        domain._set(self.mesh, self.size, self.per_rank, cuts.bisection(shape, weights if weights.any() else nodes))
+        return domain
+
+    # ---- ghosts ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """First nodes and ends of all parts, (parts, d)."""
+        lower = np.array([part.lower for part in self._parts], np.int64)
+        return lower, lower + np.array([part.shape for part in self._parts], np.int64)
+
+    def windows(self, reach: Reach | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first node and the shape of each part with its ghosts, int64 (parts, d) each.
+
+        Along an axis that a part has for itself, and along a periodic one where the ghosts would meet, a window has all
+        nodes once and begins at 0. Else its first node may be negative. Beyond the ends of an open axis, where nobody
+        has nodes, windows have one ghost more: there are particles half a cell before the first node. An empty part has
+        an empty window.
+
+        Parameters
+        ----------
+        reach : d pairs of ints, or None
+            Ghost nodes below and above, of any number. With None there is one window for each rank: the whole mesh.
+        """
+        nodes = np.array(self.mesh.shape, np.int64)
+        if reach is None:
+            return np.zeros((self.size, nodes.size), np.int64), np.tile(nodes, (self.size, 1))
+        lower, upper = self._bounds
+        some = (upper > lower).all(1, keepdims=True)
+        below, above = np.array(reach, np.int64).T
+        periodic = np.array(self.mesh.periodic)
+        start = lower - below - (~periodic & (lower == 0))
+        stop = upper + above + (~periodic & (upper == nodes))
+        whole = np.where(periodic, stop - start >= nodes, upper - lower >= nodes)
+        start, stop = np.where(whole, 0, start), np.where(whole, nodes, stop)
+        return np.where(some, start, lower), np.where(some, stop - start, 0)
+
+    def messages(self, rank: int, reach: Reach | None) -> Messages:
+        """Return what a rank exchanges with the owners of its ghosts and the holders of its nodes.
+
+        Parameters
+        ----------
+        rank : int
+        reach : d pairs of ints, or None
+            As for :meth:`windows`.
+
+        Returns
+        -------
+        Messages
+            Pieces by rank. ``messages(r).held[s]`` equals ``messages(s).owned[r]``.
+
+        Examples
+        --------
+        >>> import particlemesh as pm
+        >>> domain = Domain(pm.Mesh(8, 1.0), 2)
+        >>> [(p.lower, p.shape, p.at) for p in domain.messages(0, [(1, 2)]).held[1]]
+        [((4,), (2,), (5,)), ((7,), (1,), (0,))]
+        """
+        start, shape = self.windows(reach)
+        lower, upper = self._bounds
+        windows = 1 if reach is None else self.per_rank
+        held, owned = [], []
+        for holder in range(rank * windows, (rank + 1) * windows):
+            held += self._pieces(lower, upper, start[holder], shape[holder], lambda n, h=holder: (n, h))
+        for part in range(rank * self.per_rank, (rank + 1) * self.per_rank):
+            owned += self._pieces(lower[part], upper[part], start, shape, lambda n, p=part: (p, n))
+        return Messages(_by(held, lambda p: p.owner // self.per_rank), _by(owned, lambda p: p.holder // windows))
+
+    def neighbours(self, part: int, reach: Reach) -> list[int]:
+        """Return the parts that own nodes of a part's window, itself among them, in ascending order."""
+        start, shape = self.windows(reach)
+        pieces = self._pieces(*self._bounds, start[part], shape[part], lambda n: (n, part))
+        return sorted({piece.owner for piece in pieces})
+
+    def _pieces(self, lower: Any, upper: Any, start: Any, shape: Any, who: Any) -> list[Piece]:
+        """Return the pieces of one window and all parts, or of one part and all windows."""
+        nodes, pieces = np.array(self.mesh.shape, np.int64), []
+        images = [(-1, 0, 1) if periodic else (0,) for periodic in self.mesh.periodic]
+        for image in np.stack(np.meshgrid(*images, indexing="ij"), -1).reshape(-1, nodes.size):
+            first = np.maximum(lower + image * nodes, start)
+            last = np.minimum(upper + image * nodes, start + shape)
+            for n in np.flatnonzero((first < last).all(-1)):
+                begin = start if start.ndim == 1 else start[n]
+                own = first[n] - image * nodes
+                numbers = own, last[n] - first[n], first[n] - begin
+                pieces.append(Piece(*who(int(n)), *(tuple(x.tolist()) for x in numbers)))
+        return pieces
+
+
+def _by(pieces: list[Piece], rank: Any) -> dict[int, list[Piece]]:
+    """Return pieces by rank, in an order that both sides know."""
+    result: dict[int, list[Piece]] = {}
+    for piece in sorted(pieces):
+        result.setdefault(rank(piece), []).append(piece)
+    return dict(sorted(result.items()))
+
+
+def _grid(parts: Any, mesh: Mesh, size: int) -> tuple[int, ...]:
+    try:
+        grid = tuple(checks.integer(n, "parts", 1, size) for n in parts)
+    except TypeError:
+        raise TypeError(f"parts is {parts!r}; give one of {', '.join(PARTS)}, or the ranks along each axis.") from None
+    if len(grid) != mesh.ndim or math.prod(grid) != size:
+        raise ValueError(f"parts is {grid}; {mesh.ndim} numbers whose product is {size}, the ranks, are needed.")
+    return grid
+
+
+def _columns(cells: Any, ndim: int) -> tuple[Any, ...]:
+    table = cells if hasattr(cells, "dtype") else np.asarray(cells, np.int64)
+    if table.ndim != 2 or table.shape[1] != ndim or table.dtype.kind not in "iu":
+        raise ValueError(f"cells has shape {table.shape} and dtype {table.dtype}; integers (N, {ndim}) are needed.")
+    return tuple(table[:, axis] for axis in range(ndim))
+
+
+def _namespace() -> Any:
+    import cupy
+
+    return cupy

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Fourier transforms of a field whose nodes are on many ranks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import platform
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from particlemesh import checks
+from particlemesh.backends.cpu import at_most_cores, available_threads
+from particlemesh.distributed.fields import fields_of, finished, layout_of
+from particlemesh.distributed.layouts import PENCILS, SLABS, Layout, Part, Stage, kind_for, shape_of, stages
+from particlemesh.distributed.staging import Staged
+from particlemesh.distributed.transfer import Form, Transfer, Work
+from particlemesh.window import transforms
+
+AUTO = "auto"
+
+
+class FFT:
+    r"""The discrete Fourier transform of a field on a domain, real or complex, in 1 to 3 dimensions.
+
+    Few ranks transform slabs: all axes but the first, then, after one transpose, the first. If there are more ranks
+    than slabs, they transform pencils: one axis after the other, with two transposes. Local transforms are those of
+    ``scipy.fft``, or of cuFFT for CuPy arrays. A field in one dimension is transformed by one rank.
+
+    On the CPU the modes have the same bits for any number of ranks and any domain, because every line is transformed
+    by the same function and in the same order of axes. The mesh's ``offset`` has no effect, as in ``numpy.fft``.
+
+    Parameters
+    ----------
+    domain : Domain
+        Where fields are.
+    world : World
+        The ranks; as many as the domain has.
+    real : bool
+        Transform real fields, whose spectrum has half of the modes along the last axis; else complex fields.
+    parts : {"auto", "slabs", "pencils"}
+        How the axes are cut. By default slabs while every rank gets one.
+    deterministic : bool
+        On GPUs, transform one axis after the other, in the same order for any number of ranks. This takes longer.
+        On the CPU it changes nothing.
+    check : bool
+        Let all ranks agree that their arguments are right and alike before they communicate. Without it, a call
+        that raises on one rank leaves the others waiting.
+    threads : int, optional
+        CPU threads of this rank. By default the cores of a host are shared evenly by its ranks.
+
+    Attributes
+    ----------
+    shape, modes : tuple of int
+        Nodes and modes of the whole mesh along each axis.
+    part : tuple of (int, int)
+        Range of modes along each axis that this rank holds.
+    parts : str
+        How the axes are cut.
+
+    Raises
+    ------
+    ValueError
+        If the domain has another number of ranks than the world.
+
+    Examples
+    --------
+    >>> import numpy as np, particlemesh as pm, particlemesh.distributed as pmd
+    >>> world = pmd.World()
+    >>> domain = pmd.Domain(pm.Mesh((4, 6), (1.0, 1.0)), world.size)
+    >>> fft = pmd.FFT(domain, world)
+    >>> field = np.random.default_rng(1).random((4, 6))
+    >>> modes = fft.forward(field)
+    >>> bool(np.allclose(modes, np.fft.rfft2(field))), bool(np.allclose(fft.inverse(modes), field))
+    (True, True)
+    """
+
+    def __init__(
+        self, domain: Any, world: Any, real: bool = True, *, parts: str = AUTO, deterministic: bool = False,
+        check: bool = True, threads: int | None = None,
+    ) -> None:  # fmt: skip
+        self.domain, self.world, self.mesh = domain, world, domain.mesh
+        self.real, self.deterministic = checks.flag(real, "real"), checks.flag(deterministic, "deterministic")
+        self._check = checks.flag(check, "check")
+        checks.one_of(parts, "parts", (AUTO, SLABS, PENCILS))
+        nodes = layout_of(domain, world)
+        self.shape = nodes.shape
+        last = self.shape[-1] // 2 + 1 if self.real else self.shape[-1]
+        self.modes = (*self.shape[:-1], last)
+        self.parts = kind_for(self.shape, self.modes, world.size) if parts == AUTO else parts
+        self._nodes, self._stages = nodes, stages(nodes, self.modes, self.parts)
+        layouts = [self._stages[0].layout.resized(len(self.shape) - 1, last), *(s.layout for s in self._stages[1:])]
+        rank, first = world.rank, self._stages[0].layout
+        self._there = [Transfer(a, b, rank) for a, b in itertools.pairwise(layouts)]
+        self._back = [Transfer(b, a, rank) for a, b in itertools.pairwise(layouts)]
+        self._gather, self._scatter = Transfer(nodes, first, rank), Transfer(first, nodes, rank)
+        self._layouts = layouts
+        self.part: Part = layouts[-1].parts[rank][0]
+        threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
+        self.threads = fair_threads(world) if threads is None else threads
+
+    def __repr__(self) -> str:
+        kind = "real" if self.real else "complex"
+        nodes = " x ".join(map(str, self.shape))
+        return f"<FFT: {nodes} nodes, {kind}, {self.parts} on {self.world.size} ranks>"
+
+    @property
+    def spectrum_shape(self) -> tuple[int, ...]:
+        """Modes of this rank along each axis."""
+        return shape_of(self.part)
+
+    def wavenumbers(self) -> tuple[NDArray[np.float64], ...]:
+        """Return the Cartesian components of the wave vectors of this rank's modes.
+
+        Returns
+        -------
+        tuple of d float64 ndarrays
+            Angular wavenumbers in radians per length, which broadcast against this rank's spectrum: the local part of
+            :meth:`particlemesh.Mesh.wavenumbers`.
+
+        Raises
+        ------
+        ValueError
+            If an axis is open.
+
+        Examples
+        --------
+        >>> import particlemesh as pm, particlemesh.distributed as pmd
+        >>> world = pmd.World()
+        >>> fft = pmd.FFT(pmd.Domain(pm.Mesh((4, 6), (1.0, 1.0)), world.size), world)
+        >>> [k.shape for k in fft.wavenumbers()]
+        [(4, 1), (1, 4)]
+        """
+        checks.all_periodic(self.mesh.periodic)
+        ndim, inverse = len(self.shape), self.mesh.box.inverse
+        numbers = []
+        for axis, (nodes, (start, stop)) in enumerate(zip(self.shape, self.part, strict=True)):
+            along = transforms.modes(nodes, self.real and axis == ndim - 1)[start:stop]
+            numbers.append(along.reshape([-1 if a == axis else 1 for a in range(ndim)]))
+        components = []
+        for b in range(ndim):
+            terms = [2 * np.pi * inverse[a, b] * n for a, n in enumerate(numbers) if inverse[a, b]]
+            components.append(np.asarray(sum(terms[1:], start=terms[0])))
+        return tuple(components)
+
+    def forward(self, field: Any) -> Any:
+        r"""Return the modes of a field: ``sum_m field[m] exp(-2 pi i n m / K)``, not normalised.
+
+        Parameters
+        ----------
+        field : array (..., \*part), or a tuple with one for each part of this rank
+            This rank's nodes, real or complex as the transform. It is not changed.
+
+        Returns
+        -------
+        complex array (..., \*spectrum_shape)
+            This rank's modes, see ``part``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the field has another shape or kind; then every rank raises.
+        """
+        arrays, form, kind = self._accepted(field, self._nodes, "field", self.real)
+        with kind.scope():
+            work = self._gather.after(lambda: arrays, self.world, form, self._check)
+            if self.real:
+                form = form._replace(dtype=np.result_type(form.dtype, np.complex64))
+            for n, stage in enumerate(self._stages):
+                fresh = n > 0 or not self._gather.trivial  # ours, so that it may be overwritten
+                work = self._then(work, form, stage, True, n == 0, fresh)
+                if n < len(self._there):
+                    work = self._there[n].after(work, self.world, form, self._check)
+            return finished(kind, work())
+
+    def inverse(self, spectrum: Any) -> Any:
+        r"""Return the field of modes: the inverse of :meth:`forward`.
+
+        Parameters
+        ----------
+        spectrum : complex array (..., \*spectrum_shape)
+            This rank's modes. It is not changed.
+
+        Returns
+        -------
+        array (..., \*part), or a tuple with one for each part of this rank
+            This rank's nodes, real for real transforms.
+        """
+        arrays, form, kind = self._accepted(spectrum, self._layouts[-1], "spectrum", False)
+
+        def given() -> list[Any]:
+            return arrays
+
+        with kind.scope():
+            work: Work = given
+            for n in reversed(range(len(self._stages))):
+                work = self._then(work, form, self._stages[n], False, n == 0, n < len(self._stages) - 1)
+                if n:
+                    work = self._back[n - 1].after(work, self.world, form, self._check)
+            if self.real:
+                form = form._replace(dtype=np.zeros(0, form.dtype).real.dtype)
+            factor = form.dtype.type(1 / math.prod(self.shape))
+            scaled = self._scatter.after(
+                lambda: [_scaled(array, factor) for array in work()], self.world, form, self._check
+            )
+            return finished(kind, scaled())
+
+    def explain(self) -> str:
+        """Return the layouts of this rank, with what it sends for a field without leading axes."""
+        size = {True: "half the complex", False: "complex"}[self.real]
+        lines = [f"{self!r}, {self.threads} thread{'s' * (self.threads > 1)} for each rank"]
+        moves = [("from the domain", self._gather), *(("transpose", move) for move in self._there)]
+        for (what, move), stage in zip(moves, self._stages, strict=True):
+            if not move.trivial:
+                peers = sum(count > 0 for count in move.send_counts)
+                lines.append(f"  {what}: {sum(move.send_counts):,} numbers to {peers} ranks")
+            lines.append(f"  axes {stage.axes} of {shape_of(stage.layout.parts[self.world.rank][0])}")
+        return "\n".join([*lines, f"  spectrum: {self.spectrum_shape} of {self.modes} ({size} modes)"])
+
+    # ---- local work -----------------------------------------------------------------------------------
+
+    def _accepted(self, given: Any, layout: Layout, what: str, real: bool) -> tuple[list[Any], Form, Staged]:
+        """Return a rank's arrays and what they have in common, once all ranks have the same in common."""
+        error, result, call = None, None, what
+        try:
+            arrays, form, kind = fields_of(given, layout.parts[self.world.rank], what)
+            if real and form.dtype.kind == "c":
+                raise TypeError(f"{what} is complex; this transform is of real fields: make it with real=False.")
+            if not real and form.dtype.kind != "c":
+                form = form._replace(dtype=np.result_type(form.dtype, np.complex64))
+                arrays = [array.astype(form.dtype) for array in arrays]
+            result, call = (arrays, form, kind), f"FFT of {what}: {form.batch} fields of {form.dtype}"
+        except Exception as caught:
+            if not self._check:
+                raise
+            error = caught
+        if self._check:
+            self.world.agree(error, call)
+        assert result is not None
+        return result
+
+    def _then(self, work: Work, form: Form, stage: Stage, forward: bool, first: bool, fresh: bool) -> Work:
+        """Return work that transforms what other work returns."""
+        return lambda: [self._local(form.xp, array, stage.axes, forward, first, fresh) for array in work()]
+
+    def _local(self, xp: Any, array: Any, axes: tuple[int, ...], forward: bool, first: bool, fresh: bool) -> Any:
+        """Transform axes that are whole here: the last one first on the way there, last on the way back."""
+        ndim = len(self.shape)
+        where = [axis - ndim for axis in reversed(axes)]
+        if not forward:
+            where.reverse()
+        half = self.real and first
+        if not array.size:
+            return self._nothing(xp, array, forward, half)
+        fft, options = _library(xp, self.threads)
+        grouped = xp is not np and not self.deterministic
+        steps = [tuple(where)] if grouped else [(axis,) for axis in where]
+        for step in steps:
+            real = half and -1 in step
+            if forward:
+                # Axes in the order of the sums: `fftn` transforms the last one of these first where it is real.
+                array = (fft.rfftn if real else fft.fftn)(array, axes=tuple(sorted(step)), overwrite_x=fresh, **options)
+            elif real:
+                sizes = [self.shape[axis] for axis in sorted(step)]
+                array = fft.irfftn(
+                    array, s=sizes, axes=tuple(sorted(step)), norm="forward", overwrite_x=fresh, **options
+                )
+            else:
+                array = fft.ifftn(array, axes=tuple(sorted(step)), norm="forward", overwrite_x=fresh, **options)
+            fresh = True
+        return array
+
+    def _nothing(self, xp: Any, array: Any, forward: bool, half: bool) -> Any:
+        """Return the transform of an array without nodes, which libraries refuse."""
+        if not half:
+            return array
+        length = self.modes[-1] if forward else self.shape[-1]
+        dtype = np.result_type(array.dtype, np.complex64) if forward else array.real.dtype
+        return xp.empty((*array.shape[:-1], length if array.shape[-1] else 0), dtype)
+
+
+def _scaled(array: Any, factor: Any) -> Any:
+    array *= factor
+    return array
+
+
+class Remap:
+    r"""Moves fields from one domain to another of the same mesh, such as one that was balanced anew.
+
+    Parameters
+    ----------
+    source, target : Domain
+        Of one mesh, with as many ranks as the world.
+    world : World
+    check : bool
+        As for :class:`FFT`.
+
+    Examples
+    --------
+    >>> import numpy as np, particlemesh as pm, particlemesh.distributed as pmd
+    >>> world, mesh = pmd.World(), pm.Mesh((4, 6), (1.0, 1.0))
+    >>> remap = pmd.Remap(pmd.Domain(mesh, world.size), pmd.Domain(mesh, world.size, parts="slabs"), world)
+    >>> remap(np.ones((4, 6))).shape
+    (4, 6)
+    """
+
+    def __init__(self, source: Any, target: Any, world: Any, *, check: bool = True) -> None:
+        if source.mesh.shape != target.mesh.shape:
+            raise ValueError(f"the domains have {source.mesh.shape} and {target.mesh.shape} nodes; give one mesh.")
+        self.world, self._check = world, checks.flag(check, "check")
+        self._layout = layout_of(source, world)
+        self._transfer = Transfer(self._layout, layout_of(target, world), world.rank)
+
+    def __call__(self, field: Any) -> Any:
+        r"""Return the rank's nodes of a field on the target.
+
+        Parameters
+        ----------
+        field : array (..., \*part), or a tuple with one for each part of this rank
+            The rank's nodes on the source.
+
+        Returns
+        -------
+        array (..., \*part), or a tuple with one for each part of this rank
+            Of the target. Where both domains are cut alike, these are the given arrays.
+        """
+        error, made, call = None, None, "remap"
+        try:
+            made = fields_of(field, self._layout.parts[self.world.rank], "field")
+            call = f"remap of {made[1].batch} fields of {made[1].dtype}"
+        except Exception as caught:
+            if not self._check:
+                raise
+            error = caught
+        if self._check:
+            self.world.agree(error, call)
+        assert made is not None
+        arrays, form, kind = made
+        with kind.scope():
+            return finished(kind, self._transfer.after(lambda: arrays, self.world, form, self._check)())
+
+
+def fair_threads(world: Any) -> int:
+    """Return the threads of a rank where the ranks of each host share its cores evenly; collective."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(available_threads())
+    here = platform.node()
+    neighbours = [cores for host, cores in world.allgather((here, sorted(usable))) if host == here]
+    return max(1, len({core for cores in neighbours for core in cores}) // len(neighbours))
+
+
+def _library(xp: Any, threads: int) -> tuple[Any, dict[str, Any]]:
+    """Return the functions of ``scipy.fft`` for a kind of arrays, and their options."""
+    if xp is np:
+        import scipy.fft
+
+        return scipy.fft, {"workers": threads}
+    import cupyx.scipy.fft
+
+    return cupyx.scipy.fft, {}

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Neighbours of particles that are on many ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from particlemesh import checks
+from particlemesh.distributed.domain import Domain
+from particlemesh.distributed.gathering import Held, gathered, own_pairs
+from particlemesh.distributed.routes import Route
+from particlemesh.distributed.staging import Staged, module_of
+from particlemesh.distributed.surroundings import Surroundings
+from particlemesh.distributed.transfer import together
+from particlemesh.distributed.world import World
+from particlemesh.grid.queries.pair_function import PairFunction
+from particlemesh.grid.results import Pairs
+from particlemesh.grid.uniform_grid import UniformGrid as LocalGrid
+
+SPILL = {np.dtype(np.float32): 5e-7, np.dtype(np.float64): 1e-15}  # rounding of a fraction of the box
+ORDERS, FORMATS = ("input", "local"), ("csr", "coo", "dense")
+
+
+class UniformGrid:
+    """Particles of many ranks by cell, for finding what is near: the distributed :class:`particlemesh.UniformGrid`.
+
+    Particles travel to the ranks that own their cells of the domain. Each rank also gets **ghosts**: copies of those
+    particles of other ranks, and images, that are within ``radius`` of its parts. Then each rank searches its own
+    particles and ghosts with a local grid, without further messages.
+
+    Particles are numbered in the order in which they are given: first those of rank 0, then those of rank 1.
+
+    Parameters
+    ----------
+    domain : Domain
+        Which rank owns which cells; its box is the box of the particles.
+    world : World
+        The ranks; as many as the domain has.
+    radius : float
+        The largest distance that will be asked for, in the user's unit. It may be larger than parts and box.
+    cell_size : float or one for each axis, optional
+        Least thickness of a cell of the local grids; by default the radius.
+    check : bool
+        Check positions, and let all ranks agree that none has failed before each round of messages. Without it, bad
+        positions give undefined pairs, and a call that raises on one rank leaves the others waiting.
+    **options
+        Options of the local grids: see :class:`particlemesh.UniformGrid`.
+
+    Attributes
+    ----------
+    domain : Domain
+    world : World
+    radius : float
+
+    Raises
+    ------
+    ValueError
+        If the radius is negative or not finite, or the domain has another number of ranks than the world.
+
+    References
+    ----------
+    Ghost layers of subdomains are those of [buyukkececi2013]_.
+
+    Examples
+    --------
+    >>> import numpy as np, particlemesh as pm, particlemesh.distributed as pmd
+    >>> world = pmd.World()
+    >>> domain = pmd.Domain(pm.Mesh((8, 8), (1.0, 1.0)), world.size)
+    >>> grid = pmd.UniformGrid(domain, world, radius=0.25)
+    >>> grid = grid.build(np.array([[0.1, 0.5], [0.9, 0.5], [0.5, 0.5]]))
+    >>> pairs = grid.pairs(half=True, format="coo", quantities="ijd")
+    >>> pairs.i, pairs.j, pairs.distance.round(12)
+    (array([0]), array([1]), array([0.2]))
+    >>> grid.count()
+    array([1, 1, 0], dtype=int32)
+    """
+
+    def __init__(
+        self, domain: Domain, world: World, radius: float, *, cell_size: Any = None, check: bool = True, **options: Any
+    ) -> None:
+        if domain.size != world.size:
+            raise ValueError(
+                f"the domain is cut for {domain.size} ranks and the world has {world.size}: use world.size."
+            )
+        if "systems" in options:
+            raise TypeError("grids over ranks have no systems: leave out systems.")
+        self.domain, self.world = domain, world
+        self.radius = checks.at_least_zero(radius, "radius")
+        self._check = checks.flag(check, "check")
+        self._cell_size, self._options = self.radius if cell_size is None else cell_size, options
+        self._grids: dict[Any, tuple[Surroundings, LocalGrid]] = {}  # by dtype and place of the positions
+        self._held: Held | None = None
+
+    def __repr__(self) -> str:
+        held = f"{self.numbers.shape[0]:,} particles and {self.ghosts:,} ghosts" if self._held else "empty"
+        return f"<UniformGrid: rank {self.world.rank} of {self.world.size}, radius {self.radius:g}, {held}>"
+
+    # ---- building -------------------------------------------------------------------------------------
+
+    def build(self, positions: Any) -> UniformGrid:
+        """Bring particles to their owners and ghosts to those who see them; every rank calls.
+
+        Parameters
+        ----------
+        positions : array (N, d), or (N,) in 1-D
+            Any particles, also none: of NumPy, CuPy, torch or PyOpenCL, in float32 or float64, the same on all ranks.
+            Arrays of PyOpenCL are searched on the host.
+
+        Returns
+        -------
+        UniformGrid
+            The grid itself.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If positions have another shape or dtype, are not finite or are outside of an open axis. Then every rank
+            raises, and the particles of the last build stay.
+        RankError
+            If another rank raised. If its local grid did, for lack of memory, the grid is empty afterwards.
+        """
+        error, given, call = None, None, "build of a grid"
+        try:
+            given = self._accepted(positions)
+            call = f"build of a grid of {given[1].dtype}"
+        except Exception as caught:
+            if not self._check:
+                raise
+            error = caught
+        if self._check:
+            self.world.agree(error, call)
+        assert given is not None
+        staged, x = given
+        around, grid = self._surroundings(x.dtype, staged.kind.home)
+        with staged.scope():
+            held, local = gathered(around, grid, self.world, staged, x, self._check)
+            self._held = None  # until every rank has built
+            together(self.world, self._check, "a local grid", lambda: grid.build(local))
+            self._held = held
+        return self
+
+    def _accepted(self, positions: Any) -> tuple[Staged, Any]:
+        d = self.domain.mesh.ndim
+        staged = Staged(positions, "positions")
+        x = staged.native
+        if x.ndim == 1 and d == 1:
+            x = x[:, None]
+        if x.ndim != 2 or x.shape[1] != d:
+            raise ValueError(f"positions has shape {tuple(x.shape)}; this domain has {d} axes, so (N, {d}) is needed.")
+        if x.dtype.kind in "iub":
+            x = x.astype(np.float64)
+        if x.dtype.char not in "fd":
+            raise TypeError(f"positions has dtype {x.dtype}; float32 or float64 is needed.")
+        if self._check:
+            self._inside(x, module_of(x))
+        return staged, x
+
+    def _inside(self, x: Any, xp: Any) -> None:
+        box = self.domain.mesh.box
+        bad = ~xp.isfinite(x).all(1)
+        if bool(bad.any()):
+            first = int(xp.flatnonzero(bad)[0])
+            raise ValueError(f"particle {first} of {x.shape[0]} is at {x[first]}; positions must be finite.")
+        for a, periodic in enumerate(box.periodic):
+            if periodic:
+                continue
+            fraction = sum((x[:, b] - box.origin[b]) * box.inverse[a, b] for b in range(x.shape[1]))
+            bad = (fraction < 0) | (fraction > 1 + SPILL[x.dtype])
+            if bool(bad.any()):
+                first = int(xp.flatnonzero(bad)[0])
+                raise ValueError(f"particle {first} of {x.shape[0]} is at {x[first]}, outside of the open axis {a}.")
+
+    def _surroundings(self, dtype: Any, home: str) -> tuple[Surroundings, LocalGrid]:
+        if (dtype, home) not in self._grids:
+            around = Surroundings(self.domain, self.world.rank, self.radius, dtype)
+            lengths = 1 / np.linalg.norm(around.box.inverse, axis=1)
+            size = np.minimum(np.broadcast_to(np.asarray(self._cell_size, np.float64), lengths.shape), lengths)
+            size = np.where(size > 0, size, lengths / 16)
+            grid = LocalGrid(around.box, cell_size=tuple(size.tolist()), **self._options)
+            self._grids[dtype, home] = around, grid
+        return self._grids[dtype, home]
+
+    @property
+    def positions(self) -> Any:
+        """Positions (n, d) of the particles that this rank owns, as they were given, in the order of their numbers."""
+        held = self._ready()
+        return held.kind.like(held.own)
+
+    @property
+    def numbers(self) -> Any:
+        """Numbers of the particles that this rank owns, int64 (n,)."""
+        held = self._ready()
+        return held.kind.like(held.numbers)
+
+    @property
+    def route(self) -> Route:
+        """The way to the owners: ``send`` brings them what belongs to particles, ``back`` returns it."""
+        return self._ready().route
+
+    @property
+    def ghosts(self) -> int:
+        """Number of ghosts of this rank."""
+        return int(self._ready().order.shape[0])
+
+    @property
+    def first(self) -> int:
+        """Place of this rank's first own particle in its arrays of particles and ghosts."""
+        return self._ready().first
+
+    # ---- queries --------------------------------------------------------------------------------------
+
+    def pairs(
+        self,
+        radius: float | None = None,
+        *,
+        half: bool = False,
+        order: str = "input",
+        format: str = "csr",  # noqa: A002 - what it is
+        quantities: str = "j",
+        width: int | None = None,
+    ) -> Pairs:
+        """Return the pairs of this rank's particles within a distance, images included; without messages.
+
+        Parameters
+        ----------
+        radius : float, optional
+            Pairs with distance ≤ ``radius``, at most that of the grid; by default that.
+        half : bool
+            By default each pair is returned from both sides, on the ranks that own its particles. With True each pair
+            is returned once, by one rank, which owns particle ``i``.
+        order : {"input", "local"}
+            Name particles by their numbers, int64, or by their places in this rank's arrays, int32: first the ghosts
+            below, then its own ``positions`` from :attr:`first` on, then the ghosts above.
+        format : {"csr", "coo", "dense"}
+            Compressed rows, two columns, or a table of ``width`` columns. Row k is that of ``positions[k]``.
+        quantities : str
+            Letters of "ijdDS": see :class:`particlemesh.Pairs`. Shifts S are those of the positions as they were given.
+        width : int, optional
+            Columns of a dense table; by default as many as the longest row needs.
+
+        Returns
+        -------
+        Pairs
+
+        Raises
+        ------
+        RuntimeError
+            If the grid is empty.
+        ValueError
+            If an argument is not allowed.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm, particlemesh.distributed as pmd
+        >>> world = pmd.World()
+        >>> domain = pmd.Domain(pm.Mesh(8, 1.0), world.size)
+        >>> grid = pmd.UniformGrid(domain, world, radius=0.2).build(np.array([0.05, 0.5, 0.95]))
+        >>> grid.pairs().start, grid.pairs().j
+        (array([0, 1, 1, 2]), array([2, 0]))
+        """
+        radius, held = self._asked(radius), self._ready()
+        checks.one_of(order, "order", ORDERS)
+        checks.one_of(format, "format", FORMATS)
+        letters = set(quantities) | ({"i", "j"} & set(quantities)) | ({"i", "j"} if "S" in quantities else set())
+        wanted = "".join(letter for letter in "ijdDS" if letter in letters)
+        with held.kind.scope():
+            found = held.grid.pairs(
+                radius, half=half, format="dense" if format == "dense" else "csr", quantities=wanted, width=width
+            )
+            return own_pairs(held, found, order, format, quantities)
+
+    def count(self, radius: float | None = None) -> Any:
+        """Return how many neighbours within a distance each particle has, images included; every rank calls.
+
+        Parameters
+        ----------
+        radius : float, optional
+            At most that of the grid; by default that.
+
+        Returns
+        -------
+        int32 array (N,)
+            Of the particles that this rank gave to :meth:`build`, in their order.
+        """
+        error, counts = None, None
+        try:
+            radius, held = self._asked(radius), self._ready()
+            with held.kind.scope():
+                counts = held.grid.count(radius)
+        except Exception as caught:
+            if not self._check:
+                raise
+            error = caught
+        return self._returned(error, counts, "count of a grid")
+
+    def stream(self, radius: float | None, function: PairFunction, values: Any = None) -> Any:
+        """Sum a function of pairs over the neighbours of each particle, without making a list; every rank calls.
+
+        Parameters
+        ----------
+        radius : float or None
+            Neighbours have distance ≤ ``radius``, at most that of the grid; with None that.
+        function : PairFunction
+            What to sum. The indices that it sees are places in a rank's arrays: see :meth:`pairs`.
+        values : array (N, function.values) or (N,), optional
+            Numbers of each particle that this rank gave to :meth:`build`, in the positions' type.
+
+        Returns
+        -------
+        array (N, function.results)
+            Of the particles that this rank gave to :meth:`build`, in their order and type.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm, particlemesh.distributed as pmd
+        >>> def mass_around(r2, d, i, j, a, b, p, sum):
+        ...     sum[0] += b[0]
+        >>> masses = pm.PairFunction("sum[0] += b[0];", mass_around, results=1, values=1)
+        >>> world = pmd.World()
+        >>> domain = pmd.Domain(pm.Mesh(8, 1.0), world.size)
+        >>> grid = pmd.UniformGrid(domain, world, radius=0.2).build(np.array([0.05, 0.5, 0.95]))
+        >>> grid.stream(None, masses, np.array([3.0, 5.0, 7.0])).ravel()
+        array([7., 0., 3.])
+        """
+        error, native, sums, reach, call = None, None, None, 0.0, "stream of a grid"
+        try:
+            reach, held = self._asked(radius), self._ready()
+            if not isinstance(function, PairFunction):
+                raise TypeError(f"function is of type {type(function).__name__}; give a particlemesh.PairFunction.")
+            native = None if values is None else Staged(values, "values").native
+            function.check_values(None if native is None else tuple(native.shape), held.route.count)
+            if native is not None:
+                dtype = held.own.dtype
+                if native.dtype.kind not in "biuf" or (
+                    native.dtype.kind == "f" and native.dtype.itemsize > dtype.itemsize
+                ):
+                    raise TypeError(f"values has dtype {native.dtype}; real numbers that fit into {dtype} are needed.")
+                native = held.xp.ascontiguousarray(native.astype(dtype).reshape(held.route.count, function.values))
+                call = f"stream of a grid of {function.values} values"
+        except Exception as caught:
+            if not self._check:
+                raise
+            error = caught
+        if self._check:
+            self.world.agree(error, call)
+        held = self._ready()
+        with held.kind.scope():
+            if native is not None:
+                native = held.at_owners(native, self.world, self._check)
+            try:
+                sums, error = held.grid.stream(reach, function, native), None
+            except Exception as caught:
+                if not self._check:
+                    raise
+                error = caught
+        return self._returned(error, sums, "end of a stream")
+
+    def _returned(self, error: Exception | None, rows: Any, call: str) -> Any:
+        """Return rows of own particles to the callers, once no rank has an error."""
+        deliver = None
+        if error is None:
+            held = self._ready()
+            with held.kind.scope():
+                own = held.xp.ascontiguousarray(rows[held.first : held.first + held.numbers.shape[0]])
+                deliver = held.route.backward(own)
+        if self._check:
+            self.world.agree(error, call)
+        held = self._ready()
+        assert deliver is not None
+        with held.kind.scope():
+            return held.kind.like(deliver())
+
+    def _ready(self) -> Held:
+        if self._held is None:
+            raise RuntimeError("this grid is empty: call build with positions.")
+        return self._held
+
+    def _asked(self, radius: float | None) -> float:
+        asked = self.radius if radius is None else checks.at_least_zero(radius, "radius")
+        if asked > self.radius:
+            raise ValueError(
+                f"radius is {asked:g}, and this grid has ghosts within {self.radius:g}: make it with more."
+            )
+        return asked

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The way of particles from the rank that has them to the ranks that need them, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from particlemesh.distributed.staging import Staged, module_of
+from particlemesh.distributed.world import World
+
+
+class Route:
+    """Particles of every rank on their way to other ranks. `particlemesh.distributed.Plan.route` has one.
+
+    Particles arrive by part and then by the rank that they came from, where they keep their order. So a simulation
+    hands its particles over once, keeps them where they are, and in later steps only strays move.
+
+    Parameters
+    ----------
+    world : World
+    parts : (M,) int array
+        The part that each row goes to. NumPy or CuPy.
+    per_rank : int
+        Parts of each rank.
+    particles : (M,) int array, optional
+        The particle of each row; by default row n is particle n. Rows of one particle may go to several parts.
+    count : int, optional
+        Number of particles of this rank.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> route = Route(World(), np.array([1, 0, 1]), per_rank=2)
+    >>> there = route.send(np.array([10.0, 11.0, 12.0]))
+    >>> there, route.back(there)
+    (array([11., 10., 12.]), array([10., 11., 12.]))
+    """
+
+    def __init__(
+        self, world: World, parts: Any, per_rank: int = 1, particles: Any = None, count: int | None = None
+    ) -> None:
+        xp = module_of(parts)
+        self._world, self._per_rank = world, per_rank
+        self.count = parts.shape[0] if count is None else count
+        order = _stable_order(parts, xp)
+        self._single = particles is None
+        self._particles = order if particles is None else (particles if order is None else particles[order])
+        sent = xp.bincount(parts, minlength=world.size * per_rank)
+        sent = np.asarray(sent if xp is np else sent.get(), np.int64).reshape(world.size, per_rank)
+        self._leaving = sent.sum(1)
+        self._by_part = world.counts(sent)  # rows from each rank for each of our parts
+        self._coming = self._by_part.sum(1)
+        self.counts = self._by_part.sum(0)  # rows of each of this rank's parts
+        self.arrived = int(self.counts.sum())
+        others = [r for r in range(world.size) if r != world.rank]
+        self.stays = not (self._leaving[others].any() or self._coming[others].any()) and self._particles is None
+        self._order = None if per_rank == 1 or world.size == 1 else self._by_parts(xp)
+        self._rounds = [] if self._single else _rounds(self._particles, self.count, xp)
+
+    def _by_parts(self, xp: Any) -> Any:
+        """Return the index of the arriving row for each row by part, or None if they arrive so."""
+        part = np.repeat(np.tile(np.arange(self._per_rank), self._world.size), self._by_part.reshape(-1))
+        return _stable_order(xp.asarray(part), xp)
+
+    @property
+    def moved(self) -> int:
+        """Number of rows that leave this rank."""
+        return int(self._leaving.sum() - self._leaving[self._world.rank])
+
+    def __repr__(self) -> str:
+        return f"<Route: {self.count:,} particles here, {self.moved:,} rows leave, {self.arrived:,} are there>"
+
+    def send(self, *arrays: Any, axis: int = 0) -> Any:
+        """Hand over what belongs to particles, for good.
+
+        Parameters
+        ----------
+        *arrays : arrays
+            In the order of the positions that were set, with particles along ``axis``.
+        axis : int
+            Axis of particles: 0 for positions (N, d) and numbers (N,), -1 for values (..., N).
+
+        Returns
+        -------
+        array, or tuple of arrays
+            The particles of this rank's parts, of the kinds and dtypes given. Where no particle moves anywhere, these
+            may be the arrays themselves.
+
+        Raises
+        ------
+        RankError, ValueError
+            If an array has another number of particles, on any rank.
+        """
+        return self._public(arrays, axis, self.count, self.forward, "send")
+
+    def back(self, *arrays: Any, axis: int = 0) -> Any:
+        """Return what belongs to particles to the ranks and the order that they came from: the inverse of :meth:`send`.
+
+        Parameters
+        ----------
+        *arrays : arrays
+            In the order in which :meth:`send` returns particles.
+        axis : int
+            As for :meth:`send`.
+
+        Returns
+        -------
+        array, or tuple of arrays
+        """
+        return self._public(arrays, axis, self.arrived, self.backward, "back")
+
+    def _public(self, arrays: tuple[Any, ...], axis: int, count: int, move: Any, name: str) -> Any:
+        moves = []
+        with self._world.agreement(f"{name} of {len(arrays)} arrays along axis {axis}"):
+            if not arrays:
+                raise ValueError(f"{name} needs an array or several.")
+            for array in arrays:
+                given = Staged(array, "array")
+                if not -given.native.ndim <= axis < given.native.ndim or given.native.shape[axis] != count:
+                    raise ValueError(
+                        f"an array has shape {tuple(given.native.shape)}; axis {axis} needs {count} particles."
+                    )
+                with given.scope():
+                    moves.append((given, move(module_of(given.native).moveaxis(given.native, axis, 0))))
+        results = []
+        for given, deliver in moves:
+            with given.scope():
+                results.append(given.like(module_of(given.native).moveaxis(deliver(), 0, axis)))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    # ---- rows: particles along the first axis, NumPy or CuPy --------------------------------------------
+    # What may fail on one rank is done at once; what is returned communicates, once all ranks have agreed.
+
+    def forward(self, rows: Any) -> Callable[[], Any]:
+        """Make ready to send rows of particles (count, ...); the result returns those (arrived, ...) of our parts."""
+        if self.stays:
+            return lambda: rows
+        xp, world = module_of(rows), self._world
+        result = xp.empty((self.arrived, *rows.shape[1:]), rows.dtype)
+        sends, receives = _slices(self._leaving), _slices(self._coming)
+        own = sends.pop(world.rank, None), receives.pop(world.rank, None)
+        if own[0] is not None:
+            result[own[1]] = self._taken(rows, own[0])
+        packed = {r: xp.ascontiguousarray(self._taken(rows, s)) for r, s in sends.items()}
+        into = {r: result[s] for r, s in receives.items()}
+
+        def deliver() -> Any:
+            world.exchange(packed, into)
+            return result if self._order is None else result[self._order]
+
+        return deliver
+
+    def _taken(self, rows: Any, some: slice) -> Any:
+        return rows[some] if self._particles is None else rows[self._particles[some]]
+
+    def backward(self, rows: Any) -> Callable[[], Any]:
+        """Make ready to return rows of our parts to particles: inverse of `forward`, adjoint if these are copies."""
+        if self.stays:
+            return lambda: rows
+        xp, world = module_of(rows), self._world
+        if self._order is not None:
+            unordered = xp.empty_like(rows)
+            unordered[self._order] = rows
+            rows = unordered
+        got = xp.empty((int(self._leaving.sum()), *rows.shape[1:]), rows.dtype)
+        sends, receives = _slices(self._coming), _slices(self._leaving)
+        own = sends.pop(world.rank, None), receives.pop(world.rank, None)
+        if own[0] is not None:
+            got[own[1]] = rows[own[0]]
+        packed = {r: xp.ascontiguousarray(rows[s]) for r, s in sends.items()}
+        into = {r: got[s] for r, s in receives.items()}
+        result = xp.zeros((self.count, *rows.shape[1:]), rows.dtype)
+
+        def deliver() -> Any:
+            world.exchange(packed, into)
+            if self._single:
+                result[slice(None) if self._particles is None else self._particles] = got
+            for some, particles in self._rounds:
+                result[particles] += got[some]
+            return result
+
+        return deliver
+
+
+def _slices(counts: np.ndarray) -> dict[int, slice]:
+    """Return the rows of each rank that has some."""
+    ends = np.cumsum(counts)
+    return {r: slice(int(ends[r] - n), int(ends[r])) for r, n in enumerate(counts.tolist()) if n}
+
+
+def _stable_order(keys: Any, xp: Any) -> Any:
+    """Return the index that sorts keys and keeps the order of equal ones, or None if they are sorted."""
+    if keys.shape[0] < 2 or bool((keys[1:] >= keys[:-1]).all()):
+        return None
+    return xp.argsort(keys, kind="stable")
+
+
+def _rounds(particles: Any, count: int, xp: Any) -> list[tuple[Any, Any]]:
+    """Return rows and their particles, no particle twice in a round, so that sums have one order."""
+    order = _stable_order(particles, xp)
+    order = xp.arange(particles.shape[0]) if order is None else order
+    held = particles[order]
+    first = xp.searchsorted(held, held)
+    turn = xp.arange(held.shape[0]) - first
+    most = int(turn.max()) + 1 if held.shape[0] else 0
+    return [(order[turn == n], held[turn == n]) for n in range(most)]

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How arrays and small objects get from rank to rank: alone, through MPI, and what a transport is."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+
+Op: TypeAlias = Literal["sum", "max", "min"]
+CHUNK = 2**30  # bytes of one MPI message: counts of MPI 3 have 31 bits
+
+
+def is_host(array: Any) -> bool:
+    """Return whether an array is in host memory."""
+    return isinstance(array, np.ndarray)
+
+
+class Transport(abc.ABC):
+    """What moves data between ranks.
+
+    All members are collective, `exchange` among the ranks that it names. Arrays are contiguous, of NumPy or CuPy.
+    """
+
+    name: ClassVar[str]
+    rank: int
+    size: int
+
+    @abc.abstractmethod
+    def exchange(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> None:
+        """Send an array to each rank of ``sends`` and fill that of each rank in ``receives``; never to itself."""
+
+    @abc.abstractmethod
+    def allreduce(self, array: Any, op: Op) -> Any:
+        """Return the element-wise result over all ranks, the same on each."""
+
+    @abc.abstractmethod
+    def alltoall(self, counts: np.ndarray) -> np.ndarray:
+        """Give int64 ``counts[r]`` to each rank r; return what each rank gave."""
+
+    @abc.abstractmethod
+    def allgather(self, thing: Any) -> list[Any]:
+        """Return a small object of each rank."""
+
+
+class Alone(Transport):
+    """One rank, without any library."""
+
+    name = "alone"
+    rank, size = 0, 1
+
+    def exchange(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> None:
+        if sends or receives:
+            raise ValueError(f"one rank cannot exchange with ranks {sorted({*sends, *receives})}.")
+
+    def allreduce(self, array: Any, op: Op) -> Any:
+        return array.copy()
+
+    def alltoall(self, counts: np.ndarray) -> np.ndarray:
+        return counts.copy()
+
+    def allgather(self, thing: Any) -> list[Any]:
+        return [thing]
+
+
+class Host(Transport):
+    """MPI on host memory; arrays on a device are copied to the host and back."""
+
+    name = "host"
+
+    def __init__(self, communicator: Any) -> None:
+        from mpi4py import MPI
+
+        self._mpi, self._communicator = MPI, communicator
+        self.rank, self.size = communicator.Get_rank(), communicator.Get_size()
+
+    def exchange(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> None:
+        outgoing = {rank: array if is_host(array) else array.get() for rank, array in sends.items()}
+        incoming = {
+            rank: array if is_host(array) else np.empty(array.shape, array.dtype) for rank, array in receives.items()
+        }
+        self._messages(outgoing, incoming)
+        for rank, array in receives.items():
+            if not is_host(array):
+                array.set(incoming[rank])
+
+    def _messages(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> None:
+        """Post all messages in pieces that MPI can count, and wait."""
+        requests: list[Any] = []
+        for arrays, post in ((receives, self._communicator.Irecv), (sends, self._communicator.Isend)):
+            for rank, array in arrays.items():
+                whole = array.reshape(-1).view(np.uint8)
+                pieces = (whole[first : first + CHUNK] for first in range(0, whole.size, CHUNK))
+                requests.extend(post([piece, self._mpi.BYTE], rank) for piece in pieces)
+        self._mpi.Request.Waitall(requests)
+
+    def allreduce(self, array: Any, op: Op) -> Any:
+        host = np.ascontiguousarray(array if is_host(array) else array.get())
+        result = np.empty_like(host)
+        self._communicator.Allreduce(host, result, getattr(self._mpi, op.upper()))
+        return result if is_host(array) else _like(array, result)
+
+    def alltoall(self, counts: np.ndarray) -> np.ndarray:
+        result = np.empty_like(counts)
+        self._communicator.Alltoall(counts, result)
+        return result
+
+    def allgather(self, thing: Any) -> list[Any]:
+        return list(self._communicator.allgather(thing))
+
+
+class Aware(Host):
+    """MPI that reads and writes device memory itself. It knows nothing of streams, so that ours is waited for."""
+
+    name = "mpi"
+
+    def exchange(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> None:
+        if not all(map(is_host, (*sends.values(), *receives.values()))):
+            import cupy
+
+            cupy.cuda.get_current_stream().synchronize()
+        self._messages(sends, receives)
+
+
+def _like(array: Any, host: np.ndarray) -> Any:
+    """Return a copy of a host array on the device of a CuPy array."""
+    result = array.copy()
+    result.set(host)
+    return result
+
+
+def cuda_aware() -> bool:
+    """Return whether the MPI library says that it takes device memory.
+
+    Open MPI says so in its Python-visible information; MPICH and its relatives by the variables that switch it on.
+    """
+    import os
+
+    from mpi4py import MPI
+
+    vendor = MPI.get_vendor()[0]
+    if vendor == "Open MPI":
+        info = MPI.INFO_ENV
+        return "cuda" in (info.Get("mpi_memory_alloc_kinds") or "") or _open_mpi_has_cuda()
+    return os.environ.get("MPICH_GPU_SUPPORT_ENABLED") == "1" or os.environ.get("MV2_USE_CUDA") == "1"
+
+
+def _open_mpi_has_cuda() -> bool:
+    """Ask Open MPI's own function, which its library exports where it was built with CUDA."""
+    import ctypes
+
+    try:
+        ask = ctypes.CDLL(None).MPIX_Query_cuda_support
+    except AttributeError:
+        return False
+    return bool(ask())

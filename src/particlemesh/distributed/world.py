@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""All processes of a run: who they are, how they exchange arrays, and how they agree on errors."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from particlemesh import checks
+from particlemesh.distributed.transports import Alone, Aware, Host, Op, Transport, cuda_aware, is_host
+
+_NO_KIND = 2**31
+TRANSPORTS = "auto", "host", "mpi", "nccl"
+
+
+class RankError(RuntimeError):
+    """Another rank raised an error, so that this rank stopped before it would have waited for ever.
+
+    Attributes
+    ----------
+    rank : int
+        The first rank that raised.
+    """
+
+    def __init__(self, rank: int, message: str) -> None:
+        super().__init__(f"rank {rank} raised {message}")
+        self.rank = rank
+        self.message = message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.rank, self.message)
+
+
+class World:
+    """A communicator and the way in which arrays travel.
+
+    All methods are collective: every rank calls them in the same order.
+
+    Parameters
+    ----------
+    communicator : mpi4py.MPI.Comm, optional
+        Its ranks. It is duplicated, so that our messages and the program's never meet. Without one the world is a
+        single rank, which needs no MPI.
+    transport : {"auto", "host", "mpi", "nccl"}
+        How arrays in device memory travel; arrays of NumPy always go through MPI. ``"host"`` copies them to the host
+        and back. ``"mpi"`` gives them to a CUDA-aware MPI. ``"nccl"`` needs one GPU for each process. ``"auto"`` takes
+        NCCL where every rank has a GPU of its own and CuPy has NCCL, else a CUDA-aware MPI, else the host.
+
+    Attributes
+    ----------
+    rank : int
+        This process, from 0.
+    size : int
+        Number of processes.
+    transport : str
+        The transport in use, ``"alone"`` for a single rank without a communicator.
+
+    Raises
+    ------
+    ImportError
+        If mpi4py, or CuPy for NCCL, is not installed.
+    ValueError
+        If the transport is not one of these, or does not work on some rank.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> world = World()
+    >>> world.rank, world.size, world.allreduce(3.0)
+    (0, 1, 3.0)
+    >>> rows, counts = world.alltoallv(np.arange(4.0), [4])
+    >>> rows, counts
+    (array([0., 1., 2., 3.]), array([4]))
+    """
+
+    def __init__(self, communicator: Any = None, transport: str = "auto") -> None:
+        checks.one_of(transport, "transport", TRANSPORTS)
+        self._transport = Alone() if communicator is None else _transport(communicator.Dup(), transport)
+
+    @classmethod
+    def over(cls, transport: Transport) -> World:
+        """Return a world over a transport of one's own.
+
+        Examples
+        --------
+        >>> World.over(Alone()).size
+        1
+        """
+        world = cls()
+        world._transport = transport
+        return world
+
+    @property
+    def rank(self) -> int:
+        """Number of the process, from 0."""
+        return self._transport.rank
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        return self._transport.size
+
+    @property
+    def transport(self) -> str:
+        """Name of the transport."""
+        return self._transport.name
+
+    def __repr__(self) -> str:
+        return f"<World: rank {self.rank} of {self.size}, transport {self.transport!r}>"
+
+    def exchange(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> None:
+        """Exchange contiguous arrays with some ranks, in one round.
+
+        Parameters
+        ----------
+        sends, receives : dict of arrays by rank
+            What goes to each rank, and memory for what each rank sends: of the same number of bytes as there. Empty
+            arrays are not sent. A message of a rank to itself is copied.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> got = np.empty(2)
+        >>> World().exchange({0: np.ones(2)}, {0: got})
+        >>> got
+        array([1., 1.])
+        """
+        out = {rank: array for rank, array in sends.items() if array.size}
+        into = {rank: array for rank, array in receives.items() if array.size}
+        if (own := into.pop(self.rank, None)) is not None:
+            own[...] = out.pop(self.rank).reshape(own.shape)
+        if out or into:
+            self._transport.exchange(out, into)
+
+    def alltoallv(self, rows: Any, counts: Any) -> tuple[Any, np.ndarray]:
+        """Send consecutive rows of an array to each rank, and return the rows for this rank, in the order of ranks.
+
+        Parameters
+        ----------
+        rows : (n, ...) array
+            First those for rank 0, then those for rank 1, and so on; contiguous.
+        counts : (size,) ints
+            Rows for each rank; their sum is n.
+
+        Returns
+        -------
+        rows : (m, ...) array
+        counts : (size,) int64 array
+            Rows from each rank.
+        """
+        counts = np.ascontiguousarray(counts, np.int64)
+        return self.move(rows, counts, self.counts(counts))
+
+    def counts(self, counts: Any) -> np.ndarray:
+        """Tell every rank how much this one has for it, and return what every rank has for this one.
+
+        Parameters
+        ----------
+        counts : (size,) or (size, k) ints
+
+        Returns
+        -------
+        int64 array of this shape
+        """
+        counts = np.ascontiguousarray(counts, np.int64)
+        if counts.shape[:1] != (self.size,):
+            raise ValueError(f"counts has shape {counts.shape}; one row for each of {self.size} ranks is needed.")
+        return self._transport.alltoall(counts)
+
+    def move(self, rows: Any, leaving: np.ndarray, coming: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Do the work of :meth:`alltoallv` for numbers of rows that both sides know."""
+        xp = np if is_host(rows) else _cupy()
+        result = xp.empty((int(coming.sum()), *rows.shape[1:]), rows.dtype)
+        ends, starts = np.cumsum(leaving), np.cumsum(coming)
+        sends = {r: rows[ends[r] - n : ends[r]] for r, n in enumerate(leaving) if n}
+        receives = {r: result[starts[r] - n : starts[r]] for r, n in enumerate(coming) if n}
+        self.exchange(sends, receives)
+        return result, coming
+
+    def allreduce(self, value: Any, op: Op = "sum") -> Any:
+        """Return the sum, maximum or minimum over all ranks, element by element; the same on every rank.
+
+        Parameters
+        ----------
+        value : number or array
+            Of the same shape and dtype on every rank. Complex numbers can be summed only.
+        op : {"sum", "max", "min"}
+        """
+        checks.one_of(op, "op", ("sum", "max", "min"))
+        array = value if getattr(value, "ndim", 0) else np.asarray(value.get() if hasattr(value, "get") else value)
+        result = self._transport.allreduce(array, op)
+        return result if result.ndim else result[()].item()
+
+    def allgather(self, thing: Any) -> list[Any]:
+        """Return a small Python object of every rank, in the order of ranks."""
+        return self._transport.allgather(thing)
+
+    def agree(self, error: BaseException | None = None, call: str = "", kind: int | None = None) -> int | None:
+        """Raise on every rank if one rank has an error, or if the ranks do not make the same call.
+
+        One small reduction, so that no rank communicates with one that has failed.
+
+        Parameters
+        ----------
+        error : exception, optional
+            What went wrong on this rank. It is raised here.
+        call : str
+            What this rank is about to do: the same text is expected of every rank.
+        kind : int, optional
+            A number of at least 0 that must be the same on all ranks that give one.
+
+        Returns
+        -------
+        int or None
+            The number that ranks gave.
+
+        Raises
+        ------
+        RankError
+            On ranks without an error: it names the first rank with one, and its message. Also where calls differ.
+        """
+        mark = zlib.crc32(call.encode())
+        failed = self.size if error is None else self.rank
+        kinds = (_NO_KIND, 0) if kind is None else (kind, -kind)
+        mine = np.array([failed, mark, -mark, *kinds], np.int64)
+        first, low, high, least, most = self._transport.allreduce(mine, "min").tolist()
+        if first == self.size and low == -high and (least == -most or least == _NO_KIND):
+            return None if least == _NO_KIND else least
+        told = self.allgather((None if error is None else f"{type(error).__name__}: {error}", call, kind))
+        if error is not None:
+            raise error
+        if first < self.size:
+            raise RankError(first, told[first][0])
+        if low != -high:
+            other = next(rank for rank, (_, its, _) in enumerate(told) if its != told[0][1])
+            raise RankError(other, f"no error, but it calls {told[other][1]}, and rank 0 calls {told[0][1]}.")
+        one = next(rank for rank, (_, _, its) in enumerate(told) if its == least)
+        other = next(rank for rank, (_, _, its) in enumerate(told) if its not in (None, least))
+        raise RankError(
+            other, f"no error, but its arrays differ in dtype from those of rank {one}: give all ranks one."
+        )
+
+    @contextlib.contextmanager
+    def agreement(self, call: str = "") -> Iterator[None]:
+        """Return a context for local work, whose end is :meth:`agree`.
+
+        Examples
+        --------
+        >>> with World().agreement("a step"):
+        ...     local = 1 + 1
+        """
+        error = None
+        try:
+            yield
+        except BaseException as caught:  # noqa: BLE001 - agree raises it, an interrupt too
+            error = caught
+        self.agree(error, call)
+
+
+def _cupy() -> Any:
+    import cupy
+
+    return cupy
+
+
+def _transport(communicator: Any, name: str) -> Transport:
+    """Return the transport of a name, which every rank agrees on."""
+    try:
+        host = Host(communicator)
+    except ImportError as error:
+        raise ImportError(
+            "a communicator needs mpi4py: pip install 'particlemesh[mpi]' with an MPI library."
+        ) from error
+    if name == "host":
+        return host
+    from particlemesh.distributed import nccl
+
+    why = nccl.missing(host) if name in ("auto", "nccl") else "not asked for"
+    if why is None:
+        return nccl.Nccl(host)
+    if name == "nccl":
+        raise ValueError(f"transport 'nccl' does not work: {why}. Use 'host', which copies through host memory.")
+    aware = all(host.allgather(cuda_aware()))
+    if name == "mpi" and not aware:
+        raise ValueError("this MPI library does not say that it takes device memory: use transport 'host' or 'nccl'.")
+    return Aware(communicator) if aware else host

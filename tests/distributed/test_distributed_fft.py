@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Transforms over ranks are SciPy's, with the same bits for any number of ranks, parts and cuts."""
+
+import numpy as np
+import pytest
+import scipy.fft
+
+import particlemesh as pm
+from particlemesh.distributed import FFT, Domain, RankError, Remap, World
+from particlemesh.distributed.fields import ranges
+from particlemesh.distributed.layouts import PENCILS, SLABS, Layout, intersection, kind_for, shape_of, stages
+from particlemesh.distributed.transfer import Form, Transfer
+from ranks import on_threads
+
+SHAPES = [(13,), (7, 12), (1, 5), (13, 11, 9), (8, 5, 7), (3, 17, 2), (4, 1, 6)]
+
+
+def mesh_of(shape, **more):
+    return pm.Mesh(shape, tuple(1.0 + axis for axis in range(len(shape))), **more)
+
+
+def whole_field(shape, dtype, real):
+    rng = np.random.default_rng(5)
+    values = rng.standard_normal((2, *shape)) + (0 if real else 1j * rng.standard_normal((2, *shape)))
+    return values.astype(dtype if real else np.result_type(dtype, np.complex64))
+
+
+def local(whole, parts):
+    """Return a rank's arrays of a whole field."""
+    arrays = [whole[(..., *(slice(*r) for r in ranges(part)))].copy() for part in parts]
+    return arrays[0] if len(parts) == 1 else tuple(arrays)
+
+
+def joined(pieces, whole):
+    """Return a whole field from the arrays and ranges of all ranks; each node is written once."""
+    result = np.full(whole, np.nan, pieces[0][0].dtype)
+    for array, part in pieces:
+        place = (..., *(slice(*r) for r in part))
+        assert np.isnan(result[place]).all()
+        result[place] = array
+    assert not np.isnan(result).any()
+    return result
+
+
+def transformed(size, shape, dtype, real, by="auto", **cuts):
+    """Return the modes and the field after both directions, put together from all ranks."""
+    mesh, field = mesh_of(shape), whole_field(shape, dtype, real)
+    domain = Domain(mesh, size, **cuts)
+
+    def work(world):
+        fft = FFT(domain, world, real, parts=by)
+        given = local(field, domain.parts(world.rank))
+        before = [np.copy(array) for array in (given if isinstance(given, tuple) else [given])]
+        modes = fft.forward(given)
+        kept = modes.copy()
+        back = fft.inverse(modes)
+        assert modes.tobytes() == kept.tobytes(), "inverse changed its input"
+        given, back = (x if isinstance(x, tuple) else [x] for x in (given, back))
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(before, given, strict=True)), "forward changed its input"
+        mine = [(array, ranges(part)) for array, part in zip(back, domain.parts(world.rank), strict=True)]
+        return (modes, fft.part), mine, fft.modes
+
+    results = on_threads(size, work)
+    modes = joined([own for own, _, _ in results], (2, *results[0][2]))
+    return modes, joined([pair for _, pairs, _ in results for pair in pairs], (2, *shape))
+
+
+def reference(shape, dtype, real):
+    """Return SciPy's transform axis by axis, from the last one to the first."""
+    modes = whole_field(shape, dtype, real)
+    for axis in range(-1, -len(shape) - 1, -1):
+        modes = (scipy.fft.rfft if real and axis == -1 else scipy.fft.fft)(modes, axis=axis)
+    return modes
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("dtype", "real"), [("f4", True), ("f8", True), ("f4", False), ("f8", False)])
+def test_modes_are_scipys_and_their_bits_do_not_depend_on_ranks(shape, dtype, real):
+    expected, field = reference(shape, dtype, real), whole_field(shape, dtype, real)
+    library = (scipy.fft.rfftn if real else scipy.fft.fftn)(field, axes=range(-len(shape), 0))
+    tolerance = 20 * np.finfo(dtype).eps
+    assert abs(expected - library).max() <= tolerance * abs(library).max()
+    _, once = transformed(1, shape, dtype, real)
+    assert abs(once - field).max() <= tolerance * abs(field).max()
+    for size in (1, 2, 3, 4, 7):
+        for by in ("auto", "slabs", "pencils"):
+            modes, back = transformed(size, shape, dtype, real, by)
+            assert modes.dtype == expected.dtype and back.dtype == field.dtype
+            assert modes.tobytes() == expected.tobytes(), (size, by)
+            assert back.tobytes() == once.tobytes(), (size, by)
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [dict(parts="slabs"), dict(parts="pencils"), dict(parts="bisection", per_rank=2), dict(per_rank=3),
+     dict(parts=(1, 1, 4)), dict(parts=(4, 1, 1)), dict(parts=(2, 2, 1))],
+    ids=str,
+)  # fmt: skip
+def test_any_domain_has_the_same_modes(cuts):
+    modes, back = transformed(4, (9, 7, 10), "f4", True, **cuts)
+    assert modes.tobytes() == reference((9, 7, 10), "f4", True).tobytes()
+    assert back.tobytes() == transformed(1, (9, 7, 10), "f4", True)[1].tobytes()
+
+
+def test_a_balanced_domain_of_slabs_is_transformed_where_it_is():
+    domain = Domain(mesh_of((12, 4, 4)), 2, parts="slabs")
+    uneven = domain.balanced(np.arange(12.0)[::-1].reshape(12, 1, 1) ** 2)
+    assert uneven.parts(0)[0].shape == (2, 4, 4)
+    field = whole_field((12, 4, 4), "f8", True)
+
+    def work(world):
+        fft = FFT(uneven, world)
+        assert "from the domain" not in fft.explain()
+        return fft.forward(local(field, uneven.parts(world.rank))), fft.part
+
+    modes = joined(on_threads(2, work), (2, 12, 4, 3))
+    assert modes.tobytes() == reference((12, 4, 4), "f8", True).tobytes()
+
+
+@pytest.mark.parametrize("real", [True, False])
+@pytest.mark.parametrize("box", [(2.0, 3.0, 5.0), [[2, 0, 0], [0.5, 3, 0], [0.3, -0.4, 4]]], ids=["right", "triclinic"])
+def test_wavenumbers_are_the_local_part_of_the_meshs(box, real):
+    mesh = pm.Mesh((6, 5, 4), box)
+    expected = np.broadcast_arrays(*mesh.wavenumbers(real=real))
+
+    def work(world):
+        fft = FFT(Domain(mesh, world.size), world, real)
+        k = fft.wavenumbers()
+        assert np.broadcast_shapes(*(c.shape for c in k), fft.spectrum_shape) == fft.spectrum_shape
+        return [(np.broadcast_to(component, fft.spectrum_shape), fft.part) for component in k]
+
+    for axis, pieces in enumerate(zip(*on_threads(3, work), strict=True)):
+        assert joined(list(pieces), expected[axis].shape).tobytes() == expected[axis].tobytes()
+
+
+def test_a_derivative_by_wavenumbers():
+    """exp(i k x) is an eigenfunction: a whole use of forward, wavenumbers and inverse."""
+    mesh = pm.Mesh((6, 9, 8), (1.0, 2.0, 3.0))
+    x, y, z = np.meshgrid(*map(mesh.nodes, range(3)), indexing="ij")
+    wave = 2 * np.pi * np.array([2 / 1.0, -3 / 2.0, 1 / 3.0])
+    field, slope = np.sin(wave[0] * x + wave[1] * y + wave[2] * z), np.cos(wave[0] * x + wave[1] * y + wave[2] * z)
+    domain = Domain(mesh, 4)
+
+    def work(world):
+        fft = FFT(domain, world)
+        modes, k = fft.forward(local(field, domain.parts(world.rank))), fft.wavenumbers()
+        return [(fft.inverse(1j * component * modes), ranges(domain.parts(world.rank)[0])) for component in k]
+
+    for axis, pieces in enumerate(zip(*on_threads(4, work), strict=True)):
+        np.testing.assert_allclose(joined(list(pieces), mesh.shape), wave[axis] * slope, atol=1e-11)
+
+
+def test_remap_goes_anywhere_and_back():
+    mesh = mesh_of((7, 6, 5))
+    source, target = Domain(mesh, 3), Domain(mesh, 3, parts="bisection", per_rank=2)
+    field = whole_field((7, 6, 5), "f4", False)
+
+    def work(world):
+        given = local(field, source.parts(world.rank))
+        moved = Remap(source, target, world)(given)
+        for array, part in zip(moved, target.parts(world.rank), strict=True):
+            assert array.tobytes() == local(field, [part]).tobytes()
+        back = Remap(target, source, world)(moved)
+        assert back.tobytes() == given.tobytes()
+        return True
+
+    assert all(on_threads(3, work))
+
+
+def test_kinds_of_cuts():
+    assert kind_for((64, 64, 64), (64, 64, 33), 64) == SLABS
+    assert kind_for((64, 64, 64), (64, 64, 33), 65) == PENCILS
+    assert kind_for((64, 4), (64, 3), 9) == SLABS
+    three = stages(Layout.blocks((8, 8, 8), (2, 2, 2)), (8, 8, 5), PENCILS)
+    assert [stage.axes for stage in three] == [(2,), (1,), (0,)]
+    assert all(shape_of(own[0])[stage.axes[0]] for stage in three for own in stage.layout.parts)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 6])
+def test_what_one_rank_sends_another_expects(size):
+    """Messages match from both sides, and each node leaves and arrives once, without any communication."""
+    shape = (5, 4, 7)
+    layouts = [Layout.blocks(shape, (size, 1, 1)), Layout.blocks(shape, (1, 1, size))]
+    for source, target in [layouts, layouts[::-1]]:
+        moves = [Transfer(source, target, rank) for rank in range(size)]
+        for a in range(0 if moves[0].trivial else size):
+            for b in range(size):
+                assert moves[a].send_counts[b] == moves[b].receive_counts[a]
+            sent = sum(moves[a].send_counts) + sum(
+                np.prod(shape_of(common))
+                for part in source.parts[a] for other in target.parts[a] if (common := intersection(part, other))
+            )  # fmt: skip
+            assert sent == sum(np.prod(shape_of(part)) for part in source.parts[a])
+
+
+def test_a_transfer_packs_what_the_other_unpacks():
+    rows, columns = Layout.blocks((4, 6), (2, 1)), Layout.blocks((4, 6), (1, 2))
+    whole = np.arange(24.0).reshape(1, 4, 6)
+    form = Form(np, (1,), whole.dtype)
+    arrays = [[whole[:, :2]], [whole[:, 2:]]]
+    moves = [Transfer(rows, columns, rank) for rank in range(2)]
+    sent = [move.messages(own, form)[0] for move, own in zip(moves, arrays, strict=True)]
+    for rank in range(2):
+        (result,) = moves[rank].unpack(arrays[rank], {1 - rank: sent[1 - rank][rank]}, form)
+        assert (result == whole[:, :, 3 * rank : 3 * rank + 3]).all()
+    with pytest.raises(ValueError, match="same nodes and ranks"):
+        Transfer(rows, Layout.blocks((4, 6), (3, 1)), 0)
+
+
+def test_a_wrong_field_on_one_rank_is_an_error_on_all():
+    domain = Domain(mesh_of((6, 4)), 3)
+
+    def work(world):
+        fft = FFT(domain, world)
+        right = np.ones(domain.parts(world.rank)[0].shape)
+        wrong = [right[:1], right.astype(complex), right.astype(np.longdouble), "field"]
+        messages = ["shape", "complex", "longdouble|float128", "field"]
+        for given, message in zip(wrong, messages, strict=True):
+            expected = (ValueError, TypeError) if world.rank == 1 else RankError
+            with pytest.raises(expected, match=message):
+                fft.forward(given if world.rank == 1 else right)
+        with pytest.raises(RankError, match="float32"):
+            fft.forward(right.astype(np.float32) if world.rank == 2 else right)
+        return fft.forward(right).sum()
+
+    assert on_threads(3, work)[0] == pytest.approx(24)
+
+
+def test_errors_before_any_message():
+    world, mesh = World(), mesh_of((4, 4))
+    with pytest.raises(ValueError, match="cut for 2 ranks and the world has 1"):
+        FFT(Domain(mesh, 2), world)
+    with pytest.raises(ValueError, match="give one mesh"):
+        Remap(Domain(mesh, 1), Domain(mesh_of((4, 5)), 1), world)
+    with pytest.raises(ValueError, match="parts"):
+        FFT(Domain(mesh, 1), world, parts="cubes")
+    with pytest.raises(ValueError, match="periodic"):
+        FFT(Domain(pm.Mesh(4, 1.0, periodic=False), 1), world).wavenumbers()
+
+
+def test_without_a_check_a_rank_raises_alone():
+    fft = FFT(Domain(mesh_of((4, 4)), 1), World(), check=False)
+    with pytest.raises(ValueError, match="shape"):
+        fft.forward(np.ones((3, 4)))
+    assert fft.forward(np.ones((4, 4)))[0, 0] == 16
+
+
+def test_cores_are_shared_by_the_ranks_of_a_host():
+    alone = FFT(Domain(mesh_of((4, 4)), 1), World()).threads
+    assert on_threads(2, lambda world: FFT(Domain(mesh_of((4, 4)), 2), world).threads) == [max(1, alone // 2)] * 2
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_a_rank_that_fails_between_transposes_stops_all(stage):
+    """Local work before each message of pencils from a domain of blocks: 'no memory' on one rank is an error on all."""
+    domain = Domain(mesh_of((6, 4, 5)), 4, parts=(2, 1, 2))
+
+    def work(world):
+        fft = FFT(domain, world, parts="pencils")
+        moves = [fft._gather, *fft._there]
+        assert not any(move.trivial for move in moves)
+        field, messages = np.ones(domain.parts(world.rank)[0].shape), moves[stage].messages
+
+        def fail(arrays, form):
+            raise MemoryError("no room for messages")
+
+        if world.rank == 2:
+            moves[stage].messages = fail
+        with pytest.raises(MemoryError if world.rank == 2 else RankError, match="no room"):
+            fft.forward(field)
+        moves[stage].messages = messages
+        return fft.inverse(fft.forward(field))
+
+    for back in on_threads(4, work):
+        np.testing.assert_allclose(back, 1, rtol=1e-12)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Deterministic plans give the same bits on any number of ranks, whatever the cuts and wherever particles begin."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from mpi import on_ranks
+from particlemesh import distributed as pmd
+from rank_cases import OPTIONS, Row, assembled, listed, mine, numbers, plan_of, positions
+from ranks import on_threads
+
+pytestmark = pytest.mark.xdist_group("mpi")
+
+ROWS = [
+    Row("uniform", (9, 8, 7), per_rank=2),
+    Row("clustered and complex, in float32", (8, 7, 9), dtype=np.complex64, batch=(2,), parts="bisection"),
+    Row("open", (11, 6), periodic=(False, True), offset=0.5, window="tsc", parts="slabs"),
+    Row("tilted", (6, 7), box=((1.0, 0.0), (0.4, 0.9)), window="tsc"),
+]
+
+
+def hashed(array):
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def bits(world, row, seed):
+    """Return hashes of fields and of values by particle, which do not depend on the world."""
+    real = np.zeros(0, row.dtype).real.dtype
+    x = positions(row.mesh, 300, clustered="clustered" in row.name).astype(real)
+    here, options = mine(world, len(x), seed), dict(method="auto", interpolation="auto", deterministic=True)
+    domain, plan = plan_of(row, world, **options)
+    plan.set_positions(x[here])
+    values, vectors = numbers((*row.batch, len(x)), row.dtype), numbers((*row.batch, *x.shape), row.dtype, 4)
+    field = plan.spread(values[..., here])
+    whole = assembled(domain, world, field)
+    order = np.argsort(np.concatenate(world.allgather(here)))
+    value = np.concatenate(world.allgather(plan.interpolate(field)), -1)[..., order]
+    assert whole.dtype == value.dtype == row.dtype
+    results = [whole, value]
+    if real == np.float64:  # derivatives take long to compile
+        results.append(assembled(domain, world, plan.spread_gradient(vectors[..., here, :])))
+        results.append(np.concatenate(world.allgather(plan.gradient(field)), -2)[..., order, :])
+    return [hashed(a) for a in results], whole, value, x, values
+
+
+@on_ranks(1, 2, 3, 4, each=ROWS)
+def test_fields_and_values_have_the_bits_of_one_rank(world, row):
+    alone, field, value, x, values = bits(pmd.World(), row, 0)
+    for seed in (1, 2):
+        assert bits(world, row, seed)[0] == alone
+    plain = pm.Plan(row.mesh, row.window, **OPTIONS).set_positions(x.astype(np.float64))
+    wide = np.result_type(row.dtype, np.float64)
+    exact, unit = plain.spread(values.astype(wide)), np.finfo(row.dtype).eps
+    assert abs(field - exact).max() < 50 * unit * abs(exact).max()
+    assert abs(value - plain.interpolate(field.astype(wide))).max() < 50 * unit * abs(value).max()
+
+
+@pytest.mark.parametrize("case", ROWS[:2], ids=lambda case: case.name)
+def test_seven_ranks_have_the_bits_of_one(case):
+    alone = bits(pmd.World(), case, 0)[0]
+    assert on_threads(7, lambda world: bits(world, case, 5)[0]) == [alone] * 7
+
+
+def test_balanced_cuts_have_the_bits_of_even_ones():
+    row = ROWS[1]
+    x = positions(row.mesh, 300, clustered=True)
+
+    def work(world):
+        plan = plan_of(row, world, deterministic=True, method="auto", interpolation="auto")[1]
+        domain = plan.domain.balanced(plan.counts(x[mine(world, len(x))]))
+        here = mine(world, len(x), 8)
+        assert domain.parts() != plan.domain.parts()
+        fields = []
+        for cuts in (plan.domain, domain):
+            plan = pmd.Plan(cuts, world, row.window, deterministic=True).set_positions(x[here])
+            fields.append(hashed(assembled(cuts, world, plan.spread(np.ones(len(here))))))
+        return len(set(fields))
+
+    assert on_threads(3, work) == [1] * 3
+
+
+@pytest.mark.parametrize("ghosts", ["particles", "replicated"])
+def test_other_modes_say_that_they_cannot(ghosts):
+    domain = pmd.Domain(pm.Mesh(8, 1.0), 1)
+    with pytest.raises(ValueError, match="use ghosts='nodes'"):
+        pmd.Plan(domain, ghosts=ghosts, deterministic=True)
+
+
+@on_ranks(1, 2, 4)
+def test_values_that_are_not_finite_spoil_the_field_everywhere(world):
+    row = ROWS[0]
+    plan = plan_of(row, world, method="auto", interpolation="auto", deterministic=True)[1]
+    x = np.random.default_rng(world.rank).random((20, 3))
+    values = np.ones(20)
+    values[3] = np.nan if world.rank == 0 else 1
+    field = plan.set_positions(x).spread(values)
+    assert all(np.isnan(f).all() for f in listed(field))

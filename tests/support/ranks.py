@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks that are threads of one process: every law of distributed work can be tested without MPI."""
+
+import threading
+from collections import defaultdict
+from queue import SimpleQueue
+
+import numpy as np
+
+from particlemesh.distributed import World
+from particlemesh.distributed.transports import Transport
+
+PATIENCE = 60  # seconds that a rank waits for another
+
+
+class _Room:
+    """What the threads share."""
+
+    def __init__(self, size):
+        self.size = size
+        self.barrier = threading.Barrier(size)
+        self.table = [None] * size
+        self.mail = defaultdict(SimpleQueue)
+
+    def gather(self, rank, thing):
+        self.barrier.wait(PATIENCE)
+        self.table[rank] = thing
+        self.barrier.wait(PATIENCE)
+        return list(self.table)
+
+
+class Threads(Transport):
+    """The transport of one rank."""
+
+    name = "threads"
+
+    def __init__(self, room, rank):
+        self.room, self.rank, self.size = room, rank, room.size
+        self.rounds = []  # ranks and bytes sent in each exchange
+
+    def exchange(self, sends, receives):
+        assert self.rank not in sends and self.rank not in receives
+        self.rounds.append({rank: array.nbytes for rank, array in sends.items()})
+        for rank, array in sends.items():
+            assert array.flags.c_contiguous
+            self.room.mail[self.rank, rank].put(array.tobytes())
+        for rank, array in receives.items():
+            assert array.flags.c_contiguous
+            got = self.room.mail[rank, self.rank].get(timeout=PATIENCE)
+            array[...] = np.frombuffer(got, array.dtype).reshape(array.shape)
+
+    def allreduce(self, array, op):
+        function = {"sum": np.add, "max": np.maximum, "min": np.minimum}[op]
+        return np.asarray(function.reduce(np.stack(self.room.gather(self.rank, array.copy()))))
+
+    def alltoall(self, counts):
+        return np.stack([row[self.rank] for row in self.room.gather(self.rank, counts.copy())])
+
+    def allgather(self, thing):
+        return self.room.gather(self.rank, thing)
+
+
+def on_threads(size, work):
+    """Call ``work(world)`` on every rank, and return the results; the first error is raised."""
+    room, results, errors = _Room(size), [None] * size, [None] * size
+
+    def call(rank):
+        try:
+            results[rank] = work(World.over(Threads(room, rank)))
+        except BaseException as error:
+            errors[rank] = error
+            room.barrier.abort()
+
+    threads = [threading.Thread(target=call, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    failed = [e for e in errors if e is not None and not isinstance(e, threading.BrokenBarrierError)]
+    for error in failed or [e for e in errors if e is not None]:
+        raise error
+    return results
