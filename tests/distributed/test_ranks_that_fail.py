@@ -193,7 +193,7 @@ def test_without_checks_no_call_agrees(world):
 
 def test_a_deadlock_and_a_death_are_reported(tmp_path, monkeypatch):
     """The tests themselves notice when ranks wait for ever, or end."""
-    monkeypatch.setattr(mpi, "PATIENCE", 10)
+    monkeypatch.setattr(mpi, "PATIENCE", 20)
     path = Path(tmp_path) / "ranks_that_hang.py"
     lines = [
         "from mpi import on_ranks",

@@ -64,7 +64,8 @@ def reports_of(*paths):
         rest = [key for key, *_ in order if key not in outcomes]
         if not rest:
             break
-        passed, end = _launch(paths, outcomes, max(size for *_, size in order))
+        alone = sum(size == 1 and key not in outcomes for key, *_, size in order)
+        passed, end = _launch(paths, outcomes, max(size for *_, size in order), alone)
         outcomes |= dict.fromkeys(passed, PASSED)
         culprit = next((key for key in rest if key not in outcomes), None)
         if culprit is not None:
@@ -72,8 +73,11 @@ def reports_of(*paths):
     return outcomes
 
 
-def _launch(paths, done, ranks):
-    """Start the ranks, which leave out what is done; return the tests that passed, and how the ranks ended."""
+def _launch(paths, done, ranks, alone):
+    """Start the ranks, which leave out what is done; return the tests that passed, and how the ranks ended.
+
+    The first ``alone`` tests are of a single rank.
+    """
     launcher = Path(sys.executable).with_name("mpiexec")
     with tempfile.TemporaryDirectory() as folder:
         report, output, settled = (Path(folder) / name for name in ("report", "output", "done"))
@@ -87,12 +91,12 @@ def _launch(paths, done, ranks):
             process = subprocess.Popen(
                 command, stdout=stream, stderr=subprocess.STDOUT, env=settings, start_new_session=True
             )
-            end = _watch(process, report)
+            end = _watch(process, report, alone)
         said = output.read_text(encoding="utf-8", errors="replace")[-6000:]
-        return report.read_text(encoding="utf-8").splitlines(), f"{end}\n{said}"
+        return report.read_text(encoding="utf-8").splitlines()[1:], f"{end}\n{said}"
 
 
-def _watch(process, report):
+def _watch(process, report, single):
     """Wait for the processes; end them if no test is done in time."""
     known, since = "", time.monotonic()
     while process.poll() is None:
@@ -100,7 +104,7 @@ def _watch(process, report):
         text = report.read_text(encoding="utf-8")
         if text != known:
             known, since = text, time.monotonic()
-        alone = not known or known.split()[-1] == "1"
+        alone = len(known.splitlines()) <= single  # the first line says that the ranks have started
         if time.monotonic() - since > (COMPILING if alone else PATIENCE):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -140,10 +144,15 @@ def _key(path, function, number, size):
 def _run(folder, paths):
     from mpi4py import MPI
 
+    import particlemesh.distributed  # noqa: F401 - takes a while, which no test is to count
+
     everyone = MPI.COMM_WORLD
     rank, parts = everyone.Get_rank(), {}
     done = set((Path(folder) / "done").read_text(encoding="utf-8").splitlines())
-    for key, function, item, size in _in_order(paths):
+    tests = _in_order(paths)
+    _wait(everyone)
+    _say(folder, rank, "started")
+    for key, function, item, size in tests:
         if key in done:
             continue
         if size not in parts:
@@ -151,9 +160,14 @@ def _run(folder, paths):
         if rank < size:
             _call(function, item, parts[size], everyone)
         _wait(everyone)
-        if rank == 0:
-            with (Path(folder) / "report").open("a", encoding="utf-8") as stream:
-                stream.write(f"{key}\n")
+        _say(folder, rank, key)
+
+
+def _say(folder, rank, line):
+    """Write a line of the report."""
+    if rank == 0:
+        with (Path(folder) / "report").open("a", encoding="utf-8") as stream:
+            stream.write(f"{line}\n")
 
 
 def _call(function, item, communicator, everyone):
