@@ -14,8 +14,11 @@ from particlemesh import apps
 
 FOLDERS = sorted(path.parent.name for path in Path(apps.__path__[0]).glob("*/__init__.py"))
 PACKAGES = (
-    "particlemesh", "particlemesh.fourier", "particlemesh.distributed", *(f"particlemesh.apps.{name}" for name in FOLDERS),
-)  # fmt: skip
+    "particlemesh",
+    "particlemesh.fourier",
+    "particlemesh.distributed",
+    *(f"particlemesh.apps.{name}" for name in FOLDERS),
+)
 # Of Python's own classes, and of mri-nufft's, whose pages have them.
 FOREIGN = ("builtins", "mrinufft")
 LEFT_OUT = re.compile(r"^\.\. autoclass:: (\S+)\n((?:   .*\n)*?)   :exclude-members: (.*)$", re.MULTILINE)

@@ -124,7 +124,8 @@ def _bar(figure: Any, place: tuple[float, float, float, float], camera: Camera, 
 
     scale = ScalarMappable(camera.scale, camera.colours)
     bar = figure.colorbar(scale, cax=figure.add_axes(place), extend="max", orientation="horizontal")
-    bar.set_ticks([tick for tick in MaxNLocator(4).tick_values(0, camera.scale.vmax) if 0 <= tick <= camera.scale.vmax])
+    most = float(camera.scale.vmax or 0.0)
+    bar.set_ticks([tick for tick in MaxNLocator(4).tick_values(0.0, most) if 0 <= tick <= most])
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=2, labelsize=letters, color=QUIET)
     bar.ax.set_title("speed / (m/s)", fontsize=letters, loc="left", pad=6)

@@ -54,8 +54,10 @@ class FFT:
 
     Attributes
     ----------
-    shape, modes : tuple of int
-        Nodes and modes of the whole mesh along each axis.
+    shape : tuple of int
+        Nodes of the whole mesh.
+    modes : tuple of int
+        Modes of the whole spectrum.
     part : tuple of (int, int)
         Range of modes along each axis that this rank holds.
     parts : str

@@ -164,7 +164,7 @@ class World:
 
         Returns
         -------
-        int64 array of this shape
+        int64 array (size, ...)
         """
         counts = np.ascontiguousarray(counts, np.int64)
         if counts.shape[:1] != (self.size,):
