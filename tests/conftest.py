@@ -31,7 +31,7 @@ def pytest_addoption(parser):
     )  # fmt: skip
     parser.addoption("--thorough", action="store_true", help="on PoCL, too, every combination and row")
     parser.addoption("--optimised", action="store_true", help="let PoCL optimise kernels as it does for users")
-    parser.addoption("--many-processes", type=int, default=3, help="processes that start with cold caches at once")
+    parser.addoption("--many-processes", type=int, default=2, help="processes that start with cold caches at once")
 
 
 def pytest_configure(config):
@@ -129,14 +129,14 @@ def backend(request) -> Device:
 def thinned(items):
     """Return what runs and what does not of tests with many cases, where PoCL compiles each.
 
-    Of 10 cases on every second runs, of 30 on every third, whatever the run and the worker. Tests that thin themselves
-    are `whole`.
+    From 6 cases on every second runs, from 12 on every third, from 30 on every fourth, whatever the run and the worker.
+    Tests that thin themselves are `whole`.
     """
     many = collections.Counter((item.path, item.originalname) for item in items if on_opencl(item))
     kept, left = [], []
     for item in items:
         count = 0 if item.get_closest_marker("whole") else many[item.path, item.originalname]
-        share = 3 if count >= 30 else 2 if count >= 10 else 1
+        share = 1 + (count >= 6) + (count >= 12) + (count >= 30)
         runs = not on_opencl(item) or zlib.crc32(item.nodeid.encode()) % share == 0
         (kept if runs else left).append(item)
     return kept, left

@@ -99,7 +99,7 @@ def main() -> None:
     cases = [Case("spread", count, nodes, support, dtype) for dtype in DTYPES]
     with runs.Run(bench.place, asked.out) as run:
         rows: list[dict[str, Any]] = []
-        if "fixed_point" in bench.names("spread"):
+        if {"fixed_point", "particle"} <= set(bench.names("spread")):
             rows += run.measure("fixed point", cases, lambda case: fixed_point(bench, case))
         if "particle" in bench.names("spread"):
             rows += run.measure("overhead", cases[:1], lambda case: overhead(bench, case))

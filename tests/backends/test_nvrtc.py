@@ -80,7 +80,9 @@ def test_every_kernel_compiles_for_cuda(compiled, real, compute, request):
             if "cuda" in method.backends:
                 folder, stem = method.__module__.split(".")[1:]
                 assert f"{folder}/{stem}.c" in files
-    for (file, defines), names in compiled.items():
+    for number, ((file, defines), names) in enumerate(compiled.items()):
+        if request.config.thins and number % 2 == (compute == 75):
+            continue  # compiling takes long: each real type has every second program
         cubin = cuda.compile_only(file, dict(defines), compute)
         for name in names:
             assert name.encode() in cubin

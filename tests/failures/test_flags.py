@@ -20,6 +20,11 @@ def plan():
     return made
 
 
+def integers(**options):
+    made, values = plan(), np.ones(20)
+    return made.spread_integers(values, made.bounds(values), out=np.zeros(MESH.shape, np.int64), **options)
+
+
 def grid(**options):
     return pm.UniformGrid(BOX, shape=(4, 4, 4), **options).build(X)
 
@@ -30,6 +35,7 @@ CALLS = {
     ("Plan.spread", "accumulate"): lambda f: plan().spread(np.ones(20), out=OUT, accumulate=f),
     ("Plan.spread_gradient", "accumulate"): lambda f: plan().spread_gradient(X, out=OUT, accumulate=f),
     ("Plan.spread_hessian", "accumulate"): lambda f: plan().spread_hessian(np.ones((20, 3, 3)), out=OUT, accumulate=f),
+    ("Plan.spread_integers", "accumulate"): lambda f: integers(accumulate=f),
     ("UniformGrid", "deterministic"): lambda f: grid(deterministic=f),
     ("UniformGrid", "queries"): lambda f: grid(queries=f),
     ("UniformGrid", "grow"): lambda f: grid(method="fixed", capacity=20, grow=f),

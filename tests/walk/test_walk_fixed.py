@@ -13,7 +13,6 @@ import ptx
 import walk_cases
 from blocks import cut
 from devices import Device
-from particlemesh.methods.launches import Group
 from particlemesh.orders import block_order
 from particlemesh.particles.stencil import axes_of
 from particlemesh.spread import fixed
@@ -156,7 +155,6 @@ def test_blocks_that_reach_a_node_are_bounded():
 def test_where_integers_lie():
     axes = axes_of(MESH, pm.bspline(4))
     assert fixed.apart(axes, 2).strides == (9 * 14 * 11, 14 * 11, 11, 1, 1)
-    assert fixed.beside(axes, Group(2, 1, 0)).strides == (9 * 14 * 22, 14 * 22, 22, 2, 1)
 
 
 # ---- what is not finite ----------------------------------------------------------------------------------------------

@@ -12,7 +12,11 @@ from pathlib import Path
 
 from particlemesh import apps
 
-FOLDERS = sorted(path.parent.name for path in Path(apps.__path__[0]).glob("*/__init__.py"))
+FOLDERS = sorted(
+    path.parent.name
+    for path in Path(apps.__path__[0]).glob("*/__init__.py")
+    if "__all__" in path.read_text(encoding="utf-8")
+)
 PACKAGES = (
     "particlemesh",
     "particlemesh.fourier",
