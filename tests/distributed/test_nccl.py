@@ -13,7 +13,8 @@ from particlemesh.distributed.transports import Alone
 class Device:
     """An array that is not NumPy's, and what a device would do with it, in order."""
 
-    def __init__(self, count, dtype, address):
+    def __init__(self, count, dtype, address, dense=True):
+        self.dense = dense
         self.dtype, self.size, self.nbytes = np.dtype(dtype), count, count * np.dtype(dtype).itemsize
         self.data = SimpleNamespace(ptr=address)
         self.real = SimpleNamespace(dtype=np.empty(0, dtype).real.dtype)
@@ -62,6 +63,7 @@ class Stand:
             nccl=library, Stream=lambda non_blocking: Stream("ours", 2), get_current_stream=lambda: caller
         )
         self.empty_like = lambda array: Device(array.size, array.dtype, 999)
+        self.ascontiguousarray = lambda array: array if array.dense else Device(array.size, array.dtype, 555)
 
 
 BEFORE, AFTER = ("ours", "waits", "event of caller"), ("caller", "waits", "event of ours")
@@ -107,6 +109,8 @@ def test_sums_of_complex_numbers_are_sums_of_reals(stand, world):
     assert (result.dtype, result.size, result.data.ptr) == (np.complex128, 4, 999)
     world._transport.allreduce(Device(4, "i4", 100), "max")
     assert stand.log[-2] == ("allReduce", 100, 999, 4, "NCCL_INT32", "NCCL_MAX", 2)
+    world._transport.allreduce(Device(4, "i4", 100, dense=False), "max")  # NCCL knows no strides
+    assert stand.log[-2] == ("allReduce", 555, 999, 4, "NCCL_INT32", "NCCL_MAX", 2)
 
 
 def test_host_memory_goes_through_mpi(stand, world):

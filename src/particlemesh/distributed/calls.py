@@ -141,7 +141,10 @@ class Calls:
             return text, DTYPES.index(dtype) if count else None, (parts, reached, table, bad)
 
         (parts, reached, table, bad), number = self._agreed(work)
-        real = np.dtype(np.float64) if number is None else DTYPES[number]
+        if number is None:  # no rank has a particle, and all know it
+            real = np.dtype(f"f{int(self.world.allreduce(table.dtype.itemsize, 'max'))}")
+        else:
+            real = DTYPES[number]
         owners = route = Route(self.world, parts, per_rank)
         if reached is not None:
             route = Route(self.world, reached[0], per_rank, reached[1], parts.shape[0])

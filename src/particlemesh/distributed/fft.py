@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from particlemesh import checks
 from particlemesh.backends.cpu import at_most_cores, available_threads
+from particlemesh.distributed.domain import hash_of
 from particlemesh.distributed.fields import fields_of, finished, layout_of
 from particlemesh.distributed.layouts import PENCILS, SLABS, Layout, Part, Stage, kind_for, shape_of, stages
 from particlemesh.distributed.staging import Staged
@@ -94,6 +95,7 @@ class FFT:
         self.modes = (*self.shape[:-1], last)
         self.parts = kind_for(self.shape, self.modes, world.size) if parts == AUTO else parts
         self._nodes, self._stages = nodes, stages(nodes, self.modes, self.parts)
+        self._alike = f"cuts {hash_of(domain)}, {self.parts}"  # what all ranks must have in common
         layouts = [self._stages[0].layout.resized(len(self.shape) - 1, last), *(s.layout for s in self._stages[1:])]
         rank, first = world.rank, self._stages[0].layout
         self._there = [Transfer(a, b, rank) for a, b in itertools.pairwise(layouts)]
@@ -101,8 +103,9 @@ class FFT:
         self._gather, self._scatter = Transfer(nodes, first, rank), Transfer(first, nodes, rank)
         self._layouts = layouts
         self.part: Part = layouts[-1].parts[rank][0]
+        fair = fair_threads(world)  # all ranks ask, also where one of them names a number
         threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
-        self.threads = fair_threads(world) if threads is None else threads
+        self.threads = fair if threads is None else threads
 
     def __repr__(self) -> str:
         kind = "real" if self.real else "complex"
@@ -234,7 +237,7 @@ class FFT:
             if not real and form.dtype.kind != "c":
                 form = form._replace(dtype=np.result_type(form.dtype, np.complex64))
                 arrays = [array.astype(form.dtype) for array in arrays]
-            result, call = (arrays, form, kind), f"FFT of {what}: {form.batch} fields of {form.dtype}"
+            result, call = (arrays, form, kind), f"FFT of {what}: {form.batch} fields of {form.dtype}, {self._alike}"
         except Exception as caught:
             if not self._check:
                 raise
@@ -315,6 +318,7 @@ class Remap:
         self.world, self._check = world, checks.flag(check, "check")
         self._layout = layout_of(source, world)
         self._transfer = Transfer(self._layout, layout_of(target, world), world.rank)
+        self._alike = f"cuts {hash_of(source)} to {hash_of(target)}"
 
     def __call__(self, field: Any) -> Any:
         r"""Return the rank's nodes of a field on the target.
@@ -331,8 +335,8 @@ class Remap:
         """
         error, made, call = None, None, "remap"
         try:
-            made = fields_of(field, self._layout.parts[self.world.rank], "field")
-            call = f"remap of {made[1].batch} fields of {made[1].dtype}"
+            made = fields_of(field, self._layout.parts[self.world.rank], "field", promotes=False)
+            call = f"remap of {made[1].batch} fields of {made[1].dtype}, {self._alike}"
         except Exception as caught:
             if not self._check:
                 raise

@@ -31,7 +31,9 @@ def ranges(part: Any) -> Part:
     return tuple((start, start + nodes) for start, nodes in zip(part.lower, part.shape, strict=True))
 
 
-def fields_of(given: Any, parts: tuple[Part, ...], what: str) -> tuple[list[Any], Form, Staged]:
+def fields_of(
+    given: Any, parts: tuple[Part, ...], what: str, *, promotes: bool = True
+) -> tuple[list[Any], Form, Staged]:
     """Return a rank's arrays of NumPy or CuPy, one per part, what they have in common, and their kind.
 
     Parameters
@@ -41,6 +43,8 @@ def fields_of(given: Any, parts: tuple[Part, ...], what: str) -> tuple[list[Any]
         The rank's.
     what : str
         Name of the argument, for messages.
+    promotes : bool
+        Integers become float64, as for SciPy; else all numbers stay what they are.
 
     Raises
     ------
@@ -52,9 +56,9 @@ def fields_of(given: Any, parts: tuple[Part, ...], what: str) -> tuple[list[Any]
     forms = []
     for n, (array, part) in enumerate(zip(arrays, parts, strict=True)):
         batch = batch_of(tuple(array.shape), shape_of(part), what)
-        if array.dtype.kind in "biu":
+        if promotes and array.dtype.kind in "biu":
             arrays[n] = array = array.astype(np.float64)
-        if array.dtype.char not in "fdFD":
+        if array.dtype.char not in "fdFD" and (promotes or array.dtype.kind not in "biu"):
             raise TypeError(f"{what} has dtype {array.dtype}; float32, float64, complex64 or complex128 is needed.")
         forms.append(Form(module_of(array), batch, array.dtype))
     if any(form != forms[0] for form in forms):

@@ -72,7 +72,8 @@ def gathered(
 
     given, owners = together(world, check, "owners of a grid's particles", named)
     route = Route(world, owners)
-    own, numbers = _sent(route, world, check, lambda: (xp.ascontiguousarray(x), given))
+    # Where nobody moves, a route returns what it gets: the user's array may change later.
+    own, numbers = _sent(route, world, check, lambda: (xp.array(x, order="C"), given))
 
     def seen() -> tuple[Any, ...]:
         placed = around.place(own, xp)

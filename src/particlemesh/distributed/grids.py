@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.distributed.domain import Domain
+from particlemesh.arrays.geometry import open_bounds
+from particlemesh.distributed.domain import Domain, hash_of
 from particlemesh.distributed.gathering import Held, gathered, own_pairs
 from particlemesh.distributed.routes import Route
 from particlemesh.distributed.staging import Staged, module_of
 from particlemesh.distributed.surroundings import Surroundings
 from particlemesh.distributed.transfer import together
 from particlemesh.distributed.world import World
+from particlemesh.grid.checks import letters as check_letters
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.uniform_grid import UniformGrid as LocalGrid
 
-SPILL = {np.dtype(np.float32): 5e-7, np.dtype(np.float64): 1e-15}  # rounding of a fraction of the box
 ORDERS, FORMATS = ("input", "local"), ("csr", "coo", "dense")
 
 
@@ -124,7 +125,7 @@ class UniformGrid:
         error, given, call = None, None, "build of a grid"
         try:
             given = self._accepted(positions)
-            call = f"build of a grid of {given[1].dtype}"
+            call = f"build of a grid of {given[1].dtype}, radius {self.radius}, cuts {hash_of(self.domain)}"
         except Exception as caught:
             if not self._check:
                 raise
@@ -133,7 +134,9 @@ class UniformGrid:
             self.world.agree(error, call)
         assert given is not None
         staged, x = given
-        around, grid = self._surroundings(x.dtype, staged.kind.home)
+        around, grid = together(
+            self.world, self._check, "the cells of a local grid", lambda: self._surroundings(x.dtype, staged.kind.home)
+        )
         with staged.scope():
             held, local = gathered(around, grid, self.world, staged, x, self._check)
             self._held = None  # until every rank has built
@@ -163,11 +166,16 @@ class UniformGrid:
         if bool(bad.any()):
             first = int(xp.flatnonzero(bad)[0])
             raise ValueError(f"particle {first} of {x.shape[0]} is at {x[first]}; positions must be finite.")
+        lower, upper = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, x.dtype)
         for a, periodic in enumerate(box.periodic):
             if periodic:
                 continue
-            fraction = sum((x[:, b] - box.origin[b]) * box.inverse[a, b] for b in range(x.shape[1]))
-            bad = (fraction < 0) | (fraction > 1 + SPILL[x.dtype])
+            place = (
+                x[:, a]
+                if box.orthorhombic
+                else sum((x[:, b] - box.origin[b]) * box.inverse[a, b] for b in range(x.shape[1]))
+            )
+            bad = (place < lower[a]) | (place > upper[a])
             if bool(bad.any()):
                 first = int(xp.flatnonzero(bad)[0])
                 raise ValueError(f"particle {first} of {x.shape[0]} is at {x[first]}, outside of the open axis {a}.")
@@ -263,6 +271,7 @@ class UniformGrid:
         radius, held = self._asked(radius), self._ready()
         checks.one_of(order, "order", ORDERS)
         checks.one_of(format, "format", FORMATS)
+        check_letters(quantities)
         letters = set(quantities) | ({"i", "j"} & set(quantities)) | ({"i", "j"} if "S" in quantities else set())
         wanted = "".join(letter for letter in "ijdDS" if letter in letters)
         with held.kind.scope():
@@ -362,9 +371,14 @@ class UniformGrid:
         deliver = None
         if error is None:
             held = self._ready()
-            with held.kind.scope():
-                own = held.xp.ascontiguousarray(rows[held.first : held.first + held.numbers.shape[0]])
-                deliver = held.route.backward(own)
+            try:
+                with held.kind.scope():
+                    own = held.xp.ascontiguousarray(rows[held.first : held.first + held.numbers.shape[0]])
+                    deliver = held.route.backward(own)
+            except Exception as caught:
+                if not self._check:
+                    raise
+                error = caught
         if self._check:
             self.world.agree(error, call)
         held = self._ready()

@@ -59,6 +59,7 @@ class Nccl(Transport):
     def allreduce(self, array: Any, op: Op) -> Any:
         if is_host(array):
             return self._control.allreduce(array, op)
+        array = self._cupy.ascontiguousarray(array)  # NCCL knows no strides
         reals = array.view(array.real.dtype) if array.dtype.kind == "c" else array
         result = self._cupy.empty_like(reals)
         code = {"f4": "FLOAT32", "f8": "FLOAT64", "i4": "INT32", "i8": "INT64", "u4": "UINT32", "u8": "UINT64"}

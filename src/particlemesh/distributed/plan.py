@@ -14,7 +14,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.busy import alone
 from particlemesh.distributed.calls import Calls
-from particlemesh.distributed.domain import Domain
+from particlemesh.distributed.domain import Domain, hash_of
 from particlemesh.distributed.routes import Route
 from particlemesh.distributed.world import World
 from particlemesh.particles.located import Status
@@ -111,7 +111,7 @@ class Plan(Calls):
             dtype=dtype, components=components, applications=applications, method=method, interpolation=interpolation,
             backend=backend, deterministic=deterministic, threads=threads, options=options,
         )  # fmt: skip
-        same = f"Plan({domain!r}, cuts {hash_of(domain)}, {window!r}, ghosts={ghosts!r}, {deterministic=}, {dtype=})"
+        same = f"Plan({domain!r}, cuts {hash_of(domain)}, {window!r}, {ghosts=}, {deterministic=}, {dtype=}, {check=})"
         with self.world.agreement(same):
             self._build(domain, window, ghosts, settings, check)
 
@@ -347,10 +347,3 @@ class Plan(Calls):
         for plan in self._plans:
             if plan is not None:
                 plan.close()
-
-
-def hash_of(domain: Any) -> int:
-    """Return a number that is the same for equal cuts in every process."""
-    import zlib
-
-    return zlib.crc32(repr(domain.parts()).encode()) if isinstance(domain, Domain) else 0

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -42,14 +43,15 @@ class Route:
     def __init__(
         self, world: World, parts: Any, per_rank: int = 1, particles: Any = None, count: int | None = None
     ) -> None:
-        xp = module_of(parts)
+        self._xp = xp = module_of(parts)
         self._world, self._per_rank = world, per_rank
         self.count = parts.shape[0] if count is None else count
-        order = _stable_order(parts, xp)
         self._single = particles is None
-        self._particles = order if particles is None else (particles if order is None else particles[order])
-        sent = xp.bincount(parts, minlength=world.size * per_rank)
-        sent = np.asarray(sent if xp is np else sent.get(), np.int64).reshape(world.size, per_rank)
+        with world.agreement("a route"):
+            order = _stable_order(parts, xp)
+            self._particles = order if particles is None else (particles if order is None else particles[order])
+            sent = xp.bincount(parts, minlength=world.size * per_rank)
+            sent = np.asarray(sent if xp is np else sent.get(), np.int64).reshape(world.size, per_rank)
         self._leaving = sent.sum(1)
         self._by_part = world.counts(sent)  # rows from each rank for each of our parts
         self._coming = self._by_part.sum(1)
@@ -57,13 +59,21 @@ class Route:
         self.arrived = int(self.counts.sum())
         others = [r for r in range(world.size) if r != world.rank]
         self.stays = not (self._leaving[others].any() or self._coming[others].any()) and self._particles is None
-        self._order = None if per_rank == 1 or world.size == 1 else self._by_parts(xp)
-        self._rounds = [] if self._single else _rounds(self._particles, self.count, xp)
 
-    def _by_parts(self, xp: Any) -> Any:
-        """Return the index of the arriving row for each row by part, or None if they arrive so."""
+    # Made at first use, which is before ranks agree: it may fail.
+
+    @functools.cached_property
+    def _order(self) -> Any:
+        """The index of the arriving row for each row by part, or None if they arrive so."""
+        if self._per_rank == 1 or self._world.size == 1:
+            return None
         part = np.repeat(np.tile(np.arange(self._per_rank), self._world.size), self._by_part.reshape(-1))
-        return _stable_order(xp.asarray(part), xp)
+        return _stable_order(self._xp.asarray(part), self._xp)
+
+    @functools.cached_property
+    def _rounds(self) -> list[tuple[Any, Any]]:
+        """Rows and their particles, in rounds."""
+        return [] if self._single else _rounds(self._particles, self.count, self._xp)
 
     @property
     def moved(self) -> int:
@@ -92,7 +102,7 @@ class Route:
         Raises
         ------
         RankError, ValueError
-            If an array has another number of particles, on any rank.
+            If an array has another number of particles, on any rank, or dtypes or other axes differ between ranks.
         """
         return self._public(arrays, axis, self.count, self.forward, "send")
 
@@ -113,8 +123,9 @@ class Route:
         return self._public(arrays, axis, self.arrived, self.backward, "back")
 
     def _public(self, arrays: tuple[Any, ...], axis: int, count: int, move: Any, name: str) -> Any:
-        moves = []
-        with self._world.agreement(f"{name} of {len(arrays)} arrays along axis {axis}"):
+        moves, forms = [], []
+        error: BaseException | None = None
+        try:
             if not arrays:
                 raise ValueError(f"{name} needs an array or several.")
             for array in arrays:
@@ -124,7 +135,13 @@ class Route:
                         f"an array has shape {tuple(given.native.shape)}; axis {axis} needs {count} particles."
                     )
                 with given.scope():
-                    moves.append((given, move(module_of(given.native).moveaxis(given.native, axis, 0))))
+                    rows = module_of(given.native).moveaxis(given.native, axis, 0)
+                    moves.append((given, move(rows)))
+                forms.append(f"{rows.dtype} {tuple(rows.shape[1:])}")
+        except BaseException as caught:  # noqa: BLE001 - agree raises it, an interrupt too
+            error = caught
+        # Messages have no types: ranks without particles, too, give arrays like those of the others.
+        self._world.agree(error, f"{name} along axis {axis} of {', '.join(forms)}")
         results = []
         for given, deliver in moves:
             with given.scope():
@@ -146,10 +163,11 @@ class Route:
             result[own[1]] = self._taken(rows, own[0])
         packed = {r: xp.ascontiguousarray(self._taken(rows, s)) for r, s in sends.items()}
         into = {r: result[s] for r, s in receives.items()}
+        order = self._order
 
         def deliver() -> Any:
             world.exchange(packed, into)
-            return result if self._order is None else result[self._order]
+            return result if order is None else result[order]
 
         return deliver
 
@@ -173,12 +191,13 @@ class Route:
         packed = {r: xp.ascontiguousarray(rows[s]) for r, s in sends.items()}
         into = {r: got[s] for r, s in receives.items()}
         result = xp.zeros((self.count, *rows.shape[1:]), rows.dtype)
+        rounds = self._rounds
 
         def deliver() -> Any:
             world.exchange(packed, into)
             if self._single:
                 result[slice(None) if self._particles is None else self._particles] = got
-            for some, particles in self._rounds:
+            for some, particles in rounds:
                 result[particles] += got[some]
             return result
 

@@ -10,7 +10,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, kind_of
-from particlemesh.arrays.views import COMPLEX
+from particlemesh.arrays.views import COMPLEX, overlaps_itself
 
 DTYPES = tuple(map(np.dtype, ("f4", "f8", "c8", "c16")))  # by the number that ranks agree on
 
@@ -74,6 +74,8 @@ class Target:
                 f"out has dtype {self.kind.dtype(out)}; this call writes {dtype}: give an array of this dtype."
             )
         self.native = self.kind.target(out)
+        if overlaps_itself(self.native):
+            raise ValueError("elements of out share memory; give an array in which each has its own.")
 
     def write(self, native: Any, *, accumulate: bool = False) -> Any:
         """Write numbers, or add them, and return the caller's array."""

@@ -153,6 +153,8 @@ class World:
             Rows from each rank.
         """
         counts = np.ascontiguousarray(counts, np.int64)
+        if counts.shape == (self.size,) and int(counts.sum()) != rows.shape[0]:
+            raise ValueError(f"counts add up to {int(counts.sum())}; there are {rows.shape[0]} rows.")
         return self.move(rows, counts, self.counts(counts))
 
     def counts(self, counts: Any) -> np.ndarray:

@@ -58,10 +58,12 @@ def _drift(p, motion, begin, end):
             place = p.x[i, c] + step * u
             low, length = motion[6 + c], motion[9 + c]
             if length > 0:
-                if place < low:
-                    place += length
-                elif place >= low + length:
-                    place -= length
+                at = place - low
+                turns = np.floor(at * motion[12 + c])
+                if at < 0:
+                    place -= length * min(turns, real(-1))
+                elif at >= length:
+                    place -= length * max(turns, real(1))
             d = place - p.origin[i, c]
             if length > 0:
                 d -= length * np.rint(d * motion[12 + c])
@@ -190,7 +192,7 @@ def _forces(p, pairs, numbers, hertz, step, half, begin, end):
             v0 = u0 - distance * (s1 * n2 - s2 * n1)
             v1 = u1 - distance * (s2 * n0 - s0 * n2)
             v2 = u2 - distance * (s0 * n1 - s1 * n0)
-            twist = s0 * n0 + s1 * n1 + s2 * n2
+            twist = real(0.5) * (s0 * n0 + s1 * n1 + s2 * n2)  # the wall does not spin
             f0, f1, f2, h0, h1, h2, h3 = _contact(
                 law, hertz, radius - distance, radius, mass, n0, n1, n2, v0, v1, v2, twist, step, h0, h1, h2, h3
             )

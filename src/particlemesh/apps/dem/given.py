@@ -51,7 +51,7 @@ def _rows(array: Any, what: str, count: int, dtype: np.dtype, columns: int) -> n
     allowed = ((), (3,), shape) if columns else ((), shape)
     if host.shape not in allowed:
         raise ValueError(f"{what} has shape {host.shape}; one of {', '.join(map(str, allowed))} is needed.")
-    full = np.ascontiguousarray(np.broadcast_to(host, shape), dtype)
+    full = np.array(np.broadcast_to(host, shape), dtype, order="C")  # never the user's memory
     _finite(full, what)
     return full
 
@@ -97,6 +97,8 @@ def arrays_of(
     if where.name == "opencl" and real == np.float64 and not where.facts().get("HAS_FP64", 1):
         raise TypeError(f"{where.device} has no float64: give dtype='float32'.")
     count = len(x)
+    with np.errstate(over="ignore"):
+        x = np.array(x, real)
     _finite(x, "positions")
     sizes = _rows(radii, "radii", count, real, 0)
     _above_zero(sizes, "the radius", "a particle needs a mass")
@@ -107,6 +109,6 @@ def arrays_of(
         first = int(np.argmin(np.isfinite(masses) & (masses > 0)))
         raise ValueError(f"the mass of particle {first} is {masses[first]} in {real}: choose other units.")
     return Given(
-        kind if kind.home in ("cpu", where.name) else NUMPY, user, where, real, np.array(x, real),
+        kind if kind.home in ("cpu", where.name) else NUMPY, user, where, real, x,
         _rows(velocities, "velocities", count, real, 3), _rows(spins, "spins", count, real, 3), sizes, masses,
     )  # fmt: skip

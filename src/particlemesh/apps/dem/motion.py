@@ -35,6 +35,7 @@ class Motion:
         self.deterministic, self.rebuilds = deterministic, 0
         self._token: Any = None
         self._fault: str | None = None
+        self._waits = False  # whether a step has drifted and waits for new lists
         mean = float(self.radii.mean()) if self.count else 1.0
         self.skin, largest = SKIN * mean, float(self.radii.max(initial=0.0))
         reach = 2 * largest + self.skin
@@ -141,22 +142,29 @@ class Motion:
         if not self.count and steps:
             yield steps
         while left:
+            made, failed = 0, None
             with self._on():
-                made, waits = self.engine.steps(left)
-                if waits:
+                if not self._waits:
+                    made, self._waits = self.engine.steps(left)
+                if self._waits:
                     try:
                         self._search()
-                    except ValueError as error:
-                        why = str(error).rstrip(".")
-                        self._fault = (
-                            f"step {at + steps - left + made}: the motion has left what numbers can hold: {why}. "
-                            "A shorter time_step may help; start again from an earlier state."
-                        )
-                        raise FloatingPointError(self._fault) from error
-                    self.engine.finish()
-                    made += 1
+                        self.engine.finish()
+                        self._waits, made = False, made + 1
+                    except Exception as error:  # noqa: BLE001 - such as no memory: the next call ends this step
+                        failed = error
             left -= made
-            yield made
+            if made:
+                yield made
+            if isinstance(failed, ValueError):
+                why = str(failed).rstrip(".")
+                self._fault = (
+                    f"step {at + steps - left}: the motion has left what numbers can hold: {why}. A shorter time_step "
+                    "may help; start again from an earlier state."
+                )
+                raise FloatingPointError(self._fault) from failed
+            if failed is not None:
+                raise failed
 
     # ---- reports --------------------------------------------------------------------------------------
 
@@ -209,7 +217,7 @@ class Motion:
         masses, radii = self.masses.astype(np.float64), self.radii.astype(np.float64)
         inertia = 0.4 * masses * radii**2
         if self.law.hertz:
-            other = np.where(contacts.j < 0, np.inf, radii[contacts.j])
+            other = np.where(contacts.j < 0, np.inf, radii[np.maximum(contacts.j, 0)])
             curvature = 1 / radii[contacts.i] + 1 / other
             normal = 8 / 15 * self.law.normal * np.sqrt(1 / curvature) * np.maximum(contacts.overlap, 0) ** 2.5
         else:
@@ -225,7 +233,15 @@ class Motion:
     # ---- restart --------------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of a state."""
+        """Return the arrays of a state.
+
+        Raises
+        ------
+        RuntimeError
+            In the middle of a step.
+        """
+        if self._waits:
+            raise RuntimeError("a step is not whole, because its search for neighbours failed: end it by run(1).")
         names = {"positions": "x", "velocities": "v", "spins": "w", "accelerations": "a", "angular_accelerations": "b"}
         rows = {name: np.ascontiguousarray(self._get(at)[:, :3]) for name, at in names.items()}
         i, j, history = self._touching()

@@ -161,16 +161,19 @@ class Simulation(Checkpoints):
         return self.step * self.time_step
 
     @property
+    @alone
     def positions(self) -> Any:
         """A copy of the centres (N, 3), folded into axes that repeat."""
         return self._motion.out("x")
 
     @property
+    @alone
     def velocities(self) -> Any:
         """A copy of the velocities (N, 3)."""
         return self._motion.out("v")
 
     @property
+    @alone
     def spins(self) -> Any:
         """A copy of the angular velocities (N, 3)."""
         return self._motion.out("w")
@@ -201,11 +204,13 @@ class Simulation(Checkpoints):
         return self._motion.dtype
 
     @property
+    @alone
     def contacts(self) -> Contacts:
         """What touches now; waits for the device."""
         return self._motion.contacts()
 
     @property
+    @alone
     def energy(self) -> Energy:
         """The energy, by its kinds; waits for the device."""
         return self._motion.energy()
@@ -252,7 +257,7 @@ class Simulation(Checkpoints):
         steps = checks.integer(steps, "steps", 0, 2**62)
         every = checks.integer(every, "every", 1, 2**62)
         recorder = Recorder(self, steps, every, trajectory, checks.flag(progress, "progress"))
-        with recorder, deferred() as interrupted:
+        with deferred() as interrupted, recorder:
             while recorder.left and not interrupted():
                 for made in self._motion.advance(recorder.left, self.step):
                     self.step += made
@@ -263,6 +268,7 @@ class Simulation(Checkpoints):
 
     # ---- restart --------------------------------------------------------------------------------------
 
+    @alone
     def state(self) -> dict[str, Any]:
         """Return all that a restart needs, as NumPy arrays, numbers, strings and tuples of these.
 
@@ -339,8 +345,10 @@ class Simulation(Checkpoints):
         given = arrays_of(
             held["positions"], held["radii"], held["velocities"], held["spins"], 1.0, backend, str(held["dtype"])
         )
-        given.masses = np.array(held["masses"], np.float64)
-        new.critical_time_step = new.contact.critical_time_step(given.radii, given.masses)
+        given.masses = np.array(held["masses"], given.dtype)
+        new.critical_time_step = (
+            new.contact.critical_time_step(given.radii, given.masses) if len(given.radii) else np.inf
+        )
         new._start(given, new._method, threads, restored=True)
         new.step = int(held["step"])
         new._motion.restore(held)

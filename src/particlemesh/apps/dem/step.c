@@ -45,8 +45,9 @@ KERNEL drift(GLOBAL real* x, GLOBAL const real* RESTRICT origin, GLOBAL const re
         real moved = 0;
         for (int c = 0; c < 3; c++) {
             if (motion.length[c] > 0) {
-                if (p[c] < motion.origin[c]) p[c] += motion.length[c];
-                else if (p[c] >= motion.origin[c] + motion.length[c]) p[c] -= motion.length[c];
+                const real at = p[c] - motion.origin[c], turns = floor(at * motion.per[c]);
+                if (at < 0) p[c] -= motion.length[c] * (turns < 0 ? turns : (real)-1);
+                else if (at >= motion.length[c]) p[c] -= motion.length[c] * (turns > 1 ? turns : (real)1);
             }
             real d = p[c] - from[c];
             d -= motion.length[c] * rint(d * motion.per[c]);
@@ -181,7 +182,7 @@ KERNEL forces(GLOBAL const real* RESTRICT x, GLOBAL const real* RESTRICT u, GLOB
             const real relative[3] = {speed.x - distance * (spin.y * n[2] - spin.z * n[1]),
                                       speed.y - distance * (spin.z * n[0] - spin.x * n[2]),
                                       speed.z - distance * (spin.x * n[1] - spin.y * n[0])};
-            const real twist = spin.x * n[0] + spin.y * n[1] + spin.z * n[2];
+            const real twist = (spin.x * n[0] + spin.y * n[1] + spin.z * n[2]) / 2; // the wall does not spin
             contact(f, h, mine.w - distance, mine.w, speed.w, n, relative, twist, motion.step, &law);
             if (law.friction > 0) STORE_4(wall_history + 4 * at, h[0], h[1], h[2], h[3]);
             touches |= 1 << p;

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,9 +46,11 @@ class Plane:
         length = np.abs(normal).max()
         if length == 0:
             raise ValueError(f"normal is {self.normal!r}; a vector of nonzero length is needed.")
-        normal = normal / length  # first, so that no square overflows
+        if abs(math.hypot(*normal) - 1) > 1e-15:  # a normal of length 1 keeps its bits: a restart needs them
+            normal = normal / length  # first, so that no square overflows
+            normal = normal / np.linalg.norm(normal)
         object.__setattr__(self, "point", point)
-        object.__setattr__(self, "normal", tuple((normal / np.linalg.norm(normal) + 0.0).tolist()))
+        object.__setattr__(self, "normal", tuple((normal + 0.0).tolist()))
 
     @property
     def offset(self) -> float:
@@ -94,11 +97,14 @@ def check_room(planes: tuple[Plane, ...], radius: float) -> None:
     from scipy.optimize import linprog
 
     rows = table(planes)
-    scale = max(radius, float(np.abs(rows[:, 3]).max()))
+    # Seen from the middle of the walls' points: rounding shall not grow with the distance from the origin.
+    points = np.array([plane.point for plane in planes], np.float64)
+    offsets = ((points - points.mean(0)) * rows[:, :3]).sum(1)
+    scale = max(radius, float(np.abs(offsets).max()))
     # The largest sphere on the right side of all planes, in units of the scale, up to the radius.
     bounds = [(None, None)] * 3 + [(None, radius / scale)]
     matrix = np.hstack([-rows[:, :3], np.ones((len(rows), 1))])
-    found = linprog((0, 0, 0, -1), A_ub=matrix, b_ub=-rows[:, 3] / scale, bounds=bounds)
+    found = linprog((0, 0, 0, -1), A_ub=matrix, b_ub=-offsets / scale, bounds=bounds)
     room = float(found.x[3]) * scale
     if room < radius * (1 - 1e-9):
         there = "no room at all" if room <= 0 else f"room for a sphere of radius {room:g}"

@@ -140,6 +140,16 @@ class H5MD(Writer):
             steps = self.data["step"]
             self.last = int(steps[-1]) if len(steps) else -1
             self.same(self.data["value"].shape[1], len(frame.positions))
+            elements = self.data.parent
+            for name in frame.columns():
+                if len(steps) and name not in elements:
+                    self.close()
+                    raise ValueError(f"{self.path} has frames without {name}: give another file.")
+            # The step is written last: what a frame has left that was not finished is cut off.
+            self.data["time"].resize(len(steps), axis=0)
+            for element in elements.values():
+                if isinstance(element, self.library.Group) and "value" in element:
+                    element["value"].resize(len(steps), axis=0)
             return
         if len(self.file):
             self.close()

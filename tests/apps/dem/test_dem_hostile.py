@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Uses that nobody plans: errors within steps, arrays that change later, other threads, files with half a frame."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from dem_cases import heap
+from particlemesh.apps.dem import Hertz, LinearSpring, Plane, Simulation, motion
+
+LAW = Hertz(young=1e6, poisson=0.3, restitution=0.8, friction=0.5)
+FLOOR = (Plane((0, 0, 0), (0, 0, 1)),)
+
+
+def resting(**options):
+    """One sphere that overlaps the floor a little."""
+    given = dict(density=1000.0, contact=LAW, walls=FLOOR, time_step=1e-4) | options
+    return Simulation(np.array([[0.0, 0.0, 0.099]]), np.array([0.1]), **given)
+
+
+def test_walls_have_numbers_beyond_those_of_particles():
+    boxed = Simulation([[1.0, 1.0, 0.099]], 0.1, density=1000.0, contact=LAW, box=(2.0, 2.0, 2.0))
+    assert boxed.contacts.j.min() < -1
+    assert boxed.energy.normal > 0
+
+
+def test_arrays_of_the_user_may_change_later():
+    radii, velocities = np.array([0.1]), np.zeros((1, 3))
+    sphere = resting(velocities=velocities)
+    before = sphere.energy
+    state = sphere.state()
+    radii[:], velocities[:] = 5.0, 5.0
+    again = Simulation.restore(state)
+    state["radii"][:] = state["masses"][:] = 7.0
+    assert sphere.energy == again.energy == before
+    assert again.radii.tolist() == [0.1]
+
+
+def test_radii_are_copied():
+    radii = np.array([0.1, 0.1])
+    pair = Simulation([[0, 0, 0], [0.19, 0, 0]], radii, density=1.0, contact=LAW)
+    before = pair.contacts.overlap.copy()
+    radii[:] = 5.0
+    np.testing.assert_array_equal(pair.contacts.overlap, before)
+
+
+def test_the_stable_step_of_springs_counts_rotation():
+    radii, masses = np.array([1.0]), np.array([2.0])
+    for tangential, counts in ((None, 10.0), (10.0, 35.0), (1.0, 10.0)):
+        law = LinearSpring(stiffness=10.0, restitution=1.0, friction=1.0, tangential=tangential)
+        np.testing.assert_allclose(law.critical_time_step(radii, masses), np.sqrt(2.0 / (2 * counts)), rtol=1e-14)
+
+
+def test_a_search_that_fails_loses_nothing(monkeypatch):
+    pile, calm = heap(deterministic=True), heap(deterministic=True)
+    search, calls = motion.Motion._search, []
+
+    def scarce(self):
+        calls.append(self)
+        if len(calls) == 2:
+            raise MemoryError("cannot allocate")
+        search(self)
+
+    monkeypatch.setattr(motion.Motion, "_search", scarce)
+    with pytest.raises(MemoryError):
+        pile.run(150)
+    made = pile.step
+    assert 0 < made < 150
+    with pytest.raises(RuntimeError, match="a step is not whole"):
+        pile.state()
+    pile.run(150 - made)
+    calm.run(150)
+    np.testing.assert_array_equal(pile.positions, calm.positions)
+    np.testing.assert_array_equal(pile.spins, calm.spins)
+
+
+def test_a_restart_keeps_the_bits_of_tilted_walls():
+    rng = np.random.default_rng(3)
+    for normal in rng.normal(size=(200, 3)):
+        wall = Plane((0.0, 0.0, 0.0), tuple(normal))
+        assert Plane(wall.point, wall.normal) == wall
+    assert Plane((0, 0, 0), (0, 0, 1e-200)).normal == (0.0, 0.0, 1.0)
+    assert np.linalg.norm(Plane((0, 0, 0), (1e200, 1e200, 0)).normal) == pytest.approx(1, abs=1e-15)
+
+
+def test_another_thread_cannot_read_half_a_step():
+    sphere, held, done = resting(), threading.Event(), threading.Event()
+
+    def hold():
+        with sphere.busy:
+            held.set()
+            done.wait()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait()
+    try:
+        for read in (sphere.state, lambda: sphere.energy, lambda: sphere.contacts, lambda: sphere.positions):
+            with pytest.raises(RuntimeError, match="another thread"):
+                read()
+    finally:
+        done.set()
+        other.join()
+
+
+def test_a_wall_turns_contacts_as_a_sphere_of_infinite_radius():
+    radius = 1e4
+    beside = dict(density=[1000.0, 1e9], contact=LAW, velocities=[[0.01, 0, 0], [0, 0, 0]], time_step=1e-4)
+    spheres = Simulation(
+        [[0, 0, 0.099], [0, 0, -radius]], [0.1, radius], spins=[[0, 0, 50.0], [0, 0, 0]], **beside
+    )  # fmt: skip
+    wall = resting(velocities=[[0.01, 0, 0]], spins=[[0, 0, 50.0]])
+    for simulation in (spheres, wall):
+        simulation.run(60)
+    found, expected = wall.contacts.tangential[0], spheres.contacts.tangential[0]
+    assert abs(expected[1]) > 0.01 * abs(expected[0])  # it has turned
+    np.testing.assert_allclose(found, expected, atol=2e-3 * np.linalg.norm(expected))
+
+
+def test_simulations_without_particles_restart():
+    empty = Simulation(np.zeros((0, 3)), np.zeros(0), density=1.0, contact=LAW, time_step=0.1)
+    empty.run(3)
+    again = Simulation.restore(empty.state())
+    assert (again.step, len(again.positions)) == (3, 0)
+
+
+def test_positions_are_folded_however_fast():
+    soft = Hertz(young=1e-4, poisson=0.3, restitution=1.0, friction=0.0)
+    fast = Simulation(
+        [[0.5] * 3], 0.1, (13.7, -9.1, 0.0), density=1.0, contact=soft, box=(1.0,) * 3, periodic=True, time_step=0.5
+    )
+    for _ in range(7):
+        fast.run(1)
+        assert ((fast.positions >= 0) & (fast.positions < 1)).all()
+
+
+def test_restarts_keep_types():
+    single = resting(dtype="float32")
+    again = Simulation.restore(single.state())
+    assert again.masses.dtype == single.masses.dtype == np.float32
+    assert again.critical_time_step == single.critical_time_step
+
+
+def test_positions_that_the_type_cannot_hold_are_named():
+    with pytest.raises(ValueError, match="the first is particle 1"):
+        Simulation([[0, 0, 0], [1e39, 0, 0]], 0.1, density=1.0, contact=LAW, dtype="float32")
+
+
+def test_walls_far_away_are_seen_as_near_ones():
+    close = Plane((5e6, 0, 0), (1, 0, 0)), Plane((5e6 + 0.01, 0, 0), (-1, 0, 0))
+    with pytest.raises(ValueError, match="walls overlap"):
+        Simulation([[5e6 + 0.005, 0, 0]], 0.05, density=1.0, contact=LAW, walls=close)
+
+
+def test_half_a_frame_is_cut_off(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    path, sphere = tmp_path / "frames.h5", resting()
+    sphere.run(2, trajectory=path)
+    with h5py.File(path, "r+") as file:  # as an append leaves it that the disk had no room for
+        position = file["particles/all/position"]
+        position["value"].resize(len(position["value"]) + 1, axis=0)
+        position["time"].resize(len(position["time"]) + 1, axis=0)
+    sphere.run(2, trajectory=path)
+    with h5py.File(path) as file:
+        everything = file["particles/all"]
+        assert everything["position/step"][:].tolist() == [0, 1, 2, 3, 4]
+        assert {len(everything[f"{name}/value"]) for name in ("position", "velocity", "angular_velocity")} == {5}
+        np.testing.assert_array_equal(everything["position/value"][-1], sphere.positions)

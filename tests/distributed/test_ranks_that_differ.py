@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks whose arguments differ where they must be alike: every rank raises, and nobody reads the wrong numbers."""
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh import distributed as pmd
+from particlemesh.distributed import routes
+from ranks import on_threads
+
+MESH = pm.Mesh((8, 6), (1.0, 1.0))
+
+
+def all_raise(call):
+    """Run on two ranks, and return the types of what they raise."""
+
+    def work(world):
+        try:
+            call(world)
+        except Exception as error:
+            return type(error)
+        return None
+
+    found = on_threads(2, work)
+    assert None not in found, found
+    return found
+
+
+@pytest.mark.parametrize(
+    "arrays", [(np.float64, np.int64, ()), (np.float32, np.float64, ()), (np.float64, np.float64, (3,))]
+)
+def test_arrays_on_a_route(arrays):
+    one, two, more = arrays
+
+    def call(world):
+        route = pmd.Route(world, np.array([0, 1, 1]))
+        route.send(np.zeros((3, *(more if world.rank else ())), (one, two)[world.rank]))
+
+    assert pmd.RankError in all_raise(call)
+
+
+def test_a_route_without_memory(monkeypatch):
+    def scarce(keys, xp):
+        if keys[0] == 1:
+            raise MemoryError("cannot allocate")
+
+    monkeypatch.setattr(routes, "_stable_order", scarce)
+    assert sorted(e.__name__ for e in all_raise(lambda world: pmd.Route(world, np.array([world.rank])))) == [
+        "MemoryError", "RankError",
+    ]  # fmt: skip
+
+
+def test_a_grids_radius_and_cells():
+    domain = pmd.Domain(MESH, 2)
+    x = np.array([[0.1, 0.1], [0.25, 0.1]])
+    all_raise(lambda world: pmd.UniformGrid(domain, world, (0.05, 0.2)[world.rank]).build(x))
+    line = pmd.Domain(pm.Mesh(8, 1.0), 2).balanced(np.array([14, 1, 1, 1, 1, 1, 1, 1]))
+    all_raise(lambda world: pmd.UniformGrid(line, world, 0.1, cell_size=4e-10).build(np.array([0.3])))
+
+
+def test_cuts_of_transforms_and_threads():
+    def transform(world):
+        domain = pmd.Domain(MESH, 2).balanced(np.array([[1, 1], [1, 1 + 90 * world.rank]]))
+        fft = pmd.FFT(domain, world)
+        fft.forward(np.zeros(domain.parts(world.rank)[0].shape))
+
+    all_raise(transform)
+    made = on_threads(2, lambda world: pmd.FFT(pmd.Domain(MESH, 2), world, threads=None if world.rank else 1).threads)
+    assert made[0] == 1
+
+
+def test_plans():
+    domain = pmd.Domain(MESH, 2)
+    all_raise(lambda world: pmd.Plan(domain, world, "cic", check=world.rank == 0))
+    shifted = pm.Mesh(MESH.shape, (1.0, 2.0))
+    all_raise(lambda world: pmd.Plan(pmd.Domain((MESH, shifted)[world.rank], 2), world, "cic"))
+
+
+def test_a_cloud_that_begins_empty_keeps_its_type():
+    def work(world):
+        plan = pmd.Plan(pmd.Domain(MESH, 2), world, "cic")
+        plan.set_positions(np.zeros((0, 2), np.float32))
+        plan.set_positions(np.full((1, 2), 0.5, np.float32))
+        return plan.spread(np.ones(1, np.float32)).dtype
+
+    assert on_threads(2, work) == [np.float32] * 2
+
+
+def test_faces_of_open_tilted_boxes():
+    box = pm.Box([[1.0, 0.0], [0.3, 1.0]], periodic=False)
+    x = np.array([[0.0, 0.0], [0.3, 1.0], [1.3, 1.0], [1.0, 0.0], [0.5, 0.2]])
+    for dtype in (np.float32, np.float64):
+        grid = pmd.UniformGrid(pmd.Domain(pm.Mesh((8, 6), box), 1), pmd.World(), 0.3).build(x.astype(dtype))
+        assert grid.count().tolist() == [0, 0, 0, 0, 0]
+        with pytest.raises(ValueError, match="outside"):
+            grid.build(np.array([[1.31, 1.0]], dtype))
+
+
+def test_numbers_on_the_way():
+    world, domain = pmd.World(), pmd.Domain(MESH, 1)
+    large = np.full((8, 6), 2**60 + 1)
+    moved = pmd.Remap(domain, pmd.Domain(MESH, 1, parts="slabs"), world)(large)
+    assert moved.dtype == np.int64
+    np.testing.assert_array_equal(moved, large)
+    with pytest.raises(ValueError, match="add up to 3; there are 4"):
+        world.alltoallv(np.arange(4.0), [3])
+    assert pmd.Domain(pm.Mesh(300, 1.0), 1).owner(np.array([[200]], np.uint8)).tolist() == [0]
+
+
+def test_arrays_of_the_user():
+    x, world = np.array([[0.1, 0.1], [0.3, 0.3]]), pmd.World()
+    grid = pmd.UniformGrid(pmd.Domain(MESH, 1), world, 0.3).build(x)
+    kept = x.copy()
+    x += 1
+    np.testing.assert_array_equal(grid.positions, kept)
+    with pytest.raises(ValueError, match="quantities"):
+        grid.pairs(quantities="jx")
+    plan = pmd.Plan(pmd.Domain(MESH, 1), world, "cic").set_positions(kept)
+    same = np.lib.stride_tricks.as_strided(np.zeros(6), (8, 6), (0, 8))
+    with pytest.raises(ValueError, match="share memory"):
+        plan.spread(np.ones(2), out=same)
