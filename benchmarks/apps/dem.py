@@ -171,8 +171,8 @@ def _floor(x, u, s, radii, masses, law, step, history, sums):
             continue
         h = history[i]
         f0, f1, f2, h[0], h[1], h[2], h[3] = contact_law(
-            law, 1, r - z, r, masses[i], 0.0, 0.0, 1.0, u[i, 0] - z * s[i, 1], u[i, 1] + z * s[i, 0], u[i, 2], s[i, 2],
-            step, h[0], h[1], h[2], h[3],
+            law, 1, r - z, r, masses[i], 0.0, 0.0, 1.0, u[i, 0] - z * s[i, 1], u[i, 1] + z * s[i, 0], u[i, 2],
+            s[i, 2] / 2, step, h[0], h[1], h[2], h[3],
         )  # fmt: skip
         sums[0, i, 0] += f0
         sums[0, i, 1] += f1
