@@ -194,7 +194,10 @@ class Columns:
 
 def merged(path: Path, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return fresh rows, and those of a file whose cases were not measured again, by size and design."""
-    key = lambda row: (row["design"], int(row["N"]), int(row["cells"]))  # noqa: E731
+
+    def key(row: dict[str, Any]) -> tuple[str, int, int]:
+        return row["design"], int(row["N"]), int(row["cells"])
+
     rows = {key(row): row for row in read(path) if fresh and set(row) == set(fresh[0])}
     rows |= {key(row): row for row in fresh}
     return sorted(rows.values(), key=lambda row: (int(row["cells"]), int(row["N"]), row["design"]))

@@ -18,7 +18,7 @@ from particlemesh.distributed.domain import hash_of
 from particlemesh.distributed.fields import fields_of, finished, layout_of
 from particlemesh.distributed.layouts import PENCILS, SLABS, Layout, Part, Stage, kind_for, shape_of, stages
 from particlemesh.distributed.staging import Staged
-from particlemesh.distributed.transfer import Form, Transfer, Work
+from particlemesh.distributed.transfer import Form, Transfer, Work, alike
 from particlemesh.window import transforms
 
 AUTO = "auto"
@@ -229,23 +229,17 @@ class FFT:
 
     def _accepted(self, given: Any, layout: Layout, what: str, real: bool) -> tuple[list[Any], Form, Staged]:
         """Return a rank's arrays and what they have in common, once all ranks have the same in common."""
-        error, result, call = None, None, what
-        try:
+
+        def accepted() -> tuple[str, tuple[list[Any], Form, Staged]]:
             arrays, form, kind = fields_of(given, layout.parts[self.world.rank], what)
             if real and form.dtype.kind == "c":
                 raise TypeError(f"{what} is complex; this transform is of real fields: make it with real=False.")
             if not real and form.dtype.kind != "c":
                 form = form._replace(dtype=np.result_type(form.dtype, np.complex64))
                 arrays = [array.astype(form.dtype) for array in arrays]
-            result, call = (arrays, form, kind), f"FFT of {what}: {form.batch} fields of {form.dtype}, {self._alike}"
-        except Exception as caught:
-            if not self._check:
-                raise
-            error = caught
-        if self._check:
-            self.world.agree(error, call)
-        assert result is not None
-        return result
+            return f"FFT of {what}: {form.batch} fields of {form.dtype}, {self._alike}", (arrays, form, kind)
+
+        return alike(self.world, self._check, accepted)
 
     def _then(self, work: Work, form: Form, stage: Stage, forward: bool, first: bool, fresh: bool) -> Work:
         """Return work that transforms what other work returns."""
@@ -333,18 +327,12 @@ class Remap:
         array (..., \*part), or a tuple with one for each part of this rank
             Of the target. Where both domains are cut alike, these are the given arrays.
         """
-        error, made, call = None, None, "remap"
-        try:
+
+        def accepted() -> tuple[str, tuple[list[Any], Form, Staged]]:
             made = fields_of(field, self._layout.parts[self.world.rank], "field", promotes=False)
-            call = f"remap of {made[1].batch} fields of {made[1].dtype}, {self._alike}"
-        except Exception as caught:
-            if not self._check:
-                raise
-            error = caught
-        if self._check:
-            self.world.agree(error, call)
-        assert made is not None
-        arrays, form, kind = made
+            return f"remap of {made[1].batch} fields of {made[1].dtype}, {self._alike}", made
+
+        arrays, form, kind = alike(self.world, self._check, accepted)
         with kind.scope():
             return finished(kind, self._transfer.after(lambda: arrays, self.world, form, self._check)())
 

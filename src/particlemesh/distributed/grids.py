@@ -14,7 +14,7 @@ from particlemesh.distributed.gathering import Held, gathered, own_pairs
 from particlemesh.distributed.routes import Route
 from particlemesh.distributed.staging import Staged, module_of
 from particlemesh.distributed.surroundings import Surroundings
-from particlemesh.distributed.transfer import together
+from particlemesh.distributed.transfer import alike, together
 from particlemesh.distributed.world import World
 from particlemesh.grid.checks import letters as check_letters
 from particlemesh.grid.queries.pair_function import PairFunction
@@ -122,18 +122,12 @@ class UniformGrid:
         RankError
             If another rank raised. If its local grid did, for lack of memory, the grid is empty afterwards.
         """
-        error, given, call = None, None, "build of a grid"
-        try:
+
+        def accepted() -> tuple[str, tuple[Staged, Any]]:
             given = self._accepted(positions)
-            call = f"build of a grid of {given[1].dtype}, radius {self.radius}, cuts {hash_of(self.domain)}"
-        except Exception as caught:
-            if not self._check:
-                raise
-            error = caught
-        if self._check:
-            self.world.agree(error, call)
-        assert given is not None
-        staged, x = given
+            return f"build of a grid of {given[1].dtype}, radius {self.radius}, cuts {hash_of(self.domain)}", given
+
+        staged, x = alike(self.world, self._check, accepted)
         around, grid = together(
             self.world, self._check, "the cells of a local grid", lambda: self._surroundings(x.dtype, staged.kind.home)
         )
@@ -333,8 +327,8 @@ class UniformGrid:
         >>> grid.stream(None, masses, np.array([3.0, 5.0, 7.0])).ravel()
         array([7., 0., 3.])
         """
-        error, native, sums, reach, call = None, None, None, 0.0, "stream of a grid"
-        try:
+
+        def accepted() -> tuple[str, tuple[float, Any]]:
             reach, held = self._asked(radius), self._ready()
             if not isinstance(function, PairFunction):
                 raise TypeError(f"function is of type {type(function).__name__}; give a particlemesh.PairFunction.")
@@ -347,14 +341,10 @@ class UniformGrid:
                 ):
                     raise TypeError(f"values has dtype {native.dtype}; real numbers that fit into {dtype} are needed.")
                 native = held.xp.ascontiguousarray(native.astype(dtype).reshape(held.route.count, function.values))
-                call = f"stream of a grid of {function.values} values"
-        except Exception as caught:
-            if not self._check:
-                raise
-            error = caught
-        if self._check:
-            self.world.agree(error, call)
-        held = self._ready()
+            return f"stream of a grid of {function.values} values", (reach, native)
+
+        reach, native = alike(self.world, self._check, accepted)
+        held, sums = self._ready(), None
         with held.kind.scope():
             if native is not None:
                 native = held.at_owners(native, self.world, self._check)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.distributed.staging import Staged, module_of
+from particlemesh.distributed.transfer import alike
 from particlemesh.distributed.world import World
 
 
@@ -123,9 +124,9 @@ class Route:
         return self._public(arrays, axis, self.arrived, self.backward, "back")
 
     def _public(self, arrays: tuple[Any, ...], axis: int, count: int, move: Any, name: str) -> Any:
-        moves, forms = [], []
-        error: BaseException | None = None
-        try:
+
+        def accepted() -> tuple[str, list[tuple[Staged, Callable[[], Any]]]]:
+            moves, forms = [], []
             if not arrays:
                 raise ValueError(f"{name} needs an array or several.")
             for array in arrays:
@@ -138,10 +139,10 @@ class Route:
                     rows = module_of(given.native).moveaxis(given.native, axis, 0)
                     moves.append((given, move(rows)))
                 forms.append(f"{rows.dtype} {tuple(rows.shape[1:])}")
-        except BaseException as caught:  # noqa: BLE001 - agree raises it, an interrupt too
-            error = caught
-        # Messages have no types: ranks without particles, too, give arrays like those of the others.
-        self._world.agree(error, f"{name} along axis {axis} of {', '.join(forms)}")
+            # Messages have no types: ranks without particles, too, give arrays like those of the others.
+            return f"{name} along axis {axis} of {', '.join(forms)}", moves
+
+        moves = alike(self._world, True, accepted)
         results = []
         for given, deliver in moves:
             with given.scope():

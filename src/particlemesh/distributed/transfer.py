@@ -23,10 +23,28 @@ def together(world: Any, check: bool, call: str, work: Callable[[], T]) -> T:
     >>> together(World(), True, "a sum", lambda: 1 + 1)
     2
     """
+    return alike(world, check, lambda: (call, work()))
+
+
+def alike(world: Any, check: bool, work: Callable[[], tuple[str, T]]) -> T:
+    """Return the result of local work that also says which call this is, once no rank has failed and all say the same.
+
+    Examples
+    --------
+    >>> from particlemesh.distributed import World
+    >>> alike(World(), True, lambda: ("a sum of two", 1 + 1))
+    2
+    """
     if not check:
-        return work()
-    with world.agreement(call):
-        return work()
+        return work()[1]
+    error: BaseException | None = None
+    call, result = "", None
+    try:
+        call, result = work()
+    except BaseException as caught:  # noqa: BLE001 - agree raises it, an interrupt too
+        error = caught
+    world.agree(error, call)
+    return result  # type: ignore[return-value]  # agree has raised where there is none
 
 
 class Form(NamedTuple):
