@@ -4,7 +4,7 @@ Learning positions from a density
 =================================
 
 Where are the particles, if only their density on a mesh is known? Spreading is differentiable by the positions: torch
-follows the slope of the difference between two densities. From a lattice, 81 particles find the places of all others.
+follows the slope of the difference between two densities. 81 particles leave a lattice and find their places.
 
 The loss is :math:`\sum_m |G_w * (\rho - \rho_\mathrm{given})|^2`, a sum over nodes. The Gaussian :math:`G_w` of width w
 lets particles feel differences that are farther away than their window.
@@ -103,7 +103,7 @@ assert largest[-1] < 1e-6, "the density does not lead to the positions"
 # %%
 path = np.array(path)
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.7), width_ratios=(1.2, 1))
-left.imshow(given.T / given.max(), extent=np.array([0, 1, 0, 1]) - 0.5 / NODES, cmap="Greys", vmax=1.5)
+left.imshow((given.T / given.max()).numpy(), extent=np.array([0, 1, 0, 1]) - 0.5 / NODES, cmap="Greys", vmax=1.5)
 left.plot(path[:, :, 0], path[:, :, 1], color="C0", linewidth=0.9)
 left.plot(*path[0].T, ".", color="C0", markersize=5, label="start")
 left.plot(*path[-1].T, "o", color="C1", markersize=4, label="learnt")
