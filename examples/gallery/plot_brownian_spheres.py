@@ -4,8 +4,8 @@ Brownian spheres in a fluid
 ===========================
 
 A fluid kicks the spheres in it at random. Neighbours get similar kicks, because the fluid between them moves with both.
-:mod:`particlemesh.apps.brownian` samples such kicks. Here their mean squares and their correlations are compared with
-the mobility.
+:class:`particlemesh.apps.brownian.BrownianDynamics` samples such kicks. Their mean squares and correlations are
+compared with the mobility.
 
 Lengths are in radii of a sphere, and energies in kT. With the default viscosity, the diffusion constant of a sphere
 alone in infinite fluid is 1.
