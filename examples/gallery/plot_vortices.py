@@ -49,8 +49,8 @@ class Flow:
         circulation = vorticity.ravel() * self.mesh.node_volume
         half = self.nodes + self.step / 2 * self.velocity(self.nodes, circulation)
         moved = self.nodes + self.step * self.velocity(half, circulation)
-        remeshed = pm.spread(moved, circulation, self.mesh, window="m4prime") / self.mesh.node_volume
-        return self.transform.apply(remeshed, self.decay)
+        remeshed = pm.spread(moved, circulation, self.mesh, window="m4prime")
+        return self.transform.apply(remeshed / self.mesh.node_volume, self.decay)
 
     def energy_and_enstrophy(self, vorticity):
         """Return half of the integral of the velocity squared, and the integral of the vorticity squared."""
@@ -91,8 +91,9 @@ for n in range(1, 121):
         shown[n * flow.step] = vorticity
 
 fig, axes = plt.subplots(1, 3, figsize=(7.2, 3.4), sharey=True)
+colours = {"cmap": "RdBu_r", "vmin": -30, "vmax": 30, "interpolation": "bicubic"}
 for ax, (time, field) in zip(axes, shown.items(), strict=True):
-    image = ax.imshow(field.T, extent=(0, 1, 0, 1), cmap="RdBu_r", vmin=-30, vmax=30, interpolation="bicubic")
+    image = ax.imshow(field.T, extent=(0, 1, 0, 1), **colours)
     ax.set(title=f"time {time:.1f}", xlabel="x", xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
 axes[0].set_ylabel("y")
 fig.colorbar(image, ax=axes, label="vorticity", location="bottom", shrink=0.5, aspect=40)
