@@ -106,9 +106,8 @@ density /= density.mean()
 
 shown = np.log10(np.maximum(density.T, 0.05))
 fig, ax = plt.subplots(figsize=(7.2, 6.2))
-image = ax.imshow(
-    shown, extent=(0, length, 0, length), cmap="magma", vmin=-1.0, vmax=1.45, interpolation="bicubic"
-)  # fmt: skip
+colours = {"cmap": "magma", "vmin": -1.0, "vmax": 1.45, "interpolation": "bicubic"}
+image = ax.imshow(shown, extent=(0, length, 0, length), **colours)
 ax.set(title="A slab of 8 Mpc/h", xlabel="x / (Mpc/h)", ylabel="y / (Mpc/h)")
 levels = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20]
 bar = fig.colorbar(image, label="density / mean density", extend="min")

@@ -44,7 +44,7 @@ print(f"theory: omega = {root.real:.10f}, gamma = {root.imag:.10f}")
 # -------------
 # Random velocities would hide a small wave in noise. Here 400 beams of evenly spaced velocity carry the Maxwellian as
 # the weights of their electrons. Each beam has 128 electrons, displaced so that their density is
-# :math:`1 + 0.01 \cos kx`.
+# :math:`1 + 0.01 \cos(kx)`.
 
 length = 2 * np.pi / k
 velocities = np.linspace(-6.0, 6.0, 400)

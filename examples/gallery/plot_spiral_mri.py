@@ -106,7 +106,7 @@ def error(image):
 fig, axes = plt.subplots(2, 3, figsize=(7.2, 5.1))
 axes = axes.ravel()
 path = np.stack([kx, ky]).reshape(2, leaves, readouts)
-axes[0].plot(*path[:, 1:].reshape(2, -1), ",", color="0.75")
+axes[0].plot(*path[:, 1:].swapaxes(1, 2), color="0.8", linewidth=0.5)
 axes[0].plot(*path[:, 0], linewidth=1.2)
 axes[0].set(title="sixteen spirals", aspect="equal", xlim=(-3.15, 3.15), ylim=(-3.15, 3.15))
 for ax, image, title in (

@@ -53,7 +53,7 @@ class Flow:
         return self.transform.apply(remeshed / self.mesh.node_volume, self.decay)
 
     def energy_and_enstrophy(self, vorticity):
-        """Return half of the integral of the velocity squared, and the integral of the vorticity squared."""
+        """Return the integrals of half of the velocity squared and of the vorticity squared."""
         stream = self.transform.apply(vorticity, self.transform.green("poisson"))
         volume = self.mesh.node_volume
         return (vorticity * stream).sum() * volume / 2, (vorticity**2).sum() * volume
@@ -62,7 +62,7 @@ class Flow:
 # %%
 # Taylor–Green vortices
 # ---------------------
-# The vorticity :math:`2 \cos x \cos y` keeps its shape and decays as :math:`e^{-2 \nu t}`.
+# The vorticity :math:`2 \cos(x) \cos(y)` keeps its shape and decays as :math:`e^{-2 \nu t}`.
 
 viscosity, end = 0.02, 10.0
 vortices = Flow(nodes=64, length=2 * np.pi, viscosity=viscosity, step=0.1)
