@@ -41,7 +41,7 @@ html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = "particlemesh"
 html_static_path = ["static"]
-html_css_files = ["math.css"]
+html_css_files = ["math.css", "gallery.css"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
     "dark_css_variables": {"color-brand-primary": "#56B4E9", "color-brand-content": "#56B4E9"},

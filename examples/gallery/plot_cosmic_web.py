@@ -52,7 +52,7 @@ power = linear_power(np.sqrt(transform.k2))
 contrast = transform.inverse(noise / np.abs(noise) * np.sqrt(power / length**3) * nodes**3)
 potential = transform.apply(contrast, transform.green("poisson"))
 displacement = transform.gradient(potential).reshape(3, -1).T
-lattice = np.stack(np.meshgrid(*(mesh.nodes(axis) for axis in range(3)), indexing="ij"), axis=-1).reshape(-1, 3)
+lattice = np.indices(mesh.shape).reshape(3, -1).T * mesh.spacing
 
 # %%
 # The early universe
@@ -67,21 +67,21 @@ ratio = early.power / growth**2 / linear.power
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2))
 left.loglog(k, linear_power(k), label="linear theory")
-left.loglog(early.k, early.power / growth**2, "o", markersize=3, label="particles, scaled to today")
-left.set(title="Power spectrum", xlabel="k / (h/Mpc)", ylabel="P / (Mpc/h)³", xlim=(0.03, 4), ylim=(1, 2e4))
+left.loglog(early.k, early.power / growth**2, "o", markersize=3, label="particles, scaled")
+left.set(title="Power spectrum", xlabel="k / (h/Mpc)", ylabel="P / (Mpc/h)³")
+left.set(xlim=(0.03, 4), ylim=(1, 2e4))
 left.legend(loc="lower left")
 right.axhspan(-1, 1, color="0.92")
 right.axvline(half, color="0.6", linewidth=1)
 right.text(half, 2.6, " half of the highest\n wavenumber", fontsize=9, va="top")
 right.plot(early.k, 100 * (ratio - 1), "C1o", markersize=3)
-right.set(
-    title="Error of the particles' power", xlabel="k / (h/Mpc)", ylabel="error / %", ylim=(-3, 3), xlim=(0, np.pi)
-)
+right.set(title="Error of the particles' power", xlabel="k / (h/Mpc)", ylabel="error / %")
+right.set(xlim=(0, np.pi), ylim=(-3, 3))
 plt.show()
 
 below = early.k < half
 error = np.abs(ratio[below] - 1).max()
-print(f"largest error of the power below half of the highest wavenumber: {error:.4f}, expected below 0.01")
+print(f"largest error below half of the highest wavenumber: {error:.4f}, expected below 0.01")
 assert error < 0.01, "the power of the particles is not that of linear theory"
 
 # %%
@@ -106,11 +106,11 @@ density /= density.mean()
 
 shown = np.log10(np.maximum(density.T, 0.05))
 fig, ax = plt.subplots(figsize=(7.2, 6.2))
-image = ax.imshow(
-    shown, extent=(0, length, 0, length), cmap="magma", vmin=-1.0, vmax=1.45, interpolation="bicubic"
-)  # fmt: skip
+colours = {"cmap": "magma", "vmin": -1.0, "vmax": 1.45, "interpolation": "bicubic"}
+image = ax.imshow(shown, extent=(0, length, 0, length), **colours)
 ax.set(title="A slab of 8 Mpc/h", xlabel="x / (Mpc/h)", ylabel="y / (Mpc/h)")
 levels = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20]
-fig.colorbar(image, label="density / mean density", extend="min").set_ticks(np.log10(levels), labels=levels)
+bar = fig.colorbar(image, label="density / mean density", extend="min")
+bar.set_ticks(np.log10(levels), labels=levels)
 plt.show()
 # sphinx_gallery_thumbnail_number = 2

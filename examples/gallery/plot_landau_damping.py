@@ -44,13 +44,14 @@ print(f"theory: omega = {root.real:.10f}, gamma = {root.imag:.10f}")
 # -------------
 # Random velocities would hide a small wave in noise. Here 400 beams of evenly spaced velocity carry the Maxwellian as
 # the weights of their electrons. Each beam has 128 electrons, displaced so that their density is
-# :math:`1 + 0.01 \cos kx`.
+# :math:`1 + 0.01 \cos(kx)`.
 
 length = 2 * np.pi / k
 velocities = np.linspace(-6.0, 6.0, 400)
 places = (np.arange(128) + 0.5) * length / 128
 maxwellian = np.exp(-(velocities**2) / 2)
-x, v = (a.ravel() for a in np.meshgrid(places - 0.01 / k * np.sin(k * places), velocities, indexing="ij"))
+moved = places - 0.01 / k * np.sin(k * places)
+x, v = (a.ravel() for a in np.meshgrid(moved, velocities, indexing="ij"))
 charges = -np.tile(maxwellian / maxwellian.sum(), len(places)) * length / len(places)
 
 # %%
@@ -65,8 +66,9 @@ times = step * np.arange(201)
 wave = np.empty(len(times))
 for n in range(len(times)):
     potential, slope = solver.set_positions(x).potential_and_gradient(charges)
-    wave[n] = -2 / (k * length) * charges @ np.cos(k * x)  # amplitude of the field, by Gauss's law
-    v += (step if n else step / 2) * slope[:, 0]  # velocities are half a step ahead of positions
+    # The amplitude of the field follows from Gauss's law. Velocities are half a step ahead.
+    wave[n] = -2 / (k * length) * charges @ np.cos(k * x)
+    v += (step if n else step / 2) * slope[:, 0]
     x = (x + step * v) % length
 
 # %%
@@ -81,19 +83,22 @@ def damped(t, amplitude, omega, gamma, phase):
 
 
 late = times >= 5
-(amplitude, omega, gamma, phase), _ = curve_fit(damped, times[late], wave[late], p0=(0.02, 1.5, -0.1, 0.0))
+guess = (0.02, 1.5, -0.1, 0.0)
+(amplitude, omega, gamma, phase), _ = curve_fit(damped, times[late], wave[late], guess)
 
 # %%
 # Where has the energy gone? The electrons remember the wave: their distribution in phase space winds up into ever finer
 # stripes, which cancel in the density. Spreading the electrons onto a mesh of position and velocity shows the stripes.
 
 phase_space = pm.Mesh((64, 200), (length, 14.0), origin=(0.0, -7.0), periodic=(True, False))
-distribution = pm.spread((x, v), -charges, phase_space, window="bspline4") / phase_space.node_volume
+distribution = pm.spread((x, v), -charges, phase_space, window="bspline4")
+distribution /= phase_space.node_volume
 change = 1e3 * (distribution - distribution.mean(0))
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.6), width_ratios=(1.25, 1))
 left.semilogy(times, np.abs(wave), label="simulation")
-left.semilogy(times, amplitude * np.exp(gamma * times), "--", label=rf"fit: $e^{{{gamma:.4f}\,t}}$".replace("-", "−"))
+label = rf"fit: $e^{{{gamma:.4f}\,t}}$".replace("-", "−")
+left.semilogy(times, amplitude * np.exp(gamma * times), "--", label=label)
 left.set(title="Electric field of the wave", xlabel=r"time $\times\ \omega_p$", ylim=(1e-4, 4e-2))
 left.set_ylabel(r"$E\ /\ (m v_{th} \omega_p / e)$")
 left.legend(loc="upper right")
@@ -110,6 +115,6 @@ plt.show()
 
 print(f"omega: {omega:.5f}, expected {root.real:.5f}")
 print(f"gamma: {gamma:.5f}, expected {root.imag:.5f}")
-assert abs(root - (1.4156618886 - 0.1533594669j)) < 1e-9, "the root of the dispersion relation is another one"
-assert abs(omega / root.real - 1) < 0.01, "the frequency is not that of the dispersion relation"
-assert abs(gamma / root.imag - 1) < 0.01, "the damping rate is not that of the dispersion relation"
+assert abs(root - (1.4156618886 - 0.1533594669j)) < 1e-9, "the theory's root is another one"
+assert abs(omega / root.real - 1) < 0.01, "the frequency is not that of theory"
+assert abs(gamma / root.imag - 1) < 0.01, "the damping rate is not that of theory"

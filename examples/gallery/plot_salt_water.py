@@ -20,12 +20,12 @@ COULOMB = 138.93545764438198  # kJ/mol nm / e²
 VOLT = 0.010364270  # of 1 kJ/mol/e
 
 water = np.load(str(files("particlemesh") / "data" / "water.npz"))
-positions, charges, box, elements = (water[name] for name in ("positions", "charges", "box", "elements"))
+positions, charges, box = water["positions"], water["charges"], water["box"]
 
 # %%
 # Density and potential
 # ---------------------
-# The charges are drawn as Gaussians with a standard deviation of :math:`1 / \sqrt{2} \alpha` = 0.07 nm. A
+# The charges are drawn as Gaussians with a standard deviation of :math:`1 / (\sqrt{2} \alpha)` = 0.07 nm. A
 # :class:`~particlemesh.fourier.Transform` makes them from the density on the mesh, and solves Poisson's equation. The
 # slice goes between the sodium ion and the chloride ion whose heights are most alike.
 
@@ -36,8 +36,9 @@ green = transform.green("ewald", alpha=10.0, compensation="spread")
 potential = 4 * np.pi * COULOMB * VOLT * transform.apply(spread, green)
 density = transform.apply(spread, transform.k2 * green)
 
-sodium, chloride = (positions[elements == name] for name in ("Na", "Cl"))
-i, j = np.unravel_index(np.abs(sodium[:, None, 2] - chloride[:, 2]).argmin(), (len(sodium), len(chloride)))
+sodium, chloride = (positions[water["elements"] == name] for name in ("Na", "Cl"))
+apart = np.abs(sodium[:, None, 2] - chloride[:, 2])
+i, j = np.unravel_index(apart.argmin(), apart.shape)
 height = (sodium[i, 2] + chloride[j, 2]) / 2
 node = round(height / mesh.spacing[2]) % mesh.shape[2]
 
@@ -51,7 +52,7 @@ for ax, field, title in (
     image = ax.imshow(field[:, :, node].T, extent=(0, box[0, 0], 0, box[1, 1]), **colours)
     for name, ions in (("Na⁺", sodium), ("Cl⁻", chloride)):
         for x, y, _ in ions[np.abs(ions[:, 2] - height) < 0.11]:
-            ax.text(x, y, name, color="white", fontsize=8, ha="center", va="center", clip_on=True)
+            ax.text(x, y, name, color="white", fontsize=8, ha="center", va="center")
     ax.set(title=title, xlabel="x / nm", xticks=range(4), yticks=range(4))
     fig.colorbar(image, ax=ax, location="bottom", extend="both", shrink=0.9)
 axes[0].set_ylabel("y / nm")
@@ -84,5 +85,5 @@ plt.show()
 
 energy = float(result.energy)
 print(f"energy: {energy:.4f} kJ/mol, expected {reference:.4f} kJ/mol")
-assert abs(energy / reference - 1) < 1e-8, "the energy is not that of the converged Ewald sum"
-assert (np.array(errors) < 2 * accuracies).all(), "the forces are less accurate than asked for"
+assert abs(energy / reference - 1) < 1e-8, "the energy is not that of the Ewald sum"
+assert (np.array(errors) < 2 * accuracies).all(), "forces are less accurate than asked for"

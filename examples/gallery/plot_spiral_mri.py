@@ -106,16 +106,17 @@ def error(image):
 fig, axes = plt.subplots(2, 3, figsize=(7.2, 5.1))
 axes = axes.ravel()
 path = np.stack([kx, ky]).reshape(2, leaves, readouts)
-axes[0].plot(*path[:, 1:].reshape(2, -1), ",", color="0.75")
+axes[0].plot(*path[:, 1:].swapaxes(1, 2), color="0.8", linewidth=0.5)
 axes[0].plot(*path[:, 0], linewidth=1.2)
-axes[0].set(title="sixteen spirals", aspect="equal", xlim=(-np.pi, np.pi), ylim=(-np.pi, np.pi))
+axes[0].set(title="sixteen spirals", aspect="equal", xlim=(-3.15, 3.15), ylim=(-3.15, 3.15))
 for ax, image, title in (
     (axes[1], unweighted, "adjoint, no weights"),
     (axes[2], weighted, f"weights: error {100 * error(weighted):.1f} %"),
     (axes[3], best, "best image"),
     (axes[4], within_reach(solved), f"10 iterations: error {100 * error(solved):.1f} %"),
 ):
-    ax.imshow(image.real.T, cmap="gray", vmin=0, vmax=0.5 if ax is not axes[1] else np.abs(image).max())
+    highest = np.abs(image).max() if image is unweighted else 0.5
+    ax.imshow(image.real.T, cmap="gray", vmin=0, vmax=highest)
     ax.set(title=title)
 difference = (within_reach(solved) - best).real
 axes[5].imshow(difference.T, cmap="gray", vmin=-0.01, vmax=0.01)

@@ -49,11 +49,11 @@ class Flow:
         circulation = vorticity.ravel() * self.mesh.node_volume
         half = self.nodes + self.step / 2 * self.velocity(self.nodes, circulation)
         moved = self.nodes + self.step * self.velocity(half, circulation)
-        remeshed = pm.spread(moved, circulation, self.mesh, window="m4prime") / self.mesh.node_volume
-        return self.transform.apply(remeshed, self.decay)
+        remeshed = pm.spread(moved, circulation, self.mesh, window="m4prime")
+        return self.transform.apply(remeshed / self.mesh.node_volume, self.decay)
 
     def energy_and_enstrophy(self, vorticity):
-        """Return half of the integral of the velocity squared, and the integral of the vorticity squared."""
+        """Return the integrals of half of the velocity squared and of the vorticity squared."""
         stream = self.transform.apply(vorticity, self.transform.green("poisson"))
         volume = self.mesh.node_volume
         return (vorticity * stream).sum() * volume / 2, (vorticity**2).sum() * volume
@@ -62,7 +62,7 @@ class Flow:
 # %%
 # Taylor–Green vortices
 # ---------------------
-# The vorticity :math:`2 \cos x \cos y` keeps its shape and decays as :math:`e^{-2 \nu t}`.
+# The vorticity :math:`2 \cos(x) \cos(y)` keeps its shape and decays as :math:`e^{-2 \nu t}`.
 
 viscosity, end = 0.02, 10.0
 vortices = Flow(nodes=64, length=2 * np.pi, viscosity=viscosity, step=0.1)
@@ -91,8 +91,9 @@ for n in range(1, 121):
         shown[n * flow.step] = vorticity
 
 fig, axes = plt.subplots(1, 3, figsize=(7.2, 3.4), sharey=True)
+colours = {"cmap": "RdBu_r", "vmin": -30, "vmax": 30, "interpolation": "bicubic"}
 for ax, (time, field) in zip(axes, shown.items(), strict=True):
-    image = ax.imshow(field.T, extent=(0, 1, 0, 1), cmap="RdBu_r", vmin=-30, vmax=30, interpolation="bicubic")
+    image = ax.imshow(field.T, extent=(0, 1, 0, 1), **colours)
     ax.set(title=f"time {time:.1f}", xlabel="x", xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
 axes[0].set_ylabel("y")
 fig.colorbar(image, ax=axes, label="vorticity", location="bottom", shrink=0.5, aspect=40)

@@ -28,6 +28,7 @@ CONFIGURATION = {
     "image_srcset": ["2x"],
     "doc_module": ("particlemesh",),
     "reference_url": {"particlemesh": None},
+    "remove_config_comments": True,
     "show_signature": False,
     "write_computation_times": False,
     "download_all_examples": False,
