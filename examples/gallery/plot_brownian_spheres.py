@@ -42,7 +42,8 @@ mixing.run(2000)
 # ``RPY`` is the mobility of Rotne, Prager and Yamakawa, summed over all periodic images. The steps are so short that
 # the spheres stay almost where they are. Displacements are then kicks with the covariance of the mobility.
 
-motion = BrownianDynamics(mixing.folded, RPY(BOX, accuracy=1e-3), repulsion, time_step=TIME_STEP, seed=2)
+fluid = RPY(BOX, accuracy=1e-3)
+motion = BrownianDynamics(mixing.folded, fluid, repulsion, time_step=TIME_STEP, seed=2)
 edges = np.linspace(2.0, 10.0, 17)
 along, across, distances, pairs = np.zeros((4, len(edges) - 1))
 squares = 0.0
@@ -61,7 +62,8 @@ for _ in range(STEPS):
     across += np.histogram(r, edges, weights=perpendicular)[0]
     distances += np.histogram(r, edges, weights=r)[0]
     pairs += np.histogram(r, edges)[0]
-along, across, distances = along / pairs / (2 * TIME_STEP), across / pairs / (2 * TIME_STEP), distances / pairs
+along, across = along / pairs / (2 * TIME_STEP), across / pairs / (2 * TIME_STEP)
+distances = distances / pairs
 
 # %%
 # The images of a sphere slow it down. Hasimoto (1959) calculated by how much in a cubic box of length L:
@@ -69,8 +71,8 @@ along, across, distances = along / pairs / (2 * TIME_STEP), across / pairs / (2 
 
 diffusion = squares / (6 * TIME_STEP * COUNT * STEPS)
 expected = 1 - 2.837297 / LENGTH + 4 * np.pi / 3 / LENGTH**3
-print(f"diffusion constant: {diffusion:.4f} in the box, expected {expected:.4f}, and 1 for a sphere alone")
-assert abs(diffusion / expected - 1) < 0.01, "the diffusion constant is not that of a periodic box"
+print(f"diffusion constant: {diffusion:.4f}, expected {expected:.4f}, and 1 for a sphere alone")
+assert abs(diffusion / expected - 1) < 0.01, "diffusion is not that of a periodic box"
 
 # %%
 # Correlations against the mobility
@@ -102,15 +104,16 @@ slab = np.flatnonzero(np.abs(x[:, 1] - LENGTH / 2) < 2.5)
 slab = slab[np.argsort(x[slab, 1])]
 arrows = 5 * (motion.positions - x)[slab]
 discs = EllipseCollection(
-    *np.full((2, len(slab)), 2.0), 0, units="xy", offsets=x[slab][:, [0, 2]], offset_transform=left.transData,
+    *np.full((2, len(slab)), 2.0), 0, units="xy",
+    offsets=x[slab][:, [0, 2]], offset_transform=left.transData,
     facecolor="#cfe3f2", edgecolor="0.5", linewidth=0.6,
 )  # fmt: skip
 left.add_collection(discs)
-left.quiver(
-    *x[slab][:, [0, 2]].T, *arrows[:, [0, 2]].T, angles="xy", scale_units="xy", scale=1, color="C1", width=0.007
-)
-left.set(aspect="equal", xlim=(0, LENGTH), ylim=(0, LENGTH), xlabel="x / radius", ylabel="z / radius")
-left.set_title("Displacements in a slice, times five")
+tails, shafts = x[slab][:, [0, 2]].T, arrows[:, [0, 2]].T
+style = {"angles": "xy", "scale_units": "xy", "scale": 1, "color": "C1", "width": 0.007}
+left.quiver(*tails, *shafts, **style)
+left.set(aspect="equal", xlim=(0, LENGTH), ylim=(0, LENGTH))
+left.set(xlabel="x / radius", ylabel="z / radius", title="Displacements in a slice, times five")
 r = np.linspace(2, 10, 200)
 right.plot(r, 1.5 / r - 1 / r**3, "--", color="C0", linewidth=1)
 right.plot(r, 0.75 / r + 0.5 / r**3, "--", color="C1", linewidth=1)

@@ -25,7 +25,7 @@ BOX = (3.5 * WIDE * SITE, DEEP * SITE, 1.25 * HIGH * SITE)
 # column starts at rest with a little disorder.
 
 random = np.random.default_rng(1)
-cells = np.stack(np.meshgrid(np.arange(WIDE), np.arange(DEEP), np.arange(HIGH), indexing="ij"), axis=-1).reshape(-1, 3)
+cells = np.stack(np.meshgrid(*map(np.arange, (WIDE, DEEP, HIGH))), axis=-1).reshape(-1, 3)
 start = (cells + 0.5) * SITE + random.uniform(-0.02, 0.02, cells.shape) * RADIUS
 FOOT, SLOPE = 0.6 * BOX[0], np.radians(20)
 beach = Plane(point=(FOOT, 0, 0), normal=(-np.sin(SLOPE), 0, np.cos(SLOPE)))
@@ -35,8 +35,8 @@ def column(restitution, friction):
     """Return the column at rest, of a material with losses at contacts."""
     law = Hertz(young=2e6, poisson=0.3, restitution=restitution, friction=friction)
     return Simulation(
-        start, RADIUS, density=2500.0, contact=law, box=BOX, periodic=(False, True, False), walls=[beach],
-        gravity=GRAVITY,
+        start, RADIUS, density=2500.0, contact=law, gravity=GRAVITY,
+        box=BOX, periodic=(False, True, False), walls=[beach],
     )  # fmt: skip
 
 
@@ -56,7 +56,8 @@ for name, restitution, friction in (("lossless", 1.0, 0.0), ("lossy", 0.7, 0.05)
             spheres.run(STEPS // PIECES)
         energy = spheres.energy
         energies[name].append((spheres.time, energy.translation + energy.rotation, energy.total))
-        views[name].append((spheres.time, spheres.positions, np.linalg.norm(spheres.velocities, axis=1)))
+        speeds = np.linalg.norm(spheres.velocities, axis=1)
+        views[name].append((spheres.time, spheres.positions, speeds))
     energies[name] = np.array(energies[name]).T
 
 start_energy = energies["lossless"][2, 0]
@@ -76,8 +77,10 @@ fastest = max(speeds.max() for _, _, speeds in chosen)
 for panel, (time, x, speeds) in zip(axes.flat, chosen, strict=True):
     near = np.argsort(-x[:, 1])  # the nearest last, on top
     discs = EllipseCollection(
-        *np.full((2, len(x)), 2 * RADIUS), 0, units="xy", offsets=x[near][:, [0, 2]], offset_transform=panel.transData,
-        array=speeds[near], clim=(0, 0.8 * fastest), cmap="YlGnBu_r", edgecolor="0.15", linewidth=0.25,
+        *np.full((2, len(x)), 2 * RADIUS), 0, units="xy",
+        offsets=x[near][:, [0, 2]], offset_transform=panel.transData,
+        array=speeds[near], clim=(0, 0.8 * fastest), cmap="YlGnBu_r",
+        edgecolor="0.15", linewidth=0.25,
     )  # fmt: skip
     panel.add_collection(discs)
     panel.plot([FOOT, BOX[0]], [0, (BOX[0] - FOOT) * np.tan(SLOPE)], color="0.3")

@@ -48,8 +48,12 @@ def rigid(nodes):
     markers = ring(RADIUS, 2 * np.pi * np.arange(count) / count)
     solver = stokes(nodes).set_positions(markers)
     size = 2 * count
-    product = LinearOperator((size, size), lambda f: solver.field(f.reshape(2, count)).ravel(), dtype=np.float64)
-    forces, failure = cg(product, np.repeat([1.0, 0.0], count), rtol=1e-5)
+
+    def product(forces):
+        return solver.field(forces.reshape(2, count)).ravel()
+
+    operator = LinearOperator((size, size), product, dtype=np.float64)
+    forces, failure = cg(operator, np.repeat([1.0, 0.0], count), rtol=1e-5)
     assert failure == 0, "the iteration for the forces does not converge"
     return solver, markers, forces.reshape(2, count)
 
@@ -77,10 +81,11 @@ PLACES = 96
 edge = np.arange(PLACES) / (PLACES - 1)
 tracers = np.stack(np.meshgrid(edge, edge, indexing="ij"), axis=-1).reshape(-1, 2)
 solver.set_positions(np.concatenate([markers, tracers]))
-flow = solver.field(np.concatenate([forces, np.zeros((2, len(tracers)))], axis=1))[:, len(markers) :]
-flow = np.array([1.0, 0.0])[:, None, None] - flow.reshape(2, PLACES, PLACES)
+flow = solver.field(np.pad(forces, ((0, 0), (0, len(tracers)))))[:, len(markers) :]
+flow = (np.array([[1.0], [0.0]]) - flow).reshape(2, PLACES, PLACES)
 speed = np.hypot(*flow)
-flow[:, np.linalg.norm(tracers - 0.5, axis=1).reshape(PLACES, PLACES) < RADIUS] = np.nan  # no lines there
+inside = np.linalg.norm(tracers - 0.5, axis=1).reshape(PLACES, PLACES) < RADIUS
+flow[:, inside] = np.nan  # no lines there
 
 # %%
 # An elastic ring
@@ -113,14 +118,16 @@ for _ in range(STEPS):
     shapes.append(x)
 
 radii = np.linalg.norm(x - 0.5, axis=1)
-print(f"area in the ring: {area(x):.5f}, expected {area(shapes[0]):.5f}; radius {radii.min():.4f} to {radii.max():.4f}")
+print(f"radius of the ring: {radii.min():.4f} to {radii.max():.4f}")
+print(f"area in the ring: {area(x):.5f}, expected {area(shapes[0]):.5f}")
 assert abs(area(x) / area(shapes[0]) - 1) < 0.01, "the ring leaks"
 assert np.ptp(radii) < 0.01 * radii.mean(), "the ring is not a circle at the end"
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 4.5))
 image = left.imshow(speed.T, extent=(0, 1, 0, 1), vmin=0, interpolation="bilinear")
-left.streamplot(edge, edge, flow[0].T, flow[1].T, color="white", linewidth=0.7, arrowsize=0.7, density=0.9)
+style = {"color": "white", "linewidth": 0.7, "arrowsize": 0.7, "density": 0.9}
+left.streamplot(edge, edge, flow[0].T, flow[1].T, **style)
 left.fill(*markers.T, facecolor="0.92", edgecolor="0.2")
 left.set(xlim=(0, 1), ylim=(0, 1), xlabel="x", ylabel="y", title="Flow past an array of cylinders")
 figure.colorbar(image, ax=left, label="speed / speed of the cylinder", location="bottom")
@@ -128,6 +135,7 @@ chosen = STEPS * np.arange(17) ** 2 // 16**2
 closed = [np.append(shapes[n], shapes[n][:1], axis=0) for n in chosen]
 lines = LineCollection(closed, array=TIME_STEP * chosen, linewidth=1.2)
 right.add_collection(lines)
-right.set(aspect="equal", xlim=(0, 1), ylim=(0, 1), xlabel="x", ylabel="y", title="A star becomes a circle")
+right.set(aspect="equal", xlim=(0, 1), ylim=(0, 1), xlabel="x", ylabel="y")
+right.set_title("A star becomes a circle")
 figure.colorbar(lines, ax=right, label="time", location="bottom")
 plt.show()

@@ -45,7 +45,8 @@ at_cutoff = 2 * (CUTOFF**-12 - CUTOFF**-6)
 fluid = pm.PairFunction(None, lennard_jones, results=5, parameters=[at_cutoff])
 
 length = (COUNT / DENSITY) ** (1 / 3)
-grid = pm.UniformGrid((length,) * 3, cell_size=CUTOFF / 2, threads=1)  # more threads do not pay for so few atoms
+# More threads do not pay for so few atoms.
+grid = pm.UniformGrid((length,) * 3, cell_size=CUTOFF / 2, threads=1)
 
 
 def energies_and_forces(x):
@@ -117,8 +118,8 @@ for _ in range(1000):
     total.append(shifted / COUNT + kinetic[-1])
 total, kinetic = np.array(total), np.array(kinetic)
 drift = np.polyfit(np.arange(len(total)) * TIME_STEP, total, 1)[0]
-print(f"at constant energy: total {total.mean():.4f} ± {total.std():.1e}, kinetic {kinetic.mean():.3f} ± ", end="")
-print(f"{kinetic.std():.1e}, drift {drift:.1e} per time unit")
+print(f"total energy: {total.mean():.4f} ± {total.std():.1e}, drift {drift:.1e} per time unit")
+print(f"kinetic energy: {kinetic.mean():.4f} ± {kinetic.std():.1e}")
 assert total.std() < 0.02 * kinetic.std(), "the total energy is not conserved"
 
 # %%
@@ -127,23 +128,27 @@ counts = np.histogram(np.concatenate(distances), edges)[0]
 shells = 4 / 3 * np.pi * np.diff(edges**3)
 g = counts / (frames * COUNT / 2 * DENSITY * shells)
 
-figure, axes = plt.subplot_mosaic([["atoms", "g"], ["energy", "energy"]], figsize=(7.2, 5.6), height_ratios=(3, 2))
+panels = [["atoms", "g"], ["energy", "energy"]]
+figure, axes = plt.subplot_mosaic(panels, figsize=(7.2, 5.6), height_ratios=(3, 2))
 folded = grid.box.fold(x)
 folded = folded[np.argsort(-folded[:, 1])]  # the nearest last, on top
 discs = EllipseCollection(
-    *np.ones((2, COUNT)), 0, units="xy", offsets=folded[:, [0, 2]], offset_transform=axes["atoms"].transData,
+    *np.ones((2, COUNT)), 0, units="xy",
+    offsets=folded[:, [0, 2]], offset_transform=axes["atoms"].transData,
     array=folded[:, 1], cmap="YlGnBu", edgecolor="0.2", linewidth=0.4,
 )  # fmt: skip
 axes["atoms"].add_collection(discs)
-axes["atoms"].set(aspect="equal", xlim=(0, length), ylim=(0, length), xlabel="x / sigma", ylabel="z / sigma")
-axes["atoms"].set_title("The atoms at the end")
+axes["atoms"].set(aspect="equal", xlim=(0, length), ylim=(0, length))
+axes["atoms"].set(xlabel="x / sigma", ylabel="z / sigma", title="The atoms at the end")
 axes["g"].plot((edges[1:] + edges[:-1]) / 2, g)
 axes["g"].axhline(1, color="0.7", linewidth=0.8, zorder=0)
-axes["g"].set(xlim=(0, 4), ylim=(0, None), xlabel="distance / sigma", ylabel="g", title="Radial distribution function")
+axes["g"].set(xlim=(0, 4), ylim=(0, None), xlabel="distance / sigma", ylabel="g")
+axes["g"].set_title("Radial distribution function")
 time = np.arange(len(total)) * TIME_STEP
 axes["energy"].plot(time, kinetic - kinetic.mean(), color="C1", linewidth=1, label="kinetic")
 axes["energy"].plot(time, total - total.mean(), label="total")
-axes["energy"].set(xlim=(0, time[-1]), ylim=(-0.09, 0.11), xlabel="time", ylabel="energy per atom / epsilon")
+axes["energy"].set(xlim=(0, time[-1]), ylim=(-0.09, 0.11))
+axes["energy"].set(xlabel="time", ylabel="energy per atom / epsilon")
 axes["energy"].set_title("Differences from the mean, at constant energy")
 axes["energy"].legend(ncols=2)
 plt.show()

@@ -23,12 +23,14 @@ import particlemesh as pm
 #
 # The particles lie on a spiral. Only the density of their unit masses goes on from here.
 
-torch.set_num_threads(1)  # threads of torch would wait for each other in so small operations
+torch.set_num_threads(1)  # in so small operations threads would wait for each other
 SIDE, NODES = 9, 48
 turn = np.sqrt(np.linspace(0.03, 1, SIDE**2))
-spiral = 0.5 + 0.42 * turn[:, None] * np.stack([np.cos(6 * np.pi * turn), np.sin(6 * np.pi * turn)], axis=1)
+angle = 6 * np.pi * turn
+spiral = 0.5 + 0.42 * turn[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
-plan = pm.Plan(pm.Mesh((NODES, NODES), (1.0, 1.0)), "bspline4")
+mesh = pm.Mesh((NODES, NODES), (1.0, 1.0))
+plan = pm.Plan(mesh, "bspline4")
 masses = torch.ones(SIDE**2, dtype=torch.float64)
 given = plan.set_positions(torch.tensor(spiral)).spread(masses)
 
@@ -38,8 +40,7 @@ given = plan.set_positions(torch.tensor(spiral)).spread(masses)
 #
 # With tensors that require grad, the plan's calls are steps of torch's graph. The Gaussian acts in Fourier space.
 
-waves = 2 * np.pi * np.stack(np.meshgrid(np.fft.fftfreq(NODES, 1 / NODES), np.arange(NODES // 2 + 1), indexing="ij"))
-k2 = torch.tensor((waves**2).sum(axis=0))
+k2 = torch.tensor(sum(k**2 for k in mesh.wavenumbers(real=True)))
 
 
 def loss(x, width):
@@ -70,8 +71,9 @@ for width in np.geomspace(0.15, 0.02, STEPS):
     path.append(x.detach().numpy().copy())
 
 optimizer = torch.optim.LBFGS(
-    [x], max_iter=200, line_search_fn="strong_wolfe", history_size=50, tolerance_grad=1e-12, tolerance_change=1e-15
-)
+    [x], max_iter=200, line_search_fn="strong_wolfe", history_size=50,
+    tolerance_grad=1e-12, tolerance_change=1e-15,
+)  # fmt: skip
 
 
 def closure():
@@ -97,13 +99,14 @@ def errors(learnt):
 
 
 largest = [errors(learnt).max() for learnt in path]
-print(f"largest error of a position: {largest[-1]:.1e}, expected below 1e-6; at the start {largest[0]:.2f}")
+print(f"largest error of a position: {largest[-1]:.1e}, expected below 1e-6")
 assert largest[-1] < 1e-6, "the density does not lead to the positions"
 
 # %%
 path = np.array(path)
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.7), width_ratios=(1.2, 1))
-left.imshow((given.T / given.max()).numpy(), extent=np.array([0, 1, 0, 1]) - 0.5 / NODES, cmap="Greys", vmax=1.5)
+edges = np.array([0, 1, 0, 1]) - 0.5 / NODES  # of the squares around nodes
+left.imshow((given.T / given.max()).numpy(), extent=edges, cmap="Greys", vmax=1.5)
 left.plot(path[:, :, 0], path[:, :, 1], color="C0", linewidth=0.9)
 left.plot(*path[0].T, ".", color="C0", markersize=5, label="start")
 left.plot(*path[-1].T, "o", color="C1", markersize=4, label="learnt")
