@@ -23,6 +23,11 @@ class Mesh:
     gradient: Any
     virial: Any
 
+    def part(self, sets: slice) -> Mesh:
+        """Return that of some sets."""
+        virial = None if self.virial is None else self.virial[sets]
+        return Mesh(self.potential[sets], self.gradient[sets], virial)
+
 
 @dataclass
 class Outputs:

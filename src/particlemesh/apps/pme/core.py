@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from typing import Any
 
 import numpy as np
@@ -68,6 +70,7 @@ class Core:
         self._finish = None
         if backend.name != "cpu":
             self._finish = OnDevice(self.backend, dtype, self.take, constant, alpha)
+        self.branch = backend.branch()  # None: one half after the other
         self.status = self.take("status", 2, dtype)
         self._sums: Any = None
 
@@ -120,34 +123,41 @@ class Core:
         )
 
     def step(self, positions: Any, x: Coordinates, charges: Any, out: Outputs, check: bool) -> None:
-        """Write the outputs for charges (sets, N), dense."""
+        """Write the outputs for charges (sets, N), dense; both halves at once where the backend has branches."""
         sets, count = charges.shape
-        virial = out.virial is not None
-        if self.list is None:
-            self.grid.build(positions, check=check)
-        self.solver.set_positions(positions, check=check)
-        if self.list is not None:
-            self.list.update(x)
         if self._finish is not None:
             self.backend.clear(self.status)
-        mesh = self._mesh(sets, count, virial)
-        if not sets:
-            return
-        if virial:
-            self.solver.potential_gradient_virial(charges, out=(mesh.potential, mesh.gradient, mesh.virial))
-        else:
-            self.solver.potential_and_gradient(charges, out=(mesh.potential, mesh.gradient))
+        mesh = self._mesh(sets, count, out.virial is not None)
+        smooth = functools.partial(self._smooth_half, x, charges, mesh, check)
+        with contextlib.nullcontext(smooth()) if self.branch is None else self.branch.beside(smooth):
+            if not sets:
+                return
+            if self.list is None:
+                self.grid.build(positions, check=check)
+            else:
+                self.list.update(x)
+            sums = self._sharp_half(x, charges[:_TOGETHER], mesh.virial is not None)
         for begin in range(0, sets, _TOGETHER):
             part = slice(begin, min(begin + _TOGETHER, sets))
-            own = Mesh(mesh.potential[part], mesh.gradient[part], mesh.virial[part] if virial else None)
-            self._part(x, charges[part], own, out.part(part), begin == 0)
+            if begin:
+                sums = self._sharp_half(x, charges[part], mesh.virial is not None)
+            self._assemble(charges[part], sums, mesh.part(part), out.part(part), begin == 0)
 
-    def _part(self, x: Coordinates, charges: Any, mesh: Mesh, out: Outputs, first: bool) -> None:
-        """Write the outputs of a few sets of charges."""
-        sets, count = charges.shape
-        virial = out.virial is not None
-        function = self.function(sets, virial)
-        sums = self.take("sums", count * function.results).reshape(count, function.results)
+    def _smooth_half(self, x: Coordinates, charges: Any, mesh: Mesh, check: bool) -> None:
+        """Write what the mesh gives. It may run beside the other half, and writes no memory of that."""
+        # Native arrays: those of other libraries would bring their own streams.
+        self.solver.set_positions(x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays, check=check)
+        if not len(charges):
+            return
+        if mesh.virial is None:
+            self.solver.potential_and_gradient(charges, out=(mesh.potential, mesh.gradient))
+        else:
+            self.solver.potential_gradient_virial(charges, out=(mesh.potential, mesh.gradient, mesh.virial))
+
+    def _sharp_half(self, x: Coordinates, charges: Any, virial: bool) -> Any:
+        """Return the sums over neighbours of a few sets of charges."""
+        function = self.function(len(charges), virial)
+        sums = self.take("sums", x.count * function.results).reshape(x.count, function.results)
         self._sums = sums  # its last column says who touches
         if self.list is not None:
             self.list.sums(function, charges, sums, self.threads)
@@ -155,6 +165,10 @@ class Core:
             self.grid.stream(self.parameters.cutoff, function, charges.T, out=sums)
         if len(self.exclusions):
             self.exclusions.add(self.backend, self.box, x, charges, sums, virial, self.threads)
+        return sums
+
+    def _assemble(self, charges: Any, sums: Any, mesh: Mesh, out: Outputs, first: bool) -> None:
+        """Write the outputs of a few sets of charges."""
         if self._finish is not None:
             self._finish(charges, sums, mesh, out, self.status, first)
             return
