@@ -8,8 +8,8 @@ import pytest
 
 from particlemesh import backends
 from particlemesh.apps.pme import PME, Result, core
-from particlemesh.backends.branches import Branch
 from particlemesh.backends.base import Unread
+from particlemesh.backends.branches import Branch
 from particlemesh.backends.signature import _KERNEL, _expanded, _preprocessed
 from particlemesh.backends.source import program
 from pme_cases import TRICLINIC, random_charges
