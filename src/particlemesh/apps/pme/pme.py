@@ -269,6 +269,8 @@ class PME:
         if dipoles is not None:
             from particlemesh.apps.pme.dipoles import with_dipoles
 
+            if out is not None or check is not True:
+                raise TypeError("with dipoles each call checks and makes new arrays: leave out check and out.")
             return with_dipoles(self, positions, charges, dipoles)
         checks.flag(virial, "virial")
         checks.flag(check, "check")
