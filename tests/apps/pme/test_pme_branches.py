@@ -85,7 +85,7 @@ class Launches:
 @pytest.mark.backends("opencl")
 @pytest.mark.parametrize("check", [False, True])
 def test_halves_share_no_memory_that_one_writes(backend, monkeypatch, check):
-    monkeypatch.setattr(core, "_TOGETHER", 1)
+    monkeypatch.setattr(core.Core, "together", 1)
     cuda = Cuda()
     x, q = particles()
     pme = PME(TRICLINIC, **OPTIONS, dtype="float32", backend="opencl").reserve(50, 2)

@@ -15,7 +15,7 @@ import particlemesh as pm
 from particlemesh import backends, checks
 from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.assemble import Outputs
-from particlemesh.apps.pme.core import Core
+from particlemesh.apps.pme.core import Coulomb
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.result import Result
 from particlemesh.arrays import operands
@@ -137,7 +137,7 @@ class PME:
             factors=self.exclusions.factors, skin=skin, dtype=None if self._dtype is None else self._dtype.name,
             backend=backend, **self._options,
         )  # fmt: skip
-        self._core: Core | None = None
+        self._core: Coulomb | None = None
         self._token: Any = None
         self.busy = threading.RLock()
 
@@ -167,7 +167,7 @@ class PME:
 
     # ---- sizes ----------------------------------------------------------------------------------------
 
-    def _made(self, count: int, dtype: np.dtype, backend: Any) -> Core:
+    def _made(self, count: int, dtype: np.dtype, backend: Any) -> Coulomb:
         """Return what a step needs, with parameters chosen for so many particles."""
         on_gpu = backend.name != "cpu"
         if on_gpu and self.skin is not None:
@@ -183,12 +183,12 @@ class PME:
                 "finer mesh or a longer cutoff, or use float64.",
                 stacklevel=4,
             )  # fmt: skip
-        return Core(
+        return Coulomb(
             self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
             self._options["threads"], self._options["gradient"], self._named,
         )  # fmt: skip
 
-    def core(self, count: int, dtype: np.dtype, backend: Any) -> Core:
+    def core(self, count: int, dtype: np.dtype, backend: Any) -> Coulomb:
         """Return grid, solver and parameters, made at the first use for so many particles; for our own modules."""
         if self._core is None:
             self._core = self._made(count, dtype, backend)
@@ -306,7 +306,7 @@ class PME:
         return Result(**answers)
 
     def _outputs(
-        self, core: Core, operand: operands.Operand, count: int, virial: bool, out: Result | None, upload: bool
+        self, core: Coulomb, operand: operands.Operand, count: int, virial: bool, out: Result | None, upload: bool
     ) -> tuple[dict[str, operands.Result], Outputs]:
         """Return the user's outputs, and dense arrays to write."""
         sets = math.prod(operand.batch)
@@ -324,9 +324,9 @@ class PME:
             dense[name] = core.dense(f"dense {name}", r.native, (sets, *shape), copy=False)
         return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
 
-    def _check(self, core: Core, operand: operands.Operand, x: Coordinates) -> None:
+    def _check(self, core: Coulomb, operand: operands.Operand, x: Coordinates) -> None:
         """Raise what is wrong with the last step."""
-        touching, infinite = core.touching()
+        touching, infinite, _ = core.wrong()
         if touching:
             raise ValueError(
                 f"particles lie on top of each other: {core.first_touching()} is in the place of another one. "
@@ -347,7 +347,7 @@ class PME:
             raise RuntimeError("this PME has made no step yet.")
         core.grid.check()
         core.solver.plan.check()
-        touching, infinite = core.touching()
+        touching, infinite, _ = core.wrong()
         if touching:
             raise ValueError("particles lie on top of each other: move them, or exclude the pairs.")
         if infinite:
