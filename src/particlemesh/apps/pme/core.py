@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from particlemesh.apps.pme.assemble import Law, Mesh, OnDevice, Outputs, on_cpu
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.lists import SkinList
 from particlemesh.apps.pme.parameters import Parameters
+from particlemesh.apps.pme.result import Result
+from particlemesh.arrays import operands
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import allocate, kept
 from particlemesh.fourier import Solver
@@ -72,6 +75,10 @@ class Core:
         """Return the pair function for so many sets of charges."""
         raise NotImplementedError
 
+    def charges(self, given: Any) -> Any:
+        """Return the charges (sets, N) of the mesh from what a step is given."""
+        return given
+
     def values(self, charges: Any) -> Any:
         """Return the values (N, ...) that the pair function takes, for charges (sets, N)."""
         raise NotImplementedError
@@ -123,13 +130,46 @@ class Core:
             self.take("virial", 9 * sets).reshape(sets, 3, 3) if virial else None,
         )
 
+    def outputs(
+        self, operand: operands.Operand, count: int, virial: bool, out: Result | None, upload: bool
+    ) -> tuple[dict[str, operands.Result], Outputs]:
+        """Return the user's outputs of an operand's kind and batch, and dense arrays to write."""
+        sets = math.prod(operand.batch)
+        shapes: dict[str, tuple[int, ...]] = {"energy": (), "energies": (count,), "forces": (count, 3)}
+        if virial:
+            shapes["virial"] = (3, 3)
+        given = {name: None if out is None else getattr(out, name) for name in shapes}
+        operands.check_apart(*(o for o in given.values() if o is not None))
+        results, dense = {}, {}
+        for name, shape in shapes.items():
+            results[name] = r = operands.give(
+                given[name], operand, operand.batch + shape, len(shape), len(shape), self.owner, accumulate=False,
+                upload=upload,
+            )  # fmt: skip
+            dense[name] = self.dense(f"dense {name}", r.native, (sets, *shape), copy=False)
+        return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
+
+    def finished(
+        self, results: dict[str, operands.Result], outputs: Outputs, inputs: Sequence[Any], number: bool
+    ) -> Result:  # fmt: skip
+        """Return the user's result; with ``number`` the energy of NumPy is a number."""
+        for name, result in results.items():
+            if not result.native.flags.c_contiguous:
+                self.owner.copy(result.native, getattr(outputs, name).reshape(result.native.shape))
+        self.owner.mark(*inputs, *(r.native for r in results.values()))
+        answers = {name: result.finish() for name, result in results.items()}
+        if number and isinstance(answers["energy"], np.ndarray):
+            answers["energy"] = answers["energy"][()]
+        return Result(**answers)
+
     # ---- a step ---------------------------------------------------------------------------------------
 
-    def step(self, positions: Any, x: Coordinates, charges: Any, out: Outputs, check: bool) -> None:
-        """Write the outputs for charges (sets, N), dense; both halves at once where the backend has branches."""
-        sets, count = charges.shape
+    def step(self, positions: Any, x: Coordinates, given: Any, out: Outputs, check: bool) -> None:
+        """Write the outputs for dense numbers of particles; both halves at once where the backend has branches."""
         if self._finish is not None:
             self.backend.clear(self.status)
+        charges = self.charges(given)
+        sets, count = charges.shape
         mesh = self._mesh(sets, count, out.virial is not None)
         smooth = functools.partial(self._smooth_half, x, charges, mesh, check)
         with contextlib.nullcontext(smooth()) if self.branch is None else self.branch.beside(smooth):

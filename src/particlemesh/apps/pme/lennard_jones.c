@@ -50,10 +50,10 @@ KERNEL without_pairs(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const 
             const real near = size * inverse, ratio = near * near * near;
             const real s6 = within ? depth * ratio : lattice * inverse * inverse * inverse;
             const real repulsion = within ? law.repels * ratio : (real)0;
-            const real constant =
+            const real shift =
                 within ? law.shifts * (depth * (law.repels * c6 - 1) * c6 + lattice * law.at_cutoff) : (real)0;
             const real g = weights[n] * 6 * s6 * (1 - 2 * repulsion) * inverse;
-            sum[0] += weights[n] * ((repulsion - 1) * s6 - constant);
+            sum[0] += weights[n] * ((repulsion - 1) * s6 - shift);
             for (int a = 0; a < 3; a++) {
                 sum[1 + a] += g * d[a];
                 sum[4 + a] += g * d[a] * d[a];

@@ -14,7 +14,6 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import backends, checks
 from particlemesh.apps.pme import parameters
-from particlemesh.apps.pme.assemble import Outputs
 from particlemesh.apps.pme.core import Coulomb
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.result import Result
@@ -288,41 +287,14 @@ class PME:
         with operand.kind.scope(charges), backend.scope(operand.native):
             self._token = backend.follow(self._token)
             core = self._core or self._made(x.count, x.dtype, backend)
-            results, outputs = self._outputs(core, operand, x.count, virial, out, upload)
+            results, outputs = core.outputs(operand, x.count, virial, out, upload)
             sets = math.prod(operand.batch)
             q = core.dense("charges", operand.native, (sets, x.count), copy=True)
             core.step(positions, x, q, outputs, check)
             if check:
                 self._check(core, operand, x)
             self._core = core
-            for name, result in results.items():
-                dense = getattr(outputs, name)
-                if not result.native.flags.c_contiguous:
-                    backend.copy(result.native, dense.reshape(result.native.shape))
-            backend.mark(operand.native, *(r.native for r in results.values()))
-            answers = {name: result.finish() for name, result in results.items()}
-        if out is None and not operand.batch and isinstance(answers["energy"], np.ndarray):
-            answers["energy"] = answers["energy"][()]
-        return Result(**answers)
-
-    def _outputs(
-        self, core: Coulomb, operand: operands.Operand, count: int, virial: bool, out: Result | None, upload: bool
-    ) -> tuple[dict[str, operands.Result], Outputs]:
-        """Return the user's outputs, and dense arrays to write."""
-        sets = math.prod(operand.batch)
-        shapes: dict[str, tuple[int, ...]] = {"energy": (), "energies": (count,), "forces": (count, 3)}
-        if virial:
-            shapes["virial"] = (3, 3)
-        given = {name: None if out is None else getattr(out, name) for name in shapes}
-        operands.check_apart(*(o for o in given.values() if o is not None))
-        results, dense = {}, {}
-        for name, shape in shapes.items():
-            results[name] = r = operands.give(
-                given[name], operand, operand.batch + shape, len(shape), len(shape), core.owner, accumulate=False,
-                upload=upload,
-            )  # fmt: skip
-            dense[name] = core.dense(f"dense {name}", r.native, (sets, *shape), copy=False)
-        return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
+            return core.finished(results, outputs, [operand.native], out is None and not operand.batch)
 
     def _check(self, core: Coulomb, operand: operands.Operand, x: Coordinates) -> None:
         """Raise what is wrong with the last step."""
