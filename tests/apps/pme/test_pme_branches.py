@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from particlemesh import backends
-from particlemesh.apps.pme import PME, Result, core
+from particlemesh.apps.pme import PME, Dispersion, Result, core
 from particlemesh.backends.base import Unread
 from particlemesh.backends.branches import Branch
 from particlemesh.backends.signature import _KERNEL, _expanded, _preprocessed
@@ -82,21 +82,35 @@ class Launches:
         ]
 
 
-@pytest.mark.backends("opencl")
-@pytest.mark.parametrize("check", [False, True])
-def test_halves_share_no_memory_that_one_writes(backend, monkeypatch, check):
-    monkeypatch.setattr(core.Core, "together", 1)
-    cuda = Cuda()
+def coulomb(backend):
     x, q = particles()
     pme = PME(TRICLINIC, **OPTIONS, dtype="float32", backend="opencl").reserve(50, 2)
     given = backend.array(x), backend.array(q[:2])
-    out = pme(*given)
+    return pme, lambda **more: pme(*given, **more)
+
+
+def dispersion(backend):
+    x, q = particles()
+    sizes = {name: OPTIONS[name] for name in ("cutoff", "splitting", "shape", "window")}
+    call = Dispersion(TRICLINIC, **sizes, dtype="float32", backend="opencl").reserve(50)
+    given = [backend.array(a) for a in (x, 0.2 + 0 * q[0], 1 + q[0] ** 2)]
+    pairs = OPTIONS["exclusions"]
+    return call, lambda **more: call(given[0], sigma=given[1], epsilon=given[2], exclusions=pairs, **more)
+
+
+@pytest.mark.backends("opencl")
+@pytest.mark.parametrize(("make", "check"), [(coulomb, False), (coulomb, True), (dispersion, False)])
+def test_halves_share_no_memory_that_one_writes(backend, monkeypatch, make, check):
+    monkeypatch.setattr(core.Core, "together", 1)
+    cuda = Cuda()
+    owner, call = make(backend)
+    out = call()
     before = backend.host(out.forces)
-    pme._core.branch = Branch(cuda)
+    owner._core.branch = Branch(cuda)
     launches = Launches(monkeypatch, cuda)
     for _ in range(2):  # the first command of a step must wait for the last of the step before
-        pme(*given, check=check, out=out)
-    np.testing.assert_allclose(backend.host(out.forces), before, rtol=0, atol=1e-4)
+        call(check=check, out=out)
+    np.testing.assert_allclose(backend.host(out.forces), before, rtol=0, atol=1e-4 * abs(before).max())
     second = [n for n in range(len(launches.commands)) if n in cuda.streams[1].past - cuda.before[0]]
     branch = {launches.commands[n][0] for n in second}
     assert {"assemble", "totals", STREAM} <= {name for name, *_ in launches.commands}
