@@ -256,7 +256,8 @@ class Coulomb(Core):
         super().__init__(
             box, parameters, backend, dtype, law, exclusions, green, threads=threads, named=named, skin=skin or 0.0
         )
-        self._smooth = direct.smooth_coulomb(alpha, parameters.cutoff, dtype.itemsize == 4, backend.name != "cpu")
+        one = backend.name != "cpu" or skin is not None
+        self._smooth = direct.smooth_coulomb(alpha, parameters.cutoff, dtype.itemsize == 4, one)
         self._functions: dict[tuple[int, bool], pm.PairFunction] = {}
         self.list = None if skin is None else SkinList(self.grid, parameters.cutoff, skin)
 
