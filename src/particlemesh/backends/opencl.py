@@ -325,9 +325,6 @@ class OpenClBackend(Taping):
         # The user's queue may lack profiling.
         return seconds_by_host(call, self.synchronize)
 
-    def branch(self) -> None:
-        return None
-
     def synchronize(self) -> None:
         self.queue.finish()
 
