@@ -4,7 +4,8 @@
 import numpy as np
 import pytest
 
-from particlemesh.backends.branches import Branch
+from particlemesh.backends.branches import Branch, branch_of
+from particlemesh.backends.cpu import CpuBackend
 from streams import Cuda
 
 
@@ -87,15 +88,13 @@ def test_a_branch_follows_whatever_stream_is_current():
 
 
 def test_other_backends_have_no_branches():
-    from particlemesh.backends.cpu import CpuBackend
-
-    assert CpuBackend().branch() is None
+    assert branch_of(CpuBackend()) is None
 
 
 @pytest.mark.backends("cuda")
 def test_branches_on_a_gpu_wait_for_each_other(backend):
     cupy = backend.cupy
-    branch = backend.library.branch()
+    branch = branch_of(backend.library)
     stream, host = cupy.cuda.Stream(non_blocking=True), np.arange(1000.0)
     late = backend.late(host, stream)  # a slow kernel fills it
     with stream:

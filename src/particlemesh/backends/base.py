@@ -19,7 +19,6 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from particlemesh.backends.branches import Branch
 from particlemesh.backends.source import Texts
 
 NOTHING: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # a scope without a stream to enter
@@ -181,10 +180,6 @@ class Backend(Protocol):
 
     def seconds(self, call: Callable[[], Any]) -> float:
         """Return the device time of a call that was made before; repeats it, and waits."""
-        ...
-
-    def branch(self) -> Branch | None:
-        """Return a second stream for work beside the current one, None if work goes one after the other."""
         ...
 
     def synchronize(self) -> None:

@@ -303,9 +303,6 @@ class CpuBackend:
     def seconds(self, call: Callable[[], Any]) -> float:
         return seconds_by_host(call, self.synchronize)
 
-    def branch(self) -> None:
-        return None
-
     def synchronize(self) -> None:
         """Calls return when their work is done."""
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from particlemesh.backends import nvrtc, source
 from particlemesh.backends.base import LONG, NOTHING, UNKNOWN, batch_of, gapless
-from particlemesh.backends.branches import Branch
 from particlemesh.backends.signature import Signatures
 from particlemesh.backends.tapes import Tape, Taping
 
@@ -286,9 +285,6 @@ class CudaBackend(Taping):
                 return statistics.median(_timed(stream, lambda: graph.launch(stream)) for _ in range(3)) / calls
         # A call that cannot be captured is timed on the caller's stream.
         return statistics.median(_timed(self._get_stream(), batch) for _ in range(3)) / calls
-
-    def branch(self) -> Branch:
-        return Branch(_cupy().cuda)
 
     def synchronize(self) -> None:
         _cupy().cuda.get_current_stream().synchronize()

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from particlemesh.backends.branches import Branch
-
 MOST_TAPES = 64  # of a few kilobytes each
 
 
@@ -39,10 +37,6 @@ class Taping:
     def tape(self) -> Any:
         """The tape that is recording, if any."""
         return getattr(self._recording, "tape", None)
-
-    def branch(self) -> Branch | None:
-        """Return None: work goes one after the other."""
-        return None
 
     @contextlib.contextmanager
     def taping(self, *arrays: Any) -> Iterator[Tape]:

@@ -6,7 +6,6 @@ import itertools
 import numpy as np
 import pytest
 
-from particlemesh import backends
 from particlemesh.apps.pme import PME, Dispersion, Result, core
 from particlemesh.backends.base import Unread
 from particlemesh.backends.branches import Branch
@@ -214,4 +213,3 @@ def test_the_cpu_has_one_half_after_the_other():
     pme = PME(TRICLINIC, **OPTIONS)
     pme(x, q[0])
     assert pme._core.branch is None
-    assert backends.current("cpu").branch() is None

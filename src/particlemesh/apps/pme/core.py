@@ -21,6 +21,7 @@ from particlemesh.apps.pme.result import Result
 from particlemesh.arrays import operands
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import allocate, kept
+from particlemesh.backends.branches import branch_of
 from particlemesh.fourier import Solver
 
 
@@ -64,7 +65,7 @@ class Core:
         self.solver = Solver(pm.Mesh(parameters.shape, box), parameters.window, **green, **options)
         self._memory: dict[str, Any] = {}
         self._finish = None if backend.name == "cpu" else OnDevice(self.backend, dtype, self.take, law)
-        self.branch = backend.branch()  # None: one half after the other
+        self.branch = branch_of(backend)  # None: one half after the other
         # Particles in one place, whether an energy is not finite, whether a coefficient is negative.
         self.status = self.take("status", 3, dtype)
         self._sums: Any = None
