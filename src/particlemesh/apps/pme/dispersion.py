@@ -98,6 +98,7 @@ class Dispersion:
         self._backend: Any = None if backend is None else backends.current(backend)
         self._core: LennardJones | None = None
         self._pairs = Exclusions((), 0.0)
+        self._given_pairs: tuple[Any, ...] = np.array(()), np.array(0.0)
         self._token: Any = None
         self.busy = threading.RLock()
 
@@ -215,7 +216,7 @@ class Dispersion:
         with like.kind.scope(like.user), backend.scope(like.native):
             self._token = backend.follow(self._token)
             core = self._made(x.count, x.dtype, backend)
-            core.exclusions = self._pairs = pairs
+            core.exclusions = pairs
             results, outputs = core.outputs(like, x.count, True, out, upload)
             natives = [core.dense(name, o.native, (x.count,), copy=True) for name, o in taken.items()]
             core.step(positions, x, (natives[0], natives[1] if len(natives) > 1 else None), outputs, check)
@@ -226,11 +227,15 @@ class Dispersion:
 
     def _pairs_of(self, pairs: Any, factors: Any, count: int) -> Exclusions:
         """Return excluded pairs: those of the last call if they are the same, whose rows are on the device."""
-        new = Exclusions(() if pairs is None else pairs, factors)
-        new.rows(count)  # names particles that are not there
-        last = self._pairs
-        same = np.array_equal(new.pairs, last.pairs) and np.array_equal(new.factors, last.factors)
-        return last if same else new
+        given = (
+            () if pairs is None else checks.number_array(pairs, "exclusions"),
+            checks.number_array(factors, "factors"),
+        )
+        if not all(np.array_equal(new, old) for new, old in zip(given, self._given_pairs, strict=True)):
+            self._pairs = Exclusions(*given)
+            self._given_pairs = tuple(np.array(a) for a in given)
+        self._pairs.check(count)
+        return self._pairs
 
     def _check(self, taken: Mapping[str, operands.Operand]) -> None:
         """Raise what was wrong with the numbers of the last step."""

@@ -73,6 +73,12 @@ class Exclusions:
     def __len__(self) -> int:
         return len(self.pairs)
 
+    def check(self, count: int) -> None:
+        """Raise an error that names the first pair with a particle that is not among so many."""
+        if len(self) and self.pairs.max() >= count:
+            k = int(np.argmax(self.pairs.max(1) >= count))
+            raise ValueError(f"pair {k} of exclusions is {self.pairs[k].tolist()}, and there are {count} particles.")
+
     def rows(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return where each of ``count`` particles' partners start, the partners, and their factors minus 1.
 
@@ -81,9 +87,7 @@ class Exclusions:
         ValueError
             If a pair names a particle that is not there.
         """
-        if len(self) and self.pairs.max() >= count:
-            k = int(np.argmax(self.pairs.max(1) >= count))
-            raise ValueError(f"pair {k} of exclusions is {self.pairs[k].tolist()}, and there are {count} particles.")
+        self.check(count)
         i, j = np.concatenate([self.pairs, self.pairs[:, ::-1]]).T
         order = np.lexsort((j, i))
         start = np.searchsorted(i[order], np.arange(count + 1))
