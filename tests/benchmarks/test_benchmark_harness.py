@@ -147,6 +147,13 @@ def test_a_run_that_is_cut_short_has_written_what_it_measured(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_peer_that_is_not_installed_has_a_sentence():
+    from apps import pme_peers
+
+    assert pme_peers.missing("numpy", "scipy") == ""
+    assert pme_peers.missing("numpy", "no_such_peer") == "no_such_peer not installed: no rows of no_such_peer."
+
+
 def test_expressions_have_a_number_for_each_case(files):
     a, b = dict(method="a", options="width=1"), dict(method="b")
     assert ratio("f", "seconds", b, a, ("N",))(files) == {("10",): 3, ("100",): 0.75, ("1000",): 4}

@@ -105,6 +105,8 @@ def test_out_is_written_and_later_checks_raise():
         call.check()
     with pytest.raises(TypeError, match="give a Result"):
         call(x, sigma=sigma, epsilon=sigma, out=first.forces)
+    with pytest.raises(TypeError, match="give dtype='float64'"):
+        Dispersion(TRICLINIC, **COARSE, dtype="float32")(x, sigma)
     with pytest.raises(ValueError, match="reserve needs to know"):
         Dispersion(TRICLINIC).reserve(10)
     with pytest.raises(RuntimeError, match="no step yet"):

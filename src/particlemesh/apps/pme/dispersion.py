@@ -201,6 +201,8 @@ class Dispersion:
             raise TypeError(f"out is of type {type(out).__name__}; give a Result, such as an earlier one.")
         backend, upload = self._backend, self._named is not None
         _, backend, x = coordinates(positions, 3, backend, upload=upload, least=self._dtype)
+        if self._dtype not in (None, x.dtype):
+            raise TypeError(f"positions have dtype {x.dtype}, more than {self._dtype}: give dtype='float64'.")
         given = {"coefficients": coefficients} if sigma is None else {"sigma": sigma, "epsilon": epsilon}
         taken = {
             name: operands.take(array, (x.count,), 1, x.dtype, backend, name, upload=upload)
