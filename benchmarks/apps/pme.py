@@ -16,6 +16,7 @@ accuracy of 1e-9, up to 100,000 charges. Each row of ``results/pme-DEVICE.csv`` 
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import sys
@@ -68,6 +69,14 @@ def water(case: Case) -> tuple[float, np.ndarray, np.ndarray]:
     return length, (lattice * length / side).astype(case.dtype), (charges - charges.mean()).astype(case.dtype)
 
 
+@functools.lru_cache(maxsize=1)
+def exact_forces(count: int, dtype: str) -> np.ndarray:
+    """Return forces in float64 with an accuracy of 1e-9, on the host."""
+    length, positions, charges = water(Case(count, dtype))
+    wide = positions.astype(np.float64), charges.astype(np.float64)
+    return np.asarray(PME((length,) * 3, accuracy=1e-9)(*wide, virial=False).forces)
+
+
 def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
     """Yield a row for each half, and for the whole step."""
     length, positions, charges = water(case)
@@ -80,10 +89,7 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
     shapes = ((1,), (1, case.count), (1, case.count, 3), (1, 3, 3))
     out = Result(*(empty(shape, case.dtype) for shape in shapes))
     sets = q.reshape(1, case.count)
-    exact = None
-    if case.count <= EXACT_UP_TO:
-        wide = positions.astype(np.float64), charges.astype(np.float64)
-        exact = PME((length,) * 3, accuracy=1e-9)(*wide, virial=False).forces
+    exact = exact_forces(case.count, case.dtype) if case.count <= EXACT_UP_TO else None
 
     def row(stage: str, call: Callable[[], Any], forces: Any = None) -> dict[str, Any]:
         call()
