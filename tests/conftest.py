@@ -2,6 +2,7 @@
 """Which backends a run tests, and how its tests are shared out among workers."""
 
 import collections
+import gc
 import os
 import zlib
 
@@ -158,16 +159,17 @@ def pytest_collection_modifyitems(config, items):
     if config.thins:
         items[:], left = thinned(items)
         config.hook.pytest_deselected(items=left)
-    # A driver that crashes takes one worker's OpenCL tests with it, not the run. Tests of one window share
-    # compiled code, so that they go to one worker.
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    for item in items:
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        name = parameters.get("backend")
-        if name is None and item.get_closest_marker("opencl"):
-            name = "opencl"
-        if name is None:
-            continue
-        key = f"{item.path.name} {parameters.get('support', '')} {getattr(parameters.get('row'), 'window', '')}"
-        shares = 1 if name == "cpu" else max(4, workers)  # on the processor all want the same functions compiled
-        item.add_marker(pytest.mark.xdist_group(f"{name}-{zlib.crc32(key.encode()) % shares}"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from sharing import FromBothEnds
+
+    return FromBothEnds(config, log)
+
+
+def pytest_collection_finish():
+    # Compilers leave much to collect: a tenth of their time. The tests themselves are never garbage.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 50)
