@@ -130,14 +130,15 @@ def backend(request) -> Device:
 def thinned(items):
     """Return what runs and what does not of tests with many cases, where PoCL compiles each.
 
-    From 6 cases on every second runs, from 12 on every third, from 30 on every fourth, whatever the run and the worker.
+    From 4 cases on every second runs, from 9 on every third, from 18 on every fourth, from 40 on every fifth, whatever
+    the run and the worker.
     Tests that thin themselves are `whole`.
     """
     many = collections.Counter((item.path, item.originalname) for item in items if on_opencl(item))
     kept, left = [], []
     for item in items:
         count = 0 if item.get_closest_marker("whole") else many[item.path, item.originalname]
-        share = 1 + (count >= 6) + (count >= 12) + (count >= 30)
+        share = 1 + sum(count >= most for most in (4, 9, 18, 40))
         runs = not on_opencl(item) or zlib.crc32(item.nodeid.encode()) % share == 0
         (kept if runs else left).append(item)
     return kept, left
