@@ -130,16 +130,21 @@ def backend(request) -> Device:
 def thinned(items):
     """Return what runs and what does not of tests with many cases, where PoCL compiles each.
 
-    From 4 cases on every second runs, from 9 on every third, from 18 on every fourth, from 40 on every fifth, whatever
-    the run and the worker.
-    Tests that thin themselves are `whole`.
+    From 4 cases on one of two runs, from 9 on of three, from 18 on of four, from 40 on of five: for each method one of
+    every so many that follow each other, so that no method is left out by chance. Tests that thin themselves are
+    `whole`.
     """
     many = collections.Counter((item.path, item.originalname) for item in items if on_opencl(item))
-    kept, left = [], []
+    before, kept, left = collections.Counter(), [], []
     for item in items:
-        count = 0 if item.get_closest_marker("whole") else many[item.path, item.originalname]
-        share = 1 + sum(count >= most for most in (4, 9, 18, 40))
-        runs = not on_opencl(item) or zlib.crc32(item.nodeid.encode()) % share == 0
+        runs = True
+        if on_opencl(item) and not item.get_closest_marker("whole"):
+            test, parameters = (item.path, item.originalname), item.callspec.params
+            share = 1 + sum(many[test] >= most for most in (4, 9, 18, 40))
+            method = str(parameters.get("law") or getattr(parameters.get("row"), "method", ""))
+            turn, place = divmod(before[test, method], share)
+            runs = place == zlib.crc32(f"{item.originalname} {method} {turn}".encode()) % share
+            before[test, method] += 1
         (kept if runs else left).append(item)
     return kept, left
 
