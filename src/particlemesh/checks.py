@@ -302,9 +302,10 @@ def bad_positions(
     coordinates = ""
     with contextlib.suppress(Exception):
         if isinstance(positions, tuple):
-            point = [float(x[status.first_bad]) for x in positions]
+            point = [float(getattr(x, "iloc", x)[status.first_bad]) for x in positions]  # pandas counts rows by iloc
         else:
-            point = [float(x) for x in np.atleast_1d(positions[status.first_bad])]
+            rows = getattr(positions, "iloc", positions)
+            point = [float(x) for x in np.atleast_1d(rows[status.first_bad])]
         coordinates = f" at ({', '.join(f'{x:.17g}' for x in point)})"
     allowed, open_axes = "finite numbers", [a for a in range(mesh.ndim) if not mesh.periodic[a]]
     if open_axes and mesh.box.orthorhombic:
