@@ -304,7 +304,7 @@ def bad_positions(
         if isinstance(positions, tuple):
             point = [float(getattr(x, "iloc", x)[status.first_bad]) for x in positions]  # pandas counts rows by iloc
         else:
-            rows = getattr(positions, "iloc", positions)
+            rows: Any = getattr(positions, "iloc", positions)
             point = [float(x) for x in np.atleast_1d(rows[status.first_bad])]
         coordinates = f" at ({', '.join(f'{x:.17g}' for x in point)})"
     allowed, open_axes = "finite numbers", [a for a in range(mesh.ndim) if not mesh.periodic[a]]

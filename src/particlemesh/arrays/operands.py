@@ -206,7 +206,7 @@ def _target(
     if kind is None:
         if hasattr(out, "__dlpack__"):
             raise TypeError(
-                f"out is of type {type(out).__name__}; arrays that DLPack reaches are not written: leave it."
+                f"out is a {type(out).__name__}; arrays that DLPack reaches are not written: leave out= out."
             )
         raise TypeError(f"out is of type {type(out).__name__}; give an array of the input's kind.")
     if out.shape != shape and tuple(out.shape) != shape:
