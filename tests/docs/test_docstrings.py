@@ -35,6 +35,8 @@ OPTIONAL |= {"dynamics": ("h5py",), "checkpoint": ("h5py",), "brownian_figure": 
 OPTIONAL |= {"mri": ("mrinufft",), "operator": ("mrinufft",), "gradients": ("mrinufft", "torch", "deepinv")}
 OPTIONAL |= {"calculator": ("ase",), "ase": ("ase",), "mdanalysis": ("MDAnalysis",)}
 OPTIONAL |= {"pandas": ("pandas",), "xarray": ("xarray",)}
+# By sections in test_ecosystem_page.py.
+OPTIONAL |= {"howto/ecosystem.rst": ("pandas", "xarray", "ase", "MDAnalysis", "array_api_strict")}
 OPTIONAL |= dict.fromkeys(["torch", "torch_nufft", "torch_nufft3", "torch_operators", "torch_plans"], ("torch",))
 
 
