@@ -66,7 +66,7 @@ def interpolate(
 
     Parameters
     ----------
-    field : array (*mesh.field_shape)
+    field : array (K1, ..., Kd)
     frame : pandas.DataFrame
     mesh : Mesh
     columns : sequence of d names, optional

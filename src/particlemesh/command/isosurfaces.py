@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import numpy as np
@@ -36,15 +37,25 @@ def surface(mesh: pm.Mesh, values: np.ndarray, level: float) -> tuple[np.ndarray
     wrapped = np.pad(values, [(0, int(flag)) for flag in mesh.periodic], mode="wrap")
     if min(wrapped.shape) < 2:
         raise ValueError(f"an isosurface needs two nodes along every axis; the mesh has {mesh.shape}.")
-    available = [name for name in LIBRARIES if find_spec(name) is not None]
-    if not available:
-        raise ImportError(
-            "an isosurface needs scikit-image or PyVista: pip install scikit-image. Projections need neither."
-        )
-    made = _by_skimage(wrapped, level) if available[0] == "skimage" else _by_vtk(wrapped, level)
-    points, faces = made
+    points, faces = marching_cubes()(wrapped, level)
     fraction = (points + np.array(mesh.offset)) / np.array(mesh.intervals)
     return mesh.box.origin + fraction @ mesh.box.matrix, faces
+
+
+def marching_cubes() -> Callable[[np.ndarray, float], tuple[np.ndarray, np.ndarray]]:
+    """Return the function that a library has: from values and a level to points, in nodes, and triangles.
+
+    Raises
+    ------
+    ImportError
+        If neither scikit-image nor PyVista is installed.
+    """
+    for name, function in (("skimage", _by_skimage), ("pyvista", _by_vtk)):
+        if find_spec(name) is not None:
+            return function
+    raise ImportError(
+        "an isosurface needs scikit-image or PyVista: pip install scikit-image. Projections need neither of them."
+    )
 
 
 def _by_skimage(values: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import tempfile
 from pathlib import Path
@@ -13,9 +14,10 @@ import numpy as np
 import particlemesh as pm
 from particlemesh.command import planes
 from particlemesh.command.figures import INK, PALETTE, TEXT
-from particlemesh.command.isosurfaces import half_level, surface
+from particlemesh.command.isosurfaces import half_level, marching_cubes, surface
 
 KINDS = ("projection", "slice", "isosurface")
+SUFFIXES = (".png", ".pdf", ".svg", ".jpg")
 SCALES = ("linear", "log")
 MOST = 1600  # pixels of a map along an axis
 MANY = 2 * 10**6  # triangles, which matplotlib draws in a minute
@@ -73,19 +75,12 @@ def save_picture(
     ValueError
         If the field does not fit the mesh, is complex, or has no finite value; or an argument is not allowed.
     """
-    try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("a picture needs matplotlib: pip install matplotlib, or 'particlemesh[plot]'.") from error
+    check_picture(path, kind, scale)
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     path = Path(path)
-    suffixes = (".png", ".pdf", ".svg", ".jpg")
-    if path.suffix.lower() not in suffixes:
-        raise ValueError(f"the picture is {str(path)!r}; its name must end in one of {', '.join(suffixes)}.")
-    for value, what, choices in ((kind, "kind", KINDS), (scale, "scale", SCALES)):
-        if value not in choices:
-            raise ValueError(f"{what} is {value!r}; allowed are {', '.join(map(repr, choices))}.")
     if kind == "isosurface" and mesh.ndim != 3:
         raise ValueError(f"an isosurface needs a mesh with 3 axes, and this one has {mesh.ndim}: leave kind out.")
     if level is not None and (kind != "isosurface" or not np.isfinite(level)):
@@ -109,6 +104,27 @@ def save_picture(
         if title:
             figure.suptitle(title, fontsize=13, fontweight="bold", x=0.02, ha="left")
         _save(figure, path)
+
+
+def check_picture(path: str | os.PathLike[str], kind: str = "projection", scale: str = "linear") -> None:
+    """Raise what `save_picture` would raise for such a picture of any field, before there is one.
+
+    Raises
+    ------
+    ImportError, ValueError
+        As for `save_picture`.
+    """
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError as error:
+        raise ImportError("a picture needs matplotlib: pip install matplotlib, or 'particlemesh[plot]'.") from error
+    if Path(path).suffix.lower() not in SUFFIXES:
+        raise ValueError(f"the picture is {str(path)!r}; its name must end in one of {', '.join(SUFFIXES)}.")
+    for value, what, choices in ((kind, "kind", KINDS), (scale, "scale", SCALES)):
+        if value not in choices:
+            raise ValueError(f"{what} is {value!r}; allowed are {', '.join(map(repr, choices))}.")
+    if kind == "isosurface":
+        marching_cubes()
 
 
 def _values(field: Any, mesh: pm.Mesh) -> np.ndarray:
