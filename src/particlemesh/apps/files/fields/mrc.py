@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Maps of electron microscopy, which ChimeraX, VMD and PyMOL show."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from particlemesh import Box, Mesh
+from particlemesh.apps.files.fields.field import Field, Format
+from particlemesh.apps.files.libraries import library
+from particlemesh.apps.files.replacing import replacing
+
+
+class MRC(Format):
+    """One field of three axes in single precision; lengths are Å to its readers.
+
+    The cell is that of nodes times spacing. Any triclinic cell is turned so that a is along x and b in the plane of x
+    and y, so only such boxes are written. A file does not say which axes repeat: all do when it is read.
+    """
+
+    suffixes = (".mrc", ".map")
+
+    @classmethod
+    def declines(cls, mesh: Mesh, batch: tuple[int, ...], dtype: np.dtype) -> str | None:
+        library("mrcfile", "a field .mrc", "files")
+        if mesh.ndim != 3 or batch:
+            components = f" and {math.prod(batch)} components" if batch else ""
+            return f"a field .mrc has 3 axes and one value per node, this one {mesh.ndim} axes{components}: write .h5."
+        rows = mesh.box.matrix
+        if np.triu(rows, 1).any() or (np.diagonal(rows) <= 0).any():
+            return "a field .mrc has a along x and b in the plane of x and y: turn the box, or write .h5."
+        return None
+
+    @classmethod
+    def write(cls, path: Path, field: Field, overwrite: bool) -> None:
+        mrcfile = library("mrcfile", "a field .mrc", "files")
+        mesh = field.mesh
+        steps = mesh.box.matrix / np.linalg.norm(mesh.box.matrix, axis=1)[:, None] * mesh.spacing[:, None]
+        origin = mesh.box.origin + np.array(mesh.offset) @ steps
+        values = field.values.astype(np.complex64 if np.iscomplexobj(field.values) else np.float32)
+        with replacing(path, overwrite) as part, mrcfile.new(part) as file:
+            file.set_data(np.ascontiguousarray(values.T))  # x is fastest
+            file.set_volume()
+            a, b, c = steps * np.array(mesh.shape)[:, None]
+            file.header.cella = tuple(np.linalg.norm((a, b, c), axis=1))
+            file.header.cellb = tuple(_angle(u, v) for u, v in ((b, c), (a, c), (a, b)))
+            file.header.origin = tuple(origin)
+
+    @classmethod
+    def read(cls, path: Path) -> Field:
+        mrcfile = library("mrcfile", "a field .mrc", "files")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # what is wrong with a file is an error here
+            with mrcfile.open(path, mode="r") as file:
+                if not file.is_volume() and not file.is_single_image():
+                    raise ValueError("it is a stack of images; one volume is needed")
+                head = file.header
+                if (head.mapc, head.mapr, head.maps) != (1, 2, 3):
+                    raise ValueError(f"its axes are in the order {head.mapc}, {head.mapr}, {head.maps}; 1, 2, 3 is read")
+                values = np.ascontiguousarray(np.atleast_3d(file.data).T if file.data.ndim == 3 else file.data.T[..., None])
+                lengths = np.array([head.cella.x, head.cella.y, head.cella.z], np.float64)
+                sampling = np.array([head.mx, head.my, head.mz], np.float64)
+                angles = np.array([head.cellb.alpha, head.cellb.beta, head.cellb.gamma], np.float64)
+                origin = np.array([head.origin.x, head.origin.y, head.origin.z], np.float64)
+                first = np.array([head.nxstart, head.nystart, head.nzstart], np.float64)
+        matrix = lattice(lengths * values.shape / sampling, angles)
+        corner = origin + (first / values.shape) @ matrix
+        lengths_or_rows = np.diagonal(matrix) if not (matrix - np.diag(np.diagonal(matrix))).any() else matrix
+        return Field(values, Mesh(values.shape, Box(lengths_or_rows, origin=corner)), path.stem)
+
+
+def _angle(u: np.ndarray, v: np.ndarray) -> float:
+    return math.degrees(math.acos(np.clip(u @ v / np.linalg.norm(u) / np.linalg.norm(v), -1, 1)))
+
+
+def lattice(lengths: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """Return lattice vectors (3, 3) in rows, a along x and b in the plane of x and y.
+
+    Parameters
+    ----------
+    lengths : (3,) ndarray
+    angles : (3,) ndarray
+        Alpha between b and c, beta between a and c, gamma between a and b, in degrees.
+
+    Raises
+    ------
+    ValueError
+        If there is no such cell.
+    """
+    # 90 degrees gives exact zeros.
+    cosines = np.where(angles == 90, 0.0, np.cos(np.radians(angles)))
+    alpha, beta, gamma = cosines
+    sine = math.sqrt(max(0.0, 1 - gamma**2))
+    if sine == 0:
+        raise ValueError(f"angles are {', '.join(f'{x:g}' for x in angles)}; give 3 angles of a cell")
+    across = (alpha - beta * gamma) / sine
+    height = 1 - beta**2 - across**2
+    if not height > 0:
+        raise ValueError(f"angles are {', '.join(f'{x:g}' for x in angles)}; no cell has these")
+    a, b, c = lengths
+    return np.array([[a, 0, 0], [b * gamma, b * sine, 0], [c * beta, c * across, c * math.sqrt(height)]])
