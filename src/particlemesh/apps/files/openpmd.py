@@ -67,7 +67,8 @@ def put_mesh(meshes: Any, name: str, values: np.ndarray, mesh: Mesh) -> None:
         geometry="cartesian" if box.orthorhombic else "other", dataOrder="C", axisLabels=list(LABELS[: mesh.ndim]),
         gridSpacing=mesh.spacing, gridGlobalOffset=box.origin + whole * mesh.spacing, gridUnitSI=1.0,
         unitDimension=np.zeros(7), timeOffset=np.float64(0),
-        particlemesh_box=box.matrix.ravel(), particlemesh_origin=box.origin, particlemesh_periodic=np.array(box.periodic, np.uint8),
+        particlemesh_box=box.matrix.ravel(), particlemesh_origin=box.origin,
+        particlemesh_periodic=np.array(box.periodic, np.uint8),
         particlemesh_offset=mesh.offset,
     )  # fmt: skip
     if batch:
@@ -107,4 +108,5 @@ def mesh_of(record: Any) -> Mesh:
         raise ValueError(f"a mesh has geometry {geometry} and data order {order}; cartesian and C are needed")
     unit = float(has.get("gridUnitSI", 1.0))
     spacing, corner = unit * np.asarray(has["gridSpacing"]), unit * np.asarray(has["gridGlobalOffset"])
-    return Mesh(first.shape, spacing * first.shape, origin=corner, offset=np.asarray(first.attrs["position"]))
+    offset = np.ravel(first.attrs.get("position", 0.0))  # one number stands for all axes
+    return Mesh(first.shape, spacing * first.shape, origin=corner, offset=offset if offset.size > 1 else offset[0])

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from particlemesh import Mesh
-from particlemesh.apps.files.fields.field import Field, Format
+from particlemesh.apps.files.fields.field import Field as Field
+from particlemesh.apps.files.fields.field import Format
 from particlemesh.apps.files.fields.mrc import MRC
 from particlemesh.apps.files.fields.npz import NPZ
 from particlemesh.apps.files.fields.openpmd import OpenPMD
@@ -35,7 +36,9 @@ def format_of(path: Any, what: str = "out") -> type[Format]:
     raise ValueError(f"{what} is {str(path)!r}; give a name that ends in {known}.")
 
 
-def check_field(path: Any, mesh: Mesh, batch: tuple[int, ...] = (), dtype: Any = float, overwrite: bool = False) -> None:
+def check_field(
+    path: Any, mesh: Mesh, batch: tuple[int, ...] = (), dtype: Any = float, overwrite: bool = False
+) -> None:
     """Raise what `write_field` would raise for such a field, before there is one.
 
     Parameters

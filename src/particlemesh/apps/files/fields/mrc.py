@@ -11,6 +11,7 @@ import numpy as np
 
 from particlemesh import Box, Mesh
 from particlemesh.apps.files.fields.field import Field, Format
+from particlemesh.apps.files.lattice import lattice
 from particlemesh.apps.files.libraries import library
 from particlemesh.apps.files.replacing import replacing
 
@@ -56,12 +57,14 @@ class MRC(Format):
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # what is wrong with a file is an error here
             with mrcfile.open(path, mode="r") as file:
-                if not file.is_volume() and not file.is_single_image():
-                    raise ValueError("it is a stack of images; one volume is needed")
+                if not file.is_volume():
+                    raise ValueError("it is no volume")
                 head = file.header
                 if (head.mapc, head.mapr, head.maps) != (1, 2, 3):
-                    raise ValueError(f"its axes are in the order {head.mapc}, {head.mapr}, {head.maps}; 1, 2, 3 is read")
-                values = np.ascontiguousarray(np.atleast_3d(file.data).T if file.data.ndim == 3 else file.data.T[..., None])
+                    raise ValueError(
+                        f"its axes are in the order {head.mapc}, {head.mapr}, {head.maps}; 1, 2, 3 is read"
+                    )
+                values = np.ascontiguousarray(file.data.T)
                 lengths = np.array([head.cella.x, head.cella.y, head.cella.z], np.float64)
                 sampling = np.array([head.mx, head.my, head.mz], np.float64)
                 angles = np.array([head.cellb.alpha, head.cellb.beta, head.cellb.gamma], np.float64)
@@ -75,31 +78,3 @@ class MRC(Format):
 
 def _angle(u: np.ndarray, v: np.ndarray) -> float:
     return math.degrees(math.acos(np.clip(u @ v / np.linalg.norm(u) / np.linalg.norm(v), -1, 1)))
-
-
-def lattice(lengths: np.ndarray, angles: np.ndarray) -> np.ndarray:
-    """Return lattice vectors (3, 3) in rows, a along x and b in the plane of x and y.
-
-    Parameters
-    ----------
-    lengths : (3,) ndarray
-    angles : (3,) ndarray
-        Alpha between b and c, beta between a and c, gamma between a and b, in degrees.
-
-    Raises
-    ------
-    ValueError
-        If there is no such cell.
-    """
-    # 90 degrees gives exact zeros.
-    cosines = np.where(angles == 90, 0.0, np.cos(np.radians(angles)))
-    alpha, beta, gamma = cosines
-    sine = math.sqrt(max(0.0, 1 - gamma**2))
-    if sine == 0:
-        raise ValueError(f"angles are {', '.join(f'{x:g}' for x in angles)}; give 3 angles of a cell")
-    across = (alpha - beta * gamma) / sine
-    height = 1 - beta**2 - across**2
-    if not height > 0:
-        raise ValueError(f"angles are {', '.join(f'{x:g}' for x in angles)}; no cell has these")
-    a, b, c = lengths
-    return np.array([[a, 0, 0], [b * gamma, b * sine, 0], [c * beta, c * across, c * math.sqrt(height)]])

@@ -47,7 +47,7 @@ def _arrays(field: Field) -> dict[str, Any]:
     batch = field.values.shape[: field.values.ndim - mesh.ndim]
     nodes = (*mesh.shape, *(1,) * (3 - mesh.ndim))
     flat = field.values.reshape(math.prod(batch), *nodes)
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for number, part in enumerate(flat):
         name = f"{field.name}_{number}" if batch else field.name
         if np.iscomplexobj(part):

@@ -100,5 +100,6 @@ def read_particles(
     """
     with open_particles(path, positions=positions, values=values, topology=topology) as particles:
         chunks = list(particles.chunks(frame=frame))
-        joined = (np.concatenate([chunk[n] for chunk in chunks], axis=-n) for n in (0, 1))
-        return Configuration(*joined, particles.box(frame))
+        points = np.concatenate([chunk.positions for chunk in chunks])
+        numbers = np.concatenate([chunk.values for chunk in chunks], axis=-1)
+        return Configuration(points, numbers, particles.box(frame))

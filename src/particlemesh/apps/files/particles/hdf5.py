@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from particlemesh import Box
 from particlemesh.apps.files.hdf5 import opened
-from particlemesh.apps.files.particles.reader import Column, Reader, Unreadable, box_of, is_column
+from particlemesh.apps.files.particles.reader import Column, FileError, Reader, box_of, is_column
 
 BOXES = ("box", "cell", "lengths", "boxsize")
 PLACES = ("", "Header", "header", "Cosmology")  # groups whose attributes may have the box
@@ -24,7 +24,7 @@ class HDF5(Reader):
     simulations of cosmology have it.
     """
 
-    suffixes = (".h5", ".hdf5", ".hdf")
+    suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5", ".hdf")
     module = "h5py"
 
     @classmethod
@@ -41,9 +41,9 @@ class HDF5(Reader):
 
     def open(self) -> None:
         self.file = opened(self.path)
-        self.list()
+        self.inspect()
 
-    def list(self) -> None:
+    def inspect(self) -> None:
         """Set ``columns`` and ``frames``."""
 
         def visit(name: str, thing: Any) -> None:
@@ -87,7 +87,7 @@ class HDF5(Reader):
 
 
 class H5MD(HDF5):
-    """Trajectories: ``particles/GROUP/ELEMENT/value`` (frames, N, ...), or ``particles/GROUP/ELEMENT`` for all times."""
+    """Trajectories: ``particles/GROUP/ELEMENT/value`` (frames, N, ...), or the same without ``value`` at all times."""
 
     suffixes = ()
 
@@ -96,7 +96,7 @@ class H5MD(HDF5):
         """Return whether a file is of this kind."""
         return "h5md" in file and "particles" in file
 
-    def list(self) -> None:
+    def inspect(self) -> None:
         lengths = []
         for group, elements in self.file["particles"].items():
             for name, element in elements.items():
@@ -136,9 +136,9 @@ def attribute(thing: Any, name: str) -> Any:
 
     Raises
     ------
-    Unreadable
+    FileError
         If it is not there.
     """
     if name not in thing.attrs:
-        raise Unreadable(f"{thing.name} has no attribute {name}")
+        raise FileError(f"{thing.name} has no attribute {name}")
     return thing.attrs[name]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import Box
-from particlemesh.apps.files.particles.reader import Column, Reader, Unreadable, slices
+from particlemesh.apps.files.particles.reader import Column, FileError, Reader, slices
 
 
 class Molecules(Reader):
@@ -26,7 +26,7 @@ class Molecules(Reader):
 
     def open(self) -> None:
         if self.topology is None and self.path.suffix.lower() not in self.alone:
-            raise Unreadable(
+            raise FileError(
                 f"{self.path} has no topology: give --topology FILE (topology=), such as a .pdb, .gro, .tpr or .psf."
             )
         files = [self.path] if self.topology is None else [self.topology, self.path]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from particlemesh import Box
-from particlemesh.apps.files.particles.reader import Column, Reader, Unreadable, box_of, is_column
+from particlemesh.apps.files.particles.reader import Column, FileError, Reader, box_of, is_column
 
 BOXES = ("box", "cell", "lengths", "boxsize")
 MOST_SETTINGS = 64  # numbers of a box or origin
@@ -68,7 +68,7 @@ def header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Return shape, whether the order is Fortran's, and dtype of an array, and leave the stream at its data."""
     version = npy.read_magic(stream)
     if version not in HEADERS:
-        raise Unreadable(f"an array has NumPy's format {version}; 1.0 or 2.0 is needed: write it with numpy.savez")
+        raise FileError(f"an array has NumPy's format {version}; 1.0 or 2.0 is needed: write it with numpy.savez")
     return HEADERS[version](stream)
 
 
@@ -77,7 +77,7 @@ def _parts(name: str, stream: IO[bytes], size: int, total: int) -> Iterator[np.n
     shape, fortran, dtype = header(stream)
     row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
     if stream.tell() + shape[0] * row != total:
-        raise Unreadable(f"{name} has shape {shape}, which is not the number of its bytes")
+        raise FileError(f"{name} has shape {shape}, which is not the number of its bytes")
     if fortran and len(shape) > 1:
         whole = np.frombuffer(_exactly(stream, shape[0] * row, name), dtype).reshape(shape, order="F")
         yield from (whole[start : start + size] for start in range(0, shape[0], size))
@@ -86,11 +86,11 @@ def _parts(name: str, stream: IO[bytes], size: int, total: int) -> Iterator[np.n
             count = min(size, shape[0] - start)
             yield np.frombuffer(_exactly(stream, count * row, name), dtype).reshape(count, *shape[1:])
     if stream.read(1):
-        raise Unreadable(f"{name} has more bytes than its shape {shape} says")
+        raise FileError(f"{name} has more bytes than its shape {shape} says")
 
 
 def _exactly(stream: IO[bytes], count: int, name: str) -> bytes:
     data = stream.read(count)
     if len(data) < count:
-        raise Unreadable(f"{name} ends early")
+        raise FileError(f"{name} ends early")
     return data

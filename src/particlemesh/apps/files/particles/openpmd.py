@@ -11,7 +11,7 @@ import numpy as np
 from particlemesh import Box
 from particlemesh.apps.files.openpmd import groups, mesh_of, text
 from particlemesh.apps.files.particles.hdf5 import HDF5, attribute
-from particlemesh.apps.files.particles.reader import Column, Unreadable
+from particlemesh.apps.files.particles.reader import Column, FileError
 
 AXES = ("x", "y", "z", "r", "t")
 
@@ -30,7 +30,7 @@ class OpenPMD(HDF5):
         """Return whether a file is of this kind, and has particles."""
         return "openPMD" in file.attrs and any("particles" in groups(file, k) for k in range(_iterations(file)))
 
-    def list(self) -> None:
+    def inspect(self) -> None:
         self.frames = _iterations(self.file)
         for name, species in self._species(self.frames - 1).items():
             rows = _rows(species)
@@ -51,7 +51,7 @@ class OpenPMD(HDF5):
         species = self._species(frame)
         owner = names[0].partition("/")[0]
         if owner not in species:
-            raise Unreadable(f"frame {frame} has no species {owner}")
+            raise FileError(f"frame {frame} has no species {owner}")
         for start in range(0, _rows(species[owner]), size):
             yield [self.part(name, start, start + size, frame) for name in names]
 
@@ -82,7 +82,7 @@ def _components(record: Any) -> list[Any]:
 def _rows(species: Any) -> int:
     """Return the number of particles of a species."""
     if "position" not in species:
-        raise Unreadable(f"{species.name} has no position")
+        raise FileError(f"{species.name} has no position")
     first = _components(species["position"])[0]
     return int(attribute(first, "shape")[0]) if hasattr(first, "keys") else int(first.shape[0])
 
@@ -98,6 +98,6 @@ def _values(record: Any, start: int, stop: int, rows: int) -> np.ndarray:
         else:
             part = component[start:stop]
         if len(part) != stop - start:
-            raise Unreadable(f"{text(component.name)} has {component.shape[0]} rows; its species has {rows}")
+            raise FileError(f"{text(component.name)} has {component.shape[0]} rows; its species has {rows}")
         parts.append(part if unit == 1 else np.asarray(part, np.float64) * unit)
     return parts[0] if _components(record)[0] is record else np.stack(parts, axis=1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from particlemesh.apps.files.particles.reader import Column, Reader, Unreadable
+from particlemesh.apps.files.particles.reader import Column, FileError, Reader
 
 
 class Parquet(Reader):
@@ -27,7 +27,7 @@ class Parquet(Reader):
         for batch in self.file.iter_batches(batch_size=size, columns=list(names)):
             for name in names:
                 if batch.column(name).null_count:
-                    raise Unreadable(f"column {name} has rows without a value")
+                    raise FileError(f"column {name} has rows without a value")
             yield [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
 
     def close(self) -> None:

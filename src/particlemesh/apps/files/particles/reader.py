@@ -80,12 +80,12 @@ class Reader:
         """
         try:
             yield
-        except (ImportError, Unreadable):
+        except (ImportError, FileError):
             raise
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__
             kind = self.path.suffix
-            raise Unreadable(f"{self.path} cannot be read as {kind}: {text[:300]}. Is the file whole?") from error
+            raise FileError(f"{self.path} cannot be read as {kind}: {text[:300]}. Is the file whole?") from error
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +94,7 @@ class Reader:
         self.close()
 
 
-class Unreadable(ValueError):
+class FileError(ValueError):
     """A file that is not what its name says, or lacks what is needed."""
 
 
@@ -115,7 +115,7 @@ def box_of(lengths: Any, origin: Any = None, periodic: Any = None) -> Box:
 
     Raises
     ------
-    Unreadable
+    FileError
         If these are no box.
     """
     try:
@@ -127,4 +127,4 @@ def box_of(lengths: Any, origin: Any = None, periodic: Any = None) -> Box:
             flags = flags[0]
         return Box(matrix, origin=None if origin is None else np.asarray(origin, np.float64), periodic=flags)
     except (ValueError, TypeError) as error:
-        raise Unreadable(f"the file's box is none: {error}") from error
+        raise FileError(f"the file's box is none: {error}") from error

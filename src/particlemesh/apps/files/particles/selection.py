@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from particlemesh import Box
-from particlemesh.apps.files.particles.reader import Reader, Unreadable
+from particlemesh.apps.files.particles.reader import FileError, Reader
 
 CHUNK = 2**21  # particles: 48 MiB of positions in double precision
 POSITIONS = ("positions", "position", "pos", "coordinates", "coords", "xyz")
@@ -58,7 +58,7 @@ class Particles:
             self.positions = self._positions(positions)
             self.ndim = self._width(self.positions, "positions")
             if not 1 <= self.ndim <= 3:
-                raise Unreadable(f"{self.path} has positions of {self.ndim} axes; 1 to 3 are needed.")
+                raise FileError(f"{self.path} has positions of {self.ndim} axes; 1 to 3 are needed.")
             if isinstance(values, str):
                 self.values = tuple(self._named(name, "values") for name in _words(values, "values"))
             elif values is not None:
@@ -79,14 +79,16 @@ class Particles:
         for known in POSITIONS:
             found = [name for name, last in short.items() if last == known]
             if len(found) > 1:
-                raise Unreadable(f"{self.path} has {', '.join(found)}: give one of them as positions (--positions).")
+                raise FileError(f"{self.path} has {', '.join(found)}: give one of them as positions (--positions).")
             if found:
                 return (found[0],)
         for axes in AXES:
             found = [name for axis in axes for name in self.columns if name.lower() == axis]
             if len(found) == len(axes):
                 return tuple(found)
-        raise Unreadable(f"{self.path} has no positions by a usual name, {self._there()}: give their name (--positions).")
+        raise FileError(
+            f"{self.path} has no positions by a usual name, {self._there()}: give their name (--positions)."
+        )
 
     def _named(self, name: str, what: str) -> str:
         """Return the column of a name, which may lack the group that positions are in."""
@@ -96,7 +98,7 @@ class Particles:
         short = f"{group}/{name}".strip("/")
         if short in self.columns:
             return short
-        raise Unreadable(f"{self.path} has no column {name}, {self._there()}: give one of these as {what} (--{what}).")
+        raise FileError(f"{self.path} has no column {name}, {self._there()}: give one of these as {what} (--{what}).")
 
     def _there(self) -> str:
         return f"but {', '.join(self.columns)}"[:400] if self.columns else "and no columns of numbers"
@@ -105,17 +107,17 @@ class Particles:
         tails = [self.columns[name] for name in names]
         if len(names) > 1 and any(tails):
             wide = next(name for name in names if self.columns[name])
-            raise Unreadable(f"{what} are {', '.join(names)}, and {wide} has several numbers: give it alone.")
+            raise FileError(f"{what} are {', '.join(names)}, and {wide} has several numbers: give it alone.")
         return tails[0][0] if tails[0] else len(names)
 
     def _same_rows(self) -> None:
         if len(self.values) > 1 and any(self.columns[name] for name in self.values):
-            raise Unreadable(f"values are {', '.join(self.values)}; give one column of several numbers, or single ones.")
+            raise FileError(f"values are {', '.join(self.values)}; give one column of several numbers, or single ones.")
         rows = {name: self._reader.columns[name].rows for name in (*self.positions, *self.values)}
         known = {n for n in rows.values() if n is not None}
         if len(known) > 1:
             listed = ", ".join(f"{name}: {n}" for name, n in rows.items())
-            raise Unreadable(f"{self.path} has columns of different lengths, {listed}: give columns of one kind.")
+            raise FileError(f"{self.path} has columns of different lengths, {listed}: give columns of one kind.")
 
     @property
     def count(self) -> int | None:
@@ -178,12 +180,12 @@ class Particles:
                 done += count
                 yield chunk
         if not done:
-            raise Unreadable(f"{self.path} has no particles.")
+            raise FileError(f"{self.path} has no particles.")
 
     def _chunk(self, parts: list[np.ndarray], count: int) -> Chunk:
         where, rest = parts[: len(self.positions)], parts[len(self.positions) :]
         if np.iscomplexobj(where[0]):
-            raise Unreadable(f"positions {', '.join(self.positions)} are complex; real numbers are needed.")
+            raise FileError(f"positions {', '.join(self.positions)} are complex; real numbers are needed.")
         positions = where[0] if where[0].ndim == 2 else np.stack(where, axis=1)
         positions = _native(positions)
         if not rest:
@@ -200,7 +202,7 @@ class Particles:
             ("value", ~np.isfinite(chunk.values.reshape(-1, len(chunk.positions))).all(axis=0)),
         ):
             if bad.any():
-                raise Unreadable(f"{self.path}: the {what} of particle {done + int(bad.argmax())} is not finite.")
+                raise FileError(f"{self.path}: the {what} of particle {done + int(bad.argmax())} is not finite.")
 
     def close(self) -> None:
         """Close the file."""

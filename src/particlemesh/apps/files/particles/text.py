@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from particlemesh.apps.files.particles.reader import Column, Reader, Unreadable
+from particlemesh.apps.files.particles.reader import Column, FileError, Reader
 
 DELIMITERS = (",", ";", "\t")
 LONGEST = 65536  # characters of the first line
@@ -34,9 +34,9 @@ class Text(Reader):
                 comment = line.removeprefix("#").strip() or comment
                 self.before += 1
         if not line:
-            raise Unreadable("it has no rows")
+            raise FileError("it has no rows")
         if len(line) >= LONGEST:
-            raise Unreadable(f"its first line has more than {LONGEST} characters")
+            raise FileError(f"its first line has more than {LONGEST} characters")
         self.delimiter = next((d for d in DELIMITERS if d in line), None)
         names = self._split(line)
         if all(map(_is_number, names)):
@@ -45,7 +45,7 @@ class Text(Reader):
         else:
             self.before += 1
         if len(set(names)) < len(names):
-            raise Unreadable(f"two columns have one name: {', '.join(names)[:200]}")
+            raise FileError(f"two columns have one name: {', '.join(names)[:200]}")
         self.names = names
         self.columns = {name: Column() for name in names if name}
 
@@ -68,7 +68,7 @@ class Text(Reader):
                             lines, delimiter=self.delimiter, usecols=places, max_rows=size, ndmin=2, quotechar='"'
                         )
                 except ValueError as error:
-                    raise Unreadable(f"behind row {done}: {error}") from error
+                    raise FileError(f"behind row {done}: {error}") from error
                 if not len(table):
                     return
                 done += len(table)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import Box
-from particlemesh.apps.files.particles.reader import Column, Reader, Unreadable, slices
+from particlemesh.apps.files.particles.reader import Column, FileError, Reader, slices
 
 LEFT_OUT = ("numbers",)
 
@@ -36,10 +36,10 @@ class ExtendedXYZ(Reader):
                     break  # an empty line may end the file
                 for _ in range(int(line) + 1):
                     if not next(lines, None):
-                        raise Unreadable(f"frame {frames} ends early")
+                        raise FileError(f"frame {frames} ends early")
                 frames += 1
         if not frames:
-            raise Unreadable("it is empty")
+            raise FileError("it is empty")
         return frames
 
     def _atoms(self, frame: int) -> Any:
@@ -66,16 +66,20 @@ class ExtendedXYZ(Reader):
         atoms = self._atoms(frame)
         if not atoms.cell.any():
             return None
-        return Box(_cell(atoms.cell.complete().array), origin=atoms.info.get("Origin"), periodic=[*map(bool, atoms.pbc)])
+        return Box(
+            _cell(atoms.cell.complete().array), origin=atoms.info.get("Origin"), periodic=[*map(bool, atoms.pbc)]
+        )
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         arrays = self._arrays(frame)
         missing = [name for name in names if name not in arrays]
         if missing:
-            raise Unreadable(f"frame {frame} has no {', '.join(missing)}")
+            raise FileError(f"frame {frame} has no {', '.join(missing)}")
         yield from slices([arrays[name] for name in names], size)
 
 
 def _cell(rows: np.ndarray) -> np.ndarray:
     """Return lengths of a rectangular cell, rows of another one."""
-    return np.diagonal(rows) if (np.diagonal(rows) > 0).all() and not (rows - np.diag(np.diagonal(rows))).any() else rows
+    return (
+        np.diagonal(rows) if (np.diagonal(rows) > 0).all() and not (rows - np.diag(np.diagonal(rows))).any() else rows
+    )
