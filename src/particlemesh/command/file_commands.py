@@ -36,6 +36,7 @@ Order = Annotated[int | None, _option("Order of the window's family.")]
 Real = Annotated[str | None, _option("float32 or float64; else that of the positions.")]
 Backend = Annotated[str | None, _option("cpu, cuda or opencl.")]
 Method = Annotated[str, typer.Option(help="By name; auto: the least predicted time.")]
+Outside = Annotated[str, typer.Option(help="Particles beyond open faces: error, or lose, without weight.")]
 Chunk = Annotated[int, typer.Option(min=1, max=10**9, help="Most particles in memory at once.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
 CHUNK = 2**21
@@ -65,7 +66,7 @@ def spread(
     density: Annotated[bool, typer.Option("--density", help="Divide by the volume of a node.")] = False,
     dtype: Real = None, backend: Backend = None, method: Method = "auto",
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible methods only.")] = False,
-    chunk: Chunk = CHUNK, overwrite: Overwrite = False,
+    outside: Outside = "error", chunk: Chunk = CHUNK, overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Spread the particles of a file onto a mesh.
 
@@ -78,8 +79,8 @@ def spread(
         file_work.spread(
             console, file, out, positions=positions, values=values, topology=topology, frames=frames, box=box,
             origin=origin, periodic=periodic, shape=shape, spacing=spacing, offset=offset, window=window, order=order,
-            density=density, dtype=dtype, backend=backend, method=method, deterministic=deterministic, chunk=chunk,
-            overwrite=overwrite,
+            density=density, dtype=dtype, backend=backend, method=method, deterministic=deterministic, outside=outside,
+            chunk=chunk, overwrite=overwrite,
         )  # fmt: skip
 
 
@@ -91,8 +92,8 @@ def interpolate(
     positions: Positions = None, topology: Topology = None, frames: Frame = "-1",
     window: Name = "bspline4", order: Order = None,
     gradient: Annotated[bool, typer.Option("--gradient", help="Write the gradient, too.")] = False,
-    dtype: Real = None, backend: Backend = None, method: Method = "auto", chunk: Chunk = CHUNK,
-    overwrite: Overwrite = False,
+    dtype: Real = None, backend: Backend = None, method: Method = "auto", outside: Outside = "error",
+    chunk: Chunk = CHUNK, overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Interpolate a field at the particles of a file.
 
@@ -103,8 +104,8 @@ def interpolate(
     with _told("interpolate") as console:
         file_work.interpolate(
             console, file, field, out, positions=positions, topology=topology, frames=frames, window=window,
-            order=order, gradient=gradient, dtype=dtype, backend=backend, method=method, chunk=chunk,
-            overwrite=overwrite,
+            order=order, gradient=gradient, dtype=dtype, backend=backend, method=method, outside=outside,
+            chunk=chunk, overwrite=overwrite,
         )  # fmt: skip
 
 

@@ -88,19 +88,19 @@ def box_of(
                 f"{particles.path} has a box of {found.ndim} axes and positions of {ndim}: give --box or --positions."
             )
         if flags is None and corner is None:
-            return found, "of the file"
+            return found, "from the file"
         keep = found.lengths if found.orthorhombic else found.matrix
         changed = pm.Box(
             keep, origin=found.origin if corner is None else corner, periodic=found.periodic if flags is None else flags
         )
-        return changed, "of the file, with other axes or origin"
+        return changed, "from the file, but for --periodic or --origin"
     count = {1: (1,), 2: (2, 4), 3: (3, 6, 9)}[ndim]
     given = numbers(box, "--box", count)
     if ndim == 3 and len(given) == 6:
         given = lattice(given[:3], given[3:])
     elif len(given) == ndim * ndim > 1:
         given = given.reshape(ndim, ndim)
-    return pm.Box(given, origin=corner, periodic=True if flags is None else flags), "given"
+    return pm.Box(given, origin=corner, periodic=True if flags is None else flags), "from --box"
 
 
 def bounds(particles: Particles, frames: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

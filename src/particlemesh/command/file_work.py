@@ -25,7 +25,7 @@ def spread(
     console: Console, file: Path, out: Path, *, positions: str | None, values: str | None, topology: Path | None,
     frames: str, box: str | None, origin: str | None, periodic: str | None, shape: str | None, spacing: str | None,
     offset: float, window: str, order: int | None, density: bool, dtype: str | None, backend: str | None, method: str,
-    deterministic: bool, chunk: int, overwrite: bool,
+    deterministic: bool, outside: str, chunk: int, overwrite: bool,
 ) -> files.Field:  # fmt: skip
     """Spread the particles of a file and write the field.
 
@@ -36,6 +36,7 @@ def spread(
     """
     check_backend(backend)
     check_dtype(dtype)
+    check_outside(outside)
     shape_function = options.window_named(window, order)
     with files.open_particles(file, positions=positions, values=_values(values), topology=topology) as particles:
         chosen = options.frames_of(particles, frames)
@@ -47,7 +48,7 @@ def spread(
         with progress.bar("spreading", total, console) as advance:
             field, account = files.spread_particles(
                 particles, mesh, shape_function, frames=chosen, size=chunk, progress=advance, dtype=dtype,
-                backend=backend, method=method, deterministic=deterministic,
+                backend=backend, method=method, deterministic=deterministic, outside=outside,
             )  # fmt: skip
         axes = tuple(range(field.ndim - mesh.ndim, field.ndim))
         double = np.complex128 if np.iscomplexobj(field) else np.float64
@@ -70,8 +71,8 @@ def spread(
 
 def interpolate(
     console: Console, file: Path, field: Path, out: Path, *, positions: str | None, topology: Path | None, frames: str,
-    window: str, order: int | None, gradient: bool, dtype: str | None, backend: str | None, method: str, chunk: int,
-    overwrite: bool,
+    window: str, order: int | None, gradient: bool, dtype: str | None, backend: str | None, method: str, outside: str,
+    chunk: int, overwrite: bool,
 ) -> None:  # fmt: skip
     """Interpolate a field at the particles of a file and write a table.
 
@@ -82,6 +83,7 @@ def interpolate(
     """
     check_backend(backend)
     check_dtype(dtype)
+    check_outside(outside)
     shape_function = options.window_named(window, order)
     files.check_table(out, overwrite)
     values, mesh, name = files.read_field(field)
@@ -99,7 +101,7 @@ def interpolate(
         ):
             for part, found, slope in files.interpolate_particles(
                 particles, values, mesh, shape_function, frame=frame, size=chunk, gradient=gradient, dtype=dtype,
-                account=account, backend=backend, interpolation=method,
+                account=account, outside=outside, backend=backend, interpolation=method,
             ):  # fmt: skip
                 columns = {"position": part.positions, "value": _rows(found)}
                 if slope is not None:
@@ -111,15 +113,15 @@ def interpolate(
         console.print(f"particlemesh interpolate {file}\n", markup=False, soft_wrap=True)
         report.say_particles(console, particles, (frame,), account.particles, account.dtype)
     report.say(console, "field", f"{name} of {field}, {values.dtype}")
-    report.say_box(console, mesh.box, "of the field", None)
-    report.say_mesh(console, mesh, "of the field", shape_function)
+    report.say_box(console, mesh.box, "from the field", None)
+    report.say_mesh(console, mesh, "from the field", shape_function)
     report.say_method(console, account, "interpolate")
     what = "magnitudes" if np.iscomplexobj(values) else "values"
     mean = total / account.particles / max(1, values.size // mesh.size)
     report.say(console, what, f"{low:.6g} to {high:.6g}, mean {mean:.6g}")
     if not all(mesh.periodic):
-        outside = float(np.real(account.lost))
-        report.say(console, "", f"weight beyond open faces: that of {outside:.6g} particles")
+        beyond = float(np.real(account.lost))
+        report.say(console, "", f"weight beyond open faces: that of {beyond:.6g} particles")
     report.say_time(console, account.seconds, account.particles)
     report.say_written(console, out, "position, value" + (", gradient" if gradient else ""))
 
@@ -200,7 +202,7 @@ def spectrum(
         field = files.read_field(file)
         console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
         report.say(console, "field", f"{field.name}, {field.values.dtype}; its power, not that of its contrast")
-        report.say_box(console, field.mesh.box, "of the field", None)
+        report.say_box(console, field.mesh.box, "from the field", None)
         began = time.perf_counter()
         found = field_power(field, backend)
         seconds, count, what = time.perf_counter() - began, field.mesh.size, "nodes"
@@ -305,3 +307,15 @@ def check_dtype(name: str | None) -> None:
     """
     if name not in (None, "float32", "float64"):
         raise ValueError(f"--dtype is {name!r}; give float32 or float64.")
+
+
+def check_outside(name: str) -> None:
+    """Raise an error if this is no treatment of particles beyond open faces.
+
+    Raises
+    ------
+    ValueError
+        With those that are.
+    """
+    if name not in ("error", "lose"):
+        raise ValueError(f"--outside is {name!r}; give error or lose.")

@@ -13,6 +13,8 @@ import numpy as np
 from particlemesh import Mesh, Plan
 from particlemesh.apps.files.particles.selection import CHUNK, Chunk, Particles
 
+OUTSIDE = ("error", "lose")
+
 
 @dataclass
 class Account:
@@ -52,7 +54,7 @@ def _nothing(particles: int) -> None:
 
 def spread_particles(
     particles: Particles, mesh: Mesh, window: Any = "bspline4", *, frames: Sequence[int] = (-1,), size: int = CHUNK,
-    progress: Callable[[int], None] = _nothing, dtype: Any = None, **options: Any,
+    progress: Callable[[int], None] = _nothing, dtype: Any = None, outside: str = "error", **options: Any,
 ) -> tuple[np.ndarray, Account]:  # fmt: skip
     """Spread the particles of a file in parts; the mean over frames, if there are several.
 
@@ -69,6 +71,8 @@ def spread_particles(
         Called after each part with its number of particles.
     dtype : {"float32", "float64"}, optional
         By default that of the first positions.
+    outside : {"error", "lose"}
+        What becomes of particles beyond open faces; all of their value can be lost.
     **options
         Options of :class:`particlemesh.Plan`.
 
@@ -95,7 +99,7 @@ def spread_particles(
     """
     account = Account(_frames=len(frames))
     total: np.ndarray | None = None
-    with _Plans(mesh, window, dtype, account, options) as plans:
+    with _Plans(mesh, window, dtype, outside, account, options) as plans:
         for chunk in _chunks(particles, frames, size):
             plan = plans.set(chunk)
             values = plans.values(chunk.values)
@@ -113,7 +117,8 @@ def spread_particles(
 
 def interpolate_particles(
     particles: Particles, values: np.ndarray, mesh: Mesh, window: Any = "bspline4", *, frame: int = -1,
-    size: int = CHUNK, gradient: bool = False, dtype: Any = None, account: Account | None = None, **options: Any,
+    size: int = CHUNK, gradient: bool = False, dtype: Any = None, outside: str = "error",
+    account: Account | None = None, **options: Any,
 ) -> Iterator[tuple[Chunk, np.ndarray, np.ndarray | None]]:  # fmt: skip
     """Interpolate a field at the particles of a file, and yield the results in parts.
 
@@ -124,7 +129,7 @@ def interpolate_particles(
         The field.
     mesh : Mesh
     window : Window or str
-    frame, size, dtype, **options
+    frame, size, dtype, outside, **options
         As for :func:`spread_particles`.
     gradient : bool
         Whether to return the gradient, too.
@@ -145,7 +150,7 @@ def interpolate_particles(
     """
     account = account if account is not None else Account()
     field: np.ndarray | None = None
-    with _Plans(mesh, window, dtype, account, options) as plans:
+    with _Plans(mesh, window, dtype, outside, account, options) as plans:
         for chunk in _chunks(particles, (frame,), size):
             plan = plans.set(chunk)
             field = plans.values(values) if field is None else field
@@ -164,7 +169,12 @@ def _chunks(particles: Particles, frames: Sequence[int], size: int) -> Iterator[
 class _Plans:
     """One plan for all parts, made for the first one."""
 
-    def __init__(self, mesh: Mesh, window: Any, dtype: Any, account: Account, options: dict[str, Any]) -> None:
+    def __init__(
+        self, mesh: Mesh, window: Any, dtype: Any, outside: str, account: Account, options: dict[str, Any]
+    ) -> None:  # fmt: skip
+        if outside not in OUTSIDE:
+            raise ValueError(f"outside is {outside!r}; give {' or '.join(OUTSIDE)}.")
+        self.check = outside == "error"
         self.mesh, self.window, self.dtype, self.account, self.options = mesh, window, dtype, account, options
         self.plan: Plan | None = None
 
@@ -174,7 +184,14 @@ class _Plans:
             account.dtype = np.dtype(self.dtype or chunk.positions.dtype)
             self.plan = Plan(self.mesh, self.window, dtype=account.dtype.name, **self.options)
         began = time.perf_counter()
-        self.plan.set_positions(chunk.positions.astype(account.dtype, copy=False))
+        positions = chunk.positions.astype(account.dtype, copy=False)
+        try:
+            self.plan.set_positions(positions, check=self.check)
+        except ValueError as error:
+            text = str(error).partition(" The plan is unchanged")[0]
+            raise ValueError(
+                f"particles from {account.particles} on: {text} Give a larger box, or let go of them (--outside lose)."
+            ) from error
         account.seconds += time.perf_counter() - began
         account.particles += len(chunk.positions)
         return self.plan

@@ -33,13 +33,22 @@ class Table:
         """Release what is open, after an error too."""
 
 
+VECTORS = ("position", "gradient", "D")  # columns whose numbers belong to axes
+
+
 def single(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return columns of one real number: ``name_0``, ``name_1`` of several, ``name_real``, ``name_imag`` of complex."""
+    """Return columns of one real number each.
+
+    Vectors become ``name_x``, ``name_y``, ..., other rows of several ``name_0``, ``name_1``, ..., complex numbers
+    ``name_real`` and ``name_imag``.
+    """
     found: dict[str, np.ndarray] = {}
     for name, data in columns.items():
-        axes = "xyz" if name == "position" else "0123456789"
-        several = {f"{name}_{axes[k] if k < len(axes) else k}": data[:, k] for k in range(data.shape[-1])}
-        for label, part in (several if data.ndim > 1 else {name: data}).items():
+        axes = "xyz" if name in VECTORS else ""
+        parts = {name: data}
+        if data.ndim > 1:
+            parts = {f"{name}_{axes[k] if k < len(axes) else k}": data[:, k] for k in range(data.shape[1])}
+        for label, part in parts.items():
             if np.iscomplexobj(part):
                 found |= {f"{label}_real": part.real, f"{label}_imag": part.imag}
             else:
