@@ -108,6 +108,8 @@ def say_sums(console: Console, account: Account, field_sum: np.ndarray, mesh: Me
             say(
                 console, "", f"lost beyond open faces {_number(lost[k])} ({part:.2%}), not accounted for {abs(gap):.1e}"
             )
+            if account.beyond:
+                say(console, "", f"{account.beyond:,} particles were beyond open faces")
         else:
             say(console, "", f"difference {abs(total - field_sum[k]):.1e}: spreading keeps the sum")
 

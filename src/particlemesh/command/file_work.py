@@ -105,7 +105,7 @@ def interpolate(
             ):  # fmt: skip
                 columns = {"position": part.positions, "value": _rows(found)}
                 if slope is not None:
-                    columns["gradient"] = _rows(slope)
+                    columns["gradient"] = np.moveaxis(slope, -2, 0).reshape(slope.shape[-2], -1)
                 table.append(columns)
                 size = abs(found) if np.iscomplexobj(found) else found
                 low, high, total = min(low, size.min()), max(high, size.max()), total + size.sum(dtype=np.float64)

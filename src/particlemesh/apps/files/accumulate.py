@@ -28,6 +28,8 @@ class Account:
         Sum of their values, in double precision; mean over frames.
     lost : (...) ndarray
         Part of this sum that went beyond open faces.
+    beyond : int
+        Particles beyond open faces, if they are let go of.
     seconds : float
         Time of plans, without reading and writing.
     explanation : str
@@ -41,6 +43,7 @@ class Account:
     particles: int = 0
     values: Any = 0.0
     lost: Any = 0.0
+    beyond: int = 0
     seconds: float = 0.0
     explanation: str = ""
     device: str = ""
@@ -109,7 +112,7 @@ def spread_particles(
             else:
                 plan.spread(values, out=total, accumulate=True)
             account.seconds += time.perf_counter() - began
-            plans.note(values)
+            plans.note(chunk.positions, values)
             progress(len(chunk.positions))
     assert total is not None  # a frame has particles
     return total / len(frames) if len(frames) > 1 else total, account
@@ -141,7 +144,7 @@ def interpolate_particles(
     chunk : Chunk
         The particles.
     results : ndarray (..., n)
-    gradients : ndarray (..., d, n), or None
+    gradients : ndarray (..., n, d), or None
 
     Raises
     ------
@@ -157,7 +160,7 @@ def interpolate_particles(
             began = time.perf_counter()
             found, slope = plan.value_and_gradient(field) if gradient else (plan.interpolate(field), None)
             account.seconds += time.perf_counter() - began
-            plans.note(chunk.values)
+            plans.note(chunk.positions, chunk.values)
             yield chunk, found, slope
 
 
@@ -201,7 +204,7 @@ class _Plans:
         real = self.account.dtype  # known once `set` has been called
         return values.astype(np.result_type(real, np.complex64) if np.iscomplexobj(values) else real, copy=False)
 
-    def note(self, values: np.ndarray) -> None:
+    def note(self, positions: np.ndarray, values: np.ndarray) -> None:
         """Add what is conserved, and what is lost on open axes."""
         account, plan = self.account, self.plan
         assert plan is not None
@@ -211,6 +214,16 @@ class _Plans:
         account.values = account.values + values.sum(axis=-1, dtype=double) / account._frames
         if not all(self.mesh.periodic):
             account.lost = account.lost + plan.lost(self.values(values)) / account._frames
+        if not self.check:
+            beyond = self._beyond(positions)
+            account.beyond += int(beyond.sum())
+            account.lost = account.lost + values[..., beyond].sum(axis=-1, dtype=double) / account._frames
+
+    def _beyond(self, positions: np.ndarray) -> np.ndarray:
+        """Return which particles are beyond an open face: plans give them no weight, and do not call them lost."""
+        fractions = self.mesh.box.fractional(positions)
+        open_axes = ~np.array(self.mesh.periodic)
+        return (((fractions < 0) | (fractions > 1)) & open_axes).any(axis=1)
 
     def __enter__(self) -> _Plans:
         return self
