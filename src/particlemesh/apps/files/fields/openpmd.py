@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,9 +41,15 @@ class OpenPMD(Format):
             name = next(iter(meshes))
             record = meshes[name]
             mesh = mesh_of(record)
-            parts = [part[()] * part.attrs.get("unitSI", 1.0) for part in components_of(record)]
+            parts = [_values(part) for part in components_of(record)]
             if any(part.shape != mesh.shape for part in parts):
                 raise ValueError(f"the components of {name} have different shapes")
             batch = tuple(int(n) for n in record.attrs.get("particlemesh_batch", [len(parts)]))
             values = np.stack(parts).reshape(*batch, *mesh.shape) if hasattr(record, "keys") else parts[0]
             return Field(values, mesh, name)
+
+
+def _values(component: Any) -> np.ndarray:
+    """Return the values of a component in SI units; those without a unit in their own type."""
+    unit = float(component.attrs.get("unitSI", 1.0))
+    return component[()] if unit == 1 else component[()] * unit

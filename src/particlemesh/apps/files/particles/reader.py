@@ -80,8 +80,13 @@ class Reader:
         """
         try:
             yield
-        except (ImportError, FileError):
+        except ImportError:
             raise
+        except FileError as error:  # what a reader of ours says of the file
+            said = str(error)
+            if str(self.path) in said:
+                raise
+            raise FileError(f"{self.path}: {said}.") from error
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__
             kind = self.path.suffix

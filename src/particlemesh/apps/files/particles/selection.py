@@ -16,7 +16,8 @@ from particlemesh.apps.files.particles.reader import FileError, Reader
 
 CHUNK = 2**21  # particles: 48 MiB of positions in double precision
 POSITIONS = ("positions", "position", "pos", "coordinates", "coords", "xyz")
-AXES = (("x", "y", "z"), ("x", "y"), ("x",))
+NAMES = ("x", "y", "z")
+AXES = tuple(tuple(f"{stem}{x}" for x in NAMES[:n]) for n in (3, 2, 1) for stem in ("", "position_"))
 
 
 class Chunk(NamedTuple):
