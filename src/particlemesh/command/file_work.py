@@ -192,7 +192,6 @@ def spectrum(
     check_backend(backend)
     if out is not None:
         files.check_table(out, overwrite)
-    began = time.perf_counter()
     if of_field:
         given = {"--positions": positions, "--values": values, "--topology": topology, "--box": box, "--origin": origin}
         given |= {"--shape": shape, "--spacing": spacing}
@@ -200,12 +199,12 @@ def spectrum(
         if wrong:
             raise ValueError(f"{', '.join(wrong)} and --field: a field has its mesh and values. Leave one out.")
         field = files.read_field(file)
-        console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
-        report.say(console, "field", f"{field.name}, {field.values.dtype}; its power, not that of its contrast")
-        report.say_box(console, field.mesh.box, "from the field", None)
         began = time.perf_counter()
         found = field_power(field, backend)
         seconds, count, what = time.perf_counter() - began, field.mesh.size, "nodes"
+        console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
+        report.say(console, "field", f"{field.name}, {field.values.dtype}; its power, not that of its contrast")
+        report.say_box(console, field.mesh.box, "from the field", None)
     else:
         shape_function = options.window_named(window, order)
         with files.open_particles(file, positions=positions, values=_values(values), topology=topology) as particles:
