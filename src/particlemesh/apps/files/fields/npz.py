@@ -29,7 +29,8 @@ class NPZ(Format):
 
     @classmethod
     def read(cls, path: Path) -> Field:
-        with np.load(path, allow_pickle=False) as arrays:
+        # NumPy leaves a file open that it cannot read.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             missing = [name for name in SETTINGS if name not in arrays.files]
             if missing:
                 raise ValueError(f"it lacks {', '.join(missing)}, which fields have: was it written by write_field?")

@@ -49,8 +49,13 @@ class Reader:
         self.library: Any = None if self.module is None else library(self.module, path.suffix, "files")
         self.columns: dict[str, Column] = {}
         self.frames = 1
-        with self.blame():
-            self.open()
+        try:
+            with self.blame():
+                self.open()
+        except BaseException:
+            with contextlib.suppress(AttributeError):  # what has not been opened
+                self.close()
+            raise
 
     @classmethod
     def of(cls, path: Path, topology: Path | None = None) -> Reader:
