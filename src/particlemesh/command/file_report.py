@@ -118,10 +118,14 @@ def _number(x: Any) -> str:
     return f"{x:.10g}" if not np.iscomplexobj(x) else f"{x.real:.8g}{x.imag:+.8g}j"
 
 
-def say_time(console: Console, seconds: float, count: int, what: str = "particles") -> None:
-    """Print how long the computation took, and the rate."""
+def say_time(console: Console, seconds: float, count: int, start: float, what: str = "particles") -> None:
+    """Print how long the computation took, the rate, and how long the first call took that compiled or loaded code."""
     rate = count / seconds if seconds > 0 else 0.0
-    say(console, "time", f"{seconds:.3g} s without files, {_rate(rate)} {what}/s; the first run also compiles")
+    say(
+        console,
+        "time",
+        f"{seconds:.3g} s, {_rate(rate)} {what}/s, without files; {start:.3g} s to compile or load",
+    )
 
 
 def _rate(rate: float) -> str:

@@ -19,6 +19,7 @@ from particlemesh.command.report import _table
 from particlemesh.fourier import Spectrum, Transform, binned_power, power_spectrum
 
 ROWS = 12  # of the table of a spectrum
+FEW = 100  # particles of a first call, which compiles and loads code
 
 
 def spread(
@@ -63,7 +64,7 @@ def spread(
     report.say_mesh(console, mesh, why, shape_function)
     report.say_method(console, account, "spread")
     report.say_sums(console, account, sums, mesh)
-    report.say_time(console, account.seconds, account.particles)
+    report.say_time(console, account.seconds, account.particles, account.start)
     mean = f", mean of {len(chosen)} frames" if len(chosen) > 1 else ""
     report.say_written(console, out, f"{name}, {'values per volume' if density else 'sums at nodes'}{mean}")
     return files.Field(field, mesh, name)
@@ -122,7 +123,7 @@ def interpolate(
     if not all(mesh.periodic):
         beyond = float(np.real(account.lost))
         report.say(console, "", f"weight beyond open faces: that of {beyond:.6g} particles")
-    report.say_time(console, account.seconds, account.particles)
+    report.say_time(console, account.seconds, account.particles, account.start)
     report.say_written(console, out, "position, value" + (", gradient" if gradient else ""))
 
 
@@ -153,9 +154,11 @@ def neighbours(
         domain, where = options.box_of(particles, (frame,), box, origin, periodic)
         points = np.concatenate([chunk.positions for chunk in particles.chunks(frame=frame)])
         needed = "".join(dict.fromkeys(f"ijd{quantities}"))
-        began = time.perf_counter()
-        arrays = pm.neighbour_list(needed, points, domain, radius, half=half, backend=backend)
-        seconds = time.perf_counter() - began
+        times = [time.perf_counter()]
+        for some in (points[:FEW], points):
+            arrays = pm.neighbour_list(needed, some, domain, radius, half=half, backend=backend)
+            times.append(time.perf_counter())
+        start, seconds = np.diff(times)
         found = dict(zip(needed, arrays, strict=True))
         if out is not None:
             with files.writing_table(out, overwrite) as table:
@@ -172,7 +175,7 @@ def neighbours(
     report.say(console, "neighbours", f"{counts.mean():.6g} on average, {counts.min()} to {counts.max()} per particle")
     if len(found["d"]):
         report.say(console, "distances", f"{found['d'].min():.6g} to {found['d'].max():.6g}")
-    report.say_time(console, seconds, len(points))
+    report.say_time(console, seconds, len(points), start)
     if out is not None:
         report.say_written(console, out, ", ".join(quantities))
 
@@ -235,7 +238,7 @@ def spectrum(
                 "k": found.k, "power": found.power, "modes": found.modes, "shot_noise": found.shot_noise,
                 "k_low": found.edges[:-1], "k_high": found.edges[1:],
             })  # fmt: skip
-    report.say_time(console, seconds, count, what)
+    report.say(console, "time", f"{seconds:.3g} s with compiling or loading, for {count:,} {what}")
     if out is not None:
         report.say_written(console, out, "k, power, modes, shot_noise, k_low, k_high")
     console.print()

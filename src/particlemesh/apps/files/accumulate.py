@@ -14,6 +14,7 @@ from particlemesh import Mesh, Plan
 from particlemesh.apps.files.particles.selection import CHUNK, Chunk, Particles
 
 OUTSIDE = ("error", "lose")
+FEW = 2**14  # particles of a first call, which compiles and loads code
 
 
 @dataclass
@@ -30,8 +31,10 @@ class Account:
         Part of this sum that went beyond open faces.
     beyond : int
         Particles beyond open faces, if they are let go of.
+    start : float
+        Seconds of a first call with few particles, which compiles or loads code.
     seconds : float
-        Time of plans, without reading and writing.
+        Seconds of plans after that, without reading and writing.
     explanation : str
         The plan's table of methods, for the first part.
     device : str
@@ -44,6 +47,7 @@ class Account:
     values: Any = 0.0
     lost: Any = 0.0
     beyond: int = 0
+    start: float = 0.0
     seconds: float = 0.0
     explanation: str = ""
     device: str = ""
@@ -104,7 +108,7 @@ def spread_particles(
     total: np.ndarray | None = None
     with _Plans(mesh, window, dtype, outside, account, options) as plans:
         for chunk in _chunks(particles, frames, size):
-            plan = plans.set(chunk)
+            plan = plans.set(chunk, lambda plan, few: plan.spread(plans.values(few.values)))
             values = plans.values(chunk.values)
             began = time.perf_counter()
             if total is None:
@@ -152,13 +156,20 @@ def interpolate_particles(
         As for `Particles.chunks` and :class:`particlemesh.Plan`.
     """
     account = account if account is not None else Account()
-    field: np.ndarray | None = None
+
+    converted: list[np.ndarray] = []  # once the precision is known
+
+    def call(plan: Plan) -> tuple[np.ndarray, np.ndarray | None]:
+        if not converted:
+            converted.append(plans.values(values))
+        field = converted[0]
+        return plan.value_and_gradient(field) if gradient else (plan.interpolate(field), None)
+
     with _Plans(mesh, window, dtype, outside, account, options) as plans:
         for chunk in _chunks(particles, (frame,), size):
-            plan = plans.set(chunk)
-            field = plans.values(values) if field is None else field
+            plan = plans.set(chunk, lambda plan, few: call(plan))
             began = time.perf_counter()
-            found, slope = plan.value_and_gradient(field) if gradient else (plan.interpolate(field), None)
+            found, slope = call(plan)
             account.seconds += time.perf_counter() - began
             plans.note(chunk.positions, chunk.values)
             yield chunk, found, slope
@@ -181,11 +192,17 @@ class _Plans:
         self.mesh, self.window, self.dtype, self.account, self.options = mesh, window, dtype, account, options
         self.plan: Plan | None = None
 
-    def set(self, chunk: Chunk) -> Plan:
+    def set(self, chunk: Chunk, warm_up: Callable[[Plan, Chunk], Any]) -> Plan:
+        """Return the plan at the positions of a part; the first time, call it with some of them before."""
         account = self.account
         if self.plan is None:
+            began = time.perf_counter()
             account.dtype = np.dtype(self.dtype or chunk.positions.dtype)
             self.plan = Plan(self.mesh, self.window, dtype=account.dtype.name, **self.options)
+            few = Chunk(chunk.positions[:FEW].astype(account.dtype, copy=False), chunk.values[..., :FEW])
+            self.plan.set_positions(few.positions, check=False)
+            warm_up(self.plan, few)
+            account.start = time.perf_counter() - began
         began = time.perf_counter()
         positions = chunk.positions.astype(account.dtype, copy=False)
         try:

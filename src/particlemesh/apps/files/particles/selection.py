@@ -36,7 +36,10 @@ class Particles:
     columns : dict of str to tuple of int
         All columns of numbers that the file has, and the shape of one particle's entry.
     positions, values : tuple of str
-        Names of the columns that were chosen; no values: a constant.
+    positions : tuple of str
+        Names of the columns of positions.
+    values : tuple of str
+        Names of the columns of values; none if all particles have the constant.
     constant : float
         The value of all particles, if no column was chosen.
     ndim : int
