@@ -161,6 +161,35 @@ def test_tables_in_parts_are_the_whole(suffix, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == [path.name] and path.read_bytes() == before
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".h5", ".csv", ".parquet"])
+def test_tables_without_rows(suffix, tmp_path):
+    needs(suffix)
+    path = tmp_path / f"t{suffix}"
+    with files.writing_table(path) as table:
+        table.append({"x": np.ones(0)})
+        table.append({"x": np.ones(0)})
+    with pytest.raises(ValueError, match="has no particles"):
+        files.read_particles(path)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([], "the table has no columns: append some"),
+        ([{}], "columns have different numbers of rows, none"),
+        ([{"a": [1], "b": [1, 2]}], "columns have different numbers of rows, a: 1, b: 2"),
+        ([{"a": [1]}, {"b": [1]}], "columns are b; give those of the first part: a"),
+        ([{"a": ["x"]}], "column a has dtype <U1, 1 axes; give"),
+    ],
+)
+def test_parts_that_do_not_fit(parts, message, tmp_path):
+    with pytest.raises((ValueError, TypeError), match=message):
+        with files.writing_table(tmp_path / "t.npz") as table:
+            for part in parts:
+                table.append(part)
+    assert not list(tmp_path.iterdir())
+
+
 ONES = np.ones(SLAB.shape)
 ERRORS = {
     "ending": (("f.doc", ONES, SLAB), "out is 'f.doc'; give a name that ends in .npz, .h5, .hdf5, .vti, .mrc, .map"),

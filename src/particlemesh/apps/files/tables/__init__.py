@@ -77,6 +77,6 @@ def writing_table(path: Any, overwrite: bool = False) -> Iterator[Table]:
         table = form(part)
         try:
             yield table
-            table.finish()
+            table.complete()
         finally:
             table.close()

@@ -27,14 +27,14 @@ class HDF5(Table):
         super().__init__(path)
         self.file = library("h5py", "a table .h5", "files").File(path, "w", userblock_size=BLOCK)
 
-    def append(self, columns: Mapping[str, np.ndarray]) -> None:
+    def put(self, columns: Mapping[str, np.ndarray]) -> None:
         for name, data in columns.items():
             if name not in self.file:
                 self.file.create_dataset(name, data=data, maxshape=(None, *data.shape[1:]), chunks=True)
             else:
                 dataset = self.file[name]
-                dataset.resize(len(dataset) + len(data), axis=0)
-                dataset[-len(data) :] = data
+                dataset.resize(self.rows + len(data), axis=0)
+                dataset[self.rows :] = data
 
     def finish(self) -> None:
         self.file.close()

@@ -23,17 +23,13 @@ class NPZ(Table):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.parts: dict[str, tuple[Path, IO[bytes]]] = {}
-        self.kinds: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
-        self.rows = 0
 
-    def append(self, columns: Mapping[str, np.ndarray]) -> None:
+    def put(self, columns: Mapping[str, np.ndarray]) -> None:
         for name, data in columns.items():
             if name not in self.parts:
-                part = self.path.with_name(f"{self.path.name}.{name}")
+                part = self.path.with_name(f"{self.path.name}.{len(self.parts)}")
                 self.parts[name] = part, part.open("w+b")
-                self.kinds[name] = data.shape[1:], data.dtype
             self.parts[name][1].write(np.ascontiguousarray(data).data)
-        self.rows += len(data)
 
     def finish(self) -> None:
         with zipfile.ZipFile(self.path, "w") as archive:

@@ -30,7 +30,7 @@ class Parquet(Table):
         )
         self.writer: Any = None
 
-    def append(self, columns: Mapping[str, np.ndarray]) -> None:
+    def put(self, columns: Mapping[str, np.ndarray]) -> None:
         table = self.arrow.table({name: np.ascontiguousarray(part) for name, part in single(columns).items()})
         if self.writer is None:
             self.writer = self.library.ParquetWriter(self.path, table.schema)

@@ -21,7 +21,7 @@ class Text(Table):
         self.file = path.open("w", encoding="utf-8", newline="\n")
         self.named = False
 
-    def append(self, columns: Mapping[str, np.ndarray]) -> None:
+    def put(self, columns: Mapping[str, np.ndarray]) -> None:
         parts = single(columns)
         if not self.named:
             self.file.write(",".join(parts) + "\n")
