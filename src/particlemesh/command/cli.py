@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command ``particlemesh``: ``info``, ``demo``, ``tune``, ``brownian``, ``dem``, ``distributed`` and ``cite``.
+"""The command ``particlemesh``: ``info``, ``demo``, ``tune``, applications and ``cite``; others are in their own files.
 
 Commands import their modules when they run, so that ``--help`` loads no GPU library.
 """
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from particlemesh.command import file_commands
 
 app = typer.Typer(
     help="Move values between particles and a regular mesh, and find neighbours, on GPUs and CPUs.",
@@ -235,6 +237,9 @@ def distributed(
         console.print(f"particlemesh distributed: {error}", style="red", markup=False)
         raise typer.Exit(2) from None
     raise typer.Exit(0 if passed else 1)
+
+
+app.add_typer(file_commands.app)
 
 
 @app.command()
