@@ -137,6 +137,17 @@ def test_half_of_the_field_is_beyond_its_level():
         isosurfaces.half_level(np.zeros(3))
 
 
+@drawing
+def test_a_spectrum_is_drawn_and_an_empty_one_refused(tmp_path):
+    k = np.array([0.0, 1.0, 2.0, 4.0, np.nan])
+    pictures.save_spectrum(tmp_path / "p.svg", k, [5.0, 3.0, np.nan, 1.0, 1.0], [0.1] * 5)
+    text = (tmp_path / "p.svg").read_text()
+    assert "shot noise" in text and text.rstrip().endswith("</svg>")
+    with pytest.raises(ValueError, match="nothing to draw"):
+        pictures.save_spectrum(tmp_path / "q.svg", k, 0 * k)
+    assert [p.name for p in tmp_path.iterdir()] == ["p.svg"]
+
+
 FLAT, CUBE = pm.Mesh((4, 4), (1.0, 1.0)), pm.Mesh((4, 4, 4), (1.0, 1.0, 1.0))
 WRONG = [
     (FLAT, np.ones((4, 4)), {"kind": "map"}, "kind is 'map'; allowed are 'projection'"),

@@ -13,7 +13,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.command import planes
-from particlemesh.command.figures import INK, PALETTE, TEXT
+from particlemesh.command.figures import INK, PALETTE, QUIET, TEXT
 from particlemesh.command.isosurfaces import half_level, marching_cubes, surface
 
 KINDS = ("projection", "slice", "isosurface")
@@ -104,6 +104,47 @@ def save_picture(
         if title:
             figure.suptitle(title, fontsize=13, fontweight="bold", x=0.02, ha="left")
         _save(figure, path)
+
+
+def save_spectrum(path: str | os.PathLike[str], k: Any, power: Any, shot_noise: Any = None) -> None:
+    """Write a picture of a power spectrum, on logarithmic axes.
+
+    Parameters
+    ----------
+    path : path-like
+        As for `save_picture`.
+    k, power : array (bins,)
+        Bins with no finite positive number are left out.
+    shot_noise : array (bins,), optional
+        Drawn beside it, where it is positive.
+
+    Raises
+    ------
+    ImportError, ValueError
+        As for `save_picture`; or if no bin can be drawn.
+    """
+    check_picture(path)
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    k, lines = np.asarray(k, float), [(power, "power", "-"), (shot_noise, "shot noise", ":")]
+    with matplotlib.rc_context(TEXT):
+        figure = Figure(figsize=(7.2, 4.6), dpi=150, facecolor="white")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot(xscale="log", yscale="log")
+        for (numbers, label, style), colour in zip(lines, (PALETTE[3], QUIET), strict=True):
+            y = np.full(k.shape, np.nan) if numbers is None else np.asarray(numbers, float)
+            with np.errstate(invalid="ignore"):
+                shown = np.isfinite(y) & (y > 0) & (k > 0)
+            if label == "power" and not shown.any():
+                raise ValueError("the spectrum has no finite positive power, so there is nothing to draw.")
+            if shown.any():
+                axes.plot(k[shown], y[shown], style, color=colour, linewidth=1.6, label=label)
+        axes.set(xlabel="k / (rad per length)", ylabel="power / volume")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+        _save(figure, Path(path))
 
 
 def check_picture(path: str | os.PathLike[str], kind: str = "projection", scale: str = "linear") -> None:
