@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The commands on files: results are those of calls in memory, what was chosen is printed, errors are one line."""
 
+import sys
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -247,3 +250,51 @@ def test_the_method_is_read_from_the_plans_own_table():
         rows = file_report._rows(plan.explain(), direction)
         assert sum(row["chosen"] == "*" for row in rows) == 1 and len(rows) > 1
         assert file_report._seconds(rows[0]) > 0
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+@pytest.mark.parametrize(("kind", "axis"), [("projection", "x"), ("slice", "y")])
+def test_spread_draws_what_it_writes(few, tmp_path, kind, axis):
+    out, picture = tmp_path / "f.npz", tmp_path / "f.png"
+    options = ("--shape", "8", "--out", out, "--picture", picture, "--kind", kind, "--axis", axis)
+    output = run("spread", few, *options)
+    assert f"picture, {kind}" in squeezed(output) and picture.read_bytes().startswith(b"\x89PNG")
+    out.unlink()
+    assert "f.png" in fails("spread", few, *options)  # which exists
+    assert not out.exists()
+    picture.unlink()
+    assert "kind is 'map'" in fails("spread", few, *options[:-3], "map")
+    assert "must end in one of .png" in fails("spread", few, "--shape", "8", "--out", out, "--picture", "f.gif")
+    assert not out.exists()
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_spectrum_draws_its_power(few, tmp_path):
+    run("spectrum", few, "--shape", "8", "--picture", tmp_path / "p.pdf")
+    assert (tmp_path / "p.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_view_needs_pyvista_and_says_so_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyvista", None)
+    files.write_field(tmp_path / "f.npz", np.ones((2, 2)), pm.Mesh((2, 2), (1.0, 1.0)))
+    assert "view needs PyVista: pip install 'particlemesh[view]'" in fails("view", tmp_path / "f.npz")
+
+
+@pytest.mark.filterwarnings("ignore")  # of the libraries that write pages
+def test_view_writes_a_page(tmp_path):
+    for name in ("pyvista", "trame", "trame_vtk"):
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    mesh = pm.Mesh((6, 5, 4), LENGTHS)
+    field = np.random.default_rng(1).normal(size=(2, *mesh.shape)) * (1 + 1j)
+    files.write_field(tmp_path / "f.npz", field, mesh)
+    output = run("view", tmp_path / "f.npz", "--out", tmp_path / "v.html")
+    assert "a page that any browser shows" in squeezed(output)
+    assert (tmp_path / "v.html").stat().st_size > 100_000
+    assert "no surface at level 90" in fails("view", tmp_path / "f.npz", "--out", tmp_path / "w.html", "--level", "90")
+    assert "cannot be read" in fails("view", damaged(tmp_path / "d.npz"), "--out", tmp_path / "w.html")
+    assert not (tmp_path / "w.html").exists()
+
+
+def damaged(path):
+    path.write_bytes(b"PK\x03\x04 and no archive")
+    return path

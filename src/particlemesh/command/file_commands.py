@@ -40,6 +40,12 @@ Outside = Annotated[str, typer.Option(help="Particles beyond open faces: error, 
 Chunk = Annotated[int, typer.Option(min=1, max=10**9, help="Most particles in memory at once.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
 CHUNK = 2**21
+Drawn = Annotated[Path | None, _option("Draw it, too: .png, .pdf, .svg or .jpg.", "--picture")]
+Kind = Annotated[str, typer.Option(help="Of the picture in 3-D: projection, slice or isosurface.")]
+Axis = Annotated[str, typer.Option(help="Of the projection or across the slice: x, y, z; triclinic a, b, c.")]
+At = Annotated[float | None, _option("Place of the slice; the middle by default.")]
+Level = Annotated[float | None, _option("Value on the isosurface; by default half of the field is beyond.")]
+Scale = Annotated[str, typer.Option(help="Of the colours: linear or log.")]
 
 
 @contextlib.contextmanager
@@ -66,21 +72,22 @@ def spread(
     density: Annotated[bool, typer.Option("--density", help="Divide by the volume of a node.")] = False,
     dtype: Real = None, backend: Backend = None, method: Method = "auto",
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible methods only.")] = False,
-    outside: Outside = "error", chunk: Chunk = CHUNK, overwrite: Overwrite = False,
+    outside: Outside = "error", chunk: Chunk = CHUNK, picture: Drawn = None, kind: Kind = "projection",
+    axis: Axis = "z", at: At = None, level: Level = None, scale: Scale = "linear", overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Spread the particles of a file onto a mesh.
 
     Write the field, and print what was chosen, the sums of values and field, and the rate. Several frames are
     averaged. Files .npz, .h5, .csv and .parquet may be larger than the memory.
     """
-    from particlemesh.command import file_work
+    from particlemesh.command import file_pictures, file_work
 
     with _told("spread") as console:
         file_work.spread(
             console, file, out, positions=positions, values=values, topology=topology, frames=frames, box=box,
             origin=origin, periodic=periodic, shape=shape, spacing=spacing, offset=offset, window=window, order=order,
             density=density, dtype=dtype, backend=backend, method=method, deterministic=deterministic, outside=outside,
-            chunk=chunk, overwrite=overwrite,
+            chunk=chunk, picture=file_pictures.Picture(picture, kind, axis, at, level, scale), overwrite=overwrite,
         )  # fmt: skip
 
 
@@ -143,17 +150,34 @@ def spectrum(
     order: Order = None,
     interlaced: Annotated[bool, typer.Option(help="Average over two meshes, against aliases.")] = True,
     compensation: Annotated[str, typer.Option(help="window or aliases.")] = "window",
-    backend: Backend = None, overwrite: Overwrite = False,
+    backend: Backend = None, picture: Drawn = None, overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Compute the power spectrum of the particles of a file, or of a field.
 
     The box repeats along all axes. All particles are in memory.
     """
-    from particlemesh.command import file_work
+    from particlemesh.command import file_pictures, file_work
 
     with _told("spectrum") as console:
         file_work.spectrum(
             console, file, out, of_field=of_field, positions=positions, values=values, topology=topology,
             frames=frames, box=box, origin=origin, shape=shape, spacing=spacing, window=window, order=order,
-            interlaced=interlaced, compensation=compensation, backend=backend, overwrite=overwrite,
+            interlaced=interlaced, compensation=compensation, backend=backend,
+            picture=file_pictures.Picture(picture), overwrite=overwrite,
         )  # fmt: skip
+
+
+@app.command()
+def view(
+    file: Annotated[Path, typer.Argument(help="Field: .npz, .h5 (openPMD), .mrc or .vti.")],
+    out: Annotated[Path | None, _option("Page .html; without a display out/view.html, else a window.")] = None,
+    level: Level = None,
+) -> None:
+    """Show a field in a window that you can turn, or on a page.
+
+    Needs PyVista: pip install 'particlemesh[view]'. Of complex values it shows magnitudes, of components the first.
+    """
+    with _told("view") as console:
+        from particlemesh.command import file_pictures
+
+        file_pictures.show(console, file, out, level)

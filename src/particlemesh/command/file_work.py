@@ -15,6 +15,7 @@ from particlemesh import backends
 from particlemesh.apps import files, progress
 from particlemesh.command import file_options as options
 from particlemesh.command import file_report as report
+from particlemesh.command.file_pictures import Picture
 from particlemesh.command.report import _table
 from particlemesh.fourier import Spectrum, Transform, binned_power, power_spectrum
 
@@ -26,7 +27,7 @@ def spread(
     console: Console, file: Path, out: Path, *, positions: str | None, values: str | None, topology: Path | None,
     frames: str, box: str | None, origin: str | None, periodic: str | None, shape: str | None, spacing: str | None,
     offset: float, window: str, order: int | None, density: bool, dtype: str | None, backend: str | None, method: str,
-    deterministic: bool, outside: str, chunk: int, overwrite: bool,
+    deterministic: bool, outside: str, chunk: int, picture: Picture, overwrite: bool,
 ) -> files.Field:  # fmt: skip
     """Spread the particles of a file and write the field.
 
@@ -45,6 +46,7 @@ def spread(
         options.same_box(particles, chosen, domain, box)
         mesh, why = options.mesh_of(domain, shape, spacing, offset)
         files.check_field(out, mesh, particles.components, float, overwrite)
+        picture.check(overwrite)
         total = None if particles.count is None else particles.count * len(chosen)
         with progress.bar("spreading", total, console) as advance:
             field, account = files.spread_particles(
@@ -67,7 +69,9 @@ def spread(
     report.say_time(console, account.seconds, account.particles, account.start)
     mean = f", mean of {len(chosen)} frames" if len(chosen) > 1 else ""
     report.say_written(console, out, f"{name}, {'values per volume' if density else 'sums at nodes'}{mean}")
-    return files.Field(field, mesh, name)
+    result = files.Field(field, mesh, name)
+    picture.draw(console, result, particles.unit)
+    return result
 
 
 def interpolate(
@@ -183,7 +187,8 @@ def neighbours(
 def spectrum(
     console: Console, file: Path, out: Path | None, *, of_field: bool, positions: str | None, values: str | None,
     topology: Path | None, frames: str, box: str | None, origin: str | None, shape: str | None, spacing: str | None,
-    window: str, order: int | None, interlaced: bool, compensation: str, backend: str | None, overwrite: bool,
+    window: str, order: int | None, interlaced: bool, compensation: str, backend: str | None, picture: Picture,
+    overwrite: bool,
 ) -> None:  # fmt: skip
     """Print and write the power spectrum of the particles of a file, or of a field.
 
@@ -193,6 +198,7 @@ def spectrum(
         If an option is not allowed or a file cannot be read or written.
     """
     check_backend(backend)
+    picture.check(overwrite)
     if out is not None:
         files.check_table(out, overwrite)
     if of_field:
@@ -241,6 +247,7 @@ def spectrum(
     report.say(console, "time", f"{seconds:.3g} s with compiling or loading, for {count:,} {what}")
     if out is not None:
         report.say_written(console, out, "k, power, modes, shot_noise, k_low, k_high")
+    picture.draw_spectrum(console, found)
     console.print()
     console.print(_spectrum_table(found))
 
