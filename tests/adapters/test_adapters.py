@@ -218,5 +218,5 @@ def test_a_frame_of_mdanalysis(angles):
 
 
 def test_particles_are_a_pair():
-    positions, box = adapters.Particles(np.zeros((1, 2)), pm.Box((1.0, 1.0)))
+    positions, box = adapters.PositionsInBox(np.zeros((1, 2)), pm.Box((1.0, 1.0)))
     assert pm.neighbour_list("i", positions, box, 0.1).size == 0

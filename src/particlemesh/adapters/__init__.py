@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from particlemesh.box import Box
 
 
-class Particles(NamedTuple):
+class PositionsInBox(NamedTuple):
     """Positions and their box: the arguments that follow the letters of :func:`particlemesh.neighbour_list`.
 
     Attributes

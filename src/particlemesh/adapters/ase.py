@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.adapters import Particles
+from particlemesh.adapters import PositionsInBox
 from particlemesh.box import Box
 from particlemesh.grid import checks
 from particlemesh.grid.neighbour_list import neighbour_list as search
@@ -16,7 +16,7 @@ from particlemesh.grid.neighbour_list import neighbour_list as search
 __all__ = ["neighbor_list", "neighbour_list", "particles"]
 
 
-def particles(atoms: Any) -> Particles:
+def particles(atoms: Any) -> PositionsInBox:
     """Return positions and box of atoms, in angstrom.
 
     Parameters
@@ -26,7 +26,7 @@ def particles(atoms: Any) -> Particles:
 
     Returns
     -------
-    Particles
+    PositionsInBox
         The positions are a copy.
 
     Raises
@@ -47,7 +47,7 @@ def particles(atoms: Any) -> Particles:
     if empty:
         raise ValueError(f"pbc is {periodic}, but lattice vector {empty[0]} is zero: set atoms.cell or atoms.pbc.")
     complete = np.array(atoms.cell.complete()[:])
-    return Particles(np.array(atoms.positions), Box(complete, periodic=periodic))
+    return PositionsInBox(np.array(atoms.positions), Box(complete, periodic=periodic))
 
 
 def neighbour_list(quantities: str, a: Any, cutoff: Any, self_interaction: bool = False, **options: Any) -> Any:

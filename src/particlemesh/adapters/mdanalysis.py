@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.adapters import Particles, library
+from particlemesh.adapters import PositionsInBox, library
 from particlemesh.box import Box
 
 __all__ = ["particles"]
@@ -15,7 +15,7 @@ __all__ = ["particles"]
 _ANGSTROM = {"angstrom": 1.0, "nm": 0.1, "bohr": 1 / 0.529177210544}  # CODATA 2022
 
 
-def particles(atoms: Any, *, unit: str = "angstrom", periodic: Any = True) -> Particles:
+def particles(atoms: Any, *, unit: str = "angstrom", periodic: Any = True) -> PositionsInBox:
     """Return positions and box of an AtomGroup or a Universe, in the present frame.
 
     Parameters
@@ -29,7 +29,7 @@ def particles(atoms: Any, *, unit: str = "angstrom", periodic: Any = True) -> Pa
 
     Returns
     -------
-    Particles
+    PositionsInBox
         The positions are float32, as MDAnalysis has them, and a copy: the next frame does not change them. The box is
         triclinic where the frame's is.
 
@@ -62,4 +62,4 @@ def particles(atoms: Any, *, unit: str = "angstrom", periodic: Any = True) -> Pa
     if not rows.any():
         raise ValueError(f"dimensions are {np.asarray(dimensions).tolist()}; no box has these lengths and angles.")
     lengths = np.asarray(dimensions[:3], np.float64) if np.all(np.asarray(dimensions)[3:] == 90) else rows
-    return Particles(group.positions * np.float32(factor), Box(lengths * factor, periodic=periodic))
+    return PositionsInBox(group.positions * np.float32(factor), Box(lengths * factor, periodic=periodic))
