@@ -2,13 +2,14 @@
 """Particles come back from every format as they are, in parts and as a whole; what is wrong with a file is said."""
 
 import re
+import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.files import open_particles, read_particles, spread_particles
+from particlemesh.apps.files import open_particles, read_particles, spread_particles, writing_table
 from particlemesh.apps.files.particles import FORMATS
 from particlemesh.apps.files.trajectory import Frame, writer
 
@@ -248,6 +249,23 @@ def test_parts_spread_as_the_whole(tmp_path):
     np.testing.assert_allclose(account.values, both.sum(axis=1), atol=1e-13)
     np.testing.assert_allclose(account.values - account.lost, expected.sum(axis=(1, 2, 3)), atol=1e-13)
     assert (abs(account.lost) > 1e-3).all()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5", ".csv"])
+def test_parts_need_the_memory_of_a_part(suffix, tmp_path):
+    count, path = 40_000, tmp_path / f"many{suffix}"
+    if suffix == ".h5":
+        pytest.importorskip("h5py")
+    with writing_table(path) as table:
+        table.append({"position": np.zeros((count, 3))})
+    with open_particles(path) as particles:
+        next(particles.chunks(size=10))  # what a first call allocates is not counted
+        tracemalloc.start()
+        total = sum(len(part.positions) for part in particles.chunks(size=count // 20))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert total == count
+    assert peak < count * 3 * 8 / 3
 
 
 def test_frames_are_averaged(tmp_path):
