@@ -75,14 +75,14 @@ def save_picture(
     ValueError
         If the field does not fit the mesh, is complex, or has no finite value; or an argument is not allowed.
     """
+    if kind == "isosurface" and mesh.ndim != 3:
+        raise ValueError(f"an isosurface needs a mesh with 3 axes, and this one has {mesh.ndim}: leave kind out.")
     check_picture(path, kind, scale)
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     path = Path(path)
-    if kind == "isosurface" and mesh.ndim != 3:
-        raise ValueError(f"an isosurface needs a mesh with 3 axes, and this one has {mesh.ndim}: leave kind out.")
     if level is not None and (kind != "isosurface" or not np.isfinite(level)):
         raise ValueError(f"level is {level}; it is a finite number, for kind='isosurface'.")
     if at is not None and (kind != "slice" or mesh.ndim != 3):
