@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from particlemesh.command import file_commands
+from particlemesh.command import consoles, file_commands
 
 app = typer.Typer(
     help="Move values between particles and a regular mesh, and find neighbours, on GPUs and CPUs.",
@@ -24,16 +24,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-WIDTH = 80  # columns of every table
+WIDTH, _console = consoles.WIDTH, consoles.console
 WINDOWS = ("cic", "m4prime", "bspline4", "bspline6")
 NODES = 48  # per axis of the demo's mesh: spacing 0.07 nm for the water, below the usual 0.1 nm
 SIZES = (16, 24, 32, 48, 64, 96)  # nodes per axis, for the picture
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(width=WIDTH, highlight=False)
 
 
 def _version(requested: bool) -> None:

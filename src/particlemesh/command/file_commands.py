@@ -51,9 +51,9 @@ Scale = Annotated[str, typer.Option(help="Of the colours: linear or log.")]
 @contextlib.contextmanager
 def _told(command: str) -> Iterator[Any]:
     """Yield a console; an error becomes one line, and the exit code 2."""
-    from particlemesh.command.cli import _console
+    from particlemesh.command import consoles
 
-    console = _console()
+    console = consoles.console()
     try:
         yield console
     except (ValueError, TypeError, ImportError, OSError, MemoryError) as error:
