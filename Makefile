@@ -4,10 +4,12 @@ V := .venv/bin
 WORKERS ?= 2
 # OpenCL runs on PoCL from a wheel, which exists for Linux on x86_64; elsewhere those tests are skipped.
 EXTRAS ?= opencl,plot,test
+# The demo needs less, so that it begins sooner.
+DEMO_EXTRAS ?= opencl,plot
 
 .PHONY: demo test lint docs pages gallery races clean
 
-demo: .venv/ready
+demo: .venv/demo
 	@$(V)/particlemesh demo
 
 # Workers have no cores to spare for threads of linear algebra.
@@ -33,6 +35,10 @@ gallery: .venv/docs
 # Races and bad addresses in every method's kernels; without oclgrind it says so and ends.
 races: .venv/ready
 	$(V)/python tools/races
+
+.venv/demo: pyproject.toml tools/environment
+	@[ .venv/ready -nt pyproject.toml ] || tools/environment "$(PYTHON)" ".[$(DEMO_EXTRAS)]"
+	@touch $@
 
 .venv/ready: pyproject.toml tools/environment
 	tools/environment "$(PYTHON)" ".[$(EXTRAS)]"

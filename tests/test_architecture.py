@@ -50,6 +50,7 @@ RANKS = [
     ("directions", ["spread/", "interpolate/", "grid/"]),
     ("choosing", ["choosing/"]),
     ("plan", ["configuration.py", "calls.py", "integers.py", "plan.py", "functions.py", "__init__.py"]),
+    ("adapters", ["adapters/"]),
     ("fourier", ["fourier/"]),
     ("distributed", ["distributed/"]),
     ("apps", ["apps/", "autograd/", "data/"]),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -120,6 +121,14 @@ class Calls(Configuration):
         except MethodNotSuitable as error:
             return f"\nno second derivatives to {what}: {error}"
         return f"\nsecond derivatives: {what} by {name!r}"
+
+    def to_xarray(self, field: Any, **labels: Any) -> Any:
+        """Return a field as an xarray.DataArray with the coordinates of the plan's nodes.
+
+        See :func:`particlemesh.adapters.xarray.to_xarray` for ``labels``: names and units.
+        """
+        adapter = importlib.import_module("particlemesh.adapters.xarray")  # by name: it stands above plans
+        return adapter.to_xarray(self.mesh, field, **labels)
 
     # ---- lifetime -------------------------------------------------------------------------------------
 

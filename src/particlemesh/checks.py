@@ -286,6 +286,11 @@ def method_name(value: Any, methods: Sequence[Any], what: str, others: Sequence[
         raise ValueError(f"{what} is {value!r}; choose {automatic} or one of {', '.join(names)}.")
 
 
+def _row(array: Any, index: int) -> Any:
+    rows: Any = array.iloc if hasattr(array, "iloc") else array  # else pandas looks for a label
+    return rows[index]
+
+
 def bad_positions(
     status: Any, positions: Any, mesh: Any, *, unchecked: bool | None = False, systems: int | None = None
 ) -> ValueError:
@@ -302,9 +307,9 @@ def bad_positions(
     coordinates = ""
     with contextlib.suppress(Exception):
         if isinstance(positions, tuple):
-            point = [float(x[status.first_bad]) for x in positions]
+            point = [float(_row(x, status.first_bad)) for x in positions]
         else:
-            point = [float(x) for x in np.atleast_1d(positions[status.first_bad])]
+            point = [float(x) for x in np.atleast_1d(_row(positions, status.first_bad))]
         coordinates = f" at ({', '.join(f'{x:.17g}' for x in point)})"
     allowed, open_axes = "finite numbers", [a for a in range(mesh.ndim) if not mesh.periodic[a]]
     if open_axes and mesh.box.orthorhombic:

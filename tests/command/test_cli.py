@@ -2,6 +2,7 @@
 """The commands: what they print fits, what is wrong is said, and a failure is an exit code."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from particlemesh import backends
-from particlemesh.command import cli, demo, report, survey
+from particlemesh.command import cli, demo, probe, report, survey
 from particlemesh.configuration import METHODS
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.grid.neighbour_list import neighbour_list
@@ -22,8 +23,10 @@ run = CliRunner().invoke
 
 @pytest.fixture
 def cpu_only(monkeypatch):
-    """The processor alone: the other backends have tests of their own."""
+    """The processor alone, in this process: the other backends have tests of their own."""
     monkeypatch.setattr(survey, "usable", lambda: {"cpu": backends.current("cpu")})
+    monkeypatch.setattr(probe, "names", lambda: ["cpu"])
+    monkeypatch.setattr(probe, "PROCESSES", 1)
 
 
 @pytest.fixture
@@ -46,9 +49,11 @@ def test_help_loads_no_gpu_library():
 
 
 @pytest.mark.opencl
-def test_info_tests_every_method_and_fits():
-    result = run(cli.app, ["info"])
+def test_info_tests_every_method_and_fits(monkeypatch):
+    monkeypatch.setattr(probe, "PROCESSES", 1)
+    result = run(cli.app, ["info", "--all"])
     assert result.exit_code == 0, result.output
+    assert "not begun" not in result.output
     for method in (*METHODS["spread"], *BUILDERS):
         if any(backends.module(b).available() is None for b in method.backends):
             assert method.name in result.output
@@ -56,6 +61,9 @@ def test_info_tests_every_method_and_fits():
     rows = [line for line in lines if line.rstrip().endswith("ok")]
     assert len(rows) >= len(BUILDERS)
     assert all(len(line) <= cli.WIDTH for line in rows)
+    for name in probe.names():
+        found = [line.split()[1:3] for line in rows if line.startswith(name)]
+        assert len(found) == probe.count(name) == len(set(map(tuple, found)))
     note = next(n for n, line in enumerate(lines) if line.startswith("error:"))
     assert lines[note + 2] == ""  # two lines, none of which was broken
 
@@ -75,13 +83,36 @@ def test_only_emulated_kernels_are_not_optimised_and_only_there(monkeypatch, pla
     assert options == ["-cl-std=CL1.2"]
 
 
+def test_info_begins_with_what_plans_select_and_stops_in_time(monkeypatch, cpu_only):
+    monkeypatch.setattr(report, "SECONDS", -1.0)
+    monkeypatch.setattr(probe, "PROCESSES", 2)
+    result = run(cli.app, ["info"])
+    assert result.exit_code == 0, result.output
+    lines = [line.split() for line in result.output.splitlines() if line.rstrip().endswith("ok")]
+    rows = sorted(lines, key=lambda line: line[1], reverse=True)
+    with survey.Plan(survey.Mesh((11, 12, 13), (1.0, 1.1, 1.2)), survey.WINDOW) as plan:
+        plan.set_positions(np.random.default_rng(1).random((1000, 3)))
+        assert [row[1:3] for row in rows] == [["spread", plan._method("spread").name], ["grid", rows[1][2]]]
+    with survey.UniformGrid((1.0, 1.1, 1.2), cell_size=0.15) as grid:
+        assert f"by {rows[1][2]!r}" in repr(grid.build(np.random.default_rng(1).random((500, 3)), 0.07))
+    assert f"{probe.count('cpu') - 2} more were not begun" in result.output
+
+
+def test_info_tells_of_a_process_that_ends_early(monkeypatch, cpu_only):
+    monkeypatch.setattr(probe, "PROCESSES", 2)
+    monkeypatch.setattr(probe, "_work", os.abort)
+    result = run(cli.app, ["info"])
+    assert result.exit_code == 1
+    assert result.output.count("the process ended with code") == 2
+
+
 def test_info_tells_of_a_method_that_is_not_adjoint(monkeypatch, cpu_only):
     class Wrong(survey.Plan):
         def spread(self, *arguments, **options):
             return 1.0001 * super().spread(*arguments, **options)
 
     monkeypatch.setattr(survey, "Plan", Wrong)
-    result = run(cli.app, ["info"])
+    result = run(cli.app, ["info", "--all"])
     assert result.exit_code == 1
     assert "FAILED" in result.output
 
@@ -102,7 +133,7 @@ def test_info_tells_of_a_grid_with_other_pairs(monkeypatch, of_pairs, said):
             return dataclasses.replace(found, **of_pairs(found))
 
     found = {name: (error, wrong) for _, name, error, wrong in survey.grids(backends.current("cpu"))}
-    assert list(found) == [builder.name for builder in BUILDERS]
+    assert sorted(found) == sorted(builder.name for builder in BUILDERS)
     assert all(wrong is None and error <= 1e-11 for error, wrong in found.values())
     monkeypatch.setattr(survey, "UniformGrid", Wrong)
     assert all(said in wrong for _, _, _, wrong in survey.grids(backends.current("cpu")))

@@ -33,7 +33,10 @@ OPTIONAL = {"figures": ("matplotlib",), "guide/autograd.rst": ("torch", "jax")}
 OPTIONAL |= dict.fromkeys(["jax", "jax_nufft", "jax_nufft3", "jax_operators"], ("jax",))
 OPTIONAL |= {"dynamics": ("h5py",), "checkpoint": ("h5py",), "brownian_figure": ("matplotlib",)}
 OPTIONAL |= {"mri": ("mrinufft",), "operator": ("mrinufft",), "gradients": ("mrinufft", "torch", "deepinv")}
-OPTIONAL |= {"calculator": ("ase",)}
+OPTIONAL |= {"calculator": ("ase",), "ase": ("ase",), "mdanalysis": ("MDAnalysis",)}
+OPTIONAL |= {"pandas": ("pandas",), "xarray": ("xarray",)}
+# By sections in test_ecosystem_page.py.
+OPTIONAL |= {"howto/ecosystem.rst": ("pandas", "xarray", "ase", "MDAnalysis", "array_api_strict")}
 OPTIONAL |= dict.fromkeys(["torch", "torch_nufft", "torch_nufft3", "torch_operators", "torch_plans"], ("torch",))
 
 

@@ -21,6 +21,7 @@ PACKAGES = (
     "particlemesh",
     "particlemesh.fourier",
     "particlemesh.distributed",
+    *(f"particlemesh.adapters.{name}" for name in ("ase", "mdanalysis", "pandas", "xarray")),
     *(f"particlemesh.apps.{name}" for name in FOLDERS),
 )
 # Of Python's own classes, and of mri-nufft's, whose pages have them.

@@ -9,14 +9,14 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def bar(title: str, steps: int, console: Any = None, done: int = 0) -> Iterator[Callable[..., None]]:
+def bar(title: str, steps: int | None, console: Any = None, done: int = 0) -> Iterator[Callable[..., None]]:
     """Yield a function that moves a progress bar on.
 
     Parameters
     ----------
     title : str
-    steps : int
-        At the end.
+    steps : int or None
+        At the end; None if nobody knows.
     console : rich.console.Console, optional
         Where a bar is shown, and erased at the end, if it is a terminal. By default standard error.
     done : int

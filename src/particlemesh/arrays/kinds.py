@@ -21,8 +21,8 @@ from particlemesh.backends.base import NOTHING
 class Kind:
     """One kind of user arrays."""
 
-    name: ClassVar[str]
-    home: ClassVar[str]  # backend whose native arrays these are, without a copy
+    name: str
+    home: str  # backend whose native arrays these are, without a copy
     module: ClassVar[str]  # loaded wherever such an array exists
 
     def owns(self, array: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
+from particlemesh.arrays.exchange import foreign
 from particlemesh.arrays.kinds import KINDS, NUMPY, Kind, kind_of
 from particlemesh.arrays.memory import overlap
 from particlemesh.arrays.views import COMPLEX, REALS, View, overlaps_itself, view
@@ -38,14 +39,20 @@ class Result:
 
 
 def adopt(array: Any, what: str) -> tuple[Kind, Any]:
-    """Return the kind of an array; sequences and numbers become NumPy arrays."""
+    """Return the kind of an array, and the array; sequences, numbers and arrays without a kind become natives."""
     kind = kind_of(array)
     if kind is not None:
         return kind, array
     if isinstance(array, (list, tuple, int, float, complex, np.generic)):
         return NUMPY, checks.number_array(array, what)
+    exchanged = foreign(array, what)
+    if exchanged is not None:
+        return exchanged
     names = ", ".join(k.name for k in KINDS)
-    raise TypeError(f"{what} is of type {type(array).__name__}; give an array of one of these kinds: {names}.")
+    raise TypeError(
+        f"{what} is of type {type(array).__name__}; give an array of one of these kinds: {names}, pandas, or any with "
+        "__dlpack__."
+    )
 
 
 def to_backend(
@@ -197,6 +204,10 @@ def _target(
     """Return the kind of an output and the native array over its memory, both checked."""
     kind = kind_of(out)
     if kind is None:
+        if hasattr(out, "__dlpack__"):
+            raise TypeError(
+                f"out is a {type(out).__name__}; arrays that DLPack reaches are not written: leave out= out."
+            )
         raise TypeError(f"out is of type {type(out).__name__}; give an array of the input's kind.")
     if out.shape != shape and tuple(out.shape) != shape:
         raise ValueError(f"out has shape {tuple(out.shape)}; this call writes {shape}: give an array of this shape.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command ``particlemesh``: ``info``, ``demo``, ``tune``, ``brownian``, ``dem``, ``distributed`` and ``cite``.
+"""The command ``particlemesh``: ``info``, ``demo``, ``tune``, applications and ``cite``; others are in their own files.
 
 Commands import their modules when they run, so that ``--help`` loads no GPU library.
 """
@@ -14,6 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
+from particlemesh.command import consoles, file_commands
+
 app = typer.Typer(
     help="Move values between particles and a regular mesh, and find neighbours, on GPUs and CPUs.",
     no_args_is_help=True,
@@ -22,16 +24,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-WIDTH = 80  # columns of every table
+WIDTH, _console = consoles.WIDTH, consoles.console
 WINDOWS = ("cic", "m4prime", "bspline4", "bspline6")
 NODES = 48  # per axis of the demo's mesh: spacing 0.07 nm for the water, below the usual 0.1 nm
 SIZES = (16, 24, 32, 48, 64, 96)  # nodes per axis, for the picture
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(width=WIDTH, highlight=False)
 
 
 def _version(requested: bool) -> None:
@@ -52,11 +48,17 @@ def main(
 
 
 @app.command()
-def info() -> None:
-    """List the backends of this machine and test every method on them."""
+def info(
+    everything: Annotated[bool, typer.Option("--all", help="Test all methods, however long they compile.")] = False,
+) -> None:
+    """List the backends of this machine and test their methods.
+
+    Results appear as tests end, those of the methods that plans select first. Methods are compiled at their first use.
+    Without --all no test begins after 12 s.
+    """
     from particlemesh.command import report
 
-    raise typer.Exit(0 if report.info(_console()) else 1)
+    raise typer.Exit(0 if report.info(_console(), everything) else 1)
 
 
 @app.command()
@@ -229,6 +231,9 @@ def distributed(
         console.print(f"particlemesh distributed: {error}", style="red", markup=False)
         raise typer.Exit(2) from None
     raise typer.Exit(0 if passed else 1)
+
+
+app.add_typer(file_commands.app)
 
 
 @app.command()

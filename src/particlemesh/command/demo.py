@@ -9,7 +9,7 @@ error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.resources import files
 
 import numpy as np
@@ -110,6 +110,7 @@ def mesh_errors(
     windows: Iterable[str] = WINDOWS,
     sizes: Iterable[int] = SIZES,
     alpha: float = ALPHA,
+    progress: Callable[[str], None] = lambda what: None,
 ) -> dict[str, list[tuple[int, float]]]:
     """Return the error of the mesh potential for each window and number of nodes per axis.
 
@@ -125,6 +126,8 @@ def mesh_errors(
         Names of windows; nodes per axis.
     alpha : float
         Ewald's splitting parameter, 1/nm.
+    progress : callable (text)
+        Called after each window.
 
     Returns
     -------
@@ -144,6 +147,7 @@ def mesh_errors(
             mesh = pm.Mesh(shape=(size,) * 3, box=box)
             difference = mesh_potential(mesh, window, positions, charges, alpha) - exact
             errors[window].append((size, float(np.sqrt(np.mean(difference**2)) / scale)))
+        progress(f"error of the potential, {window}")
     return errors
 
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
-import itertools
 import platform
 import zipfile
 from importlib.util import find_spec
@@ -22,7 +22,7 @@ from particlemesh import backends
 from particlemesh.choosing import predict
 from particlemesh.choosing.choice import METHODS
 from particlemesh.command import demo as physics
-from particlemesh.command import survey
+from particlemesh.command import probe, survey
 from particlemesh.command.caches import caches
 
 # Distributions of each library, in order of preference: CuPy's name has its CUDA version.
@@ -41,34 +41,36 @@ OK, FAILED = "[green]ok[/green]", "[bold red]FAILED[/bold red]"
 # ---- info -------------------------------------------------------------------------------------------------
 
 
-def info(console: Console) -> bool:
-    """Print the backends of this machine and their self tests; return whether every test passed."""
+SECONDS = 12.0  # after which `info` begins no further test: with what is being compiled then, at most 20
+
+
+def info(console: Console, everything: bool = False) -> bool:
+    """Print the backends of this machine and their self tests as they end; return whether every test passed."""
     console.print(
         f"particlemesh {pm.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     )
     console.print(", ".join(f"{name} {version}" for name, version in _versions().items()) + "\n")
-    table = _table("backend", "method", "operation", ">error", "result")
-    passed = True
+    names = probe.names()
     for name in backends.NAMES:
-        reason = backends.module(name).available()
-        if reason is not None:
-            console.print(f"{name}: [yellow]not available[/yellow], {escape(reason)}", soft_wrap=True)
-            continue
-        backend = backends.current(name)
-        console.print(f"{name}: {escape(describe(backend))}", soft_wrap=True)
-        label = name
-        with _bar(console) as bar:
-            checks = itertools.chain(survey.adjointness(backend), survey.grids(backend))
-            for direction, method, error, wrong in bar.track(checks, survey.checks(backend), description=name):
-                passed = passed and wrong is None
-                result = OK if wrong is None else f"{FAILED} {escape(wrong)}"
-                table.add_row(label, method, direction, _number(error), result)
-                label = ""
-        table.add_section()
-    console.print()
-    console.print(table)
+        if name in names:
+            console.print(f"{name}: {escape(describe(backends.current(name)))}", soft_wrap=True)
+        else:
+            reason = escape(str(backends.module(name).available()))
+            console.print(f"{name}: [yellow]not available[/yellow], {reason}", soft_wrap=True)
+    console.print(f"\n[bold]{_info_row('backend', 'operation', 'method', 'error', 'result')}[/bold]")
+    passed, left = True, sum(map(probe.count, names))
+    with console.status("compiling and testing") if console.is_terminal else contextlib.nullcontext():
+        for row in probe.rows(None if everything else SECONDS):
+            passed, left = passed and row.wrong is None, left - 1
+            result = OK if row.wrong is None else f"{FAILED} {escape(row.wrong)}"
+            cells = _info_row(row.backend, row.operation, row.method, _number(row.error), "")
+            console.print(cells + result, soft_wrap=True)
+    if left > 0 and not everything:
+        console.print(
+            f"{left} more were not begun after {SECONDS:.0f} s: [bold]particlemesh info --all[/bold] tests all."
+        )
     console.print(
-        "error: relative error of <spread(q), f> = <q, interpolate(f)>, 1000 particles;\n"
+        "\nerror: relative error of <spread(q), f> = <q, interpolate(f)>, 1000 particles;\n"
         "for grids, error of distances / radius against all pairs of 500 particles\n",
         style="dim",
     )
@@ -76,6 +78,10 @@ def info(console: Console) -> bool:
         size = f"{cache.bytes / 2**20:.1f} MiB in {cache.files} files" if cache.files else "empty"
         console.print(f"cache of {cache.owner}: {escape(str(cache.folder))} ({size})", soft_wrap=True)
     return passed
+
+
+def _info_row(backend: str, operation: str, method: str, error: str, result: str) -> str:
+    return f"{backend:<8} {operation:<12} {method:<20} {error:>6}  {result}"
 
 
 def describe(backend: Any) -> str:
@@ -234,7 +240,8 @@ def demo(
     edges = " x ".join(f"{edge:.3g}" for edge in np.diag(box))
     console.print(f"{len(charges):,} charges in {edges} nm on {nodes} x {nodes} x {nodes} nodes")
     draws = find_spec("matplotlib") is not None
-    total = survey.steps(windows) + (len(physics.WINDOWS) + 1 if draws else 0)
+    neighbours = probe.beside(survey.neighbours, positions, np.diag(box))
+    total = survey.steps(windows) + (len(physics.WINDOWS) + 1 if draws else 0) + 1
     with _bar(console) as bar:
         task = bar.add_task("starting", total=total)
 
@@ -246,8 +253,9 @@ def demo(
             errors = _errors(particles, sizes, progress)
             _picture(particles, errors, out)
             progress("picture")
+        progress("neighbours")
+        same, words = neighbours()
     console.print(learnt(runs))
-    same, words = survey.neighbours(positions, np.diag(box))
     console.print(words if same else f"[bold red]{words}[/bold red]")
     console.print()
     console.print(agreement_table(runs, windows))
@@ -321,11 +329,7 @@ def _errors(
     # The screening length scales with the box: any system shows the same range of errors, and its explicit sum
     # has as many modes as that of the water.
     alpha = physics.ALPHA * WATER_EDGE / float(np.diag(particles["box"]).max())
-    errors: dict[str, list[tuple[int, float]]] = {}
-    for window in physics.WINDOWS:
-        errors |= physics.mesh_errors(particles, windows=(window,), sizes=sizes, alpha=alpha)
-        progress(f"error of the potential, {window}")
-    return errors
+    return physics.mesh_errors(particles, sizes=sizes, alpha=alpha, progress=progress)
 
 
 WATER_EDGE = 3.18362  # nm, for which ALPHA was chosen

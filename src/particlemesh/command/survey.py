@@ -7,8 +7,10 @@ Only the command line imports this module. All lists of methods come from ``METH
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +35,7 @@ OPTION = {"spread": "method", "interpolate": "interpolation"}  # the plan's argu
 # it needs some of its 62 bits for the sum of many terms. In single precision positions are also rounded, which
 # windows of high order amplify.
 TOLERANCES = {"float64": 1e-11, "float32": 1e-4}
+WINDOW = "bspline6"  # of the tests for adjointness; the demo compiles it, too
 UNOPTIMISED = "-cl-opt-disable"  # an option of PoCL's compiler
 SECONDS_TIMED = 0.1  # long compared to the clock's resolution and an interruption
 
@@ -121,8 +124,8 @@ def checks(backend: Any) -> int:
 def adjointness(backend: Any, count: int = 1000) -> Iterator[tuple[str, str, float, str | None]]:
     """Check each method of a backend: ``<spread(q), f> = <q, interpolate(f)>`` on an odd anisotropic mesh.
 
-    Each method is paired with the first of the other direction. Yields direction, method, relative
-    error, and the failure or None.
+    Each method is paired with that of the other direction which plans select here; these two come first. Yields
+    direction, method, relative error, and the failure or None.
     """
     random = np.random.default_rng(1)
     real = real_type(backend)
@@ -131,25 +134,37 @@ def adjointness(backend: Any, count: int = 1000) -> Iterator[tuple[str, str, flo
     values = random.normal(size=count).astype(real)
     nodes = random.normal(size=mesh.shape).astype(real)
     names = {direction: available_methods(backend.name, direction) for direction in METHODS}
-    for direction, other in (("spread", "interpolate"), ("interpolate", "spread")):
-        for name in names[direction]:
-            try:
-                if not names[other]:
-                    raise RuntimeError(f"no method to {other} with")
-                chosen: dict[str, Any] = {OPTION[direction]: name, OPTION[other]: names[other][0]}
-                with Plan(mesh, "bspline4", backend=backend.name, **chosen) as plan:
-                    plan.set_positions(positions)
-                    spread, interpolated = plan.spread(values), plan.interpolate(nodes)
-                scale = np.linalg.norm(spread) * np.linalg.norm(nodes)
-                error = abs(np.vdot(spread, nodes) - np.vdot(values, interpolated)) / scale
-                wrong = None if error <= TOLERANCES[real.name] else "not adjoint"
-                yield direction, name, float(error), wrong
-            except Exception as failure:  # noqa: BLE001 - any error is reported
-                yield direction, name, float("nan"), f"{type(failure).__name__}: {failure}"
+    selecting = contextlib.suppress(Exception)  # what fails is reported below
+    with selecting, unoptimised(backend), Plan(mesh, WINDOW, backend=backend.name) as plan, backend.scope():
+        plan.set_positions(positions)
+        names = {d: led_by(plan._method(d).name, listed) for d, listed in names.items()}
+    chosen = {OPTION[direction]: listed[0] for direction, listed in names.items()}
+    tests = [(d, listed[0]) for d, listed in names.items()] + [
+        (d, n) for d, listed in names.items() for n in listed[1:]
+    ]
+    for direction, name in tests:
+        try:
+            methods: dict[str, Any] = chosen | {OPTION[direction]: name}
+            with unoptimised(backend), Plan(mesh, WINDOW, backend=backend.name, **methods) as plan:
+                plan.set_positions(positions)
+                spread, interpolated = plan.spread(values), plan.interpolate(nodes)
+            scale = np.linalg.norm(spread) * np.linalg.norm(nodes)
+            error = abs(np.vdot(spread, nodes) - np.vdot(values, interpolated)) / scale
+            wrong = None if error <= TOLERANCES[real.name] else "not adjoint"
+            yield direction, name, float(error), wrong
+        except Exception as failure:  # noqa: BLE001 - any error is reported
+            yield direction, name, float("nan"), f"{type(failure).__name__}: {failure}"
+
+
+def led_by(name: str, names: list[str]) -> list[str]:
+    """Return names with one of them moved to the front."""
+    return [name, *(other for other in names if other != name)]
 
 
 def grids(backend: Any, count: int = 500) -> Iterator[tuple[str, str, float, str | None]]:
     """Check each builder of a backend: pairs and overlaps in a periodic box, against a search over all pairs.
+
+    The builder that grids select here comes first.
 
     Yields "grid", builder, largest error of a pair's distance, relative to the radius, and the failure or None.
     """
@@ -166,12 +181,15 @@ def grids(backend: Any, count: int = 500) -> Iterator[tuple[str, str, float, str
     place = first + int(np.diff(sizes[first : first + 100]).argmax())
     radius = float(sizes[place : place + 2].mean())
     expected = np.flatnonzero(distances < radius)
-    for builder in BUILDERS:
-        if backend.name not in builder.backends:
-            continue
+    names = [builder.name for builder in BUILDERS if backend.name in builder.backends]
+    selecting = contextlib.suppress(Exception)  # what fails is reported below
+    with selecting, unoptimised(backend), UniformGrid(lengths, cell_size=radius, backend=backend.name) as grid:
+        names = led_by(grid.build(positions, radius / 2)._ready().method.name, names)
+    for name in names:
         try:
             error, wrong = 0.0, None
-            with UniformGrid(lengths, cell_size=radius, method=builder.name, backend=backend.name) as grid:
+            options: dict[str, Any] = dict(method=name, backend=backend.name)
+            with unoptimised(backend), UniformGrid(lengths, cell_size=radius, **options) as grid:
                 grid.build(positions, radius / 2)
                 for pairs in (
                     grid.pairs(radius, half=True, format="coo", quantities="ijd"),
@@ -186,9 +204,9 @@ def grids(backend: Any, count: int = 500) -> Iterator[tuple[str, str, float, str
                     error = max(error, float(difference))
             if error > TOLERANCES[real.name]:
                 wrong = "other distances"
-            yield "grid", builder.name, error, wrong
+            yield "grid", name, error, wrong
         except Exception as failure:  # noqa: BLE001 - any error is reported
-            yield "grid", builder.name, float("nan"), f"{type(failure).__name__}: {failure}"
+            yield "grid", name, float("nan"), f"{type(failure).__name__}: {failure}"
 
 
 def agreement(
@@ -220,30 +238,53 @@ def agreement(
         Spreading comes first.
     """
     runs: list[Run] = []
-    first: dict[str, np.ndarray] = {}  # fields of the first method, by window
-    for direction in METHODS:
-        reference: dict[str, np.ndarray] = {}
-        for name, backend in usable().items():
-            for method in available_methods(name, direction):
-                run = Run(direction, name, method, TOLERANCES[real_type(backend).name])
+    fields: dict[str, np.ndarray] = {}  # of the first method, by window
+    backends_here = usable()
+    # Numba and the compilers of devices work at once. Their calls are timed afterwards, one by one.
+    with ThreadPoolExecutor(len(backends_here)) as pool:
+        for direction in METHODS:
+            data = dict.fromkeys(windows, values) if direction == "spread" else fields
+            jobs = [
+                pool.submit(_all, direction, backend, positions, data, mesh, windows, progress)
+                for backend in backends_here.values()
+            ]
+            reference: dict[str, np.ndarray] = {}
+            for run, results in itertools.chain(*(job.result() for job in jobs)):
                 runs.append(run)
-                for window in tested(backend, windows):
-                    data = values if direction == "spread" else first.get(window)
-                    if data is None:
-                        run.failure = f"no method spread with {window}, so there is no field"
-                        progress(f"{direction} {method} on {name}")
-                        continue
-                    with unoptimised(backend):
-                        result = _one(run, backend, positions, data, mesh, window, timed=window == windows[-1])
-                    progress(f"{direction} {method} on {name}")
-                    if result is None:
-                        continue
+                for window, result in results.items():
                     expected = reference.setdefault(window, result)
                     run.errors[window] = float(np.abs(result - expected).max() / np.abs(expected).max())
                     if direction == "spread":
                         error = abs(result.sum() - values.sum()) / np.abs(values).sum()
                         run.charge = max(run.charge, float(error))
-        first = first or reference
+            fields = fields or reference
+    for run in runs:
+        backend, window = backends_here[run.backend], windows[-1]
+        if window in run.errors and not emulated(backend):
+            data = fields if run.direction == "interpolate" else {window: values}
+            _one(run, backend, positions, data[window], mesh, window, timed=True)
+    return runs
+
+
+def _all(
+    direction: str, backend: Any, positions: np.ndarray, data: dict[str, np.ndarray], mesh: Mesh,
+    windows: tuple[str, ...], progress: Callable[[str], None],
+) -> list[tuple[Run, dict[str, np.ndarray]]]:  # fmt: skip
+    """Return the runs of all methods of a backend in a direction, each with its results by window."""
+    runs = []
+    for method in available_methods(backend.name, direction):
+        run = Run(direction, backend.name, method, TOLERANCES[real_type(backend).name])
+        results: dict[str, np.ndarray] = {}
+        runs.append((run, results))
+        for window in tested(backend, windows):
+            if window not in data:
+                run.failure = f"no method spread with {window}, so there is no field"
+            else:
+                with unoptimised(backend):
+                    result = _one(run, backend, positions, data[window], mesh, window, timed=False)
+                if result is not None:
+                    results[window] = result
+            progress(f"{direction} {method} on {backend.name}")
     return runs
 
 
@@ -283,7 +324,7 @@ def _one(
             native = backend.upload(data.astype(real))
             call = plan.spread if run.direction == "spread" else plan.interpolate
             result = backend.download(call(native)).astype(np.float64)
-            if timed and not emulated(backend):
+            if timed:
                 run.seconds = _seconds(lambda: call(native), backend.synchronize)
             return result
     except MethodNotSuitable as reason:

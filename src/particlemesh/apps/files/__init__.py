@@ -1,2 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files that applications share: checkpoints in HDF5, trajectories in the formats of other programs."""
+"""Particles, fields and tables in the formats of other programs; checkpoints and trajectories of applications."""
+
+from particlemesh.apps.files.accumulate import Account, interpolate_particles, spread_particles
+from particlemesh.apps.files.fields import Field, check_field, read_field, write_field
+from particlemesh.apps.files.particles import Configuration, open_particles, read_particles
+from particlemesh.apps.files.particles.selection import Chunk, Particles
+from particlemesh.apps.files.replacing import check_free as check_free
+from particlemesh.apps.files.tables import Table, check_table, writing_table
+
+__all__ = [
+    "Account", "Chunk", "Configuration", "Field", "Particles", "Table", "check_field", "check_table",
+    "interpolate_particles", "open_particles", "read_field", "read_particles", "spread_particles", "write_field",
+    "writing_table",
+]  # fmt: skip

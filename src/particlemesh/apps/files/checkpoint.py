@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checkpoints in HDF5, replaced as one step, and read only if no byte has changed.
-
-The first 512 bytes are what HDF5 calls a user block: other programs skip it. It holds a checksum of all that follows,
-which is compared before HDF5 reads the file. A damaged file would otherwise reach code that may crash.
-"""
+"""Checkpoints in HDF5, replaced as one step, and read only if no byte has changed."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,8 +13,8 @@ import numpy as np
 
 from particlemesh import Box
 from particlemesh.apps.files.libraries import library
+from particlemesh.apps.files.seal import BLOCK, seal, sealed
 
-BLOCK = 512  # bytes, the shortest user block
 MARK = b"particlemesh checkpoint, sha256 "
 
 
@@ -47,12 +42,7 @@ def writing(path: Any, application: str, form: int) -> Iterator[Any]:
         with h5py.File(part, "w", userblock_size=BLOCK) as file:
             file.attrs.update(checkpoint=application, format=form)
             yield file
-        with part.open("r+b") as raw:
-            digest = _digest(raw)
-            raw.seek(0)
-            raw.write((MARK + digest + b"\n").ljust(BLOCK, b" "))
-            raw.flush()
-            os.fsync(raw.fileno())
+        seal(part, MARK)
         os.replace(part, path)  # noqa: PTH105 - as one step
     finally:
         part.unlink(missing_ok=True)
@@ -73,12 +63,11 @@ def reading(path: Any, application: str, form: int) -> Iterator[Any]:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path} does not exist, or is no file.")
-    with path.open("rb") as raw:
-        head = raw.read(BLOCK)
-        if not head.startswith(MARK):
-            raise ValueError(f"{path} is no checkpoint: give a file that save() has written.")
-        if head != (MARK + _digest(raw) + b"\n").ljust(BLOCK, b" "):
-            raise ValueError(f"{path} is damaged: its checksum is another one. Give an earlier checkpoint.")
+    whole = sealed(path, MARK)
+    if whole is None:
+        raise ValueError(f"{path} is no checkpoint: give a file that save() has written.")
+    if not whole:
+        raise ValueError(f"{path} is damaged: its checksum is another one. Give an earlier checkpoint.")
     try:
         with h5py.File(path, "r") as file:
             was = file.attrs["checkpoint"], file.attrs["format"]
@@ -89,12 +78,6 @@ def reading(path: Any, application: str, form: int) -> Iterator[Any]:
             yield file
     except (KeyError, TypeError, IndexError, AttributeError, OSError) as error:
         raise ValueError(f"{path} lacks what a checkpoint of {application} has: {error}") from error
-
-
-def _digest(raw: Any) -> bytes:
-    """Return the checksum of what follows the user block."""
-    raw.seek(BLOCK)
-    return hashlib.file_digest(raw, "sha256").hexdigest().encode()
 
 
 def put(group: Any, name: str, thing: Any, shipped: Mapping[str, Any]) -> None:

@@ -7,8 +7,8 @@ import importlib
 from typing import Any
 
 
-def library(name: str, what: str) -> Any:
-    """Return a module of the extra ``io``.
+def library(name: str, what: str, extra: str = "io") -> Any:
+    """Return a module of an extra.
 
     Raises
     ------
@@ -19,4 +19,4 @@ def library(name: str, what: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         package = name.partition(".")[0]
-        raise ImportError(f"{what} needs {package}: pip install {package}, or 'particlemesh[io]'.") from error
+        raise ImportError(f"{what} needs {package}: pip install {package}, or 'particlemesh[{extra}]'.") from error

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Spreading and interpolating the particles of a file, one part after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from particlemesh import Mesh, Plan
+from particlemesh.apps.files.particles.selection import CHUNK, Chunk, Particles
+
+OUTSIDE = ("error", "lose")
+FEW = 2**14  # particles of a first call, which compiles and loads code
+
+
+@dataclass
+class Account:
+    """What a pass over a file has done.
+
+    Attributes
+    ----------
+    particles : int
+        Particles of all frames together.
+    values : (...) ndarray
+        Sum of their values, in double precision; mean over frames.
+    lost : (...) ndarray
+        Part of this sum that went beyond open faces.
+    beyond : int
+        Particles beyond open faces, if they are let go of.
+    start : float
+        Seconds of a first call with few particles, which compiles or loads code.
+    seconds : float
+        Seconds of plans after that, without reading and writing.
+    explanation : str
+        The plan's table of methods, for the first part.
+    device : str
+        Where it ran.
+    dtype : numpy.dtype or None
+        Precision.
+    """
+
+    particles: int = 0
+    values: Any = 0.0
+    lost: Any = 0.0
+    beyond: int = 0
+    start: float = 0.0
+    seconds: float = 0.0
+    explanation: str = ""
+    device: str = ""
+    dtype: Any = None
+    _frames: int = field(default=1, repr=False)
+
+
+def _nothing(particles: int) -> None:
+    """Show no progress."""
+
+
+def spread_particles(
+    particles: Particles, mesh: Mesh, window: Any = "bspline4", *, frames: Sequence[int] = (-1,), size: int = CHUNK,
+    progress: Callable[[int], None] = _nothing, dtype: Any = None, outside: str = "error", **options: Any,
+) -> tuple[np.ndarray, Account]:  # fmt: skip
+    """Spread the particles of a file in parts; the mean over frames, if there are several.
+
+    Parameters
+    ----------
+    particles : Particles
+    mesh : Mesh
+    window : Window or str
+    frames : sequence of int
+        The last one by default.
+    size : int
+        Most particles of a part.
+    progress : callable (int)
+        Called after each part with its number of particles.
+    dtype : {"float32", "float64"}, optional
+        By default that of the first positions.
+    outside : {"error", "lose"}
+        What becomes of particles beyond open faces; all of their value can be lost.
+    **options
+        Options of :class:`particlemesh.Plan`.
+
+    Returns
+    -------
+    field : ndarray (..., *mesh.field_shape)
+    account : Account
+
+    Raises
+    ------
+    ValueError, TypeError
+        As for `Particles.chunks` and :class:`particlemesh.Plan`.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, particlemesh as pm
+    >>> from particlemesh.apps.files import open_particles, spread_particles
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/few.npz", x=np.array([0.1, 0.5, 0.7]), mass=np.array([1.0, 2.0, 3.0]))
+    ...     with open_particles(f"{folder}/few.npz", values="mass") as particles:
+    ...         field, account = spread_particles(particles, pm.Mesh(4, 1.0), "cic", size=2)
+    >>> field.sum().round(12), account.values, account.particles
+    (np.float64(6.0), np.float64(6.0), 3)
+    """
+    account = Account(_frames=len(frames))
+    total: np.ndarray | None = None
+    with _Plans(mesh, window, dtype, outside, account, options) as plans:
+        for chunk in _chunks(particles, frames, size):
+            plan = plans.set(chunk, lambda plan, few: plan.spread(plans.values(few.values)))
+            values = plans.values(chunk.values)
+            began = time.perf_counter()
+            if total is None:
+                total = plan.spread(values)
+            else:
+                plan.spread(values, out=total, accumulate=True)
+            account.seconds += time.perf_counter() - began
+            plans.note(chunk.positions, values)
+            progress(len(chunk.positions))
+    assert total is not None  # a frame has particles
+    return total / len(frames) if len(frames) > 1 else total, account
+
+
+def interpolate_particles(
+    particles: Particles, values: np.ndarray, mesh: Mesh, window: Any = "bspline4", *, frame: int = -1,
+    size: int = CHUNK, gradient: bool = False, dtype: Any = None, outside: str = "error",
+    account: Account | None = None, **options: Any,
+) -> Iterator[tuple[Chunk, np.ndarray, np.ndarray | None]]:  # fmt: skip
+    """Interpolate a field at the particles of a file, and yield the results in parts.
+
+    Parameters
+    ----------
+    particles : Particles
+    values : ndarray (..., *mesh.field_shape)
+        The field.
+    mesh : Mesh
+    window : Window or str
+    frame, size, dtype, outside, **options
+        As for :func:`spread_particles`.
+    gradient : bool
+        Whether to return the gradient, too.
+    account : Account, optional
+        Filled while this goes on.
+
+    Yields
+    ------
+    chunk : Chunk
+        The particles.
+    results : ndarray (..., n)
+    gradients : ndarray (..., n, d), or None
+
+    Raises
+    ------
+    ValueError, TypeError
+        As for `Particles.chunks` and :class:`particlemesh.Plan`.
+    """
+    account = account if account is not None else Account()
+
+    converted: list[np.ndarray] = []  # once the precision is known
+
+    def call(plan: Plan) -> tuple[np.ndarray, np.ndarray | None]:
+        if not converted:
+            converted.append(plans.values(values))
+        field = converted[0]
+        return plan.value_and_gradient(field) if gradient else (plan.interpolate(field), None)
+
+    with _Plans(mesh, window, dtype, outside, account, options) as plans:
+        for chunk in _chunks(particles, (frame,), size):
+            plan = plans.set(chunk, lambda plan, few: call(plan))
+            began = time.perf_counter()
+            found, slope = call(plan)
+            account.seconds += time.perf_counter() - began
+            plans.note(chunk.positions, chunk.values)
+            yield chunk, found, slope
+
+
+def _chunks(particles: Particles, frames: Sequence[int], size: int) -> Iterator[Chunk]:
+    for frame in frames:
+        yield from particles.chunks(size, frame)
+
+
+class _Plans:
+    """One plan for all parts, made for the first one."""
+
+    def __init__(
+        self, mesh: Mesh, window: Any, dtype: Any, outside: str, account: Account, options: dict[str, Any]
+    ) -> None:  # fmt: skip
+        if outside not in OUTSIDE:
+            raise ValueError(f"outside is {outside!r}; give {' or '.join(OUTSIDE)}.")
+        self.check = outside == "error"
+        self.mesh, self.window, self.dtype, self.account, self.options = mesh, window, dtype, account, options
+        self.plan: Plan | None = None
+
+    def set(self, chunk: Chunk, warm_up: Callable[[Plan, Chunk], Any]) -> Plan:
+        """Return the plan at the positions of a part; the first time, call it with some of them before."""
+        account = self.account
+        if self.plan is None:
+            began = time.perf_counter()
+            account.dtype = np.dtype(self.dtype or chunk.positions.dtype)
+            self.plan = Plan(self.mesh, self.window, dtype=account.dtype.name, **self.options)
+            few = Chunk(chunk.positions[:FEW].astype(account.dtype, copy=False), chunk.values[..., :FEW])
+            self.plan.set_positions(few.positions, check=False)
+            warm_up(self.plan, few)
+            account.start = time.perf_counter() - began
+        began = time.perf_counter()
+        positions = chunk.positions.astype(account.dtype, copy=False)
+        try:
+            self.plan.set_positions(positions, check=self.check)
+        except ValueError as error:
+            text = str(error).partition(" The plan is unchanged")[0]
+            raise ValueError(
+                f"particles from {account.particles} on: {text} Give a larger box, or let go of them (--outside lose)."
+            ) from error
+        account.seconds += time.perf_counter() - began
+        account.particles += len(chunk.positions)
+        return self.plan
+
+    def values(self, values: np.ndarray) -> np.ndarray:
+        """Return values in the plan's precision."""
+        real = self.account.dtype  # known once `set` has been called
+        return values.astype(np.result_type(real, np.complex64) if np.iscomplexobj(values) else real, copy=False)
+
+    def note(self, positions: np.ndarray, values: np.ndarray) -> None:
+        """Add what is conserved, and what is lost on open axes."""
+        account, plan = self.account, self.plan
+        assert plan is not None
+        if not account.explanation:
+            account.explanation, account.device = plan.explain(), f"{plan.backend.name}, {plan.backend.device}"
+        double = np.complex128 if np.iscomplexobj(values) else np.float64
+        account.values = account.values + values.sum(axis=-1, dtype=double) / account._frames
+        if not all(self.mesh.periodic):
+            account.lost = account.lost + plan.lost(self.values(values)) / account._frames
+        if not self.check:
+            beyond = self._beyond(positions)
+            account.beyond += int(beyond.sum())
+            account.lost = account.lost + values[..., beyond].sum(axis=-1, dtype=double) / account._frames
+
+    def _beyond(self, positions: np.ndarray) -> np.ndarray:
+        """Return which particles are beyond an open face: plans give them no weight, and do not call them lost."""
+        fractions = self.mesh.box.fractional(positions)
+        open_axes = ~np.array(self.mesh.periodic)
+        return (((fractions < 0) | (fractions > 1)) & open_axes).any(axis=1)
+
+    def __enter__(self) -> _Plans:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.plan is not None:
+            self.plan.close()

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Maps of electron microscopy, which ChimeraX, VMD and PyMOL show."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from particlemesh import Box, Mesh
+from particlemesh.apps.files.fields.field import Field, Format
+from particlemesh.apps.files.lattice import lattice
+from particlemesh.apps.files.libraries import library
+from particlemesh.apps.files.replacing import replacing
+
+
+class MRC(Format):
+    """One field of three axes in single precision; lengths are Å to its readers.
+
+    The cell is that of nodes times spacing. Any triclinic cell is turned so that a is along x and b in the plane of x
+    and y, so only such boxes are written. A file does not say which axes repeat: all do when it is read.
+    """
+
+    suffixes = (".mrc", ".map")
+
+    @classmethod
+    def declines(cls, mesh: Mesh, batch: tuple[int, ...], dtype: np.dtype) -> str | None:
+        library("mrcfile", "a field .mrc", "files")
+        if mesh.ndim != 3 or batch:
+            components = f" and {math.prod(batch)} components" if batch else ""
+            return f"a field .mrc has 3 axes and one value per node, this one {mesh.ndim} axes{components}: write .h5."
+        rows = mesh.box.matrix
+        if np.triu(rows, 1).any() or (np.diagonal(rows) <= 0).any():
+            return "a field .mrc has a along x and b in the plane of x and y: turn the box, or write .h5."
+        return None
+
+    @classmethod
+    def write(cls, path: Path, field: Field, overwrite: bool) -> None:
+        mrcfile = library("mrcfile", "a field .mrc", "files")
+        mesh = field.mesh
+        steps = mesh.box.matrix / np.linalg.norm(mesh.box.matrix, axis=1)[:, None] * mesh.spacing[:, None]
+        origin = mesh.box.origin + np.array(mesh.offset) @ steps
+        values = field.values.astype(np.complex64 if np.iscomplexobj(field.values) else np.float32)
+        with replacing(path, overwrite) as part, mrcfile.new(part) as file:
+            file.set_data(np.ascontiguousarray(values.T))  # x is fastest
+            file.set_volume()
+            a, b, c = steps * np.array(mesh.shape)[:, None]
+            file.header.cella = tuple(np.linalg.norm((a, b, c), axis=1))
+            file.header.cellb = tuple(_angle(u, v) for u, v in ((b, c), (a, c), (a, b)))
+            file.header.origin = tuple(origin)
+
+    @classmethod
+    def read(cls, path: Path) -> Field:
+        mrcfile = library("mrcfile", "a field .mrc", "files")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # what is wrong with a file is an error here
+            with mrcfile.open(path, mode="r") as file:
+                if not file.is_volume():
+                    raise ValueError("it is no volume")
+                head = file.header
+                if (head.mapc, head.mapr, head.maps) != (1, 2, 3):
+                    raise ValueError(
+                        f"its axes are in the order {head.mapc}, {head.mapr}, {head.maps}; 1, 2, 3 is read"
+                    )
+                values = np.ascontiguousarray(file.data.T)
+                lengths = np.array([head.cella.x, head.cella.y, head.cella.z], np.float64)
+                sampling = np.array([head.mx, head.my, head.mz], np.float64)
+                angles = np.array([head.cellb.alpha, head.cellb.beta, head.cellb.gamma], np.float64)
+                origin = np.array([head.origin.x, head.origin.y, head.origin.z], np.float64)
+                first = np.array([head.nxstart, head.nystart, head.nzstart], np.float64)
+        matrix = lattice(lengths * values.shape / sampling, angles)
+        corner = origin + (first / values.shape) @ matrix
+        lengths_or_rows = np.diagonal(matrix) if not (matrix - np.diag(np.diagonal(matrix))).any() else matrix
+        return Field(values, Mesh(values.shape, Box(lengths_or_rows, origin=corner)), path.stem)
+
+
+def _angle(u: np.ndarray, v: np.ndarray) -> float:
+    return math.degrees(math.acos(np.clip(u @ v / np.linalg.norm(u) / np.linalg.norm(v), -1, 1)))

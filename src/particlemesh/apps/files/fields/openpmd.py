@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Fields in HDF5 by the layout of openPMD, which its viewers and analysis programs read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from particlemesh import Mesh
+from particlemesh.apps.files import hdf5
+from particlemesh.apps.files.fields.field import Field, Format
+from particlemesh.apps.files.libraries import library
+from particlemesh.apps.files.openpmd import components_of, groups, mesh_of, put_mesh, start
+
+
+class OpenPMD(Format):
+    """openPMD 1.1: any axes, boxes, batch axes and types; components of a batch are datasets of their own."""
+
+    suffixes = (".h5", ".hdf5")
+
+    @classmethod
+    def declines(cls, mesh: Mesh, batch: tuple[int, ...], dtype: np.dtype) -> str | None:
+        library("h5py", "a field .h5", "files")
+        return None
+
+    @classmethod
+    def write(cls, path: Path, field: Field, overwrite: bool) -> None:
+        with hdf5.writing(path, overwrite) as file:
+            put_mesh(start(file), field.name, field.values, field.mesh)
+
+    @classmethod
+    def read(cls, path: Path) -> Field:
+        with hdf5.opened(path) as file:
+            if "openPMD" not in file.attrs or not len(file["data"]):
+                raise ValueError("it is no file of openPMD, as fields are: was it written by write_field?")
+            meshes = groups(file, -1).get("meshes", {})
+            if not len(meshes):
+                raise ValueError("its last iteration has no meshes")
+            name = next(iter(meshes))
+            record = meshes[name]
+            mesh = mesh_of(record)
+            parts = [_values(part) for part in components_of(record)]
+            if any(part.shape != mesh.shape for part in parts):
+                raise ValueError(f"the components of {name} have different shapes")
+            batch = tuple(int(n) for n in record.attrs.get("particlemesh_batch", [len(parts)]))
+            values = np.stack(parts).reshape(*batch, *mesh.shape) if hasattr(record, "keys") else parts[0]
+            return Field(values, mesh, name)
+
+
+def _values(component: Any) -> np.ndarray:
+    """Return the values of a component in SI units; those without a unit in their own type."""
+    unit = float(component.attrs.get("unitSI", 1.0))
+    return component[()] if unit == 1 else component[()] * unit

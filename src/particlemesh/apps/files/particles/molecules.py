@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Structures and trajectories of molecular dynamics, through MDAnalysis."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from particlemesh import Box
+from particlemesh.apps.files.particles.reader import Column, FileError, Reader, slices
+
+
+class Molecules(Reader):
+    """A frame at a time, in Å. A trajectory takes charges and masses from its topology."""
+
+    suffixes = (".pdb", ".gro", ".xtc", ".trr", ".dcd")
+    module = "MDAnalysis"
+    takes_topology = True
+    unit = "Å"
+    alone = (".pdb", ".gro")  # which need no topology
+    scalars = ("charges", "masses", "radii", "tempfactors", "occupancies")
+
+    def open(self) -> None:
+        if self.topology is None and self.path.suffix.lower() not in self.alone:
+            raise FileError(
+                f"{self.path} has no topology: give --topology FILE (topology=), such as a .pdb, .gro, .tpr or .psf."
+            )
+        files = [self.path] if self.topology is None else [self.topology, self.path]
+        with _quiet():
+            self.universe = self.library.Universe(*map(str, files))
+            self.frames = len(self.universe.trajectory)
+            step = self._at(self.frames - 1)
+            self.columns["positions"] = Column((3,))
+            for name in self.scalars:
+                with contextlib.suppress(AttributeError, self.library.exceptions.NoDataError):
+                    if np.asarray(getattr(self.universe.atoms, name)).dtype.kind in "iuf":
+                        self.columns[name] = Column()
+            for name in ("velocities", "forces"):
+                if getattr(step, f"has_{name}"):
+                    self.columns[name] = Column((3,))
+
+    def _at(self, frame: int) -> Any:
+        """Return the state of a frame, which the universe then has."""
+        if self.universe.trajectory.frame != frame:
+            self.universe.trajectory[frame]
+        return self.universe.trajectory.ts
+
+    def box(self, frame: int) -> Box | None:
+        with _quiet():
+            rows = self._at(frame).triclinic_dimensions
+        if rows is None or not np.any(rows):
+            return None
+        rows = np.asarray(rows, np.float64)
+        return Box(np.diagonal(rows) if not (rows - np.diag(np.diagonal(rows))).any() else rows)
+
+    def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
+        with _quiet():
+            self._at(frame)
+            found = [np.array(getattr(self.universe.atoms, name)) for name in names]
+        yield from slices(found, size)
+
+    def close(self) -> None:
+        self.universe.trajectory.close()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep MDAnalysis from warning of what files do not have."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

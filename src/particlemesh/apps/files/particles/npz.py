@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""NumPy's archives of arrays, read in parts."""
+
+from __future__ import annotations
+
+import contextlib
+import zipfile
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from particlemesh import Box
+from particlemesh.apps.files.particles.reader import Column, FileError, Reader, box_of, is_column
+
+BOXES = ("box", "cell", "lengths", "boxsize")
+MOST_SETTINGS = 64  # numbers of a box or origin
+HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+class NPZ(Reader):
+    """Arrays by name: one row per particle; ``box``, ``origin`` and ``periodic`` if they are there.
+
+    Arrays are read from the archive a part at a time, unless they are in Fortran's order. Nothing is unpickled.
+    """
+
+    suffixes = (".npz",)
+
+    def open(self) -> None:
+        self.archive = zipfile.ZipFile(self.path)
+        self.settings: dict[str, np.ndarray] = {}
+        for member in self.archive.namelist():
+            name = member.removesuffix(".npy")
+            if name == member:
+                continue
+            with self.archive.open(member) as stream:
+                shape, _, dtype = header(stream)
+                if name.lower() in (*BOXES, "origin", "periodic"):
+                    if dtype.kind in "iufb" and np.prod(shape) <= MOST_SETTINGS:
+                        data = stream.read(MOST_SETTINGS * dtype.itemsize)
+                        self.settings[name.lower()] = np.frombuffer(data, dtype).reshape(shape)
+                elif is_column(shape, dtype):
+                    self.columns[name] = Column(shape[1:], shape[0])
+
+    def box(self, frame: int) -> Box | None:
+        for name in BOXES:
+            if name in self.settings:
+                return box_of(self.settings[name], self.settings.get("origin"), self.settings.get("periodic"))
+        return None
+
+    def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
+        with contextlib.ExitStack() as stack:
+            parts = [
+                _parts(name, stack.enter_context(self.archive.open(f"{name}.npy")), size, self._bytes(name))
+                for name in names
+            ]
+            yield from map(list, zip(*parts, strict=True))
+
+    def _bytes(self, name: str) -> int:
+        return self.archive.getinfo(f"{name}.npy").file_size
+
+    def close(self) -> None:
+        self.archive.close()
+
+
+def header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, whether the order is Fortran's, and dtype of an array, and leave the stream at its data."""
+    version = npy.read_magic(stream)
+    if version not in HEADERS:
+        raise FileError(f"an array has NumPy's format {version}; 1.0 or 2.0 is needed: write it with numpy.savez")
+    return HEADERS[version](stream)
+
+
+def _parts(name: str, stream: IO[bytes], size: int, total: int) -> Iterator[np.ndarray]:
+    """Yield an array a part at a time; the archive compares a checksum after the last one."""
+    shape, fortran, dtype = header(stream)
+    row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+    if stream.tell() + shape[0] * row != total:
+        raise FileError(f"{name} has shape {shape}, which is not the number of its bytes")
+    if fortran and len(shape) > 1:
+        whole = np.frombuffer(_exactly(stream, shape[0] * row, name), dtype).reshape(shape, order="F")
+        yield from (whole[start : start + size] for start in range(0, shape[0], size))
+    else:
+        for start in range(0, shape[0], size):
+            count = min(size, shape[0] - start)
+            yield np.frombuffer(_exactly(stream, count * row, name), dtype).reshape(count, *shape[1:])
+    if stream.read(1):
+        raise FileError(f"{name} has more bytes than its shape {shape} says")
+
+
+def _exactly(stream: IO[bytes], count: int, name: str) -> bytes:
+    data = stream.read(count)
+    if len(data) < count:
+        raise FileError(f"{name} ends early")
+    return data

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Particles of openPMD 1.x and 2.0 in HDF5, by the layout of the standard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from particlemesh import Box
+from particlemesh.apps.files.openpmd import groups, mesh_of, text
+from particlemesh.apps.files.particles.hdf5 import HDF5, attribute
+from particlemesh.apps.files.particles.reader import Column, FileError
+
+AXES = ("x", "y", "z", "r", "t")
+
+
+class OpenPMD(HDF5):
+    """Records of species, as ``SPECIES/RECORD`` in SI units: ``electrons/position``, ``electrons/charge``.
+
+    Positions are the sum of ``position`` and ``positionOffset``. The box is that of the first mesh of the iteration.
+    """
+
+    suffixes = ()
+    unit = "m"
+
+    @staticmethod
+    def matches(file: Any) -> bool:
+        """Return whether a file is of this kind, and has particles."""
+        return "openPMD" in file.attrs and any("particles" in groups(file, k) for k in range(_iterations(file)))
+
+    def inspect(self) -> None:
+        self.frames = _iterations(self.file)
+        for name, species in self._species(self.frames - 1).items():
+            rows = _rows(species)
+            for record, thing in species.items():
+                if record not in ("positionOffset", "particlePatches"):
+                    components = _components(thing)
+                    if components:
+                        tail = (len(components),) if components[0] is not thing else ()
+                        self.columns[f"{name}/{record}"] = Column(tail, rows)
+
+    def box(self, frame: int) -> Box | None:
+        meshes = groups(self.file, frame).get("meshes", {})
+        for record in meshes.values():
+            return mesh_of(record).box
+        return None
+
+    def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
+        species = self._species(frame)
+        owner = names[0].partition("/")[0]
+        if owner not in species:
+            raise FileError(f"frame {frame} has no species {owner}")
+        for start in range(0, _rows(species[owner]), size):
+            yield [self.part(name, start, start + size, frame) for name in names]
+
+    def part(self, name: str, start: int, stop: int, frame: int) -> np.ndarray:
+        owner, _, record = name.partition("/")
+        species = self._species(frame)[owner]
+        found = _values(species[record], start, stop, _rows(species))
+        if record == "position" and "positionOffset" in species:
+            found = found + _values(species["positionOffset"], start, stop, _rows(species))
+        return found
+
+    def _species(self, frame: int) -> dict[str, Any]:
+        return dict(groups(self.file, frame).get("particles", {}))
+
+
+def _iterations(file: Any) -> int:
+    return len(file["data"]) if "data" in file else 0
+
+
+def _components(record: Any) -> list[Any]:
+    """Return the components of a record in the order of axes; a scalar is its own component."""
+    if not hasattr(record, "keys") or "value" in record.attrs:
+        return [record]
+    names = sorted(record, key=lambda name: (AXES.index(name) if name in AXES else len(AXES), name))
+    return [record[name] for name in names]
+
+
+def _rows(species: Any) -> int:
+    """Return the number of particles of a species."""
+    if "position" not in species:
+        raise FileError(f"{species.name} has no position")
+    first = _components(species["position"])[0]
+    return int(attribute(first, "shape")[0]) if hasattr(first, "keys") else int(first.shape[0])
+
+
+def _values(record: Any, start: int, stop: int, rows: int) -> np.ndarray:
+    """Return rows of a record in SI units, (n,) or (n, components), in float64, or float32 if all of it is."""
+    stop = min(stop, rows)
+    parts = []
+    for component in _components(record):
+        unit = float(component.attrs.get("unitSI", 1.0))
+        if hasattr(component, "keys"):  # one value for all
+            part = np.full(stop - start, attribute(component, "value"))
+        else:
+            part = component[start:stop]
+        if len(part) != stop - start:
+            raise FileError(f"{text(component.name)} has {component.shape[0]} rows; its species has {rows}")
+        parts.append(part if unit == 1 else np.asarray(part, np.float64) * unit)
+    return parts[0] if _components(record)[0] is record else np.stack(parts, axis=1)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which columns are positions and values, and their chunks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from particlemesh import Box
+from particlemesh.apps.files.particles.reader import FileError, Reader
+
+CHUNK = 2**21  # particles: 48 MiB of positions in double precision
+POSITIONS = ("positions", "position", "pos", "coordinates", "coords", "xyz")
+NAMES = ("x", "y", "z")
+AXES = tuple(tuple(f"{stem}{x}" for x in NAMES[:n]) for n in (3, 2, 1) for stem in ("", "position_"))
+
+
+class Chunk(NamedTuple):
+    """Some of the particles of a file, in the file's order."""
+
+    positions: np.ndarray  # (n, d), float32 or float64
+    values: np.ndarray  # (..., n), real or complex
+
+
+class Particles:
+    """An open file of particles with positions and values chosen; made by :func:`open_particles`.
+
+    Attributes
+    ----------
+    path : Path
+    columns : dict of str to tuple of int
+        All columns of numbers that the file has, and the shape of one particle's entry.
+    positions, values : tuple of str
+    positions : tuple of str
+        Names of the columns of positions.
+    values : tuple of str
+        Names of the columns of values; none if all particles have the constant.
+    constant : float
+        The value of all particles, if no column was chosen.
+    ndim : int
+        Number of axes.
+    components : tuple of int
+        Shape of one particle's value.
+    frames : int
+        Number of configurations.
+    unit : str or None
+        Unit of lengths, if the format has one.
+    """
+
+    def __init__(self, reader: Reader, positions: str | None, values: str | float | None) -> None:
+        self._reader = reader
+        self.path, self.frames, self.unit = reader.path, reader.frames, reader.unit
+        self.columns = {name: column.tail for name, column in reader.columns.items()}
+        self.constant = 1.0
+        self.values: tuple[str, ...] = ()
+        try:
+            self.positions = self._positions(positions)
+            self.ndim = self._width(self.positions, "positions")
+            if not 1 <= self.ndim <= 3:
+                raise FileError(f"{self.path} has positions of {self.ndim} axes; 1 to 3 are needed.")
+            if isinstance(values, str):
+                self.values = tuple(self._named(name, "values") for name in _words(values, "values"))
+            elif values is not None:
+                self.constant = float(values)
+                if not math.isfinite(self.constant):
+                    raise ValueError(f"values is {values}; give a finite number or names of columns.")
+            self._same_rows()
+        except BaseException:
+            reader.close()
+            raise
+        tail = self.columns[self.values[0]] if len(self.values) == 1 else ()
+        self.components = (len(self.values),) if len(self.values) > 1 else tail
+
+    def _positions(self, given: str | None) -> tuple[str, ...]:
+        if given is not None:
+            return tuple(self._named(name, "positions") for name in _words(given, "positions"))
+        short = {name: name.rpartition("/")[2].lower() for name in self.columns}
+        for known in POSITIONS:
+            found = [name for name, last in short.items() if last == known]
+            if len(found) > 1:
+                raise FileError(f"{self.path} has {', '.join(found)}: give one of them as positions (--positions).")
+            if found:
+                return (found[0],)
+        for axes in AXES:
+            found = [name for axis in axes for name in self.columns if name.lower() == axis]
+            if len(found) == len(axes):
+                return tuple(found)
+        raise FileError(
+            f"{self.path} has no positions by a usual name, {self._there()}: give their name (--positions)."
+        )
+
+    def _named(self, name: str, what: str) -> str:
+        """Return the column of a name, which may lack the group that positions are in."""
+        if name in self.columns:
+            return name
+        group = self.positions[0].rpartition("/")[0] if what == "values" else ""
+        short = f"{group}/{name}".strip("/")
+        if short in self.columns:
+            return short
+        raise FileError(f"{self.path} has no column {name}, {self._there()}: give one of these as {what} (--{what}).")
+
+    def _there(self) -> str:
+        return f"but {', '.join(self.columns)}"[:400] if self.columns else "and no columns of numbers"
+
+    def _width(self, names: tuple[str, ...], what: str) -> int:
+        tails = [self.columns[name] for name in names]
+        if len(names) > 1 and any(tails):
+            wide = next(name for name in names if self.columns[name])
+            raise FileError(f"{what} are {', '.join(names)}, and {wide} has several numbers: give it alone.")
+        return tails[0][0] if tails[0] else len(names)
+
+    def _same_rows(self) -> None:
+        if len(self.values) > 1 and any(self.columns[name] for name in self.values):
+            raise FileError(f"values are {', '.join(self.values)}; give one column of several numbers, or single ones.")
+        rows = {name: self._reader.columns[name].rows for name in (*self.positions, *self.values)}
+        known = {n for n in rows.values() if n is not None}
+        if len(known) > 1:
+            listed = ", ".join(f"{name}: {n}" for name, n in rows.items())
+            raise FileError(f"{self.path} has columns of different lengths, {listed}: give columns of one kind.")
+
+    @property
+    def count(self) -> int | None:
+        """Number of particles in a frame, if the file says so before it is read."""
+        return self._reader.columns[self.positions[0]].rows
+
+    def frame(self, frame: int) -> int:
+        """Return the number of a frame from 0 on; -1 is the last.
+
+        Raises
+        ------
+        ValueError
+            If the file has no such frame.
+        """
+        if not -self.frames <= frame < self.frames:
+            raise ValueError(f"frame is {frame}; {self.path} has {self.frames}, from 0 on, or from -1 backwards.")
+        return frame % self.frames
+
+    def box(self, frame: int = -1) -> Box | None:
+        """Return the box of a frame, or None if the file has none.
+
+        Raises
+        ------
+        ValueError
+            If the file has no such frame, or what it has is no box.
+        """
+        with self._reader.blame():
+            return self._reader.box(self.frame(frame))
+
+    def chunks(self, size: int = CHUNK, frame: int = -1) -> Iterator[Chunk]:
+        """Yield the particles of a frame in parts, in the file's order.
+
+        Parameters
+        ----------
+        size : int
+            Most particles of a part.
+        frame : int
+
+        Yields
+        ------
+        Chunk
+            With ``positions (n, d)`` and ``values (*components, n)``. float32 stays; other reals become float64.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged, or a value is not finite.
+        """
+        if size < 1:
+            raise ValueError(f"size is {size}; give a number of particles above 0.")
+        number, done = self.frame(frame), 0
+        names = (*self.positions, *self.values)
+        with self._reader.blame():
+            for parts in self._reader.chunks(names, size, number):
+                count = len(parts[0])
+                if not count:
+                    continue
+                chunk = self._chunk(parts, count)
+                self._check(chunk, done)
+                done += count
+                yield chunk
+        if not done:
+            raise FileError(f"{self.path} has no particles.")
+
+    def _chunk(self, parts: list[np.ndarray], count: int) -> Chunk:
+        where, rest = parts[: len(self.positions)], parts[len(self.positions) :]
+        if np.iscomplexobj(where[0]):
+            raise FileError(f"positions {', '.join(self.positions)} are complex; real numbers are needed.")
+        positions = where[0] if where[0].ndim == 2 else np.stack(where, axis=1)
+        positions = _native(positions)
+        if not rest:
+            values = np.full(count, self.constant, positions.dtype)
+        elif len(rest) > 1:
+            values = np.stack([_native(part) for part in rest])
+        else:
+            values = np.moveaxis(_native(rest[0]), 0, -1)
+        return Chunk(positions, np.ascontiguousarray(values))
+
+    def _check(self, chunk: Chunk, done: int) -> None:
+        for what, bad in (
+            ("position", ~np.isfinite(chunk.positions).all(axis=1)),
+            ("value", ~np.isfinite(chunk.values.reshape(-1, len(chunk.positions))).all(axis=0)),
+        ):
+            if bad.any():
+                raise FileError(f"{self.path}: the {what} of particle {done + int(bad.argmax())} is not finite.")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _native(array: np.ndarray) -> np.ndarray:
+    """Return float32, float64, complex64 or complex128 in the machine's order."""
+    kept = array.dtype.newbyteorder("=")
+    if kept in (np.float32, np.float64, np.complex64, np.complex128):
+        return np.asarray(array, kept)
+    return np.asarray(array, np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _words(text: str, what: str) -> list[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise ValueError(f"{what} is {text!r}; give names of columns with commas between them.")
+    return words
+
+
+def open_reader(formats: tuple[type[Reader], ...], path: Any, topology: Any) -> Reader:
+    """Return an open reader by the ending of a file's name.
+
+    Raises
+    ------
+    ImportError
+        If the format's library is missing.
+    ValueError
+        If no format has the ending, or there is no such file.
+    """
+    path = Path(path)
+    form = next((f for f in formats if path.suffix.lower() in f.suffixes), None)
+    if form is None:
+        known = ", ".join(suffix for f in formats for suffix in f.suffixes)
+        raise ValueError(f"{path} has an unknown ending; particles are read from {known}.")
+    for file in (path, topology):
+        if file is not None and not Path(file).is_file():
+            raise ValueError(f"{file} does not exist, or is no file.")
+    if topology is not None and not form.takes_topology:
+        raise ValueError(f"topology is {topology}; {path.suffix} has no other file beside it: leave it out.")
+    return form.of(path, None if topology is None else Path(topology))

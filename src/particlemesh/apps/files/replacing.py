@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def check_free(path: Any, overwrite: bool) -> Path:
+    """Return a path that may be written.
+
+    Raises
+    ------
+    ValueError
+        If there is a file that nobody allowed to replace, or a folder, or the folder cannot be made.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: give the name of a file.")
+    if path.exists() and not overwrite:
+        raise ValueError(f"{path} exists: give another name, or overwrite it (--overwrite, overwrite=True).")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{path.parent} cannot be made ({error.strerror}): give another folder.") from error
+    return path
+
+
+@contextlib.contextmanager
+def replacing(path: Any, overwrite: bool = False) -> Iterator[Path]:
+    """Yield the name of a file beside ``path`` that takes its place once it is whole.
+
+    The name has the same ending. After an error there is no such file, and ``path`` is as it was.
+
+    Raises
+    ------
+    ValueError
+        As for `check_free`, before and after writing.
+    """
+    path = check_free(path, overwrite)
+    part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    try:
+        yield part
+        with part.open("r+b") as raw:
+            os.fsync(raw.fileno())
+        check_free(path, overwrite)  # it may have appeared meanwhile
+        os.replace(part, path)  # noqa: PTH105 - as one step
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The commands on files: ``spread``, ``interpolate``, ``neighbours`` and ``spectrum``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+def _option(text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, show_default=False, **more)
+
+
+File = Annotated[Path, typer.Argument(help="Particles: .npz, .h5, .gsd, .xyz, .pdb, .gro, .xtc, .csv, .parquet, ...")]
+Positions = Annotated[str | None, _option("Column, or columns as x,y,z; by default those with usual names.")]
+Values = Annotated[str | None, _option("Column, columns as a,b, or a number; 1 by default.")]
+Topology = Annotated[Path | None, _option("File with what a trajectory .xtc, .trr or .dcd lacks.")]
+Frames = Annotated[str, typer.Option(help="A number, a slice such as 10:20:2, or all; -1: the last.")]
+Frame = Annotated[str, typer.Option("--frames", help="Number of a frame; -1: the last.")]
+Cell = Annotated[
+    str | None, _option("Lengths, lengths and angles, or rows of lattice vectors; fit: bounds; else the file's.")
+]
+Origin = Annotated[str | None, _option("Corner of the box.")]
+Periodic = Annotated[str | None, _option("Axes that repeat, as xy, or none; else as the file has it, or all.")]
+Shape = Annotated[str | None, _option("Nodes, as 64 or 64,64,32.")]
+Spacing = Annotated[str | None, _option("Largest distance of nodes, instead of --shape.")]
+Offset = Annotated[float, typer.Option(help="Of node 0, in spacings; 0 or 0.5 on open axes.")]
+Name = Annotated[str, typer.Option(help="Name, as pcs or bspline6, or a family with --order.")]
+Order = Annotated[int | None, _option("Order of the window's family.")]
+Real = Annotated[str | None, _option("float32 or float64; else that of the positions.")]
+Backend = Annotated[str | None, _option("cpu, cuda or opencl.")]
+Method = Annotated[str, typer.Option(help="By name; auto: the least predicted time.")]
+Outside = Annotated[str, typer.Option(help="Particles beyond open faces: error, or lose, without weight.")]
+Chunk = Annotated[int, typer.Option(min=1, max=10**9, help="Most particles in memory at once.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
+CHUNK = 2**21
+Drawn = Annotated[Path | None, _option("Draw it, too: .png, .pdf, .svg or .jpg.", "--picture")]
+Kind = Annotated[str, typer.Option(help="Of the picture in 3-D: projection, slice or isosurface.")]
+Axis = Annotated[str, typer.Option(help="Of the projection or across the slice: x, y, z; triclinic a, b, c.")]
+At = Annotated[float | None, _option("Place of the slice; the middle by default.")]
+Level = Annotated[float | None, _option("Value on the isosurface; by default half of the field is beyond.")]
+Scale = Annotated[str, typer.Option(help="Of the colours: linear or log.")]
+
+
+@contextlib.contextmanager
+def _told(command: str) -> Iterator[Any]:
+    """Yield a console; an error becomes one line, and the exit code 2."""
+    from particlemesh.command import consoles
+
+    console = consoles.console()
+    try:
+        yield console
+    except (ValueError, TypeError, ImportError, OSError, MemoryError) as error:
+        text = " ".join(str(error).split()) or "there is not enough memory."
+        console.print(f"particlemesh {command}: {text}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+
+
+@app.command()
+def spread(
+    file: File,
+    out: Annotated[Path, typer.Option(help="Field: .npz, .h5 (openPMD), .vti or .mrc.")] = Path("out/field.npz"),
+    positions: Positions = None, values: Values = None, topology: Topology = None, frames: Frames = "-1",
+    box: Cell = None, origin: Origin = None, periodic: Periodic = None, shape: Shape = None, spacing: Spacing = None,
+    offset: Offset = 0.0, window: Name = "bspline4", order: Order = None,
+    density: Annotated[bool, typer.Option("--density", help="Divide by the volume of a node.")] = False,
+    dtype: Real = None, backend: Backend = None, method: Method = "auto",
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible methods only.")] = False,
+    outside: Outside = "error", chunk: Chunk = CHUNK, picture: Drawn = None, kind: Kind = "projection",
+    axis: Axis = "z", at: At = None, level: Level = None, scale: Scale = "linear", overwrite: Overwrite = False,
+) -> None:  # fmt: skip
+    """Spread the particles of a file onto a mesh.
+
+    Write the field, and print what was chosen, the sums of values and field, and the rate. Several frames are
+    averaged. Files .npz, .h5, .csv and .parquet may be larger than the memory.
+    """
+    from particlemesh.command import file_pictures, file_work
+
+    with _told("spread") as console:
+        file_work.spread(
+            console, file, out, positions=positions, values=values, topology=topology, frames=frames, box=box,
+            origin=origin, periodic=periodic, shape=shape, spacing=spacing, offset=offset, window=window, order=order,
+            density=density, dtype=dtype, backend=backend, method=method, deterministic=deterministic, outside=outside,
+            chunk=chunk, picture=file_pictures.Picture(picture, kind, axis, at, level, scale), overwrite=overwrite,
+        )  # fmt: skip
+
+
+@app.command()
+def interpolate(
+    file: File,
+    field: Annotated[Path, typer.Option(help="Field: .npz, .h5 (openPMD) or .mrc.")],
+    out: Annotated[Path, typer.Option(help="Table: .npz, .h5, .csv or .parquet.")] = Path("out/values.npz"),
+    positions: Positions = None, topology: Topology = None, frames: Frame = "-1",
+    window: Name = "bspline4", order: Order = None,
+    gradient: Annotated[bool, typer.Option("--gradient", help="Write the gradient, too.")] = False,
+    dtype: Real = None, backend: Backend = None, method: Method = "auto", outside: Outside = "error",
+    chunk: Chunk = CHUNK, overwrite: Overwrite = False,
+) -> None:  # fmt: skip
+    """Interpolate a field at the particles of a file.
+
+    The field has its mesh and box. Write positions, values and gradients.
+    """
+    from particlemesh.command import file_work
+
+    with _told("interpolate") as console:
+        file_work.interpolate(
+            console, file, field, out, positions=positions, topology=topology, frames=frames, window=window,
+            order=order, gradient=gradient, dtype=dtype, backend=backend, method=method, outside=outside,
+            chunk=chunk, overwrite=overwrite,
+        )  # fmt: skip
+
+
+@app.command()
+def neighbours(
+    file: File,
+    radius: Annotated[float, typer.Option(help="Pairs with distance up to this.")],
+    out: Annotated[Path | None, _option("Table: .npz, .h5, .csv or .parquet; else only the summary.")] = None,
+    positions: Positions = None, topology: Topology = None, frames: Frame = "-1", box: Cell = None,
+    origin: Origin = None, periodic: Periodic = None,
+    quantities: Annotated[str, typer.Option(help="Columns: i, j, d (distance), D (vector), S (shift).")] = "ijd",
+    half: Annotated[bool, typer.Option("--half", help="Each pair once.")] = False,
+    backend: Backend = None, overwrite: Overwrite = False,
+) -> None:  # fmt: skip
+    """List the pairs of particles within a radius.
+
+    Print numbers of neighbours and distances, and write the pairs. All particles and pairs are in memory.
+    """
+    from particlemesh.command import file_work
+
+    with _told("neighbours") as console:
+        file_work.neighbours(
+            console, file, out, radius, positions=positions, topology=topology, frames=frames, box=box, origin=origin,
+            periodic=periodic, quantities=quantities, half=half, backend=backend, overwrite=overwrite,
+        )  # fmt: skip
+
+
+@app.command()
+def spectrum(
+    file: File,
+    out: Annotated[Path | None, _option("Table: .npz, .h5, .csv or .parquet; else only the summary.")] = None,
+    of_field: Annotated[bool, typer.Option("--field", help="FILE is a field: .npz, .h5 (openPMD) or .mrc.")] = False,
+    positions: Positions = None, values: Values = None, topology: Topology = None, frames: Frame = "-1",
+    box: Cell = None, origin: Origin = None, shape: Shape = None, spacing: Spacing = None, window: Name = "pcs",
+    order: Order = None,
+    interlaced: Annotated[bool, typer.Option(help="Average over two meshes, against aliases.")] = True,
+    compensation: Annotated[str, typer.Option(help="window or aliases.")] = "window",
+    backend: Backend = None, picture: Drawn = None, overwrite: Overwrite = False,
+) -> None:  # fmt: skip
+    """Compute the power spectrum of the particles of a file, or of a field.
+
+    The box repeats along all axes. All particles are in memory.
+    """
+    from particlemesh.command import file_pictures, file_work
+
+    with _told("spectrum") as console:
+        file_work.spectrum(
+            console, file, out, of_field=of_field, positions=positions, values=values, topology=topology,
+            frames=frames, box=box, origin=origin, shape=shape, spacing=spacing, window=window, order=order,
+            interlaced=interlaced, compensation=compensation, backend=backend,
+            picture=file_pictures.Picture(picture), overwrite=overwrite,
+        )  # fmt: skip
+
+
+@app.command()
+def view(
+    file: Annotated[Path, typer.Argument(help="Field: .npz, .h5 (openPMD), .mrc or .vti.")],
+    out: Annotated[Path | None, _option("Page .html; without a display out/view.html, else a window.")] = None,
+    level: Level = None,
+) -> None:
+    """Show a field in a window that you can turn, or on a page.
+
+    Needs PyVista: pip install 'particlemesh[view]'. Of complex values it shows magnitudes, of components the first.
+    """
+    with _told("view") as console:
+        from particlemesh.command import file_pictures
+
+        file_pictures.show(console, file, out, level)

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From the options of the commands on files to boxes, meshes, windows and frames."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+import particlemesh as pm
+from particlemesh.apps.files import Particles
+from particlemesh.apps.files.lattice import lattice
+from particlemesh.window import WINDOWS, Window, window_of
+
+AXES = "xyz"
+LONGEST = 64  # default nodes along the longest axis
+MOST_NODES = 2**33  # of a mesh: 64 GiB in double precision
+MARGIN = 1e-6  # of the extent, between the outermost particles and open faces that are fitted
+
+
+def numbers(text: str, option: str, allowed: tuple[int, ...]) -> np.ndarray:
+    """Return numbers with commas between them.
+
+    Raises
+    ------
+    ValueError
+        If there are not as many as allowed, or one is no number.
+    """
+    try:
+        found = np.array([float(word) for word in text.split(",")])
+    except ValueError:
+        found = np.array([math.nan])
+    if not np.isfinite(found).all() or len(found) not in allowed:
+        many = " or ".join(map(str, allowed))
+        raise ValueError(f"{option} is {text!r}; give {many} numbers with commas between them.")
+    return found
+
+
+def periodic_axes(text: str, ndim: int) -> tuple[bool, ...]:
+    """Return which axes repeat, from letters of x, y and z, or none.
+
+    Raises
+    ------
+    ValueError
+        If there is another letter.
+    """
+    letters = "" if text == "none" else text
+    if (not letters and text != "none") or set(letters) - set(AXES[:ndim]) or len(set(letters)) < len(letters):
+        raise ValueError(f"--periodic is {text!r}; give letters of {AXES[:ndim]}, or none.")
+    return tuple(axis in letters for axis in AXES[:ndim])
+
+
+def box_of(
+    particles: Particles, frames: tuple[int, ...], box: str | None, origin: str | None, periodic: str | None
+) -> tuple[pm.Box, str]:
+    """Return the box of frames, and where it is from.
+
+    Parameters
+    ----------
+    particles : Particles
+    frames : tuple of int
+    box : str or None
+        Lengths; lengths and three angles; the rows of a matrix; or "fit", for the bounds of the particles.
+    origin, periodic : str or None
+        Options.
+
+    Raises
+    ------
+    ValueError
+        If the file has no box and none is given, or an option is not allowed.
+    """
+    ndim = particles.ndim
+    flags = None if periodic is None else periodic_axes(periodic, ndim)
+    corner = None if origin is None else numbers(origin, "--origin", (ndim,))
+    if box == "fit":
+        if corner is not None:
+            raise ValueError("--box fit has an origin of its own: leave out --origin.")
+        low, high = bounds(particles, frames)
+        flags = flags or (False,) * ndim
+        return pm.Box(high - low, origin=low, periodic=flags), "fitted to the particles"
+    if box is None:
+        found = particles.box(frames[0])
+        if found is None:
+            lengths = ",".join(["10"] * ndim)
+            raise ValueError(f"{particles.path} has no box: give --box, such as {lengths}, or --box fit for open axes.")
+        if found.ndim != ndim:
+            raise ValueError(
+                f"{particles.path} has a box of {found.ndim} axes and positions of {ndim}: give --box or --positions."
+            )
+        if flags is None and corner is None:
+            return found, "from the file"
+        keep = found.lengths if found.orthorhombic else found.matrix
+        changed = pm.Box(
+            keep, origin=found.origin if corner is None else corner, periodic=found.periodic if flags is None else flags
+        )
+        return changed, "from the file, but for --periodic or --origin"
+    count = {1: (1,), 2: (2, 4), 3: (3, 6, 9)}[ndim]
+    given = numbers(box, "--box", count)
+    if ndim == 3 and len(given) == 6:
+        given = lattice(given[:3], given[3:])
+    elif len(given) == ndim * ndim > 1:
+        given = given.reshape(ndim, ndim)
+    return pm.Box(given, origin=corner, periodic=True if flags is None else flags), "from --box"
+
+
+def bounds(particles: Particles, frames: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corners of a box that holds all particles of some frames; reads the file once."""
+    low, high = np.full(particles.ndim, np.inf), np.full(particles.ndim, -np.inf)
+    for chunk in (chunk for frame in frames for chunk in particles.chunks(frame=frame)):
+        low = np.minimum(low, chunk.positions.min(axis=0))
+        high = np.maximum(high, chunk.positions.max(axis=0))
+    extent = high - low
+    widest = extent.max() or 1.0
+    pad = np.where(extent > 0, MARGIN * extent, widest / 2)
+    return low - pad, high + pad
+
+
+def mesh_of(box: pm.Box, shape: str | None, spacing: str | None, offset: float) -> tuple[pm.Mesh, str]:
+    """Return the mesh of a box, and why it has these nodes.
+
+    Raises
+    ------
+    ValueError
+        If both shape and spacing are given, or one is not allowed.
+    """
+    edges = np.linalg.norm(box.matrix, axis=1)
+    ndim = box.ndim
+    if shape is not None and spacing is not None:
+        raise ValueError("--shape and --spacing are both given: give one of them.")
+    if shape is not None:
+        try:
+            nodes = [int(word) for word in shape.replace("x", ",").split(",")]
+        except ValueError:
+            nodes = []
+        if len(nodes) not in (1, ndim) or min(nodes) < 1:
+            raise ValueError(f"--shape is {shape!r}; give 1 or {ndim} numbers of nodes, such as 64 or 64,64,32.")
+        nodes, why = nodes * (ndim // len(nodes)), "given"
+    else:
+        if spacing is not None:
+            step, why = numbers(spacing, "--spacing", (1, ndim)), f"for spacing up to {spacing}"
+            if not (step > 0).all():
+                raise ValueError(f"--spacing is {spacing!r}; give lengths above 0.")
+        else:
+            step, why = np.array([edges.max() / LONGEST]), f"{LONGEST} along the longest axis by default"
+        if (edges / step > 2**31 - 2).any():
+            raise ValueError(f"--spacing is {spacing!r}; the box has edges {edges.tolist()}: give a larger one.")
+        between = np.ceil(edges / step * (1 - 1e-12)).astype(np.int64)
+        ends = [0 if repeats or offset == 0.5 else 1 for repeats in box.periodic]  # open axes have nodes on both faces
+        nodes = [max(1, int(n)) + more for n, more in zip(between, ends, strict=True)]
+    if math.prod(nodes) > MOST_NODES:
+        raise ValueError(f"the mesh has {' x '.join(map(str, nodes))} nodes; up to {MOST_NODES:,} are allowed.")
+    return pm.Mesh(nodes, box, offset=offset), why
+
+
+def window_named(name: str, order: int | None) -> Window:
+    """Return a window by its name and, for families, its order.
+
+    Raises
+    ------
+    ValueError
+        If there is no such window.
+    """
+    full = name if order is None else f"{name}{order}"
+    if full in WINDOWS:
+        return window_of(full)
+    families = sorted({key.rstrip("0123456789") for key in WINDOWS if key[-1].isdigit() and key != "peskin4"})
+    if order is None and name in families:
+        raise ValueError(f"--window is {name!r}, which has many orders: give --order, such as 4.")
+    told = name if order is None else f"{name} --order {order}"
+    single = [key for key in WINDOWS if key.rstrip("0123456789") not in families]
+    raise ValueError(f"--window is {told}; give {', '.join(single)}, or one of {', '.join(families)} with --order.")
+
+
+def frames_of(particles: Particles, text: str) -> tuple[int, ...]:
+    """Return frames from a number, a slice such as 10:20:2, or all.
+
+    Raises
+    ------
+    ValueError
+        If this is none of them, or selects no frame.
+    """
+    try:
+        if text == "all" or ":" in text:
+            words = ["", ""] if text == "all" else text.split(":")
+            chosen = range(particles.frames)[slice(*(int(word) if word else None for word in words))]
+        else:
+            number = int(text)
+            chosen = range(number, number + 1)
+            if not -particles.frames <= number < particles.frames:
+                chosen = range(0)
+    except (ValueError, TypeError):
+        raise ValueError(f"--frames is {text!r}; give a number, a slice such as 10:20:2, or all.") from None
+    if not chosen:
+        raise ValueError(f"--frames is {text!r}, but {particles.path} has {particles.frames}: give some of 0 to "
+                         f"{particles.frames - 1}, or -1 for the last.")  # fmt: skip
+    return tuple(chosen)
+
+
+def one_frame(particles: Particles, text: str) -> int:
+    """Return a single frame.
+
+    Raises
+    ------
+    ValueError
+        As for `frames_of`, or if these are several.
+    """
+    frames = frames_of(particles, text)
+    if len(frames) > 1:
+        raise ValueError(f"--frames is {text!r}, which are {len(frames)} frames; give one number here.")
+    return frames[0]
+
+
+def same_box(particles: Particles, frames: tuple[int, ...], box: pm.Box, given: str | None) -> None:
+    """Raise an error if frames have different boxes, and none is given for all."""
+    if given is not None or len(frames) == 1:
+        return
+    first = particles.box(frames[0])
+    for frame in frames[1:]:
+        if particles.box(frame) != first:
+            raise ValueError(f"frame {frame} has another box than frame {frames[0]}: give one frame, or --box for all.")

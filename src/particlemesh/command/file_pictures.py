@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ``--picture`` and ``particlemesh view`` draw of fields and spectra in files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from particlemesh.apps import files
+from particlemesh.command import file_report as report
+from particlemesh.command import pictures, view
+from particlemesh.fourier import Spectrum
+
+
+@dataclass
+class Picture:
+    """The options of a picture; without a path there is none."""
+
+    path: Path | None = None
+    kind: str = "projection"
+    axis: str = "z"
+    at: float | None = None
+    level: float | None = None
+    scale: str = "linear"
+
+    def check(self, overwrite: bool) -> None:
+        """Raise what is wrong before anything is computed.
+
+        Raises
+        ------
+        ImportError, ValueError
+            If a library is missing, the file exists, or an option is not allowed.
+        """
+        if self.path is None:
+            return
+        pictures.check_picture(self.path, self.kind, self.scale)
+        files.check_free(self.path, overwrite)
+
+    def draw(self, console: Console, field: files.Field, length_units: str | None) -> None:
+        """Draw a field, if a picture is asked for."""
+        if self.path is None:
+            return
+        values, name = real(field)
+        axis: Any = self.axis if field.mesh.ndim == 3 else -1
+        pictures.save_picture(
+            self.path, values, field.mesh, self.kind, axis=axis, at=self.at, level=self.level, name=name,
+            length_units=length_units or "", scale=self.scale,
+        )  # fmt: skip
+        report.say_written(console, self.path, f"picture, {self.kind if field.mesh.ndim == 3 else name}")
+
+    def draw_spectrum(self, console: Console, found: Spectrum) -> None:
+        """Draw a power spectrum, if a picture is asked for."""
+        if self.path is not None:
+            pictures.save_spectrum(self.path, found.k, found.power, found.shot_noise)
+            report.say_written(console, self.path, "picture")
+
+
+def real(field: files.Field) -> tuple[np.ndarray, str]:
+    """Return one real field and its name: the magnitude of complex values, the first of several components."""
+    values, name = field.values, field.name
+    if values.ndim > field.mesh.ndim:
+        values, name = values.reshape(-1, *field.mesh.shape)[0], f"{name}[0]"
+    return (np.abs(values), f"|{name}|") if np.iscomplexobj(values) else (values, name)
+
+
+def show(console: Console, file: Path, out: Path | None, level: float | None) -> None:
+    """Show the field of a file in a window or on a page.
+
+    Raises
+    ------
+    ImportError, ValueError, OSError
+        If PyVista is missing, the file cannot be read, or its field cannot be shown.
+    """
+    view.pyvista()  # before a large file is read
+    if file.suffix.lower() == ".vti":
+        shown = view.read_vti(file)
+    else:
+        field = files.read_field(file)
+        values, name = real(field)
+        shown = view.Shown(values, field.mesh, name)
+    page = view.show(shown, out, level=level)
+    if page is not None:
+        report.say_written(console, page, "a page that any browser shows")

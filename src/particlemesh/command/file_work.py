@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ``particlemesh spread``, ``interpolate``, ``neighbours`` and ``spectrum`` do."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+import particlemesh as pm
+from particlemesh import backends
+from particlemesh.apps import files, progress
+from particlemesh.command import file_options as options
+from particlemesh.command import file_report as report
+from particlemesh.command.file_pictures import Picture
+from particlemesh.command.report import _table
+from particlemesh.fourier import Spectrum, Transform, binned_power, power_spectrum
+
+ROWS = 12  # of the table of a spectrum
+FEW = 100  # particles of a first call, which compiles and loads code
+
+
+def spread(
+    console: Console, file: Path, out: Path, *, positions: str | None, values: str | None, topology: Path | None,
+    frames: str, box: str | None, origin: str | None, periodic: str | None, shape: str | None, spacing: str | None,
+    offset: float, window: str, order: int | None, density: bool, dtype: str | None, backend: str | None, method: str,
+    deterministic: bool, outside: str, chunk: int, picture: Picture, overwrite: bool,
+) -> files.Field:  # fmt: skip
+    """Spread the particles of a file and write the field.
+
+    Raises
+    ------
+    ImportError, ValueError, TypeError, OSError
+        If an option is not allowed or a file cannot be read or written.
+    """
+    check_backend(backend)
+    check_dtype(dtype)
+    check_outside(outside)
+    shape_function = options.window_named(window, order)
+    with files.open_particles(file, positions=positions, values=_values(values), topology=topology) as particles:
+        chosen = options.frames_of(particles, frames)
+        domain, where = options.box_of(particles, chosen, box, origin, periodic)
+        options.same_box(particles, chosen, domain, box)
+        mesh, why = options.mesh_of(domain, shape, spacing, offset)
+        files.check_field(out, mesh, particles.components, float, overwrite)
+        picture.check(overwrite)
+        total = None if particles.count is None else particles.count * len(chosen)
+        with progress.bar("spreading", total, console) as advance:
+            field, account = files.spread_particles(
+                particles, mesh, shape_function, frames=chosen, size=chunk, progress=advance, dtype=dtype,
+                backend=backend, method=method, deterministic=deterministic, outside=outside,
+            )  # fmt: skip
+        axes = tuple(range(field.ndim - mesh.ndim, field.ndim))
+        double = np.complex128 if np.iscomplexobj(field) else np.float64
+        sums = field.sum(axis=axes, dtype=double)
+        if density:
+            field /= mesh.node_volume
+        name = "density" if density else "field"
+        files.write_field(out, field, mesh, name=name, overwrite=overwrite)
+        console.print(f"particlemesh spread {file}\n", markup=False, soft_wrap=True)
+        report.say_particles(console, particles, chosen, account.particles, account.dtype)
+        report.say_box(console, domain, where, particles.unit)
+    report.say_mesh(console, mesh, why, shape_function)
+    report.say_method(console, account, "spread")
+    report.say_sums(console, account, sums, mesh)
+    report.say_time(console, account.seconds, account.particles, account.start)
+    mean = f", mean of {len(chosen)} frames" if len(chosen) > 1 else ""
+    report.say_written(console, out, f"{name}, {'values per volume' if density else 'sums at nodes'}{mean}")
+    result = files.Field(field, mesh, name)
+    picture.draw(console, result, particles.unit)
+    return result
+
+
+def interpolate(
+    console: Console, file: Path, field: Path, out: Path, *, positions: str | None, topology: Path | None, frames: str,
+    window: str, order: int | None, gradient: bool, dtype: str | None, backend: str | None, method: str, outside: str,
+    chunk: int, overwrite: bool,
+) -> None:  # fmt: skip
+    """Interpolate a field at the particles of a file and write a table.
+
+    Raises
+    ------
+    ImportError, ValueError, TypeError, OSError
+        If an option is not allowed or a file cannot be read or written.
+    """
+    check_backend(backend)
+    check_dtype(dtype)
+    check_outside(outside)
+    shape_function = options.window_named(window, order)
+    files.check_table(out, overwrite)
+    values, mesh, name = files.read_field(field)
+    account = files.Account()
+    low, high, total = np.inf, -np.inf, 0.0
+    with files.open_particles(file, positions=positions, topology=topology) as particles:
+        frame = options.one_frame(particles, frames)
+        if particles.ndim != mesh.ndim:
+            raise ValueError(
+                f"{file} has positions of {particles.ndim} axes and {field} {mesh.ndim}: give --positions."
+            )
+        with (
+            files.writing_table(out, overwrite) as table,
+            progress.bar("interpolating", particles.count, console) as advance,
+        ):
+            for part, found, slope in files.interpolate_particles(
+                particles, values, mesh, shape_function, frame=frame, size=chunk, gradient=gradient, dtype=dtype,
+                account=account, outside=outside, backend=backend, interpolation=method,
+            ):  # fmt: skip
+                columns = {"position": part.positions, "value": _rows(found)}
+                if slope is not None:
+                    columns["gradient"] = np.moveaxis(slope, -2, 0).reshape(slope.shape[-2], -1)
+                table.append(columns)
+                size = abs(found) if np.iscomplexobj(found) else found
+                low, high, total = min(low, size.min()), max(high, size.max()), total + size.sum(dtype=np.float64)
+                advance(len(part.positions))
+        console.print(f"particlemesh interpolate {file}\n", markup=False, soft_wrap=True)
+        report.say_particles(console, particles, (frame,), account.particles, account.dtype)
+    report.say(console, "field", f"{name} of {field}, {values.dtype}")
+    report.say_box(console, mesh.box, "from the field", None)
+    report.say_mesh(console, mesh, "from the field", shape_function)
+    report.say_method(console, account, "interpolate")
+    what = "magnitudes" if np.iscomplexobj(values) else "values"
+    mean = total / account.particles / max(1, values.size // mesh.size)
+    report.say(console, what, f"{low:.6g} to {high:.6g}, mean {mean:.6g}")
+    if not all(mesh.periodic):
+        beyond = float(np.real(account.lost))
+        report.say(console, "", f"weight beyond open faces: that of {beyond:.6g} particles")
+    report.say_time(console, account.seconds, account.particles, account.start)
+    report.say_written(console, out, "position, value" + (", gradient" if gradient else ""))
+
+
+def _rows(found: np.ndarray) -> np.ndarray:
+    """Return results (..., n) as rows (n,) or (n, c)."""
+    return found if found.ndim == 1 else np.ascontiguousarray(found.reshape(-1, found.shape[-1]).T)
+
+
+def neighbours(
+    console: Console, file: Path, out: Path | None, radius: float, *, positions: str | None, topology: Path | None,
+    frames: str, box: str | None, origin: str | None, periodic: str | None, quantities: str, half: bool,
+    backend: str | None, overwrite: bool,
+) -> None:  # fmt: skip
+    """List the pairs of particles within a radius, and write them as a table.
+
+    Raises
+    ------
+    ImportError, ValueError, TypeError, OSError
+        If an option is not allowed or a file cannot be read or written.
+    """
+    check_backend(backend)
+    if not set(quantities) <= set("ijdDS") or not quantities or len(set(quantities)) < len(quantities):
+        raise ValueError(f"--quantities is {quantities!r}; give letters of ijdDS, each at most once.")
+    if out is not None:
+        files.check_table(out, overwrite)
+    with files.open_particles(file, positions=positions, topology=topology) as particles:
+        frame = options.one_frame(particles, frames)
+        domain, where = options.box_of(particles, (frame,), box, origin, periodic)
+        points = np.concatenate([chunk.positions for chunk in particles.chunks(frame=frame)])
+        needed = "".join(dict.fromkeys(f"ijd{quantities}"))
+        times = [time.perf_counter()]
+        for some in (points[:FEW], points):
+            arrays = pm.neighbour_list(needed, some, domain, radius, half=half, backend=backend)
+            times.append(time.perf_counter())
+        start, seconds = np.diff(times)
+        found = dict(zip(needed, arrays, strict=True))
+        if out is not None:
+            with files.writing_table(out, overwrite) as table:
+                table.append({letter: found[letter] for letter in quantities})
+        console.print(f"particlemesh neighbours {file}\n", markup=False, soft_wrap=True)
+        report.say_particles(console, particles, (frame,), len(points), points.dtype)
+        report.say_box(console, domain, where, particles.unit)
+    sides = "each pair once" if half else "each pair from both sides"
+    report.say(console, "pairs", f"{len(found['i']):,} within {radius:g}, {sides}")
+    report.say(console, "cells", f"fitted to particles and radius, on {backend or 'cpu'}")
+    counts = np.bincount(found["i"], minlength=len(points))
+    if half:
+        counts += np.bincount(found["j"], minlength=len(points))
+    report.say(console, "neighbours", f"{counts.mean():.6g} on average, {counts.min()} to {counts.max()} per particle")
+    if len(found["d"]):
+        report.say(console, "distances", f"{found['d'].min():.6g} to {found['d'].max():.6g}")
+    report.say_time(console, seconds, len(points), start)
+    if out is not None:
+        report.say_written(console, out, ", ".join(quantities))
+
+
+def spectrum(
+    console: Console, file: Path, out: Path | None, *, of_field: bool, positions: str | None, values: str | None,
+    topology: Path | None, frames: str, box: str | None, origin: str | None, shape: str | None, spacing: str | None,
+    window: str, order: int | None, interlaced: bool, compensation: str, backend: str | None, picture: Picture,
+    overwrite: bool,
+) -> None:  # fmt: skip
+    """Print and write the power spectrum of the particles of a file, or of a field.
+
+    Raises
+    ------
+    ImportError, ValueError, TypeError, OSError
+        If an option is not allowed or a file cannot be read or written.
+    """
+    check_backend(backend)
+    picture.check(overwrite)
+    if out is not None:
+        files.check_table(out, overwrite)
+    if of_field:
+        given = {"--positions": positions, "--values": values, "--topology": topology, "--box": box, "--origin": origin}
+        given |= {"--shape": shape, "--spacing": spacing}
+        wrong = [name for name, value in given.items() if value is not None]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)} and --field: a field has its mesh and values. Leave one out.")
+        field = files.read_field(file)
+        began = time.perf_counter()
+        found = field_power(field, backend)
+        seconds, count, what = time.perf_counter() - began, field.mesh.size, "nodes"
+        console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
+        report.say(console, "field", f"{field.name}, {field.values.dtype}; its power, not that of its contrast")
+        report.say_box(console, field.mesh.box, "from the field", None)
+    else:
+        shape_function = options.window_named(window, order)
+        with files.open_particles(file, positions=positions, values=_values(values), topology=topology) as particles:
+            frame = options.one_frame(particles, frames)
+            domain, where = options.box_of(particles, (frame,), box, origin, None)
+            mesh, why = options.mesh_of(domain, shape, spacing, 0.0)
+            if particles.components:
+                raise ValueError(f"values are {', '.join(particles.values)}; a spectrum has one weight per particle.")
+            parts = list(particles.chunks(frame=frame))
+            points, weights = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
+            weights = weights.astype(points.dtype, copy=False) if weights.dtype.kind == "f" else weights
+            began = time.perf_counter()
+            found = power_spectrum(
+                points, weights, mesh, window=shape_function, interlaced=interlaced, compensation=compensation,
+                backend=backend,
+            )  # fmt: skip
+            seconds, count, what = time.perf_counter() - began, len(points), "particles"
+            console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
+            report.say_particles(console, particles, (frame,), count, points.dtype)
+            report.say_box(console, domain, where, particles.unit)
+        report.say_mesh(console, mesh, why, shape_function)
+        means = "interlaced: the nearest aliases cancel" if interlaced else "not interlaced: aliases remain"
+        report.say(console, "modes", f"{means}; compensation: {compensation}")
+        report.say(console, "shot noise", f"{found.shot_noise[found.modes > 0][:1].mean():.6g}, included in the power")
+    if out is not None:
+        with files.writing_table(out, overwrite) as table:
+            table.append({
+                "k": found.k, "power": found.power, "modes": found.modes, "shot_noise": found.shot_noise,
+                "k_low": found.edges[:-1], "k_high": found.edges[1:],
+            })  # fmt: skip
+    report.say(console, "time", f"{seconds:.3g} s with compiling or loading, for {count:,} {what}")
+    if out is not None:
+        report.say_written(console, out, "k, power, modes, shot_noise, k_low, k_high")
+    picture.draw_spectrum(console, found)
+    console.print()
+    console.print(_spectrum_table(found))
+
+
+def field_power(field: files.Field, backend: str | None) -> Spectrum:
+    """Return the power of a field per mode, times the volume, in bins of k.
+
+    Raises
+    ------
+    ValueError
+        If the field is complex or has components, or an axis is open.
+    """
+    mesh = field.mesh
+    if np.iscomplexobj(field.values) or field.values.ndim > mesh.ndim:
+        raise ValueError("the field is complex or has components; a spectrum takes one real value per node.")
+    if not all(mesh.periodic):
+        raise ValueError("the field has open axes; a spectrum takes a mesh that repeats along all axes.")
+    values = np.asarray(field.values, np.float64)
+    transform = Transform(mesh, backend=backend)
+    modes = np.asarray(transform.forward(values))
+    return binned_power(transform, mesh.box.volume * abs(modes / mesh.size) ** 2)
+
+
+def _spectrum_table(found: Spectrum) -> Any:
+    table = _table(">k", ">power", ">shot noise", ">modes")
+    there = np.flatnonzero(found.modes)
+    chosen = there[np.unique(np.linspace(0, len(there) - 1, min(ROWS, len(there))).round().astype(int))]
+    for n in chosen:
+        noise = f"{found.shot_noise[n]:.6g}"
+        table.add_row(f"{found.k[n]:.6g}", f"{found.power[n]:.6g}", noise, f"{found.modes[n]:,}")
+    return table
+
+
+def _values(text: str | None) -> str | float | None:
+    """Return a number if the option is one, or names of columns."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def check_backend(name: str | None) -> None:
+    """Raise an error if a backend is unknown or not here.
+
+    Raises
+    ------
+    ValueError
+        With its reason.
+    """
+    if name is None:
+        return
+    if name not in backends.NAMES:
+        raise ValueError(f"--backend is {name!r}; give one of {', '.join(backends.NAMES)}.")
+    reason = backends.module(name).available()
+    if reason is not None:
+        raise ValueError(f"{name} is not available: {reason}.")
+
+
+def check_dtype(name: str | None) -> None:
+    """Raise an error if this is no precision.
+
+    Raises
+    ------
+    ValueError
+        With those that are.
+    """
+    if name not in (None, "float32", "float64"):
+        raise ValueError(f"--dtype is {name!r}; give float32 or float64.")
+
+
+def check_outside(name: str) -> None:
+    """Raise an error if this is no treatment of particles beyond open faces.
+
+    Raises
+    ------
+    ValueError
+        With those that are.
+    """
+    if name not in ("error", "lose"):
+        raise ValueError(f"--outside is {name!r}; give error or lose.")

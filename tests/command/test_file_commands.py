@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The commands on files: results are those of calls in memory, what was chosen is printed, errors are one line."""
+
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import particlemesh as pm
+from particlemesh.apps import files
+from particlemesh.command import cli, file_options, file_report
+from particlemesh.fourier import power_spectrum
+
+random = np.random.default_rng(11)
+LENGTHS = np.array([4.0, 5.0, 6.0])
+X = random.random((300, 3)) * LENGTHS
+Q = random.normal(size=300)
+
+
+@pytest.fixture
+def few(tmp_path):
+    np.savez(tmp_path / "few.npz", positions=X, charges=Q, velocities=2 * X, box=LENGTHS)
+    return tmp_path / "few.npz"
+
+
+def run(command, *words):
+    """Return the output of a command that succeeds."""
+    result = CliRunner().invoke(cli.app, [command, *map(str, words)])
+    assert result.exit_code == 0, result.output
+    assert all(len(line) <= cli.WIDTH for line in result.output.splitlines()[1:]), result.output  # a path is first
+    return result.output
+
+
+def fails(command, *words):
+    """Return the only line of a command that refuses."""
+    result = CliRunner().invoke(cli.app, [command, *map(str, words)])
+    assert result.exit_code == 2, result.output
+    (line,) = result.output.splitlines()
+    assert line.startswith(f"particlemesh {command}: ")
+    return line
+
+
+def squeezed(text):
+    return " ".join(text.split())
+
+
+def test_spread_writes_what_a_call_in_memory_gives(few, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output = run("spread", few, "--values", "charges", "--shape", "8,9,10", "--out", "f.npz", "--chunk", 77)
+    mesh = pm.Mesh((8, 9, 10), LENGTHS)
+    field = files.read_field("f.npz")
+    assert field.mesh == mesh and field.name == "field"
+    np.testing.assert_allclose(field.values, pm.spread(X, Q, mesh), atol=1e-13)
+    output = squeezed(output)
+    for said in (
+        "particles 300, float64; positions: positions; values: charges also in the file: velocities",
+        "box 4 x 5 x 6, periodic along xyz, from the file", "mesh 8 x 9 x 10 nodes (given), spacing 0.5, 0.555556, 0.6",
+        "window bspline4, support 4", "on cpu", "spreading keeps the sum", "particles/s", "written f.npz",
+    ):  # fmt: skip
+        assert said in output
+    assert f"values {Q.sum():.8g}"[:-2] in output
+
+
+def test_spread_to_a_density_on_open_axes(few, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output = squeezed(run(
+        "spread", few, "--values", "velocities", "--spacing", "0.7", "--periodic", "xz", "--offset", "0.5", "--window",
+        "bspline", "--order", "4", "--density", "--out", "f.npz",
+    ))  # fmt: skip
+    mesh = pm.Mesh((6, 8, 9), pm.Box(LENGTHS, periodic=(True, False, True)), offset=0.5)
+    field = files.read_field("f.npz")
+    assert field.mesh == mesh and field.name == "density"
+    expected = pm.spread(X, 2 * X.T.copy(), mesh)
+    np.testing.assert_allclose(field.values, expected / mesh.node_volume, rtol=1e-12, atol=1e-10)
+    lost = 2 * X.sum(axis=0) - expected.sum(axis=(1, 2, 3))
+    assert "periodic along xz, open along y" in output and "(for spacing up to 0.7)" in output
+    for k in range(3):
+        assert f"sum {k} values" in output and f"lost beyond open faces {f'{lost[k]:.10g}'[:-3]}" in output
+
+
+def test_interpolate_writes_what_a_call_in_memory_gives(few, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mesh = pm.Mesh((8, 9, 10), LENGTHS)
+    values = random.random(mesh.shape)
+    files.write_field("f.npz", values, mesh)
+    output = run("interpolate", few, "--field", "f.npz", "--gradient", "--chunk", 77, "--out", "v.npz")
+    plan = pm.Plan(mesh).set_positions(X)
+    expected, slope = plan.value_and_gradient(values)
+    with np.load("v.npz") as found:
+        np.testing.assert_array_equal(found["position"], X)
+        np.testing.assert_allclose(found["value"], expected, atol=1e-13)
+        np.testing.assert_allclose(found["gradient"], slope, atol=1e-12)
+    assert f"{expected.min():.5g}" in output and "position, value, gradient" in squeezed(output)
+
+
+def test_neighbours_writes_the_pairs(few, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output = squeezed(run("neighbours", few, "--radius", 0.9, "--out", "n.npz", "--quantities", "ijdS"))
+    box = pm.Box(LENGTHS)
+    with np.load("n.npz") as found:
+        assert set(found.files) == set("ijdS")
+        difference = X[found["j"]] + found["S"] * LENGTHS - X[found["i"]]
+        np.testing.assert_allclose(np.linalg.norm(difference, axis=1), found["d"], atol=1e-12)
+        between = X[:, None] - X
+        between -= LENGTHS * np.round(between / LENGTHS)
+        expected = (np.linalg.norm(between, axis=2) <= 0.9).sum() - 300
+        assert len(found["i"]) == expected and box.volume == 120
+    assert f"pairs {expected:,} within 0.9, each pair from both sides" in output
+    assert f"{expected / 300:.6g} on average" in output
+
+
+def test_spectrum_of_particles_and_of_a_field(few, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output = run("spectrum", few, "--shape", 8, "--out", "s.npz")
+    mesh = pm.Mesh((8, 8, 8), LENGTHS)
+    expected = power_spectrum(X, np.ones(300), mesh)
+    with np.load("s.npz") as found:
+        np.testing.assert_allclose(found["power"], expected.power, rtol=1e-12)
+        np.testing.assert_array_equal(found["modes"], expected.modes)
+    assert "shot noise" in output and "interlaced" in output
+    wave = np.cos(2 * np.pi * np.arange(8) / 8)[:, None, None] + np.zeros((8, 8, 8))
+    files.write_field("f.npz", wave, mesh)
+    run("spectrum", "f.npz", "--field", "--out", "t.npz")
+    with np.load("t.npz") as found:  # two modes have a quarter of the volume each
+        assert (found["power"] * found["modes"])[found["modes"] > 0].sum() == pytest.approx(2 * 120 / 4)
+
+
+def test_a_table_without_a_box(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savetxt("few.csv", np.c_[X, Q], delimiter=",", header="x,y,z,q", comments="")
+    assert "few.csv has no box: give --box, such as 10,10,10, or --box fit" in fails("spread", "few.csv")
+    output = squeezed(run("spread", "few.csv", "--values", "q", "--box", "fit", "--shape", 9, "--chunk", 70))
+    mesh = files.read_field("out/field.npz").mesh
+    assert not any(mesh.periodic) and "open, fitted to the particles" in output
+    assert (mesh.box.origin <= X.min(axis=0)).all()
+    np.testing.assert_allclose(mesh.box.lengths, np.ptp(X, axis=0), rtol=1e-5)
+    run("spread", "few.csv", "--box", "4,5,6", "--shape", "8,9,10", "--overwrite")
+    assert files.read_field("out/field.npz").mesh == pm.Mesh((8, 9, 10), LENGTHS)
+
+
+ERRORS = {
+    "file": (("spread", "none.npz"), "none.npz does not exist, or is no file."),
+    "values": (("spread", "few.npz", "--values", "mass"), "no column mass, but positions, charges, velocities"),
+    "both": (("spread", "few.npz", "--shape", "8", "--spacing", "1"), "--shape and --spacing are both given"),
+    "shape": (("spread", "few.npz", "--shape", "8,9"), "--shape is '8,9'; give 1 or 3 numbers of nodes, such as 64"),
+    "no shape": (("spread", "few.npz", "--shape", "many"), "--shape is 'many'; give 1 or 3 numbers of nodes"),
+    "spacing": (("spread", "few.npz", "--spacing", "-1"), "--spacing is '-1'; give lengths above 0."),
+    "fine": (("spread", "few.npz", "--spacing", "1e-12"), "give a larger one"),
+    "nodes": (("spread", "few.npz", "--shape", "9999"), "the mesh has 9999 x 9999 x 9999 nodes; up to 8,589,934,592"),
+    "box": (("spread", "few.npz", "--box", "1,2"), "--box is '1,2'; give 3 or 6 or 9 numbers with commas"),
+    "words": (("spread", "few.npz", "--box", "a,b,c"), "--box is 'a,b,c'; give 3 or 6 or 9 numbers"),
+    "lengths": (("spread", "few.npz", "--box", "1,-2,3"), "lengths"),
+    "angles": (("spread", "few.npz", "--box", "1,2,3,10,10,90"), "angles are 10, 10, 90; no cell has these"),
+    "fit": (("spread", "few.npz", "--box", "fit", "--origin", "0,0,0"), "--box fit has an origin of its own"),
+    "periodic": (("spread", "few.npz", "--periodic", "xw"), "--periodic is 'xw'; give letters of xyz, or none."),
+    "window": (("spread", "few.npz", "--window", "hat"), "--window is hat; give ngp, cic,"),
+    "order": (("spread", "few.npz", "--window", "bspline"), "which has many orders: give --order, such as 4."),
+    "orders": (("spread", "few.npz", "--window", "bspline", "--order", "99"), "--window is bspline --order 99; give"),
+    "frames": (("spread", "few.npz", "--frames", "x"), "--frames is 'x'; give a number, a slice such as"),
+    "no frame": (("spread", "few.npz", "--frames", "3"), "--frames is '3', but few.npz has 1: give some of 0 to 0"),
+    "dtype": (("spread", "few.npz", "--dtype", "int8"), "--dtype is 'int8'; give float32 or float64."),
+    "backend": (("spread", "few.npz", "--backend", "tpu"), "--backend is 'tpu'; give one of cpu, cuda, opencl."),
+    "method": (("spread", "few.npz", "--shape", "8", "--method", "magic"), "magic"),
+    "offset": (("spread", "few.npz", "--periodic", "none", "--offset", "0.3"), "offset"),
+    "outside": (("spread", "few.npz", "--outside", "x"), "--outside is 'x'; give error or lose."),
+    "beyond": (("spread", "few.npz", "--box", "3,5,6", "--periodic", "none", "--shape", "8"), "(--outside lose)"),
+    "out": (("spread", "few.npz", "--out", "f.doc"), "out is 'f.doc'; give a name that ends in .npz, .h5"),
+    "exists": (("spread", "few.npz", "--out", "few.npz"), "few.npz exists: give another name, or overwrite it"),
+    "topology": (("spread", "few.npz", "--topology", "few.npz"), ".npz has no other file beside it: leave it out."),
+    "field": (("interpolate", "few.npz", "--field", "none.npz"), "none.npz does not exist, or is no file."),
+    "no field": (("interpolate", "few.npz", "--field", "few.npz"), "it lacks shape, origin, periodic, offset"),
+    "axes": (("interpolate", "few.npz", "--field", "line.npz"), "positions of 3 axes and line.npz 1: give"),
+    "table": (("interpolate", "few.npz", "--field", "line.npz", "--out", "v.vti"), "ends in .npz, .h5, .hdf5, .csv"),
+    "letters": (("neighbours", "few.npz", "--radius", "1", "--quantities", "ik"), "give letters of ijdDS"),
+    "radius": (("neighbours", "few.npz", "--radius", "-1"), "radius"),
+    "several": (("neighbours", "few.npz", "--radius", "1", "--frames", "7"), "but few.npz has 1"),
+    "vectors": (("spectrum", "few.npz", "--values", "velocities"), "a spectrum has one weight per particle."),
+    "given": (("spectrum", "line.npz", "--field", "--shape", "8"), "--shape and --field: a field has its mesh"),
+    "open": (("spectrum", "line.npz", "--field"), "the field has open axes; a spectrum takes a mesh that repeats"),
+    "divisor": (("spectrum", "few.npz", "--shape", "8", "--compensation", "x"), "compensation is 'x'; choose from"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_are_one_line_and_leave_nothing(case, few, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files.write_field("line.npz", np.ones(4), pm.Mesh(4, 1.0, periodic=False))
+    words, message = ERRORS[case]
+    assert message in fails(*words[:1], words[1], *words[2:])
+    assert {file.name for file in tmp_path.rglob("*") if file.is_file()} == {"few.npz", "line.npz"}
+
+
+def test_frames_of_a_trajectory_are_averaged(tmp_path, monkeypatch):
+    hoomd = pytest.importorskip("gsd.hoomd")
+    monkeypatch.chdir(tmp_path)
+    with hoomd.open("few.gsd", "w") as file:
+        for step in range(4):
+            frame = hoomd.Frame()
+            frame.configuration.box = [*(LENGTHS + (step == 3)), 0, 0, 0]
+            frame.particles.N, frame.particles.position = 100, X[100 * (step % 3) :][:100] - LENGTHS / 2
+            file.append(frame)
+    output = squeezed(run("spread", "few.gsd", "--frames", "0:3", "--shape", "8", "--dtype", "float64"))
+    assert "particles 300 in 3 frames of 4" in output and "mean of 3 frames" in output
+    field = files.read_field("out/field.npz")
+    assert field.values.dtype == np.float64  # positions in the file are float32
+    expected = pm.spread(X - LENGTHS / 2, np.full(300, 1 / 3), field.mesh)
+    np.testing.assert_allclose(field.values, expected, atol=1e-5)
+    assert "frame 3 has another box than frame 0: give one frame, or --box" in fails(
+        "spread", "few.gsd", "--frames", "all", "--out", "g.npz"
+    )
+    assert "which are 2 frames; give one number here" in fails(
+        "neighbours", "few.gsd", "--radius", 1, "--frames", "0:2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "frames"), [("all", (0,)), ("-1", (-1,)), ("0", (0,)), (":", (0,)), ("::2", (0,)), ("-1:", (0,))]
+)
+def test_frames(text, frames, few):
+    with files.open_particles(few) as particles:
+        assert file_options.frames_of(particles, text) == frames
+
+
+def test_cells_by_lengths_and_angles(few):
+    with files.open_particles(few) as particles:
+        box, _ = file_options.box_of(particles, (0,), "3,4,5,80,95,110", "1,2,3", "xz")
+        edges = box.matrix
+        lengths = np.linalg.norm(edges, axis=1)
+        np.testing.assert_allclose(lengths, [3, 4, 5])
+        cosines = (edges @ edges.T) / np.outer(lengths, lengths)
+        np.testing.assert_allclose(np.degrees(np.arccos(cosines[[1, 0, 0], [2, 2, 1]])), [80, 95, 110])
+        assert box.periodic == (True, False, True) and box.origin.tolist() == [1, 2, 3]
+        rows, _ = file_options.box_of(particles, (0,), "3,0,0,1,4,0,0,1,5", None, None)
+        assert rows == pm.Box([[3, 0, 0], [1, 4, 0], [0, 1, 5.0]])
+
+
+@pytest.mark.parametrize(
+    ("periodic", "offset", "nodes"), [(True, 0, 8), (False, 0, 9), (False, 0.5, 8), (True, 0.5, 8)]
+)
+def test_spacing_is_never_larger_than_asked_for(periodic, offset, nodes):
+    mesh, _ = file_options.mesh_of(pm.Box(4.0, periodic=periodic), None, "0.5", offset)
+    assert mesh.shape == (nodes,) and mesh.spacing == 0.5
+
+
+def test_the_method_is_read_from_the_plans_own_table():
+    plan = pm.Plan(pm.Mesh((8, 8, 8), LENGTHS)).set_positions(X)
+    for direction in ("spread", "interpolate"):
+        rows = file_report._rows(plan.explain(), direction)
+        assert sum(row["chosen"] == "*" for row in rows) == 1 and len(rows) > 1
+        assert file_report._seconds(rows[0]) > 0
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+@pytest.mark.parametrize(("kind", "axis"), [("projection", "x"), ("slice", "y")])
+def test_spread_draws_what_it_writes(few, tmp_path, kind, axis):
+    out, picture = tmp_path / "f.npz", tmp_path / "f.png"
+    options = ("--shape", "8", "--out", out, "--picture", picture, "--kind", kind, "--axis", axis)
+    output = run("spread", few, *options)
+    assert f"picture, {kind}" in squeezed(output) and picture.read_bytes().startswith(b"\x89PNG")
+    out.unlink()
+    assert "f.png" in fails("spread", few, *options)  # which exists
+    assert not out.exists()
+    picture.unlink()
+    assert "kind is 'map'" in fails("spread", few, *options[:-3], "map")
+    assert "must end in one of .png" in fails("spread", few, "--shape", "8", "--out", out, "--picture", "f.gif")
+    assert not out.exists()
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_spectrum_draws_its_power(few, tmp_path):
+    run("spectrum", few, "--shape", "8", "--picture", tmp_path / "p.pdf")
+    assert (tmp_path / "p.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_view_needs_pyvista_and_says_so_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyvista", None)
+    files.write_field(tmp_path / "f.npz", np.ones((2, 2)), pm.Mesh((2, 2), (1.0, 1.0)))
+    assert "view needs PyVista: pip install 'particlemesh[view]'" in fails("view", tmp_path / "f.npz")
+
+
+@pytest.mark.filterwarnings("ignore")  # of the libraries that write pages
+def test_view_writes_a_page(tmp_path):
+    for name in ("pyvista", "trame", "trame_vtk"):
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    mesh = pm.Mesh((6, 5, 4), LENGTHS)
+    field = np.random.default_rng(1).normal(size=(2, *mesh.shape)) * (1 + 1j)
+    files.write_field(tmp_path / "f.npz", field, mesh)
+    output = run("view", tmp_path / "f.npz", "--out", tmp_path / "v.html")
+    assert "a page that any browser shows" in squeezed(output)
+    assert (tmp_path / "v.html").stat().st_size > 100_000
+    assert "no surface at level 90" in fails("view", tmp_path / "f.npz", "--out", tmp_path / "w.html", "--level", "90")
+    assert "cannot be read" in fails("view", damaged(tmp_path / "d.npz"), "--out", tmp_path / "w.html")
+    assert not (tmp_path / "w.html").exists()
+
+
+def damaged(path):
+    path.write_bytes(b"PK\x03\x04 and no archive")
+    return path
