@@ -103,11 +103,9 @@ def say_sums(console: Console, account: Account, field_sum: np.ndarray, mesh: Me
         name = f" {k}" if several else ""
         say(console, f"sum{name}", f"values {_number(total)}, field {_number(field_sum[k])}")
         if not all(mesh.periodic):
-            part = abs(lost[k] / total) if total else 0.0
+            part = f" ({abs(lost[k] / total):.2%})" if total else ""
             gap = total - lost[k] - field_sum[k]
-            say(
-                console, "", f"lost beyond open faces {_number(lost[k])} ({part:.2%}), not accounted for {abs(gap):.1e}"
-            )
+            say(console, "", f"lost beyond open faces {_number(lost[k])}{part}, not accounted for {abs(gap):.1e}")
             if account.beyond:
                 say(console, "", f"{account.beyond:,} particles were beyond open faces")
         else:
