@@ -19,8 +19,7 @@ def systems(boxes):
     return x, [rng.normal(size=n) for n in counts]
 
 
-@pytest.mark.parametrize("own_boxes", [False, True])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("own_boxes", "dtype"), [(False, "float32"), (True, "float64")])
 def test_systems_are_as_if_alone(own_boxes, dtype):
     boxes = BOXES if own_boxes else BOXES[[1, 1, 1]]
     x, q = systems(boxes)
