@@ -12,6 +12,7 @@ from particlemesh.apps.files.particles.gsd import GSD
 from particlemesh.apps.files.particles.hdf5 import HDF5
 from particlemesh.apps.files.particles.molecules import Molecules
 from particlemesh.apps.files.particles.npz import NPZ
+from particlemesh.apps.files.particles.openpmd import OpenPMD as OpenPMD  # a form of HDF5
 from particlemesh.apps.files.particles.parquet import Parquet
 from particlemesh.apps.files.particles.reader import Reader
 from particlemesh.apps.files.particles.selection import Particles, open_reader

@@ -26,14 +26,16 @@ class HDF5(Reader):
 
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5", ".hdf")
     module = "h5py"
+    forms: ClassVar[list[Any]] = []  # with a layout of their own
+
+    def __init_subclass__(cls) -> None:
+        cls.forms.append(cls)
 
     @classmethod
     def of(cls, path: Path, topology: Path | None = None) -> Reader:
         """Return a reader of H5MD, openPMD or plain datasets."""
-        from particlemesh.apps.files.particles.openpmd import OpenPMD
-
         reader = cls(path, topology)
-        for form in (H5MD, OpenPMD):
+        for form in cls.forms:
             if form.matches(reader.file):
                 reader.close()
                 return form(path, topology)
