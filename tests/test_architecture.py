@@ -27,6 +27,7 @@ TOP = {
     for name in [
         "__init__",
         "__main__",
+        "arguments",
         "box",
         "busy",
         "calls",
@@ -41,10 +42,11 @@ TOP = {
 }
 # Imports go from a higher rank to a lower or equal one; equal ranks know each other only within one group.
 RANKS = [
-    ("values", ["box.py", "ghosts.py", "mesh.py", "window/", "checks.py"]),
+    ("values", ["box.py", "ghosts.py", "mesh.py", "window/", "arguments.py", "checks.py"]),
     ("backends", ["backends/", "busy.py"]),
     ("arrays", ["arrays/"]),
     ("sorting", ["sorting/"]),
+    ("kernels", ["kernels/"]),
     ("particles", ["orders/", "particles/"]),
     ("methods", ["methods/", "walk/", "choosing/candidates.py", "choosing/arrangement.py"]),
     ("directions", ["spread/", "interpolate/", "grid/"]),
