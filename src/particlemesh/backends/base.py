@@ -147,7 +147,7 @@ def _first_error(log: str, texts: dict[str, str]) -> str:
 
 
 class Kernel(Protocol):
-    """A compiled kernel; a call launches at least ``items`` work-items."""
+    """A compiled kernel; a call launches at least ``items`` work-items, or nothing if there are none."""
 
     def __call__(self, items: int, *arguments: Any, local_bytes: int = 0) -> None: ...
 

@@ -122,6 +122,8 @@ class CudaKernel:
             self._raw.max_dynamic_shared_size_bytes = local_bytes
             self._local_bytes = local_bytes
         groups = min(-(-items // self._group_size), self._most_groups)
+        if not groups:
+            return
         self._launch(
             self._function, groups, 1, 1, self._group_size, 1, 1, local_bytes,
             self._stream().ptr, 0, self._extra_pointer,

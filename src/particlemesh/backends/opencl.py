@@ -71,8 +71,8 @@ class OpenClKernel:
         values = [a if isinstance(a, (int, bytes)) else a.base_data for a in arguments]
         if local_bytes:
             values.append(_local_memory(local_bytes))
-        groups = min(-(-items // self._group_size), self._owner.most_groups)
-        self._owner.submit(self._launch, values, (groups * self._group_size,))
+        if groups := min(-(-items // self._group_size), self._owner.most_groups):  # PoCL dies of a launch of none
+            self._owner.submit(self._launch, values, (groups * self._group_size,))
 
     def _launch(self, values: list[Any], items: tuple[int, ...], borrowed: Collection[int]) -> None:
         kernel, known = self._kernel, self._known
