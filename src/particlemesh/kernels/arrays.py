@@ -124,7 +124,10 @@ def take(
     number = kind.dtype(user)
     if real and number.kind == "c":
         raise TypeError(f"{what} has dtype {number}; real numbers are needed.")
-    work = operands.real_dtype(user, kind, what) if dtype is None else checks.real_type(dtype)
+    own = operands.real_dtype(user, kind, what)
+    work = own if dtype is None else checks.real_type(dtype)
+    if number.kind in "fc" and own.itemsize > work.itemsize:
+        raise TypeError(f"{what} has dtype {number}, more than {work} holds: convert it, or work in float64.")
     where = kind.backend(user) if backend is None else backend
     with kind.scope(user), where.scope(user):
         taken = operands.take(user, core, len(core), work, where, what, upload=upload)

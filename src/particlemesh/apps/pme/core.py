@@ -13,9 +13,8 @@ from particlemesh.apps.pme.assemble import Mesh, OnDevice, Outputs, on_cpu
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.lists import SkinList
 from particlemesh.apps.pme.parameters import Parameters
-from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.base import allocate, kept
 from particlemesh.fourier import Solver
+from particlemesh.kernels import Coordinates, allocate, kept
 
 _TOGETHER = 6  # sets of charges in one pass over pairs: a work-item holds their sums
 
@@ -48,7 +47,7 @@ class Core:
     ) -> None:  # fmt: skip
         self.box, self.parameters, self.dtype, self.constant = box, parameters, dtype, constant
         self.exclusions, self.threads, self.owner = exclusions, threads, backend
-        self.backend: Any = backend if backend.name == "cpu" else kept(backend, {})
+        self.backend: Any = backend if backend.name == "cpu" else kept(backend)
         options: Any = {"dtype": dtype.name, "backend": named or backend.name, "threads": threads}
         thickness = 1 / np.linalg.norm(box.inverse, axis=1)
         # Cells of half the cutoff, and thinner ones along the axis in which cells are read in one go.

@@ -16,14 +16,12 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import checks
 from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.natives import NEIGHBOURS, Natives, nearest
 from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.sixth_power import MIXING, pair_function, smooth_dispersion, transform, transform_slope
-from particlemesh.busy import alone
 from particlemesh.fourier import Solver, good_size
-from particlemesh.window import window_of
+from particlemesh.kernels import alone, checks
 
 # ---- parameters -----------------------------------------------------------------------------------------
 
@@ -149,15 +147,16 @@ class Dispersion:
         self.box = pm.Box.of(box)
         if self.box.ndim != 3:
             raise ValueError(f"the box has {self.box.ndim} axes; Ewald sums need 3.")
-        checks.all_periodic(self.box.periodic)
+        if not all(self.box.periodic):
+            raise ValueError(f"axis {self.box.periodic.index(False)} is open; Ewald sums need every axis periodic.")
         self.mixing = checks.one_of(mixing, "mixing", MIXING)
         self.shift = checks.flag(shift, "shift")
         self.accuracy = None if accuracy is None else checks.positive(accuracy, "accuracy")
         self._given: dict[str, Any] = dict(
             cutoff=None if cutoff is None else checks.positive(cutoff, "cutoff"),
             splitting=None if splitting is None else checks.positive(splitting, "splitting"),
-            shape=None if shape is None else checks.mesh_shape(shape),
-            window=None if window is None else window_of(window),
+            shape=None if shape is None else pm.Mesh(shape, self.box).shape,
+            window=None if window is None else pm.window_of(window),
         )
         self._options: dict[str, Any] = dict(backend=backend, threads=threads)
         self._dtype = None if dtype is None else checks.real_type(dtype)

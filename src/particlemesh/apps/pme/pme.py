@@ -12,16 +12,13 @@ from typing import Any, Self
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import backends, checks
+from particlemesh import kernels
 from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.assemble import Outputs
 from particlemesh.apps.pme.core import Core
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.result import Result
-from particlemesh.arrays import operands
-from particlemesh.arrays.positions import Coordinates, coordinates
-from particlemesh.busy import alone
-from particlemesh.window import window_of
+from particlemesh.kernels import Coordinates, alone, checks, coordinates
 
 _DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
 _FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what rounding leaves of it
@@ -117,11 +114,9 @@ class PME:
         self._given: dict[str, Any] = dict(
             cutoff=None if cutoff is None else checks.positive(cutoff, "cutoff"),
             splitting=None if splitting is None else checks.positive(splitting, "splitting"),
-            shape=None if nodes is None else checks.mesh_shape(nodes),
-            window=None if window is None else window_of(window),
+            shape=None if nodes is None else pm.Mesh(nodes, self.box).shape,
+            window=None if window is None else pm.window_of(window),
         )  # fmt: skip
-        if nodes is not None and len(self._given["shape"]) != 3:
-            raise ValueError(f"shape is {shape!r}; three numbers of nodes are needed.")
         self.coulomb_constant = checks.positive(coulomb_constant, "coulomb_constant")
         self.exclusions = Exclusions(exclusions, factors)
         self.skin = None if skin is None else checks.positive(skin, "skin")
@@ -131,14 +126,14 @@ class PME:
         )  # fmt: skip
         self._dtype = None if dtype is None else checks.real_type(dtype)
         self._named = backend
-        self._backend: Any = None if backend is None else backends.current(backend)
+        self._backend: Any = None if backend is None else kernels.backend(backend)
         self._arguments = dict(
             accuracy=accuracy, **self._given, coulomb_constant=coulomb_constant, exclusions=self.exclusions.pairs,
             factors=self.exclusions.factors, skin=skin, dtype=None if self._dtype is None else self._dtype.name,
             backend=backend, **self._options,
         )  # fmt: skip
         self._core: Core | None = None
-        self._token: Any = None
+        self._in_order = kernels.InOrder()
         self.busy = threading.RLock()
 
     def __repr__(self) -> str:
@@ -280,13 +275,12 @@ class PME:
             raise TypeError(f"positions have dtype {x.dtype}, more than this PME's {least}: give dtype='float64'.")
         if out is not None and not isinstance(out, Result):
             raise TypeError(f"out is of type {type(out).__name__}; give a Result, such as an earlier one.")
-        operand = operands.take(charges, (x.count,), 1, x.dtype, backend, "charges", upload=upload)
-        if operand.native.dtype != x.dtype:
-            raise TypeError("charges are complex; real numbers are needed.")
-        with operand.kind.scope(charges), backend.scope(operand.native):
-            self._token = backend.follow(self._token)
+        operand = kernels.take(
+            charges, (x.count,), "charges", dtype=x.dtype, backend=backend, upload=upload, dense=False
+        )
+        with self._in_order(operand):
             core = self._core or self._made(x.count, x.dtype, backend)
-            results, outputs = self._outputs(core, operand, x.count, virial, out, upload)
+            results, outputs = self._outputs(core, operand, x.count, virial, out)
             sets = math.prod(operand.batch)
             q = core.dense("charges", operand.native, (sets, x.count), copy=True)
             core.step(positions, x, q, outputs, check)
@@ -297,32 +291,28 @@ class PME:
                 dense = getattr(outputs, name)
                 if not result.native.flags.c_contiguous:
                     backend.copy(result.native, dense.reshape(result.native.shape))
-            backend.mark(operand.native, *(r.native for r in results.values()))
             answers = {name: result.finish() for name, result in results.items()}
         if out is None and not operand.batch and isinstance(answers["energy"], np.ndarray):
             answers["energy"] = answers["energy"][()]
         return Result(**answers)
 
     def _outputs(
-        self, core: Core, operand: operands.Operand, count: int, virial: bool, out: Result | None, upload: bool
-    ) -> tuple[dict[str, operands.Result], Outputs]:
+        self, core: Core, operand: kernels.Operand, count: int, virial: bool, out: Result | None
+    ) -> tuple[dict[str, kernels.Output], Outputs]:
         """Return the user's outputs, and dense arrays to write."""
         sets = math.prod(operand.batch)
         shapes: dict[str, tuple[int, ...]] = {"energy": (), "energies": (count,), "forces": (count, 3)}
         if virial:
             shapes["virial"] = (3, 3)
         given = {name: None if out is None else getattr(out, name) for name in shapes}
-        operands.check_apart(*(o for o in given.values() if o is not None))
+        kernels.check_apart(*(o for o in given.values() if o is not None))
         results, dense = {}, {}
         for name, shape in shapes.items():
-            results[name] = r = operands.give(
-                given[name], operand, operand.batch + shape, len(shape), len(shape), core.owner, accumulate=False,
-                upload=upload,
-            )  # fmt: skip
+            results[name] = r = kernels.give(given[name], operand, operand.batch + shape, dense=False)
             dense[name] = core.dense(f"dense {name}", r.native, (sets, *shape), copy=False)
         return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
 
-    def _check(self, core: Core, operand: operands.Operand, x: Coordinates) -> None:
+    def _check(self, core: Core, operand: kernels.Operand, x: Coordinates) -> None:
         """Raise what is wrong with the last step."""
         touching, infinite = core.touching()
         if touching:
