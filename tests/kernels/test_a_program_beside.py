@@ -87,7 +87,7 @@ def test_wrong_arguments_leave_the_program_as_it_was(backend):
     mean = NeighbourMean(LENGTHS, RADIUS, own=OWN).set_positions(backend.array(X))
     values = backend.array(Q)
     for wrong, error, text in (
-        (backend.array(Q[:, :60]), ValueError, r"values has shape \(2, 60\); its last 1 axis must be 61"),
+        (backend.array(Q[:, :60]), ValueError, r"values has shape \(2, 60\); \(..., 61\) is needed"),
         (backend.array(Q + 0j), TypeError, "values has dtype complex128; real numbers are needed"),
         ("one", TypeError, "values is of type str; give an array of one of these kinds: NumPy"),
     ):
@@ -95,7 +95,7 @@ def test_wrong_arguments_leave_the_program_as_it_was(backend):
             mean(wrong)
     with pytest.raises(ValueError, match="out shares memory with the input"):
         mean(values, out=values)
-    with pytest.raises(ValueError, match=r"positions has shape \(61, 2\); its last 2 axes must be any, 3"):
+    with pytest.raises(ValueError, match=r"positions has shape \(61, 2\); \(n, 3\) is needed"):
         mean.set_positions(backend.array(X[:, :2]))
     np.testing.assert_allclose(backend.host(mean(values)), expected(Q), rtol=0, atol=1e-13)
 

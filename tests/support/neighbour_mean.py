@@ -40,7 +40,12 @@ class NeighbourMean:
     @kernels.alone
     def set_positions(self, positions):
         x = kernels.take(
-            positions, (None, self.box.ndim), "positions", backend=self._home, upload=self._home is not None
+            positions,
+            (None, self.box.ndim),
+            "positions",
+            batch=False,
+            backend=self._home,
+            upload=self._home is not None,
         )
         with self._in_order(x):
             pairs = self._grid.build(x.native).pairs(self.radius)

@@ -69,7 +69,8 @@ class Output:
 
 def take(
     array: Any, shape: tuple[int | None, ...], what: str, *, like: Operand | None = None, dtype: Any = None,
-    backend: Backend | None = None, upload: bool = False, real: bool = True, dense: bool = True,
+    backend: Backend | None = None, upload: bool = False, batch: bool = True, real: bool = True,
+    dense: bool = True,
 ) -> Operand:  # fmt: skip
     """Check an input, an array of any library, and return it as a native array for kernels.
 
@@ -91,6 +92,8 @@ def take(
         Where the work is; by default where ``array`` is, or ``like``.
     upload : bool
         Copy arrays of the host to the backend, since the user has named it.
+    batch : bool
+        Allow axes before the last ones.
     real : bool
         Refuse complex numbers.
     dense : bool
@@ -120,7 +123,7 @@ def take(
         upload = upload or like.upload
     if user is not array and not user.size and None in shape and user.ndim == 1:  # an empty list
         user = user.reshape([n or 0 for n in shape])
-    core = _core(tuple(user.shape), shape, what)
+    core = _core(tuple(user.shape), shape, what, batch)
     number = kind.dtype(user)
     if real and number.kind == "c":
         raise TypeError(f"{what} has dtype {number}; real numbers are needed.")
@@ -268,15 +271,16 @@ def to_host(array: Any, what: str) -> np.ndarray:
         return np.asarray(backend.download(native))
 
 
-def _core(given: tuple[int, ...], shape: tuple[int | None, ...], what: str) -> tuple[int, ...]:
+def _core(given: tuple[int, ...], shape: tuple[int | None, ...], what: str, batch: bool) -> tuple[int, ...]:
     """Return the last axes of an array, checked."""
     last = given[len(given) - len(shape) :] if len(given) >= len(shape) else ()
-    if len(last) != len(shape) or any(n not in (None, size) for n, size in zip(shape, last, strict=True)):
-        wanted = ", ".join("any" if n is None else str(n) for n in shape)
-        raise ValueError(
-            f"{what} has shape {given}; its last {checks.plural(len(shape), 'axis')} must be {wanted}; any batch axes "
-            "may precede them."
-        )
+    if (
+        len(last) != len(shape)
+        or (not batch and len(given) > len(shape))
+        or any(n not in (None, size) for n, size in zip(shape, last, strict=True))
+    ):
+        wanted = ", ".join(("..." if batch else "", *("n" if n is None else str(n) for n in shape))).removeprefix(", ")
+        raise ValueError(f"{what} has shape {given}; ({wanted}{',' * (',' not in wanted)}) is needed.")
     return last
 
 

@@ -8,7 +8,7 @@ Examples
 --------
 >>> import numpy as np
 >>> from particlemesh.kernels import cpu
->>> @cpu.compiled
+>>> @cpu.compiled(cached=False)  # of this example, which lies in no file
 ... def add(x, y, counter):
 ...     for begin, end in cpu.ranges(counter, x.size, 4096):
 ...         for i in range(begin, end):

@@ -120,9 +120,7 @@ class Mobility:
         MemoryError
             If the near part does not fit into memory.
         """
-        x = kernels.take(positions, (None, 3), "positions", backend=self._home, upload=self._uploads)
-        if x.batch:
-            raise ValueError(f"positions has shape {x.batch + x.shape}; (n, 3) is needed.")
+        x = kernels.take(positions, (None, 3), "positions", batch=False, backend=self._home, upload=self._uploads)
         backend, count = x.backend, x.shape[0]
         if len(self.radii) not in (1, count):
             raise ValueError(f"there are {count} positions and {len(self.radii)} radii: give one radius per sphere.")

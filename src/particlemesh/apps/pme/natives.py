@@ -67,12 +67,10 @@ class Natives:
     """
 
     def __init__(self, positions: Any) -> None:
-        taken = self._positions = kernels.take(positions, (None, 3), "positions", dense=False)
+        taken = self._positions = kernels.take(positions, (None, 3), "positions", batch=False, dense=False)
         self.kind: Kind = taken.kind
         if self.kind.home not in ("cpu", "cuda"):
             raise TypeError(f"positions are of {self.kind.name}; give arrays of NumPy, CuPy, torch or JAX.")
-        if taken.batch:
-            raise ValueError(f"positions has shape {tuple(taken.native.shape)}; (n, 3) is needed.")
         self.xp: Any = np if self.kind.home == "cpu" else sys.modules["cupy"]
         self.user, self.backend, self.dtype, self.x = taken.user, taken.backend, taken.dtype, taken.native
 

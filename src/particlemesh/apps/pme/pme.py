@@ -111,6 +111,8 @@ class PME:
         nodes = shape
         if isinstance(shape, int):
             nodes = (shape,) * 3
+        if nodes is not None and np.size(nodes) != 3:
+            raise ValueError(f"shape is {shape!r}; three numbers of nodes are needed.")
         self._given: dict[str, Any] = dict(
             cutoff=None if cutoff is None else checks.positive(cutoff, "cutoff"),
             splitting=None if splitting is None else checks.positive(splitting, "splitting"),
