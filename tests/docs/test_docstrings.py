@@ -34,6 +34,7 @@ OPTIONAL |= dict.fromkeys(["jax", "jax_nufft", "jax_nufft3", "jax_operators"], (
 OPTIONAL |= {"dynamics": ("h5py",), "checkpoint": ("h5py",), "brownian_figure": ("matplotlib",)}
 OPTIONAL |= {"mri": ("mrinufft",), "operator": ("mrinufft",), "gradients": ("mrinufft", "torch", "deepinv")}
 OPTIONAL |= {"calculator": ("ase",)}
+OPTIONAL |= dict.fromkeys(["compiling", "scan", "howto/own_kernels.rst"], ("pyopencl",))
 OPTIONAL |= dict.fromkeys(["torch", "torch_nufft", "torch_nufft3", "torch_operators", "torch_plans"], ("torch",))
 
 

@@ -20,6 +20,9 @@ FOLDERS = sorted(
 PACKAGES = (
     "particlemesh",
     "particlemesh.fourier",
+    "particlemesh.kernels",
+    "particlemesh.kernels.checks",
+    "particlemesh.kernels.cpu",
     "particlemesh.distributed",
     *(f"particlemesh.apps.{name}" for name in FOLDERS),
 )

@@ -38,7 +38,30 @@ class Result:
 
 
 def adopt(array: Any, what: str) -> tuple[Kind, Any]:
-    """Return the kind of an array; sequences and numbers become NumPy arrays."""
+    """Return the kind of an array, and the array; sequences and numbers become NumPy arrays.
+
+    Parameters
+    ----------
+    array : array_like
+    what : str
+        Name of the argument, for the message.
+
+    Returns
+    -------
+    kind : Kind
+    array : array
+
+    Raises
+    ------
+    TypeError
+        If the library does not know this kind.
+
+    Examples
+    --------
+    >>> kind, array = adopt([1.0, 2.0], "masses")
+    >>> kind.name, array
+    ('NumPy', array([1., 2.]))
+    """
     kind = kind_of(array)
     if kind is not None:
         return kind, array
@@ -211,7 +234,23 @@ def _target(
 
 
 def check_apart(*outs: Any) -> None:
-    """Check that no two outputs share memory."""
+    """Check that no two outputs share memory.
+
+    Parameters
+    ----------
+    *outs : arrays
+        The user's, of any kind.
+
+    Raises
+    ------
+    ValueError
+        If two of them do.
+
+    Examples
+    --------
+    >>> x = np.zeros((4, 2))
+    >>> check_apart(x[0], x[1])
+    """
     known = [(k, a) for a in outs if (k := kind_of(a)) is not None]
     for (kind, first), (other, second) in itertools.combinations(known, 2):
         if kind.home == other.home and overlap(kind.target(first), other.target(second)):

@@ -30,7 +30,7 @@ class Record(bytes):
     Parameters
     ----------
     layout : str
-        Letters of Python's :mod:`struct`, with ``=``: nothing is padded, so the layout has the padding of C. Put the
+        Letters of Python's ``struct``, with ``=``: nothing is padded, so the layout has the padding of C. Put the
         widest members first.
     *members : numbers
         One for each letter.
@@ -153,7 +153,29 @@ class Kernel(Protocol):
 
 
 class Backend(Protocol):
-    """A device that computes. GPU backends are one object per device (CUDA) or context (OpenCL)."""
+    """A device that computes. GPU backends are one object per device (CUDA) or context (OpenCL).
+
+    Attributes
+    ----------
+    name : {"cpu", "cuda", "opencl"}
+    device : str
+        The driver's name for it.
+    group_size : int
+        Work-items per group, unless a kernel is compiled with another ``GROUP_SIZE``.
+    local_bytes : int
+        The most local memory of a group.
+    units : int
+        Multiprocessors, or cores.
+
+    Examples
+    --------
+    >>> from particlemesh.kernels import backend
+    >>> cpu = backend("cpu")
+    >>> numbers = cpu.empty((2, 3), "float64")
+    >>> cpu.clear(numbers)
+    >>> cpu.download(numbers).sum()
+    np.float64(0.0)
+    """
 
     name: str
     device: str  # the driver's name for it

@@ -58,8 +58,13 @@ def compile_kernel(backend: Backend, source: str | Path, name: str, dtype: Any, 
     ...     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) x[i] *= FACTOR;
     ... }
     ... '''
-    >>> def doubled(backend, x):  # a native array in C order
-    ...     compile_kernel(backend, code, "twice", x.dtype, FACTOR=2)(x.size, x, x.size)
+    >>> from particlemesh.kernels import backend
+    >>> device = backend("opencl")
+    >>> x = device.upload(np.arange(3.0))
+    >>> twice = compile_kernel(device, code, "twice", x.dtype, FACTOR=2)
+    >>> twice(x.size, x, x.size)
+    >>> device.download(x)
+    array([0., 2., 4.])
     """
     is_double = _IS_DOUBLE.get(dtype)
     if is_double is None:
