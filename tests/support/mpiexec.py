@@ -15,7 +15,8 @@ def on_mpi(ranks, *words, timeout=240):
     """Run ``python words`` on so many ranks, and return what they print; a rank that fails or hangs fails the test."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed", exc_type=ImportError)
     launcher = Path(sys.executable).with_name("mpiexec")
-    path = os.pathsep.join([str(Path(pm.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    places = map(str, (Path(pm.__file__).parents[1], Path(__file__).parent))
+    path = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
         [str(launcher) if launcher.exists() else "mpiexec", "-n", str(ranks), sys.executable, *map(str, words)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path},

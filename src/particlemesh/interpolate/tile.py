@@ -27,6 +27,7 @@ _PARTICLES = 1024  # of a work-group at most
 _GROUPS = {4: 6, 8: 3, 12: 3, 16: 2, 24: 2, 32: 2}
 _SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may run whatever one has
 _OF_SYSTEM, _OF_OFFSETS = 1024, 3072  # bytes of local memory of each group, beside nodes and weights
+_DECLARED = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,10 @@ class Tile(ByBlock):
         """Return the work-items of a group."""
         if not sizes.backend.facts()["HAS_WARP"]:
             return sizes.backend.group_size
-        return cls.option(sizes, "threads") or (128 if lanes.all == 1 else 256)
+        threads = 128 if lanes.all == 1 else 256
+        while lanes.beside(sizes.window.support, sizes.dtype.itemsize, threads) + _OF_OFFSETS > _DECLARED:
+            threads //= 2
+        return cls.option(sizes, "threads") or threads
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 

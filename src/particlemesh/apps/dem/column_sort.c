@@ -51,14 +51,21 @@ KERNEL step_sorted(GLOBAL const real* RESTRICT positions, GLOBAL const real* RES
 #define STRIP                                                                                  \
     for (int q = from + lane; q < to;) {                                                       \
         const int stop = to - q > HALF * LANES ? q + HALF * LANES : to;                        \
-        for (; q < stop; q += LANES) {                                                         \
-            real d[3];                                                                         \
-            if (apart(d, &own, READ_4(positions + 4 * (i64)q)) < 1) {                          \
-                queue[place] = (u32)q;                                                         \
-                place += GROUP_SIZE;                                                           \
+        for (; q < stop; q += TESTS * LANES) {                                                 \
+            real4 other[TESTS];                                                                \
+            UNROLL for (int t = 0; t < TESTS; t++) {                                           \
+                const int there = q + t * LANES;                                               \
+                other[t] = READ_4(positions + 4 * (i64)(there < to ? there : q));              \
+            }                                                                                  \
+            UNROLL for (int t = 0; t < TESTS; t++) {                                           \
+                real d[3];                                                                     \
+                if (apart(d, &own, other[t]) < 1 && q + t * LANES < to) {                      \
+                    queue[place] = (u32)(q + t * LANES);                                       \
+                    place += GROUP_SIZE;                                                       \
+                }                                                                              \
             }                                                                                  \
         }                                                                                      \
-        if (ANY_AROUND(place >= (HALF + 1) * GROUP_SIZE)) COLLIDE_QUEUED                                          \
+        if (ANY_AROUND(place >= (HALF + 1) * GROUP_SIZE)) COLLIDE_QUEUED                       \
     }
 #include "apps/dem/strips.h"
             COLLIDE_QUEUED
