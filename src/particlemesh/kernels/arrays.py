@@ -13,7 +13,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind
-from particlemesh.backends.base import Backend, allocate
+from particlemesh.backends.base import NOTHING, Backend, allocate
 
 
 @dataclass(slots=True)
@@ -132,7 +132,8 @@ def take(
     if number.kind in "fc" and own.itemsize > work.itemsize:
         raise TypeError(f"{what} has dtype {number}, more than {work} holds: convert it, or work in float64.")
     where = kind.backend(user) if backend is None else backend
-    with kind.scope(user), where.scope(user):
+    copies = dense or own != work or number.kind not in "fc"  # JAX on a GPU waits at the end of its scope
+    with kind.scope(user) if copies else NOTHING, where.scope(user) if copies else NOTHING:
         taken = operands.take(user, core, len(core), work, where, what, upload=upload)
         native = _dense(taken.native, where, f"a dense copy of {what}") if dense else taken.native
     return Operand(native, core, taken.batch, work, where, kind, user, upload, taken)
