@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Stages of non-uniform Fourier transforms on a GPU beside their memory bounds, and cuFINUFFT where it is installed.
 
-Writes ``results/gpu-nufft-DEVICE.csv``. Complex values at uniform points, K^3 modes. The stages
-of ``execute`` are timed alone on the plan's memory: ``spread`` or ``interpolate``, ``fft``, and ``deconvolve``, which
-crops the spectrum or pads the modes in the same pass. ``call_s`` are seconds by events, ``graph_s`` of captured CUDA
-graphs. ``bytes`` is what a stage has to move at least: points, values, modes, and the mesh once, in each direction of
-the FFT twice per axis. ``over_bound`` is the stage's time over these bytes at the bandwidth of a copy.
+Writes ``results/gpu-nufft-DEVICE.csv``. Complex values at uniform points, K^3 modes. The stages of ``execute`` are
+timed alone on the plan's memory: ``spread`` or ``interpolate``, ``fft``, and ``deconvolve``, which crops the spectrum
+or pads the modes in the same pass. ``call_s`` are seconds by events, ``graph_s`` of captured CUDA graphs. cuFINUFFT is
+timed as it comes, and with each of its methods. ``bytes`` is what a stage has to move at least: points, values, modes,
+and the mesh once, in each direction of the FFT twice per axis. ``over_bound`` is the stage's time over these bytes at
+the bandwidth of a copy.
 
 ``unit_s`` is what the model of times in ``apps/nufft/sizes.py`` takes: seconds per byte of stencils for ``spread`` and
 ``interpolate``, without the mesh's, and seconds per byte for ``fft``. Errors are relative l2 errors against a transform
@@ -77,13 +78,15 @@ def problem(place: Place, count: int, modes: int, nufft_type: int) -> tuple[list
     return x, data, place.download(plan.execute(place.upload(data.astype(np.complex128))))
 
 
-def libraries(place: Place) -> dict[str, Any]:
-    """Return what is compared, by name."""
-    found: dict[str, Any] = {"particlemesh": nufft}
+def libraries(place: Place, nufft_type: int) -> dict[str, Any]:
+    """Return plans to compare, by name: cuFINUFFT by its default, and by each of its methods."""
+    found: dict[str, Any] = {"particlemesh": nufft.Plan}
     if place.name == "cuda" and importlib.util.find_spec("cufinufft"):
         import cufinufft
 
-        found["cufinufft"] = cufinufft
+        found["cufinufft"] = cufinufft.Plan
+        for method in (1, 2, 3) if nufft_type == 1 else (1, 2):
+            found[f"cufinufft, method {method}"] = functools.partial(cufinufft.Plan, gpu_method=method)
     return found
 
 
@@ -133,8 +136,8 @@ def rows(place: Place, case: Case, rate: float) -> Iterator[dict[str, Any]]:
     kind = np.dtype(case.dtype)
     points = [place.upload(p.astype(kind.type(0).real.dtype)) for p in x]
     data, out = place.upload(data.astype(kind)), place.backend.empty(exact.shape, kind)
-    for name, library in libraries(place).items():
-        plan = library.Plan(case.nufft_type, (case.modes,) * 3, 1, case.eps, dtype=case.dtype)
+    for name, make in libraries(place, case.nufft_type).items():
+        plan = make(case.nufft_type, (case.modes,) * 3, 1, case.eps, dtype=case.dtype)
         plan.setpts(*points)
         plan.execute(data, out=out)
         found, ours = place.download(out), name == "particlemesh"

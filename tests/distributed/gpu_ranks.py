@@ -19,7 +19,7 @@ import test_distributed_grids as grids
 import test_plans_on_ranks as plans
 import test_same_bits as same_bits
 from particlemesh import distributed as pmd
-from rank_cases import near, numbers, positions
+from rank_cases import assembled, near, numbers, positions
 
 COUNT = 600  # particles of the laws of this file
 
@@ -28,7 +28,7 @@ def give(thing):
     """Return arrays of the host, or tuples of them, in the memory of this rank's GPU."""
     if isinstance(thing, tuple):
         return tuple(map(give, thing))
-    return cupy.asarray(thing) if isinstance(thing, np.ndarray | list) else thing
+    return cupy.asarray(thing) if isinstance(thing, np.ndarray) else thing
 
 
 def take(thing):
@@ -101,6 +101,23 @@ def pairs_are_those_of_one_grid(world, name):
     assert once == grids.half_of(i, j, shift)
 
 
+def one_rank_has_them_all(world, ghosts):
+    """The last rank gives all particles, the others none; then nobody has any."""
+    mesh = pm.Mesh((7, 6, 5), (1.0, 1.0, 1.0))
+    x = positions(mesh, COUNT)
+    values, last = numbers((len(x),), np.complex128), world.rank == world.size - 1
+    some = slice(None) if last else slice(0)
+    domain = pmd.Domain(mesh, world.size, per_rank=2)
+    plan = pmd.Plan(domain, world, "bspline4", ghosts=ghosts).set_positions(give(x[some]))
+    field = plan.spread(give(values[some]))
+    wanted = pm.Plan(mesh, "bspline4").set_positions(x).spread(values)
+    near(assembled(domain, world, take(field)), wanted)
+    assert plan.interpolate(field).shape == values[some].shape
+    field = plan.set_positions(cupy.empty((0, 3))).spread(cupy.empty(0))
+    assert not any(part.any() for part in field)
+    assert plan.interpolate(field).shape == (0,)
+
+
 def all_ranks_raise(world, _):
     """One rank's bad position is everybody's error, and the plan is as it was."""
     mesh = pm.Mesh((8, 6, 7), (1.0, 1.0, 1.0))
@@ -139,13 +156,14 @@ def law(function):
 LAWS = [
     *((law(test.test_on_ranks[0]), test.__name__, test.test_on_ranks[2]) for test in (
         plans.test_every_verb_does_what_one_rank_does, plans.test_second_derivatives,
-        plans.test_particles_of_one_rank_only_and_none_at_all, plans.test_routes_are_their_own_inverse,
+        plans.test_routes_are_their_own_inverse,
         same_bits.test_fields_and_values_have_the_bits_of_one_rank,
     )),
     (modes_are_scipys, "modes_are_scipys", [
         (s, d, r, by) for s in ffts.SHAPES[3:6] for d, r in (("f4", True), ("f8", False)) for by in ("slabs", "pencils")
     ]),
     (pairs_are_those_of_one_grid, "pairs_are_those_of_one_grid", list(grids.CASES)),
+    (one_rank_has_them_all, "one_rank_has_them_all", ["nodes", "particles", "replicated"]),
     (all_ranks_raise, "all_ranks_raise", [None]),
     (a_step_keeps_sums, "a_step_keeps_sums", ["float32", "float64"]),
 ]  # fmt: skip

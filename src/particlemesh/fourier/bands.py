@@ -18,6 +18,7 @@ from particlemesh.backends.cpu import ranges, run
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.fourier.engines import BACKWARD, FORWARD, engine
 
+_TEAM, _PIECE = 32, 256  # work-items that write so many numbers of a row
 _FILE = "fourier/bands.c"
 ORDERS = ("fft", "centred")
 
@@ -209,12 +210,12 @@ class Bands:
         # The offset of a PyOpenCL array is not part of its pointer.
         at = [int(getattr(a, "offset", 0)) // self.dtype.itemsize for a in (spectrum, modes)]
         record = Record("=12q", *nodes, *shape, *negative, *at, int(self.order == "centred"))
-        kernel = self.backend.kernel(_FILE, name, {"REAL_IS_DOUBLE": int(self.dtype == np.float64)})
+        facts = {"REAL_IS_DOUBLE": int(self.dtype == np.float64), "TEAM": _TEAM, "PIECE": _PIECE}
+        kernel = self.backend.kernel(_FILE, name, facts)
         row = shape if name == "crop" else nodes
-        size = self.backend.group_size
-        groups = channels * row[0] * row[1] * -(-row[2] // size)
-        if groups:
-            kernel(groups * size, source, target, self._table, channels, record)
+        pieces = channels * row[0] * row[1] * -(-row[2] // _PIECE)
+        if pieces:
+            kernel(pieces * _TEAM, source, target, self._table, channels, record)
 
     # ---- the CPU: axis by axis, so that later axes transform the band only ---------------------------------
 

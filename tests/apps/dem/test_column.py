@@ -264,9 +264,9 @@ def test_bad_coefficients_are_errors(wrong):
 
 def test_the_fused_design_follows_from_the_number_of_spheres():
     k = 1024
-    designs = [fused_design(n * k, 64) for n in (1, 32, 64, 256, 512, 1024, 4096)]
+    designs = [fused_design(n * k, 64) for n in (1, 32, 128, 256, 512, 1024, 4096)]
     assert [d.builder for d in designs] == ["linked_list_packed"] * 3 + ["scan"] * 4
-    assert [d.lanes for d in designs] == [8, 4, 2, 1, 2, 1, 1]
+    assert [d.lanes for d in designs] == [8, 4, 4, 1, 1, 1, 1]
     assert [d.queue for d in designs] == [0, 0, 0, 32, 32, 0, 0]
     assert fused_design(256 * k, 32).queue == 0  # dense
 

@@ -38,13 +38,11 @@ def fused_design(count: int, cells: int) -> Design:
     """Return the fused design that was fastest on an H200, by the number of spheres and their density."""
     if count < 24 * 1024:
         return Design("linked_list_packed", "fused", lanes=8, period=96)
-    if count < 48 * 1024:
-        return Design("linked_list_packed", "fused", lanes=4)
-    if count < 100 * 1024:
-        return Design("linked_list_packed", "fused", lanes=2)
+    if count < 150 * 1024:
+        return Design("linked_list_packed", "fused", lanes=4, period=48)
     if count >= 3 * cells**3 or count >= 800 * 1024:  # then the queue is too short, or no gain
         return Design("scan", "fused")
-    return Design("scan", "fused", lanes=1 if count < 400 * 1024 else 2, queue=32)
+    return Design("scan", "fused", queue=32)
 
 
 class Column:

@@ -58,7 +58,7 @@ class FusedSort(_Sorting):
 
     def __init__(self, setup: Setup, lanes: int = 1, queue: int = 32) -> None:
         super().__init__(setup)
-        self._shape = {"LANES": lanes, "QUEUE": queue, "WITH_LISTS": 0, "TESTS": 2}
+        self._shape = {"LANES": lanes, "QUEUE": queue, "WITH_LISTS": 0}
 
     def state(self) -> tuple[Any, Any]:
         return self.positions[0], self.velocities[0]

@@ -6,6 +6,7 @@
 #include "apps/dem/green.h"
 
 #define HALF (QUEUE / 2) // tests between two looks at the queue
+#define TESTS 4          // spheres read at a time: their latencies overlap
 
 #if QUEUE
 // `place` runs from LOCAL_ID in steps of GROUP_SIZE. A sphere finds itself, too.
