@@ -92,7 +92,7 @@ def to_backend(
         return backend.upload(promoted(native))
     raise TypeError(
         f"{what} is a {kind.name} array and the work is on {backend.name!r}: pass arrays of that backend, "
-        f"or give the plan or grid backend={backend.name!r}, which copies host arrays both ways."
+        f"or give backend={backend.name!r} to the plan, grid or program, which copies host arrays both ways."
     )
 
 
@@ -125,7 +125,7 @@ def in_precision(native: Any, dtype: np.dtype, what: str) -> Any:
         if not exact and (not isinstance(native, np.ndarray) or (promoted.astype(given) != native).any()):
             raise TypeError(
                 f"{what} has dtype {given}, and {dtype.name} does not hold all such integers: "
-                f"use Plan(..., dtype='float64') or convert it yourself."
+                f"give dtype='float64' or convert it yourself."
             )
     return promoted
 
