@@ -46,8 +46,8 @@ RANKS = [
     ("backends", ["backends/", "busy.py"]),
     ("arrays", ["arrays/"]),
     ("sorting", ["sorting/"]),
-    ("kernels", ["kernels/"]),
     ("particles", ["orders/", "particles/"]),
+    ("kernels", ["kernels/"]),
     ("methods", ["methods/", "walk/", "choosing/candidates.py", "choosing/arrangement.py"]),
     ("directions", ["spread/", "interpolate/", "grid/"]),
     ("choosing", ["choosing/"]),
@@ -120,9 +120,11 @@ def test_imports_run_one_way(module):
 
 
 # What users are promised: programs beside the library import nothing else, and applications are such programs.
-PUBLIC = ("particlemesh", "particlemesh.fourier", "particlemesh.kernels", "particlemesh.kernels.checks",
-          "particlemesh.kernels.cpu", "particlemesh.grid.storage", "particlemesh.autograd.jax",
-          "particlemesh.autograd.torch")  # fmt: skip
+PUBLIC = (
+    "particlemesh", "particlemesh.fourier", "particlemesh.kernels", "particlemesh.kernels.checks",
+    "particlemesh.kernels.cpu", "particlemesh.kernels.lanes", "particlemesh.grid.storage",
+    "particlemesh.autograd.jax", "particlemesh.autograd.torch",
+)  # fmt: skip
 APPLICATIONS = [module for module in MODULES if module.startswith("apps/")]
 
 

@@ -23,6 +23,7 @@ PACKAGES = (
     "particlemesh.kernels",
     "particlemesh.kernels.checks",
     "particlemesh.kernels.cpu",
+    "particlemesh.kernels.lanes",
     "particlemesh.distributed",
     *(f"particlemesh.apps.{name}" for name in FOLDERS),
 )

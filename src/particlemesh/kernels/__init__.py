@@ -10,6 +10,7 @@ from particlemesh.arrays.kinds import Kind, kind_of
 from particlemesh.arrays.memory import overlap
 from particlemesh.arrays.operands import adopt, check_apart
 from particlemesh.arrays.positions import Coordinates, coordinates
+from particlemesh.arrays.systems import lattices
 from particlemesh.backends import current as backend
 from particlemesh.backends.base import As, Backend, CompilationError, Record, Unread, allocate, kept
 from particlemesh.busy import alone
@@ -39,6 +40,7 @@ __all__ = [
     "give",
     "kept",
     "kind_of",
+    "lattices",
     "overlap",
     "scan",
     "take",

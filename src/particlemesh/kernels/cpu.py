@@ -22,6 +22,6 @@ array([1., 2., 3.])
 from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.jit_users import loop_with
-from particlemesh.backends.simd import WIDTHS, fetch_add, load, store
+from particlemesh.backends.simd import fetch_add
 
-__all__ = ["WIDTHS", "compiled", "fetch_add", "load", "loop_with", "plain", "ranges", "run", "store", "threads_for"]
+__all__ = ["compiled", "fetch_add", "loop_with", "plain", "ranges", "run", "threads_for"]
