@@ -5,7 +5,7 @@ WORKERS ?= 2
 # OpenCL runs on PoCL from a wheel, which exists for Linux on x86_64; elsewhere those tests are skipped.
 EXTRAS ?= opencl,plot,test
 
-.PHONY: demo test lint docs pages races clean
+.PHONY: demo test lint docs pages gallery races clean
 
 demo: .venv/ready
 	@$(V)/particlemesh demo
@@ -24,6 +24,10 @@ docs: pages
 # Warnings are errors.
 pages: .venv/docs
 	$(V)/sphinx-build -W -q -b html docs docs/_build
+
+# The same pages; the examples of the gallery run, are checked and leave their pictures.
+gallery: .venv/docs
+	$(V)/sphinx-build -W -q -D plot_gallery=1 -b html docs docs/_build
 
 # Races and bad addresses in every method's kernels; without oclgrind it says so and ends.
 races: .venv/ready
@@ -47,4 +51,4 @@ races: .venv/ready
 	@touch $@
 
 clean:
-	rm -rf .venv docs/_build out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv docs/_build docs/gallery out .pytest_cache .mypy_cache .ruff_cache

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sphinx configuration: ``sphinx-build -W -b html docs docs/_build`` from the root."""
 
+import importlib
 import importlib.metadata
 import importlib.util
 import sys
@@ -17,8 +18,11 @@ try:
 except importlib.metadata.PackageNotFoundError:
     release = "unreleased"
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "directives", "mathml", "public_names"]
+extensions = [
+    "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery", "directives", "mathml", "public_names",
+]  # fmt: skip
 exclude_patterns = ["_build", "generated"]
+sphinx_gallery_conf = importlib.import_module("gallery").CONFIGURATION
 suppress_warnings = ["ref.citation"]  # a paper in reference.bib need not be cited in a docstring
 default_role = "literal"  # docstrings write `name`, which need not be a link
 
@@ -37,7 +41,7 @@ html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = "particlemesh"
 html_static_path = ["static"]
-html_css_files = ["math.css"]
+html_css_files = ["math.css", "gallery.css"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
     "dark_css_variables": {"color-brand-primary": "#56B4E9", "color-brand-content": "#56B4E9"},

@@ -41,11 +41,14 @@ def test_arrays_on_a_route(arrays):
 
 
 def test_a_route_without_memory(monkeypatch):
-    def scarce(keys, xp):
-        if keys[0] == 1:
-            raise MemoryError("cannot allocate")
+    enough = routes._by_part
 
-    monkeypatch.setattr(routes, "_stable_order", scarce)
+    def scarce(parts, rank, *more):
+        if rank == 1:
+            raise MemoryError("cannot allocate")
+        return enough(parts, rank, *more)
+
+    monkeypatch.setattr(routes, "_by_part", scarce)
     assert sorted(e.__name__ for e in all_raise(lambda world: pmd.Route(world, np.array([world.rank])))) == [
         "MemoryError", "RankError",
     ]  # fmt: skip

@@ -11,7 +11,7 @@ PAGES = sorted(
     path.relative_to(ROOT).as_posix()
     for pattern in ("*.md", "docs/**/*.rst", "docs/**/*.inc")
     for path in ROOT.glob(pattern)
-    if path.name != "CHANGELOG.md" and "_build" not in path.parts
+    if path.name != "CHANGELOG.md" and "_build" not in path.parts and ROOT / "docs" / "gallery" not in path.parents
 )
 # Names with a place holder (NAME, DEVICE, *) stand for several files. Results are named without their folder, too.
 FILE = re.compile(r"(?<![\w/*.-])((?:benchmarks|docs|examples|src|tests|tools)/[\w./-]+\.\w+)(?![\w*])")

@@ -47,6 +47,8 @@ def test_its_links_lead_to_this_project():
         assert url.startswith((repository, raw, pages)), url
         if url.startswith(raw):
             assert (ROOT / url.removeprefix(raw)).exists(), url
+        elif url == f"{pages}gallery/index.html":  # a page that is made from this
+            assert (ROOT / "examples" / "gallery" / "GALLERY_HEADER.rst").exists(), url
         elif url.startswith(pages) and url != pages:
             assert (ROOT / "docs" / url.removeprefix(pages)).with_suffix(".rst").exists(), url
     links = re.findall(r"\]\(([^)\s]+)\)", README)

@@ -12,7 +12,7 @@ EXEMPT = {"CHANGELOG.md", "changelog.rst"}
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.rst")]
-    if path.name not in EXEMPT and "_build" not in path.parts
+    if path.name not in EXEMPT and "_build" not in path.parts and ROOT / "docs" / "gallery" not in path.parents
 )
 PROSE_INSIDE = (".. figure::", ".. note::", ".. warning::")  # of other directives nothing is text
 ITEM = re.compile(r"\s*(?:[-*]|\d+\.) +")

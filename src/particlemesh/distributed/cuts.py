@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +48,29 @@ class Tree(NamedTuple):
                 cell = xp.where(along == a, cells[a], cell)
             at = xp.where(at < 0, at, xp.where(cell < node[plane], below[plane], above[plane]))
         return -1 - at
+
+
+@functools.cache
+def descent(ndim: int) -> Any:
+    """Return CuPy's kernel for :meth:`Tree.parts_of` in one pass, which also folds or clips cells."""
+    import cupy
+
+    axes = range(ndim)
+    return cupy.ElementwiseKernel(
+        "".join(f"int32 cell{a}, " for a in axes) + "raw int32 nodes, raw int32 wraps, raw int32 planes, int32 depth",
+        "int32 part",
+        f"const int given[] = {{{', '.join(f'cell{a}' for a in axes)}}};"
+        f"int cells[{ndim}];"
+        f"for (int a = 0; a < {ndim}; a++) {{"
+        "    const int n = nodes[a], c = given[a];"
+        "    cells[a] = wraps[a] ? (c % n + n) % n : min(max(c, 0), n - 1);"
+        "}"
+        "int at = 0;"
+        "for (int level = 0; level < depth && at >= 0; level++)"
+        "    at = planes[4 * at + (cells[planes[4 * at]] < planes[4 * at + 1] ? 2 : 3)];"
+        "part = -1 - at;",
+        f"parts_of_{ndim}_axes",
+    )
 
 
 def grow(lower: Nodes, upper: Nodes, parts: int, choose: Chooser) -> tuple[Tree, list[tuple[Nodes, Nodes]]]:

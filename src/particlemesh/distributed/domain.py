@@ -171,12 +171,21 @@ class Domain:
         """Return the index of the part that owns each cell; see :meth:`owner`."""
         columns = cells if isinstance(cells, tuple) else _columns(cells, self.mesh.ndim)
         xp = np if isinstance(columns[0], np.ndarray) else _namespace()
+        if xp is not np and self._tree.axis.size and all(column.dtype == np.int32 for column in columns):
+            return cuts.descent(self.mesh.ndim)(*columns, *self._on_device, self._tree.depth)
         whole = []
         for axis, column in enumerate(columns):
             nodes = self.mesh.shape[axis]
             cell = column if column.dtype.itemsize > 2 else column.astype(np.int64)  # that holds every node
             whole.append(cell % nodes if self.mesh.periodic[axis] else xp.clip(cell, 0, nodes - 1))
         return self._tree.parts_of(whole, xp)
+
+    @property
+    def _on_device(self) -> tuple[Any, Any, Any]:
+        """Nodes and wraps per axis, and the planes of the cuts, for :func:`cuts.descent`."""
+        xp, tree = _namespace(), self._tree
+        planes = np.stack([tree.axis, tree.node, tree.below, tree.above], 1)
+        return tuple(xp.asarray(np.asarray(given, np.int32)) for given in (self.mesh.shape, self.mesh.periodic, planes))
 
     def owner(self, cells: Any) -> Any:
         """Return the rank that owns each cell.
@@ -191,7 +200,8 @@ class Domain:
         -------
         (N,) int64 array
         """
-        return self.part_of(cells) // self.per_rank
+        owner: Any = self.part_of(cells) // self.per_rank
+        return owner.astype(np.int64, copy=False)
 
     def balanced(self, counts: ArrayLike, *, particle: float = 1.0, node: float = 0.0) -> Domain:
         """Return the domain cut by recursive bisection of measured weights.

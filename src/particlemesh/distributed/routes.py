@@ -49,10 +49,8 @@ class Route:
         self.count = parts.shape[0] if count is None else count
         self._single = particles is None
         with world.agreement("a route"):
-            order = _stable_order(parts, xp)
+            order, sent = _by_part(parts, world.rank, world.size, per_rank, xp)
             self._particles = order if particles is None else (particles if order is None else particles[order])
-            sent = xp.bincount(parts, minlength=world.size * per_rank)
-            sent = np.asarray(sent if xp is np else sent.get(), np.int64).reshape(world.size, per_rank)
         self._leaving = sent.sum(1)
         self._by_part = world.counts(sent)  # rows from each rank for each of our parts
         self._coming = self._by_part.sum(1)
@@ -161,7 +159,7 @@ class Route:
         sends, receives = _slices(self._leaving), _slices(self._coming)
         own = sends.pop(world.rank, None), receives.pop(world.rank, None)
         if own[0] is not None:
-            result[own[1]] = self._taken(rows, own[0])
+            self._take(rows, own[0], result[own[1]])
         packed = {r: xp.ascontiguousarray(self._taken(rows, s)) for r, s in sends.items()}
         into = {r: result[s] for r, s in receives.items()}
         order = self._order
@@ -175,6 +173,12 @@ class Route:
     def _taken(self, rows: Any, some: slice) -> Any:
         return rows[some] if self._particles is None else rows[self._particles[some]]
 
+    def _take(self, rows: Any, some: slice, into: Any) -> None:
+        if self._particles is None:
+            into[...] = rows[some]
+        else:
+            self._xp.take(rows, self._particles[some], axis=0, out=into)  # without another copy
+
     def backward(self, rows: Any) -> Callable[[], Any]:
         """Make ready to return rows of our parts to particles: inverse of `forward`, adjoint if these are copies."""
         if self.stays:
@@ -186,18 +190,22 @@ class Route:
             rows = unordered
         got = xp.empty((int(self._leaving.sum()), *rows.shape[1:]), rows.dtype)
         sends, receives = _slices(self._coming), _slices(self._leaving)
-        own = sends.pop(world.rank, None), receives.pop(world.rank, None)
-        if own[0] is not None:
-            got[own[1]] = rows[own[0]]
+        here, there = sends.pop(world.rank, None), receives.pop(world.rank, None)
+        result = (xp.empty if self._single else xp.zeros)((self.count, *rows.shape[1:]), rows.dtype)
+        if here is not None and there is not None:
+            if self._single:
+                result[there if self._particles is None else self._particles[there]] = rows[here]
+            else:
+                got[there] = rows[here]
         packed = {r: xp.ascontiguousarray(rows[s]) for r, s in sends.items()}
         into = {r: got[s] for r, s in receives.items()}
-        result = xp.zeros((self.count, *rows.shape[1:]), rows.dtype)
         rounds = self._rounds
 
         def deliver() -> Any:
             world.exchange(packed, into)
             if self._single:
-                result[slice(None) if self._particles is None else self._particles] = got
+                for some in receives.values():
+                    result[some if self._particles is None else self._particles[some]] = got[some]
             for some, particles in rounds:
                 result[particles] += got[some]
             return result
@@ -209,6 +217,36 @@ def _slices(counts: np.ndarray) -> dict[int, slice]:
     """Return the rows of each rank that has some."""
     ends = np.cumsum(counts)
     return {r: slice(int(ends[r] - n), int(ends[r])) for r, n in enumerate(counts.tolist()) if n}
+
+
+def _by_part(parts: Any, rank: int, size: int, per_rank: int, xp: Any) -> tuple[Any, np.ndarray]:
+    """Return the index that puts rows in the order of parts, or None if they are, and how many there are of each.
+
+    Most rows stay on this rank in most steps. So only the others are sorted if a rank has one part.
+    """
+    sent = np.zeros(size * per_rank, np.int64)
+    first = rank * per_rank
+    away = xp.flatnonzero((parts < first) | (parts >= first + per_rank))
+    leaving = away.shape[0]
+    some = parts[away]
+    if per_rank > 1:
+        counted, order = parts, _stable_order(parts, xp)
+    elif leaving == 0:
+        counted, order = some, None
+    else:
+        order = away if (turned := _stable_order(some, xp)) is None else away[turned]
+        before = int((some < rank).sum())
+        stay = xp.flatnonzero(parts == rank)
+        order = xp.concatenate([order[:before], stay, order[before:]])
+        if parts.shape[0] < 2**31:
+            order = order.astype(np.int32)  # half as many bytes in each step
+        counted = some
+    if counted.shape[0]:
+        found = xp.bincount(counted, minlength=size * per_rank)
+        sent += found if xp is np else found.get()
+    if per_rank == 1:
+        sent[rank] = parts.shape[0] - leaving
+    return order, sent.reshape(size, per_rank)
 
 
 def _stable_order(keys: Any, xp: Any) -> Any:
