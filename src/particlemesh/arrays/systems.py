@@ -53,16 +53,16 @@ def lattices(boxes: Any, count: int, d: int) -> np.ndarray:
 
     Parameters
     ----------
-    boxes : array (count, d) or (count, d, d)
+    boxes : array (B, d) or (B, d, d)
         Lengths, or lattice vectors as rows.
     count : int
-        Number of boxes.
+        Number B of boxes.
     d : int
-        Number of axes.
+        Axes.
 
     Returns
     -------
-    NumPy array (count, d, d)
+    NumPy array (B, d, d)
 
     Raises
     ------
