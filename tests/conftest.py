@@ -2,6 +2,7 @@
 """Which backends a run tests, and how its tests are shared out among workers."""
 
 import collections
+import gc
 import os
 import zlib
 
@@ -129,15 +130,21 @@ def backend(request) -> Device:
 def thinned(items):
     """Return what runs and what does not of tests with many cases, where PoCL compiles each.
 
-    From 6 cases on every second runs, from 12 on every third, from 30 on every fourth, whatever the run and the worker.
-    Tests that thin themselves are `whole`.
+    From 4 cases on one of two runs, from 9 on of three, from 18 on of four, from 40 on of five: for each method one of
+    every so many that follow each other, so that no method is left out by chance. Tests that thin themselves are
+    `whole`.
     """
     many = collections.Counter((item.path, item.originalname) for item in items if on_opencl(item))
-    kept, left = [], []
+    before, kept, left = collections.Counter(), [], []
     for item in items:
-        count = 0 if item.get_closest_marker("whole") else many[item.path, item.originalname]
-        share = 1 + (count >= 6) + (count >= 12) + (count >= 30)
-        runs = not on_opencl(item) or zlib.crc32(item.nodeid.encode()) % share == 0
+        runs = True
+        if on_opencl(item) and not item.get_closest_marker("whole"):
+            test, parameters = (item.path, item.originalname), item.callspec.params
+            share = 1 + sum(many[test] >= most for most in (4, 9, 18, 40))
+            method = str(parameters.get("law") or getattr(parameters.get("row"), "method", ""))
+            turn, place = divmod(before[test, method], share)
+            runs = place == zlib.crc32(f"{item.originalname} {method} {turn}".encode()) % share
+            before[test, method] += 1
         (kept if runs else left).append(item)
     return kept, left
 
@@ -158,16 +165,17 @@ def pytest_collection_modifyitems(config, items):
     if config.thins:
         items[:], left = thinned(items)
         config.hook.pytest_deselected(items=left)
-    # A driver that crashes takes one worker's OpenCL tests with it, not the run. Tests of one window share
-    # compiled code, so that they go to one worker.
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    for item in items:
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        name = parameters.get("backend")
-        if name is None and item.get_closest_marker("opencl"):
-            name = "opencl"
-        if name is None:
-            continue
-        key = f"{item.path.name} {parameters.get('support', '')} {getattr(parameters.get('row'), 'window', '')}"
-        shares = 1 if name == "cpu" else max(4, workers)  # on the processor all want the same functions compiled
-        item.add_marker(pytest.mark.xdist_group(f"{name}-{zlib.crc32(key.encode()) % shares}"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from sharing import FromBothEnds
+
+    return FromBothEnds(config, log)
+
+
+def pytest_collection_finish():
+    # Compilers leave much to collect: a tenth of their time. The tests themselves are never garbage.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 50)

@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The mobility of spheres: accuracy, a product beside a sparse matrix, and spreading inside a Lanczos run.
 
-Rows of ``part``:
+Rows of ``part``, in the order of measuring, the quick ones first:
 
-- ``accuracy``: velocities of 1,000 spheres at volume fraction 0.1 against a dense Ewald sum by other formulas.
 - ``product``: a product of 10,000 spheres with right-hand sides. ``csr`` is the same operator, with the same cutoff,
   window and mesh, from sparse matrices of SciPy, or of cuSPARSE through CuPy: one of the near part, and one that
   spreads and interpolates. Its ``error`` is its distance from the mobility's velocities.
-- ``lanczos``: positions and the square root of one vector, to 20 iterations or its tolerance, with each spreading
-  method that can serve. ``positions_s`` has positions alone, and ``spread_s`` the preparation and 20 spreads of three
-  components.
+- ``lanczos``: positions and the square root of one vector, to 20 iterations or its tolerance, first with the method
+  that is chosen, then with each spreading method that can serve: the fastest by prediction first, as each of them
+  compiles. ``positions_s`` has positions alone, and ``spread_s`` the preparation and 20 spreads of three components.
+- ``accuracy``: velocities of 1,000 spheres at volume fraction 0.1 against a dense Ewald sum by other formulas, on the
+  host.
 
-Writes ``results/brownian-DEVICE.csv``.
+Each row of ``results/brownian-DEVICE.csv`` is written as soon as it is measured.
 
-    python benchmarks/apps/brownian.py [--backend cuda] [--small] [--out DIR]
+    python benchmarks/apps/brownian.py [--backend cuda] [--only product lanczos accuracy] [--small] [--out DIR]
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +33,7 @@ import numpy as np
 import scipy.sparse
 
 import particlemesh as pm
-from harness import runs
+from harness import inside, runs
 from harness.place import ERRORS, Place
 from harness.tables import short
 from mobility import mobility
@@ -68,34 +70,33 @@ def accuracy(place: Place, count: int) -> Iterator[dict[str, Any]]:
         yield {"part": "accuracy", "count": count, "method": "RPY", "accuracy": asked, "error": short(error)}
 
 
-def product(place: Place, count: int) -> Iterator[dict[str, Any]]:
-    """Yield seconds of products by the mobility and by a sparse matrix."""
+def product(place: Place, count: int, dtype: str) -> Iterator[dict[str, Any]]:
+    """Yield seconds of products by the mobility, then by a sparse matrix."""
     length, x = suspension(count)
-    for dtype in ("float64", "float32"):
-        native = place.upload(x.astype(dtype))
-        rpy = RPY((length,) * 3, accuracy=1e-6).set_positions(native)
-        chosen: Any = rpy.parameters
-        by_csr = None if place.name == "opencl" else ByCsr(place, rpy, x.astype(dtype))
-        for vectors in (1, 4, 16):
-            host = np.random.default_rng(3).normal(size=(vectors, count, 3)).astype(dtype)
-            forces = place.upload(host)
-            out = place.backend.empty(host.shape, dtype)
-            call = seconds(place, lambda f=forces, o=out: rpy.velocity(f, out=o, check=False))
-            facts = {"part": "product", "count": count, "dtype": dtype, "vectors": vectors}
-            yield {
-                **facts, "method": "RPY", "call_s": short(call), "nbytes": rpy.nbytes, "accuracy": chosen.error,
-                "nodes": chosen.shape[0], "cutoff": chosen.cutoff,
-            }  # fmt: skip
-            if by_csr is not None:
-                error = place.download(by_csr(forces)) - place.download(out)
-                yield {
-                    **facts, "method": "csr", "call_s": short(seconds(place, lambda f=forces: by_csr(f))),
-                    "nbytes": by_csr.nbytes, "error": short(float(abs(error).max())),
-                }  # fmt: skip
-        place.wait()
+    native = place.upload(x.astype(dtype))
+    rpy = RPY((length,) * 3, accuracy=1e-6).set_positions(native)
+    chosen: Any = rpy.parameters
+    facts = {"part": "product", "count": count, "dtype": dtype}
+    rights = {
+        vectors: place.upload(np.random.default_rng(3).normal(size=(vectors, count, 3)).astype(dtype))
+        for vectors in (1, 4, 16)
+    }
+    for vectors, forces in rights.items():
+        out = place.backend.empty(forces.shape, dtype)
+        call = seconds(place, lambda f=forces, o=out: rpy.velocity(f, out=o, check=False))
         yield {
-            "part": "product", "count": count, "dtype": dtype, "method": "set_positions",
-            "call_s": short(seconds(place, lambda n=native: rpy.set_positions(n))),
+            **facts, "vectors": vectors, "method": "RPY", "call_s": short(call), "nbytes": rpy.nbytes,
+            "accuracy": chosen.error, "nodes": chosen.shape[0], "cutoff": chosen.cutoff,
+        }  # fmt: skip
+    yield {**facts, "method": "set_positions", "call_s": short(seconds(place, lambda: rpy.set_positions(native)))}
+    if place.name == "opencl":
+        return
+    by_csr = ByCsr(place, rpy, x.astype(dtype))
+    for vectors, forces in rights.items():
+        error = place.download(by_csr(forces)) - place.download(rpy.velocity(forces))
+        yield {
+            **facts, "vectors": vectors, "method": "csr", "call_s": short(seconds(place, lambda f=forces: by_csr(f))),
+            "nbytes": by_csr.nbytes, "error": short(float(abs(error).max())),
         }  # fmt: skip
 
 
@@ -166,12 +167,26 @@ class ByCsr:
         return near.T.reshape(forces.shape) + far.reshape(count, vectors, 3).transpose(1, 0, 2)
 
 
+def by_prediction(place: Place, length: float, native: Any, z: Any) -> list[str]:
+    """Return "auto" and the names of the spreading methods: those with the least seconds predicted first."""
+    chosen: Any = RPY((length,) * 3, accuracy=1e-4).set_positions(native).parameters
+    mesh = pm.Mesh(chosen.shape, (length,) * 3)
+    plan = pm.Plan(mesh, chosen.window, components=3, applications=20).set_positions(native)
+    plan.spread(z[0].transpose((1, 0)))  # makes the plan's problem known
+
+    def predicted(method: Any) -> float:
+        estimate = inside.ask(plan, method)
+        return math.inf if estimate.reason else estimate.total(20)
+
+    return ["auto", *(m.name for m in sorted(place.methods("spread"), key=predicted))]
+
+
 def lanczos(place: Place, count: int, dtype: str) -> Iterator[dict[str, Any]]:
     """Yield seconds of positions and a square root with each method of spreading."""
     length, x = suspension(count)
     native = place.upload(x.astype(dtype))
     z = place.upload(np.random.default_rng(4).normal(size=(1, count, 3)).astype(dtype))
-    for name in ("auto", *(m.name for m in place.methods("spread"))):
+    for name in by_prediction(place, length, native, z):
         try:
             rpy = RPY((length,) * 3, accuracy=1e-4, method=name, applications=20).set_positions(native)
             chosen: Any = rpy.parameters
@@ -208,26 +223,26 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def rows(place: Place, small: bool) -> Iterator[dict[str, Any]]:
-    """Yield all rows, each with every column."""
-    some = (
-        accuracy(place, 60 if small else 1000),
-        product(place, 100 if small else 10_000),
-        lanczos(place, 100 if small else 10_000, "float32"),
-    )
-    for part in some:
-        for row in part:
-            whole = {**dict.fromkeys(COLUMNS, ""), **row, "device": place.device, "backend": place.name}
-            print({key: value for key, value in row.items() if value != ""}, flush=True)
-            yield whole
+def rows(place: Place, part: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a part, each with every column."""
+    call, *arguments = part
+    for row in call(place, *arguments):
+        whole = {**dict.fromkeys(COLUMNS, ""), **row, "device": place.device, "backend": place.name}
+        print({key: value for key, value in row.items() if value != ""}, flush=True)
+        yield whole
 
 
 def main() -> None:
-    """Measure all parts on a backend."""
-    asked = runs.parser(__doc__).parse_args()
+    """Measure parts on a backend, each row written when it is known; a part that fails does not end the others."""
+    asked = runs.parser(__doc__, ("product", "lanczos", "accuracy")).parse_args()
+    count = 100 if asked.small else 10_000
+    parts = [
+        (product, count, "float32"), (product, count, "float64"), (lanczos, count, "float32"),
+        (accuracy, 60 if asked.small else 1000),
+    ]  # fmt: skip
     with runs.Run(Place(asked.backend), asked.out) as run:
-        written = run.measure("mobility", [asked.small], lambda small: rows(run.place, small))
-        run.write("brownian", written)
+        chosen = [part for part in parts if part[0].__name__ in asked.only]  # type: ignore[attr-defined]
+        run.write("brownian", run.measure("mobility", chosen, lambda part: rows(run.place, part), "brownian"))
     run.finish()
 
 

@@ -2,18 +2,23 @@
 """A step of particle-mesh Ewald at the density of water: both halves alone, and the whole step.
 
 On a GPU: float32, B-splines of order 5, cutoff 0.9, 100 charges in a volume of 1, about 9 nodes in a length of 1.
-``graph_s`` are seconds of captured CUDA graphs. On the CPU: 20,000 ions, whole steps without a list and with one that
-is kept, beside torch-pme's `PMECalculator` where it is installed, in turns; its neighbour list is not timed. ``error``
-is the root-mean-square error of forces over their root mean square, against float64 with an accuracy of 1e-9, up to
-100,000 charges. Writes ``results/pme-DEVICE.csv``.
+``graph_s`` are seconds of captured CUDA graphs. With CUDA both halves run at once; the row "step, one by one" is the
+same with one stream. On the CPU: 20,000 ions, whole steps without a list and with one that is kept.
+
+Where torch and torch-pme are installed, its `PMECalculator` runs on the same device, in turns with our step. Its list
+of pairs is not timed, and ours is. So does OpenMM's CPU platform, beside our step with a list, as OpenMM keeps one.
+``ratio`` is the median of their time over ours, calls and waits for each included; ``ratio_graph`` is their call over
+our graph. ``error`` is the root-mean-square error of forces over their root mean square, against float64 with an
+accuracy of 1e-9, up to 100,000 charges. Each row of ``results/pme-DEVICE.csv`` is written as soon as it is measured.
 
     python benchmarks/apps/pme.py [--backend cuda] [--small] [--out DIR]
 """
 
 from __future__ import annotations
 
-import importlib.util
+import functools
 import math
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +31,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, 
 import numpy as np
 
 import particlemesh as pm
+from apps import pme_peers
+from apps.pme_peers import Peer, Problem
 from harness import runs
 from harness.place import Place
 from harness.tables import short
@@ -62,6 +69,14 @@ def water(case: Case) -> tuple[float, np.ndarray, np.ndarray]:
     return length, (lattice * length / side).astype(case.dtype), (charges - charges.mean()).astype(case.dtype)
 
 
+@functools.lru_cache(maxsize=1)
+def exact_forces(count: int, dtype: str) -> np.ndarray:
+    """Return forces in float64 with an accuracy of 1e-9, on the host."""
+    length, positions, charges = water(Case(count, dtype))
+    wide = positions.astype(np.float64), charges.astype(np.float64)
+    return np.asarray(PME((length,) * 3, accuracy=1e-9)(*wide, virial=False).forces)
+
+
 def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
     """Yield a row for each half, and for the whole step."""
     length, positions, charges = water(case)
@@ -74,10 +89,7 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
     shapes = ((1,), (1, case.count), (1, case.count, 3), (1, 3, 3))
     out = Result(*(empty(shape, case.dtype) for shape in shapes))
     sets = q.reshape(1, case.count)
-    exact = None
-    if case.count <= EXACT_UP_TO:
-        wide = positions.astype(np.float64), charges.astype(np.float64)
-        exact = PME((length,) * 3, accuracy=1e-9)(*wide, virial=False).forces
+    exact = exact_forces(case.count, case.dtype) if case.count <= EXACT_UP_TO else None
 
     def row(stage: str, call: Callable[[], Any], forces: Any = None) -> dict[str, Any]:
         call()
@@ -88,7 +100,7 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
             error = short(float(np.linalg.norm(found - exact) / np.linalg.norm(exact)))
         return dict(
             count=case.count, nodes=nodes, dtype=case.dtype, virial=case.virial, stage=stage, call_s=short(once),
-            graph_s=short(place.clock.captured(call, once)), ratio="", error=error,
+            graph_s=short(place.clock.captured(call, once)), ratio="", ratio_graph="", error=error,
             nbytes=pme.nbytes if stage == "step" else "", device=place.device, backend=place.name,
         )  # fmt: skip
 
@@ -120,51 +132,56 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
     yield row("reciprocal", reciprocal)
     yield row("build", build)
     yield row("real", real)
-    yield row("step", step, out.forces)
-    if place.name == "cpu":
-        calls = {"step, list": PME((length,) * 3, **common, skin=0.1)}
-        listed = calls["step, list"](x, sets, virial=case.virial)
-        yield row("step, list", lambda: calls["step, list"](x, sets, virial=case.virial), listed.forces)
-        yield from beside_torch_pme(case, length, positions, charges, nodes, step)
-
-
-def beside_torch_pme(
-    case: Case, length: float, positions: np.ndarray, charges: np.ndarray, nodes: int, step: Callable[[], Any]
-) -> Iterator[dict[str, Any]]:
-    """Yield the row of torch-pme: energy and forces, with our list of pairs, in turns with our step."""
-    if case.virial or not importlib.util.find_spec("torchpme"):
+    ours = row("step", step, out.forces)
+    yield ours
+    if core.branch is not None:
+        branch, core.branch = core.branch, None
+        yield row("step, one by one", step, out.forces)
+        core.branch = branch
+    if case.virial:
+        if place.name == "cpu":
+            listed = PME((length,) * 3, **common, skin=0.1)
+            forces = listed(x, sets).forces
+            yield row("step, list", lambda: listed(x, sets), forces)
         return
-    import torch
-    from torchpme import CoulombPotential, PMECalculator
+    problem = Problem(length, positions, charges, nodes, CUTOFF, SPLITTING, ORDER)
 
-    i, j, shift = pm.neighbour_list("ijS", positions, (length,) * 3, CUTOFF, half=True)
-    calculator = PMECalculator(
-        CoulombPotential(smearing=1 / (math.sqrt(2) * SPLITTING)), mesh_spacing=length / nodes, interpolation_nodes=5
-    ).to(getattr(torch, case.dtype))
-    cell = torch.eye(3, dtype=getattr(torch, case.dtype)) * length
-    x = torch.tensor(positions, requires_grad=True)
-    q, pairs = torch.tensor(charges)[:, None], torch.tensor(np.stack([i, j], -1).astype(np.int64))
-    turns = torch.tensor(shift.astype(case.dtype)) @ cell
+    def beside(made: Peer | str, step: Callable[[], Any], graph: float) -> Iterator[dict[str, Any]]:
+        if isinstance(made, str):
+            print(made)
+            return
+        theirs, ratio = turns(place, step, made)
+        error = math.nan
+        if exact is not None:
+            error = short(float(np.linalg.norm(made.forces() - exact) / np.linalg.norm(exact)))
+        yield {
+            **ours, "stage": made.name, "call_s": short(theirs), "graph_s": math.nan, "ratio": short(ratio),
+            "ratio_graph": short(theirs / graph), "error": error, "nbytes": "",
+        }  # fmt: skip
 
-    def theirs() -> None:
-        x.grad = None
-        distances = (x[pairs[:, 1]] - x[pairs[:, 0]] + turns).norm(dim=1)
-        potential = calculator(q, cell, x, pairs, distances)
-        (q * potential).sum().backward()
+    if place.name == "cpu":
+        listed = PME((length,) * 3, **common, skin=0.1)
+        calls = {"list": lambda: listed(x, sets, virial=False)}
+        yield row("step, list", calls["list"], calls["list"]().forces)
+        if case.dtype == "float32":  # OpenMM's CPU platform has no other
+            yield from beside(pme_peers.openmm(problem, place.threads), calls["list"], math.nan)
+    yield from beside(pme_peers.torch_pme(problem, place.name == "cuda"), step, ours["graph_s"])
 
-    times: dict[str, list[float]] = {"ours": [], "theirs": []}
-    for turn in range(6):
-        for name, call in (("ours", step), ("theirs", theirs)):
+
+def turns(place: Place, step: Callable[[], Any], peer: Peer) -> tuple[float, float]:
+    """Return the median seconds of the peer's step, and the median of its ratios to ours, each in turn."""
+    theirs, ratios = [], []
+    for turn in range(12):
+        times = []
+        for call, wait in ((step, place.wait), (peer.call, peer.wait)):
             start = time.perf_counter()
             call()
-            if turn:
-                times[name].append(time.perf_counter() - start)
-    ratio = float(np.median(np.divide(times["theirs"], times["ours"])))
-    yield dict(
-        count=case.count, nodes=nodes, dtype=case.dtype, virial=False, stage="torch-pme",
-        call_s=short(float(np.median(times["theirs"]))), graph_s=math.nan, ratio=f"{ratio:.1f}", error=math.nan,
-        nbytes="", device="", backend="cpu",
-    )  # fmt: skip
+            wait()
+            times.append(time.perf_counter() - start)
+        if turn > 1:  # the first ones allocate
+            theirs.append(times[1])
+            ratios.append(times[1] / times[0])
+    return statistics.median(theirs), statistics.median(ratios)
 
 
 def main() -> None:
@@ -173,7 +190,7 @@ def main() -> None:
     place = Place(asked.backend)
     cases = SMALL if asked.small else HOST if place.name == "cpu" else CASES
     with runs.Run(place, asked.out) as run:
-        run.write("pme", run.measure("PME", cases, lambda case: rows(place, case)))
+        run.write("pme", run.measure("PME", cases, lambda case: rows(place, case), "pme"))
     run.finish()
 
 

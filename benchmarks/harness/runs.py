@@ -55,8 +55,13 @@ class Run:
         """Print a line above the progress."""
         self._progress.console.print(line, markup=False, soft_wrap=True)
 
-    def measure(self, part: str, cases: Iterable[Any], rows_of: Callable[[Any], Iterable[Row]]) -> list[Row]:
-        """Return the rows of all cases; a case that fails is named and the others are measured."""
+    def measure(
+        self, part: str, cases: Iterable[Any], rows_of: Callable[[Any], Iterable[Row]], file: str = ""
+    ) -> list[Row]:
+        """Return the rows of all cases; a case that fails is named and the others are measured.
+
+        With ``file`` each row is written as soon as it is measured: a run that is cut short keeps what it has.
+        """
         rows: list[Row] = []
         cases = list(cases)
         task = self._progress.add_task(part, total=len(cases), what="")
@@ -64,7 +69,10 @@ class Run:
             self._progress.update(task, what=str(case))
             before = len(self.place.failed)
             with self.place.attempt(f"{part}: {case}"):
-                rows.extend(rows_of(case))
+                for row in rows_of(case):
+                    rows.append(row)
+                    if file:
+                        write(file, self.place.device, rows, self.out)
             for line in self.place.failed[before:]:
                 self.say(line)
             self._progress.advance(task)

@@ -18,7 +18,6 @@ from particlemesh.command import cli, ranks, ranks_report
 from particlemesh.distributed import FFT, Domain, UniformGrid
 from particlemesh.distributed.fields import ranges
 
-pytestmark = pytest.mark.xdist_group("mpi")
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ["--particles", "1000", "--nodes", "8", "--repeats", "1"]
 

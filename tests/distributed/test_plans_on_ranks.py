@@ -9,8 +9,6 @@ from mpi import on_ranks
 from particlemesh import distributed as pmd
 from rank_cases import OPTIONS, Row, assembled, cut, listed, mine, near, numbers, plan_of, positions
 
-pytestmark = pytest.mark.xdist_group("mpi")
-
 TILTED = ((1.0, 0.0, 0.0), (0.3, 1.1, 0.0), (-0.2, 0.1, 0.9))
 ROWS = [
     Row("line", (11,)),

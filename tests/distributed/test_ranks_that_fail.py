@@ -14,8 +14,6 @@ from particlemesh import distributed as pmd
 from particlemesh.distributed import transports
 from rank_cases import OPTIONS, Row, assembled, listed, plan_of
 
-pytestmark = pytest.mark.xdist_group("mpi")
-
 
 def all_raise(world, call, kind, culprit):
     """Check that the culprit raises an error of its own, and the others one that names it."""

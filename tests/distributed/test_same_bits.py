@@ -12,8 +12,6 @@ from particlemesh import distributed as pmd
 from rank_cases import OPTIONS, Row, assembled, listed, mine, numbers, plan_of, positions
 from ranks import on_threads
 
-pytestmark = pytest.mark.xdist_group("mpi")
-
 ROWS = [
     Row("uniform", (9, 8, 7), per_rank=2),
     Row("clustered and complex, in float32", (8, 7, 9), dtype=np.complex64, batch=(2,), parts="bisection"),

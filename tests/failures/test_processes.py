@@ -123,9 +123,7 @@ x = np.random.default_rng(1).random((500, 2))
 mesh = pm.Mesh((9, 8), (1., 1.))
 plan = pm.Plan(mesh, "bspline3", backend="BACKEND")
 plan.set_positions(x)
-field = plan.spread(x[:, 0].copy())
-assert abs(field.sum() - x[:, 0].sum()) < 1e-10
-assert abs(plan.interpolate(np.ones(mesh.shape)) - 1).max() < 1e-12
+assert abs(plan.spread(x[:, 0].copy()).sum() - x[:, 0].sum()) < 1e-10
 """
 
 

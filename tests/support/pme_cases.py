@@ -113,3 +113,17 @@ def random_charges(count, seed=1, matrix=TRICLINIC, neutral=True):
             fractions = np.vstack([fractions, new])
     charges = rng.standard_normal(count)
     return fractions @ matrix, charges - charges.mean() if neutral else charges
+
+
+def image(d, matrix):
+    """The shortest of the vectors that differ from d by lattice vectors; a search."""
+    d = d - np.rint(d @ np.linalg.inv(matrix)) @ matrix
+    near = [d + np.array(n) @ matrix for n in itertools.product((-1, 0, 1), repeat=3)]
+    return min(near, key=lambda v: v @ v)
+
+
+def pair_of_dipoles(d, q, mu, p, nu):
+    """Energy of a charge q with dipole mu, and of p with nu at the vector d from it, in free space."""
+    r = np.linalg.norm(d)
+    charges = q * p / r + (p * (mu @ d) - q * (nu @ d)) / r**3
+    return charges + (mu @ nu) / r**3 - 3 * (mu @ d) * (nu @ d) / r**5

@@ -87,7 +87,7 @@ def spread(
 ) -> Tensor:  # fmt: skip
     """Spread values onto a mesh; differentiable by positions, values and cell.
 
-    Works under ``torch.compile(fullgraph=True)``, ``torch.func.vmap`` and ``torch.func.grad``.
+    Works under ``torch.func.vmap``, ``torch.func.grad`` and, from PyTorch 2.13 on, ``torch.compile(fullgraph=True)``.
 
     Parameters
     ----------

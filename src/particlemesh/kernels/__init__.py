@@ -13,6 +13,7 @@ from particlemesh.arrays.positions import Coordinates, coordinates
 from particlemesh.arrays.systems import lattices
 from particlemesh.backends import current as backend
 from particlemesh.backends.base import As, Backend, CompilationError, Record, Unread, allocate, kept
+from particlemesh.backends.branches import Branch, branch_of
 from particlemesh.busy import alone
 from particlemesh.kernels.arrays import InOrder, Operand, Output, give, take, to_host
 from particlemesh.kernels.compiling import compile_kernel
@@ -21,6 +22,7 @@ from particlemesh.sorting.scan import allocate_counts, scan
 __all__ = [
     "As",
     "Backend",
+    "Branch",
     "CompilationError",
     "Coordinates",
     "InOrder",
@@ -34,6 +36,7 @@ __all__ = [
     "allocate_counts",
     "alone",
     "backend",
+    "branch_of",
     "check_apart",
     "compile_kernel",
     "coordinates",

@@ -11,6 +11,7 @@ import particlemesh as pm
 from particlemesh.apps.pme import PME, dipoles, sixth_power
 from particlemesh.apps.pme.sixth_power import smooth_dispersion
 from particlemesh.backends import cuda
+from pme_cases import image, pair_of_dipoles
 from ptx import without_nvrtc
 
 BOX = np.array([[2.0, 0.0, 0.0], [0.3, 2.2, 0.0], [-0.4, 0.5, 1.9]])
@@ -70,6 +71,47 @@ def test_energy_and_its_derivatives_are_those_of_a_dense_sum():
             np.testing.assert_allclose(values[particle, axis], sign * slope, rtol=1e-6, atol=1e-6)
 
 
+def test_pairs_that_are_excluded_or_scaled_are_those_of_nearest_images():
+    x, q, mu = system()
+    pairs, factors = np.array([[0, 3], [5, 1], [2, 4]]), np.array([0.0, 0.5, -1.2])
+    pme = PME(BOX, **FINE, coulomb_constant=2.0, exclusions=pairs, factors=factors)
+    result = pme(x, q, dipoles=mu)
+
+    def energy(x, q, mu):
+        more = [
+            (f - 1) * pair_of_dipoles(image(x[j] - x[i], BOX), q[i], mu[i], q[j], mu[j])
+            for (i, j), f in zip(pairs, factors, strict=True)
+        ]
+        return 2 * (dense(x, q, mu) + sum(more))
+
+    np.testing.assert_allclose(result.energy, energy(x, q, mu), rtol=1e-10)
+    np.testing.assert_allclose(result.energies.sum(), result.energy, rtol=1e-12)
+    h = 1e-4
+    for particle, axis in ((0, 0), (3, 1), (1, 2)):
+        step = np.zeros((6, 3))
+        step[particle, axis] = h
+        for sign, moved, values in (
+            (-1, lambda s: (x + s, q, mu), result.forces),
+            (-1, lambda s: (x, q, mu + s), result.fields),
+            (1, lambda s: (x, q + s.sum(1), mu), np.repeat(result.potentials[:, None], 3, 1)),
+        ):
+            slope = (energy(*moved(step)) - energy(*moved(-step))) / (2 * h)
+            np.testing.assert_allclose(values[particle, axis], sign * slope, rtol=1e-6, atol=1e-6)
+
+
+def test_an_excluded_pair_with_dipoles_may_lie_in_one_place():
+    x, q, mu = system()
+    x[1] = x[0]
+    # An excluded pair has no energy, at whatever distance: the mean of two small gaps is that of none.
+    pme, gap = PME(BOX, **FINE, exclusions=[[0, 1]]), 1e-3 * np.eye(6)[1][:, None] * np.ones(3)
+    before, result, after = (pme(x + sign * gap, q, dipoles=mu) for sign in (-1, 0, 1))
+    for name in ("energy", "forces", "fields", "potentials"):
+        mean = (getattr(before, name) + getattr(after, name)) / 2
+        np.testing.assert_allclose(getattr(result, name), mean, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="lies where another one lies"):
+        PME(BOX, **FINE, exclusions=[[0, 1]], factors=0.5)(x, q, dipoles=mu)
+
+
 def test_without_dipoles_it_is_the_result_of_charges():
     x, q, mu = system()
     pme = PME(BOX, **FINE)
@@ -106,8 +148,8 @@ def test_bad_arguments_are_explained():
         pme(x, q, dipoles=mu[:, :2])
     with pytest.raises(ValueError, match="one set"):
         pme(x, np.stack([q, q]), dipoles=mu)
-    with pytest.raises(ValueError, match="exclusions"):
-        PME(BOX, **FINE, exclusions=[[0, 1]])(x, q, dipoles=mu)
+    with pytest.raises(TypeError, match="leave out check and out"):
+        pme(x, q, dipoles=mu, check=False)
     with pytest.raises(ValueError, match="lies where another one lies"):
         pme(x[[0, 0]], q[:2], dipoles=mu[:2])
 

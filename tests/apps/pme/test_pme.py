@@ -148,3 +148,18 @@ def test_results_are_written_to_out_and_copies_choose_again():
     same(copy(x, q), wanted)
     assert copy.parameters == pme.parameters
     assert pme(x, q, virial=False).virial is None
+
+
+@pytest.mark.parametrize("splitting", [2.0, 4.5], ids=["one polynomial", "intervals"])
+def test_lists_in_single_precision_have_its_accuracy(splitting):
+    x, q = random_charges(60)
+    charges, options = np.stack([q, np.sin(np.arange(60.0))]), dict(COARSE, cutoff=1.4, splitting=splitting)
+    wanted = PME(TRICLINIC, **options)(x, charges)
+    listed = PME(TRICLINIC, **options, skin=0.2)
+    for _ in range(2):  # the second call keeps the list
+        result = listed(x.astype(np.float32), charges.astype(np.float32))
+        for name in ("energy", "energies", "forces", "virial"):
+            exact = getattr(wanted, name)
+            np.testing.assert_allclose(getattr(result, name), exact, rtol=0, atol=4e-6 * abs(exact).max())
+    assert listed._core.list.builds == 1
+    assert (len(listed._core._smooth.coefficients) == 1) == (splitting == 2.0)

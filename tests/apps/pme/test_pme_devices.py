@@ -101,9 +101,12 @@ def test_host_arrays_go_to_a_named_backend_and_back():
 @pytest.mark.parametrize("double", [0, 1])
 @pytest.mark.parametrize("width", [4, 10])
 def test_kernels_compile_for_cuda(double, width):
-    for file, names in (("exclusions", ("exclusions",)), ("assemble", ("assemble", "totals"))):
+    for file, names in (
+        ("exclusions", ("exclusions",)), ("assemble", ("assemble", "totals")),
+        ("lennard_jones", ("coefficients", "without_pairs")),
+    ):  # fmt: skip
         cubin = cuda.compile_only(
-            f"apps/pme/{file}.c", {"REAL_IS_DOUBLE": double, "WIDTH": width}, 90
+            f"apps/pme/{file}.c", {"REAL_IS_DOUBLE": double, "WIDTH": width, "WEIGHTED": int(width == 4)}, 90
         )  # fmt: skip
         assert all(name.encode() in cubin for name in names)
 

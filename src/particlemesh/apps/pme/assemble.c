@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Energies and forces from the sums over neighbours and the mesh, and their totals. Groups add up shares of the
-// particles, the second kernel adds up the shares in order, so that results are reproducible.
+// particles, the second kernel adds up the shares in order, so that results are reproducible. With WEIGHTED the sums
+// over neighbours are those of the others' charges, and are multiplied with the particle's own.
 
 typedef struct {
     real coulomb, mesh, self;
@@ -30,14 +31,16 @@ KERNEL assemble(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT
                 }
                 const real q = charges[charges_at + c * count + i], scaled = f.coulomb * q;
                 const i64 at = c * count + i;
-                const real energy = (real)0.5 * scaled * (sum[0] + f.mesh * potential[potential_at + at] - f.self * q);
+                const real weight = WEIGHTED ? scaled : (real)1;
+                const real smooth = f.mesh * potential[potential_at + at] - f.self * q;
+                const real energy = (real)0.5 * (weight * sum[0] + scaled * smooth);
                 energies[energies_at + at] = energy;
                 for (int a = 0; a < 3; a++)
                     forces[forces_at + 3 * at + a] =
-                        scaled * (sum[1 + a] - f.mesh * gradient[gradient_at + 3 * at + a]);
+                        weight * sum[1 + a] - scaled * f.mesh * gradient[gradient_at + 3 * at + a];
                 total[0] += energy;
 #if WIDTH > 4
-                for (int t = 0; t < 6; t++) total[1 + t] += (real)0.5 * scaled * sum[4 + t];
+                for (int t = 0; t < 6; t++) total[1 + t] += (real)0.5 * weight * sum[4 + t];
 #endif
             }
             for (int t = 0; t < (c == sets ? 1 : TERMS); t++) {

@@ -17,6 +17,20 @@ _SHARE = 2048  # particles that a group adds up
 _UPPER = (0, 1, 2, 1, 2, 0), (0, 1, 2, 2, 0, 1)  # the six terms of a virial
 
 
+@dataclass(frozen=True)
+class Law:
+    """How a particle's energy follows from its charge q, a sum over neighbours and the potential of the mesh.
+
+    Twice the energy is ``weight * sum + constant * q * (mesh * potential - own * q)``. The weight is ``constant * q``,
+    or 1 if the sum has the particle's own charge already.
+    """
+
+    constant: float
+    mesh: float
+    own: float
+    weighted: bool
+
+
 @dataclass
 class Mesh:
     """What the mesh gives for sets of charges: potential (sets, N), gradient (sets, N, 3), virial (sets, 3, 3)."""
@@ -24,6 +38,11 @@ class Mesh:
     potential: Any
     gradient: Any
     virial: Any
+
+    def part(self, sets: slice) -> Mesh:
+        """Return that of some sets."""
+        virial = None if self.virial is None else self.virial[sets]
+        return Mesh(self.potential[sets], self.gradient[sets], virial)
 
 
 @dataclass
@@ -41,21 +60,19 @@ class Outputs:
         return Outputs(self.energy[sets], self.energies[sets], self.forces[sets], virial)
 
 
-def on_cpu(
-    charges: np.ndarray, sums: np.ndarray, mesh: Mesh, out: Outputs, constant: float, splitting: float
-) -> None:  # fmt: skip
+def on_cpu(charges: np.ndarray, sums: np.ndarray, mesh: Mesh, out: Outputs, law: Law) -> None:
     """Write the outputs of sets of charges (sets, N) from their sums (N, sets * columns + 1)."""
     width = columns(out.virial is not None)
     for c, q in enumerate(charges):
         own = sums[:, c * width : (c + 1) * width]
-        scaled = constant * q
-        own_cloud = 2 * splitting / np.sqrt(np.pi) * q
-        out.energies[c] = scaled / 2 * (own[:, 0] + 4 * np.pi * mesh.potential[c] - own_cloud)
-        out.forces[c] = scaled[:, None] * (own[:, 1:4] - 4 * np.pi * mesh.gradient[c])
+        scaled = law.constant * q
+        weight = scaled if law.weighted else np.ones_like(q)
+        out.energies[c] = (weight * own[:, 0] + scaled * (law.mesh * mesh.potential[c] - law.own * q)) / 2
+        out.forces[c] = weight[:, None] * own[:, 1:4] - (law.mesh * scaled)[:, None] * mesh.gradient[c]
         out.energy[c] = out.energies[c].sum(dtype=np.float64)
         if out.virial is not None:
-            terms = np.einsum("i,it->t", scaled.astype(np.float64) / 2, own[:, 4:10].astype(np.float64))
-            whole = 4 * np.pi * constant * mesh.virial[c].astype(np.float64)
+            terms = np.einsum("i,it->t", weight.astype(np.float64) / 2, own[:, 4:10].astype(np.float64))
+            whole = law.mesh * law.constant * mesh.virial[c].astype(np.float64)
             whole[_UPPER] += terms
             whole[_UPPER[::-1]] = whole[_UPPER]
             out.virial[c] = whole
@@ -64,9 +81,9 @@ def on_cpu(
 class OnDevice:
     """The same by kernels; ``take(name, size, dtype)`` provides scratch memory that is kept."""
 
-    def __init__(self, backend: Any, dtype: np.dtype, take: Any, constant: float, splitting: float) -> None:
-        self.backend, self.dtype, self.take = backend, dtype, take
-        self.factors = Record(f"=3{dtype.char}", constant, 4 * np.pi, 2 * splitting / np.sqrt(np.pi))
+    def __init__(self, backend: Any, dtype: np.dtype, take: Any, law: Law) -> None:
+        self.backend, self.dtype, self.take, self.law = backend, dtype, take, law
+        self.factors = Record(f"=3{dtype.char}", law.constant, law.mesh, law.own)
 
     def partial(self, sets: int, count: int) -> tuple[Any, int]:
         """Return the memory for the totals of shares of the particles, and how many shares there are."""
@@ -78,18 +95,19 @@ class OnDevice:
     ) -> None:  # fmt: skip
         sets, count = charges.shape
         width = columns(out.virial is not None)
+        defines = {"WIDTH": width, "WEIGHTED": int(self.law.weighted)}
         partial, shares = self.partial(sets, count)
 
         def at(array: Any) -> int:
             return int(getattr(array, "offset", 0)) // self.dtype.itemsize
 
-        kernel = compile_kernel(self.backend, _FILE, "assemble", self.dtype, WIDTH=width)
+        kernel = compile_kernel(self.backend, _FILE, "assemble", self.dtype, **defines)
         kernel(
             shares * self.backend.group_size, charges, sums, mesh.potential, mesh.gradient, out.energies, out.forces,
             partial, count, sets, shares, at(charges), at(out.energies), at(out.forces), at(mesh.potential),
             at(mesh.gradient), self.factors,
         )  # fmt: skip
-        kernel = compile_kernel(self.backend, _FILE, "totals", self.dtype, WIDTH=width)
+        kernel = compile_kernel(self.backend, _FILE, "totals", self.dtype, **defines)
         virials = (Unread(status), Unread(status)) if out.virial is None else (mesh.virial, out.virial)
         kernel(
             7 * sets + 1, partial, virials[0], out.energy, virials[1], status, sets, shares, at(virials[0]),

@@ -11,12 +11,28 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme import direct
+from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.natives import Natives
 from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.result import Result
 from particlemesh.fourier import Solver
-from particlemesh.kernels import alone, checks
+from particlemesh.kernels import alone, checks, lattices
+
+
+def _exclude(particles: Natives, pairs: Exclusions, q: Any, rows: np.ndarray, owner: Any, sums: Any) -> None:
+    """Add the corrections of pairs to the sums (N, 11) over neighbours, for boxes (S, 3, 3)."""
+    xp = particles.xp
+    i, j, weights, d = pairs.vectors(particles, rows, owner)
+    r2 = (d**2).sum(1)
+    touches = r2 == 0
+    u = q[j] * xp.where(touches, 0, weights / xp.sqrt(xp.where(touches, 1, r2)))
+    g = -u / xp.where(touches, 1, r2)
+    new = xp.zeros((len(i), 11), particles.dtype)
+    new[:, 0], new[:, 1:4] = u, g[:, None] * d
+    new[:, 4:7], new[:, 7:10] = g[:, None] * d * d, g[:, None] * d[:, [1, 2, 0]] * d[:, [2, 0, 1]]
+    new[:, 10] = xp.where(touches & (weights == -1), -1, 0)  # an excluded pair may lie in one place
+    xp.add.at(sums, i, new)
 
 
 class PMEBatch:
@@ -93,8 +109,16 @@ class PMEBatch:
             self._key = key
         return p
 
+    def _matrices(self, boxes: Any) -> np.ndarray:
+        """Return the lattice vectors of each system, on the host."""
+        if boxes is None:
+            return np.broadcast_to(self.box.matrix, (self.systems, 3, 3))
+        return lattices(boxes, self.systems, 3)
+
     @alone
-    def __call__(self, positions: Any, charges: Any, system: Any, *, boxes: Any = None) -> Result:
+    def __call__(
+        self, positions: Any, charges: Any, system: Any, *, boxes: Any = None, exclusions: Any = (), factors: Any = 0.0
+    ) -> Result:  # fmt: skip
         """Return energies, forces and virials of all systems.
 
         Parameters
@@ -106,13 +130,17 @@ class PMEBatch:
             The system of each particle.
         boxes : array (S, 3) or (S, 3, 3), optional
             Lengths or lattice vectors of each system.
+        exclusions : integers (M, 2)
+            Pairs of particles of one system, each once, by their indices among all particles.
+        factors : float or array_like (M,)
+            What the interaction of their nearest images is multiplied with, as for :class:`PME`.
 
         Returns
         -------
         Result
             Energies (S,), energies of particles (N,), forces (N, 3) and virials (S, 3, 3).
         """
-        particles = Natives(positions)
+        particles, pairs = Natives(positions), Exclusions(exclusions, factors)
         xp, x = particles.xp, particles.x
         with particles.scope():
             q = particles.number(charges, "charges")
@@ -125,7 +153,9 @@ class PMEBatch:
             )
             self._grid.build(x, system=owner, boxes=boxes)
             sums = self._grid.stream(p.cutoff, direct.pair_function(smooth, 1, True), q)
-            if float(sums[:, 10].sum()) > 0:
+            if len(pairs):
+                _exclude(particles, pairs, q, self._matrices(boxes), owner, sums)
+            if bool((sums[:, 10] > 0).any()):
                 raise ValueError(f"particle {int(sums[:, 10].argmax())} lies where another one of its system lies.")
             self._solver.set_positions(x, system=owner, boxes=boxes)
             potential, slope, virial = self._solver.potential_gradient_virial(q)

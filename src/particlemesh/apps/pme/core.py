@@ -3,24 +3,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import math
 from typing import Any
 
 import numpy as np
 
 import particlemesh as pm
+from particlemesh import kernels
 from particlemesh.apps.pme import direct
-from particlemesh.apps.pme.assemble import Mesh, OnDevice, Outputs, on_cpu
+from particlemesh.apps.pme.assemble import Law, Mesh, OnDevice, Outputs, on_cpu
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.lists import SkinList
 from particlemesh.apps.pme.parameters import Parameters
+from particlemesh.apps.pme.result import Result
 from particlemesh.fourier import Solver
-from particlemesh.kernels import Coordinates, allocate, kept
-
-_TOGETHER = 6  # sets of charges in one pass over pairs: a work-item holds their sums
+from particlemesh.kernels import Coordinates, allocate, branch_of, kept
 
 
 class Core:
-    """Grid, solver and memory.
+    """Grid, solver and memory of an interaction, whose pair function and corrections subclasses have.
 
     Parameters
     ----------
@@ -29,46 +32,60 @@ class Core:
     backend : Backend
     dtype : numpy.dtype
         Of positions and charges.
-    constant : float
-        Coulomb's constant.
+    law : Law
     exclusions : Exclusions
-    skin : float or None
-        That of a list; None for no list.
+    green : dict
+        Arguments of the solver.
     threads : int or None
-    gradient : str
-        As for the solver.
     named : str or None
         The backend as the user named it.
+    skin : float
+        How much farther than the cutoff the grid is asked.
     """
 
+    together = 6  # sets of charges in one pass over pairs: a work-item holds their sums
+    list: SkinList | None = None
+
     def __init__(
-        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float,
-        exclusions: Exclusions, skin: float | None, threads: int | None, gradient: str, named: str | None,
+        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, law: Law, exclusions: Exclusions,
+        green: dict[str, Any], *, threads: int | None, named: str | None, skin: float = 0.0,
     ) -> None:  # fmt: skip
-        self.box, self.parameters, self.dtype, self.constant = box, parameters, dtype, constant
+        self.box, self.parameters, self.dtype, self.law = box, parameters, dtype, law
         self.exclusions, self.threads, self.owner = exclusions, threads, backend
         self.backend: Any = backend if backend.name == "cpu" else kept(backend)
         options: Any = {"dtype": dtype.name, "backend": named or backend.name, "threads": threads}
         thickness = 1 / np.linalg.norm(box.inverse, axis=1)
         # Cells of half the cutoff, and thinner ones along the axis in which cells are read in one go.
-        reach = parameters.cutoff + (skin or 0.0)
+        reach = parameters.cutoff + skin
         cells = [min(t, reach / n) for t, n in zip(thickness, (2, 2, 4), strict=True)]
         self.grid = pm.UniformGrid(box, cell_size=cells, **options)
-        alpha = parameters.splitting
-        # The limit of the Green function at k = 0, less that of 1 / k**2, is the neutralising background.
-        self.solver = Solver(
-            pm.Mesh(parameters.shape, box), parameters.window, "ewald", alpha=alpha, zero=-1 / (4 * alpha**2),
-            gradient=gradient, **options,
-        )  # fmt: skip
-        self._smooth = direct.smooth_coulomb(alpha, parameters.cutoff, dtype.itemsize == 4, backend.name != "cpu")
-        self._functions: dict[tuple[int, bool], pm.PairFunction] = {}
-        self.list = None if skin is None else SkinList(self.grid, parameters.cutoff, skin)
+        self.solver = Solver(pm.Mesh(parameters.shape, box), parameters.window, **green, **options)
         self._memory: dict[str, Any] = {}
-        self._finish = None
-        if backend.name != "cpu":
-            self._finish = OnDevice(self.backend, dtype, self.take, constant, alpha)
-        self.status = self.take("status", 2, dtype)
+        self._finish = None if backend.name == "cpu" else OnDevice(self.backend, dtype, self.take, law)
+        self.branch = branch_of(backend)  # None: one half after the other
+        # Particles in one place, whether an energy is not finite, whether a coefficient is negative.
+        self.status = self.take("status", 3, dtype)
         self._sums: Any = None
+
+    # ---- what subclasses have -------------------------------------------------------------------------
+
+    def function(self, sets: int, virial: bool) -> pm.PairFunction:
+        """Return the pair function for so many sets of charges."""
+        raise NotImplementedError
+
+    def charges(self, given: Any) -> Any:
+        """Return the charges (sets, N) of the mesh from what a step is given."""
+        return given
+
+    def values(self, charges: Any) -> Any:
+        """Return the values (N, ...) that the pair function takes, for charges (sets, N)."""
+        raise NotImplementedError
+
+    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> None:
+        """Add what excluded and scaled pairs lose or gain to the sums over neighbours."""
+        raise NotImplementedError
+
+    # ---- memory ---------------------------------------------------------------------------------------
 
     @property
     def nbytes(self) -> int:
@@ -92,18 +109,11 @@ class Core:
             self.backend.copy(memory.reshape(array.shape), array)
         return memory
 
-    def function(self, sets: int, virial: bool) -> pm.PairFunction:
-        """Return the pair function for so many sets of charges."""
-        key = sets, virial
-        if key not in self._functions:
-            self._functions[key] = direct.pair_function(self._smooth, sets, virial)
-        return self._functions[key]
-
     def reserve(self, count: int, sets: int, virial: bool) -> None:
         """Allocate for so many particles."""
         self.grid.reserve(count)
         self.solver.reserve(count, sets, virial=virial)
-        together, width = min(sets, _TOGETHER), direct.columns(virial)
+        together, width = min(sets, self.together), direct.columns(virial)
         with self.backend.scope():
             self.take("sums", count * (together * width + 1))
             self._mesh(sets, count, virial)
@@ -118,55 +128,151 @@ class Core:
             self.take("virial", 9 * sets).reshape(sets, 3, 3) if virial else None,
         )
 
-    def step(self, positions: Any, x: Coordinates, charges: Any, out: Outputs, check: bool) -> None:
-        """Write the outputs for charges (sets, N), dense."""
-        sets, count = charges.shape
-        virial = out.virial is not None
-        if self.list is None:
-            self.grid.build(positions, check=check)
-        self.solver.set_positions(positions, check=check)
-        if self.list is not None:
-            self.list.update(x)
+    def outputs(
+        self, operand: kernels.Operand, count: int, virial: bool, out: Result | None
+    ) -> tuple[dict[str, kernels.Output], Outputs]:
+        """Return the user's outputs of an operand's kind and batch, and dense arrays to write."""
+        sets = math.prod(operand.batch)
+        shapes: dict[str, tuple[int, ...]] = {"energy": (), "energies": (count,), "forces": (count, 3)}
+        if virial:
+            shapes["virial"] = (3, 3)
+        given = {name: None if out is None else getattr(out, name) for name in shapes}
+        kernels.check_apart(*(o for o in given.values() if o is not None))
+        results, dense = {}, {}
+        for name, shape in shapes.items():
+            results[name] = r = kernels.give(given[name], operand, operand.batch + shape, dense=False)
+            dense[name] = self.dense(f"dense {name}", r.native, (sets, *shape), copy=False)
+        return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
+
+    def finished(self, results: dict[str, kernels.Output], outputs: Outputs, number: bool) -> Result:
+        """Return the user's result; with ``number`` the energy of NumPy is a number."""
+        for name, result in results.items():
+            if not result.native.flags.c_contiguous:
+                self.owner.copy(result.native, getattr(outputs, name).reshape(result.native.shape))
+        answers = {name: result.finish() for name, result in results.items()}
+        if number and isinstance(answers["energy"], np.ndarray):
+            answers["energy"] = answers["energy"][()]
+        return Result(**answers)
+
+    # ---- a step ---------------------------------------------------------------------------------------
+
+    def step(self, positions: Any, x: Coordinates, given: Any, out: Outputs, check: bool) -> None:
+        """Write the outputs for dense numbers of particles; both halves at once where the backend has branches."""
         if self._finish is not None:
             self.backend.clear(self.status)
-        mesh = self._mesh(sets, count, virial)
-        if not sets:
-            return
-        if virial:
-            self.solver.potential_gradient_virial(charges, out=(mesh.potential, mesh.gradient, mesh.virial))
-        else:
-            self.solver.potential_and_gradient(charges, out=(mesh.potential, mesh.gradient))
-        for begin in range(0, sets, _TOGETHER):
-            part = slice(begin, min(begin + _TOGETHER, sets))
-            own = Mesh(mesh.potential[part], mesh.gradient[part], mesh.virial[part] if virial else None)
-            self._part(x, charges[part], own, out.part(part), begin == 0)
-
-    def _part(self, x: Coordinates, charges: Any, mesh: Mesh, out: Outputs, first: bool) -> None:
-        """Write the outputs of a few sets of charges."""
+        charges = self.charges(given)
         sets, count = charges.shape
-        virial = out.virial is not None
-        function = self.function(sets, virial)
-        sums = self.take("sums", count * function.results).reshape(count, function.results)
-        self._sums = sums  # its last column says who touches
-        if self.list is not None:
-            self.list.sums(function, charges, sums, self.threads)
+        mesh = self._mesh(sets, count, out.virial is not None)
+        smooth = functools.partial(self._smooth_half, x, charges, mesh, check)
+        with contextlib.nullcontext(smooth()) if self.branch is None else self.branch.beside(smooth):
+            if not sets:
+                return
+            self.neighbours(positions, x, check)
+            sums = self._sharp_half(x, charges[: self.together], mesh.virial is not None)
+        for begin in range(0, sets, self.together):
+            part = slice(begin, min(begin + self.together, sets))
+            if begin:
+                sums = self._sharp_half(x, charges[part], mesh.virial is not None)
+            self._assemble(charges[part], sums, mesh.part(part), out.part(part), begin == 0)
+
+    def _smooth_half(self, x: Coordinates, charges: Any, mesh: Mesh, check: bool) -> None:
+        """Write what the mesh gives. It may run beside the other half, and writes no memory of that."""
+        # Native arrays: those of other libraries would bring their own streams.
+        self.solver.set_positions(x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays, check=check)
+        if not len(charges):
+            return
+        if mesh.virial is None:
+            self.solver.potential_and_gradient(charges, out=(mesh.potential, mesh.gradient))
         else:
-            self.grid.stream(self.parameters.cutoff, function, charges.T, out=sums)
+            self.solver.potential_gradient_virial(charges, out=(mesh.potential, mesh.gradient, mesh.virial))
+
+    def _sharp_half(self, x: Coordinates, charges: Any, virial: bool) -> Any:
+        """Return the sums over neighbours of a few sets of charges."""
+        function = self.function(len(charges), virial)
+        sums = self.take("sums", x.count * function.results).reshape(x.count, function.results)
+        self._sums = sums  # its last column says who touches
+        self.add_up(function, charges, sums)
         if len(self.exclusions):
-            self.exclusions.add(self.backend, self.box, x, charges, sums, virial, self.threads)
+            self.correct(x, charges, sums, virial)
+        return sums
+
+    def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:
+        """Prepare the sums over neighbours for positions."""
+        self.grid.build(positions, check=check)
+
+    def add_up(self, function: pm.PairFunction, charges: Any, sums: Any) -> None:
+        """Write the sums over neighbours."""
+        self.grid.stream(self.parameters.cutoff, function, self.values(charges), out=sums)
+
+    def _assemble(self, charges: Any, sums: Any, mesh: Mesh, out: Outputs, first: bool) -> None:
+        """Write the outputs of a few sets of charges."""
         if self._finish is not None:
             self._finish(charges, sums, mesh, out, self.status, first)
             return
-        on_cpu(charges, sums, mesh, out, self.constant, self.parameters.splitting)
+        on_cpu(charges, sums, mesh, out, self.law)
         if first:
-            self.status[:] = sums[:, -1].sum(), 0
+            self.status[:2] = sums[:, -1].sum(), 0
         self.status[1] += not np.isfinite(out.energy).all()
 
-    def touching(self) -> tuple[bool, bool]:
-        """Return whether particles of the last step touch, and whether an energy is not finite; waits."""
-        words = self.backend.download(self.status)
-        return bool(words[0] != 0), bool(words[1] != 0)
+    def wrong(self) -> tuple[bool, bool, bool]:
+        """Return whether particles of the last step touch, an energy is not finite, a number is negative; waits."""
+        touching, infinite, negative = (bool(word != 0) for word in self.backend.download(self.status))
+        return touching, infinite, negative
 
     def first_touching(self) -> int:
         """Return the first particle that touches another one; waits."""
         return int(np.argmax(self.backend.download(self._sums)[:, -1] > 0))
+
+
+class Coulomb(Core):
+    """Charges.
+
+    Parameters
+    ----------
+    constant : float
+        Coulomb's constant.
+    skin : float or None
+        That of a list; None for no list.
+    gradient : str
+        As for the solver.
+    """
+
+    def __init__(
+        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float,
+        exclusions: Exclusions, skin: float | None, threads: int | None, gradient: str, named: str | None,
+    ) -> None:  # fmt: skip
+        alpha, self.constant = parameters.splitting, constant
+        law = Law(constant, 4 * math.pi, 2 * alpha / math.sqrt(math.pi), weighted=True)
+        # The limit of the Green function at k = 0, less that of 1 / k**2, is the neutralising background.
+        green = dict(green="ewald", alpha=alpha, zero=-1 / (4 * alpha**2), gradient=gradient)
+        super().__init__(
+            box, parameters, backend, dtype, law, exclusions, green, threads=threads, named=named, skin=skin or 0.0
+        )
+        one = backend.name != "cpu" or skin is not None
+        self._smooth = direct.smooth_coulomb(alpha, parameters.cutoff, dtype.itemsize == 4, one)
+        self._functions: dict[tuple[int, bool], pm.PairFunction] = {}
+        self.list = None if skin is None else SkinList(self.grid, parameters.cutoff, skin)
+
+    def function(self, sets: int, virial: bool) -> pm.PairFunction:
+        key = sets, virial
+        if key not in self._functions:
+            self._functions[key] = direct.pair_function(self._smooth, sets, virial)
+        return self._functions[key]
+
+    def values(self, charges: Any) -> Any:
+        return charges.T
+
+    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> None:
+        self.exclusions.add(self.backend, self.box, x, charges, sums, virial, self.threads)
+
+    def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:
+        if self.list is None:
+            super().neighbours(positions, x, check)
+        else:
+            self.list.update(x)
+
+    def add_up(self, function: pm.PairFunction, charges: Any, sums: Any) -> None:
+        if self.list is None:
+            super().add_up(function, charges, sums)
+        else:
+            self.list.sums(function, charges, sums, self.threads)

@@ -94,6 +94,34 @@ def _function(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair 
         sum[4 + n] += second * d[n] + own * b2 * b[1 + n] - along * a[1 + n]
 
 
+def _exclude(pme: Any, particles: Natives, alpha: float, q: Any, mu: Any, sums: Any) -> None:
+    """Add to the sums what pairs of charges and dipoles lose or gain by their factors: that of nearest images.
+
+    Of an excluded pair in one place the sums have nothing and the mesh has the smooth part, whose limits are finite.
+    """
+    xp = particles.xp
+    i, j, weights, d = pme.exclusions.vectors(particles, pme.box.matrix)
+    r2 = (d**2).sum(1)
+    touches = r2 == 0
+    inverse = 1 / xp.where(touches, 1, r2)
+    b0 = xp.sqrt(inverse)
+    b1 = b0 * inverse
+    b2, b3 = 3 * b1 * inverse, 15 * b1 * inverse**2
+    limit = 2 * alpha / math.sqrt(math.pi)
+    b0, b1 = xp.where(touches, limit, b0), xp.where(touches, limit * 2 / 3 * alpha**2, b1)
+    own, theirs = (mu[i] * d).sum(1), (mu[j] * d).sum(1)
+    both, b = (mu[i] * mu[j]).sum(1), q[j]
+    along, second = b * b1 - theirs * b2, b * own * b2 - theirs * own * b3 + both * b2
+    rows = xp.zeros((len(i), _COLUMNS), particles.dtype)
+    rows[:, 0] = b * b0 - theirs * b1
+    rows[:, 1:4] = along[:, None] * d + b1[:, None] * mu[j]
+    rows[:, 4:7] = second[:, None] * d + (own * b2)[:, None] * mu[j] - along[:, None] * mu[i]
+    rows[:, 7] = touches
+    # Pairs that are scaled and in one place have no finite interaction: they stay counted.
+    rows *= xp.where(touches & (weights != -1), 0, weights)[:, None]
+    xp.add.at(sums, i, rows)
+
+
 def with_dipoles(pme: Any, positions: Any, charges: Any, dipoles: Any) -> DipoleResult:
     """Return energy, forces, fields and torques of charges and point dipoles.
 
@@ -112,7 +140,7 @@ def with_dipoles(pme: Any, positions: Any, charges: Any, dipoles: Any) -> Dipole
     Raises
     ------
     ValueError, TypeError
-        If an argument is not allowed, particles lie in one place, or there are exclusions.
+        If an argument is not allowed, or particles that are not excluded lie in one place.
 
     Examples
     --------
@@ -129,8 +157,6 @@ def with_dipoles(pme: Any, positions: Any, charges: Any, dipoles: Any) -> Dipole
     """
     particles = Natives(positions)
     xp, x = particles.xp, particles.x
-    if len(pme.exclusions):
-        raise ValueError("this PME has exclusions, which are for charges only: make one without for dipoles.")
     with particles.scope():
         q, mu = particles.number(charges, "charges"), particles.number(dipoles, "dipoles", 3)
         if q.ndim != 1 or mu.ndim != 2:
@@ -143,7 +169,9 @@ def with_dipoles(pme: Any, positions: Any, charges: Any, dipoles: Any) -> Dipole
         core.grid.build(x)
         solver.set_positions(x)
         sums = core.grid.stream(core.parameters.cutoff, pair_function(alpha), xp.concatenate([q[:, None], mu], 1))
-        if float(sums[:, 7].sum()) > 0:
+        if len(pme.exclusions):
+            _exclude(pme, particles, alpha, q, mu, sums)
+        if bool((sums[:, 7] > 0).any()):
             first = int(sums[:, 7].argmax())
             raise ValueError(f"particle {first} lies where another one lies: move one of them.")
         plan = solver.plan

@@ -81,16 +81,16 @@ def coulomb(alpha: float, r2: Array) -> Array:
 
 
 @functools.lru_cache(maxsize=32)
-def smooth_coulomb(alpha: float, cutoff: float, single: bool, gpu: bool) -> Smooth:
+def smooth_coulomb(alpha: float, cutoff: float, single: bool, one: bool) -> Smooth:
     """Return ``erf(alpha r) / r`` as polynomials, to rounding.
 
     The function varies over r**2 of about 1 / alpha**2. With intervals of 0.2 / alpha**2 degree 8 leaves less than
-    1e-16, and with 0.5 / alpha**2 degree 5 less than 5e-8. GPUs compute faster than they look up: in single
-    precision one polynomial serves all distances.
+    1e-16, and with 0.5 / alpha**2 degree 5 less than 5e-8. GPUs and vectors of a CPU compute faster than they look
+    up: with `one`, in single precision one polynomial serves all distances.
     """
     range2 = (alpha * cutoff) ** 2
     function = functools.partial(coulomb, alpha)
-    if single and gpu and range2 < 30:
+    if single and one and range2 < 30:
         return fitted(function, cutoff, 1, 8 + math.ceil(0.9 * range2))
     width, degree = (0.5, 5) if single else (0.2, 8)
     return fitted(function, cutoff, max(1, math.ceil(range2 / width)), degree)

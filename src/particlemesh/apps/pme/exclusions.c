@@ -2,13 +2,7 @@
 // Corrections of excluded and scaled pairs, added to the sums over neighbours. One work-item per particle, which alone
 // adds to its sums. WIDTH sums for each set of charges: potential, field, and with 10 the six terms of the virial.
 
-typedef struct {
-    i64 offset[3], stride[3];
-} Strides;
-
-typedef struct {
-    real matrix[9], inverse[9], near;
-} Lattice;
+#include "apps/pme/nearest.h"
 
 KERNEL exclusions(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const real* x2, GLOBAL const int* RESTRICT start,
                   GLOBAL const int* RESTRICT partners, GLOBAL const real* RESTRICT weights,
@@ -20,27 +14,8 @@ KERNEL exclusions(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const rea
         GLOBAL real* own = sums + sums_at + i * width;
         for (int n = start[i]; n < start[i + 1]; n++) {
             const i64 j = partners[n];
-            real e[3], s[3], d[3];
-            e[0] = x0[strides.offset[0] + j * strides.stride[0]] - x0[strides.offset[0] + i * strides.stride[0]];
-            e[1] = x1[strides.offset[1] + j * strides.stride[1]] - x1[strides.offset[1] + i * strides.stride[1]];
-            e[2] = x2[strides.offset[2] + j * strides.stride[2]] - x2[strides.offset[2] + i * strides.stride[2]];
-            for (int a = 0; a < 3; a++)
-                s[a] = rint(box.inverse[3 * a] * e[0] + box.inverse[3 * a + 1] * e[1] + box.inverse[3 * a + 2] * e[2]);
-            for (int a = 0; a < 3; a++)
-                d[a] = e[a] -= s[0] * box.matrix[a] + s[1] * box.matrix[3 + a] + s[2] * box.matrix[6 + a];
-            real r2 = d[0] * d[0] + d[1] * d[1] + d[2] * d[2];
-            if (r2 > box.near) {
-                for (int image = 0; image < 27; image++) {
-                    const real u = image / 9 - 1, v = image / 3 % 3 - 1, w = image % 3 - 1;
-                    for (int a = 0; a < 3; a++)
-                        s[a] = e[a] + u * box.matrix[a] + v * box.matrix[3 + a] + w * box.matrix[6 + a];
-                    const real square = s[0] * s[0] + s[1] * s[1] + s[2] * s[2];
-                    if (square < r2) {
-                        r2 = square;
-                        for (int a = 0; a < 3; a++) d[a] = s[a];
-                    }
-                }
-            }
+            real d[3];
+            const real r2 = nearest_image(x0, x1, x2, strides, box, i, j, d);
             const real inverse = r2 > 0 ? weights[n] / sqrt(r2) : (real)0;
             if (!(r2 > 0) && weights[n] == (real)-1) own[width - 1] -= (real)1;
             for (i64 c = 0; c < sets; c++) {

@@ -14,6 +14,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme.direct import columns
+from particlemesh.apps.pme.natives import NEIGHBOURS, Natives, nearest
 from particlemesh.kernels import Coordinates, Record, checks, compile_kernel
 from particlemesh.kernels.cpu import compiled, plain, ranges, run, threads_for
 
@@ -71,6 +72,12 @@ class Exclusions:
     def __len__(self) -> int:
         return len(self.pairs)
 
+    def check(self, count: int) -> None:
+        """Raise an error that names the first pair with a particle that is not among so many."""
+        if len(self) and self.pairs.max() >= count:
+            k = int(np.argmax(self.pairs.max(1) >= count))
+            raise ValueError(f"pair {k} of exclusions is {self.pairs[k].tolist()}, and there are {count} particles.")
+
     def rows(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return where each of ``count`` particles' partners start, the partners, and their factors minus 1.
 
@@ -79,9 +86,7 @@ class Exclusions:
         ValueError
             If a pair names a particle that is not there.
         """
-        if len(self) and self.pairs.max() >= count:
-            k = int(np.argmax(self.pairs.max(1) >= count))
-            raise ValueError(f"pair {k} of exclusions is {self.pairs[k].tolist()}, and there are {count} particles.")
+        self.check(count)
         i, j = np.concatenate([self.pairs, self.pairs[:, ::-1]]).T
         order = np.lexsort((j, i))
         start = np.searchsorted(i[order], np.arange(count + 1))
@@ -96,6 +101,35 @@ class Exclusions:
             typed = (*rows[:2], rows[2].astype(dtype))
             self._rows = {key: typed if backend.name == "cpu" else tuple(map(backend.upload, typed))}
         return self._rows[key]
+
+    def vectors(self, particles: Natives, matrix: Any, system: Any = None) -> tuple[Any, ...]:
+        """Return both directions of all pairs: i, j, factors minus 1, and vectors from i to the nearest image of j.
+
+        Parameters
+        ----------
+        particles : Natives
+        matrix : array (3, 3) or (S, 3, 3)
+            Lattice vectors as rows, on the host; those of systems if `system` is given.
+        system : array (N,), optional
+            Of each particle; pairs must be within one.
+        """
+        xp, rows, dtype = particles.xp, self.rows(particles.count), particles.dtype
+        i, j = (xp.asarray(a) for a in (np.repeat(np.arange(particles.count), np.diff(rows[0])), rows[1]))
+        inverse = np.linalg.inv(matrix)
+        if system is not None:
+            apart = system[i] != system[j]
+            if bool(apart.any()):
+                k = int(apart.argmax())
+                raise ValueError(
+                    f"exclusions have the pair {sorted((int(i[k]), int(j[k])))}, whose particles are in the systems "
+                    f"{int(system[i[k]])} and {int(system[j[k]])}: particles of different systems do not interact."
+                )
+            matrix, inverse = (xp.asarray(m, dtype)[system[i]] for m in (matrix, inverse))
+        d = nearest(
+            xp, particles.x[j] - particles.x[i], xp.asarray(matrix, dtype), xp.asarray(inverse, dtype),
+            xp.asarray(NEIGHBOURS, dtype),
+        )  # fmt: skip
+        return i, j, xp.asarray(rows[2], dtype), d
 
     def add(
         self, backend: Any, box: pm.Box, x: Coordinates, charges: Any, sums: Any, virial: bool, threads: int | None

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 
 import particlemesh as pm
@@ -16,9 +19,10 @@ _SHARE = 64  # rows that a thread claims at once
 
 
 class SkinList:
-    """Pairs within the cutoff and a skin, each once, with the lattice vector between both.
+    """Pairs within the cutoff and a skin, each once.
 
-    Particles are listed in the order of the grid's cells, so that neighbours are near each other in memory. Moves are
+    Particles are listed in the order of the grid's cells, so that neighbours are near each other in memory. Images
+    that a pair needs follow the particles, so that the list has an index for each pair and nothing else. Moves are
     those of the nearest images: a particle that leaves the box and is folded has not moved.
 
     Parameters
@@ -50,11 +54,8 @@ class SkinList:
         self._order, self._base = self.grid.order, self.grid.positions
         found = self.grid.build(self._base).pairs(self.cutoff + self.skin, half=True, quantities="jS")
         self._given, self._now = given, self._base
-        self._start, self._partners = np.asarray(found.start), found.j
-        low = found.shift.min(0, initial=0)
-        sizes = found.shift.max(0, initial=0) - low + 1
-        self._codes = np.ravel_multi_index(tuple((found.shift - low).T), tuple(sizes)).astype(np.int32)
-        shifts = np.stack(np.unravel_index(np.arange(np.prod(sizes)), tuple(sizes)), 1) + low
+        self._start = np.asarray(found.start)
+        self._partners, self._images, shifts = with_images(np.asarray(found.j), found.shift, len(given))
         self._shifts = (shifts @ self.grid.box.matrix).astype(given.dtype)
         self._longest = int(np.diff(self._start).max(initial=0))
         self.builds += 1
@@ -78,68 +79,184 @@ class SkinList:
         count, results = sums.shape
         sets = charges.shape[0]
         parameters = np.array(function.parameters, sums.dtype)
-        terms = (len(parameters) - 3) // round(function.parameters[2] + 0.5) - 1
+        intervals = round(function.parameters[2] + 0.5)
+        terms = (len(parameters) - 3) // intervals - 1
+        smooth = by_one_polynomial if intervals == 1 else by_intervals(terms)
         used = max(1, min(threads_for(threads, count), -(-count // _SHARE)))
-        partial = np.zeros((used, count, results), sums.dtype)
+        x = np.concatenate([self._now, self._now[self._images] + self._shifts])
+        values = charges[:, self._order].T
+        values = np.ascontiguousarray(np.concatenate([values, values[self._images]]))
+        partial = np.zeros((used, len(x), results), sums.dtype)
         rooms = np.empty((used, 6, self._longest + 1), sums.dtype)
-        called = np.empty((used, self._longest + 1), np.int32)
-        values = np.ascontiguousarray(charges[:, self._order].T)
+        called = np.empty((used, self._longest + 1), np.uint32)
         run(
-            loop_with(_rows, "polynomials", smooth_part(terms)), used, self._now, values, self._start, self._partners,
-            self._codes, self._shifts, parameters, sums.dtype.type(self.cutoff**2), (results - 1) // max(sets, 1),
-            partial, rooms, called, _SHARE, steps=5.0 * len(self._partners),
+            loop_with(_rows, "potential_and_slope", smooth), used, x, values, self._start, self._partners, parameters,
+            sums.dtype.type(self.cutoff**2), (results - 1) // max(sets, 1), partial, rooms, called, count, _SHARE,
+            steps=5.0 * len(self._partners),
         )  # fmt: skip
-        sums[self._order] = partial.sum(0)
+        totals = partial.sum(0)
+        for column in range(results):  # what images got belongs to their particles
+            more = np.bincount(self._images, totals[count:, column], count)
+            totals[:count, column] += more.astype(sums.dtype)
+        sums[self._order] = totals[:count]
 
 
-def polynomials(r2, p):
-    """Stand for the smooth part, which takes this name when the loop is compiled."""
+def with_images(j: np.ndarray, shift: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return partners as indices of particles and images, the particle of each image, and its lattice vector.
+
+    Parameters
+    ----------
+    j : integers (M,)
+        Partners of pairs.
+    shift : integers (M, 3)
+        Lattice vectors to add to them.
+    count : int
+        Number of particles.
+
+    Examples
+    --------
+    >>> with_images(np.array([1, 0, 1]), np.array([[0, 0, 0], [0, 0, 1], [0, 0, 0]]), 2)
+    (array([1, 2, 1], dtype=uint32), array([0]), array([[0, 0, 1]]))
+    """
+    partners, away = j.astype(np.uint32), shift.any(1)
+    if not away.any():
+        return partners, np.empty(0, np.int64), np.empty((0, 3), np.int64)
+    far = shift[away].astype(np.int64)
+    low = far.min(0)
+    sizes = tuple(far.max(0) - low + 1)
+    codes = np.ravel_multi_index(tuple((far - low).T), sizes)
+    keys, images = np.unique(j[away].astype(np.int64) * np.prod(sizes) + codes, return_inverse=True)
+    partners[away] = count + images
+    of, code = np.divmod(keys, np.prod(sizes))
+    return partners, of, np.stack(np.unravel_index(code, sizes), 1) + low
+
+
+# ---- loops over a row's pairs, compiled with the loop over rows -------------------------------------------
+
+
+def by_one_polynomial(squares, n, p, potentials, slopes):
+    """Write ``1 / r`` minus the smooth part and its slope over r, for n squares of distances; return how many are 0.
+
+    Loops over the row, with a few coefficients each, are what compilers vectorise.
+    """
+    m = p.shape[0] - 4
+    scale, middle, top, zero = p[0], p[m + 3], p[m + 2], p[1] - p[1]
+    for k in range(n):
+        potentials[k] = top
+        slopes[k] = zero
+    m -= 2  # the next coefficient, counted from the lowest
+    while m >= 3:
+        c3, c2, c1, c0 = p[m + 3], p[m + 2], p[m + 1], p[m]
+        for k in range(n):
+            s = squares[k] * scale - middle
+            u, g = potentials[k], slopes[k]
+            g = g * s + u
+            u = u * s + c3
+            g = g * s + u
+            u = u * s + c2
+            g = g * s + u
+            u = u * s + c1
+            slopes[k] = g * s + u
+            potentials[k] = u * s + c0
+        m -= 4
+    while m >= 0:
+        c0 = p[m + 3]
+        for k in range(n):
+            s = squares[k] * scale - middle
+            u, g = potentials[k], slopes[k]
+            slopes[k] = g * s + u
+            potentials[k] = u * s + c0
+        m -= 1
+    touching = 0
+    for k in range(n):
+        r2 = squares[k]
+        apart = r2 > 0
+        touching += not apart
+        inverse = p[1] / np.sqrt(r2) if apart else zero
+        potentials[k] = inverse - potentials[k]
+        slopes[k] = -inverse * inverse * inverse - slopes[k] * (scale + scale)
+    return touching
+
+
+@functools.cache
+def by_intervals(terms: int) -> Callable[..., Any]:
+    """Return the same for polynomials of intervals, of so many coefficients each."""
+    smooth = smooth_part(terms)
+
+    def by_table(squares, n, p, potentials, slopes):
+        touching = 0
+        for k in range(n):
+            r2 = squares[k]
+            value, slope = smooth(r2, p)
+            apart = r2 > 0
+            touching += not apart
+            inverse = p[1] / np.sqrt(r2) if apart else r2
+            potentials[k], slopes[k] = inverse - value, -inverse * inverse * inverse - slope
+        return touching
+
+    return numba.njit(nogil=True, error_model="numpy", forceinline=True)(by_table)
+
+
+def potential_and_slope(squares, n, p, potentials, slopes):
+    """Stand for one of these, which takes this name when the loop is compiled."""
     raise NotImplementedError
 
 
-def _rows(x, values, start, partners, codes, shifts, p, square, width, partial, rooms, called, share, counter):
+def _rows(x, values, start, partners, p, square, width, partial, rooms, called, count, share, counter):
     """Add up over pairs of shares of rows, for both particles of each pair, in the memory of this thread."""
     worker = fetch_add(counter, 1, 1)
     totals, room, name = partial[worker], rooms[worker], called[worker]
-    sets, last = values.shape[1], partial.shape[2] - 1
-    for begin, end in ranges(counter, x.shape[0], share):
+    ex, ey, ez, squares, potentials, slopes = room[0], room[1], room[2], room[3], room[4], room[5]
+    last, zero = partial.shape[2] - 1, square - square
+    for begin, end in ranges(counter, count, share):
         for i in range(begin, end):
             a, b, c = x[i, 0], x[i, 1], x[i, 2]
             n = 0
             for k in range(start[i], start[i + 1]):
-                j, s = partners[k], codes[k]
-                dx, dy, dz = x[j, 0] - a + shifts[s, 0], x[j, 1] - b + shifts[s, 1], x[j, 2] - c + shifts[s, 2]
+                j = partners[k]  # unsigned: a signed index could count from the end, which takes as long as a load
+                dx, dy, dz = x[j, 0] - a, x[j, 1] - b, x[j, 2] - c
                 r2 = dx * dx + dy * dy + dz * dz
-                room[0, n], room[1, n], room[2, n], room[3, n], name[n] = dx, dy, dz, r2, j
+                ex[n], ey[n], ez[n], squares[n], name[n] = dx, dy, dz, r2, j
                 n += r2 <= square
-            for k in range(n):
-                r2 = room[3, k]
-                value, slope = polynomials(r2, p)
-                inverse = p[1] / np.sqrt(r2) if r2 > 0 else r2
-                room[4, k], room[5, k] = inverse - value, -inverse * inverse * inverse - slope
-            for k in range(n):
-                j = name[k]
-                dx, dy, dz, u, g = room[0, k], room[1, k], room[2, k], room[4, k], room[5, k]
-                if not room[3, k] > 0:
-                    totals[i, last] += 1
-                    totals[j, last] += 1
-                for m in range(sets):
-                    at = m * width
-                    q, own = values[j, m], values[i, m]
-                    totals[i, at] += q * u
+            if potential_and_slope(squares, n, p, potentials, slopes):
+                for k in range(n):
+                    if not squares[k] > 0:
+                        totals[i, last] += 1
+                        totals[name[k], last] += 1
+            for m in range(values.shape[1]):
+                at, own = m * width, values[i, m]
+                s0, s1, s2, s3 = zero, zero, zero, zero  # in registers: a sum in memory waits for itself
+                for k in range(n):
+                    j, u, g = name[k], potentials[k], slopes[k]
+                    q, fx, fy, fz = values[j, m], g * ex[k], g * ey[k], g * ez[k]
+                    s0 += q * u
+                    s1 += q * fx
+                    s2 += q * fy
+                    s3 += q * fz
                     totals[j, at] += own * u
-                    fx, fy, fz = g * dx, g * dy, g * dz
-                    totals[i, at + 1] += q * fx
-                    totals[i, at + 2] += q * fy
-                    totals[i, at + 3] += q * fz
                     totals[j, at + 1] -= own * fx
                     totals[j, at + 2] -= own * fy
                     totals[j, at + 3] -= own * fz
-                    if width > 4:
-                        # Both particles' products are needed together only: one of them keeps them.
-                        totals[i, at + 4] += 2 * q * (fx * dx)
-                        totals[i, at + 5] += 2 * q * (fy * dy)
-                        totals[i, at + 6] += 2 * q * (fz * dz)
-                        totals[i, at + 7] += 2 * q * (fy * dz)
-                        totals[i, at + 8] += 2 * q * (fz * dx)
-                        totals[i, at + 9] += 2 * q * (fx * dy)
+                totals[i, at] += s0
+                totals[i, at + 1] += s1
+                totals[i, at + 2] += s2
+                totals[i, at + 3] += s3
+                if width > 4:
+                    # Both particles' products are needed together only: one of them keeps them.
+                    s0, s1, s2, s3, s4, s5 = zero, zero, zero, zero, zero, zero
+                    for k in range(n):
+                        w = values[name[k], m] * slopes[k]
+                        w += w
+                        x0, x1, x2 = w * ex[k], w * ey[k], w * ez[k]
+                        s0 += x0 * ex[k]
+                        s1 += x1 * ey[k]
+                        s2 += x2 * ez[k]
+                        s3 += x1 * ez[k]
+                        s4 += x2 * ex[k]
+                        s5 += x0 * ey[k]
+                    totals[i, at + 4] += s0
+                    totals[i, at + 5] += s1
+                    totals[i, at + 6] += s2
+                    totals[i, at + 7] += s3
+                    totals[i, at + 8] += s4
+                    totals[i, at + 9] += s5

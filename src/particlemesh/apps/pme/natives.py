@@ -24,8 +24,8 @@ def nearest(xp: Any, d: Any, cell: Any, inverse: Any, integers: Any) -> Any:
     xp : module
         NumPy, CuPy, torch or ``jax.numpy``.
     d : array (N, 3)
-    cell, inverse : array (3, 3)
-        Lattice vectors as rows, and ``inv(cell)``.
+    cell, inverse : array (3, 3) or (N, 3, 3)
+        Lattice vectors as rows, and ``inv(cell)``; one box, or one for each vector.
     integers : array (27, 3)
         `NEIGHBOURS`, of d's type and device.
 
@@ -35,9 +35,10 @@ def nearest(xp: Any, d: Any, cell: Any, inverse: Any, integers: Any) -> Any:
     >>> nearest(np, np.array([[0.7, 0.45, 0.0]]), skewed, np.linalg.inv(skewed), NEIGHBOURS)
     array([[-0.3 ,  0.45,  0.  ]])
     """
+    d = d[:, None]
     d = d - xp.round(d @ inverse) @ cell
-    images = d[:, None] + integers @ cell
-    return d + integers[(images**2).sum(-1).argmin(1)] @ cell
+    images = d + integers @ cell
+    return (d + integers[(images**2).sum(-1).argmin(1)][:, None] @ cell)[:, 0]
 
 
 class Natives:

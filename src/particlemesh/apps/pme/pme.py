@@ -14,8 +14,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import parameters
-from particlemesh.apps.pme.assemble import Outputs
-from particlemesh.apps.pme.core import Core
+from particlemesh.apps.pme.core import Coulomb
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.result import Result
 from particlemesh.kernels import Coordinates, alone, checks, coordinates
@@ -134,7 +133,7 @@ class PME:
             factors=self.exclusions.factors, skin=skin, dtype=None if self._dtype is None else self._dtype.name,
             backend=backend, **self._options,
         )  # fmt: skip
-        self._core: Core | None = None
+        self._core: Coulomb | None = None
         self._in_order = kernels.InOrder()
         self.busy = threading.RLock()
 
@@ -164,7 +163,7 @@ class PME:
 
     # ---- sizes ----------------------------------------------------------------------------------------
 
-    def _made(self, count: int, dtype: np.dtype, backend: Any) -> Core:
+    def _made(self, count: int, dtype: np.dtype, backend: Any) -> Coulomb:
         """Return what a step needs, with parameters chosen for so many particles."""
         on_gpu = backend.name != "cpu"
         if on_gpu and self.skin is not None:
@@ -180,12 +179,12 @@ class PME:
                 "finer mesh or a longer cutoff, or use float64.",
                 stacklevel=4,
             )  # fmt: skip
-        return Core(
+        return Coulomb(
             self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
             self._options["threads"], self._options["gradient"], self._named,
         )  # fmt: skip
 
-    def core(self, count: int, dtype: np.dtype, backend: Any) -> Core:
+    def core(self, count: int, dtype: np.dtype, backend: Any) -> Coulomb:
         """Return grid, solver and parameters, made at the first use for so many particles; for our own modules."""
         if self._core is None:
             self._core = self._made(count, dtype, backend)
@@ -266,6 +265,8 @@ class PME:
         if dipoles is not None:
             from particlemesh.apps.pme.dipoles import with_dipoles
 
+            if out is not None or check is not True:
+                raise TypeError("with dipoles each call checks and makes new arrays: leave out check and out.")
             return with_dipoles(self, positions, charges, dipoles)
         checks.flag(virial, "virial")
         checks.flag(check, "check")
@@ -282,41 +283,18 @@ class PME:
         )
         with self._in_order(operand):
             core = self._core or self._made(x.count, x.dtype, backend)
-            results, outputs = self._outputs(core, operand, x.count, virial, out)
+            results, outputs = core.outputs(operand, x.count, virial, out)
             sets = math.prod(operand.batch)
             q = core.dense("charges", operand.native, (sets, x.count), copy=True)
             core.step(positions, x, q, outputs, check)
             if check:
                 self._check(core, operand, x)
             self._core = core
-            for name, result in results.items():
-                dense = getattr(outputs, name)
-                if not result.native.flags.c_contiguous:
-                    backend.copy(result.native, dense.reshape(result.native.shape))
-            answers = {name: result.finish() for name, result in results.items()}
-        if out is None and not operand.batch and isinstance(answers["energy"], np.ndarray):
-            answers["energy"] = answers["energy"][()]
-        return Result(**answers)
+            return core.finished(results, outputs, out is None and not operand.batch)
 
-    def _outputs(
-        self, core: Core, operand: kernels.Operand, count: int, virial: bool, out: Result | None
-    ) -> tuple[dict[str, kernels.Output], Outputs]:
-        """Return the user's outputs, and dense arrays to write."""
-        sets = math.prod(operand.batch)
-        shapes: dict[str, tuple[int, ...]] = {"energy": (), "energies": (count,), "forces": (count, 3)}
-        if virial:
-            shapes["virial"] = (3, 3)
-        given = {name: None if out is None else getattr(out, name) for name in shapes}
-        kernels.check_apart(*(o for o in given.values() if o is not None))
-        results, dense = {}, {}
-        for name, shape in shapes.items():
-            results[name] = r = kernels.give(given[name], operand, operand.batch + shape, dense=False)
-            dense[name] = core.dense(f"dense {name}", r.native, (sets, *shape), copy=False)
-        return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
-
-    def _check(self, core: Core, operand: kernels.Operand, x: Coordinates) -> None:
+    def _check(self, core: Coulomb, operand: kernels.Operand, x: Coordinates) -> None:
         """Raise what is wrong with the last step."""
-        touching, infinite = core.touching()
+        touching, infinite, _ = core.wrong()
         if touching:
             raise ValueError(
                 f"particles lie on top of each other: {core.first_touching()} is in the place of another one. "
@@ -337,7 +315,7 @@ class PME:
             raise RuntimeError("this PME has made no step yet.")
         core.grid.check()
         core.solver.plan.check()
-        touching, infinite = core.touching()
+        touching, infinite, _ = core.wrong()
         if touching:
             raise ValueError("particles lie on top of each other: move them, or exclude the pairs.")
         if infinite:

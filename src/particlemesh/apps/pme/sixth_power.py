@@ -21,7 +21,7 @@ from particlemesh.apps.pme import direct
 Array = NDArray[np.float64]
 MIXING = ("geometric", "lorentz-berthelot")
 _ROOT_PI = math.sqrt(math.pi)
-_COLUMNS = 11  # energy, gradient (3), virial (6), particles in one place
+_COLUMNS = 11  # energy, force (3), virial (6), particles in one place
 
 
 def smooth_part(beta: float, r2: Array) -> Array:
@@ -104,9 +104,9 @@ def _function(terms: int) -> Any:
         g = (three + three) * depth * (one - p[3] * (s6 + s6)) * s6 * inverse
         g += (one + one) * lattice * p[0] * slope
         x, y, z = g * d[0], g * d[1], g * d[2]
-        sum[1] -= x
-        sum[2] -= y
-        sum[3] -= z
+        sum[1] += x
+        sum[2] += y
+        sum[3] += z
         sum[4] += x * d[0]
         sum[5] += y * d[1]
         sum[6] += z * d[2]
@@ -135,7 +135,7 @@ sum[0] += depth * (p[3] * s6 - 1) * s6 + lattice * value;
 sum[0] -= p[5] * (depth * (p[3] * c6 - 1) * c6 + lattice * p[7]);
 const real g = 6 * depth * (1 - 2 * p[3] * s6) * s6 * inverse + 2 * lattice * p[0] * slope;
 const real x = g * d[0], y = g * d[1], z = g * d[2];
-sum[1] -= x; sum[2] -= y; sum[3] -= z;
+sum[1] += x; sum[2] += y; sum[3] += z;
 sum[4] += x * d[0]; sum[5] += y * d[1]; sum[6] += z * d[2];
 sum[7] += y * d[2]; sum[8] += z * d[0]; sum[9] += x * d[1];
 """

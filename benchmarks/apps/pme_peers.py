@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The same Coulomb step by torch-pme and by OpenMM's CPU platform, for turns with ours in one run."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import particlemesh as pm
+
+
+@dataclass
+class Peer:
+    """Another library's step: ``call()`` computes energy and forces, ``wait()`` waits for it, ``forces()`` has them."""
+
+    name: str
+    call: Callable[[], Any]
+    wait: Callable[[], Any]
+    forces: Callable[[], np.ndarray]
+
+
+@dataclass
+class Problem:
+    """Charges in a cube, and the settings that all libraries share."""
+
+    length: float
+    positions: np.ndarray
+    charges: np.ndarray
+    nodes: int
+    cutoff: float
+    splitting: float
+    order: int
+
+
+def missing(*modules: str) -> str:
+    """Return which of some modules are not installed, as a sentence; empty if all are there."""
+    gone = [name for name in modules if importlib.util.find_spec(name) is None]
+    return f"{' and '.join(gone)} not installed: no rows of {modules[-1]}." if gone else ""
+
+
+def torch_pme(problem: Problem, on_gpu: bool) -> Peer | str:
+    """Return torch-pme's step with energy and forces, or why there is none. It gets our list of pairs, untimed."""
+    reason = missing("torch", "torchpme")
+    if reason:
+        return reason
+    import torch
+
+    if on_gpu and not torch.cuda.is_available():
+        return "this torch has no CUDA: no rows of torchpme."
+    from torchpme import CoulombPotential, PMECalculator
+
+    device, x = "cpu", problem.positions
+    if on_gpu:
+        import cupy
+
+        device, x = "cuda", cupy.asarray(problem.positions)
+    box = (problem.length,) * 3
+    i, j, turns = (
+        torch.from_dlpack(a) for a in pm.neighbour_list("ijS", x, box, problem.cutoff, half=True)
+    )  # fmt: skip
+    dtype = getattr(torch, problem.positions.dtype.name)
+    calculator = PMECalculator(
+        CoulombPotential(smearing=1 / (math.sqrt(2) * problem.splitting)),
+        mesh_spacing=problem.length / problem.nodes, interpolation_nodes=problem.order,
+    ).to(device=device, dtype=dtype)  # fmt: skip
+    cell = torch.eye(3, dtype=dtype, device=device) * problem.length
+    places = torch.tensor(problem.positions, device=device, requires_grad=True)
+    q, pairs = torch.tensor(problem.charges, device=device)[:, None], torch.stack([i, j], -1).long()
+    shifts = turns.to(dtype) @ cell
+    del i, j, turns, x
+    if on_gpu:
+        cupy.get_default_memory_pool().free_all_blocks()  # for torch
+
+    def call() -> None:
+        places.grad = None
+        distances = (places[pairs[:, 1]] - places[pairs[:, 0]] + shifts).norm(dim=1)
+        potential = calculator(q, cell, places, pairs, distances)
+        (q * potential).sum().backward()  # their potentials are halves
+
+    def forces() -> np.ndarray:
+        assert places.grad is not None
+        return -places.grad.cpu().numpy()
+
+    return Peer("torch-pme", call, torch.cuda.synchronize if on_gpu else lambda: None, forces)
+
+
+def openmm(problem: Problem, threads: int) -> Peer | str:
+    """Return a step of OpenMM's CPU platform, or why there is none: energy, forces, and its list while it serves."""
+    reason = missing("openmm")
+    if reason:
+        return reason
+    if 2 * problem.cutoff > problem.length:
+        return "OpenMM takes no cutoff above half of the box: no row of it."
+    import openmm as mm
+
+    constant = 138.93545764438206  # kJ/mol nm, which OpenMM multiplies with, to a few digits
+    system, force = mm.System(), mm.NonbondedForce()
+    force.setNonbondedMethod(mm.NonbondedForce.PME)
+    force.setCutoffDistance(problem.cutoff)
+    force.setPMEParameters(problem.splitting, *(problem.nodes,) * 3)
+    force.setUseDispersionCorrection(False)
+    for charge in problem.charges:
+        system.addParticle(1.0)
+        force.addParticle(float(charge), 0.1, 0.0)
+    system.addForce(force)
+    rows = np.eye(3) * problem.length
+    system.setDefaultPeriodicBoxVectors(*(mm.Vec3(*row) for row in rows))
+    context = mm.Context(
+        system, mm.VerletIntegrator(0.0), mm.Platform.getPlatformByName("CPU"), {"Threads": str(threads)}
+    )
+    context.setPositions(problem.positions.astype(np.float64))
+    state: list[Any] = []
+
+    def call() -> None:
+        state[:] = [context.getState(getForces=True, getEnergy=True)]
+
+    def forces() -> np.ndarray:
+        return np.asarray(state[0].getForces(asNumpy=True)._value) / constant
+
+    return Peer("OpenMM, CPU", call, lambda: None, forces)

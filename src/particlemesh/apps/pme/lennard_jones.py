@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A step of dispersion on native arrays: numbers of particles to the mesh's charges, and pairs that are left out."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import particlemesh as pm
+from particlemesh.apps.pme.assemble import Law
+from particlemesh.apps.pme.core import Core
+from particlemesh.apps.pme.exclusions import Exclusions
+from particlemesh.apps.pme.natives import NEIGHBOURS, nearest
+from particlemesh.apps.pme.parameters import Parameters
+from particlemesh.apps.pme.sixth_power import pair_function, smooth_dispersion, transform, transform_slope
+from particlemesh.kernels import Coordinates, Record, Unread, compile_kernel
+
+_FILE = Path(__file__).with_name("lennard_jones.c")
+
+
+class LennardJones(Core):
+    """Coefficients of ``-c_i c_j / r**6``, or sigma and epsilon.
+
+    Parameters
+    ----------
+    mixing, shift
+        As for :class:`Dispersion`.
+    """
+
+    together = 1
+
+    def __init__(
+        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, mixing: str, shift: bool,
+        threads: int | None, named: str | None,
+    ) -> None:  # fmt: skip
+        beta = parameters.splitting
+        green = dict(green=functools.partial(transform, beta), slope=functools.partial(transform_slope, beta))
+        law = Law(1.0, -1.0, -(beta**6) / 6, weighted=False)
+        super().__init__(box, parameters, backend, dtype, law, Exclusions((), 0.0), green, threads=threads, named=named)
+        smooth = smooth_dispersion(beta, parameters.cutoff, dtype.itemsize == 4)
+        self._by_wells = [
+            pair_function(smooth, parameters.cutoff, wells, mixing, shift) for wells in (False, True)
+        ]  # fmt: skip
+        self._wells = False
+        self._numbers: Any = None
+
+    def function(self, sets: int, virial: bool) -> pm.PairFunction:
+        return self._by_wells[self._wells]
+
+    def values(self, charges: Any) -> Any:
+        return self._numbers
+
+    def reserve(self, count: int, sets: int, virial: bool) -> None:
+        super().reserve(count, sets, virial)
+        with self.backend.scope():
+            self.take("numbers", 2 * count)
+            self.take("coefficients", count)
+
+    def charges(self, given: tuple[Any, Any]) -> Any:
+        """Take coefficients and None, or sigma and epsilon (N,); return the charges (1, N) of the mesh."""
+        first, second = given
+        count, self._wells = len(first), second is not None
+        values, charges = self.take("numbers", 2 * count).reshape(count, 2), self.take("coefficients", count)
+        self._numbers = values
+        if self._finish is None:
+            self.status[2] = self._wells and bool((first < 0).any() or (second < 0).any())
+            with np.errstate(invalid="ignore"):
+                values[:, 0] = 2 * np.sqrt(second) if self._wells else first
+            values[:, 1] = first if self._wells else 1
+            charges[:] = values[:, 0] * values[:, 1] ** 3
+        elif count:
+            kernel = compile_kernel(self.backend, _FILE, "coefficients", self.dtype)
+            other, step = (second, self.dtype.itemsize) if self._wells else (Unread(first), self.dtype.itemsize)
+            at = [getattr(a, "offset", 0) // step for a in (first, second if self._wells else first)]
+            kernel(count, first, other, values, charges, self.status, count, *at, int(self._wells))
+        return charges.reshape(1, count)
+
+    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> None:
+        cutoff2, dtype = self.parameters.cutoff**2, self.dtype
+        law = [*self.function(1, True).parameters[3:8], cutoff2]
+        if self._finish is None:
+            self._correct_on_cpu(np.stack(x.arrays, 1), sums, law)
+            return
+        rows = self.exclusions.on(self.backend, x.count, dtype)
+        kernel = compile_kernel(self.backend, _FILE, "without_pairs", dtype)
+        near = (min(1 / np.linalg.norm(self.box.inverse, axis=1)) / 2) ** 2
+        kernel(
+            x.count, *x.arguments(), *rows, self._numbers, sums, x.count, x.record(),
+            Record(f"=19{dtype.char}", *self.box.matrix.ravel(), *self.box.inverse.ravel(), near),
+            Record(f"=6{dtype.char}", *law),
+        )  # fmt: skip
+
+    def _correct_on_cpu(self, x: np.ndarray, sums: np.ndarray, law: list[float]) -> None:
+        """Do what the kernel does."""
+        repels, arithmetic, shifts, inverse_cut, at_cutoff, square = law
+        start, j, weights = self.exclusions.on(self.backend, len(x), self.dtype)
+        i = np.repeat(np.arange(len(x)), np.diff(start))
+        matrix, inverse = (m.astype(x.dtype) for m in (self.box.matrix, self.box.inverse.T))
+        d = nearest(np, x[j] - x[i], matrix, inverse, NEIGHBOURS.astype(x.dtype))
+        r2 = (d**2).sum(1)
+        apart, within = r2 > 0, r2 <= square
+        sums[:, 10] -= np.bincount(i, (~apart) & (weights == -1), len(x)).astype(x.dtype)
+        (depth, product), mean = (self._numbers[i] * self._numbers[j]).T, self._numbers[[i, j], 1].mean(0)
+        lattice, size = depth * product**3, arithmetic * mean**2 + (1 - arithmetic) * product
+        over = np.where(apart, 1 / np.where(apart, r2, 1), 0)
+        ratio, c6 = (size * over) ** 3, (size * inverse_cut) ** 3
+        # Beyond the cutoff a pair has what the mesh gives alone.
+        s6, repulsion = np.where(within, depth * ratio, lattice * over**3), np.where(within, repels * ratio, 0)
+        constant = np.where(within, shifts * (depth * (repels * c6 - 1) * c6 + lattice * at_cutoff), 0)
+        g = weights * 6 * s6 * (1 - 2 * repulsion) * over
+        terms = [weights * ((repulsion - 1) * s6 - constant), *(g * d.T)]
+        terms += [g * d[:, a] * d[:, b] for a, b in ((0, 0), (1, 1), (2, 2), (1, 2), (2, 0), (0, 1))]
+        for column, term in enumerate(terms):
+            sums[:, column] += np.bincount(i, term, len(x)).astype(x.dtype)
