@@ -27,6 +27,7 @@ TOP = {
     for name in [
         "__init__",
         "__main__",
+        "arguments",
         "box",
         "busy",
         "calls",
@@ -41,11 +42,12 @@ TOP = {
 }
 # Imports go from a higher rank to a lower or equal one; equal ranks know each other only within one group.
 RANKS = [
-    ("values", ["box.py", "ghosts.py", "mesh.py", "window/", "checks.py"]),
+    ("values", ["box.py", "ghosts.py", "mesh.py", "window/", "arguments.py", "checks.py"]),
     ("backends", ["backends/", "busy.py"]),
     ("arrays", ["arrays/"]),
     ("sorting", ["sorting/"]),
     ("particles", ["orders/", "particles/"]),
+    ("kernels", ["kernels/"]),
     ("methods", ["methods/", "walk/", "choosing/candidates.py", "choosing/arrangement.py"]),
     ("directions", ["spread/", "interpolate/", "grid/"]),
     ("choosing", ["choosing/"]),
@@ -116,6 +118,72 @@ def test_imports_run_one_way(module):
         if there == "__init__.py" and here < rank("apps/x.py"):
             raise AssertionError(f"{module} imports the package itself")
         assert rank(there) <= here, f"{module} ({RANKS[here][0]}) imports {there} ({RANKS[rank(there)][0]})"
+
+
+# What users are promised: programs beside the library import nothing else, and applications are such programs.
+PUBLIC = (
+    "particlemesh", "particlemesh.fourier", "particlemesh.kernels", "particlemesh.kernels.checks",
+    "particlemesh.kernels.cpu", "particlemesh.kernels.lanes", "particlemesh.grid.storage",
+    "particlemesh.autograd.jax", "particlemesh.autograd.torch",
+)  # fmt: skip
+APPLICATIONS = [module for module in MODULES if module.startswith("apps/")]
+
+
+def promised(name):
+    """Whether a dotted name is that of a public module or of a name in one, or of an application."""
+    if name in PUBLIC or name.startswith("particlemesh.apps."):
+        return True
+    module, _, thing = name.rpartition(".")
+    if module not in PUBLIC:
+        return False
+    return thing in exported(module)
+
+
+def exported(module):
+    """The names in ``__all__`` of a module, or those that it defines without an underscore."""
+    tree = ast.parse((ROOT / file_of(module)).read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return set(ast.literal_eval(node.value))
+    return {n.name for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and not n.name.startswith("_")}
+
+
+@pytest.mark.parametrize("module", APPLICATIONS)
+def test_applications_import_public_names_only(module):
+    hidden = [name for name in imported(module) if not promised(name)]
+    assert not hidden, f"{module} imports {', '.join(hidden)}: what applications miss, users miss; make it public"
+
+
+@pytest.mark.parametrize("module", APPLICATIONS)
+def test_applications_read_no_attribute_that_is_not_public(module):
+    """``pm.fourier.engines.engine`` is no import, and as hidden."""
+    tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
+    names = {a.asname or a.name: a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    names |= {
+        a.asname or a.name: f"{n.module}.{a.name}"
+        for n in ast.walk(tree)
+        if isinstance(n, ast.ImportFrom)
+        for a in n.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module_of = names.get(node.value.id, "")
+            if module_of in PUBLIC and node.attr != "__version__":
+                assert promised(f"{module_of}.{node.attr}"), f"{module} reads {node.value.id}.{node.attr}"
+
+
+def test_what_is_not_public_is_found():
+    assert promised("particlemesh.kernels.take")
+    assert promised("particlemesh.apps.files.trajectory")
+    assert promised("particlemesh.autograd.torch.potential")
+    for name in ("backends", "backends.cpu.run", "kernels.arrays", "kernels.nothing", "checks", "fourier.engines"):
+        assert not promised(f"particlemesh.{name}"), name
+
+
+def test_the_library_does_not_stand_on_what_it_offers_to_programs():
+    """`kernels` is a face: a module of the library imports what lies behind it."""
+    users = [m for m in MODULES if not m.startswith(("kernels/", "apps/", "command/"))]
+    assert [m for m in users if any(n.startswith("particlemesh.kernels") for n in imported(m))] == []
 
 
 @pytest.mark.parametrize("module", ["box.py", "mesh.py", "window/window.py"])

@@ -11,7 +11,7 @@ from particlemesh.grid.uniform_grid import UniformGrid
 from particlemesh.mesh import Mesh
 from particlemesh.particles.located import Status
 from particlemesh.plan import Plan
-from particlemesh.window import Window, bspline, fitted, kaiser_bessel, m4prime, peskin4, prolate
+from particlemesh.window import Window, bspline, fitted, kaiser_bessel, m4prime, peskin4, prolate, window_of
 
 __version__ = "0.2.0"
 
@@ -38,4 +38,5 @@ __all__ = [
     "peskin4",
     "prolate",
     "spread",
+    "window_of",
 ]

@@ -5,21 +5,30 @@ from __future__ import annotations
 
 import contextlib
 import math
-import operator
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from particlemesh.arguments import among as among
+from particlemesh.arguments import at_least_zero as at_least_zero
+from particlemesh.arguments import flag as flag
+from particlemesh.arguments import flags as flags
+from particlemesh.arguments import integer as integer
+from particlemesh.arguments import number_array as number_array
+from particlemesh.arguments import number_type as number_type
+from particlemesh.arguments import numbers as numbers
+from particlemesh.arguments import one_of as one_of
+from particlemesh.arguments import per_axis as per_axis
+from particlemesh.arguments import plural as plural
+from particlemesh.arguments import positive as positive
+from particlemesh.arguments import real_type as real_type
+from particlemesh.arguments import unmasked as unmasked
+from particlemesh.arguments import unsupported_type as unsupported_type
+
 MAX_AXES = 3
 MAX_NODES = 2**31 - 1
-
-
-def _plural(count: int, noun: str) -> str:
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count} {'axes' if noun == 'axis' else noun + 's'}"
 
 
 def _listed(value: Any) -> list[Any] | None:
@@ -28,79 +37,9 @@ def _listed(value: Any) -> list[Any] | None:
     return None if scalar else list(value)
 
 
-def _numbers(value: Any, what: str) -> NDArray[np.float64]:
-    unmasked(value)
-    try:
-        array = np.asarray(value)
-        if array.dtype.kind not in "iuf":
-            raise TypeError
-        array = array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{what} is {value!r}; real numbers are needed.") from None
-    if not np.isfinite(array).all():
-        raise ValueError(f"{what} is {value!r}; every number must be finite.")
-    return array
-
-
-def integer(value: Any, what: str, low: int, high: int) -> int:
-    """Return `value` as an int from `low` to `high`; NumPy integers are allowed, floats are not."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{what} is {value!r}; an integer of {low} to {high} is needed.") from None
-    if not low <= number <= high:
-        raise ValueError(f"{what} is {number}; {low} to {high} is allowed.")
-    return number
-
-
-def one_of(value: Any, what: str, choices: Sequence[Any]) -> Any:
-    """Return `value` if it is among `choices`."""
-    if not _among(value, choices):
-        raise ValueError(f"{what} is {value!r}; choose from {', '.join(map(repr, choices))}.")
-    return value
-
-
-def _among(value: Any, choices: Sequence[Any]) -> bool:
-    return isinstance(value, Hashable) and value in choices  # comparison with an array returns an array
-
-
-def flag(value: Any, what: str) -> bool:
-    """Return `value` if it is a bool."""
-    if value is True or value is False:  # the common case first
-        return value
-    if not isinstance(value, np.bool_):
-        raise TypeError(f"{what} is {value!r}; give True or False.")
-    return bool(value)
-
-
-def per_axis(value: Any, ndim: int, what: str) -> tuple[float, ...]:
-    """Return one finite float per axis from a scalar (used for every axis) or a sequence."""
-    array = _numbers(value, what)
-    if array.ndim == 0:
-        array = np.full(ndim, array)
-    if array.shape != (ndim,):
-        raise ValueError(f"{what} has shape {array.shape}; give one number or {ndim}, one for each axis of the box.")
-    return tuple(array.tolist())
-
-
-def flags(value: Any, ndim: int, what: str) -> tuple[bool, ...]:
-    """Return one bool per axis from a bool (used for every axis) or a sequence of them."""
-    values = [value] * ndim if isinstance(value, bool | np.bool_) else value
-    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
-        raise TypeError(f"{what} is {value!r}; give True, False or one of them for each axis.")
-    values = list(values)
-    if not all(isinstance(flag, bool | np.bool_) for flag in values):
-        raise TypeError(f"{what} is {value!r}; give True, False or one of them for each axis.")
-    if len(values) != ndim:
-        raise ValueError(
-            f"{what} names {_plural(len(values), 'axis')}; the box has {_plural(ndim, 'axis')}: give one bool per axis."
-        )
-    return tuple(bool(flag) for flag in values)
-
-
 def lattice(value: Any) -> NDArray[np.float64]:
     """Return the (d, d) matrix of lattice vectors (rows) from a length, d lengths or a matrix."""
-    array = np.atleast_1d(_numbers(value, "box"))
+    array = np.atleast_1d(numbers(value, "box"))
     axes = array.shape[0]
     if array.ndim > 2 or not 1 <= axes <= MAX_AXES or (array.ndim == 2 and array.shape != (axes, axes)):
         raise ValueError(
@@ -124,7 +63,7 @@ def mesh_shape(value: Any) -> tuple[int, ...]:
     """Return the nodes of each axis as a tuple of Python ints."""
     values = [value] if (listed := _listed(value)) is None else listed
     if not 1 <= len(values) <= MAX_AXES:
-        raise ValueError(f"shape has {_plural(len(values), 'axis')}; a mesh has 1 to {MAX_AXES}.")
+        raise ValueError(f"shape has {plural(len(values), 'axis')}; a mesh has 1 to {MAX_AXES}.")
     return tuple(integer(nodes, f"shape[{axis}]", 1, MAX_NODES) for axis, nodes in enumerate(values))
 
 
@@ -133,7 +72,7 @@ def ghost_widths(value: Any, ndim: int) -> tuple[tuple[int, int], ...]:
     values = [value] * ndim if (listed := _listed(value)) is None else listed
     if len(values) != ndim:
         raise ValueError(
-            f"ghosts is {value!r}; this mesh has {_plural(ndim, 'axis')}: "
+            f"ghosts is {value!r}; this mesh has {plural(ndim, 'axis')}: "
             "give one int, or for each axis an int or a pair (lower, upper)."
         )
     pairs = []
@@ -152,7 +91,7 @@ def node_range(start: Any, stop: Any, shape: tuple[int, ...]) -> tuple[tuple[int
     for what, value, least in (("start", start, 0), ("stop", stop, 1)):
         values = [value] if (listed := _listed(value)) is None else listed
         if len(values) != len(shape):
-            raise ValueError(f"{what} is {value!r}; give {_plural(len(shape), 'integer')}, one for each axis.")
+            raise ValueError(f"{what} is {value!r}; give {plural(len(shape), 'integer')}, one for each axis.")
         ends.append([integer(n, f"{what}[{a}]", least, shape[a] - 1 + least) for a, n in enumerate(values)])
     for axis, (first, last) in enumerate(zip(*ends, strict=True)):
         if first >= last:
@@ -183,47 +122,9 @@ def trailing_shape(shape: Sequence[int], core: tuple[int, ...], what: str) -> No
     """Check that the last axes of an array are `core`; any batch axes may precede them."""
     if tuple(shape)[-len(core) :] != core:
         raise ValueError(
-            f"{what} has shape {tuple(shape)}; its last {_plural(len(core), 'axis')} must be "
+            f"{what} has shape {tuple(shape)}; its last {plural(len(core), 'axis')} must be "
             f"{', '.join(map(str, core))}; any batch axes may precede them."
         )
-
-
-def unmasked(value: Any) -> Any:
-    """Return an array or a sequence of rows, checked to be without masks."""
-    rows = value if isinstance(value, list | tuple) and value and not isinstance(value[0], int | float) else ()
-    if isinstance(value, np.ma.MaskedArray) or any(isinstance(row, np.ma.MaskedArray) for row in rows):
-        raise TypeError("masked arrays are not supported: the mask would be lost. Index the array, or fill in zeros.")
-    return value
-
-
-def number_array(value: Any, what: str) -> NDArray[Any]:
-    """Return a sequence of numbers as a NumPy array, real or complex."""
-    unmasked(value)
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError):  # for example rows of different lengths
-        array = None
-    if array is None or array.dtype.kind not in "biufc":
-        raise TypeError(
-            f"{what} is a {type(value).__name__} that makes no array of numbers; give an array, or rows of numbers of "
-            "equal length."
-        )
-    number_type(array.dtype, what)
-    return array
-
-
-def number_type(dtype: np.dtype[Any], what: str) -> None:
-    """Check that the library computes with a dtype, or promotes it (integers and booleans)."""
-    if dtype.kind not in "biu" and dtype.char not in "fdFD":
-        raise unsupported_type(dtype, what)
-
-
-def unsupported_type(dtype: Any, what: str) -> TypeError:
-    """Return the error for a dtype that the library does not support."""
-    return TypeError(
-        f"{what}: dtype is {dtype}; float32, float64, complex64, complex128 and integers are allowed, without "
-        "implicit casts: convert the numbers yourself."
-    )
 
 
 def has_zeros(namespace: Any, array: Any, what: str) -> None:
@@ -266,22 +167,10 @@ def _diagonal(matrix: NDArray[np.float64]) -> bool:
     return bool((matrix == np.diag(np.diagonal(matrix))).all())
 
 
-def real_type(value: Any) -> np.dtype[Any]:
-    """Return float32 or float64 from its name or type object."""
-    allowed = "give 'float32' or 'float64' (complex values have the real type of their parts)."
-    try:
-        dtype = np.dtype(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"dtype is {value!r}; {allowed}") from None
-    if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise TypeError(f"dtype is {dtype}; {allowed}")
-    return dtype
-
-
 def method_name(value: Any, methods: Sequence[Any], what: str, others: Sequence[str] = ("auto",)) -> None:
     """Check that `value` names a method, or is among ``others``."""
     names = [m.name for m in methods]
-    if not _among(value, (*others, *names)):
+    if not among(value, (*others, *names)):
         automatic = ", ".join(repr(name) for name in others)
         raise ValueError(f"{what} is {value!r}; choose {automatic} or one of {', '.join(names)}.")
 
@@ -334,22 +223,6 @@ def bad_positions(
     )
 
 
-def positive(value: Any, what: str) -> float:
-    """Return `value` as a positive, finite float."""
-    number = _numbers(value, what)
-    if number.ndim or number <= 0:
-        raise ValueError(f"{what} is {value!r}; one positive number is needed.")
-    return float(number)
-
-
-def at_least_zero(value: Any, what: str) -> float:
-    """Return `value` as a finite float that is not negative."""
-    number = _numbers(value, what)
-    if number.ndim or number < 0:
-        raise ValueError(f"{what} is {value!r}; one number of at least 0 is needed.")
-    return float(number)
-
-
 def not_beside_a_box(**arguments: Any) -> None:
     """Check that arguments of a Box are not given beside one."""
     for name, value in arguments.items():
@@ -361,7 +234,7 @@ def same_axes(shape: tuple[int, ...], ndim: int) -> None:
     """Check that a mesh has as many axes as its box."""
     if len(shape) != ndim:
         raise ValueError(
-            f"shape {shape} has {_plural(len(shape), 'axis')} and the box has {_plural(ndim, 'axis')}: "
+            f"shape {shape} has {plural(len(shape), 'axis')} and the box has {plural(ndim, 'axis')}: "
             "give one number of nodes and one length per axis."
         )
 

@@ -37,6 +37,7 @@ OPTIONAL |= {"calculator": ("ase",), "ase": ("ase",), "mdanalysis": ("MDAnalysis
 OPTIONAL |= {"pandas": ("pandas",), "xarray": ("xarray",)}
 # By sections in test_ecosystem_page.py.
 OPTIONAL |= {"howto/ecosystem.rst": ("pandas", "xarray", "ase", "MDAnalysis", "array_api_strict")}
+OPTIONAL |= dict.fromkeys(["compiling", "scan", "howto/own_kernels.rst"], ("pyopencl",))
 OPTIONAL |= dict.fromkeys(["torch", "torch_nufft", "torch_nufft3", "torch_operators", "torch_plans"], ("torch",))
 
 

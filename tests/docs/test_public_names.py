@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tools" / "docs"))
 names = importlib.import_module("public_names")
 PAGE = (ROOT / "docs" / "reference" / "api.rst").read_text(encoding="utf-8")
-DIRECTIVE = re.compile(r"^\.\. (currentmodule|(?:auto)?(?:class|function|exception|data)):: (\S+)", re.MULTILINE)
+DIRECTIVE = re.compile(r"^\.\. (currentmodule|(?:auto)?(?:class|function|exception|data)):: ([^\s(]+)", re.MULTILINE)
 
 
 def entries(page):

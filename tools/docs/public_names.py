@@ -20,6 +20,10 @@ FOLDERS = sorted(
 PACKAGES = (
     "particlemesh",
     "particlemesh.fourier",
+    "particlemesh.kernels",
+    "particlemesh.kernels.checks",
+    "particlemesh.kernels.cpu",
+    "particlemesh.kernels.lanes",
     "particlemesh.distributed",
     *(f"particlemesh.adapters.{name}" for name in ("ase", "mdanalysis", "pandas", "xarray")),
     *(f"particlemesh.apps.{name}" for name in FOLDERS),

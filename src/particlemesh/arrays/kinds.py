@@ -19,13 +19,29 @@ from particlemesh.backends.base import NOTHING
 
 
 class Kind:
-    """One kind of user arrays."""
+    """One kind of arrays: a library, and where its memory is.
+
+    Attributes
+    ----------
+    name : str
+        For messages: ``"PyTorch (CUDA)"``.
+    home : str
+        The backend whose native arrays share their memory: ``"cpu"``, ``"cuda"`` or ``"opencl"``.
+
+    Examples
+    --------
+    >>> from particlemesh.kernels import kind_of
+    >>> kind = kind_of(np.zeros(3, np.float32))
+    >>> kind.name, kind.home, kind.dtype(np.zeros(3, np.float32))
+    ('NumPy', 'cpu', dtype('float32'))
+    """
 
     name: str
     home: str  # backend whose native arrays these are, without a copy
     module: ClassVar[str]  # loaded wherever such an array exists
 
     def owns(self, array: Any) -> bool:
+        """Return whether an array is of this kind."""
         raise NotImplementedError
 
     def native(self, array: Any) -> Any:
@@ -41,6 +57,7 @@ class Kind:
         return native
 
     def dtype(self, array: Any) -> np.dtype:
+        """Return an array's dtype as NumPy has it."""
         return np.dtype(array.dtype)
 
     def backend(self, array: Any) -> Any:
@@ -287,7 +304,21 @@ _by_type: dict[type, Kind] = {}
 
 
 def kind_of(array: Any) -> Kind | None:
-    """Return the kind of ``array``, or None if it is unsupported."""
+    """Return the kind of an array, or None if the library does not know it.
+
+    Parameters
+    ----------
+    array : object
+
+    Returns
+    -------
+    Kind or None
+
+    Examples
+    --------
+    >>> kind_of(np.zeros(3)).name, kind_of([0.0])
+    ('NumPy', None)
+    """
     kind = _by_type.get(type(array))  # never of torch or JAX: their types do not have the device
     if kind is not None:
         return kind

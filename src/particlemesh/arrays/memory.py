@@ -12,7 +12,24 @@ _WORK = 10**6  # limit of NumPy's search for a shared element, which is exponent
 
 
 def overlap(a: Any, b: Any) -> bool:
-    """Return whether an element of ``a`` shares memory with one of ``b``."""
+    """Return whether an element of one array shares memory with one of another.
+
+    Parameters
+    ----------
+    a, b : native arrays
+        Of one backend, with any strides.
+
+    Returns
+    -------
+    bool
+        True also where the search, which takes long for some strides, was given up.
+
+    Examples
+    --------
+    >>> x = np.zeros((4, 2))
+    >>> overlap(x[:, 0], x[1]), overlap(x[:, 0], x[:, 1])
+    (True, False)
+    """
     if not isinstance(a, np.ndarray):
         if not (a.size and b.size):
             return False

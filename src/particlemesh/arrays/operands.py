@@ -39,7 +39,30 @@ class Result:
 
 
 def adopt(array: Any, what: str) -> tuple[Kind, Any]:
-    """Return the kind of an array, and the array; sequences, numbers and arrays without a kind become natives."""
+    """Return the kind of an array, and the array; sequences, numbers and arrays without a kind become natives.
+
+    Parameters
+    ----------
+    array : array_like
+    what : str
+        Name of the argument, for the message.
+
+    Returns
+    -------
+    kind : Kind
+    array : array
+
+    Raises
+    ------
+    TypeError
+        If the library does not know this kind.
+
+    Examples
+    --------
+    >>> kind, array = adopt([1.0, 2.0], "masses")
+    >>> kind.name, array
+    ('NumPy', array([1., 2.]))
+    """
     kind = kind_of(array)
     if kind is not None:
         return kind, array
@@ -76,7 +99,7 @@ def to_backend(
         return backend.upload(promoted(native))
     raise TypeError(
         f"{what} is a {kind.name} array and the work is on {backend.name!r}: pass arrays of that backend, "
-        f"or give the plan or grid backend={backend.name!r}, which copies host arrays both ways."
+        f"or give backend={backend.name!r} to the plan, grid or program, which copies host arrays both ways."
     )
 
 
@@ -109,7 +132,7 @@ def in_precision(native: Any, dtype: np.dtype, what: str) -> Any:
         if not exact and (not isinstance(native, np.ndarray) or (promoted.astype(given) != native).any()):
             raise TypeError(
                 f"{what} has dtype {given}, and {dtype.name} does not hold all such integers: "
-                f"use Plan(..., dtype='float64') or convert it yourself."
+                f"give dtype='float64' or convert it yourself."
             )
     return promoted
 
@@ -222,7 +245,23 @@ def _target(
 
 
 def check_apart(*outs: Any) -> None:
-    """Check that no two outputs share memory."""
+    """Check that no two outputs share memory.
+
+    Parameters
+    ----------
+    *outs : arrays
+        The user's, of any kind.
+
+    Raises
+    ------
+    ValueError
+        If two of them do.
+
+    Examples
+    --------
+    >>> x = np.zeros((4, 2))
+    >>> check_apart(x[0], x[1])
+    """
     known = [(k, a) for a in outs if (k := kind_of(a)) is not None]
     for (kind, first), (other, second) in itertools.combinations(known, 2):
         if kind.home == other.home and overlap(kind.target(first), other.target(second)):

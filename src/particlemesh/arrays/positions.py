@@ -15,7 +15,20 @@ from particlemesh.backends.base import Backend, Record
 
 @dataclass
 class Coordinates:
-    """Positions along each axis of a box: native 1-D arrays of one dtype, any stride."""
+    """Positions as kernel arguments: one native array per axis, of one dtype, with any strides.
+
+    Attributes
+    ----------
+    arrays : tuple of native arrays
+        One for each axis. On the CPU they are columns (N,); elsewhere a table (N, d) stands once for each axis.
+    offsets, strides : tuple of int
+        For each axis, of the first coordinate from the kernel's pointer, and between coordinates; in numbers.
+    dtype : numpy.dtype
+    count : int
+        Particles.
+    user : array
+        The first of the user's arrays. It determines the device and the stream.
+    """
 
     arrays: tuple[Any, ...]
     offsets: tuple[int, ...]  # of the first coordinate, in coordinates, from the kernel's pointer
@@ -27,11 +40,11 @@ class Coordinates:
     systems: Any = None  # particles.systems.Systems
 
     def arguments(self) -> tuple[Any, ...]:
-        """Return the kernel arguments x0, x1, x2."""
+        """Return the kernel arguments ``x0, x1, x2``; a missing axis comes first and repeats one that is there."""
         return (self.arrays[0],) * (3 - len(self.arrays)) + self.arrays
 
     def record(self) -> Record:
-        """Return ``Strides``."""
+        """Return the kernel argument ``typedef struct { i64 offset[3], stride[3]; } Strides;``."""
         pad = (0,) * (3 - len(self.arrays))
         return Record("=6q", *pad, *self.offsets, *pad, *self.strides)
 
@@ -39,9 +52,39 @@ class Coordinates:
 def coordinates(
     positions: Any, ndim: int, backend: Backend | None, *, upload: bool, least: np.dtype | None = None
 ) -> tuple[Kind, Any, Coordinates]:
-    """Check positions, one array (N, d) or one per axis, and convert them to dtype ``least`` or wider.
+    """Check positions, one array (N, d) or one per axis, and return them as kernel arguments without copying.
 
-    Without a backend, that of the positions is used.
+    Kernels then read any strides. Where a copy does no harm, :func:`particlemesh.kernels.take` is simpler.
+
+    Parameters
+    ----------
+    positions : array (N, d), or tuple of d arrays (N,)
+        Of any kind; for one axis also (N,).
+    ndim : int
+        Number d of axes.
+    backend : Backend or None
+        Where the work is; None: where the positions are.
+    upload : bool
+        Copy arrays of the host to the backend, since the user has named it.
+    least : numpy.dtype, optional
+        Convert numbers of a narrower type to this one.
+
+    Returns
+    -------
+    kind : Kind
+    backend : Backend
+    coordinates : Coordinates
+
+    Raises
+    ------
+    TypeError, ValueError
+        If kind, dtype, shape or device do not fit.
+
+    Examples
+    --------
+    >>> kind, backend, x = coordinates(np.zeros((5, 2), np.float32), 2, None, upload=False)
+    >>> kind.name, backend.name, x.count, x.strides
+    ('NumPy', 'cpu', 5, (2, 2))
     """
     columns = _columns(positions, ndim)
     kind, user = columns[0]

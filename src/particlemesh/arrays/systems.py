@@ -49,12 +49,31 @@ def indices(system: Any, count: int, systems: int, backend: Backend, *, upload: 
 
 
 def lattices(boxes: Any, count: int, d: int) -> np.ndarray:
-    """Return lattice vectors (count, d, d) in double precision, from as many lengths (count, d) or lattices.
+    """Return lattice vectors of several boxes, on the host and in double precision.
+
+    Parameters
+    ----------
+    boxes : array (B, d) or (B, d, d)
+        Lengths, or lattice vectors as rows.
+    count : int
+        Number B of boxes.
+    d : int
+        Axes.
+
+    Returns
+    -------
+    NumPy array (B, d, d)
 
     Raises
     ------
     ValueError, TypeError
         If they are no boxes, or of another number; the first wrong one is named.
+
+    Examples
+    --------
+    >>> lattices([[1.0, 2.0], [3.0, 3.0]], 2, 2)[0]
+    array([[1., 0.],
+           [0., 2.]])
     """
     kind, array = adopt(boxes, "boxes")
     native = kind.native(array)

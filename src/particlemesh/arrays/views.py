@@ -107,7 +107,7 @@ def _known(offset: int, shape: tuple[int, ...], strides: tuple[int, ...], alignm
 def _layout(
     shape: tuple[int, ...], strides: tuple[int, ...], char: str, core: int, axes: int, offset: int, low_bits: int
 ) -> Layout | None:
-    bytes_of_real, parts = REALS.get(char, 8), 2 if char in "FD" else 1  # others are 64-bit integers
+    bytes_of_real, parts = REALS.get(char) or np.dtype(char).itemsize, 2 if char in "FD" else 1
     batch = len(shape) - core
     channels, step = 1, 0
     empty = 0 in shape[:batch]  # whatever its strides

@@ -21,12 +21,25 @@ def module(name: str) -> ModuleType:
 
 
 def current(name: str) -> Backend:
-    """Return a backend's current device.
+    """Return a backend on its current device.
+
+    Parameters
+    ----------
+    name : {"cpu", "cuda", "opencl"}
+
+    Returns
+    -------
+    Backend
 
     Raises
     ------
     RuntimeError
         If the backend cannot be used here; the message says why and what to install.
+
+    Examples
+    --------
+    >>> current("cpu").name
+    'cpu'
     """
     selected = module(name)
     reason = selected.available()

@@ -19,13 +19,35 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from particlemesh.backends.source import Texts
+from particlemesh.backends.source import File, Texts
 
 NOTHING: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # a scope without a stream to enter
 
 
 class Record(bytes):
-    """A C struct, packed; ``alignment`` is that of its widest member."""
+    """A kernel argument: a C struct by value.
+
+    Parameters
+    ----------
+    layout : str
+        Letters of Python's ``struct``, with ``=``: nothing is padded, so the layout has the padding of C. Put the
+        widest members first.
+    *members : numbers
+        One for each letter.
+
+    Attributes
+    ----------
+    alignment : int
+        That of the widest member.
+
+    Examples
+    --------
+    ``typedef struct { real step, mass; } Motion;`` with float32:
+
+    >>> motion = Record("=2f", 0.01, 1.5)
+    >>> len(motion), motion.alignment
+    (8, 4)
+    """
 
     alignment: int
 
@@ -36,7 +58,19 @@ class Record(bytes):
 
 
 class As:
-    """A kernel argument: an array whose memory the kernel deliberately reads as elements of ``dtype``."""
+    """A kernel argument: an array whose memory the kernel deliberately reads as elements of another type.
+
+    Parameters
+    ----------
+    array : native array
+    dtype : dtype_like
+        Type of the kernel's parameter.
+
+    Examples
+    --------
+    >>> As(np.zeros(4, np.int32), "uint32").dtype
+    'uint32'
+    """
 
     __slots__ = ("array", "dtype")
 
@@ -54,7 +88,18 @@ class As:
 
 
 class Unread(As):
-    """A kernel argument: any array, for a parameter that this kernel or this call does not use."""
+    """A kernel argument: any array, for a parameter that this kernel or this call does not use.
+
+    Parameters
+    ----------
+    array : native array
+        Of any type: a launch needs some memory.
+
+    Examples
+    --------
+    >>> Unread(np.zeros(1)).dtype
+    dtype('float64')
+    """
 
     __slots__ = ()
 
@@ -102,13 +147,35 @@ def _first_error(log: str, texts: dict[str, str]) -> str:
 
 
 class Kernel(Protocol):
-    """A compiled kernel; a call launches at least ``items`` work-items."""
+    """A compiled kernel; a call launches at least ``items`` work-items, or nothing if there are none."""
 
     def __call__(self, items: int, *arguments: Any, local_bytes: int = 0) -> None: ...
 
 
 class Backend(Protocol):
-    """A device that computes. GPU backends are one object per device (CUDA) or context (OpenCL)."""
+    """A device that computes. GPU backends are one object per device (CUDA) or context (OpenCL).
+
+    Attributes
+    ----------
+    name : {"cpu", "cuda", "opencl"}
+    device : str
+        The driver's name for it.
+    group_size : int
+        Work-items per group, unless a kernel is compiled with another ``GROUP_SIZE``.
+    local_bytes : int
+        The most local memory of a group.
+    units : int
+        Multiprocessors, or cores.
+
+    Examples
+    --------
+    >>> from particlemesh.kernels import backend
+    >>> cpu = backend("cpu")
+    >>> numbers = cpu.empty((2, 3), "float64")
+    >>> cpu.clear(numbers)
+    >>> cpu.download(numbers).sum()
+    np.float64(0.0)
+    """
 
     name: str
     device: str  # the driver's name for it
@@ -140,7 +207,7 @@ class Backend(Protocol):
         """Report that something was submitted that cannot be replayed."""
         ...
 
-    def kernel(self, file: str, name: str, defines: dict[str, Any], texts: Texts | None = None) -> Kernel:
+    def kernel(self, file: File, name: str, defines: dict[str, Any], texts: Texts | None = None) -> Kernel:
         """Compile ``name`` of the package's kernel ``file``; compiled kernels are cached.
 
         ``texts`` maps the names that the file includes in ``<>`` to C code.
@@ -235,7 +302,7 @@ class _Kept:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    def kernel(self, file: str, name: str, defines: dict[str, Any], texts: Texts | None = None) -> Kernel:
+    def kernel(self, file: File, name: str, defines: dict[str, Any], texts: Texts | None = None) -> Kernel:
         key = (file, name, *defines.items(), *(texts or {}).items())
         kernel = self._kernels.get(key)
         if kernel is None:
@@ -245,13 +312,58 @@ class _Kept:
         return kernel
 
 
-def kept(backend: Backend, kernels: dict[Any, Kernel]) -> Backend:
-    """Return a backend that caches the kernels of its one owner: creating one takes longer than a launch."""
-    return cast("Backend", _Kept(backend, kernels))
+def kept(backend: Backend, kernels: dict[Any, Kernel] | None = None) -> Backend:
+    """Return a backend that keeps the kernels of its one owner: creating one takes longer than a launch.
+
+    A kernel holds the arguments of its last launch, so two programs that run at once must not share it. The backend
+    returned has all methods of the given one, and belongs to one object of yours.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the owner works.
+    kernels : dict, optional
+        Where to keep them.
+
+    Examples
+    --------
+    >>> from particlemesh.backends import cpu
+    >>> kept(cpu.current()).name
+    'cpu'
+    """
+    return cast("Backend", _Kept(backend, {} if kernels is None else kernels))
 
 
 def allocate(backend: Backend, shape: tuple[int, ...] | int, dtype: Any, what: str, less: str = "") -> Any:
-    """Allocate on a backend; the MemoryError states the size, the purpose, and ``less``: what to do."""
+    """Return a new native array, or raise an error that says what it was for.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the memory is.
+    shape : int or tuple of int
+    dtype : dtype_like
+    what : str
+        Its purpose, for the message.
+    less : str
+        What the user can do, for the end of the message.
+
+    Returns
+    -------
+    native array
+        In C order; its numbers are not set.
+
+    Raises
+    ------
+    MemoryError
+        With the bytes needed and the bytes that are free.
+
+    Examples
+    --------
+    >>> from particlemesh.backends import cpu
+    >>> allocate(cpu.current(), (2, 3), "float32", "the forces").shape
+    (2, 3)
+    """
     size = math.prod((shape,) if isinstance(shape, int) else shape) * np.dtype(dtype).itemsize
     try:
         if size > sys.maxsize:  # array libraries fail on such sizes in other ways

@@ -51,6 +51,20 @@ class Branch:
 def branch_of(backend: Any) -> Branch | None:
     """Return a second stream of a backend's device; None where work goes one after the other.
 
+    Parameters
+    ----------
+    backend : Backend
+
+    Returns
+    -------
+    Branch or None
+
+    Examples
+    --------
+    >>> from particlemesh.kernels import backend, branch_of
+    >>> branch_of(backend("cpu")) is None
+    True
+
     It is no method of backends: the shipped times of all methods are those of the files of backends.
     """
     if backend.name != "cuda":

@@ -17,6 +17,7 @@ import numpy as np
 from particlemesh.backends import nvrtc, source
 from particlemesh.backends.base import LONG, NOTHING, UNKNOWN, batch_of, gapless
 from particlemesh.backends.signature import Signatures
+from particlemesh.backends.source import File, Texts
 from particlemesh.backends.tapes import Tape, Taping
 
 _UNASKED = 48 * 1024  # bytes of local memory that need no consent, a kernel's own arrays and what a launch adds
@@ -121,6 +122,8 @@ class CudaKernel:
             self._raw.max_dynamic_shared_size_bytes = local_bytes
             self._local_bytes = local_bytes
         groups = min(-(-items // self._group_size), self._most_groups)
+        if not groups:
+            return
         self._launch(
             self._function, groups, 1, 1, self._group_size, 1, 1, local_bytes,
             self._stream().ptr, 0, self._extra_pointer,
@@ -213,12 +216,13 @@ class CudaBackend(Taping):
     def mark(self, *arrays: Any) -> None:
         """Streams keep the order; CuPy's arrays keep no events."""
 
-    def kernel(self, file: str, name: str, defines: dict[str, Any], texts: source.Texts | None = None) -> CudaKernel:
+    def kernel(self, file: File, name: str, defines: dict[str, Any], texts: Texts | None = None) -> CudaKernel:
         key = (file, tuple(defines.items()), tuple((texts or {}).items()))
         module = self._programs.get(key)
         if module is None:
             facts = {"GROUP_SIZE": self.group_size, **self.facts(), **defines}
-            module = nvrtc.module(source.program("backends/cuda.h", file, facts, texts), file, self.compute, texts)
+            code, given = source.program("backends/cuda.h", file, facts, texts), source.for_message(file, texts)
+            module = nvrtc.module(code, str(file), self.compute, given)
             self._signatures[key] = Signatures("backends/cuda.h", file, facts, texts)
             self._programs[key] = module
         raw = module.get_function(name)
@@ -290,11 +294,11 @@ class CudaBackend(Taping):
         _cupy().cuda.get_current_stream().synchronize()
 
 
-def compile_only(file: str, defines: dict[str, Any], compute: int, texts: source.Texts | None = None) -> bytes:
+def compile_only(file: source.File, defines: dict[str, Any], compute: int, texts: source.Texts | None = None) -> bytes:
     """Compile a kernel file for compute capability ``compute`` (90 for sm_90); needs NVRTC, no GPU."""
     facts = {"GROUP_SIZE": CudaBackend.group_size, **facts_of(compute), **defines}
     code = source.program("backends/cuda.h", file, facts, texts)
-    return nvrtc.compiled(code, file, compute, texts)
+    return nvrtc.compiled(code, str(file), compute, source.for_message(file, texts))
 
 
 @functools.cache

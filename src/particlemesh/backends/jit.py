@@ -108,6 +108,14 @@ def compiled(function: Callable | None = None, *, cached: bool = True, **options
         contain its code.
     **options
         More options of ``numba.njit``, such as ``inline`` or ``error_model``.
+
+    Examples
+    --------
+    >>> @compiled(cached=False)
+    ... def norm(x, y):
+    ...     return (x * x + y * y) ** 0.5
+    >>> norm(3.0, 4.0)
+    5.0
     """
     if function is None:
         return lambda decorated: compiled(decorated, cached=cached, **options)
@@ -145,6 +153,18 @@ def plain(array: np.ndarray) -> np.ndarray:
     """Return a contiguous array as a writable one of one axis, for a compiled function that only reads it.
 
     Numba would compile the function again for read-only arrays.
+
+    Parameters
+    ----------
+    array : NumPy array
+        In C order.
+
+    Examples
+    --------
+    >>> x = np.arange(3.0)
+    >>> x.flags.writeable = False
+    >>> plain(x).flags.writeable
+    True
     """
     flat = array.reshape(-1)
     return flat if flat.flags.writeable else np.asarray(_Memory(flat))

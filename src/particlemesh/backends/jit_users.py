@@ -97,6 +97,21 @@ def loop_with(loop: Callable, name: str, function: Callable) -> Any:
         The global through which it calls the user's function.
     function
         A Python function, or one that Numba has compiled.
+
+    Returns
+    -------
+    callable
+        Compiled once for each loop and code of the function, and kept on disk.
+
+    Examples
+    --------
+    >>> def fill(x, out):
+    ...     for i in range(x.size):
+    ...         out[i] = term(x[i])
+    >>> cubes = np.empty(3)
+    >>> loop_with(fill, "term", lambda x: x**3)(np.arange(3.0), cubes)
+    >>> cubes
+    array([0., 1., 8.])
     """
     digest = None if isinstance(function, Dispatcher) else digest_of(function)
     key = (loop, digest or function)
@@ -115,8 +130,12 @@ def _loop(loop: Callable, name: str, function: Any, digest: str | None) -> Any:
         function = njit(forceinline=True, **_OPTIONS)(_copy(function, suffix))
     dispatcher = njit(**_OPTIONS)(_copy(loop, suffix, **{name: function}))
     folder = cache("particlemesh", "cpu") if digest else None
+    try:
+        stamps = _stamps(loop)
+    except OSError:  # typed at a prompt: no file says when it has changed
+        stamps, folder = set(), None
     label = function.py_func.__name__.removesuffix(f"_{suffix}")
-    dispatcher._cache = _LoopCache(dispatcher.py_func, folder, digest or "", _stamps(loop), label)
+    dispatcher._cache = _LoopCache(dispatcher.py_func, folder, digest or "", stamps, label)
     return dispatcher
 
 

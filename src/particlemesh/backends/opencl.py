@@ -20,6 +20,7 @@ from particlemesh.backends import pocl, source
 from particlemesh.backends.base import As, CompilationError, Record, gapless, seconds_by_host
 from particlemesh.backends.folders import cache, unwritable
 from particlemesh.backends.signature import Signatures
+from particlemesh.backends.source import File, Texts
 from particlemesh.backends.tapes import Tape, Taping
 
 PTX_PROBE = '__kernel void probe(__global float* p) { asm volatile("red.global.add.f32 [%0], %1;" :: "l"(p), "f"(1.0f) : "memory"); }'  # noqa: E501  # one line of C
@@ -70,8 +71,8 @@ class OpenClKernel:
         values = [a if isinstance(a, (int, bytes)) else a.base_data for a in arguments]
         if local_bytes:
             values.append(_local_memory(local_bytes))
-        groups = min(-(-items // self._group_size), self._owner.most_groups)
-        self._owner.submit(self._launch, values, (groups * self._group_size,))
+        if groups := min(-(-items // self._group_size), self._owner.most_groups):  # PoCL dies of a launch of none
+            self._owner.submit(self._launch, values, (groups * self._group_size,))
 
     def _launch(self, values: list[Any], items: tuple[int, ...], borrowed: Collection[int]) -> None:
         kernel, known = self._kernel, self._known
@@ -227,7 +228,7 @@ class OpenClBackend(Taping):
             key += buffer, array.offset, array.shape, array.strides, array.dtype.str, queue
         return tuple(key)
 
-    def kernel(self, file: str, name: str, defines: dict[str, Any], texts: source.Texts | None = None) -> OpenClKernel:
+    def kernel(self, file: File, name: str, defines: dict[str, Any], texts: Texts | None = None) -> OpenClKernel:
         key = (file, tuple(defines.items()), tuple((texts or {}).items()))
         program, size = self._programs.get(key), defines.get("GROUP_SIZE", self.group_size)
         if program is None:
@@ -235,9 +236,10 @@ class OpenClBackend(Taping):
             if not self._fp64 and (defines.get("REAL_IS_DOUBLE") or defines.get("COORDINATE_IS_DOUBLE")):
                 raise RuntimeError(f"{self.device} has no float64; use float32 or another backend")
             facts = {"GROUP_SIZE": self.group_size, **self.facts(), **defines}
-            code, options = source.program("backends/opencl.h", file, facts, texts), OPTIONS
+            code, given = source.program("backends/opencl.h", file, facts, texts), source.for_message(file, texts)
+            options = OPTIONS
             self._signatures[key] = Signatures("backends/opencl.h", file, facts, texts)
-            if self._declared and not texts:  # a user's text may call anything
+            if self._declared and not given:  # a user's text may call anything
                 code, options = self._declared + code, [*OPTIONS, pocl.UNDECLARED]
             if self._bounds and "RESIDENT_GROUPS" in defines:
                 options = [*OPTIONS, bound_of(size * defines["RESIDENT_GROUPS"])]
@@ -246,7 +248,7 @@ class OpenClBackend(Taping):
                 try:
                     program = self._build(code, options)
                 except cl.RuntimeError as error:
-                    raise CompilationError(f"{file} for {self.device}", str(error), code, texts) from error
+                    raise CompilationError(f"{file} for {self.device}", str(error), code, given) from error
             self._programs[key] = program
         return OpenClKernel(self, program, size, name, self._signatures[key])
 

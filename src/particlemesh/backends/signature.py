@@ -99,7 +99,9 @@ class Signatures:
     Takes the arguments of :func:`source.program`. Users' C code in ``texts`` declares no kernel and is not parsed.
     """
 
-    def __init__(self, prelude: str, file: str, defines: dict[str, Any], texts: source.Texts | None = None) -> None:
+    def __init__(
+        self, prelude: str, file: source.File, defines: dict[str, Any], texts: source.Texts | None = None
+    ) -> None:
         self._program = prelude, file, defines, dict.fromkeys(texts or (), "")
         self._known: dict[str, tuple[Parameter, ...]] = {}
 

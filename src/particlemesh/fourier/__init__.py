@@ -1,11 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fields in Fourier space: transforms, bands of modes, Green functions, solvers and spectra."""
 
-from particlemesh.fourier.bands import Bands
+from particlemesh.fourier.bands import Bands, mode_numbers
 from particlemesh.fourier.engines import good_size
+from particlemesh.fourier.hermitian import Halves
 from particlemesh.fourier.solver import Solver
 from particlemesh.fourier.spectra import Spectrum, binned_power, power_spectrum
 from particlemesh.fourier.transform import Transform
 from particlemesh.fourier.vector_solver import VectorSolver
 
-__all__ = ["Bands", "Solver", "Spectrum", "Transform", "VectorSolver", "binned_power", "good_size", "power_spectrum"]
+__all__ = [
+    "Bands",
+    "Halves",
+    "Solver",
+    "Spectrum",
+    "Transform",
+    "VectorSolver",
+    "binned_power",
+    "good_size",
+    "mode_numbers",
+    "power_spectrum",
+]

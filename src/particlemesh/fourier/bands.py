@@ -35,6 +35,10 @@ def mode_numbers(modes: int, order: str = "fft", *, half: bool = False) -> np.nd
     half : bool
         Return 0 to ``modes // 2`` instead, in any order: the last axis of a real transform.
 
+    Returns
+    -------
+    NumPy array of int
+
     Examples
     --------
     >>> mode_numbers(4).tolist(), mode_numbers(4, "centred").tolist(), mode_numbers(4, half=True).tolist()
@@ -80,8 +84,8 @@ class Bands:
 
     Examples
     --------
-    >>> from particlemesh import backends
-    >>> bands = Bands(backends.current("cpu"), (8,), (3,), [[0.5, 1.0, 0.5]], "float64", order="centred")
+    >>> from particlemesh.kernels import backend
+    >>> bands = Bands(backend("cpu"), (8,), (3,), [[0.5, 1.0, 0.5]], "float64", order="centred")
     >>> nodes = np.exp(2j * np.pi * np.arange(8) / 8)
     >>> abs(bands.to_modes(nodes)).round(12)
     array([0., 0., 4.])

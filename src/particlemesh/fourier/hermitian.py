@@ -38,8 +38,8 @@ class Halves:
 
     Examples
     --------
-    >>> from particlemesh import backends
-    >>> halves = Halves(backends.current("cpu"), (3,), "float64", "centred")
+    >>> from particlemesh.kernels import backend
+    >>> halves = Halves(backend("cpu"), (3,), "float64", "centred")
     >>> halves.whole(np.array([[1.0, 2 + 1j]]))
     array([[2.-1.j, 1.+0.j, 2.+1.j]])
     >>> halves.half(np.array([[2 - 1j, 1 + 5j, 0]])).tolist()

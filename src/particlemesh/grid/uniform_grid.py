@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.busy import in_use
 from particlemesh.grid import checks
 from particlemesh.grid.asking import Asking
+from particlemesh.grid.builders import METHODS
 from particlemesh.grid.queries import nearest
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
@@ -64,6 +65,8 @@ class UniformGrid(Asking):
         Cells along each axis; with several levels, of the first and finest.
     cells : int
         Cells of all levels of the last build, and of all systems.
+    methods : tuple of str
+        Names of the ways to build.
 
     Raises
     ------
@@ -84,6 +87,8 @@ class UniformGrid(Asking):
     >>> bool((grid.positions == x[grid.order]).all())
     True
     """
+
+    methods: ClassVar[tuple[str, ...]] = tuple(builder.name for builder in METHODS)
 
     # ---- queries --------------------------------------------------------------------------------------
 

@@ -18,9 +18,32 @@ Allocate = Callable[[str, tuple[int, ...], Any], Any]
 def allocate_counts(
     backend: Backend, bins: int, dtype: Any, allocate: Allocate, name: str = "counts", skip: int = 0
 ) -> Any:
-    """Return memory for ``skip`` words of 64 bits, ``bins`` counts (uint32 or uint64), and the control of their scan.
+    """Return memory for counts that a kernel makes, and for the control of their :func:`scan`.
 
     One ``backend.clear`` serves all of it: on a GPU a clear costs as much as the scan of a small grid.
+
+    Parameters
+    ----------
+    backend : Backend
+        CUDA or OpenCL.
+    bins : int
+        How many counts.
+    dtype : {"uint32", "uint64"}
+    allocate : callable
+        ``allocate(name, shape, dtype)`` returns a native array.
+    name : str
+        Passed to ``allocate``.
+    skip : int
+        Words of 64 bits before the counts.
+
+    Returns
+    -------
+    native array of uint64
+        A kernel counts in it as :class:`particlemesh.kernels.As` of ``dtype``.
+
+    Examples
+    --------
+    See :func:`scan`.
     """
     size = np.dtype(dtype).itemsize
     return allocate(name, (skip + _behind(bins, size) + _words(backend, bins),), np.dtype(np.uint64))
@@ -43,10 +66,24 @@ def scan(backend: Backend, counts: Any, start: Any, bins: int, control: Any = No
     bins : int
         How many counts.
     control : uint64, optional
-        From :func:`allocate_control`; cleared here. By default ``counts`` is from :func:`allocate_counts` with
+        From ``allocate_control``; cleared here. By default ``counts`` is from :func:`allocate_counts` with
         the same ``bins``, and was cleared before counting.
     skip : int
         Words of 64 bits before the counts; even, for wide reads.
+
+    Examples
+    --------
+    Cells with 2, 0 and 3 particles begin at the places 0, 2 and 2:
+
+    >>> from particlemesh.kernels import backend as backend_of
+    >>> device = backend_of("opencl")
+    >>> counts = allocate_counts(device, 3, "uint32", lambda name, shape, dtype: device.empty(shape, dtype))
+    >>> device.clear(counts)
+    >>> device.copy(counts[:2].view(np.uint32)[:3], device.upload(np.array([2, 0, 3], np.uint32)))  # a kernel counts
+    >>> start = device.empty(4, np.uint32)
+    >>> scan(device, counts, start, 3)
+    >>> device.download(start)
+    array([0, 2, 2, 5], dtype=uint32)
     """
     size = start.dtype.itemsize
     words, sums = As(counts, np.uint64), As(start, f"u{size}")  # starts may be signed, and counts have 32 bits

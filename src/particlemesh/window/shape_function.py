@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.polynomial import legendre, polynomial
@@ -51,6 +51,11 @@ class Window:
     value_error, derivative_error : float, optional
         Largest errors of a fitted table, relative to max ``|phi|``; 0 if exact.
 
+    Attributes
+    ----------
+    max_support : int
+        The largest support that a window may have.
+
     Raises
     ------
     ValueError
@@ -71,6 +76,7 @@ class Window:
     (array([0.25, 0.75]), True, 2)
     """
 
+    max_support: ClassVar[int] = MAX_SUPPORT
     name: str = field(compare=False)
     polynomials: tuple[Polynomial, ...]
     cite: str = field(default="", compare=False)

@@ -271,7 +271,12 @@ WINDOWS: dict[str, Callable[[], Window]] = {
 
 
 def window_of(window: str | Window) -> Window:
-    """Return a window from its name in `WINDOWS`, or the window itself.
+    """Return a window from its name, or the window itself.
+
+    Parameters
+    ----------
+    window : Window or str
+        What a user gave: :class:`Window`, or a name such as ``"cic"`` or ``"bspline6"``.
 
     Raises
     ------

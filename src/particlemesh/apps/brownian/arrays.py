@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import Box
-from particlemesh.arrays.kinds import kind_of
+from particlemesh.kernels import kind_of
 
 
 def module_of(array: Any) -> Any:

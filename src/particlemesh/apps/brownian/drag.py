@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import Box, checks
+from particlemesh import Box
 from particlemesh.apps.brownian.arrays import module_of
+from particlemesh.kernels import checks
 
 
 class Drag:

@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from particlemesh import checks
 from particlemesh.apps.brownian import checkpoint
 from particlemesh.apps.brownian.arrays import module_of, to_host
 from particlemesh.apps.brownian.forces import Sum
@@ -20,7 +19,7 @@ from particlemesh.apps.brownian.noise import SEED_LIMIT, Noise
 from particlemesh.apps.brownian.schemes import SCHEMES, Problem
 from particlemesh.apps.files.trajectory import Frame, writer
 from particlemesh.apps.progress import bar
-from particlemesh.busy import alone
+from particlemesh.kernels import alone, checks
 
 
 class BrownianDynamics:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 import particlemesh as pm
 from particlemesh.apps.brownian import formulas
-from particlemesh.backends.base import Backend, allocate
 from particlemesh.fourier import VectorSolver
+from particlemesh.kernels import Backend, allocate
 
 Array = NDArray[np.float64]
 _MOST_FORMS = 24

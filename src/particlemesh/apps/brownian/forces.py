@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import Box, PairFunction, UniformGrid, checks
+from particlemesh import Box, PairFunction, UniformGrid
 from particlemesh.apps.brownian.arrays import Images, module_of
 from particlemesh.apps.brownian.drag import radii
+from particlemesh.kernels import checks
 
 
 class HarmonicBonds:

@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from particlemesh.backends.jit import compiled
+from particlemesh.kernels.cpu import compiled
 
 Array = NDArray[np.float64]
 NODES = 64  # of integrals over k

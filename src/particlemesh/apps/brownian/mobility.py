@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import threading
@@ -11,15 +12,12 @@ from typing import Any, Self
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import backends, checks
+from particlemesh import kernels
 from particlemesh.apps.brownian.far import Far
 from particlemesh.apps.brownian.near import Near
 from particlemesh.apps.brownian.parameters import Parameters, checked_radii, for_system
 from particlemesh.apps.brownian.square_root import RootInfo
-from particlemesh.arrays import operands
-from particlemesh.arrays.positions import coordinates
-from particlemesh.busy import alone
-from particlemesh.window import WINDOWS
+from particlemesh.kernels import alone, checks
 
 
 class Mobility:
@@ -55,7 +53,7 @@ class Mobility:
             **{key: value for key, value in named.items() if value is not None},
         }  # fmt: skip
         pm.Plan(trial.mesh, trial.window, **self._plan_options)  # options that are not allowed are errors now
-        self._home = None if backend is None else backends.current(backend)
+        self._home = None if backend is None else kernels.backend(backend)
         self._uploads, self._threads = backend is not None, threads
         self.parameters: Parameters | None = None
         self.info: RootInfo | None = None
@@ -64,7 +62,7 @@ class Mobility:
         self._far: Any = None
         self._grid: Any = None
         self._chosen_for = 0
-        self._token: Any = None
+        self._in_order = kernels.InOrder()
         self.busy = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -89,8 +87,9 @@ class Mobility:
         if self.parameters is not None:
             chosen = {key: getattr(self.parameters, key) for key in chosen}
         window = chosen["window"]
-        if window is not None and window == WINDOWS.get(window.name, lambda: None)():
-            chosen["window"] = window.name
+        with contextlib.suppress(ValueError):  # no window of the library has this name
+            if window is not None and window == pm.window_of(window.name):
+                chosen["window"] = window.name
         options = {key: value for key, value in self._plan_options.items() if key != "components"}
         radius = float(self.radii[0]) if len(self.radii) == 1 else self.radii
         return {
@@ -121,17 +120,16 @@ class Mobility:
         MemoryError
             If the near part does not fit into memory.
         """
-        kind, backend, x = coordinates(positions, 3, self._home, upload=self._uploads)
-        if len(self.radii) not in (1, x.count):
-            raise ValueError(f"there are {x.count} positions and {len(self.radii)} radii: give one radius per sphere.")
+        x = kernels.take(positions, (None, 3), "positions", batch=False, backend=self._home, upload=self._uploads)
+        backend, count = x.backend, x.shape[0]
+        if len(self.radii) not in (1, count):
+            raise ValueError(f"there are {count} positions and {len(self.radii)} radii: give one radius per sphere.")
         near, far, grid, chosen = self._near, self._far, self._grid, self.parameters
-        with kind.scope(x.user), backend.scope(*x.arrays):
-            self._token = backend.follow(self._token)
-            native = operands.to_backend(kind, x.user, backend, "positions", upload=self._uploads)
+        with self._in_order(x):
             same = near is not None and near.backend is backend and near.dtype == x.dtype
-            if not (same and self._chosen_for / 2 <= x.count <= self._chosen_for * 2):
+            if not (same and self._chosen_for / 2 <= count <= self._chosen_for * 2):
                 chosen = for_system(
-                    self.box, self.radii, x.count, self.accuracy, x.dtype, backend, self._given,
+                    self.box, self.radii, count, self.accuracy, x.dtype, backend, self._given,
                     self._plan_options["applications"],
                 )  # fmt: skip
                 near = Near(backend, x.dtype, self.radii, chosen.splitting, self.viscosity, self._threads)
@@ -141,15 +139,14 @@ class Mobility:
                 )  # fmt: skip
                 grid = self._cells(chosen.cutoff)
             assert near is not None and chosen is not None
-            grid.build(native)
+            grid.build(x.native)
             pairs = grid.pairs(chosen.cutoff, quantities="jD")
-            blocks = near.blocks(x.count, pairs.start, pairs.j, pairs.vector)
-            far.place(backend, x.dtype, native)
-            near.place(x.count, blocks)
-            backend.mark(native)
+            blocks = near.blocks(count, pairs.start, pairs.j, pairs.vector)
+            far.place(backend, x.dtype, x.native)
+            near.place(count, blocks)
         if chosen is not self.parameters:
-            self._chosen_for = max(x.count, 1)
-        self.parameters, self._far, self._grid, self._near, self.count = chosen, far, grid, near, x.count
+            self._chosen_for = max(count, 1)
+        self.parameters, self._far, self._grid, self._near, self.count = chosen, far, grid, near, count
         return self
 
     def _cells(self, cutoff: float) -> pm.UniformGrid:
@@ -190,34 +187,23 @@ class Mobility:
         RuntimeError
             If no positions are set.
         """
-        near = self._ready()
+        self._ready()
         core = (self.count, 3)
-        operand = operands.take(forces, core, 2, near.dtype, near.backend, "forces", upload=self._uploads)
-        result = operands.give(
-            out, operand, operand.batch + core, 2, 2, near.backend, accumulate=False, upload=self._uploads
-        )
-        with operand.kind.scope(forces), near.backend.scope(operand.native):
-            self._token = near.backend.follow(self._token)
+        operand = self._taken(forces, core, "forces")
+        with self._in_order(operand, out):
+            result = kernels.give(out, operand, operand.batch + core)
             force = self._rows(operand, "forces", check)
-            if result.native.flags.c_contiguous:
-                self._multiply(force, result.native.reshape(force.shape))
-            else:
-                room = near.backend.empty(tuple(result.native.shape), near.dtype)
-                self._multiply(force, room.reshape(force.shape))
-                near.backend.copy(result.native, room)
-            near.backend.mark(operand.native, result.native)
+            self._multiply(force, result.native.reshape(force.shape))
             return result.finish()
 
-    def _rows(self, operand: operands.Operand, what: str, check: bool) -> Any:
+    def _taken(self, array: Any, shape: tuple[int, ...], what: str) -> kernels.Operand:
+        """Return the user's numbers, where the mobility is."""
+        near = self._ready()
+        return kernels.take(array, shape, what, dtype=near.dtype, backend=near.backend, upload=self._uploads)
+
+    def _rows(self, operand: kernels.Operand, what: str, check: bool) -> Any:
         """Return vectors as a dense native array (b, N, 3)."""
-        near, native = self._ready(), operand.native
-        if native.dtype != near.dtype:
-            raise TypeError(f"{what} are complex; give real and imaginary parts as two right-hand sides.")
-        if not native.flags.c_contiguous:
-            dense = near.backend.empty(tuple(native.shape), near.dtype)
-            near.backend.copy(dense, native)
-            native = dense
-        rows = native.reshape((math.prod(operand.batch), self.count, 3))
+        rows = operand.native.reshape((math.prod(operand.batch), self.count, 3))
         if check:
             host, xp = self._like_numpy(rows)
             if not bool(xp.isfinite(host).all()):

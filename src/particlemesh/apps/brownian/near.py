@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from particlemesh.apps.brownian import formulas
-from particlemesh.backends.base import Backend, allocate
-from particlemesh.backends.cpu import default_threads, ranges, run
-from particlemesh.backends.jit import compiled
+from particlemesh.kernels import Backend, allocate, compile_kernel
+from particlemesh.kernels.cpu import compiled, ranges, run, threads_for
 
-_FILE = "apps/brownian/near.c"
+_FILE = Path(__file__).with_name("near.c")
 Stored = tuple[Any, Any, Any]  # start of each row, signed indices, blocks
 _EMPTY: Stored = (None, None, None)
 _FUSED = 4  # right-hand sides of one pass on GPUs; the CPU takes all
@@ -75,7 +75,7 @@ class Near:
                     steps=100.0 * len(index),
                 )  # fmt: skip
             else:
-                kernel = self.backend.kernel(_FILE, "near_blocks", self._defines(1, 1))
+                kernel = self._kernel("near_blocks", 1, 1)
                 kernel(
                     count * self.backend.group_size, start, index, vector, self.radii, self._quadrature, blocks, count,
                     formulas.NODES, self._one,
@@ -108,7 +108,7 @@ class Near:
         at = [int(getattr(a, "offset", 0)) // step for a in (force, velocity)]
         parts = 0 if far is None else int(far.shape[1])
         for first in range(0, batch, _FUSED):
-            kernel = self.backend.kernel(_FILE, "near_multiply", self._defines(min(_FUSED, batch - first), parts))
+            kernel = self._kernel("near_multiply", min(_FUSED, batch - first), parts)
             kernel(
                 32 * count, *self._stored, self.self, force, self.self if far is None else far,
                 self.self if shapes is None else shapes, velocity, count, self._one, first, *at,
@@ -121,20 +121,19 @@ class Near:
             return shapes[:, :, None] * force[:, None]
         result = allocate(self.backend, (batch, parts, count, 3), self.dtype, "forces of the mesh")
         if batch and count:
-            kernel = self.backend.kernel(_FILE, "near_spread", self._defines(1, parts))
+            kernel = self._kernel("near_spread", 1, parts)
             offset = int(getattr(force, "offset", 0)) // self.dtype.itemsize
             kernel(batch * parts * count, force, shapes, result, count, batch, offset)
         return result
 
-    def _defines(self, vectors: int, parts: int) -> dict[str, int]:
-        wide = self.dtype == np.float64 or self.backend.facts().get("HAS_FP64", 1)
-        return {
-            "REAL_IS_DOUBLE": int(self.dtype == np.float64), "COORDINATE_IS_DOUBLE": int(bool(wide)),
-            "VECTORS": vectors, "PARTS": parts,
-        }  # fmt: skip
+    def _kernel(self, name: str, vectors: int, parts: int) -> Any:
+        wide = int(self.dtype == np.float64 or self.backend.facts().get("HAS_FP64", 1))
+        return compile_kernel(
+            self.backend, _FILE, name, self.dtype, COORDINATE_IS_DOUBLE=wide, VECTORS=vectors, PARTS=parts
+        )
 
     def _threads(self, work: int) -> int:
-        return default_threads(work) if self.threads is None else self.threads
+        return threads_for(self.threads, work)
 
     def _on_cpu(self, force: np.ndarray, velocity: np.ndarray, far: Any, shapes: Any) -> None:
         batch, count = len(force), self.count

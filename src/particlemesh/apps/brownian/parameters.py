@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import particlemesh as pm
-from particlemesh import checks
 from particlemesh.apps.brownian import formulas
 from particlemesh.fourier import good_size
+from particlemesh.kernels import checks
 
 Array = NDArray[np.float64]
 SUPPORTS = range(4, 15)  # of B-splines

@@ -6,11 +6,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from particlemesh import checks
+from particlemesh import kernels
 from particlemesh.apps.brownian.mobility import Mobility
 from particlemesh.apps.brownian.square_root import square_root
-from particlemesh.arrays import operands
-from particlemesh.busy import alone
+from particlemesh.kernels import alone, checks
 
 METHODS = ("lanczos", "split")
 
@@ -132,18 +131,15 @@ class RPY(Mobility):
             state = "missing" if waves is None else "given"
             raise ValueError(f"waves are {state} with method={method!r}; 'split' needs them, 'lanczos' has none.")
         core = (self.count, 3)
-        operand = operands.take(z, core, 2, near.dtype, near.backend, "z", upload=self._uploads)
+        operand = self._taken(z, core, "z")
         shape = (3, *self._far.mesh.shape)
         more = None
         if waves is not None:
-            more = operands.take(waves, shape, 3, near.dtype, near.backend, "waves", upload=self._uploads)
+            more = self._taken(waves, shape, "waves")
             if more.batch != operand.batch:
                 raise ValueError(f"waves have leading axes {more.batch} and z has {operand.batch}: give the same.")
-        result = operands.give(
-            None, operand, operand.batch + core, 2, 2, near.backend, accumulate=False, upload=self._uploads
-        )
-        with operand.kind.scope(z), near.backend.scope(operand.native):
-            self._token = near.backend.follow(self._token)
+        with self._in_order(operand):
+            result = kernels.give(None, operand, operand.batch + core)
             numbers, xp = self._like_numpy(self._rows(operand, "z", check))
             product = functools.partial(self._product, near.multiply if more else self._multiply)
             flat = numbers.reshape(len(numbers), -1)
@@ -156,7 +152,6 @@ class RPY(Mobility):
                 root = root + (scale * parts).sum(1)
             native = root if near.backend.name != "opencl" else near.backend.upload(root)
             near.backend.copy(result.native, native.reshape(tuple(result.native.shape)))
-            near.backend.mark(operand.native, result.native)
             self.info = info
             return result.finish()
 

@@ -9,17 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from particlemesh import backends
-from particlemesh import checks as common
+from particlemesh import UniformGrid, kernels
 from particlemesh.apps.dem.column_cpu import CpuSteps
 from particlemesh.apps.dem.column_fused import FusedList, FusedSort
 from particlemesh.apps.dem.column_grid import GridSteps
 from particlemesh.apps.dem.column_steps import CHUNK, Setup, StepError
 from particlemesh.apps.dem.green import RADIUS, Green, left_half
-from particlemesh.grid.builders import METHODS
+from particlemesh.kernels import checks as common
 
 SEARCHES = ("auto", "fused", "storage", "stream")
-BUILDERS = tuple(builder.name for builder in METHODS)
+BUILDERS = UniformGrid.methods
 _FUSED = {"scan": FusedSort, "linked_list_packed": FusedList}
 _CHECKED = 20 * CHUNK  # steps between two looks at the status
 _TRIES = 20  # of one chunk
@@ -134,7 +133,7 @@ class Column:
         cells = common.integer(cells, "cells", 4, 512)
         common.one_of(builder, "builder", ("auto", *BUILDERS))
         common.one_of(search, "search", SEARCHES)
-        where = backends.current(backend or "cpu")
+        where = kernels.backend(backend or "cpu")
         self.design = _design(count, cells, builder, search, where.name, lanes, queue)
         self.forces = Green() if forces is None else forces
         real = common.real_type(dtype)

@@ -10,9 +10,8 @@ import numpy as np
 from particlemesh.apps.dem.column_grid import grid_of, needs_radii
 from particlemesh.apps.dem.column_steps import BAD, FULLEST, LAST_BAD, STATUS, Setup, StepError
 from particlemesh.apps.dem.green import COINCIDENT, RADIUS
-from particlemesh.backends.cpu import ranges, run, threads_for
-from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import WIDTHS, load, store
+from particlemesh.kernels.cpu import compiled, ranges, run, threads_for
+from particlemesh.kernels.lanes import WIDTHS, load, store
 
 _SHARE = 512  # spheres that a thread takes at a time
 _ROWS = 2  # rows of cells that a thread takes at a time

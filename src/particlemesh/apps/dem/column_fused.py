@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.apps.dem.column_steps import DeviceSteps, Setup
-from particlemesh.backends.base import As, Unread
-from particlemesh.sorting.scan import allocate_counts, scan
+from particlemesh.kernels import As, Unread, allocate_counts, scan
 
 _SORT, _LIST = "column_sort.c", "column_list.c"
 

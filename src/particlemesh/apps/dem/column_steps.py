@@ -7,13 +7,15 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from particlemesh.apps.dem.green import Green
-from particlemesh.backends.base import Backend, allocate, kept
+from particlemesh.kernels import Backend, allocate, compile_kernel, kept
 
+_FOLDER = Path(__file__).parent
 CHUNK = 48  # steps of a captured graph: two periods of sorting, and all turns of the heads
 _PLAIN = 3  # steps before the first capture: compiling and allocating are done in them
 STATUS = 4  # words; the first three are those of green.h
@@ -53,7 +55,7 @@ class DeviceSteps:
     phase: Any = ()
 
     def __init__(self, setup: Setup) -> None:
-        self.setup, self.backend = setup, kept(setup.backend, {})
+        self.setup, self.backend = setup, kept(setup.backend)
         self.record = setup.green.record(setup.dtype)
         self.status = self.words(STATUS)
         self._saved: tuple[Any, Any] | None = None
@@ -78,8 +80,7 @@ class DeviceSteps:
 
     def kernel(self, file: str, name: str, **defines: int) -> Any:
         """Return a kernel of this folder."""
-        real = {"REAL_IS_DOUBLE": int(self.setup.dtype == np.float64)}
-        return self.backend.kernel(f"apps/dem/{file}", name, {**real, **defines})
+        return compile_kernel(self.backend, _FOLDER / file, name, self.setup.dtype, **defines)
 
     # ---- state ------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from particlemesh import checks
+from particlemesh.kernels import checks
 
 
 @dataclass(frozen=True)

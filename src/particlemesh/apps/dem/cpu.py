@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.cpu import ranges
-from particlemesh.backends.jit import compiled
+from particlemesh.kernels.cpu import compiled, ranges
 
 STOP, LIMIT = 0, 1  # status words
 SHARE = 512  # particles that a thread claims at once

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import checks
 from particlemesh.apps.dem.walls import Plane
+from particlemesh.kernels import checks
 
 
 @dataclass(frozen=True)

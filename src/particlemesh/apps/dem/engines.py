@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ import numpy as np
 from particlemesh.apps.dem import cpu
 from particlemesh.apps.dem.contact import Law
 from particlemesh.apps.dem.cpu import LIMIT, STOP, Pairs, Rows
-from particlemesh.backends.base import Backend, Record, Unread, allocate, kept
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.kernels import Backend, Record, Unread, allocate, compile_kernel, kept
+from particlemesh.kernels.cpu import run, threads_for
 
-_FILE = "apps/dem/step.c"
+_FILE = Path(__file__).with_name("step.c")
 _CAPTURED = 32  # steps of one graph
 _FEW = 8  # steps that need no graph
 _SPARE = 1.1  # room for longer lists
@@ -174,7 +175,7 @@ class OnDevice(Engine):
         self, backend: Backend, dtype: np.dtype, motion: list[float], law: Law, planes: np.ndarray,
         name: np.ndarray, threads: int | None,
     ) -> None:  # fmt: skip
-        super().__init__(kept(backend, {}), dtype, motion, law, planes, name, threads)
+        super().__init__(kept(backend), dtype, motion, law, planes, name, threads)
         self.name = backend.upload(name if len(name) else np.zeros(1, np.int32))
         self.planes = backend.upload((planes if len(planes) else np.zeros((1, 4))).astype(dtype))
         self.status = backend.upload(np.zeros(2, np.uint32))
@@ -187,8 +188,8 @@ class OnDevice(Engine):
 
     def kernel(self, name: str, **defines: int) -> Any:
         """Return a kernel of step.c."""
-        facts = {"REAL_IS_DOUBLE": int(self.dtype == np.float64), "HERTZ": int(self.hertz), "IMAGES": 0}
-        return self.backend.kernel(_FILE, name, facts | defines)
+        facts = {"HERTZ": int(self.hertz), "IMAGES": 0}
+        return compile_kernel(self.backend, _FILE, name, self.dtype, **facts | defines)
 
     def rows_of_three(self, name: str) -> Any:
         rows = self.backend.empty((self.count, 3), self.dtype)

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import backends, checks
-from particlemesh.arrays import operands
-from particlemesh.arrays.kinds import NUMPY, Kind
-from particlemesh.backends.base import Backend
+from particlemesh import kernels
+from particlemesh.kernels import Backend, Kind, checks
 
 
 @dataclass
@@ -31,14 +29,7 @@ class Given:
 
 def to_host(array: Any, what: str) -> np.ndarray:
     """Return the user's array in the host's memory."""
-    kind, given = operands.adopt(array, what)
-    if kind.home == "cpu":
-        host = np.asarray(kind.native(given))
-    else:
-        native, backend = kind.native(given), kind.backend(given)
-        with kind.scope(given), backend.scope(native):
-            host = backend.download(native)
-    checks.number_type(host.dtype, what)
+    host = kernels.to_host(array, what)
     if host.dtype.kind == "c":
         raise TypeError(f"{what} has dtype {host.dtype}; real numbers are needed.")
     return host
@@ -82,14 +73,14 @@ def arrays_of(
     ValueError, TypeError
         If an array has another shape or type, or holds what no particle can have; the first such particle is named.
     """
-    kind, user = operands.adopt(positions, "positions")
+    kind, user = kernels.adopt(positions, "positions")
     x = to_host(positions, "positions")
     if x.ndim != 2 or x.shape[1] != 3:
         raise ValueError(f"positions have shape {x.shape}; (N, 3) is needed.")
     if len(x) >= 2**30:
         raise ValueError(f"there are {len(x)} particles; fewer than 2**30 are possible.")
     real = checks.real_type(dtype if dtype is not None else x.dtype if x.dtype.kind == "f" else np.float64)
-    where = kind.backend(user) if backend is None else backends.current(backend)
+    where = kind.backend(user) if backend is None else kernels.backend(backend)
     if backend is not None and kind.home != "cpu" and kind.home != backend:
         raise TypeError(f"positions are a {kind.name} array and backend is {backend!r}: pass arrays of that backend.")
     if backend is not None and kind.home == backend:
@@ -109,6 +100,6 @@ def arrays_of(
         first = int(np.argmin(np.isfinite(masses) & (masses > 0)))
         raise ValueError(f"the mass of particle {first} is {masses[first]} in {real}: choose other units.")
     return Given(
-        kind if kind.home in ("cpu", where.name) else NUMPY, user, where, real, x,
+        kind if kind.home in ("cpu", where.name) else kernels.adopt(x, "positions")[0], user, where, real, x,
         _rows(velocities, "velocities", count, real, 3), _rows(spins, "spins", count, real, 3), sizes, masses,
     )  # fmt: skip

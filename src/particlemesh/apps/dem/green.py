@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from particlemesh import PairFunction
-from particlemesh.backends.base import Record
+from particlemesh.kernels import Record
 
 RADIUS = 0.5
 COINCIDENT = 1e-12  # squared distance below which a pair has no direction

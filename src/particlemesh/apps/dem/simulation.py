@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from particlemesh import checks
 from particlemesh.apps.dem import state as states
 from particlemesh.apps.dem.checkpoint import Checkpoints
 from particlemesh.apps.dem.contact import LAWS, Contact
@@ -22,7 +21,7 @@ from particlemesh.apps.dem.motion import Motion
 from particlemesh.apps.dem.record import Recorder
 from particlemesh.apps.dem.results import Contacts, Energy
 from particlemesh.apps.dem.walls import Plane, check_inside, check_room, walls_of
-from particlemesh.busy import alone
+from particlemesh.kernels import alone, checks
 
 
 class Simulation(Checkpoints):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import checks
+from particlemesh.kernels import checks
 
 MOST = 20  # walls: which ones a particle touches is one bit each of an integer that float32 holds
 

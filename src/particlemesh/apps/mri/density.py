@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import checks
 from particlemesh.apps import nufft
 from particlemesh.apps.nufft import shapes
+from particlemesh.kernels import checks
 
 # A window with few nodes: what lies beyond twice the field of view does not matter.
 _EPS = 1e-3

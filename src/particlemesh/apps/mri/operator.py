@@ -12,9 +12,9 @@ from mrinufft._array_compat import _to_numpy_cupy, auto_cast, get_array_module, 
 from mrinufft._utils import proper_trajectory
 from mrinufft.operators.base import FourierOperatorBase, _ToggleGradPlanMixin
 
-from particlemesh import checks
 from particlemesh.apps import nufft
 from particlemesh.apps.mri.density import density as pipe_density
+from particlemesh.kernels import checks
 
 
 class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.backends.cpu import ranges, run, threads_for
-from particlemesh.backends.jit import compiled, plain
-from particlemesh.fourier.bands import mode_numbers
+from particlemesh.fourier import mode_numbers
+from particlemesh.kernels.cpu import compiled, plain, ranges, run, threads_for
 
 _SHARE = 4096  # numbers that a thread claims at once
 

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
-from particlemesh import checks
+from particlemesh.kernels import checks
 
 # Options of the peers about details of their kernels, their FFT library or their messages. Here they have no effect.
 WITHOUT_EFFECT = frozenset({

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import checks
 from particlemesh.apps.nufft import shapes
 from particlemesh.apps.nufft.nonuniform import NonUniform
 from particlemesh.apps.nufft.options import Options
@@ -22,8 +21,7 @@ from particlemesh.apps.nufft.shapes import ArgumentError
 from particlemesh.apps.nufft.sizes import Law, Sizes, choose
 from particlemesh.apps.nufft.spaces import Space, Spaces
 from particlemesh.apps.nufft.uniform import Uniform, window_for
-from particlemesh.arrays.memory import overlap
-from particlemesh.busy import alone
+from particlemesh.kernels import alone, checks, overlap
 
 _REAL: dict[np.dtype, np.dtype] = {
     np.dtype(np.complex64): np.dtype(np.float32),

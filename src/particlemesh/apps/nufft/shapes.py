@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import checks
-from particlemesh.arrays.kinds import Kind, kind_of
+from particlemesh.kernels import Kind, checks, kind_of
 
 
 class ArgumentError(RuntimeError, TypeError):

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from particlemesh.fourier.engines import good_size
-from particlemesh.window import MAX_SUPPORT
+import particlemesh as pm
+from particlemesh.fourier import good_size
 
 # What the automatic choice takes. At 1.1, the division by the transform of 16 nodes multiplies the rounding of modes at
 # the edge of the band by 2e5, at 1.2 by 7e3. Both are within `eps`, but the first spoils derivatives by differences.
@@ -85,7 +85,7 @@ class Law(NamedTuple):
 
     def support(self, eps: float, sigma: float) -> int:
         """Return the least support that reaches ``eps``, or the one of least error."""
-        supports = range(2, MAX_SUPPORT + 1)
+        supports = range(2, pm.Window.max_support + 1)
         enough = (w for w in supports if self.error(w, sigma) <= eps)
         return next(enough, min(supports, key=lambda w: self.error(w, sigma)))
 
@@ -165,7 +165,7 @@ def between(modes: Sequence[float], sizes: Sizes) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=256)
 def _pairs(law: Law, eps: float) -> list[tuple[int, float]]:
     """Return all supports that reach a tolerance, each with the least oversampling."""
-    pairs = [(w, law.sigma(eps, w)) for w in range(2, MAX_SUPPORT + 1)]
+    pairs = [(w, law.sigma(eps, w)) for w in range(2, pm.Window.max_support + 1)]
     return [pair for pair in pairs if pair[1] <= LARGEST_SIGMA]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from particlemesh.apps.nufft import shapes
 from particlemesh.apps.nufft.shapes import ArgumentError
-from particlemesh.arrays.kinds import Kind
+from particlemesh.kernels import Kind
 
 
 class Space(NamedTuple):

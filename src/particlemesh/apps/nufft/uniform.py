@@ -12,8 +12,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh.apps.nufft.factors import of_modes
 from particlemesh.apps.nufft.sizes import Sizes
-from particlemesh.fourier.bands import Bands
-from particlemesh.fourier.hermitian import Halves
+from particlemesh.fourier import Bands, Halves
 
 
 def window_for(sizes: Sizes, eps: float) -> pm.Window:

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from particlemesh.apps.pme.direct import columns
-from particlemesh.backends.base import Record, Unread
+from particlemesh.kernels import Record, Unread, compile_kernel
 
+_FILE = Path(__file__).with_name("assemble.c")
 _SHARE = 2048  # particles that a group adds up
 _UPPER = (0, 1, 2, 1, 2, 0), (0, 1, 2, 2, 0, 1)  # the six terms of a virial
 
@@ -93,19 +95,19 @@ class OnDevice:
     ) -> None:  # fmt: skip
         sets, count = charges.shape
         width = columns(out.virial is not None)
-        defines = {"REAL_IS_DOUBLE": int(self.dtype == np.float64), "WIDTH": width, "WEIGHTED": int(self.law.weighted)}
+        defines = {"WIDTH": width, "WEIGHTED": int(self.law.weighted)}
         partial, shares = self.partial(sets, count)
 
         def at(array: Any) -> int:
             return int(getattr(array, "offset", 0)) // self.dtype.itemsize
 
-        kernel = self.backend.kernel("apps/pme/assemble.c", "assemble", defines)
+        kernel = compile_kernel(self.backend, _FILE, "assemble", self.dtype, **defines)
         kernel(
             shares * self.backend.group_size, charges, sums, mesh.potential, mesh.gradient, out.energies, out.forces,
             partial, count, sets, shares, at(charges), at(out.energies), at(out.forces), at(mesh.potential),
             at(mesh.gradient), self.factors,
         )  # fmt: skip
-        kernel = self.backend.kernel("apps/pme/assemble.c", "totals", defines)
+        kernel = compile_kernel(self.backend, _FILE, "totals", self.dtype, **defines)
         virials = (Unread(status), Unread(status)) if out.virial is None else (mesh.virial, out.virial)
         kernel(
             7 * sets + 1, partial, virials[0], out.energy, virials[1], status, sets, shares, at(virials[0]),

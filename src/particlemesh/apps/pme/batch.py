@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import checks
 from particlemesh.apps.pme import direct
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.natives import Natives
 from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.result import Result
-from particlemesh.arrays.systems import lattices
-from particlemesh.busy import alone
 from particlemesh.fourier import Solver
+from particlemesh.kernels import alone, checks, lattices
 
 
 def _exclude(particles: Natives, pairs: Exclusions, q: Any, rows: np.ndarray, owner: Any, sums: Any) -> None:

@@ -6,23 +6,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import particlemesh as pm
+from particlemesh import kernels
 from particlemesh.apps.pme import direct
 from particlemesh.apps.pme.assemble import Law, Mesh, OnDevice, Outputs, on_cpu
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.lists import SkinList
 from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.result import Result
-from particlemesh.arrays import operands
-from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.base import allocate, kept
-from particlemesh.backends.branches import branch_of
 from particlemesh.fourier import Solver
+from particlemesh.kernels import Coordinates, allocate, branch_of, kept
 
 
 class Core:
@@ -55,7 +52,7 @@ class Core:
     ) -> None:  # fmt: skip
         self.box, self.parameters, self.dtype, self.law = box, parameters, dtype, law
         self.exclusions, self.threads, self.owner = exclusions, threads, backend
-        self.backend: Any = backend if backend.name == "cpu" else kept(backend, {})
+        self.backend: Any = backend if backend.name == "cpu" else kept(backend)
         options: Any = {"dtype": dtype.name, "backend": named or backend.name, "threads": threads}
         thickness = 1 / np.linalg.norm(box.inverse, axis=1)
         # Cells of half the cutoff, and thinner ones along the axis in which cells are read in one go.
@@ -132,32 +129,26 @@ class Core:
         )
 
     def outputs(
-        self, operand: operands.Operand, count: int, virial: bool, out: Result | None, upload: bool
-    ) -> tuple[dict[str, operands.Result], Outputs]:
+        self, operand: kernels.Operand, count: int, virial: bool, out: Result | None
+    ) -> tuple[dict[str, kernels.Output], Outputs]:
         """Return the user's outputs of an operand's kind and batch, and dense arrays to write."""
         sets = math.prod(operand.batch)
         shapes: dict[str, tuple[int, ...]] = {"energy": (), "energies": (count,), "forces": (count, 3)}
         if virial:
             shapes["virial"] = (3, 3)
         given = {name: None if out is None else getattr(out, name) for name in shapes}
-        operands.check_apart(*(o for o in given.values() if o is not None))
+        kernels.check_apart(*(o for o in given.values() if o is not None))
         results, dense = {}, {}
         for name, shape in shapes.items():
-            results[name] = r = operands.give(
-                given[name], operand, operand.batch + shape, len(shape), len(shape), self.owner, accumulate=False,
-                upload=upload,
-            )  # fmt: skip
+            results[name] = r = kernels.give(given[name], operand, operand.batch + shape, dense=False)
             dense[name] = self.dense(f"dense {name}", r.native, (sets, *shape), copy=False)
         return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
 
-    def finished(
-        self, results: dict[str, operands.Result], outputs: Outputs, inputs: Sequence[Any], number: bool
-    ) -> Result:  # fmt: skip
+    def finished(self, results: dict[str, kernels.Output], outputs: Outputs, number: bool) -> Result:
         """Return the user's result; with ``number`` the energy of NumPy is a number."""
         for name, result in results.items():
             if not result.native.flags.c_contiguous:
                 self.owner.copy(result.native, getattr(outputs, name).reshape(result.native.shape))
-        self.owner.mark(*inputs, *(r.native for r in results.values()))
         answers = {name: result.finish() for name, result in results.items()}
         if number and isinstance(answers["energy"], np.ndarray):
             answers["energy"] = answers["energy"][()]

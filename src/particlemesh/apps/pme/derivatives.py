@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import backends
+from particlemesh import kernels
 from particlemesh.apps.pme import direct
 from particlemesh.apps.pme.pme import PME
-from particlemesh.arrays.kinds import kind_of
+from particlemesh.kernels import kind_of
 
 
 def parameters_of(pme: PME, positions: Any, charges: Any) -> Any:
@@ -39,7 +39,7 @@ def parameters_of(pme: PME, positions: Any, charges: Any) -> Any:
         return pme.parameters
     except RuntimeError:  # none are chosen yet
         kind = kind_of(positions)  # None while JAX traces
-        backend = backends.current("cpu") if kind is None else kind.backend(positions)
+        backend = kernels.backend("cpu") if kind is None else kind.backend(positions)
         return pme.core(positions.shape[0], np.dtype(name), backend).parameters
 
 

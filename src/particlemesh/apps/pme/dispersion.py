@@ -15,17 +15,14 @@ from typing import Any, Self
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import backends, checks
+from particlemesh import kernels
 from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.dispersion_parameters import choose
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.lennard_jones import LennardJones
 from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.sixth_power import MIXING
-from particlemesh.arrays import operands
-from particlemesh.arrays.positions import coordinates
-from particlemesh.busy import alone
-from particlemesh.window import window_of
+from particlemesh.kernels import alone, checks, coordinates
 
 
 class Dispersion:
@@ -82,24 +79,25 @@ class Dispersion:
         self.box = pm.Box.of(box)
         if self.box.ndim != 3:
             raise ValueError(f"the box has {self.box.ndim} axes; Ewald sums need 3.")
-        checks.all_periodic(self.box.periodic)
+        if not all(self.box.periodic):
+            raise ValueError(f"axis {self.box.periodic.index(False)} is open; Ewald sums need every axis periodic.")
         self.mixing = checks.one_of(mixing, "mixing", MIXING)
         self.shift = checks.flag(shift, "shift")
         self.accuracy = None if accuracy is None else checks.positive(accuracy, "accuracy")
         self._given: dict[str, Any] = dict(
             cutoff=None if cutoff is None else checks.positive(cutoff, "cutoff"),
             splitting=None if splitting is None else checks.positive(splitting, "splitting"),
-            shape=None if shape is None else checks.mesh_shape(shape),
-            window=None if window is None else window_of(window),
+            shape=None if shape is None else pm.Mesh(shape, self.box).shape,
+            window=None if window is None else pm.window_of(window),
         )
         self._threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
         self._dtype = None if dtype is None else checks.real_type(dtype)
         self._named = backend
-        self._backend: Any = None if backend is None else backends.current(backend)
+        self._backend: Any = None if backend is None else kernels.backend(backend)
         self._core: LennardJones | None = None
         self._pairs = Exclusions((), 0.0)
         self._given_pairs: tuple[Any, ...] = np.array(()), np.array(0.0)
-        self._token: Any = None
+        self._in_order = kernels.InOrder()
         self.busy = threading.RLock()
 
     @property
@@ -205,27 +203,24 @@ class Dispersion:
             raise TypeError(f"positions have dtype {x.dtype}, more than {self._dtype}: give dtype='float64'.")
         given = {"coefficients": coefficients} if sigma is None else {"sigma": sigma, "epsilon": epsilon}
         taken = {
-            name: operands.take(array, (x.count,), 1, x.dtype, backend, name, upload=upload)
+            name: kernels.take(array, (x.count,), name, dtype=x.dtype, backend=backend, upload=upload, dense=False)
             for name, array in given.items()
         }
         for name, operand in taken.items():
             if operand.batch:
                 raise ValueError(f"{name} has shape {operand.user.shape}; one set ({x.count},) is needed.")
-            if operand.native.dtype != x.dtype:
-                raise TypeError(f"{name} are complex; real numbers are needed.")
         pairs = self._pairs_of(exclusions, factors, x.count)
         like = next(iter(taken.values()))
-        with like.kind.scope(like.user), backend.scope(like.native):
-            self._token = backend.follow(self._token)
+        with self._in_order(*taken.values()):
             core = self._made(x.count, x.dtype, backend)
             core.exclusions = pairs
-            results, outputs = core.outputs(like, x.count, True, out, upload)
+            results, outputs = core.outputs(like, x.count, True, out)
             natives = [core.dense(name, o.native, (x.count,), copy=True) for name, o in taken.items()]
             core.step(positions, x, (natives[0], natives[1] if len(natives) > 1 else None), outputs, check)
             self._core = core
             if check:
                 self._check(taken)
-            return core.finished(results, outputs, [o.native for o in taken.values()], out is None)
+            return core.finished(results, outputs, out is None)
 
     def _pairs_of(self, pairs: Any, factors: Any, count: int) -> Exclusions:
         """Return excluded pairs: those of the last call if they are the same, whose rows are on the device."""
@@ -239,7 +234,7 @@ class Dispersion:
         self._pairs.check(count)
         return self._pairs
 
-    def _check(self, taken: Mapping[str, operands.Operand]) -> None:
+    def _check(self, taken: Mapping[str, kernels.Operand]) -> None:
         """Raise what was wrong with the numbers of the last step."""
         core = self._core
         assert core is not None

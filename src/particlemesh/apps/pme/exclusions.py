@@ -7,19 +7,18 @@ A pair with factor f interacts as f times Coulomb's law. Real space and mesh con
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import checks
 from particlemesh.apps.pme.direct import columns
 from particlemesh.apps.pme.natives import NEIGHBOURS, Natives, nearest
-from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.base import Record
-from particlemesh.backends.cpu import ranges, run, threads_for
-from particlemesh.backends.jit import compiled, plain
+from particlemesh.kernels import Coordinates, Record, checks, compile_kernel
+from particlemesh.kernels.cpu import compiled, plain, ranges, run, threads_for
 
+_FILE = Path(__file__).with_name("exclusions.c")
 _SHARE = 1024  # particles that a thread claims at once
 
 
@@ -149,8 +148,7 @@ class Exclusions:
                 dtype.type(near), sums, width, _SHARE,
             )  # fmt: skip
             return
-        defines = {"REAL_IS_DOUBLE": int(dtype == np.float64), "WIDTH": width}
-        kernel = backend.kernel("apps/pme/exclusions.c", "exclusions", defines)
+        kernel = compile_kernel(backend, _FILE, "exclusions", dtype, WIDTH=width)
         step = dtype.itemsize
         frame = Record(f"=19{dtype.char}", *box.matrix.ravel(), *box.inverse.ravel(), near)
         kernel(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.natives import NEIGHBOURS, nearest
 from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.sixth_power import pair_function, smooth_dispersion, transform, transform_slope
-from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.base import Record, Unread
+from particlemesh.kernels import Coordinates, Record, Unread, compile_kernel
+
+_FILE = Path(__file__).with_name("lennard_jones.c")
 
 
 class LennardJones(Core):
@@ -70,15 +72,11 @@ class LennardJones(Core):
             values[:, 1] = first if self._wells else 1
             charges[:] = values[:, 0] * values[:, 1] ** 3
         elif count:
-            kernel = self.backend.kernel("apps/pme/lennard_jones.c", "coefficients", self._defines)
+            kernel = compile_kernel(self.backend, _FILE, "coefficients", self.dtype)
             other, step = (second, self.dtype.itemsize) if self._wells else (Unread(first), self.dtype.itemsize)
             at = [getattr(a, "offset", 0) // step for a in (first, second if self._wells else first)]
             kernel(count, first, other, values, charges, self.status, count, *at, int(self._wells))
         return charges.reshape(1, count)
-
-    @property
-    def _defines(self) -> dict[str, int]:
-        return {"REAL_IS_DOUBLE": int(self.dtype == np.float64)}
 
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> None:
         cutoff2, dtype = self.parameters.cutoff**2, self.dtype
@@ -87,7 +85,7 @@ class LennardJones(Core):
             self._correct_on_cpu(np.stack(x.arrays, 1), sums, law)
             return
         rows = self.exclusions.on(self.backend, x.count, dtype)
-        kernel = self.backend.kernel("apps/pme/lennard_jones.c", "without_pairs", self._defines)
+        kernel = compile_kernel(self.backend, _FILE, "without_pairs", dtype)
         near = (min(1 / np.linalg.norm(self.box.inverse, axis=1)) / 2) ** 2
         kernel(
             x.count, *x.arguments(), *rows, self._numbers, sums, x.count, x.record(),

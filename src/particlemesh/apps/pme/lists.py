@@ -12,10 +12,8 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme.direct import smooth_part
-from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.cpu import ranges, run, threads_for
-from particlemesh.backends.jit_users import loop_with
-from particlemesh.backends.simd import fetch_add
+from particlemesh.kernels import Coordinates
+from particlemesh.kernels.cpu import fetch_add, loop_with, ranges, run, threads_for
 
 _SHARE = 64  # rows that a thread claims at once
 

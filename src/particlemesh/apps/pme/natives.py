@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import checks
-from particlemesh.arrays import operands
-from particlemesh.arrays.kinds import Kind
+from particlemesh import kernels
+from particlemesh.kernels import Kind, checks
 
 NEIGHBOURS = np.array(list(itertools.product((0, -1, 1), repeat=3)), np.float64)  # a tie keeps the first
 
@@ -69,19 +68,12 @@ class Natives:
     """
 
     def __init__(self, positions: Any) -> None:
-        self.kind: Kind
-        self.kind, user = operands.adopt(positions, "positions")
+        taken = self._positions = kernels.take(positions, (None, 3), "positions", batch=False, dense=False)
+        self.kind: Kind = taken.kind
         if self.kind.home not in ("cpu", "cuda"):
             raise TypeError(f"positions are of {self.kind.name}; give arrays of NumPy, CuPy, torch or JAX.")
-        self.user, native = user, self.kind.native(user)
         self.xp: Any = np if self.kind.home == "cpu" else sys.modules["cupy"]
-        self.backend = self.kind.backend(user)
-        if native.ndim != 2 or native.shape[1] != 3:
-            raise ValueError(f"positions has shape {tuple(native.shape)}; (n, 3) is needed.")
-        if native.dtype.kind == "c":
-            raise TypeError(f"positions have dtype {native.dtype}; real numbers are needed.")
-        self.dtype = operands.real_dtype(user, self.kind, "positions")
-        self.x = native.astype(self.dtype, copy=False)
+        self.user, self.backend, self.dtype, self.x = taken.user, taken.backend, taken.dtype, taken.native
 
     @property
     def count(self) -> int:
@@ -90,16 +82,7 @@ class Natives:
 
     def number(self, array: Any, what: str, *core: int) -> Any:
         """Return numbers of the particles, (..., N, *core), of the positions' type."""
-        kind, user = operands.adopt(array, what)
-        native = operands.to_backend(kind, user, self.backend, what, upload=False)
-        if native.dtype.kind not in "iuf":
-            raise TypeError(f"{what} has dtype {native.dtype}; real numbers are needed.")
-        if native.dtype.kind == "f" and native.dtype.itemsize > self.dtype.itemsize:
-            raise TypeError(f"{what} has dtype {native.dtype}, more than the positions' {self.dtype}: convert it.")
-        shape = (self.count, *core)
-        if tuple(native.shape[native.ndim - len(shape) :]) != shape:
-            checks.trailing_shape(tuple(native.shape), shape, what)
-        return native.astype(self.dtype, copy=False)
+        return kernels.take(array, (self.count, *core), what, like=self._positions, dense=False).native
 
     def pairs(self, array: Any, what: str) -> Any:
         """Return pairs of particles (M, 2) as indices, each checked on the host."""

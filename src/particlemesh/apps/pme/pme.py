@@ -12,15 +12,12 @@ from typing import Any, Self
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import backends, checks
+from particlemesh import kernels
 from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.core import Coulomb
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.result import Result
-from particlemesh.arrays import operands
-from particlemesh.arrays.positions import Coordinates, coordinates
-from particlemesh.busy import alone
-from particlemesh.window import window_of
+from particlemesh.kernels import Coordinates, alone, checks, coordinates
 
 _DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
 _FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what rounding leaves of it
@@ -113,14 +110,14 @@ class PME:
         nodes = shape
         if isinstance(shape, int):
             nodes = (shape,) * 3
+        if nodes is not None and np.size(nodes) != 3:
+            raise ValueError(f"shape is {shape!r}; three numbers of nodes are needed.")
         self._given: dict[str, Any] = dict(
             cutoff=None if cutoff is None else checks.positive(cutoff, "cutoff"),
             splitting=None if splitting is None else checks.positive(splitting, "splitting"),
-            shape=None if nodes is None else checks.mesh_shape(nodes),
-            window=None if window is None else window_of(window),
+            shape=None if nodes is None else pm.Mesh(nodes, self.box).shape,
+            window=None if window is None else pm.window_of(window),
         )  # fmt: skip
-        if nodes is not None and len(self._given["shape"]) != 3:
-            raise ValueError(f"shape is {shape!r}; three numbers of nodes are needed.")
         self.coulomb_constant = checks.positive(coulomb_constant, "coulomb_constant")
         self.exclusions = Exclusions(exclusions, factors)
         self.skin = None if skin is None else checks.positive(skin, "skin")
@@ -130,14 +127,14 @@ class PME:
         )  # fmt: skip
         self._dtype = None if dtype is None else checks.real_type(dtype)
         self._named = backend
-        self._backend: Any = None if backend is None else backends.current(backend)
+        self._backend: Any = None if backend is None else kernels.backend(backend)
         self._arguments = dict(
             accuracy=accuracy, **self._given, coulomb_constant=coulomb_constant, exclusions=self.exclusions.pairs,
             factors=self.exclusions.factors, skin=skin, dtype=None if self._dtype is None else self._dtype.name,
             backend=backend, **self._options,
         )  # fmt: skip
         self._core: Coulomb | None = None
-        self._token: Any = None
+        self._in_order = kernels.InOrder()
         self.busy = threading.RLock()
 
     def __repr__(self) -> str:
@@ -281,22 +278,21 @@ class PME:
             raise TypeError(f"positions have dtype {x.dtype}, more than this PME's {least}: give dtype='float64'.")
         if out is not None and not isinstance(out, Result):
             raise TypeError(f"out is of type {type(out).__name__}; give a Result, such as an earlier one.")
-        operand = operands.take(charges, (x.count,), 1, x.dtype, backend, "charges", upload=upload)
-        if operand.native.dtype != x.dtype:
-            raise TypeError("charges are complex; real numbers are needed.")
-        with operand.kind.scope(charges), backend.scope(operand.native):
-            self._token = backend.follow(self._token)
+        operand = kernels.take(
+            charges, (x.count,), "charges", dtype=x.dtype, backend=backend, upload=upload, dense=False
+        )
+        with self._in_order(operand):
             core = self._core or self._made(x.count, x.dtype, backend)
-            results, outputs = core.outputs(operand, x.count, virial, out, upload)
+            results, outputs = core.outputs(operand, x.count, virial, out)
             sets = math.prod(operand.batch)
             q = core.dense("charges", operand.native, (sets, x.count), copy=True)
             core.step(positions, x, q, outputs, check)
             if check:
                 self._check(core, operand, x)
             self._core = core
-            return core.finished(results, outputs, [operand.native], out is None and not operand.batch)
+            return core.finished(results, outputs, out is None and not operand.batch)
 
-    def _check(self, core: Coulomb, operand: operands.Operand, x: Coordinates) -> None:
+    def _check(self, core: Coulomb, operand: kernels.Operand, x: Coordinates) -> None:
         """Raise what is wrong with the last step."""
         touching, infinite, _ = core.wrong()
         if touching:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import checks
 from particlemesh.apps.pme.natives import Natives
 from particlemesh.apps.pme.result import Result
+from particlemesh.kernels import checks
 
 
 def slab_correction(positions: Any, charges: Any, box: Any, *, axis: int = 2, coulomb_constant: float = 1.0) -> Result:

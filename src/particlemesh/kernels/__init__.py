@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kernels of your own beside a plan: arrays of any library in and out, devices, and the kernel dialect.
+
+A program takes the user's arrays (:func:`take`), works on native arrays with a compiled kernel (:func:`compile_kernel`)
+or with a loop on threads (:mod:`particlemesh.kernels.cpu`), and gives arrays of the same library back (:func:`give`).
+:mod:`particlemesh.kernels.checks` checks its other arguments. The applications of this library are such programs.
+"""
+
+from particlemesh.arrays.kinds import Kind, kind_of
+from particlemesh.arrays.memory import overlap
+from particlemesh.arrays.operands import adopt, check_apart
+from particlemesh.arrays.positions import Coordinates, coordinates
+from particlemesh.arrays.systems import lattices
+from particlemesh.backends import current as backend
+from particlemesh.backends.base import As, Backend, CompilationError, Record, Unread, allocate, kept
+from particlemesh.backends.branches import Branch, branch_of
+from particlemesh.busy import alone
+from particlemesh.kernels.arrays import InOrder, Operand, Output, give, take, to_host
+from particlemesh.kernels.compiling import compile_kernel
+from particlemesh.sorting.scan import allocate_counts, scan
+
+__all__ = [
+    "As",
+    "Backend",
+    "Branch",
+    "CompilationError",
+    "Coordinates",
+    "InOrder",
+    "Kind",
+    "Operand",
+    "Output",
+    "Record",
+    "Unread",
+    "adopt",
+    "allocate",
+    "allocate_counts",
+    "alone",
+    "backend",
+    "branch_of",
+    "check_apart",
+    "compile_kernel",
+    "coordinates",
+    "give",
+    "kept",
+    "kind_of",
+    "lattices",
+    "overlap",
+    "scan",
+    "take",
+    "to_host",
+]
