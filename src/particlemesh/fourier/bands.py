@@ -216,8 +216,11 @@ class Bands:
 
     def _pruned(self, field: np.ndarray, out: Any, sign: int) -> np.ndarray:
         array, threads = field, self.engine.workers  # type: ignore[attr-defined]
+        # Strided fields are not overwritten: what `_move` takes is dense.
+        keep = not field.flags.c_contiguous
         for axis in reversed(range(len(self.nodes))):
-            array = self._move(self._axis(array, axis, sign, threads), axis, threads, False, None if axis else out)
+            modes = self._axis(array, axis, sign, threads, keep=keep and array is field)
+            array = self._move(modes, axis, threads, False, None if axis else out)
         return _placed(array, out)
 
     def _padded(self, modes: np.ndarray, out: Any, sign: int) -> np.ndarray:

@@ -16,10 +16,11 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import checks
 from particlemesh.apps.nufft import shapes
+from particlemesh.apps.nufft.few import Few
 from particlemesh.apps.nufft.nonuniform import NonUniform
 from particlemesh.apps.nufft.options import Options
 from particlemesh.apps.nufft.shapes import ArgumentError
-from particlemesh.apps.nufft.sizes import Law, Sizes, choose
+from particlemesh.apps.nufft.sizes import Law, Sizes, choose, few_seconds
 from particlemesh.apps.nufft.spaces import Space, Spaces
 from particlemesh.apps.nufft.uniform import Uniform, window_for
 from particlemesh.arrays.memory import overlap
@@ -265,11 +266,15 @@ class Plan:
                 mesh, window_for(sizes, self._eps), dtype=self._real_dtype.name, components=1 if real else 2,
                 **self._options.of_plan,
             )  # fmt: skip
-        sizes = choose(
-            self._n_modes, self._eps, self._law, count, 1 if real else 2, self._real_dtype, on_cpu,
+        about = 1 << max(0, count - 1).bit_length()  # a power of two: single transforms then find sizes in the cache
+        problem = (
+            self._n_modes, self._eps, self._law, about, 1 if real else 2, self._real_dtype, on_cpu,
             self._options.upsampfac,
         )  # fmt: skip
-        return Uniform(
+        sizes, make = choose(*problem, few_seconds), Few
+        if not on_cpu or not Few.suits(sizes, count * self._n_trans, self._real_dtype, real, self._options.of_plan):
+            sizes, make = choose(*problem), Uniform
+        return make(
             backend, self._n_modes, sizes, self._eps, self._real_dtype, lengths=period, origin=(0.0,) * self._dim,
             order=("centred", "fft")[self._options.modeord], real=real, options=self._options.of_plan,
         )  # fmt: skip
