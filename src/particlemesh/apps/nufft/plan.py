@@ -30,6 +30,8 @@ _REAL: dict[np.dtype, np.dtype] = {
     np.dtype(np.complex64): np.dtype(np.float32),
     np.dtype(np.complex128): np.dtype(np.float64),
 }
+_ENDS = {1: ("points", "modes"), 2: ("modes", "points"), 3: ("points", "frequencies")}
+_ONE = [slice(0, 1)]
 _MOST_BYTES = 2**28  # of the fine meshes of vectors that are transformed together
 
 
@@ -128,6 +130,7 @@ class Plan:
         self._eps = self._tolerance(checks.positive(eps, "eps"))
         self._core: Any = None  # Uniform, NonUniform, or a particlemesh.Plan that spreads only
         self._spaces: Spaces | None = None  # None without points
+        self._spaces_for: tuple[Any, ...] = ()  # kind, backend, points and frequencies
         self._chosen_for = 0  # points
         self.busy = threading.RLock()
 
@@ -230,12 +233,14 @@ class Plan:
                 core = self._uniform(backend, count)
                 (core.set_positions if self._options.spreadinterponly else core.set_points)(native)
         if core is not self._core:
-            self._chosen_for = count
-        numbers = self._dtype if not self._options.spreadinterponly else self._values_dtype
-        self._core, self._spaces = core, Spaces(
-            kind, backend, self._n_trans, Space("points", (count,), self._values_dtype),
-            Space("modes", self._n_modes, numbers), Space("frequencies", (targets,), self._dtype),
-        )  # fmt: skip
+            self._core, self._chosen_for = core, count
+        key = kind, backend, count, targets
+        if self._spaces is None or self._spaces_for != key:
+            numbers = self._dtype if not self._options.spreadinterponly else self._values_dtype
+            self._spaces_for, self._spaces = key, Spaces(
+                kind, backend, self._n_trans, Space("points", (count,), self._values_dtype),
+                Space("modes", self._n_modes, numbers), Space("frequencies", (targets,), self._dtype),
+            )  # fmt: skip
 
     def _check_device(self, backend: Any) -> None:
         wanted, given = self._options.device, getattr(backend, "ordinal", None)
@@ -349,7 +354,9 @@ class Plan:
         sign = self._sign if self._type == 2 else -self._sign
         spaces, source = self._with_points(), "frequencies" if self._type == 3 else "modes"
         call = self._core.gradient if self._type == 3 else self._core.to_points_and_slopes
-        with spaces.taken(data, source) as (values, batch):
+        native, batch = spaces.taken(data, source)
+        with spaces.kind.scope(data), spaces.backend.scope(native):
+            values = spaces.dense(native, source)
             results = spaces.empty("points"), spaces.empty("points", self._dim)
             for part in self._parts():
                 for result, piece in zip(results, call(values[part], sign), strict=True):
@@ -357,10 +364,11 @@ class Plan:
             return spaces.given(results[0], batch), spaces.given(results[1], batch)
 
     def _execute(self, data: Any, out: Any, forward: bool) -> Any:
-        ends = {1: ("points", "modes"), 2: ("modes", "points"), 3: ("points", "frequencies")}[self._type]
-        source, target = ends if forward else ends[::-1]
+        source, target = _ENDS[self._type] if forward else _ENDS[self._type][::-1]
         spaces, sign = self._with_points(), self._sign if forward else -self._sign
-        with spaces.taken(data, source) as (values, batch):
+        native, batch = spaces.taken(data, source)
+        with spaces.kind.scope(data), spaces.backend.scope(native):
+            values = spaces.dense(native, source)
             result = spaces.result(out, target)
             if out is not None and overlap(values, result):
                 raise ArgumentError("Argument `out` shares memory with `data`; give a separate array.")
@@ -389,6 +397,8 @@ class Plan:
     def _parts(self) -> list[slice]:
         """Return the vectors that are transformed together."""
         most = self._options.batch
+        if self._n_trans == 1:
+            return _ONE
         if not most:
             spread_only = self._options.spreadinterponly
             most = self._n_trans if spread_only else max(1, _MOST_BYTES // max(1, self._core.field_bytes))
