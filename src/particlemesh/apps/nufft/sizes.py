@@ -102,6 +102,7 @@ class Law(NamedTuple):
             low, high = (low, middle) if self.error(support, middle) <= eps else (middle, high)
         return high
 
+    @functools.lru_cache(256)  # noqa: B019
     def reachable(self, sigma: float | None) -> float:
         """Return the least error, with a given or the largest oversampling."""
         sigma = sigma or LARGEST_SIGMA
@@ -143,12 +144,20 @@ def choose(
     seconds : callable, optional
         Prediction of time; by default that of the plans of particlemesh.
     """
+    if seconds is None:
+        seconds = _cpu_seconds if on_cpu else _gpu_seconds
+    return _chosen(tuple(modes), eps, law, points, reals, dtype, sigma, seconds)
+
+
+@functools.lru_cache(maxsize=256)
+def _chosen(
+    modes: tuple[float, ...], eps: float, law: Law, points: int, reals: int, dtype: np.dtype, sigma: float | None,
+    seconds: Callable[..., float],
+) -> Sizes:  # fmt: skip
     if sigma is not None:
         pairs = [(law.support(eps, sigma), sigma)]
     else:
         pairs = _pairs(law, eps)
-    if seconds is None:
-        seconds = _cpu_seconds if on_cpu else _gpu_seconds
 
     def predicted(sizes: Sizes) -> float:
         band: Sequence[float] = modes

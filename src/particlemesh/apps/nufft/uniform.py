@@ -23,6 +23,19 @@ def window_for(sizes: Sizes, eps: float) -> pm.Window:
     return pm.prolate(sizes.support, sizes.sigma, tol=max(2e-15, eps / 100))
 
 
+@functools.lru_cache(maxsize=16)
+def _bands(
+    backend: Any, window: pm.Window, nodes: tuple[int, ...], band: tuple[int, ...], dtype: np.dtype, order: str,
+    real: bool, threads: int | None,
+) -> Bands:  # fmt: skip
+    """Return the transforms to modes, divided by the window's transform."""
+    factors = [
+        of_modes(window, n, k, order, real and axis == len(band) - 1)
+        for axis, (k, n) in enumerate(zip(band, nodes, strict=True))
+    ]
+    return Bands(backend, nodes, band, factors, dtype, order=order, real=real, threads=threads)
+
+
 class Uniform:
     """Sums between points and the modes of a periodic box.
 
@@ -58,14 +71,11 @@ class Uniform:
         self.window = window = window_for(sizes, eps)
         # Of real fields the band is symmetric, -(K // 2) to K // 2: each mode has its conjugate.
         band = tuple(2 * (k // 2) + 1 for k in modes) if real else self.modes
-        factors = [
-            of_modes(window, n, k, "centred" if real else order, real and axis == len(band) - 1)
-            for axis, (k, n) in enumerate(zip(band, sizes.nodes, strict=True))
-        ]
-        self.bands = Bands(
-            backend, sizes.nodes, band, factors, dtype, order="centred" if real else order, real=real,
-            threads=options.get("threads"),
-        )  # fmt: skip
+        # On the CPU bands hold tables only, so that transforms share them.
+        make = _bands if backend.name == "cpu" else _bands.__wrapped__
+        self.bands = make(
+            backend, window, sizes.nodes, band, dtype, "centred" if real else order, real, options.get("threads")
+        )
         self._halves = Halves(backend, self.modes, dtype, order, options.get("threads")) if real else None
         self._fields: Any = None
 
