@@ -283,7 +283,8 @@ class Plan:
             self._n_modes, self._eps, self._law, about, 1 if real else 2, self._real_dtype, on_cpu,
             self._options.upsampfac,
         )  # fmt: skip
-        sizes, make = choose(*problem, few_seconds), Few
+        make: type[Uniform] = Few
+        sizes = choose(*problem, few_seconds)
         if not on_cpu or not Few.suits(sizes, count * self._n_trans, self._real_dtype, real, self._options.of_plan):
             sizes, make = choose(*problem), Uniform
         return make(
