@@ -197,11 +197,10 @@ class Solver:
             own = self._own if same else [self._factors(modes) for modes in each]
         self.plan.set_positions(positions, system=system, boxes=boxes, check=check)
         try:
-            for plan in self._plans[1:]:
-                plan.set_positions(positions, system=system, boxes=boxes, check=check)
+            for twin in self._plans[1:]:
+                twin.set_positions(positions, system=system, boxes=boxes, check=check)
         except BaseException:  # of memory: the plans have different positions
-            for plan in self._plans:
-                plan.close()
+            self.plan.close()
             raise
         self._rows, self._own, self._each = rows, own, each
         return self
@@ -288,10 +287,10 @@ class Solver:
         ...
         """
         work = self._ready()
+        nodes = " x ".join(map(str, self._modes.shape))
         lines = [
             f"green: {self._described}",
-            f"transform: {' x '.join(map(str, self._modes.shape))} nodes, "
-            f"{'padded for open axes, ' * self._modes.padded}{work.engine.describe()}",
+            f"transform: {nodes} nodes, {'padded for open axes, ' * self._modes.padded}{work.engine.describe()}",
             f"stages: {', '.join(stages(self.mesh.ndim * (self._gradient == 'ik'), len(self._plans) > 1))}",
             f"memory: {work.nbytes:,} bytes for fields, spectra, tables; {self.nbytes - work.nbytes:,} bytes of plans",
             self.plan.explain(),

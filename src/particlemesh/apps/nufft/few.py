@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.nufft.sizes import Sizes, few_at_points
+from particlemesh.apps.nufft.options import Options
+from particlemesh.apps.nufft.sizes import Law, Sizes, choose, few_at_points, few_seconds
 from particlemesh.apps.nufft.uniform import Uniform
 from particlemesh.backends.cpu import threads_for
 from particlemesh.backends.jit import compiled, plain
@@ -47,19 +48,6 @@ class Few(Uniform):
         self._points: tuple[np.ndarray, ...] = ()
         self._planned = False  # whether the plan of `Uniform` has the points
         self._rooms: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-
-    @staticmethod
-    def suits(sizes: Sizes, points: int, dtype: np.dtype, real: bool, options: dict[str, Any]) -> bool:
-        """Return whether this is faster than a plan of particlemesh, and the user asks for nothing else.
-
-        ``points`` are those of all vectors.
-        """
-        room = 2 * dtype.itemsize * math.prod(n + sizes.support for n in sizes.nodes)
-        if real or options.keys() - {"threads"} or room > _CACHE:
-            return False
-        return threads_for(options.get("threads"), points) == 1 or (
-            few_at_points(sizes, points, dtype.itemsize) < _SHORT
-        )
 
     def set_points(self, points: tuple[Any, ...]) -> None:
         """Set native coordinates (N,) per axis."""
@@ -111,6 +99,23 @@ class Few(Uniform):
             inner = whole[(slice(None), *(slice(0, n) for n in self._nodes3))]
             self._rooms = {batch: (room, inner.reshape(batch, *self.sizes.nodes))}
         return self._rooms[batch]
+
+
+def core_of(
+    backend: Any, modes: tuple[int, ...], eps: float, law: Law, points: int, vectors: int, dtype: np.dtype,
+    options: Options,
+) -> tuple[type[Uniform], Sizes]:  # fmt: skip
+    """Return which core is faster, and its sizes: `Few`, or `Uniform` with a plan of particlemesh."""
+    about = 1 << max(0, points - 1).bit_length()  # so that single transforms find their sizes in the cache
+    problem = (modes, eps, law, about, 1 if options.real else 2, dtype, backend.name == "cpu", options.upsampfac)
+    if backend.name == "cpu" and options.plain and not options.real:
+        sizes, size = choose(*problem, few_seconds), dtype.itemsize
+        short = few_at_points(sizes, points * vectors, size) < _SHORT
+        if short or threads_for(options.threads, points * vectors) == 1:
+            room = 2 * size * math.prod(n + sizes.support for n in sizes.nodes)
+            if room <= _CACHE:
+                return Few, sizes
+    return Uniform, choose(*problem)
 
 
 @functools.lru_cache(maxsize=64)

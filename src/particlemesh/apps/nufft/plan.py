@@ -16,11 +16,11 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import checks
 from particlemesh.apps.nufft import shapes
-from particlemesh.apps.nufft.few import Few
+from particlemesh.apps.nufft.few import core_of
 from particlemesh.apps.nufft.nonuniform import NonUniform
 from particlemesh.apps.nufft.options import Options
 from particlemesh.apps.nufft.shapes import ArgumentError
-from particlemesh.apps.nufft.sizes import Law, Sizes, choose, few_seconds
+from particlemesh.apps.nufft.sizes import Law, Sizes
 from particlemesh.apps.nufft.spaces import Space, Spaces
 from particlemesh.apps.nufft.uniform import Uniform, window_for
 from particlemesh.arrays.memory import overlap
@@ -32,8 +32,6 @@ _REAL: dict[np.dtype, np.dtype] = {
 }
 _ENDS = {1: ("points", "modes"), 2: ("modes", "points"), 3: ("points", "frequencies")}
 _ONE = [slice(0, 1)]
-# What the automatic choice takes for transforms of any size on a CPU. It takes 2 to 5 ms for 10,000 points.
-_ON_CPU = {"method": "colouring", "interpolation": "tiles"}
 _MOST_BYTES = 2**28  # of the fine meshes of vectors that are transformed together
 
 
@@ -255,20 +253,15 @@ class Plan:
             return self._core
         return NonUniform(
             backend, self._eps, self._law, self._options.upsampfac, self._real_dtype, self._options.real,
-            self._of_plan(backend),
+            self._options.of_plans(backend),
         )  # fmt: skip
-
-    def _of_plan(self, backend: Any) -> dict[str, Any]:
-        """Return options of `particlemesh.Plan`."""
-        given = self._options.of_plan
-        return given if backend.name != "cpu" or given.keys() - {"threads"} else {**given, **_ON_CPU}
 
     def _uniform(self, backend: Any, count: int) -> Any:
         """Return the core of types 1 and 2; it is kept as long as the number of points stays within a factor of 4."""
         same = self._spaces is not None and backend is self._spaces.backend
         if same and self._chosen_for / 4 <= count <= self._chosen_for * 4:
             return self._core
-        real, on_cpu, period = self._options.real, backend.name == "cpu", (2 * math.pi,) * self._dim
+        real, period = self._options.real, (2 * math.pi,) * self._dim
         if self._options.spreadinterponly:
             sigma = self._options.upsampfac or 2.0
             support = self._law.support(self._eps, sigma)
@@ -276,20 +269,14 @@ class Plan:
             mesh = pm.Mesh(self._n_modes, period, origin=(-math.pi,) * self._dim)
             return pm.Plan(
                 mesh, window_for(sizes, self._eps), dtype=self._real_dtype.name, components=1 if real else 2,
-                **self._of_plan(backend),
+                **self._options.of_plans(backend),
             )  # fmt: skip
-        about = 1 << max(0, count - 1).bit_length()  # a power of two: single transforms then find sizes in the cache
-        problem = (
-            self._n_modes, self._eps, self._law, about, 1 if real else 2, self._real_dtype, on_cpu,
-            self._options.upsampfac,
-        )  # fmt: skip
-        make: type[Uniform] = Few
-        sizes = choose(*problem, few_seconds)
-        if not on_cpu or not Few.suits(sizes, count * self._n_trans, self._real_dtype, real, self._options.of_plan):
-            sizes, make = choose(*problem), Uniform
+        make, sizes = core_of(
+            backend, self._n_modes, self._eps, self._law, count, self._n_trans, self._real_dtype, self._options
+        )
         return make(
             backend, self._n_modes, sizes, self._eps, self._real_dtype, lengths=period, origin=(0.0,) * self._dim,
-            order=("centred", "fft")[self._options.modeord], real=real, options=self._of_plan(backend),
+            order=("centred", "fft")[self._options.modeord], real=real, options=self._options.of_plans(backend),
         )  # fmt: skip
 
     # ---- values ---------------------------------------------------------------------------------------
