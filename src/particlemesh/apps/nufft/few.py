@@ -58,7 +58,7 @@ class Few(Uniform):
         if _locate(columns, self._slopes, (support - 1) // 2, support % 2, first, fraction):
             bad = np.flatnonzero(~np.isfinite(columns).all(0))[0]
             given = ", ".join(str(c[bad]) for c in columns)
-            raise ValueError(f"point {bad} is ({given}); every coordinate must be finite.")
+            raise ValueError(f"point {bad} is not finite: it is ({given}); give finite coordinates.")
         self._first, self._fraction, self._points, self._planned = first, fraction, columns, False
 
     def to_modes(self, values: Any, sign: int, out: Any = None) -> Any:
