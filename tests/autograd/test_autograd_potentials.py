@@ -57,10 +57,13 @@ def test_potentials_are_the_solvers(mesh, name, compensation):
         np.testing.assert_allclose(result.detach(), wanted, rtol=1e-10, atol=1e-11)
 
 
-def test_slopes_are_the_solvers_gradient(mesh):
+@pytest.mark.parametrize("interlaced", [False, True])
+def test_slopes_are_the_solvers_gradient(mesh, interlaced):
     x, q, _ = arrays(mesh)
-    solver = Solver(mesh, "bspline5").set_positions(x.detach().numpy())
-    energy = 0.5 * (q[0] * potential(x, q[0], mesh, window="bspline5")).sum()
+    solver = Solver(mesh, "bspline5", interlaced=interlaced).set_positions(x.detach().numpy())
+    phi = potential(x, q[0], mesh, window="bspline5", interlaced=interlaced)
+    np.testing.assert_allclose(phi.detach(), solver.potential(q[0].detach().numpy()), atol=1e-11)
+    energy = 0.5 * (q[0] * phi).sum()
     (slope,) = torch.autograd.grad(energy, x)
     wanted = q[0].detach().numpy()[:, None] * solver.gradient(q[0].detach().numpy())
     np.testing.assert_allclose(slope, wanted, atol=1e-11)
@@ -103,14 +106,16 @@ def test_the_energy_of_a_strained_crystal_has_the_trace_of_its_virial():
 
 
 @WHOLE_GRAPHS
-def test_potentials_compile():
+@pytest.mark.parametrize("interlaced", [False, True])
+def test_potentials_compile(interlaced):
     mesh = MESHES["triclinic"]
     x, q, cell = arrays(mesh)
     compiled = torch.compile(
-        lambda x, q: potential(x, q, mesh, cell=cell.detach()), fullgraph=True, backend="aot_eager"
-    )
+        lambda x, q: potential(x, q, mesh, cell=cell.detach(), interlaced=interlaced),
+        fullgraph=True, backend="aot_eager",
+    )  # fmt: skip
     slopes = torch.autograd.grad(compiled(x, q).square().sum(), (x, q))
-    wanted = torch.autograd.grad(potential(x, q, mesh, cell=cell).square().sum(), (x, q))
+    wanted = torch.autograd.grad(potential(x, q, mesh, cell=cell, interlaced=interlaced).square().sum(), (x, q))
     torch.testing.assert_close(slopes, wanted)
 
 
@@ -120,12 +125,13 @@ def test_jax_has_the_same_potentials_and_derivatives():
 
     mesh = MESHES["triclinic"]
     given = arrays(mesh)
-    for name in ("poisson", "yukawa"):
-        energy = potential(*given[:2], mesh, cell=given[2], **options_of(name)).square().sum()
+    for name, interlaced in (("poisson", False), ("yukawa", True)):
+        options = {"interlaced": interlaced, **options_of(name)}
+        energy = potential(*given[:2], mesh, cell=given[2], **options).square().sum()
         wanted = torch.autograd.grad(energy, given)
         with jax.enable_x64(True):
-            call = lambda x, q, c, name=name: (  # noqa: E731
-                other.potential(x, q, mesh, cell=c, **options_of(name)) ** 2
+            call = lambda x, q, c, options=options: (  # noqa: E731
+                other.potential(x, q, mesh, cell=c, **options) ** 2
             ).sum()
             value, slopes = jax.jit(jax.value_and_grad(call, (0, 1, 2)))(*(a.detach().numpy() for a in given))
         np.testing.assert_allclose(value, energy.item(), rtol=1e-11)

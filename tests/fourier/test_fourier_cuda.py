@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: 
     ("file", "names", "defines"),
     [
         ("bands", ("crop", "embed"), {}), ("hermitian", ("unfold", "fold"), {}),
+        ("average", ("average",), {}),
         ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 0}),
         ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 1}), ("multiply", ("multiply",), {"PARTS": 2, "TURNS": 0}),
         ("strain", ("strain_shares", "strain_totals"), {"TERMS": 6, "NDIM": 3}),

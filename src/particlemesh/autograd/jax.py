@@ -7,6 +7,7 @@ programs call back into Python with the memory of their arrays, on CPUs and on C
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -175,7 +176,7 @@ def spread_gradient(
 def potential(
     positions: Any, values: Any, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Any = None,
     green: Any = "poisson", kappa: Any = None, alpha: Any = None, zero: Any = None,
-    compensation: str | None = "continuous", **options: Any,
+    compensation: str | None = "continuous", interlaced: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
     """Potential at particles of the density that they carry; differentiable by positions, values, cell, kappa, alpha.
 
@@ -183,7 +184,7 @@ def potential(
     ----------
     positions, values, mesh, window, cell, **options
         As for :func:`spread`.
-    green, kappa, alpha, zero, compensation
+    green, kappa, alpha, zero, compensation, interlaced
         As for :func:`particlemesh.autograd.torch.potential`.
 
     Returns
@@ -199,12 +200,13 @@ def potential(
     >>> jnp.sign(-jax.grad(energy)(x))[:, 0]  # they attract each other
     Array([ 1., -1.], dtype=float32)
     """
-    frame, values, text = _frame(positions, mesh, cell), jnp.asarray(values), text_of(mesh, window, options)
+    frame, values = _frame(positions, mesh, cell), jnp.asarray(values)
     numbers, factors = (_like(table, values.real) for table in potentials.tables(mesh, window, compensation))
 
-    def transfer(spreads: bool, array: Any) -> Any:
-        return _transfer(spreads, frame.fractions, array, 0, text)
+    def on(text: str) -> Callable[[bool, Any], Any]:
+        return lambda spreads, array: _transfer(spreads, frame.fractions, array, 0, text)
 
+    transfers = [on(text) for text in potentials.texts(mesh, window, options, interlaced)]
     return potentials.potential(
-        jnp, frame, transfer, mesh, values, numbers, factors, green=green, kappa=kappa, alpha=alpha, zero=zero
+        jnp, frame, transfers, mesh, values, numbers, factors, green=green, kappa=kappa, alpha=alpha, zero=zero
     )

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from particlemesh import Mesh, Window, checks
 from particlemesh.autograd.frame import Frame
+from particlemesh.autograd.pool import text_of
 
 GREENS = ("poisson", "yukawa", "ewald")
 
@@ -37,24 +38,36 @@ def tables(mesh: Mesh, window: Window | str, compensation: str | None) -> tuple[
     return np.stack(numbers), factors
 
 
+def texts(mesh: Mesh, window: Window | str, options: dict[str, Any], interlaced: bool) -> list[str]:
+    """Return the facts of the plans whose potentials are averaged; see `particlemesh.autograd.pool.text_of`."""
+    meshes = [mesh, mesh.shifted(0.5)] if checks.flag(interlaced, "interlaced") else [mesh]
+    return [text_of(each, window, options) for each in meshes]
+
+
 def potential(
-    xp: Any, frame: Frame, transfer: Callable[[bool, Any], Any], mesh: Mesh, values: Any, numbers: Any, factors: Any,
-    *, green: Any, kappa: Any, alpha: Any, zero: Any,
+    xp: Any, frame: Frame, transfers: Sequence[Callable[[bool, Any], Any]], mesh: Mesh, values: Any, numbers: Any,
+    factors: Any, *, green: Any, kappa: Any, alpha: Any, zero: Any,
 ) -> Any:  # fmt: skip
     """Return the potential at the particles: see :func:`particlemesh.autograd.torch.potential`.
 
-    ``xp`` is torch or ``jax.numpy``; ``transfer(spreads, array)`` spreads or interpolates.
+    ``xp`` is torch or ``jax.numpy``; ``transfer(spreads, array)`` spreads or interpolates on one of the meshes.
     """
     if "complex" in str(values.dtype):
         raise TypeError("values are complex; give real and imaginary parts as two channels.")
     function, at_zero = _green(xp, green, kappa, alpha, zero)
-    density = transfer(True, values) * (math.prod(mesh.shape) / frame.volume)
     origin = (numbers[0] == 0).all(0)
     # Both signs of the highest modes are averaged. The number at k = 0 is never computed: its slope may be infinite.
     both = [xp.where(origin, 1.0, (frame.wavenumbers(signed) ** 2).sum(0)) for signed in numbers]
     modes = xp.where(origin, at_zero, (function(both[0]) + function(both[1])) / 2) * factors
     axes = tuple(range(-len(mesh.shape), 0))
-    return transfer(False, xp.fft.irfftn(xp.fft.rfftn(density, None, axes) * modes, mesh.shape, axes))
+    scale = math.prod(mesh.shape) / frame.volume
+    results = [
+        transfer(
+            False, xp.fft.irfftn(xp.fft.rfftn(transfer(True, values) * scale, None, axes) * modes, mesh.shape, axes)
+        )
+        for transfer in transfers
+    ]
+    return results[0] if len(results) == 1 else (results[0] + results[1]) / 2
 
 
 def _green(xp: Any, green: Any, kappa: Any, alpha: Any, zero: Any) -> tuple[Callable[[Any], Any], Any]:

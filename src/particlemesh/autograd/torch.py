@@ -8,6 +8,7 @@ interpolating n-th derivatives. A derivative by positions raises the order by on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ def _text(mesh: Mesh, window: Window | str, options: dict[str, Any]) -> str:
     return _constant_text(mesh, window, constant(options))
 
 
+_texts = torch.compiler.assume_constant_result(potentials.texts)
 _numbers = torch.compiler.assume_constant_result(numbers_of)
 
 
@@ -222,7 +224,7 @@ def _tables(mesh: Mesh, window: Window | str, compensation: str | None) -> list[
 def potential(
     positions: Tensor, values: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
     green: Any = "poisson", kappa: Any = None, alpha: Any = None, zero: Any = None,
-    compensation: str | None = "continuous", **options: Any,
+    compensation: str | None = "continuous", interlaced: bool = False, **options: Any,
 ) -> Tensor:  # fmt: skip
     """Potential at particles of the density that they carry, as :class:`particlemesh.fourier.Solver` computes it.
 
@@ -243,6 +245,8 @@ def potential(
         Value at k = 0. By default 0, a neutralising background, and ``1 / kappa**2`` for "yukawa". A function needs it.
     compensation : {"continuous", "discrete", None}
         Transform of the window whose square divides the modes.
+    interlaced : bool
+        Average over two meshes, as :class:`particlemesh.fourier.Solver` does.
 
     Returns
     -------
@@ -265,12 +269,13 @@ def potential(
     >>> (-torch.autograd.grad(energy, x)[0]).sign()[:, 0]  # they attract each other
     tensor([ 1., -1.])
     """
-    frame, text = _frame(positions, values, mesh, cell), _text(mesh, window, options)
+    frame = _frame(positions, values, mesh, cell)
     numbers, factors = (_like(table, values) for table in _tables(mesh, window, compensation))
 
-    def transfer(spreads: bool, array: Tensor) -> Tensor:
-        return _apply(spreads, frame.fractions, array, 0, text)
+    def on(text: str) -> Callable[[bool, Tensor], Tensor]:
+        return lambda spreads, array: _apply(spreads, frame.fractions, array, 0, text)
 
+    transfers = [on(text) for text in _texts(mesh, window, constant(options), interlaced)]
     return potentials.potential(
-        torch, frame, transfer, mesh, values, numbers, factors, green=green, kappa=kappa, alpha=alpha, zero=zero
+        torch, frame, transfers, mesh, values, numbers, factors, green=green, kappa=kappa, alpha=alpha, zero=zero
     )

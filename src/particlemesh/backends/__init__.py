@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 NAMES = ("cpu", "cuda", "opencl")
 
 
+@functools.cache
 def module(name: str) -> ModuleType:
     """Return the module of a backend by name; it may or may not be usable here."""
     if name not in NAMES:

@@ -221,8 +221,11 @@ class Bands:
 
     def _pruned(self, field: np.ndarray, out: Any, sign: int) -> np.ndarray:
         array, threads = field, self.engine.workers  # type: ignore[attr-defined]
+        # Strided fields are not overwritten: what `_move` takes is dense.
+        keep = not field.flags.c_contiguous
         for axis in reversed(range(len(self.nodes))):
-            array = self._move(self._axis(array, axis, sign, threads), axis, threads, False, None if axis else out)
+            modes = self._axis(array, axis, sign, threads, keep=keep and array is field)
+            array = self._move(modes, axis, threads, False, None if axis else out)
         return _placed(array, out)
 
     def _padded(self, modes: np.ndarray, out: Any, sign: int) -> np.ndarray:
@@ -252,16 +255,15 @@ class Bands:
         part = self._parts[axis][into]
         if part is None:
             return array
-        runs, factor = part
-        at, length = axis - len(self.nodes), (self.engine.spectrum_shape if into else self.shape)[axis]
-        before, old, after = array.shape[:at], array.shape[at], array.shape[at:][1:]
-        shape, outer, inner = (*before, length, *after), math.prod(before), math.prod(after)
-        if room is None or room.shape != shape or room.dtype != array.dtype or not room.flags.c_contiguous:
+        runs, factor, length, old, inner = part
+        shape = list(array.shape)
+        shape[axis - len(self.nodes)] = length
+        if room is None or room.shape != tuple(shape) or room.dtype != array.dtype or not room.flags.c_contiguous:
             room = np.empty(shape, array.dtype)
         source, target = plain(np.ascontiguousarray(array)), room.reshape(-1)
         if factor.dtype == self.dtype:  # complex numbers are pairs of reals
             source, target = source.view(self.dtype), target.view(self.dtype)
-            old, inner = (2 * old, 1) if at == -1 else (old, 2 * inner)
+        outer = source.size // (old * inner)
         rows = outer if inner == 1 else outer * length
         run(_carry, threads, source, target, factor, runs, outer, old, inner, max(1, rows // 64))
         return room
@@ -283,9 +285,13 @@ class Bands:
         padded = np.zeros(nodes, factor.dtype)
         padded[:positive] = factor[zero : zero + positive]
         padded[nodes - negative :] = factor[lowest : lowest + negative]
-        pairs = 2 if axis == len(self.nodes) - 1 and factor.dtype == self.dtype else 1
+        parts = 2 if factor.dtype == self.dtype else 1  # a complex number is two reals
+        pairs, inner = (parts, 1) if axis == len(self.nodes) - 1 else (1, parts * math.prod(self.shape[axis + 1 :]))
         crop, embed = np.array([band, spectrum, numbers])[:, :2], np.array([spectrum, band, numbers])
-        return (pairs * crop, np.repeat(factor, pairs)), (pairs * embed, np.repeat(padded, pairs))
+        return (
+            (pairs * crop, np.repeat(factor, pairs), count, pairs * nodes, inner),
+            (pairs * embed, np.repeat(padded, pairs), nodes, pairs * count, inner),
+        )
 
 
 def _placed(array: np.ndarray, out: Any) -> np.ndarray:

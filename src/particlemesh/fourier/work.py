@@ -16,6 +16,25 @@ from particlemesh.plan import Plan
 
 Own = tuple[np.ndarray, tuple[np.ndarray, ...]]  # factors of a box's modes, and k for slopes
 
+MESHES = " of the mesh", " of its twin"  # whose results an interlaced solver averages
+
+
+def stages(slopes: int, interlaced: bool) -> list[str]:
+    """Return what a solver does, with transforms of ``slopes`` components by ik."""
+    names = ["spread", "forward", "multiply", "backward", "interpolate"]
+    if slopes:
+        names[2:4] = [f"multiply by the table and {slopes} times by ik", f"backward {1 + slopes} x"]
+    return [f"on the mesh and on its twin: {names[0]}", *names[1:], "average"] if interlaced else names
+
+
+def outputs(out: Any, *names: str) -> list[Any]:
+    """Return one output for each name, or None for each."""
+    if out is None:
+        return [None] * len(names)
+    if not (isinstance(out, (tuple, list)) and len(out) == len(names)):
+        raise TypeError(f"out is of type {type(out).__name__}; give one array for each of {', '.join(names)}.")
+    return list(out)
+
 
 class Work:
     """What a solver needs on a backend: the engine, tables, and memory by name."""
@@ -78,6 +97,18 @@ class Work:
             return engine.forward(field)
         return engine.forward(field, self.take("spectrum", batch, self.spectrum_shape, engine.complex_dtype))
 
+    def interpolate(self, plan: Plan, spectrum: Any, field: Any, inner: Any, phi: Any, slopes: Any) -> None:
+        """Write the potential, its gradient, or both, by the window; ``field`` is memory, or None."""
+        flat = spectrum.reshape(-1, *self.spectrum_shape)
+        self.factors(flat, flat)
+        field = self.engine.backward(spectrum, field)[inner]
+        if slopes is None:
+            plan.interpolate(field, out=phi)
+        elif phi is None:
+            plan.gradient(field, out=slopes)
+        else:
+            plan.value_and_gradient(field, out=(phi, slopes))
+
     def interpolate_by_ik(self, plan: Plan, spectrum: Any, batch: tuple[int, ...], phi: Any, slopes: Any) -> None:
         """Write slopes (..., N, d), and the potential (..., N) if ``phi`` is not None, with a transform for each."""
         count, tables = plan.count, self.slopes if phi is None else [self.factors, *self.slopes]
@@ -97,6 +128,22 @@ class Work:
             values = values[..., 1:, :]
         leading = range(values.ndim - 2)  # the parts of a gradient are last
         self.backend.copy(slopes, values.transpose((*leading, values.ndim - 1, values.ndim - 2)))
+
+    def average(self, target: Any, other: Any) -> None:
+        """Replace numbers of a dense array by the mean of them and those of another."""
+        if self.on_cpu:
+            np.add(target, other, out=target)
+            np.multiply(target, 0.5, out=target)
+        elif target.size:
+            defines = {"REAL_IS_DOUBLE": int(self.dtype == np.float64)}
+            kernel = self.backend.kernel("fourier/average.c", "average", defines)
+            kernel(target.size, target.reshape(-1), other.reshape(-1), target.size)
+
+    def reserve_halves(self, count: int, channels: int, ndim: int) -> None:
+        """Allocate what interlaced meshes leave: potentials and gradients."""
+        for mesh in MESHES:
+            self.take("p" + mesh, (channels,), (count,))
+            self.take("g" + mesh, (channels,), (count, ndim))
 
     def reserve(self, count: int, channels: int) -> None:
         engine, parts = self.engine, 1 + len(self.slopes)

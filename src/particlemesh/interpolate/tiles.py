@@ -57,6 +57,25 @@ def _read_values(
                 put(values, at, even)
                 put(values, at + 1, odd)
         return
+    if missing == 1:  # a loop of its own takes two thirds of the time
+        for k in range(begin, end):
+            prefetch_to_write(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
+            local = item(packed, 4 * k + 3) & mask
+            place = (local >> 10) * pitch + (local & 1023) * parts
+            store(weights, 0, horner(table, axis, terms, item(records, 4 * k + 1), width))
+            total = zero
+            for j in range(sy):
+                total = fma(splat(item(weights, j), width), load(box, place, width), total)
+                place += pitch
+            along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
+            even, odd = sums(keep(mul(along, total), sz * parts))
+            at = parts * item(order, k)
+            if parts == 1:
+                put(values, at, even + odd)
+            else:
+                put(values, at, even)
+                put(values, at + 1, odd)
+        return
     for k in range(begin, end):
         prefetch_to_write(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
         local = item(packed, 4 * k + 3) & mask

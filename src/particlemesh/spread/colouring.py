@@ -52,6 +52,19 @@ def _spread_values(
             along = keep(mul(along, alternate(item(values, at), item(values, at + parts - 1), width)), sz * parts)
             store(box, place, add(along, load(box, place, width)))
         return
+    if missing == 1:  # a loop of its own takes two thirds of the time
+        for k in range(begin, end):
+            prefetch(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
+            at = parts * item(order, k)
+            local = item(packed, 4 * k + 3) & mask
+            place = (local >> 10) * pitch + (local & 1023) * parts
+            store(weights, 0, horner(table, axis, terms, item(records, 4 * k + 1), width))
+            along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
+            along = keep(mul(along, alternate(item(values, at), item(values, at + parts - 1), width)), sz * parts)
+            for j in range(sy):
+                store(box, place, fma(splat(item(weights, j), width), along, load(box, place, width)))
+                place += pitch
+        return
     for k in range(begin, end):
         prefetch(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
         at = parts * item(order, k)

@@ -12,8 +12,7 @@ SWEEP = [("complex128", 10.0**-n) for n in range(2, 15)] + [("complex64", 10.0**
 
 
 @pytest.mark.parametrize(("dtype", "eps"), SWEEP, ids=str)
-@pytest.mark.parametrize("ndim", [1, 2, 3])
-@pytest.mark.parametrize("upsampfac", [0, 2.0])
+@pytest.mark.parametrize(("ndim", "upsampfac"), [(1, 0), (2, 0), (3, 0), (2, 2.0)])
 def test_errors_stay_below_the_tolerance(ndim, dtype, eps, upsampfac):
     rng, modes = np.random.default_rng(10 * ndim), cases.SHAPES[ndim]
     x = cases.points(rng, ndim, 200, dtype)

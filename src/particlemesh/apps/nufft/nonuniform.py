@@ -112,8 +112,8 @@ class NonUniform:
 
         After an error the sets are the earlier ones, or the plans are closed.
         """
-        x = [np.asarray(self.backend.download(p), np.float64) for p in points]
-        s = [np.asarray(self.backend.download(f), np.float64) for f in frequencies]
+        x = [np.ascontiguousarray(self.backend.download(p), np.float64) for p in points]
+        s = [np.ascontiguousarray(self.backend.download(f), np.float64) for f in frequencies]
         boxes = [_Extent.of(a, name) for a, name in zip(x, "xyz", strict=False)]
         bands = [_Extent.of(a, name) for a, name in zip(s, "stu", strict=False)]
         layout, count = self._layout, x[0].size + s[0].size
@@ -229,6 +229,8 @@ class NonUniform:
 
 def _within(intervals: list[_Extent], others: list[_Extent], halves: list[float]) -> bool:
     """Return whether intervals lie within the others, with these half lengths."""
+    # The intervals that a mesh was made for fit, however the quotients are rounded.
+    halves = [half * (1 + 1e-12) for half in halves]
     return all(abs(a.middle - b.middle) + a.half <= half for a, b, half in zip(intervals, others, halves, strict=True))
 
 

@@ -18,6 +18,8 @@ WITHOUT_EFFECT = frozenset({
 })  # fmt: skip
 # Options that particlemesh.Plan takes.
 OF_PLANS = frozenset({"applications", "deterministic", "interpolation", "method"})
+# What the automatic choice takes for transforms of any size on a CPU. It takes 2 to 5 ms for 10,000 points.
+_ON_CPU = {"method": "colouring", "interpolation": "tiles"}
 
 
 @dataclass
@@ -62,6 +64,15 @@ class Options:
         if self.threads is not None:
             self.of_plan["threads"] = self.threads
         return self
+
+    @property
+    def plain(self) -> bool:
+        """Whether the user leaves the plans of particlemesh to us."""
+        return not self.of_plan.keys() - {"threads"}
+
+    def of_plans(self, backend: Any) -> dict[str, Any]:
+        """Return options of `particlemesh.Plan` on a backend."""
+        return {**self.of_plan, **_ON_CPU} if backend.name == "cpu" and self.plain else self.of_plan
 
 
 def _sigma(value: Any) -> float | None:

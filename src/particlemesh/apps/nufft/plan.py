@@ -15,10 +15,11 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.nufft import shapes
+from particlemesh.apps.nufft.few import core_of
 from particlemesh.apps.nufft.nonuniform import NonUniform
 from particlemesh.apps.nufft.options import Options
 from particlemesh.apps.nufft.shapes import ArgumentError
-from particlemesh.apps.nufft.sizes import Law, Sizes, choose
+from particlemesh.apps.nufft.sizes import Law, Sizes
 from particlemesh.apps.nufft.spaces import Space, Spaces
 from particlemesh.apps.nufft.uniform import Uniform, window_for
 from particlemesh.kernels import alone, checks, overlap
@@ -27,6 +28,8 @@ _REAL: dict[np.dtype, np.dtype] = {
     np.dtype(np.complex64): np.dtype(np.float32),
     np.dtype(np.complex128): np.dtype(np.float64),
 }
+_ENDS = {1: ("points", "modes"), 2: ("modes", "points"), 3: ("points", "frequencies")}
+_ONE = [slice(0, 1)]
 _MOST_BYTES = 2**28  # of the fine meshes of vectors that are transformed together
 
 
@@ -125,6 +128,7 @@ class Plan:
         self._eps = self._tolerance(checks.positive(eps, "eps"))
         self._core: Any = None  # Uniform, NonUniform, or a particlemesh.Plan that spreads only
         self._spaces: Spaces | None = None  # None without points
+        self._spaces_for: tuple[Any, ...] = ()  # kind, backend, points and frequencies
         self._chosen_for = 0  # points
         self.busy = threading.RLock()
 
@@ -227,12 +231,14 @@ class Plan:
                 core = self._uniform(backend, count)
                 (core.set_positions if self._options.spreadinterponly else core.set_points)(native)
         if core is not self._core:
-            self._chosen_for = count
-        numbers = self._dtype if not self._options.spreadinterponly else self._values_dtype
-        self._core, self._spaces = core, Spaces(
-            kind, backend, self._n_trans, Space("points", (count,), self._values_dtype),
-            Space("modes", self._n_modes, numbers), Space("frequencies", (targets,), self._dtype),
-        )  # fmt: skip
+            self._core, self._chosen_for = core, count
+        key = kind, backend, count, targets
+        if self._spaces is None or self._spaces_for != key:
+            numbers = self._dtype if not self._options.spreadinterponly else self._values_dtype
+            self._spaces_for, self._spaces = key, Spaces(
+                kind, backend, self._n_trans, Space("points", (count,), self._values_dtype),
+                Space("modes", self._n_modes, numbers), Space("frequencies", (targets,), self._dtype),
+            )  # fmt: skip
 
     def _check_device(self, backend: Any) -> None:
         wanted, given = self._options.device, getattr(backend, "ordinal", None)
@@ -245,7 +251,7 @@ class Plan:
             return self._core
         return NonUniform(
             backend, self._eps, self._law, self._options.upsampfac, self._real_dtype, self._options.real,
-            self._options.of_plan,
+            self._options.of_plans(backend),
         )  # fmt: skip
 
     def _uniform(self, backend: Any, count: int) -> Any:
@@ -253,7 +259,7 @@ class Plan:
         same = self._spaces is not None and backend is self._spaces.backend
         if same and self._chosen_for / 4 <= count <= self._chosen_for * 4:
             return self._core
-        real, on_cpu, period = self._options.real, backend.name == "cpu", (2 * math.pi,) * self._dim
+        real, period = self._options.real, (2 * math.pi,) * self._dim
         if self._options.spreadinterponly:
             sigma = self._options.upsampfac or 2.0
             support = self._law.support(self._eps, sigma)
@@ -261,15 +267,14 @@ class Plan:
             mesh = pm.Mesh(self._n_modes, period, origin=(-math.pi,) * self._dim)
             return pm.Plan(
                 mesh, window_for(sizes, self._eps), dtype=self._real_dtype.name, components=1 if real else 2,
-                **self._options.of_plan,
+                **self._options.of_plans(backend),
             )  # fmt: skip
-        sizes = choose(
-            self._n_modes, self._eps, self._law, count, 1 if real else 2, self._real_dtype, on_cpu,
-            self._options.upsampfac,
-        )  # fmt: skip
-        return Uniform(
+        make, sizes = core_of(
+            backend, self._n_modes, self._eps, self._law, count, self._n_trans, self._real_dtype, self._options
+        )
+        return make(
             backend, self._n_modes, sizes, self._eps, self._real_dtype, lengths=period, origin=(0.0,) * self._dim,
-            order=("centred", "fft")[self._options.modeord], real=real, options=self._options.of_plan,
+            order=("centred", "fft")[self._options.modeord], real=real, options=self._options.of_plans(backend),
         )  # fmt: skip
 
     # ---- values ---------------------------------------------------------------------------------------
@@ -342,7 +347,9 @@ class Plan:
         sign = self._sign if self._type == 2 else -self._sign
         spaces, source = self._with_points(), "frequencies" if self._type == 3 else "modes"
         call = self._core.gradient if self._type == 3 else self._core.to_points_and_slopes
-        with spaces.taken(data, source) as (values, batch):
+        native, batch = spaces.taken(data, source)
+        with spaces.kind.scope(data), spaces.backend.scope(native):
+            values = spaces.dense(native, source)
             results = spaces.empty("points"), spaces.empty("points", self._dim)
             for part in self._parts():
                 for result, piece in zip(results, call(values[part], sign), strict=True):
@@ -350,10 +357,11 @@ class Plan:
             return spaces.given(results[0], batch), spaces.given(results[1], batch)
 
     def _execute(self, data: Any, out: Any, forward: bool) -> Any:
-        ends = {1: ("points", "modes"), 2: ("modes", "points"), 3: ("points", "frequencies")}[self._type]
-        source, target = ends if forward else ends[::-1]
+        source, target = _ENDS[self._type] if forward else _ENDS[self._type][::-1]
         spaces, sign = self._with_points(), self._sign if forward else -self._sign
-        with spaces.taken(data, source) as (values, batch):
+        native, batch = spaces.taken(data, source)
+        with spaces.kind.scope(data), spaces.backend.scope(native):
+            values = spaces.dense(native, source)
             result = spaces.result(out, target)
             if out is not None and overlap(values, result):
                 raise ArgumentError("Argument `out` shares memory with `data`; give a separate array.")
@@ -382,6 +390,8 @@ class Plan:
     def _parts(self) -> list[slice]:
         """Return the vectors that are transformed together."""
         most = self._options.batch
+        if self._n_trans == 1:
+            return _ONE
         if not most:
             spread_only = self._options.spreadinterponly
             most = self._n_trans if spread_only else max(1, _MOST_BYTES // max(1, self._core.field_bytes))

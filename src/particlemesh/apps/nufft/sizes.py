@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -102,6 +102,7 @@ class Law(NamedTuple):
             low, high = (low, middle) if self.error(support, middle) <= eps else (middle, high)
         return high
 
+    @functools.lru_cache(256)  # noqa: B019
     def reachable(self, sigma: float | None) -> float:
         """Return the least error, with a given or the largest oversampling."""
         sigma = sigma or LARGEST_SIGMA
@@ -120,7 +121,7 @@ def fine(modes: Sequence[float], sigma: float) -> tuple[int, ...]:
 
 def choose(
     modes: Sequence[float], eps: float, law: Law, points: int, reals: int, dtype: np.dtype, on_cpu: bool,
-    sigma: float | None = None,
+    sigma: float | None = None, seconds: Callable[..., float] | None = None,
 ) -> Sizes:  # fmt: skip
     """Return the sizes of least predicted time that reach a tolerance.
 
@@ -140,12 +141,23 @@ def choose(
         Whether the transform runs on a CPU.
     sigma : float, optional
         Oversampling; by default the one of least time.
+    seconds : callable, optional
+        Prediction of time; by default that of the plans of particlemesh.
     """
+    if seconds is None:
+        seconds = _cpu_seconds if on_cpu else _gpu_seconds
+    return _chosen(tuple(modes), eps, law, points, reals, dtype, sigma, seconds)
+
+
+@functools.lru_cache(maxsize=256)
+def _chosen(
+    modes: tuple[float, ...], eps: float, law: Law, points: int, reals: int, dtype: np.dtype, sigma: float | None,
+    seconds: Callable[..., float],
+) -> Sizes:  # fmt: skip
     if sigma is not None:
         pairs = [(law.support(eps, sigma), sigma)]
     else:
         pairs = _pairs(law, eps)
-    seconds = _cpu_seconds if on_cpu else _gpu_seconds
 
     def predicted(sizes: Sizes) -> float:
         band: Sequence[float] = modes
@@ -189,6 +201,21 @@ def _cpu_seconds(sizes: Sizes, modes: Sequence[float], points: int, reals: int, 
         numbers *= n / m
         total += numbers * (4 + 0.65 * math.log2(n)) * size / 8
     return 1e-9 * (points * point + total)
+
+
+def few_at_points(sizes: Sizes, points: int, size: int) -> float:
+    """Return a spread, or an interpolation, of complex values of few points by a thread (EPYC with AVX-512, 4 GHz)."""
+    ndim, lanes = len(sizes.nodes), next(n for n in _LANES if n >= 2 * sizes.support)
+    return 1e-9 * points * (8 * ndim + 0.0275 * size * lanes * sizes.support ** (ndim - 1))
+
+
+def few_seconds(sizes: Sizes, modes: Sequence[float], points: int, reals: int, size: int) -> float:
+    """Return the same with the transforms."""
+    total, numbers = 0.0, float(np.prod(modes))
+    for n, m in zip(sizes.nodes, modes, strict=True):
+        numbers *= n / m
+        total += numbers * (2.6 + 0.42 * math.log2(n)) * (size / 8) ** 0.5
+    return few_at_points(sizes, points, size) + 1e-9 * total
 
 
 # Estimates for an H100, not measured: benchmarks/apps/nufft_gpu.py prints both as ``unit_s``.

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,14 +39,14 @@ class Spaces:
         self.kind, self.backend, self.n_trans = kind, backend, n_trans
         self.ends = {space.name: space for space in ends}
 
-    @contextlib.contextmanager
-    def taken(self, data: Any, end: str) -> Iterator[tuple[Any, tuple[int, ...]]]:
-        """Enter the device of data; give them as a dense native array and their batch axes."""
+    def taken(self, data: Any, end: str) -> tuple[Any, tuple[int, ...]]:
+        """Return data as a native array of any strides, and their batch axes."""
         batch = self._checked(data, "data", end)
-        native = self.kind.native(data)
-        with self.kind.scope(data), self.backend.scope(native):
-            native = shapes.dense(native, "data", self.backend)
-            yield native.reshape(self.n_trans, *self.ends[end].shape), batch
+        return self.kind.native(data), batch
+
+    def dense(self, native: Any, end: str) -> Any:
+        """Return a native array as a dense one (n_trans, *shape)."""
+        return shapes.dense(native, "data", self.backend).reshape(self.n_trans, *self.ends[end].shape)
 
     def result(self, out: Any, end: str) -> Any:
         """Return the native memory of an output, or new memory."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,9 +16,23 @@ from particlemesh.apps.nufft.sizes import Sizes
 from particlemesh.fourier import Bands, Halves
 
 
+@functools.lru_cache(maxsize=64)
 def window_for(sizes: Sizes, eps: float) -> pm.Window:
     """Return the window of a transform; its table is a hundred times as accurate as the transform."""
     return pm.prolate(sizes.support, sizes.sigma, tol=max(2e-15, eps / 100))
+
+
+@functools.lru_cache(maxsize=16)
+def _bands(
+    backend: Any, window: pm.Window, nodes: tuple[int, ...], band: tuple[int, ...], dtype: np.dtype, order: str,
+    real: bool, threads: int | None,
+) -> Bands:  # fmt: skip
+    """Return the transforms to modes, divided by the window's transform."""
+    factors = [
+        of_modes(window, n, k, order, real and axis == len(band) - 1)
+        for axis, (k, n) in enumerate(zip(band, nodes, strict=True))
+    ]
+    return Bands(backend, nodes, band, factors, dtype, order=order, real=real, threads=threads)
 
 
 class Uniform:
@@ -51,21 +66,24 @@ class Uniform:
     ) -> None:  # fmt: skip
         self.backend, self.modes, self.order, self.real, self.sizes = backend, tuple(modes), order, real, sizes
         self.dtype, self.complex_dtype = dtype, np.result_type(dtype, np.complex64)
-        window = window_for(sizes, eps)
-        mesh = pm.Mesh(sizes.nodes, tuple(lengths), origin=tuple(origin))
-        self.plan = pm.Plan(mesh, window, dtype=dtype.name, components=1 if real else 2, **options)
+        self.lengths, self._origin, self._options = tuple(lengths), tuple(origin), options
+        self.window = window = window_for(sizes, eps)
         # Of real fields the band is symmetric, -(K // 2) to K // 2: each mode has its conjugate.
         band = tuple(2 * (k // 2) + 1 for k in modes) if real else self.modes
-        factors = [
-            of_modes(window, n, k, "centred" if real else order, real and axis == len(band) - 1)
-            for axis, (k, n) in enumerate(zip(band, sizes.nodes, strict=True))
-        ]
-        self.bands = Bands(
-            backend, sizes.nodes, band, factors, dtype, order="centred" if real else order, real=real,
-            threads=options.get("threads"),
-        )  # fmt: skip
+        # On the CPU bands hold tables only, so that transforms share them.
+        make = _bands if backend.name == "cpu" else _bands.__wrapped__
+        self.bands = make(
+            backend, window, sizes.nodes, band, dtype, "centred" if real else order, real, options.get("threads")
+        )
         self._halves = Halves(backend, self.modes, dtype, order, options.get("threads")) if real else None
         self._fields: Any = None
+
+    @functools.cached_property
+    def plan(self) -> pm.Plan:
+        """The plan that spreads and interpolates."""
+        mesh = pm.Mesh(self.sizes.nodes, self.lengths, origin=self._origin)
+        components = 1 if self.real else 2
+        return pm.Plan(mesh, self.window, dtype=self.dtype.name, components=components, **self._options)
 
     @property
     def field_bytes(self) -> int:

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Few points on a CPU, against direct sums and against the plans that larger problems have."""
+
+import numpy as np
+import pytest
+
+import nufft_cases as cases
+from particlemesh.apps import nufft
+from particlemesh.apps.nufft.few import Few
+
+EPS = {"complex64": 1e-5, "complex128": 1e-9}
+
+
+def made(dtype, modes, x, nufft_type=1, n_trans=1, **options):
+    plan = nufft.Plan(nufft_type, modes, n_trans, EPS[dtype], dtype=dtype, **options)
+    plan.setpts(*x)
+    return plan
+
+
+@pytest.mark.parametrize("dtype", list(EPS))
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_few_points_have_the_sums_of_plans(ndim, dtype):
+    rng, modes = np.random.default_rng(ndim), cases.SHAPES[ndim]
+    x = cases.points(rng, ndim, 70, dtype, half=9.0)
+    strengths, coefficients = cases.numbers(rng, (2, 70), dtype), cases.numbers(rng, (2, *modes), dtype)
+    plan, other = made(dtype, modes, x, n_trans=2), made(dtype, modes, x, n_trans=2, deterministic=True)
+    assert isinstance(plan._core, Few)
+    assert not isinstance(other._core, Few)
+    forward, back = cases.modes_of(strengths, x, modes, 1), cases.values_of(coefficients, x, modes, -1)
+    for one in (plan, other):
+        assert cases.error(one.execute(strengths), forward) < 1.2 * EPS[dtype]
+        assert cases.error(one.execute_adjoint(coefficients), back) < 1.2 * EPS[dtype]
+    values, slopes = plan.execute_gradient(coefficients)
+    assert cases.error(values, back) < 1.2 * EPS[dtype]
+    for axis, k in enumerate(cases.wave_numbers(modes)):
+        exact = cases.values_of(-1j * k.reshape(modes) * coefficients, x, modes, -1)
+        assert cases.error(slopes[..., axis], exact) < 20 * EPS[dtype]  # slopes of a window lose a digit
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_meshes_may_be_narrower_than_the_window(ndim):
+    rng, dtype, modes = np.random.default_rng(ndim), "complex128", (1, 2, 3)[:ndim]
+    x, strengths = cases.points(rng, ndim, 9, dtype), cases.numbers(rng, 9, dtype)
+    plan = made(dtype, modes, x)
+    assert any(n < plan._core.sizes.support for n in plan._core.sizes.nodes)
+    assert cases.error(plan.execute(strengths), cases.modes_of(strengths, x, modes, 1)) < 2 * EPS[dtype]
+    coefficients = cases.numbers(rng, modes, dtype)
+    assert cases.error(plan.execute_adjoint(coefficients), cases.values_of(coefficients, x, modes, -1)) < 2e-9
+
+
+@pytest.mark.parametrize("dtype", list(EPS))
+def test_points_far_away_are_as_exact_as_near_ones(dtype):
+    """Whole periods of 2 pi in the type of the points lead to the same sums."""
+    rng, modes = np.random.default_rng(3), (40,)
+    x, strengths = cases.points(rng, 1, 50, dtype), cases.numbers(rng, 50, dtype)
+    plan = made(dtype, modes, x)
+    near = plan.execute(strengths)
+    # Multiples of a period are exact sums of float64; of float32 only the moved points themselves count.
+    far = [(a.astype(np.float64) + 2 * np.pi * 2**10).astype(a.dtype) for a in x]
+    plan.setpts(*far)
+    moved = [(a.astype(np.float64) - 2 * np.pi * 2**10).astype(np.float64) for a in far]
+    assert cases.error(plan.execute(strengths), cases.modes_of(strengths, moved, modes, 1)) < 1.2 * EPS[dtype]
+    plan.setpts(*x)
+    np.testing.assert_array_equal(plan.execute(strengths), near)
+
+
+def test_strides_and_read_only_memory_make_no_difference():
+    rng, modes, dtype = np.random.default_rng(4), (12, 10), "complex128"
+    x, strengths = cases.points(rng, 2, 60, dtype), cases.numbers(rng, 60, dtype)
+    expected = made(dtype, modes, x).execute(strengths)
+    strided = np.stack(x, 1)
+    strided.flags.writeable = strengths.flags.writeable = False
+    plan = made(dtype, modes, strided.T)
+    np.testing.assert_array_equal(plan.execute(strengths), expected)
+    before = expected.copy()
+    strided.flags.writeable = True
+    strided[:] = 0  # the plan has the points
+    np.testing.assert_array_equal(plan.execute(strengths), before)
+    assert cases.error(plan.execute_gradient(expected)[0], plan.execute_adjoint(expected)) < 2e-9
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_bad_point_is_named_and_the_plan_is_as_it_was(bad, axis):
+    rng, modes, dtype = np.random.default_rng(5), (12, 10), "complex128"
+    x, strengths = cases.points(rng, 2, 60, dtype), cases.numbers(rng, 60, dtype)
+    plan = made(dtype, modes, x)
+    before = plan.execute(strengths)
+    spoilt = [a.copy() for a in x]
+    spoilt[axis][17] = bad
+    with pytest.raises(ValueError, match="point 17 is not finite"):
+        plan.setpts(*spoilt)
+    np.testing.assert_array_equal(plan.execute(strengths), before)
+
+
+def test_no_points_and_one_point():
+    plan = made("complex128", (5, 4), [np.empty(0), np.empty(0)])
+    assert not plan.execute(np.empty(0, complex)).any()
+    assert plan.execute_adjoint(np.ones((5, 4), complex)).shape == (0,)
+    plan.setpts(np.array([0.5]), np.array([-2.0]))
+    x = [np.array([0.5]), np.array([-2.0])]
+    assert cases.error(plan.execute(np.ones(1, complex)), cases.modes_of(np.ones(1), x, (5, 4), 1)) < 2e-9
+
+
+def test_larger_problems_and_other_options_have_plans():
+    rng = np.random.default_rng(6)
+    for modes, points, options, few in (
+        ((1000,), 1000, {}, True),
+        ((64, 64), 1000, {"nthreads": 1}, True),
+        ((400, 400), 1000, {}, False),  # the mesh leaves the cache
+        ((20, 20, 20), 10_000, {"nthreads": 2}, False),  # threads pay
+        ((64,), 1000, {"real": True}, False),
+        ((64,), 1000, {"method": "gather"}, False),
+    ):
+        plan = nufft.Plan(1, modes, eps=1e-6, **options)
+        plan.setpts(*rng.uniform(-3, 3, (len(modes), points)))
+        assert isinstance(plan._core, Few) == few, (modes, points, options)
