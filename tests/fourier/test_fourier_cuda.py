@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: 
 @pytest.mark.parametrize(
     ("file", "names", "defines"),
     [
-        ("bands", ("crop", "embed"), {}), ("hermitian", ("unfold", "fold"), {}),
+        ("bands", ("crop", "embed"), {"TEAM": 32, "PIECE": 256}), ("hermitian", ("unfold", "fold"), {}),
         ("average", ("average",), {}),
         ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 0}),
         ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 1}), ("multiply", ("multiply",), {"PARTS": 2, "TURNS": 0}),
