@@ -3,6 +3,7 @@
 
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -254,8 +255,9 @@ def test_the_method_is_read_from_the_plans_own_table():
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 @pytest.mark.parametrize(("kind", "axis"), [("projection", "x"), ("slice", "y")])
-def test_spread_draws_what_it_writes(few, tmp_path, kind, axis):
-    out, picture = tmp_path / "f.npz", tmp_path / "f.png"
+def test_spread_draws_what_it_writes(few, tmp_path, monkeypatch, kind, axis):
+    monkeypatch.chdir(tmp_path)  # long paths do not fit into a line
+    out, picture = Path("f.npz"), Path("f.png")
     options = ("--shape", "8", "--out", out, "--picture", picture, "--kind", kind, "--axis", axis)
     output = run("spread", few, *options)
     assert f"picture, {kind}" in squeezed(output) and picture.read_bytes().startswith(b"\x89PNG")
@@ -269,9 +271,10 @@ def test_spread_draws_what_it_writes(few, tmp_path, kind, axis):
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
-def test_spectrum_draws_its_power(few, tmp_path):
-    run("spectrum", few, "--shape", "8", "--picture", tmp_path / "p.pdf")
-    assert (tmp_path / "p.pdf").read_bytes().startswith(b"%PDF")
+def test_spectrum_draws_its_power(few, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("spectrum", few, "--shape", "8", "--picture", "p.pdf")
+    assert Path("p.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_view_needs_pyvista_and_says_so_in_one_line(tmp_path, monkeypatch):
@@ -281,13 +284,14 @@ def test_view_needs_pyvista_and_says_so_in_one_line(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")  # of the libraries that write pages
-def test_view_writes_a_page(tmp_path):
+def test_view_writes_a_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for name in ("pyvista", "trame", "trame_vtk"):
         pytest.importorskip(name, reason=f"{name} is not installed")
     mesh = pm.Mesh((6, 5, 4), LENGTHS)
     field = np.random.default_rng(1).normal(size=(2, *mesh.shape)) * (1 + 1j)
     files.write_field(tmp_path / "f.npz", field, mesh)
-    output = run("view", tmp_path / "f.npz", "--out", tmp_path / "v.html")
+    output = run("view", "f.npz", "--out", "v.html")
     assert "a page that any browser shows" in squeezed(output)
     assert (tmp_path / "v.html").stat().st_size > 100_000
     assert "no surface at level 90" in fails("view", tmp_path / "f.npz", "--out", tmp_path / "w.html", "--level", "90")
