@@ -141,7 +141,7 @@ def a_step_keeps_sums(world, dtype):
         plan = pmd.Plan(pmd.Domain(mesh, world.size), world, "bspline6").set_positions(give(x))
         there = plan.route.send(give(x))
         plan.set_positions(there)
-        assert plan.route.moved == 0
+        assert world.allreduce(plan.route.moved) == 0
         values = give(numbers((len(there),), dtype))
         field = plan.spread(values)
         total, wanted = (world.allreduce(float(a.sum(dtype="f8"))) for a in (field, values))

@@ -33,6 +33,12 @@ class FromBothEnds(LoadScopeScheduling):
         return share_of(nodeid, self.numnodes)
 
     def _assign_work_unit(self, node):
+        # A worker that crashed returns what it has done, too; nothing comes back from a share without tests.
+        for share in [s for s, tests in self.workqueue.items() if all(tests.values())]:
+            del self.workqueue[share]
+        if not self.workqueue:
+            node.shutdown()
+            return
         ends = min(self.workqueue), max(self.workqueue)
         self.workqueue.move_to_end(ends[self.nodes.index(node) % 2], last=False)
         super()._assign_work_unit(node)

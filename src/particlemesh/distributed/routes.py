@@ -177,7 +177,8 @@ class Route:
         if self._particles is None:
             into[...] = rows[some]
         else:
-            self._xp.take(rows, self._particles[some], axis=0, out=into)  # without another copy
+            clip = {"mode": "clip"} if self._xp is np else {}  # else NumPy writes to a copy first
+            self._xp.take(rows, self._particles[some], axis=0, out=into, **clip)
 
     def backward(self, rows: Any) -> Callable[[], Any]:
         """Make ready to return rows of our parts to particles: inverse of `forward`, adjoint if these are copies."""
@@ -238,8 +239,8 @@ def _by_part(parts: Any, rank: int, size: int, per_rank: int, xp: Any) -> tuple[
         before = int((some < rank).sum())
         stay = xp.flatnonzero(parts == rank)
         order = xp.concatenate([order[:before], stay, order[before:]])
-        if parts.shape[0] < 2**31:
-            order = order.astype(np.int32)  # half as many bytes in each step
+        if xp is not np and parts.shape[0] < 2**31:
+            order = order.astype(np.int32)  # half as many bytes in each step; NumPy would convert them in each
         counted = some
     if counted.shape[0]:
         found = xp.bincount(counted, minlength=size * per_rank)

@@ -23,15 +23,14 @@ from particlemesh.kernels import alone, checks, lattices
 def _exclude(particles: Natives, pairs: Exclusions, q: Any, rows: np.ndarray, owner: Any, sums: Any) -> None:
     """Add the corrections of pairs to the sums (N, 11) over neighbours, for boxes (S, 3, 3)."""
     xp = particles.xp
-    i, j, weights, d = pairs.vectors(particles, rows, owner)
-    r2 = (d**2).sum(1)
-    touches = r2 == 0
+    i, j, weights, d, place = pairs.vectors(particles, rows, owner)
+    r2, touches = (d**2).sum(1), place != 0
     u = q[j] * xp.where(touches, 0, weights / xp.sqrt(xp.where(touches, 1, r2)))
     g = -u / xp.where(touches, 1, r2)
     new = xp.zeros((len(i), 11), particles.dtype)
     new[:, 0], new[:, 1:4] = u, g[:, None] * d
     new[:, 4:7], new[:, 7:10] = g[:, None] * d * d, g[:, None] * d[:, [1, 2, 0]] * d[:, [2, 0, 1]]
-    new[:, 10] = xp.where(touches & (weights == -1), -1, 0)  # an excluded pair may lie in one place
+    new[:, 10] = xp.where((place > 0) & (weights == -1), -1, place < 0)  # excluded pairs may have the same coordinates
     xp.add.at(sums, i, new)
 
 

@@ -100,9 +100,8 @@ def _exclude(pme: Any, particles: Natives, alpha: float, q: Any, mu: Any, sums: 
     Of an excluded pair in one place the sums have nothing and the mesh has the smooth part, whose limits are finite.
     """
     xp = particles.xp
-    i, j, weights, d = pme.exclusions.vectors(particles, pme.box.matrix)
-    r2 = (d**2).sum(1)
-    touches = r2 == 0
+    i, j, weights, d, place = pme.exclusions.vectors(particles, pme.box.matrix)
+    r2, touches = (d**2).sum(1), place != 0
     inverse = 1 / xp.where(touches, 1, r2)
     b0 = xp.sqrt(inverse)
     b1 = b0 * inverse
@@ -119,6 +118,7 @@ def _exclude(pme: Any, particles: Natives, alpha: float, q: Any, mu: Any, sums: 
     rows[:, 7] = touches
     # Pairs that are scaled and in one place have no finite interaction: they stay counted.
     rows *= xp.where(touches & (weights != -1), 0, weights)[:, None]
+    rows[:, 7] = xp.where(place < 0, 1, rows[:, 7])
     xp.add.at(sums, i, rows)
 
 

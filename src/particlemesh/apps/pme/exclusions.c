@@ -16,12 +16,14 @@ KERNEL exclusions(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const rea
             const i64 j = partners[n];
             real d[3];
             const real r2 = nearest_image(x0, x1, x2, strides, box, i, j, d);
-            const real inverse = r2 > 0 ? weights[n] / sqrt(r2) : (real)0;
-            if (!(r2 > 0) && weights[n] == (real)-1) own[width - 1] -= (real)1;
+            const int place = in_one_place(x0, x1, x2, strides, box, i, j, r2);
+            const real inverse = place ? (real)0 : weights[n] / sqrt(r2);
+            if (place < 0) own[width - 1] += (real)1;
+            if (place > 0 && weights[n] == (real)-1) own[width - 1] -= (real)1;
             for (i64 c = 0; c < sets; c++) {
                 GLOBAL real* sum = own + c * WIDTH;
                 const real value = charges[charges_at + c * count + j] * inverse;
-                const real g = r2 > 0 ? -value / r2 : (real)0;
+                const real g = place ? (real)0 : -value / r2;
                 sum[0] += value;
                 for (int a = 0; a < 3; a++) {
                     sum[1 + a] += g * d[a];

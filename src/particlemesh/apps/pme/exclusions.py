@@ -8,7 +8,7 @@ A pair with factor f interacts as f times Coulomb's law. Real space and mesh con
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,54 @@ from particlemesh.kernels.cpu import compiled, plain, ranges, run, threads_for
 
 _FILE = Path(__file__).with_name("exclusions.c")
 _SHARE = 1024  # particles that a thread claims at once
+_ROUNDING = 64  # units of rounding of the longest lattice vector: closer pairs have no distance
+
+
+class Images(NamedTuple):
+    """Short lattice vectors of a box, in a type: the nearest image is one of 27 around the rounded fractions."""
+
+    matrix: np.ndarray  # (3, 3), rows are lattice vectors
+    inverse: np.ndarray  # (3, 3), rows are the reciprocal ones
+    near: float  # below this square the image of the rounded fractions is the nearest
+    least: float  # up to this square a distance is made of rounding
+
+    @classmethod
+    def of(cls, matrix: np.ndarray, dtype: np.dtype) -> Images:
+        """Return those of a box with these lattice vectors."""
+        short = short_vectors(np.asarray(matrix, np.float64))
+        inverse = np.linalg.inv(short).T
+        near = (min(1 / np.linalg.norm(inverse, axis=1)) / 2) ** 2
+        least = (_ROUNDING * np.finfo(dtype).eps * np.linalg.norm(short, axis=1).max()) ** 2
+        return cls(short.astype(dtype), inverse.astype(dtype), float(near), float(least))
+
+    def record(self, dtype: np.dtype) -> Record:
+        """Return the kernels' ``Lattice``."""
+        return Record(f"=20{dtype.char}", *self.matrix.ravel(), *self.inverse.ravel(), self.near, self.least)
+
+
+def short_vectors(matrix: np.ndarray) -> np.ndarray:
+    """Return short vectors of the lattice of rows (3, 3), none of which a sum of the others with signs shortens.
+
+    Examples
+    --------
+    >>> short_vectors(np.array([[1.0, 0.0, 0.0], [3.2, 1.0, 0.0], [0.0, 0.0, 2.0]])).round(9).tolist()
+    [[1.0, 0.0, 0.0], [0.2, 1.0, 0.0], [0.0, 0.0, 2.0]]
+    """
+    rows = matrix.copy()
+    for _ in range(1000):
+        order = np.argsort((rows**2).sum(1), kind="stable")
+        a, b, c = order
+        before = rows.copy()
+        rows[b] -= np.rint(rows[b] @ rows[a] / (rows[a] @ rows[a])) * rows[a]
+        both = rows[[a, b]]
+        turns = np.rint(np.linalg.solve(both @ both.T, both @ rows[c]))
+        candidates = rows[c] - (turns + NEIGHBOURS[NEIGHBOURS[:, 2] == 0][:, :2]) @ both
+        squares = (candidates**2).sum(1)
+        if squares.min() < (rows[c] @ rows[c]) * (1 - 1e-12):
+            rows[c] = candidates[squares.argmin()]
+        if (rows == before).all():
+            break
+    return rows
 
 
 class Exclusions:
@@ -105,6 +153,9 @@ class Exclusions:
     def vectors(self, particles: Natives, matrix: Any, system: Any = None) -> tuple[Any, ...]:
         """Return both directions of all pairs: i, j, factors minus 1, and vectors from i to the nearest image of j.
 
+        The fifth array is 1 where both have the same coordinates, -1 where they are otherwise too close for their
+        distance to mean anything, and else 0.
+
         Parameters
         ----------
         particles : Natives
@@ -115,8 +166,12 @@ class Exclusions:
         """
         xp, rows, dtype = particles.xp, self.rows(particles.count), particles.dtype
         i, j = (xp.asarray(a) for a in (np.repeat(np.arange(particles.count), np.diff(rows[0])), rows[1]))
-        inverse = np.linalg.inv(matrix)
-        if system is not None:
+        boxes = [Images.of(one, dtype) for one in np.reshape(matrix, (-1, 3, 3))]
+        cells, inverses = (xp.asarray(np.stack(m)) for m in ([b.matrix for b in boxes], [b.inverse.T for b in boxes]))
+        least = xp.asarray(np.array([b.least for b in boxes], dtype))
+        if system is None:
+            cells, inverses = cells[0], inverses[0]
+        else:
             apart = system[i] != system[j]
             if bool(apart.any()):
                 k = int(apart.argmax())
@@ -124,12 +179,11 @@ class Exclusions:
                     f"exclusions have the pair {sorted((int(i[k]), int(j[k])))}, whose particles are in the systems "
                     f"{int(system[i[k]])} and {int(system[j[k]])}: particles of different systems do not interact."
                 )
-            matrix, inverse = (xp.asarray(m, dtype)[system[i]] for m in (matrix, inverse))
-        d = nearest(
-            xp, particles.x[j] - particles.x[i], xp.asarray(matrix, dtype), xp.asarray(inverse, dtype),
-            xp.asarray(NEIGHBOURS, dtype),
-        )  # fmt: skip
-        return i, j, xp.asarray(rows[2], dtype), d
+            cells, inverses, least = cells[system[i]], inverses[system[i]], least[system[i]]
+        between = particles.x[j] - particles.x[i]
+        d = nearest(xp, between, cells, inverses, xp.asarray(NEIGHBOURS, dtype))
+        place = xp.where((d**2).sum(1) > least, 0, xp.where((between == 0).all(1), 1, -1))
+        return i, j, xp.asarray(rows[2], dtype), d, place
 
     def add(
         self, backend: Any, box: pm.Box, x: Coordinates, charges: Any, sums: Any, virial: bool, threads: int | None
@@ -138,27 +192,24 @@ class Exclusions:
         count, dtype = x.count, x.dtype
         start, partners, weights = self.on(backend, count, dtype)
         sets, width = charges.shape[0], columns(virial)
-        # Below half the thickness of the box the nearest image is that of the rounded fractions.
-        near = (min(1 / np.linalg.norm(box.inverse, axis=1)) / 2) ** 2
+        images = Images.of(box.matrix, dtype)
         if backend.name == "cpu":
-            matrix, inverse = box.matrix.astype(dtype), box.inverse.astype(dtype)
             columns_of_x = tuple(map(plain, x.arrays))
             run(
-                _add, threads_for(threads, count), columns_of_x, start, partners, weights, charges, matrix, inverse,
-                dtype.type(near), sums, width, _SHARE,
+                _add, threads_for(threads, count), columns_of_x, start, partners, weights, charges, images.matrix,
+                images.inverse, dtype.type(images.near), dtype.type(images.least), sums, width, _SHARE,
             )  # fmt: skip
             return
         kernel = compile_kernel(backend, _FILE, "exclusions", dtype, WIDTH=width)
         step = dtype.itemsize
-        frame = Record(f"=19{dtype.char}", *box.matrix.ravel(), *box.inverse.ravel(), near)
         kernel(
             count, *x.arguments(), start, partners, weights, charges, sums, count, sets,
-            getattr(charges, "offset", 0) // step, getattr(sums, "offset", 0) // step, x.record(), frame,
+            getattr(charges, "offset", 0) // step, getattr(sums, "offset", 0) // step, x.record(), images.record(dtype),
         )  # fmt: skip
 
 
 @compiled
-def _add(x, start, partners, weights, charges, matrix, inverse, near, sums, width, share, counter):
+def _add(x, start, partners, weights, charges, matrix, inverse, near, least, sums, width, share, counter):
     """Add the corrections of shares of particles."""
     d, e, s = np.empty(3, sums.dtype), np.empty(3, sums.dtype), np.empty(3, sums.dtype)
     for begin, end in ranges(counter, sums.shape[0], share):
@@ -183,21 +234,22 @@ def _add(x, start, partners, weights, charges, matrix, inverse, near, sums, widt
                             r2 = square
                             d[:] = s
                 k = sums.shape[1] - 1
-                inv = r2 - r2
-                if r2 > 0:
-                    inv = weights[n] / np.sqrt(r2)
-                elif weights[n] == -1:
-                    sums[i, k] -= 1
+                if r2 <= least:  # no distance: what the sums over neighbours found stays
+                    if x[0][j] != x[0][i] or x[1][j] != x[1][i] or x[2][j] != x[2][i]:
+                        sums[i, k] += 1
+                    elif weights[n] == -1:
+                        sums[i, k] -= 1
+                    continue
+                inv = weights[n] / np.sqrt(r2)
                 for c in range(charges.shape[0]):
                     at = c * width
                     value = charges[c, j] * inv
                     sums[i, at] += value
-                    if r2 > 0:
-                        g = -value / r2
+                    g = -value / r2
+                    for a in range(3):
+                        sums[i, at + 1 + a] += g * d[a]
+                    if width > 4:
                         for a in range(3):
-                            sums[i, at + 1 + a] += g * d[a]
-                        if width > 4:
-                            for a in range(3):
-                                b, o = (a + 1) % 3, (a + 2) % 3
-                                sums[i, at + 4 + a] += g * d[a] * d[a]
-                                sums[i, at + 7 + a] += g * d[b] * d[o]
+                            b, o = (a + 1) % 3, (a + 2) % 3
+                            sums[i, at + 4 + a] += g * d[a] * d[a]
+                            sums[i, at + 7 + a] += g * d[b] * d[o]

@@ -39,12 +39,14 @@ KERNEL without_pairs(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const 
             const i64 j = partners[n];
             real d[3];
             const real r2 = nearest_image(x0, x1, x2, strides, box, i, j, d);
-            if (!(r2 > 0) && weights[n] == (real)-1) sum[10] -= (real)1;
+            const int place = in_one_place(x0, x1, x2, strides, box, i, j, r2);
+            if (place < 0) sum[10] += (real)1;
+            if (place > 0 && weights[n] == (real)-1) sum[10] -= (real)1;
             const real depth = values[2 * i] * values[2 * j], product = values[2 * i + 1] * values[2 * j + 1];
             const real mean = (real)0.5 * (values[2 * i + 1] + values[2 * j + 1]);
             const real lattice = depth * product * product * product;
             const real size = law.arithmetic * mean * mean + (1 - law.arithmetic) * product;
-            const real inverse = r2 > 0 ? (real)1 / r2 : (real)0, far = size * law.inverse_cut, c6 = far * far * far;
+            const real inverse = place ? (real)0 : (real)1 / r2, far = size * law.inverse_cut, c6 = far * far * far;
             // Beyond the cutoff a pair has what the mesh gives alone.
             const int within = r2 <= law.square;
             const real near = size * inverse, ratio = near * near * near;

@@ -12,7 +12,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh.apps.pme.assemble import Law
 from particlemesh.apps.pme.core import Core
-from particlemesh.apps.pme.exclusions import Exclusions
+from particlemesh.apps.pme.exclusions import Exclusions, Images
 from particlemesh.apps.pme.natives import NEIGHBOURS, nearest
 from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.sixth_power import pair_function, smooth_dispersion, transform, transform_slope
@@ -86,11 +86,9 @@ class LennardJones(Core):
             return
         rows = self.exclusions.on(self.backend, x.count, dtype)
         kernel = compile_kernel(self.backend, _FILE, "without_pairs", dtype)
-        near = (min(1 / np.linalg.norm(self.box.inverse, axis=1)) / 2) ** 2
         kernel(
             x.count, *x.arguments(), *rows, self._numbers, sums, x.count, x.record(),
-            Record(f"=19{dtype.char}", *self.box.matrix.ravel(), *self.box.inverse.ravel(), near),
-            Record(f"=6{dtype.char}", *law),
+            Images.of(self.box.matrix, dtype).record(dtype), Record(f"=6{dtype.char}", *law),
         )  # fmt: skip
 
     def _correct_on_cpu(self, x: np.ndarray, sums: np.ndarray, law: list[float]) -> None:
@@ -98,11 +96,12 @@ class LennardJones(Core):
         repels, arithmetic, shifts, inverse_cut, at_cutoff, square = law
         start, j, weights = self.exclusions.on(self.backend, len(x), self.dtype)
         i = np.repeat(np.arange(len(x)), np.diff(start))
-        matrix, inverse = (m.astype(x.dtype) for m in (self.box.matrix, self.box.inverse.T))
-        d = nearest(np, x[j] - x[i], matrix, inverse, NEIGHBOURS.astype(x.dtype))
+        images = Images.of(self.box.matrix, x.dtype)
+        d = nearest(np, x[j] - x[i], images.matrix, images.inverse.T, NEIGHBOURS.astype(x.dtype))
         r2 = (d**2).sum(1)
-        apart, within = r2 > 0, r2 <= square
-        sums[:, 10] -= np.bincount(i, (~apart) & (weights == -1), len(x)).astype(x.dtype)
+        apart, within, same = r2 > images.least, r2 <= square, (x[j] == x[i]).all(1)
+        touching = np.where(apart, 0, np.where(same, np.where(weights == -1, -1, 0), 1))
+        sums[:, 10] += np.bincount(i, touching, len(x)).astype(x.dtype)
         (depth, product), mean = (self._numbers[i] * self._numbers[j]).T, self._numbers[[i, j], 1].mean(0)
         lattice, size = depth * product**3, arithmetic * mean**2 + (1 - arithmetic) * product
         over = np.where(apart, 1 / np.where(apart, r2, 1), 0)
