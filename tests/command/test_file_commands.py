@@ -302,3 +302,21 @@ def test_view_writes_a_page(tmp_path, monkeypatch):
 def damaged(path):
     path.write_bytes(b"PK\x03\x04 and no archive")
     return path
+
+
+@pytest.mark.parametrize("window", ["kaiser_bessel6", "prolate4"])
+def test_windows_that_keep_no_sums_are_refused(few, tmp_path, monkeypatch, window):
+    monkeypatch.chdir(tmp_path)
+    assert "sums would not be kept" in fails("spread", few, "--shape", "8", "--window", window, "--out", "f.npz")
+    run("spread", few, "--shape", "8", "--window", "peskin4", "--out", "f.npz")
+    assert "sums would not be kept" in fails(
+        "interpolate", few, "--field", "f.npz", "--window", window, "--out", "v.npz"
+    )
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_a_picture_that_fails_leaves_no_field(few, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for wrong in (("--axis", "q"), ("--kind", "slice", "--at", "70"), ("--kind", "isosurface", "--level", "1e9")):
+        fails("spread", few, "--shape", "8", "--out", "f.npz", "--picture", "f.png", *wrong)
+        assert not Path("f.npz").exists() and not Path("f.png").exists()

@@ -171,6 +171,23 @@ def window_named(name: str, order: int | None) -> Window:
     raise ValueError(f"--window is {told}; give {', '.join(single)}, or one of {', '.join(families)} with --order.")
 
 
+def summing(window: Window) -> Window:
+    """Return a window whose weights sum to 1 at every particle, so that sums are kept and constants reproduced.
+
+    Raises
+    ------
+    ValueError
+        If they do not.
+    """
+    sums = window.weights(np.linspace(-0.5, 0.5, 33)).sum(axis=-1)
+    if abs(sums - 1).max() > 1e-6:
+        raise ValueError(
+            f"--window is {window.name}, whose weights sum to {sums.mean():.4g}: sums would not be kept. "
+            "Give a B-spline, m4prime or peskin4."
+        )
+    return window
+
+
 def frames_of(particles: Particles, text: str) -> tuple[int, ...]:
     """Return frames from a number, a slice such as 10:20:2, or all.
 

@@ -40,8 +40,8 @@ class Picture:
         pictures.check_picture(self.path, self.kind, self.scale)
         files.check_free(self.path, overwrite)
 
-    def draw(self, console: Console, field: files.Field, length_units: str | None) -> None:
-        """Draw a field, if a picture is asked for."""
+    def draw(self, field: files.Field, length_units: str | None) -> None:
+        """Draw a field, if a picture is asked for; before other outputs are written, since it may fail."""
         if self.path is None:
             return
         values, name = real(field)
@@ -50,13 +50,17 @@ class Picture:
             self.path, values, field.mesh, self.kind, axis=axis, at=self.at, level=self.level, name=name,
             length_units=length_units or "", scale=self.scale,
         )  # fmt: skip
-        report.say_written(console, self.path, f"picture, {self.kind if field.mesh.ndim == 3 else name}")
 
-    def draw_spectrum(self, console: Console, found: Spectrum) -> None:
-        """Draw a power spectrum, if a picture is asked for."""
+    def draw_spectrum(self, found: Spectrum) -> None:
+        """Draw a power spectrum, if a picture is asked for; before other outputs are written."""
         if self.path is not None:
             pictures.save_spectrum(self.path, found.k, found.power, found.shot_noise)
-            report.say_written(console, self.path, "picture")
+
+    def say(self, console: Console, ndim: int | None = None) -> None:
+        """Print which picture was written."""
+        if self.path is not None:
+            what = f"picture, {self.kind}" if ndim == 3 else "picture"
+            report.say_written(console, self.path, what)
 
 
 def real(field: files.Field) -> tuple[np.ndarray, str]:

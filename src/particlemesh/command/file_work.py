@@ -39,7 +39,7 @@ def spread(
     check_backend(backend)
     check_dtype(dtype)
     check_outside(outside)
-    shape_function = options.window_named(window, order)
+    shape_function = options.summing(options.window_named(window, order))
     with files.open_particles(file, positions=positions, values=_values(values), topology=topology) as particles:
         chosen = options.frames_of(particles, frames)
         domain, where = options.box_of(particles, chosen, box, origin, periodic)
@@ -59,6 +59,8 @@ def spread(
         if density:
             field /= mesh.node_volume
         name = "density" if density else "field"
+        result = files.Field(field, mesh, name)
+        picture.draw(result, particles.unit)
         files.write_field(out, field, mesh, name=name, overwrite=overwrite)
         console.print(f"particlemesh spread {file}\n", markup=False, soft_wrap=True)
         report.say_particles(console, particles, chosen, account.particles, account.dtype)
@@ -69,8 +71,7 @@ def spread(
     report.say_time(console, account.seconds, account.particles, account.start)
     mean = f", mean of {len(chosen)} frames" if len(chosen) > 1 else ""
     report.say_written(console, out, f"{name}, {'values per volume' if density else 'sums at nodes'}{mean}")
-    result = files.Field(field, mesh, name)
-    picture.draw(console, result, particles.unit)
+    picture.say(console, mesh.ndim)
     return result
 
 
@@ -89,7 +90,7 @@ def interpolate(
     check_backend(backend)
     check_dtype(dtype)
     check_outside(outside)
-    shape_function = options.window_named(window, order)
+    shape_function = options.summing(options.window_named(window, order))
     files.check_table(out, overwrite)
     values, mesh, name = files.read_field(field)
     account = files.Account()
@@ -238,6 +239,7 @@ def spectrum(
         means = "interlaced: the nearest aliases cancel" if interlaced else "not interlaced: aliases remain"
         report.say(console, "modes", f"{means}; compensation: {compensation}")
         report.say(console, "shot noise", f"{found.shot_noise[found.modes > 0][:1].mean():.6g}, included in the power")
+    picture.draw_spectrum(found)
     if out is not None:
         with files.writing_table(out, overwrite) as table:
             table.append({
@@ -247,7 +249,7 @@ def spectrum(
     report.say(console, "time", f"{seconds:.3g} s with compiling or loading, for {count:,} {what}")
     if out is not None:
         report.say_written(console, out, "k, power, modes, shot_noise, k_low, k_high")
-    picture.draw_spectrum(console, found)
+    picture.say(console)
     console.print()
     console.print(_spectrum_table(found))
 

@@ -115,3 +115,32 @@ def test_larger_problems_and_other_options_have_plans():
         plan = nufft.Plan(1, modes, eps=1e-6, **options)
         plan.setpts(*rng.uniform(-3, 3, (len(modes), points)))
         assert isinstance(plan._core, Few) == few, (modes, points, options)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_vector_that_is_not_finite_spoils_no_other_and_no_later_call(axes):
+    rng = np.random.default_rng(3)
+    x = [rng.uniform(-np.pi, np.pi, 60) for _ in range(axes)]
+    for p in x:
+        p[:8] = np.linspace(-1e-3, 1e-3, 8)  # around the seam, where stencils reach the end of the mesh
+    plan = nufft.Plan(1, (6,) * axes, n_trans=2, eps=1e-3, dtype="complex64")
+    plan.setpts(*(p.astype(np.float32) for p in x))
+    assert type(plan._core).__name__ == "Few"
+    clean = (rng.normal(size=(2, 60)) + 1j).astype(np.complex64)
+    bad = clean.copy()
+    bad[0] = np.nan
+    modes = plan.execute(clean)
+    assert np.isfinite(plan.execute(bad)[1]).all()
+    assert np.isfinite(plan.execute_adjoint(modes)).all()
+    modes[1] = np.nan
+    assert np.isfinite(plan.execute_adjoint(modes)[0]).all()
+
+
+def test_points_are_the_plans_own():
+    x = np.random.default_rng(3).uniform(-np.pi, np.pi, 50)
+    plan = nufft.Plan(2, (8,), eps=1e-9)
+    plan.setpts(x)
+    modes = np.arange(8.0) + 1j
+    before = plan.execute(modes)
+    x[:] = np.nan
+    np.testing.assert_allclose(plan.execute_gradient(modes)[0], before, atol=1e-7)

@@ -106,6 +106,9 @@ def mesh_of(record: Any) -> Mesh:
     geometry, order = text(has["geometry"]), text(has.get("dataOrder", "C"))
     if geometry != "cartesian" or order != "C":
         raise ValueError(f"a mesh has geometry {geometry} and data order {order}; cartesian and C are needed")
+    labels = [text(label) for label in np.ravel(has.get("axisLabels", []))]
+    if labels != sorted(labels):
+        raise ValueError(f"a mesh has the axes {', '.join(labels)}; x, y, z in this order are needed")
     unit = float(has.get("gridUnitSI", 1.0))
     spacing, corner = unit * np.asarray(has["gridSpacing"]), unit * np.asarray(has["gridGlobalOffset"])
     offset = np.ravel(first.attrs.get("position", 0.0))  # one number stands for all axes

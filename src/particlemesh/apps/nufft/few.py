@@ -62,7 +62,7 @@ class Few(Uniform):
 
     def set_points(self, points: tuple[Any, ...]) -> None:
         """Set native coordinates (N,) per axis."""
-        columns = tuple([plain(p if p.flags.c_contiguous else p.copy()) for p in points])
+        columns = tuple([plain(p.copy()) for p in points])  # the caller may change its own
         size = sum(column.size for column in columns)
         first, fraction = np.empty(size, np.int32), np.empty(size, self.dtype)
         support = self.sizes.support
@@ -104,9 +104,10 @@ class Few(Uniform):
         """Return reals for the meshes of a batch with their rims, and the meshes' nodes within."""
         if batch not in self._rooms:
             shape = [batch, *(n + r for n, r in zip(self._nodes3, self._rims, strict=True))]
-            reals = 2 * math.prod(shape)
-            room = np.zeros(reals + len(self._width), self.dtype)  # a vector may read past the last node
-            whole = room[:reals].view(self.complex_dtype).reshape(shape)
+            reals = 2 * math.prod(shape[1:])
+            room = np.zeros(batch * (reals + len(self._width)), self.dtype)  # lanes may reach past the last node
+            rows = room.reshape(batch, -1)[:, :reals].view(self.complex_dtype)
+            whole = rows.reshape(shape)
             inner = whole[(slice(None), *(slice(0, n) for n in self._nodes3))]
             self._rooms = {batch: (room, inner.reshape(batch, *self.sizes.nodes))}
         return self._rooms[batch]
@@ -276,16 +277,18 @@ def _spread(first, fraction, values, table, terms, width, nodes, rims, batch, ro
     pitch = 2 * (nodes[2] + rims[2])
     plane = (nodes[1] + rims[1]) * pitch
     size, count = (nodes[0] + rims[0]) * plane, values.size // batch
+    each = size + len(width)  # of a vector; lanes beyond a stencil have no weight, but a value that is not finite
     room[:] = 0
     weights = np.empty(2 * len(width), room.dtype)
     for c in range(batch):
         numbers = values[c * count :][:count]
         _spread_points(
-            first, fraction, numbers, table, terms, width, rims[2] + 1, pitch, plane, c * size, weights, room
+            first, fraction, numbers, table, terms, width, rims[2] + 1, pitch, plane, c * each, weights, room
         )  # fmt: skip
-    _fold(room, size * batch // pitch, nodes[2], rims[2], 2)
-    _fold(room, size * batch // plane, nodes[1], rims[1], pitch)
-    _fold(room, batch, nodes[0], rims[0], plane)
+        mesh = room[c * each :][:size]
+        _fold(mesh, size // pitch, nodes[2], rims[2], 2)
+        _fold(mesh, size // plane, nodes[1], rims[1], pitch)
+        _fold(mesh, 1, nodes[0], rims[0], plane)
 
 
 @compiled
@@ -295,22 +298,24 @@ def _read(first, fraction, field, table, terms, width, nodes, rims, batch, room,
     pitch = row + 2 * rims[2]
     plane = (nodes[1] + rims[1]) * pitch
     size, count = (nodes[0] + rims[0]) * plane, values.size // batch
+    each = size + len(width)
     for c in range(batch):
         for i in range(nodes[0]):
             for j in range(nodes[1]):
-                to = room[c * size + i * plane + j * pitch :][:row]
+                to = room[c * each + i * plane + j * pitch :][:row]
                 source = field[((c * nodes[0] + i) * nodes[1] + j) * row :][:row]
                 for k in range(row):
                     to[k] = source[k]
     # Rows and planes of rims are whole ones that were written before.
     for c in range(batch):
         for i in range(nodes[0]):
-            _repeat(room[c * size + i * plane :], nodes[1], nodes[2], rims[2], 2)
-            _repeat(room[c * size + i * plane :], 1, nodes[1], rims[1], pitch)
-    _repeat(room, batch, nodes[0], rims[0], plane)
+            _repeat(room[c * each + i * plane :], nodes[1], nodes[2], rims[2], 2)
+            _repeat(room[c * each + i * plane :], 1, nodes[1], rims[1], pitch)
+        _repeat(room[c * each :], 1, nodes[0], rims[0], plane)
+        room[c * each + size :][: len(width)] = 0
     weights = np.empty(2 * len(width), room.dtype)
     for c in range(batch):
         numbers = values[c * count :][:count]
         _read_points(
-            first, fraction, numbers, table, terms, width, rims[2] + 1, pitch, plane, c * size, weights, room
+            first, fraction, numbers, table, terms, width, rims[2] + 1, pitch, plane, c * each, weights, room
         )  # fmt: skip

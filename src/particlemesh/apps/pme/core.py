@@ -158,8 +158,7 @@ class Core:
 
     def step(self, positions: Any, x: Coordinates, given: Any, out: Outputs, check: bool) -> None:
         """Write the outputs for dense numbers of particles; both halves at once where the backend has branches."""
-        if self._finish is not None:
-            self.backend.clear(self.status)
+        self.backend.clear(self.status)
         charges = self.charges(given)
         sets, count = charges.shape
         mesh = self._mesh(sets, count, out.virial is not None)

@@ -99,7 +99,7 @@ class H5MD(HDF5):
         return "h5md" in file and "particles" in file
 
     def inspect(self) -> None:
-        lengths = []
+        lengths: dict[str, int] = {}
         for group, elements in self.file["particles"].items():
             for name, element in elements.items():
                 if name == "box":
@@ -108,8 +108,10 @@ class H5MD(HDF5):
                 if data is None or not is_column(data.shape[moving:], data.dtype):
                     continue
                 self.columns[f"{group}/{name}"] = Column(data.shape[1 + moving :], data.shape[moving])
-                lengths += [data.shape[0]] if moving else []
-        self.frames = min(lengths, default=1)
+                if moving:
+                    lengths[f"{group}/{name}"] = data.shape[0]
+        positions = [n for name, n in lengths.items() if name.endswith("/position")]
+        self.frames = min(positions or lengths.values(), default=1)
 
     def box(self, frame: int) -> Box | None:
         for group in self.file["particles"].values():
@@ -123,6 +125,8 @@ class H5MD(HDF5):
 
     def part(self, name: str, start: int, stop: int, frame: int) -> np.ndarray:
         data, moving = _data(self.file["particles"][name])
+        if moving and data.shape[0] != self.frames:
+            raise FileError(f"{name} has {data.shape[0]} frames and positions have {self.frames}: they do not match")
         return data[frame, start:stop] if moving else data[start:stop]
 
 

@@ -15,7 +15,7 @@ from particlemesh import Box
 from particlemesh.apps.files.particles.reader import Column, FileError, Reader, box_of, is_column
 
 BOXES = ("box", "cell", "lengths", "boxsize")
-MOST_SETTINGS = 64  # numbers of a box or origin
+SETTINGS = {(), (1,), (2,), (3,), (6,), (1, 1), (2, 2), (3, 3)}  # shapes of a box, an origin or periods
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
@@ -35,11 +35,11 @@ class NPZ(Reader):
             if name == member:
                 continue
             with self.archive.open(member) as stream:
-                shape, _, dtype = header(stream)
-                if name.lower() in (*BOXES, "origin", "periodic"):
-                    if dtype.kind in "iufb" and np.prod(shape) <= MOST_SETTINGS:
-                        data = stream.read(MOST_SETTINGS * dtype.itemsize)
-                        self.settings[name.lower()] = np.frombuffer(data, dtype).reshape(shape)
+                shape, fortran, dtype = header(stream)
+                if name.lower() in (*BOXES, "origin", "periodic") and shape in SETTINGS and dtype.kind in "iufb":
+                    count = int(np.prod(shape))
+                    data = np.frombuffer(_exactly(stream, count * dtype.itemsize, name), dtype)
+                    self.settings[name.lower()] = data.reshape(shape, order="F" if fortran else "C")
                 elif is_column(shape, dtype):
                     self.columns[name] = Column(shape[1:], shape[0])
 

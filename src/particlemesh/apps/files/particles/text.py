@@ -27,7 +27,7 @@ class Text(Reader):
     def open(self) -> None:
         self.before = 0  # lines in front of the first row
         comment = ""
-        with self.path.open(encoding="utf-8", newline="") as lines:
+        with self.path.open(encoding="utf-8-sig", newline="") as lines:
             while line := lines.readline(LONGEST):
                 if line.strip() and not line.startswith("#"):
                     break
@@ -57,7 +57,7 @@ class Text(Reader):
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         places = [self.names.index(name) for name in names]
         done = 0
-        with self.path.open(encoding="utf-8", newline="") as lines:
+        with self.path.open(encoding="utf-8-sig", newline="") as lines:
             for _ in range(self.before):
                 next(lines)
             while True:
