@@ -320,3 +320,9 @@ def test_a_picture_that_fails_leaves_no_field(few, tmp_path, monkeypatch):
     for wrong in (("--axis", "q"), ("--kind", "slice", "--at", "70"), ("--kind", "isosurface", "--level", "1e9")):
         fails("spread", few, "--shape", "8", "--out", "f.npz", "--picture", "f.png", *wrong)
         assert not Path("f.npz").exists() and not Path("f.png").exists()
+
+
+def test_a_field_that_is_not_finite_is_not_written(few, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = fails("spread", few, "--shape", "8", "--values", "1e39", "--dtype", "float32", "--out", "f.npz")
+    assert "not finite" in told and not Path("f.npz").exists()

@@ -53,6 +53,8 @@ def spread(
                 particles, mesh, shape_function, frames=chosen, size=chunk, progress=advance, dtype=dtype,
                 backend=backend, method=method, deterministic=deterministic, outside=outside,
             )  # fmt: skip
+        if not np.isfinite(field).all():
+            raise ValueError(f"the field is not finite: values are too large for {field.dtype}. Give --dtype float64.")
         axes = tuple(range(field.ndim - mesh.ndim, field.ndim))
         double = np.complex128 if np.iscomplexobj(field) else np.float64
         sums = field.sum(axis=axes, dtype=double)

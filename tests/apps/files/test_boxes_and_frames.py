@@ -25,5 +25,17 @@ def test_frames_of_h5md_are_those_of_positions(tmp_path):
         group = file.create_group("particles/all")
         group["position/value"], group["velocity/value"] = x, x[:1]
     assert np.array_equal(read_particles(tmp_path / "f.h5").positions, x[-1])
-    with pytest.raises(ValueError, match="velocity has 1 frames and positions have 3"):
+    with pytest.raises(ValueError, match="velocity has 1 frames and all/position has 3"):
         read_particles(tmp_path / "f.h5", values="all/velocity")
+
+
+def test_groups_of_h5md_have_frames_of_their_own(tmp_path):
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+    x = np.random.default_rng(1).random((3, 4, 3))
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file.create_group("h5md")
+        file["particles/a/position/value"], file["particles/b/position/value"] = x, x[:1]
+    for group, frames in (("a", 3), ("b", 1)):
+        with open_particles(tmp_path / "f.h5", positions=f"{group}/position") as particles:
+            assert particles.frames == frames
+        assert np.array_equal(read_particles(tmp_path / "f.h5", positions=f"{group}/position").positions, x[frames - 1])

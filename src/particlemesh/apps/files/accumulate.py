@@ -219,7 +219,11 @@ class _Plans:
     def values(self, values: np.ndarray) -> np.ndarray:
         """Return values in the plan's precision."""
         real = self.account.dtype  # known once `set` has been called
-        return values.astype(np.result_type(real, np.complex64) if np.iscomplexobj(values) else real, copy=False)
+        with np.errstate(over="ignore"):
+            cast = values.astype(np.result_type(real, np.complex64) if np.iscomplexobj(values) else real, copy=False)
+        if not np.isfinite(cast).all():
+            raise ValueError(f"values up to {abs(values).max():.3g} are not finite in {real}: use float64.")
+        return cast
 
     def note(self, positions: np.ndarray, values: np.ndarray) -> None:
         """Add what is conserved, and what is lost on open axes."""

@@ -99,7 +99,7 @@ class H5MD(HDF5):
         return "h5md" in file and "particles" in file
 
     def inspect(self) -> None:
-        lengths: dict[str, int] = {}
+        self._times: dict[str, int] = {}  # frames of columns that have a time
         for group, elements in self.file["particles"].items():
             for name, element in elements.items():
                 if name == "box":
@@ -109,9 +109,10 @@ class H5MD(HDF5):
                     continue
                 self.columns[f"{group}/{name}"] = Column(data.shape[1 + moving :], data.shape[moving])
                 if moving:
-                    lengths[f"{group}/{name}"] = data.shape[0]
-        positions = [n for name, n in lengths.items() if name.endswith("/position")]
-        self.frames = min(positions or lengths.values(), default=1)
+                    self._times[f"{group}/{name}"] = data.shape[0]
+
+    def frames_of(self, positions: str) -> int:
+        return self._times.get(positions, 1)
 
     def box(self, frame: int) -> Box | None:
         for group in self.file["particles"].values():
@@ -123,10 +124,15 @@ class H5MD(HDF5):
                 return box_of(edges[frame] if moving else edges[()], box.attrs.get("origin"), periodic)
         return None
 
+    def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
+        moving = {name: self._times[name] for name in names if name in self._times}
+        for name, frames in moving.items():
+            if frames != moving.get(names[0], frames):
+                raise FileError(f"{name} has {frames} frames and {names[0]} has {moving[names[0]]}: they do not match")
+        return super().chunks(names, size, frame)
+
     def part(self, name: str, start: int, stop: int, frame: int) -> np.ndarray:
         data, moving = _data(self.file["particles"][name])
-        if moving and data.shape[0] != self.frames:
-            raise FileError(f"{name} has {data.shape[0]} frames and positions have {self.frames}: they do not match")
         return data[frame, start:stop] if moving else data[start:stop]
 
 

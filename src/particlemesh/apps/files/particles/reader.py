@@ -62,6 +62,10 @@ class Reader:
         """Return an open reader; formats that share an ending look into the file."""
         return cls(path, topology)
 
+    def frames_of(self, positions: str) -> int:
+        """Return the number of configurations of a column of positions."""
+        return self.frames
+
     def open(self) -> None:
         """Open the file; set ``columns`` and ``frames``."""
         raise NotImplementedError

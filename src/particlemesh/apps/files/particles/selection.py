@@ -60,6 +60,7 @@ class Particles:
         self.values: tuple[str, ...] = ()
         try:
             self.positions = self._positions(positions)
+            self.frames = reader.frames_of(self.positions[0])
             self.ndim = self._width(self.positions, "positions")
             if not 1 <= self.ndim <= 3:
                 raise FileError(f"{self.path} has positions of {self.ndim} axes; 1 to 3 are needed.")
