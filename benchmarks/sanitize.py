@@ -2,7 +2,7 @@
 """Every kernel on small meshes and grids, for compute-sanitizer; writes nothing itself.
 
 compute-sanitizer --tool memcheck python benchmarks/sanitize.py
-compute-sanitizer --tool racecheck python benchmarks/sanitize.py [spread] [grids]
+compute-sanitizer --tool racecheck python benchmarks/sanitize.py [spread] [orders] [grids]
 """
 
 from __future__ import annotations
@@ -72,11 +72,8 @@ def grids(rng: np.random.Generator) -> int:
 
 def main() -> None:
     rng = np.random.default_rng(3)
-    calls = 0
-    if "spread" in sys.argv[1:] or len(sys.argv) == 1:
-        calls += spreads(rng)
-    if "grids" in sys.argv[1:] or len(sys.argv) == 1:
-        calls += grids(rng)
+    parts = {"spread": spreads, "orders": orders, "grids": grids}
+    calls = sum(parts[name](rng) for name in sys.argv[1:] or parts)
     cupy.cuda.Device().synchronize()
     print(f"{calls} calls")
 
@@ -113,7 +110,7 @@ def values(rng: np.random.Generator, case: tuple[Any, ...], spreading: list[Way]
 
 
 def spreads(rng: np.random.Generator) -> int:
-    """Spread and interpolate by every method, order, scan and sort; return how many calls that were."""
+    """Spread and interpolate by every method; return how many calls that were."""
     periodic = pm.Mesh((7, 5, 9), (1.0, 1.0, 1.0))
     mixed = pm.Mesh((8, 6, 4), pm.Box((1.0, 1.0, 1.0), periodic=(True, False, True)), offset=0.5)
     open_2d = pm.Mesh((6, 7), pm.Box((1.0, 1.0), periodic=False))
@@ -139,6 +136,12 @@ def spreads(rng: np.random.Generator) -> int:
         (4, "float32", "complex64"), (5, "float64", "float64"), (7, "float32", "float32"), (8, "float64", "complex128"),
     ):  # fmt: skip
         calls += values(rng, (odd, f"bspline{support}", dtype, kind, 300), walks, walks_back)
+    return calls
+
+
+def orders(rng: np.random.Generator) -> int:
+    """Order, scan and sort in every way; return how many calls that were."""
+    calls, odd = 0, pm.Mesh((12, 11, 13), (1.0, 1.0, 1.0))
     # Few particles are dealt to buckets, and read by one lane or two, as only many are.
     block_order.STAGED_FROM = dict.fromkeys(block_order.STAGED_FROM, 0)
     ordered.NARROW, ordered.WIDE = (1, 0, 2**40), (2, 0, 2**40)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Overhead on the CPU: calls for a hundred particles, and one axis with two nodes per particle beside NumPy.
+"""Overhead: calls for a hundred particles, and one axis with two nodes per particle beside NumPy; on a GPU, time steps.
 
 Writes ``results/overhead-DEVICE.csv``. ``limit_s`` is what a call may take: a fixed time for small problems; for one
 axis the least time of NumPy's two ``bincount`` in the same run. ``positions to field`` includes the work that depends
@@ -7,7 +7,10 @@ on positions only, on both sides; ``values to field`` does not. Calls that are c
 times, those on one axis processor times. Other processes make both longer and never shorter: on a busy machine the
 least times and the lowest tenth are to be compared.
 
-    python benchmarks/core/overhead.py [--small] [--threads 1] [--repeats 1000] [--out DIR]
+On a GPU (``--backend cuda`` or ``opencl``) there are calls for 10^4 particles instead, outside of graphs: the
+host's time of a call whose arrays are those of the calls before.
+
+    python benchmarks/core/overhead.py [--backend cpu] [--small] [--threads 1] [--repeats 1000] [--out DIR]
 """
 
 from __future__ import annotations
@@ -69,6 +72,44 @@ def small(call: str, repeats: int) -> Iterator[dict[str, Any]]:
     yield row(call, PARTICLES, NODES, WINDOW, times(repeats, function)[0], limit)
 
 
+def steps(place: Place, nodes: int, window: str, particles: int, repeats: int) -> Iterator[dict[str, Any]]:
+    """Yield rows of calls on a GPU whose arrays stay in place."""
+    x, values = (
+        place.upload(host)
+        for host in (clouds.positions("uniform", particles), clouds.values(particles, "float32", "real"))
+    )
+    mesh = pm.Mesh((nodes,) * 3, (1.0,) * 3)
+    plan = pm.Plan(mesh, window, backend=place.name, dtype="float32", applications=100).set_positions(x)
+    field = plan.spread(values)
+    plan.interpolate(field)
+    plan.reserve(particles)
+    rho, out = plan.spread(values), plan.interpolate(field)
+
+    def step() -> None:
+        plan.set_positions(x, check=False)
+        plan.spread(values, out=rho)
+        plan.interpolate(field, out=out)
+
+    calls: dict[str, tuple[Call, float]] = {
+        "plan.set_positions": (lambda: plan.set_positions(x), 3.5e-5),
+        "plan.set_positions(check=False)": (lambda: plan.set_positions(x, check=False), 3.5e-5),
+        "plan.spread(out=)": (lambda: plan.spread(values, out=rho), 3.5e-5),
+        "plan.interpolate(out=)": (lambda: plan.interpolate(field, out=out), 3.5e-5),
+        "all three": (step, LIMIT),
+    }
+    for call, (function, limit) in calls.items():
+        for _ in range(8):  # the first ones are worked out
+            function()
+        place.wait()
+        taken = []
+        for n in range(repeats):
+            taken += times(1, function)[0]
+            if n % 20 == 19:
+                place.wait()  # the queue stays short
+        yield row(call, particles, nodes, window, taken, limit)
+    plan.close()
+
+
 def line(nodes: int, particles: int, threads: int, repeats: int) -> Iterator[dict[str, Any]]:
     """Yield rows of one axis with the window ``cic``; both fields are compared."""
     rng = np.random.default_rng(clouds.SEED)
@@ -98,15 +139,21 @@ def line(nodes: int, particles: int, threads: int, repeats: int) -> Iterator[dic
 
 def main() -> None:
     """Measure what the command line asks for."""
-    parser = runs.parser(__doc__, backend=None)
+    parser = runs.parser(__doc__, backend="cpu")
     parser.add_argument("--threads", type=int, default=1, help="threads of one axis; NumPy has one")
     parser.add_argument("--repeats", type=int, default=1000, help="of small calls; of one axis a twentieth of it")
     asked = parser.parse_args()
     repeats, particles, lines = (asked.repeats, 10**6, LINES) if not asked.small else (20, 1000, LINES[:1])
-    with runs.Run(Place("cpu"), asked.out) as run:
-        table = run.measure("small calls", small_calls(), lambda call: small(call, repeats))
-        table += run.measure("one axis", lines, lambda n: line(n, particles, asked.threads, max(1, repeats // 20)))
-        run.write("overhead", table)
+    place = Place(asked.backend)
+    with runs.Run(place, asked.out) as run:
+        if place.name == "cpu":
+            table = run.measure("small calls", small_calls(), lambda call: small(call, repeats))
+            table += run.measure("one axis", lines, lambda n: line(n, particles, asked.threads, max(1, repeats // 20)))
+        else:
+            meshes = ((64, "bspline4"), (128, "bspline6")) if not asked.small else ((16, "cic"),)
+            count = 10**4 if not asked.small else 100
+            table = run.measure("time steps", meshes, lambda mesh: steps(place, *mesh, count, repeats))
+        run.write("overhead" if place.name != "opencl" else "overhead-opencl", table)
     columns = ("call", "nodes", "least_s", "tenth_s", "median_s", "limit_s")
     show("seconds", columns, [tuple(str(made[c]) for c in columns) for made in table])
     run.finish()

@@ -8,16 +8,23 @@ with the device's table of times (``particlemesh tune`` on a new device), and ``
 alone. Both are judged by the same times. Writes ``results/regret-DEVICE.csv``; its column ``seconds`` adds up to the
 time of measuring.
 
-    python benchmarks/core/regret.py [--backend cuda] [--small] [--problems 60] [--most 1e7] [--out DIR]
+With ``--seconds`` the same problems are taken in their order for as long as the time lasts. Kernels are then compiled
+in threads, and only methods within a few times the best prediction are timed. Mean and worst regret so far are printed
+after each problem, so that a run always ends with a number. It writes ``results/regret-sample-DEVICE.csv``.
+
+    python benchmarks/core/regret.py [--backend cuda] [--small] [--problems 60] [--most 1e7] [--seconds S] [--out DIR]
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import math
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,12 +37,15 @@ from harness.clouds import positions
 from harness.place import Place
 from particlemesh.choosing import candidates, predict, trial
 from particlemesh.choosing.choice import METHODS
-from particlemesh.command.tune import Case, plan_of
+from particlemesh.command.tune import COMPILING, Case, plan_of
 
 SEED = 60  # tables of times have Halton's sequence instead
 CLOUDS = ("uniform", "uniform", "clustered", "lattice")  # drawn with equal chances
 HOPELESS = 20  # times the best prediction of both kinds: slower methods are not timed
 MOST = {"cpu": 1e6}  # particles, 1e7 elsewhere: on the CPU nothing changes from 1e5 on
+NEARLY_HOPELESS = 4  # the same, of a sample
+AT_ONCE = 16  # threads that compile for a sample
+COMPILE = 0.7  # of the seconds of a sample: then what is compiled is measured
 LONGEST = 5.0  # predicted seconds of ten applications: slower methods are timed only if they are chosen
 
 
@@ -60,40 +70,102 @@ def problems(count: int, most: float) -> list[Problem]:
     return drawn
 
 
-def measure(backend: Any, problem: Problem) -> list[dict[str, Any]]:
-    """Return a row for each direction; ``seconds`` is the time of measuring since the row before."""
-    case, rows, begin = problem.case, [], time.perf_counter()
-    tuned = predict.known(backend).predict
-    x = positions(problem.cloud, case.particles, case.dtype)
-    with plan_of(backend, case, x, problem.applications) as plan:
-        asked = plan.problem()
-        for direction, methods in METHODS.items():
-            costs = {"auto": functools.partial(tuned, direction), "untuned": candidates.modelled}
-            chosen = {kind: candidates.choose(methods, asked, "auto", cost) for kind, cost in costs.items()}
-            times: dict[Any, tuple[float, float]] = {}
-            for method in hopeful(methods, asked, costs) | set(chosen.values()):
-                try:
-                    times[method] = trial.seconds(plan.workspace, direction, method)
-                except MemoryError as error:
-                    print(f"  {method.name}: {error}")
-            totals = {m: prepare + problem.applications * apply for m, (prepare, apply) in times.items()}
-            if not totals:
-                continue
-            best = min(totals, key=lambda m: totals[m])
-            row = case.measured(asked)._asdict()
-            row |= dict(cloud=problem.cloud, applications=problem.applications, direction=direction)
-            row |= dict(best=best.name, best_s=totals[best])
-            for kind, method in chosen.items():
-                total = totals.get(method, math.nan)  # NaN if there was no memory for its trial
-                row |= {kind: method.name, f"{kind}_s": total, f"{kind}_regret": total / totals[best] - 1}
-            row["times"] = " ".join(f"{m.name}:{p:.4g}:{a:.4g}" for m, (p, a) in times.items())
-            now = time.perf_counter()
-            rows.append({**row, "seconds": float(f"{now - begin:.4g}")})
-            begin = now
-    return rows
+def measure(backend: Any, problem: Problem) -> Iterator[dict[str, Any]]:
+    """Yield a row for each direction; ``seconds`` is the time of measuring since the row before."""
+    with plan_on(backend, problem) as plan:
+        for direction in METHODS:
+            begin = time.perf_counter()
+            row = measured(plan, problem, direction, HOPELESS)
+            if row is not None:
+                yield {**row, "seconds": float(f"{time.perf_counter() - begin:.4g}")}
 
 
-def hopeful(methods: tuple[Any, ...], problem: Any, costs: dict[str, Any]) -> set[Any]:
+def plan_on(backend: Any, problem: Problem) -> Any:
+    """Return a plan with the positions of a problem."""
+    case = problem.case
+    return plan_of(backend, case, positions(problem.cloud, case.particles, case.dtype), problem.applications)
+
+
+def choices(plan: Any, direction: str, hopeless: float) -> tuple[dict[str, Any], set[Any]]:
+    """Return the method that each prediction chooses, and the methods to time."""
+    asked, methods = plan.problem(), METHODS[direction]
+    tuned = functools.partial(predict.known(asked.backend).predict, direction)
+    costs = {"auto": tuned, "untuned": candidates.modelled}
+    chosen = {kind: candidates.choose(methods, asked, "auto", cost) for kind, cost in costs.items()}
+    return chosen, hopeful(methods, asked, costs, hopeless) | set(chosen.values())
+
+
+def measured(plan: Any, problem: Problem, direction: str, hopeless: float) -> dict[str, Any] | None:
+    """Return the row of a direction, or None if there was no memory for any trial."""
+    chosen, able = choices(plan, direction, hopeless)
+    times: dict[Any, tuple[float, float]] = {}
+    for method in able:
+        try:
+            times[method] = trial.seconds(plan.workspace, direction, method)
+        except MemoryError as error:
+            print(f"  {method.name}: {error}")
+    totals = {m: prepare + problem.applications * apply for m, (prepare, apply) in times.items()}
+    if not totals:
+        return None
+    best = min(totals, key=lambda m: totals[m])
+    row = problem.case.measured(plan.problem())._asdict()
+    row |= dict(cloud=problem.cloud, applications=problem.applications, direction=direction)
+    row |= dict(best=best.name, best_s=totals[best])
+    for kind, method in chosen.items():
+        total = totals.get(method, math.nan)  # NaN if there was no memory for its trial
+        row |= {kind: method.name, f"{kind}_s": total, f"{kind}_regret": total / totals[best] - 1}
+    return row | dict(times=" ".join(f"{m.name}:{p:.4g}:{a:.4g}" for m, (p, a) in times.items()))
+
+
+def sample(backend: Any, drawn: list[Problem], seconds: float) -> Iterator[dict[str, Any]]:
+    """Yield rows of the first problems until the time is over, and one row at least.
+
+    On a GPU all directions of :data:`AT_ONCE` problems compile at once; those that are ready in time are measured.
+    """
+    begin = time.perf_counter()
+    stop = begin + seconds
+    jobs = itertools.product(drawn, METHODS)
+    made = False
+    while time.perf_counter() < stop or not made:
+        some = list(itertools.islice(jobs, 2 * AT_ONCE if backend.name in COMPILING else 1))
+        if not some:
+            return
+        for problem, direction in ready(backend, some, begin + COMPILE * seconds):
+            if made and time.perf_counter() > stop:
+                return
+            with plan_on(backend, problem) as plan:
+                row = measured(plan, problem, direction, NEARLY_HOPELESS)
+            if row is not None:
+                made = True
+                yield {**row, "seconds": float(f"{time.perf_counter() - begin:.4g}")}
+
+
+def ready(backend: Any, jobs: list[tuple[Problem, str]], stop: float) -> list[tuple[Problem, str]]:
+    """Return the problems and directions whose kernels are compiled by ``stop``, one at least."""
+    if backend.name not in COMPILING:
+        return jobs
+
+    def compile_all(job: tuple[Problem, str]) -> None:
+        problem, direction = job
+        with backend.scope(), plan_on(backend, problem) as plan:  # new threads have the first device
+            for method in choices(plan, direction, NEARLY_HOPELESS)[1]:
+                if time.perf_counter() > stop and any(f.done() for f in waiting):
+                    raise TimeoutError
+                with contextlib.suppress(MemoryError):
+                    trial.once(plan.workspace, direction, method)
+
+    waiting: list[Future[None]] = []
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        waiting += [threads.submit(compile_all, job) for job in jobs]
+        wait(waiting)
+    failed = [future.exception() for future in waiting]
+    for error in failed:
+        if error is not None and not isinstance(error, (TimeoutError, MemoryError)):
+            raise error
+    return [job for job, error in zip(jobs, failed, strict=True) if error is None]
+
+
+def hopeful(methods: tuple[Any, ...], problem: Any, costs: dict[str, Any], hopeless: float) -> set[Any]:
     """Return the methods that one of the predictions does not rule out."""
     methods_left = set()
     for cost in costs.values():
@@ -102,7 +174,7 @@ def hopeful(methods: tuple[Any, ...], problem: Any, costs: dict[str, Any]) -> se
         free = problem.backend.free_bytes()
         methods_left |= {
             c.method for c in able
-            if c.total(problem.applications) <= HOPELESS * least and c.total(10) <= LONGEST and 3 * c.bytes <= free
+            if c.total(problem.applications) <= hopeless * least and c.total(10) <= LONGEST and 3 * c.bytes <= free
         }  # fmt: skip
     return methods_left
 
@@ -128,6 +200,7 @@ def main() -> None:
     parser = runs.parser(__doc__)
     parser.add_argument("--problems", type=int, default=60)
     parser.add_argument("--most", type=float, help="particles of the largest problem")
+    parser.add_argument("--seconds", type=float, help="measure problems in their order until this time is over")
     asked = parser.parse_args()
     place = Place(asked.backend)
     count = 2 if asked.small else asked.problems
@@ -139,8 +212,14 @@ def main() -> None:
 
     with runs.Run(place, asked.out) as run:
         run.say(f"auto: {table.source}\n{table.hint}".rstrip())
-        rows = run.measure("problems", problems(count, most), rows_of)
-        run.write("regret", rows)
+        if asked.seconds is None:
+            rows = run.measure("problems", problems(count, most), rows_of)
+        else:
+            rows = []
+            for row in sample(place.backend, problems(count, most), asked.seconds):
+                rows.append({**row, **place.facts})
+                run.say(f"{row['seconds']:6.1f} s, {len(rows)} rows: {summary(rows, 'auto')}")
+        run.write("regret" if asked.seconds is None else "regret-sample", rows)
     for kind in ("auto", "untuned") if rows else ():
         print(summary(rows, kind))
     run.finish()

@@ -17,8 +17,8 @@ from particlemesh.backends.cpu import available_threads
 from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import METHODS
 from particlemesh.choosing.predict import known
-from particlemesh.configuration import Configuration
 from particlemesh.methods.contract import Method
+from particlemesh.plan.configuration import Configuration
 from particlemesh.window import window_of
 
 __all__ = [

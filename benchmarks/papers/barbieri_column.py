@@ -13,7 +13,7 @@ fewer, the same for all designs. A run that would take longer than ``--case`` se
 
 - ``storage NAME``: a kernel walks what the builder stored, as in the paper. ``storage fixed row`` has row-major cells.
 - ``stream NAME``: ``UniformGrid.stream``.
-- ``fused ...``: forces, motion and the next build in one to three kernels.
+- ``fused ...``: forces, motion and the next build in one to three kernels; on the CPU sorted rows are swept.
 - ``peer cKDTree``: a Numba loop over SciPy's pairs, on the CPU, in turn with the library's steps.
 
     python benchmarks/papers/barbieri_column.py --backend cuda [--powers 14 16 18 20] [--only fused storage]
@@ -85,8 +85,8 @@ class Case:
 
 def designs(backend: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield part, name and options of all designs of a backend."""
-    if backend != "cpu":
-        yield from (("fused", name, options) for name, options in FUSED.items())
+    fused = {"auto": {}} if backend == "cpu" else FUSED
+    yield from (("fused", name, options) for name, options in fused.items())
     yield from (("storage", name, {"builder": name}) for name in BUILDERS)
     yield "storage", "fixed row", ROW_MAJOR
     yield from (("stream", name, {"builder": name}) for name in BUILDERS)

@@ -3,8 +3,9 @@ r"""
 Magnetic resonance imaging on spirals
 =====================================
 
-A scanner measures the Fourier transform of a head along spirals. The phantom's transform is known exactly, so that the
-samples are those of the continuous object, and each image can be compared with the best one that the spirals allow.
+A scanner measures the Fourier transform of a head along spirals. The phantom's transform is known exactly.
+So the samples are those of the continuous object, and each image can be compared with the best one that the spirals
+allow.
 """
 
 import matplotlib.pyplot as plt

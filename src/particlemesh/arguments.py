@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+_DEPTH = 8  # of lists in lists that are looked through
 
 
 def plural(count: int, noun: str) -> str:
@@ -60,7 +63,7 @@ def integer(value: Any, what: str, low: int, high: int) -> int:
     ValueError: count is 11; 0 to 10 is allowed.
     """
     try:
-        number = operator.index(value)
+        number = operator.index(value if type(value) is int else unmasked(value))
     except TypeError:
         raise TypeError(f"{what} is {value!r}; an integer of {low} to {high} is needed.") from None
     if not low <= number <= high:
@@ -209,8 +212,10 @@ def flags(value: Any, ndim: int, what: str) -> tuple[bool, ...]:
     >>> flags(True, 3, "periodic")
     (True, True, True)
     """
+    unmasked(value)
     values = [value] * ndim if isinstance(value, bool | np.bool_) else value
-    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+    unordered = isinstance(values, str | bytes | Mapping | Set)
+    if unordered or not isinstance(values, Iterable) or getattr(values, "shape", None) == ():
         raise TypeError(f"{what} is {value!r}; give True, False or one of them for each axis.")
     values = list(values)
     if not all(isinstance(flag, bool | np.bool_) for flag in values):
@@ -334,8 +339,17 @@ def unsupported_type(dtype: Any, what: str) -> TypeError:
 
 
 def unmasked(value: Any) -> Any:
-    """Return an array or a sequence of rows, checked to be without masks."""
-    rows = value if isinstance(value, list | tuple) and value and not isinstance(value[0], int | float) else ()
-    if isinstance(value, np.ma.MaskedArray) or any(isinstance(row, np.ma.MaskedArray) for row in rows):
-        raise TypeError("masked arrays are not supported: the mask would be lost. Index the array, or fill in zeros.")
+    """Return an array or a sequence of rows, checked to be without masks at any depth."""
+    if type(value) is np.ndarray:  # the common case first
+        return value
+    level: Iterable[Any] = (value,)
+    for _ in range(_DEPTH):
+        kinds = set(map(type, level))
+        if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds):
+            raise TypeError(
+                "masked arrays are not supported: the mask would be lost. Index the array, or fill in zeros."
+            )
+        if not any(issubclass(kind, list | tuple) for kind in kinds):
+            break
+        level = list(itertools.chain.from_iterable(row for row in level if isinstance(row, list | tuple)))
     return value

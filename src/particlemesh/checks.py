@@ -67,8 +67,9 @@ def mesh_shape(value: Any) -> tuple[int, ...]:
     return tuple(integer(nodes, f"shape[{axis}]", 1, MAX_NODES) for axis, nodes in enumerate(values))
 
 
-def ghost_widths(value: Any, ndim: int) -> tuple[tuple[int, int], ...]:
+def ghost_widths(value: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """Return (lower, upper) ghosts per axis from an int, an int per axis or a pair per axis."""
+    ndim = len(shape)
     values = [value] * ndim if (listed := _listed(value)) is None else listed
     if len(values) != ndim:
         raise ValueError(
@@ -81,6 +82,11 @@ def ghost_widths(value: Any, ndim: int) -> tuple[tuple[int, int], ...]:
         if len(pair) != 2:
             raise ValueError(f"ghosts[{axis}] is {width!r}; give an int or a pair (lower, upper).")
         lower, upper = (integer(count, f"ghosts[{axis}]", 0, MAX_NODES) for count in pair)
+        if lower + shape[axis] + upper > MAX_NODES:
+            raise ValueError(
+                f"ghosts[{axis}] is {(lower, upper)}: with {plural(shape[axis], 'node')} the axis has "
+                f"{lower + shape[axis] + upper}; at most {MAX_NODES} are allowed. Give fewer ghosts."
+            )
         pairs.append((lower, upper))
     return tuple(pairs)
 

@@ -21,7 +21,7 @@ class Mesh(Ghosted):
     """A box with regular nodes: node i of an axis is at ``origin + (i + offset) h``.
 
     The spacing h is ``length / K`` on a periodic axis of K nodes. An open axis with `offset` 0.5 has its
-    nodes at the centres of K cells, with the same h; with `offset` 0 it has nodes on both faces, and
+    nodes at the centres of K cells, with the same h. With `offset` 0 it has nodes on both faces, and
     ``h = length / (K - 1)``. A value object: frozen, hashable, comparable, picklable. Lengths have any unit.
 
     Parameters
@@ -37,8 +37,8 @@ class Mesh(Ghosted):
     offset : float or sequence of d floats, default 0
         Position of node 0 in units of h: any number on a periodic axis, 0 or 0.5 on an open one.
     ghosts : int, or for each axis an int or a pair (lower, upper), default 0
-        Nodes added to the field beyond both ends of an axis. An axis with ghosts never wraps: call
-        `fold_ghosts` after spreading and `fill_ghosts` before interpolating.
+        Nodes added to the field beyond both ends of an axis, up to 2**31 - 1 nodes in all. An axis with ghosts never
+        wraps: call `fold_ghosts` after spreading and `fill_ghosts` before interpolating.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class Mesh(Ghosted):
         object.__setattr__(self, "shape", nodes)
         object.__setattr__(self, "box", box)
         object.__setattr__(self, "offset", tuple(x + 0.0 for x in offsets))
-        object.__setattr__(self, "ghosts", checks.ghost_widths(ghosts, box.ndim))
+        object.__setattr__(self, "ghosts", checks.ghost_widths(ghosts, nodes))
         object.__setattr__(self, "start", (0,) * box.ndim)
         object.__setattr__(self, "_whole", None)
 
@@ -144,7 +144,7 @@ class Mesh(Ghosted):
         part = object.__new__(type(self))
         first = tuple(a + b for a, b in zip(first, self.start, strict=True))
         values = {"shape": shape, "box": self.box, "offset": self.offset, "start": first, "_whole": self.whole}
-        for name, value in (values | {"ghosts": checks.ghost_widths(ghosts, self.ndim)}).items():
+        for name, value in (values | {"ghosts": checks.ghost_widths(ghosts, shape)}).items():
             object.__setattr__(part, name, value)
         return part
 

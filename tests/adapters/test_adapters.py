@@ -84,6 +84,41 @@ def test_coordinates_of_other_programs_make_an_open_mesh():
         of_xarray.from_xarray(uneven)
     with pytest.raises(ValueError, match="one to three axes with coordinates"):
         of_xarray.from_xarray(xarray.DataArray(np.zeros(3)))
+    with pytest.raises(ValueError, match="coordinate 'y' is not"):
+        of_xarray.from_xarray(xarray.DataArray(np.zeros((2, 3)), {"x": [0.0, 1.0]}, ("x", "y")))
+
+
+def test_coordinates_in_single_precision_are_even_to_their_rounding():
+    xarray = needed("xarray")
+    x = (1000 + 0.1 * np.arange(50)).astype(np.float32)  # steps differ by 6e-4 of a step
+    mesh, _ = of_xarray.from_xarray(xarray.DataArray(np.zeros(50), {"x": x}))
+    assert mesh.nodes(0).dtype == np.float64
+    np.testing.assert_allclose(mesh.nodes(0), x, rtol=0, atol=2e-4)
+    np.testing.assert_allclose(mesh.spacing, 0.1, rtol=1e-4)
+    own = pm.Mesh(7, 0.7, origin=-0.3)  # node 3 is near 0
+    array = of_xarray.to_xarray(own, np.zeros(7))
+    again, _ = of_xarray.from_xarray(array.assign_coords(x=array.x.values.astype(np.float32)))
+    assert again == own  # the attributes are exact
+    with pytest.raises(ValueError, match="not those of the mesh in the attributes"):
+        of_xarray.from_xarray(array.assign_coords(x=array.x.values + 1e-6))
+    with pytest.raises(ValueError, match="coordinate 'x' is not of two or more numbers"):
+        of_xarray.from_xarray(xarray.DataArray(np.zeros(3), {"x": np.float32([0, 1, 1.001])}))
+
+
+def test_a_dataset_has_one_variable_or_its_variables_are_named():
+    xarray = needed("xarray")
+    mesh = pm.Mesh((3, 4), (1.0, 2.0))
+    rho = of_xarray.to_xarray(mesh, np.arange(12.0).reshape(3, 4), name="rho")
+    again, field = of_xarray.from_xarray(rho.to_dataset())
+    assert again == mesh and field[2, 3] == 11
+    with pytest.raises(
+        ValueError, match=r"the Dataset has 2 variables \('rho', 'phi'\): give one of them, dataset\[name\]"
+    ):
+        of_xarray.from_xarray(xarray.Dataset({"rho": rho, "phi": 2 * rho}))
+    with pytest.raises(ValueError, match=r"has 0 variables \(none\)"):
+        of_xarray.from_xarray(xarray.Dataset())
+    with pytest.raises(TypeError, match="the argument is of type ndarray; an xarray.DataArray or Dataset is needed"):
+        of_xarray.from_xarray(np.zeros(3))
 
 
 def test_what_does_not_fit_a_mesh_is_refused():
@@ -98,6 +133,8 @@ def test_what_does_not_fit_a_mesh_is_refused():
     array = of_xarray.to_xarray(mesh, np.zeros((3, 4)))
     with pytest.raises(ValueError, match="not those of the mesh in the attributes"):
         of_xarray.from_xarray(array.assign_coords(x=[0.0, 1.0, 2.0]))
+    with pytest.raises(ValueError, match=r"the attributes describe a mesh \[3, 4\], not \(1, 4\)"):
+        of_xarray.from_xarray(array.isel(x=[0]))  # a layer of nodes is no mesh of one
     array.attrs["mesh_offset"] = [0.0]
     with pytest.raises(ValueError, match="not those of a mesh with 2 axes"):
         of_xarray.from_xarray(array)
@@ -127,6 +164,35 @@ def test_results_for_particles_have_the_index_of_their_frame():
     np.testing.assert_array_equal(of_pandas.positions(frame, ["z", "x"]), x[:, :2])
 
 
+@pytest.mark.parametrize("dtypes", ["Float64", "Float32", "Int64", "double[pyarrow]", "float[pyarrow]", "mixed"])
+def test_columns_of_pandas_own_types_and_of_arrow(dtypes):
+    pandas = needed("pandas")
+    if "pyarrow" in dtypes:
+        needed("pyarrow")
+    numbers = np.array([[0, 2], [1, 3], [2, 0]])
+    frame = pandas.DataFrame(numbers, columns=["x", "y"])
+    frame = frame.astype({"x": "Float32", "y": float}) if dtypes == "mixed" else frame.astype(dtypes)
+    real = {"Float32": np.float32, "float[pyarrow]": np.float32, "Int64": np.int64}.get(dtypes, np.float64)
+    found = of_pandas.positions(frame)
+    assert found.dtype == real
+    np.testing.assert_array_equal(found, numbers)
+    if dtypes != "Int64":  # values are reals
+        mesh = pm.Mesh((4, 4), (4.0, 4.0))
+        expected = pm.spread(numbers.astype(found.dtype), numbers[:, 0].astype(found.dtype), mesh)
+        np.testing.assert_allclose(pm.spread(frame, frame.x, mesh), expected, atol=1e-6)
+
+
+def test_missing_numbers_of_pandas_are_not_finite():
+    pandas = needed("pandas")
+    frame = pandas.DataFrame({"x": pandas.array([1, None, 2], dtype="Int64"), "y": [0.5, 0.5, 0.5]})
+    found = of_pandas.positions(frame)
+    assert found.dtype == np.float64 and np.isnan(found[1, 0]) and np.isfinite(found).sum() == 5
+    with pytest.raises(ValueError, match="not finite of 3; the first is particle 1"):
+        of_pandas.interpolate(np.zeros((4, 4)), frame, pm.Mesh((4, 4), (4.0, 4.0)))
+    with pytest.raises(ValueError, match="not finite of 3; the first is particle 1"):
+        pm.spread(frame.x, np.ones(3), pm.Mesh(4, 4.0))
+
+
 def test_wrong_columns_are_named():
     pandas = needed("pandas")
     frame = pandas.DataFrame({"x": [0.5], "q": [1.0], "name": ["ion"]})
@@ -136,6 +202,11 @@ def test_wrong_columns_are_named():
         of_pandas.positions(frame[["q"]])
     with pytest.raises(TypeError, match="give real numbers"):
         of_pandas.positions(frame, ["x", "name"])
+    with pytest.raises(ValueError, match="the frame has the column 'x' twice: rename one"):
+        of_pandas.positions(pandas.concat([frame, frame], axis=1))
+    for wrong in (frame.x, {"x": [0.5]}):
+        with pytest.raises(TypeError, match=f"of type {type(wrong).__name__}; a pandas.DataFrame is needed"):
+            of_pandas.positions(wrong)
     with pytest.raises(ValueError, match=r"a column needs one field \(4,\)"):
         of_pandas.interpolate(np.zeros((2, 4)), frame, pm.Mesh(4, 1.0))
 
@@ -173,6 +244,8 @@ def test_the_neighbour_list_is_ases(cutoff, self_interaction):
 def test_a_molecule_without_a_cell():
     ase = needed("ase")
     water = ase.Atoms("OHH", [[0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0]])
+    with pytest.raises(TypeError, match=r"of type ndarray; an ase\.Atoms is needed"):
+        of_ase.particles(water.positions)
     positions, box = of_ase.particles(water)
     assert not any(box.periodic) and not np.shares_memory(positions, water.positions)
     assert of_ase.neighbor_list("i", water, 1.2).tolist() == [0, 0, 1, 2]
@@ -210,6 +283,8 @@ def test_a_frame_of_mdanalysis(angles):
     assert len(d) == len(pairs) > 5
     np.testing.assert_allclose(np.sort(d) * 10, np.sort(distances), rtol=1e-5)
     assert of_mdanalysis.particles(universe, periodic=(True, True, False)).box.periodic == (True, True, False)
+    with pytest.raises(TypeError, match="of type ndarray; an AtomGroup or a Universe of MDAnalysis is needed"):
+        of_mdanalysis.particles(group.positions)
     with pytest.raises(ValueError, match="unit is 'mm'"):
         of_mdanalysis.particles(group, unit="mm")
     universe.dimensions = None

@@ -58,6 +58,14 @@ def run(script, monkeypatch, *arguments):
     importlib.import_module(script).main()
 
 
+def test_a_sample_of_regrets_ends_with_a_number_when_its_time_is_over(monkeypatch, tmp_path, capsys):
+    run("core.regret", monkeypatch, *CPU, "--problems", "2", "--seconds", "0.001", "--out", tmp_path)
+    fresh = tables.read(next(tmp_path.glob("regret-sample-*.csv")))
+    assert len(fresh) == 1  # of two problems and two directions: the time is over after the first
+    assert set(fresh[0]) == committed("regret")
+    assert "mean regret" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_writes_the_columns_of_the_committed_files(script, monkeypatch, tmp_path):
     arguments, names = SCRIPTS[script]

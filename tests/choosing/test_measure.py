@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh import configuration
 from particlemesh.backends import cuda
 from particlemesh.backends.cpu import CpuBackend
 from particlemesh.choosing import trial
 from particlemesh.choosing.choice import METHODS
+from particlemesh.plan import configuration
 from particlemesh.spread.colouring import Colouring
 
 MESH = pm.Mesh((16, 15, 14), (1.0, 1.0, 1.0))

@@ -38,11 +38,13 @@ EACH = [(b, d, m) for d, methods in METHODS.items() for m in methods for b in so
 @pytest.mark.parametrize(("where", "direction", "method"), EACH, ids=str)
 def test_a_fingerprint_is_of_all_that_a_method_imports(where, direction, method):
     of = set(sources.files(where, direction, method.name))
+    describe = {sources.PACKAGE / name for name in sources.DESCRIBE}
+    assert not of & describe and all(path.exists() for path in describe)
     assert Path(inspect.getfile(method)) in of and sources.PACKAGE / f"backends/{where}.py" in of
     for path in of:
         if path.suffix == ".py":
-            assert set(modules_imported_by(path)) <= of, path
-    assert sources.PACKAGE / "plan.py" not in of
+            assert set(modules_imported_by(path)) <= of | describe, path
+    assert sources.PACKAGE / "plan" / "plan.py" not in of
     if where != "cpu":
         kernel = Path(inspect.getfile(method)).with_suffix(".c")
         assert {kernel, sources.PACKAGE / f"backends/{where}.h", sources.PACKAGE / "backends/stencil.h"} <= of
@@ -103,7 +105,8 @@ def test_a_change_of_one_method_changes_no_other_fingerprint(changed_by):
     names = {(b, d, m.name) for b, d, m in EACH}
     assert changed("walk/walk.h") == {key for key in names if key[2].startswith(("walk", "owner"))}
     assert changed("backends/opencl.h") == {key for key in names if key[0] == "opencl"}
-    assert changed("plan.py") == set() == changed("grid/builders/sort.c")
+    assert changed("plan/plan.py") == set() == changed("grid/builders/sort.c")
+    assert changed("checks.py") == set()
 
 
 WORDS = {

@@ -37,6 +37,7 @@ def small(monkeypatch):
     monkeypatch.setattr(tune, "PARTICLES", (100, 2000))
     monkeypatch.setattr(tune, "NODES", (9, 20))
     monkeypatch.setattr(tune, "KINDS", ((4, "float32", 1), (3, "float64", 2)))
+    monkeypatch.setattr(tune, "WIDE", tune.KINDS)
     few = list(tune.cases(4))
     monkeypatch.setattr(tune, "cases", lambda: iter(few))
     return few
@@ -53,19 +54,19 @@ def run(*arguments):
 def test_problems_lie_evenly_wherever_they_are_broken_off():
     whole = list(tune.cases())
     assert len(whole) == tune.PROBLEMS == len(set(whole))
-    for count in (32, 64, tune.PROBLEMS):
+    for count in (36, 72, tune.PROBLEMS):
         some = whole[:count]
         assert some == list(tune.cases(count))
         particles = np.log10([c.particles for c in some])
         nodes = np.log([c.nodes for c in some])
         assert np.histogram(particles, 4, (3, 7))[0].min() >= count // 4 - 2
         assert np.histogram(nodes, 4, (np.log(24), np.log(300)))[0].min() >= count // 4 - 3
-        assert {c[1:4] for c in some} == set(tune.KINDS)
+        assert {c[1:4] for c in some} == {*tune.KINDS, *tune.WIDE}
         assert abs(np.corrcoef(particles, nodes)[0, 1]) < 0.15
         clustered = [c.filled < 1 for c in some]
         assert 0.3 < np.mean(clustered) < 0.5
         assert 0.25 < np.mean([c.in_order for c in some]) < 0.45
-    assert {c.support for c in whole} == set(range(2, 9))
+    assert {c.support for c in whole} == {*range(2, 9), *(support for support, *_ in tune.WIDE)}
     assert {c.nodes % 2 for c in whole} == {0, 1}
     assert min(c.filled for c in whole) >= tune.LEAST_FILLED
 

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from particlemesh import backends
 from particlemesh.command import cli, demo, probe, report, survey
-from particlemesh.configuration import METHODS
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.grid.neighbour_list import neighbour_list
+from particlemesh.plan.configuration import METHODS
 from particlemesh.window import WINDOWS
 
 run = CliRunner().invoke

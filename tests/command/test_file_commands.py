@@ -35,10 +35,10 @@ def run(command, *words):
 
 
 def fails(command, *words):
-    """Return the only line of a command that refuses."""
+    """Return the only line, on standard error, of a command that refuses."""
     result = CliRunner().invoke(cli.app, [command, *map(str, words)])
-    assert result.exit_code == 2, result.output
-    (line,) = result.output.splitlines()
+    assert result.exit_code == 2 and not result.stdout, result.output
+    (line,) = result.stderr.splitlines()
     assert line.startswith(f"particlemesh {command}: ")
     return line
 
@@ -168,7 +168,7 @@ ERRORS = {
     "outside": (("spread", "few.npz", "--outside", "x"), "--outside is 'x'; give error or lose."),
     "beyond": (("spread", "few.npz", "--box", "3,5,6", "--periodic", "none", "--shape", "8"), "(--outside lose)"),
     "out": (("spread", "few.npz", "--out", "f.doc"), "out is 'f.doc'; give a name that ends in .npz, .h5"),
-    "exists": (("spread", "few.npz", "--out", "few.npz"), "few.npz exists: give another name, or overwrite it"),
+    "exists": (("spread", "few.npz", "--out", "line.npz"), "line.npz exists: give another name, or overwrite it"),
     "topology": (("spread", "few.npz", "--topology", "few.npz"), ".npz has no other file beside it: leave it out."),
     "field": (("interpolate", "few.npz", "--field", "none.npz"), "none.npz does not exist, or is no file."),
     "no field": (("interpolate", "few.npz", "--field", "few.npz"), "it lacks shape, origin, periodic, offset"),

@@ -185,3 +185,40 @@ def test_missing_libraries_are_named(monkeypatch, tmp_path):
     with pytest.raises(ImportError, match=r"needs matplotlib: pip install matplotlib, or 'particlemesh\[plot\]'"):
         pictures.save_picture(tmp_path / "a.png", field, CUBE)
     assert list(tmp_path.iterdir()) == []
+
+
+def _several(path):
+    from particlemesh.command import brownian_figure, figures, granular_figure, ranks_figure
+
+    saved = {
+        "spectrum": lambda: pictures.save_spectrum(path, np.arange(1.0, 4), np.ones(3)),
+        "map": lambda: pictures.save_picture(path, np.ones((4, 4)), FLAT),
+        "demo": lambda: figures.density_and_error(
+            path, np.eye(4), (0, 1, 0, 1), {"cic": [(8, 0.1), (16, 0.01)]}, "", ""
+        ),
+    }
+    return saved, (brownian_figure, figures, granular_figure, ranks_figure)
+
+
+@drawing
+@pytest.mark.parametrize("name", ["spectrum", "map", "demo"])
+def test_a_picture_that_fails_leaves_the_old_one(name, monkeypatch, tmp_path):
+    from matplotlib.figure import Figure
+
+    path = tmp_path / "a.png"
+    saved, modules = _several(path)
+    path.write_bytes(b"old")
+
+    def half(self, part, **options):
+        assert part != path
+        part.write_bytes(b"half")
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Figure, "savefig", half)
+        with pytest.raises(OSError, match="no space left"):
+            saved[name]()
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+    saved[name]()
+    assert path.read_bytes().startswith(b"\x89PNG") and list(tmp_path.iterdir()) == [path]
+    assert all(module.replacing is pictures.replacing for module in modules)  # all pictures are written by it

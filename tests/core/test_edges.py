@@ -70,6 +70,11 @@ def test_an_ulp_below_on_and_above_an_open_border(backend, real, offset):
                 plan.set_positions(backend.array(x))
         again = backend.host(plan.spread(backend.array(np.ones(4, real))))
         np.testing.assert_allclose(again, field, rtol=1e-6)
+        q = np.array([1.0, 2, 4, 8, 16], real)
+        plan.set_positions(backend.array(np.array([1.0, 2.0, low[0], 3.0, high[2]], real)), check=False)
+        kept = backend.host(plan.spread(backend.array(q))).sum(dtype=float)
+        beyond = plan.lost(backend.array(q), outside=True)
+        assert beyond - plan.lost(backend.array(q)) == 4 + 16 and beyond == pytest.approx(31 - kept, rel=1e-6)
 
 
 @pytest.mark.parametrize("real", REALS)

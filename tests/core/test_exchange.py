@@ -180,3 +180,31 @@ def test_columns_of_pandas():
             plan.set_positions(frame[["x", "y", "z"]])
         with pytest.raises(ValueError, match=rf"the first is particle 1 at \({X[1, 0]:.17g}, nan, {X[1, 2]:.17g}\)"):
             plan.set_positions((frame["x"], frame["y"], frame["z"]))
+
+
+def _raises(error):
+    def method(self, **options):
+        raise error
+
+    return method
+
+
+HALVES = {
+    "a device that is none": dict(__dlpack__=_raises(BufferError("no")), __dlpack_device__=lambda self: None),
+    "an empty device": dict(__dlpack__=_raises(BufferError("no")), __dlpack_device__=lambda self: ()),
+    "no memory": dict(__dlpack__=_raises(AttributeError("no memory here")), __dlpack_device__=lambda self: (1, 0)),
+    "no capsule": dict(__dlpack__=lambda self, **options: 3, __dlpack_device__=lambda self: (1, 0)),
+    "no namespace": dict(
+        __dlpack__=lambda self, **options: Q.__dlpack__(**options), __dlpack_device__=lambda self: (1, 0),
+        __array_namespace__=_raises(AttributeError("no namespace")),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_half_of_a_protocol_is_told_in_words(half):
+    array = type("Half", (), HALVES[half])()
+    with pytest.raises(TypeError, match="positions is of type Half, and DLPack gives no array of it .*: convert it"):
+        pm.spread(array, Q, MESH)
+    with pytest.raises(TypeError, match="values is of type Half, and DLPack gives no array of it .*: convert it"):
+        pm.spread(X, array, MESH)

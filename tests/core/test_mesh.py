@@ -57,6 +57,7 @@ def test_attributes():
     assert mesh.periodic == (True, False)
     assert mesh.node_volume == pytest.approx(6 / 20)
     assert Mesh((2**31 - 1,) * 3, (1, 1, 1)).size == (2**31 - 1) ** 3
+    assert Mesh(2**31 - 4, 1, ghosts=[(1, 2)]).field_shape == (2**31 - 1,)
 
 
 def test_it_is_a_value():
@@ -286,6 +287,8 @@ def test_staggered_twins():
             ValueError,
             r"ghosts\[0\] is \(1, 2, 3\); give an int or a pair",
         ),
+        (lambda: Mesh(4, 1, ghosts=2**31 - 1), ValueError, r"with 4 nodes the axis has 4294967298; at most 2147483647"),
+        (lambda: Mesh(4, 1).part(0, 2, ghosts=[(0, 2**31 - 2)]), ValueError, "the axis has 2147483648; at most"),
         (lambda: Mesh(4, 1, ghosts=-1), ValueError, r"ghosts\[0\] is -1"),
         (lambda: Mesh(4, 1, ghosts=1.5), TypeError, r"ghosts\[0\] is 1.5; an integer"),
         (lambda: Mesh(4, 1).nodes(1), ValueError, "axis is 1; -1 to 0 is allowed"),

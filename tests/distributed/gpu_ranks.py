@@ -17,6 +17,7 @@ import particlemesh as pm
 import test_distributed_fft as ffts
 import test_distributed_grids as grids
 import test_plans_on_ranks as plans
+import test_residents as residents
 import test_same_bits as same_bits
 from particlemesh import distributed as pmd
 from rank_cases import assembled, near, numbers, positions
@@ -157,7 +158,7 @@ LAWS = [
     *((law(test.test_on_ranks[0]), test.__name__, test.test_on_ranks[2]) for test in (
         plans.test_every_verb_does_what_one_rank_does, plans.test_second_derivatives,
         plans.test_routes_are_their_own_inverse,
-        same_bits.test_fields_and_values_have_the_bits_of_one_rank,
+        same_bits.test_fields_and_values_have_the_bits_of_one_rank, residents.test_small_moves_and_back,
     )),
     (modes_are_scipys, "modes_are_scipys", [
         (s, d, r, by) for s in ffts.SHAPES[3:6] for d, r in (("f4", True), ("f8", False)) for by in ("slabs", "pencils")
@@ -178,7 +179,7 @@ def main(transport="nccl"):
     ranks = MPI.COMM_WORLD
     cupy.cuda.Device(ranks.Get_rank() % cupy.cuda.runtime.getDeviceCount()).use()
     world = pmd.World(ranks, transport)
-    plans.plan_of = same_bits.plan_of = plan_of
+    plans.plan_of = same_bits.plan_of = residents.plan_of = plan_of
     plans.OPTIONS.clear()  # the referee's: methods of the CPU, which GPUs do not have
     failed = 0
     for function, name, items in LAWS:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Grids over ranks find what one grid finds: each pair once, on one rank."""
 
+import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.distributed import Domain, RankError, UniformGrid, World
+from particlemesh.distributed import Domain, RankError, UniformGrid, World, survey
+from particlemesh.distributed.gathering import _carry
 from particlemesh.distributed.surroundings import Surroundings, upward
 from ranks import on_threads
 
@@ -233,8 +235,8 @@ def test_a_rank_without_memory_stops_all(stage):
 
     def work(world):
         grid = UniformGrid(domain, world, c.radius).build(dealt(c.x, world.rank, 3))
-        (around, local) = next(iter(grid._grids.values()))
-        victim = local if stage == "build" else around
+        (local,) = grid._grids.values()
+        victim = local.grid if stage == "build" else local.around
 
         def fail(*arguments):
             raise MemoryError("no room")
@@ -254,3 +256,78 @@ def test_a_rank_without_memory_stops_all(stage):
         return len(grid.build(dealt(c.x, world.rank, 3)).numbers)
 
     assert sum(on_threads(2, work)) > 0
+
+
+@pytest.mark.backends("opencl")
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("far", "few nodes")])
+def test_one_pass_on_a_gpu_is_the_survey_step_by_step(backend, name):
+    """Owners, ghosts and where ghosts go: to the bit what NumPy finds, also of particles on faces and far away."""
+    c = CASES[name]
+    for rank in (0, 2):
+        around = Surroundings(Domain(c.mesh, 3, **c.cuts), rank, c.radius, c.x.dtype)
+        assert survey.Pass.serves(around)
+        sweep, wanted = survey.Pass(around, backend.library, c.x.dtype), survey.stepwise(around, c.x, np)
+        found = sweep.survey(backend.array(c.x), np)
+        assert (found.home, found.bad, found.sizes) == (wanted.home, 0, wanted.sizes)
+        assert np.array_equal(found.rows, wanted.rows)
+        assert np.array_equal(found.leaving.strays, wanted.leaving.strays)
+        assert np.array_equal(found.leaving.sent, wanted.leaving.sent)
+
+        pieces = survey.segments(around, np.arange(3 * len(around.images)).reshape(3, -1) % 5)
+        rows = np.concatenate([c.x, c.x], 1)[: pieces[-1].end]
+        pieces = [p for p in pieces if not p.above] + [p for p in pieces if p.above]  # as in local arrays
+        places = [len(rows) - piece.end for piece in pieces]
+        every = np.zeros((len(rows), c.mesh.ndim), c.x.dtype)
+        got = backend.array(every)
+        _carry(around, rows[:, : c.mesh.ndim], every, pieces, places, np)
+        sweep.carry(backend.array(rows), got, pieces, places)
+        assert np.array_equal(backend.host(got), every)
+
+
+@pytest.mark.backends("opencl")
+def test_a_survey_counts_bad_particles_and_needs_room(backend):
+    c = CASES["mixed"]
+    x = c.x.copy()
+    x[3], x[5, 0] = np.nan, -0.1
+    around = Surroundings(Domain(c.mesh, 3, **c.cuts), 1, c.radius, x.dtype)
+    sweep = survey.Pass(around, backend.library, x.dtype)
+    found = sweep.survey(backend.array(x), np)
+    assert found.bad == 2
+    assert not {3, 5} & {*found.rows.tolist(), *found.leaving.strays.tolist()}
+    sweep.ROOM, sweep._keys = 10, None
+    assert sweep.survey(backend.array(x), np) is None
+
+
+class Lent:
+    """The kernels of a GPU for particles of the host; ranks that are threads take turns."""
+
+    turn = threading.Lock()
+
+    def __init__(self, backend, around, dtype):
+        self.backend = backend
+        with self.turn:
+            self.sweep = survey.Pass(around, backend.library, dtype)
+
+    def survey(self, x, xp):
+        with self.turn:
+            return self.sweep.survey(self.backend.array(x), xp)
+
+    def carry(self, rows, every, pieces, places):
+        with self.turn:
+            got = self.backend.array(every)
+            self.sweep.carry(self.backend.array(rows), got, pieces, places)
+            every[...] = self.backend.host(got)
+
+
+@pytest.mark.backends("opencl")
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["float32", "mixed", "bisection", "scattered"])
+def test_pairs_after_one_pass_on_a_gpu(backend, monkeypatch, name):
+    plain = UniformGrid._surroundings
+
+    def lent(self, dtype, staged):
+        local = plain(self, dtype, staged)
+        return local if local.sweep else local._replace(sweep=Lent(backend, local.around, dtype))
+
+    monkeypatch.setattr(UniformGrid, "_surroundings", lent)
+    test_pairs_are_those_of_one_grid_each_once(name, 2)

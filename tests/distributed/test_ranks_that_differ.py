@@ -41,14 +41,14 @@ def test_arrays_on_a_route(arrays):
 
 
 def test_a_route_without_memory(monkeypatch):
-    enough = routes._by_part
+    enough = routes.Departures.of
 
     def scarce(parts, rank, *more):
         if rank == 1:
             raise MemoryError("cannot allocate")
         return enough(parts, rank, *more)
 
-    monkeypatch.setattr(routes, "_by_part", scarce)
+    monkeypatch.setattr(routes.Departures, "of", scarce)
     assert sorted(e.__name__ for e in all_raise(lambda world: pmd.Route(world, np.array([world.rank])))) == [
         "MemoryError", "RankError",
     ]  # fmt: skip

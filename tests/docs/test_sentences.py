@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sentences that one has to read twice: none of a page has more than 32 words."""
+"""Sentences that one has to read twice: none of a page has more than 25 words."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST = 32
+LONGEST = 25
 EXEMPT = {"CHANGELOG.md", "changelog.rst"}
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -58,7 +58,7 @@ def sentences(paragraph):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_sentence_has_more_than_32_words(page):
+def test_no_sentence_has_more_than_25_words(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     found = [words for p in paragraphs(text, page.endswith(".rst")) for words in sentences(p)]
     assert found

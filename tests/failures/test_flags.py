@@ -32,6 +32,7 @@ def grid(**options):
 CALLS = {
     ("Plan", "deterministic"): lambda f: pm.Plan(MESH, "cic", deterministic=f),
     ("Plan.set_positions", "check"): lambda f: plan().set_positions(X, check=f),
+    ("Plan.lost", "outside"): lambda f: plan().lost(np.ones(20), outside=f),
     ("Plan.spread", "accumulate"): lambda f: plan().spread(np.ones(20), out=OUT, accumulate=f),
     ("Plan.spread_gradient", "accumulate"): lambda f: plan().spread_gradient(X, out=OUT, accumulate=f),
     ("Plan.spread_hessian", "accumulate"): lambda f: plan().spread_hessian(np.ones((20, 3, 3)), out=OUT, accumulate=f),

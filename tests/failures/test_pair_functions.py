@@ -118,3 +118,14 @@ def test_cudas_compiler_names_the_users_line_too():
     with pytest.raises(CompilationError, match=r"pair function\(2\).*\n    sum\[0\] \+= nothing;") as error:
         cuda.compile_only("grid/queries/sums.c", defines, 90, {"pair function": "\nsum[0] += nothing;"})
     assert len(str(error.value)) < 1000
+
+
+def test_an_error_by_the_line_of_the_whole_program_is_told_by_the_line_of_the_text():
+    text = "real x = r2;\nsum[0] += y;\n"
+    program = (
+        f'#define A 1\n#line 1 "kernel.c"\nint before;\n#line 1 "pair function"\n{text}#line 9 "kernel.c"\nint after;\n'
+    )
+    lines = program.splitlines()
+    for wrong, told in (("sum[0] += y;", "pair function:2:12"), ("int after;", "kernel.c:9:12")):
+        log = f"<kernel>:{lines.index(wrong) + 1}:12: error: use of undeclared identifier 'y'\n1 error generated.\n"
+        assert str(CompilationError("a kernel", log, program, {"pair function": text})).startswith(f"{told}: error")

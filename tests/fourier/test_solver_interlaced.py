@@ -173,3 +173,49 @@ def test_what_it_refuses_and_says():
     again = pickle.loads(pickle.dumps(solver)).set_positions(x)
     np.testing.assert_array_equal(again.potential(q), solver.potential(q))
     assert solver.nbytes > 1.3 * Solver(mesh).set_positions(x).nbytes
+
+
+def test_it_works_again_after_its_twin_has_failed(monkeypatch):
+    mesh = MESHES["2d"]
+    x, q = particles(mesh)
+    solver = Solver(mesh, interlaced=True).set_positions(x)
+    before, twin = solver.potential(q), solver._plans[1]
+
+    def fail(*arguments, **options):
+        raise MemoryError("no room for the twin")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(twin, "set_positions", fail)
+        with pytest.raises(MemoryError, match="no room"):
+            solver.set_positions(x[::-1])
+    with pytest.raises(RuntimeError, match="Call set_positions of the solver"):
+        solver.potential(q)
+    assert "average" in solver.explain() and solver.nbytes
+    np.testing.assert_array_equal(solver.set_positions(x).potential(q), before)
+
+
+def test_positions_of_its_plan_alone_are_refused():
+    mesh = MESHES["1d"]
+    x, q = particles(mesh)
+    solver = Solver(mesh, interlaced=True, backend="cpu", dtype="float64")
+    with pytest.raises(RuntimeError, match="no particles yet"):
+        solver.potential(q)
+    solver.plan.set_positions(x)
+    with pytest.raises(RuntimeError, match="did not set"):
+        solver.potential(q)
+    wanted = solver.set_positions(x).gradient(q)
+    solver.plan.reserve(100)  # keeps the positions
+    np.testing.assert_array_equal(solver.gradient(q), wanted)
+    plain = Solver(mesh).set_positions(x)
+    plain.plan.set_positions(x + 0.1)
+    np.testing.assert_array_equal(plain.potential(q), Solver(mesh).set_positions(x + 0.1).potential(q))
+
+
+@pytest.mark.backends("cpu", "opencl")
+def test_a_reserved_virial_allocates_nothing(backend):
+    mesh = MESHES["2d"]
+    x, q = particles(mesh)
+    solver = Solver(mesh, interlaced=True, backend=backend.name, dtype="float64").reserve(12, 2, virial=True)
+    held = set(solver._work._memory)
+    solver.set_positions(x).potential_gradient_virial(q)
+    assert set(solver._work._memory) == held

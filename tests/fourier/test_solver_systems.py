@@ -108,6 +108,17 @@ def test_equal_boxes_keep_their_tables(monkeypatch):
     np.testing.assert_array_equal(results[0], results[2])
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_boxes_that_its_plan_alone_was_given_are_refused(known):
+    mesh = MESHES["line"]
+    rows = boxes_of(mesh)
+    x, system, q = drawn(mesh, rows)
+    solver = Solver(mesh, systems=SYSTEMS).set_positions(x, system=system, boxes=rows if known else None)
+    solver.plan.set_positions(x, system=system, boxes=None if known else rows)
+    with pytest.raises(RuntimeError, match=r"Call set_positions of the solver\."):
+        solver.potential(q)
+
+
 def test_refused_boxes_leave_the_solver_as_it_was(backend):
     mesh = MESHES["plane"]
     rows = boxes_of(mesh)

@@ -199,6 +199,8 @@ def test_bad_arguments_are_refused():
         power_spectrum(x, w, mesh, other=x)
     with pytest.raises(ValueError, match="ascending"):
         power_spectrum(x, w, mesh, edges=[1.0, 1.0])
+    with pytest.raises(ValueError, match=r"a mesh \(8, 1\) has no whole bin of modes: give two or more nodes"):
+        power_spectrum(x, w, pm.Mesh((8, 1), (1.0, 1.0)))
     with pytest.raises(ValueError, match="even orders"):
         power_spectrum(x, w, mesh, multipoles=(0, 1))
     with pytest.raises(ValueError, match="direction of 2 numbers"):

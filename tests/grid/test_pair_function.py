@@ -10,6 +10,7 @@ import particlemesh as pm
 from grid_cases import Case, all_pairs
 from grid_checks import put
 from particlemesh.backends.base import CompilationError
+from particlemesh.grid.queries import sums as sums_of_pairs
 
 CASE = Case("plane", (5, 4), "wrapped", 80, "f8")
 
@@ -37,11 +38,31 @@ sum[4] -= p[1] * fade;
 WHOLE = pm.PairFunction(EVERYTHING, _everything, 5, 2, (0.36, 0.75))
 
 
+@pytest.mark.parametrize(
+    ("text", "adds"),
+    [
+        ("sum[0] += 1; if (r2 > p[0]) sum [ 1 ] -= r2;", True),
+        ("sum[a[0] > 0] += b[0];", False),  # not recognised: one work-item is right, too
+        ("sum[0] = fmax(sum[0], r2);", False),
+        ("sum[0] += sum[1];", False),
+        ("real *of = sum; of[0] = 1;", False),
+        ("sum[0]++;", False),
+        ("if ((sum[0] += r2) > 3) sum[1] += 1;", False),
+        ("{ sum[0] += 1; } if (r2 > 1) { sum[1] += 1; }", True),
+        ("", True),
+    ],
+)
+def test_only_functions_that_add_are_shared_by_work_items(text, adds):
+    assert pm.PairFunction(text, None, 2, 3, (1.0,)).only_adds is adds
+
+
 def _counted(r2, d, i, j, a, b, p, sum):
     sum[0] += p[0]
 
 
-def test_comments_returns_and_branches_of_a_text_are_kept(backend):
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_comments_returns_and_branches_of_a_text_are_kept(backend, monkeypatch, lanes):
+    monkeypatch.setattr(sums_of_pairs, "lanes_of", lambda *_: lanes)  # on GPUs work-items share a particle's neighbours
     # The weight falls to zero at the radius, so that rounding there does not matter.
     x, oracle = CASE.positions, all_pairs(CASE.domain, CASE.positions, 0.6)
     near = oracle.where(oracle.distance <= 0.6)

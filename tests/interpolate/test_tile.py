@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tiles of blocks: one order for both directions, parts of crowded tiles, local memory; and lanes of ``direct``."""
 
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -124,3 +125,31 @@ def test_tiles_too_large_are_declined_in_words():
     assert "of local memory" in Tile.declines(problem(256, 10**6, 6, "float64", 2, shape=(64, 64, 64)))
     assert "tiles of 2 lengths" in Tile.declines(problem(256, 10**6, 6, "float64", 2, shape=(8, 8)))
     assert Direct.declines(problem(256, 10**6, 6, "float64", 2)) is None
+
+
+@pytest.mark.parametrize("local", [48 * 1024, 99 * 1024, 232_448])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tiles_fit_local_memory_for_fields_of_which_the_plan_was_not_told(local, dtype):
+    served = 0
+    for support, components in itertools.product((2, 6, 9, 13, 16), (1, 4)):
+        device = SimpleNamespace(**{**vars(GPU), "local_bytes": local})
+        asked = replace(problem(40, 5000, support, dtype, components), backend=device)
+        if Tile.declines(asked) is not None:
+            continue
+        served += 1
+        most = Tile.at_once(asked)
+        assert most in (2, 4)
+        tiles = Tile.tiles(asked, asked.count, blocks_of(asked))
+        for parts in range(1, most + 1):  # of one launch, whatever the number of components was said to be
+            assert Tile._local_bytes(asked, tiles, parts) <= local
+    assert served
+
+
+@pytest.mark.parametrize(
+    ("dtype", "support"), [*(("float32", n) for n in (2, 4, 6, 8)), ("float64", 2), ("float64", 4)]
+)
+def test_small_local_memory_serves_real_numbers(dtype, support):
+    """Tiles that leave room for complex numbers are smaller; the plan need not know its number of components."""
+    device = SimpleNamespace(**{**vars(GPU), "local_bytes": 48 * 1024})
+    asked = problem(64, 100_000, support, dtype, 1)
+    assert Tile.declines(replace(asked, backend=device)) is None

@@ -129,5 +129,5 @@ def test_it_imports_public_names_only():
 @pytest.mark.parametrize("real", [0, 1])
 @pytest.mark.parametrize("mark", [pytest.param(None, marks=NVRTC)])
 def test_its_kernel_compiles_for_cuda(real, mark):
-    code = source.Code(FILE.name, FILE.read_text(), str(FILE.parent))
+    code = source.read(FILE)
     assert b"neighbour_mean" in cuda.compile_only(code, {"REAL_IS_DOUBLE": real}, 90)

@@ -19,6 +19,12 @@ from trials import spread_as_the_oracle
 from walk_cases import CASES
 
 pytestmark = pytest.mark.backends("opencl", "cuda")
+WIDE = {
+    "nine nodes": ("bspline9", "float64", "complex", "3", "mixed", "odd", "none", "strided", "40"),
+    "eleven nodes": ("bspline11", "float64", "real", "3", "triclinic", "prime", "3", "interleaved", "33"),
+    "sixteen nodes": ("bspline16", "float32", "complex", "3", "ghosts", "odd", "none", "planar", "33"),
+    "a wide plane": ("bspline12", "float64", "complex", "2", "periodic", "below-support", "none", "planar", "65"),
+}
 MESHES = {
     "odd": (pm.Mesh((13, 17, 19), (1.0, 1.0, 1.0)), 3),
     "tiny": (pm.Mesh((2, 3, 8), (1.0, 1.0, 1.0)), 1),
@@ -38,7 +44,7 @@ def images(axis, first, length):
 
 
 def test_there_is_room_for_all_windows_that_a_stencil_reaches():
-    sizes, supports, lengths = range(1, 27), range(2, 9), (1, 2, 3, 4, 8)
+    sizes, supports, lengths = range(1, 27), (*range(2, 10), 16), (1, 2, 4, 8)
     for size, wraps, support, length in itertools.product(sizes, (False, True), supports, lengths):
         low, extent = (0, size) if wraps else (-support, size + support)
         axis = Axis(size, wraps, low, extent, support, 0, 0.0)
@@ -75,13 +81,17 @@ def test_visits_are_all_there_is_by_window_place_and_index(backend, name, crowd)
         node = download(workspace.particles.node)[:, :count]
         axes = axes_of(mesh, plan.window)
         each = [axis.support - 1 for axis in axes]
+        rows = -(-(min(8, axes[1].size) + each[1]) // windows.height)
+        assert windows.bins == windows.total * (windows.length[0] + each[0]) * rows
+        assert (rows > 1) == (name != "line" and (crowd > 0 or name != "odd"))
         wanted = []
         for i, firsts in enumerate(node.T.tolist()):
             reached = [list(images(*n)) for n in zip(axes, firsts, windows.length, strict=True)]
             for (wx, x), (wy, y), (wz, z) in itertools.product(*reached):
                 window = (wy * windows.counts[2] + wz) * windows.counts[0] + wx
-                where = (x + each[0]) << 8 | (y + each[2]) << 4 | z + each[2]
-                wanted.append((window * (windows.length[0] + each[0]) + x + each[0], i, where))
+                where = (x + each[0]) << 10 | (y + each[2]) << 5 | z + each[2]
+                row = (y + each[1]) // windows.height
+                wanted.append(((window * (windows.length[0] + each[0]) + x + each[0]) * rows + row, i, where))
         wanted.sort()
         np.testing.assert_array_equal(start, np.searchsorted([w[0] for w in wanted], np.arange(windows.bins + 1)))
         np.testing.assert_array_equal(came[: len(wanted)], [np.uint64(i << 32 | where) for _, i, where in wanted])
@@ -95,6 +105,15 @@ def test_equals_the_oracle(backend, name, form, parts, request):
     if request.config.thins and form == "matrix" and name not in ("five nodes", "six nodes"):
         pytest.skip("PoCL compiles slowly: --thorough and GPUs have all")
     spread_as_the_oracle(walk_cases.trial_of("spread", backend, CASES[name], 3, method="owner", form=form, parts=parts))
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("form", ["multiply", "matrix"])
+@pytest.mark.parametrize("name", WIDE)
+def test_wide_windows_equal_the_oracle(backend, name, form, request):
+    if request.config.thins and (name, form) not in (("nine nodes", "matrix"), ("sixteen nodes", "multiply")):
+        pytest.skip("PoCL compiles slowly: --thorough and GPUs have all")
+    spread_as_the_oracle(walk_cases.trial_of("spread", backend, WIDE[name], 3, method="owner", form=form, parts=2))
 
 
 @pytest.mark.parametrize(("form", "real"), [("matrix", "float32"), ("multiply", "float64")])
@@ -115,6 +134,35 @@ def test_crowded_windows_are_cut_and_give_the_same_bits(backend, form, real):
     np.testing.assert_array_equal(field, again)
     wanted = walk_cases.wanted_of("spread", mesh, x, q)
     walk_cases.close(field, wanted, real, np.abs(q).sum())
+
+
+def test_many_and_few_visits_are_ordered_in_reserved_memory(backend):
+    mesh, room = pm.Mesh((13, 17, 19), (1.0, 1.0, 1.0)), {}
+    with plan_of(backend, mesh, parts=2) as plan:
+        plan.reserve(3000)
+        held = plan.nbytes
+        for count in (3000, 100):  # many visits take more bins
+            x, q = cloud(mesh, count), np.ones(count, np.float32)
+            plan.set_positions(backend.array(x), check=False)
+            room[Owner.windows(plan.workspace).bins] = backend.host(plan.spread(backend.array(q)))
+            walk_cases.close([*room.values()][-1], walk_cases.wanted_of("spread", mesh, x, q), "float32", count)
+        assert plan.nbytes == held
+    assert len(room) == 2
+
+
+@pytest.mark.parametrize("together", [1, 2, 4])
+def test_many_channels_share_launches(backend, monkeypatch, together):
+    # Three groups of four channels and a last one. A crowd takes slabs, of each group its own.
+    monkeypatch.setattr(Owner, "_together", classmethod(lambda cls, sizes: together))
+    mesh, count = pm.Mesh((20, 18, 25), (1.0, 1.0, 1.0)), 3000
+    x, q = cloud(mesh, count, 2000).astype(float), np.random.default_rng(2).normal(size=(13, count))
+    wanted = np.array([walk_cases.wanted_of("spread", mesh, x, own) for own in q])
+    with plan_of(backend, mesh, dtype="float64", parts=3, form="multiply") as plan:
+        plan.set_positions(backend.array(x))
+        field = backend.host(plan.spread(backend.array(q)))
+        walk_cases.close(field, wanted, "float64", np.abs(q).sum(1).max())
+        (launches,) = plan._methods["spread"]._batches.values()
+        assert [own[-1] for own in launches] == {1: [1, 1, 1, 1], 2: [2, 1, 1], 4: [3, 1]}[together]
 
 
 def test_few_slabs_are_enough_for_any_crowd(backend, monkeypatch):
@@ -146,19 +194,20 @@ def test_every_node_is_stored_and_nothing_else(backend, count):
 
 
 @pytest.mark.parametrize(
-    ("real", "form", "products"),
+    ("real", "form", "support", "products"),
     [
-        case("float32", "matrix", {"m16n8k8.row.col.f32.tf32"}, id="float32"),
-        case("float64", "matrix", {"m16n8k8.row.col.f64", "m16n8k4.row.col.f64"}, id="float64"),
-        case("float64", "multiply", set(), id="multiply"),
+        case("float32", "matrix", 6, {"m16n8k8.row.col.f32.tf32"}, id="float32"),
+        case("float64", "matrix", 6, {"m16n8k8.row.col.f64", "m16n8k4.row.col.f64"}, id="float64"),
+        case("float64", "matrix", 16, {"m16n8k8.row.col.f64", "m16n8k4.row.col.f64"}, id="wide"),
+        case("float64", "multiply", 6, set(), id="multiply"),
     ],
 )
-def test_cuda_stores_without_atomics_and_holds_all_in_registers(monkeypatch, real, form, products):
+def test_cuda_stores_without_atomics_and_holds_all_in_registers(monkeypatch, real, form, support, products):
     mesh = pm.Mesh((16, 16, 16), (1.0, 1.0, 1.0))
 
     def call():
         options = {"owner": {"form": form}}
-        with pm.Plan(mesh, "bspline6", method="owner", backend="opencl", dtype=real, options=options) as plan:
+        with pm.Plan(mesh, f"bspline{support}", method="owner", backend="opencl", dtype=real, options=options) as plan:
             plan.set_positions(np.full((3, 3), 0.5, real), check=False)
             plan.spread(np.ones(3, np.result_type(real, np.complex64)))
 

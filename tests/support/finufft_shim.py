@@ -42,10 +42,16 @@ def module(name, **members):
     return made
 
 
+def empty_like(like, shape, dtype):
+    """Return an array of the library and on the device of another one."""
+    library = sys.modules[type(like).__module__.partition(".")[0]]
+    if library.__name__ == "torch":
+        return library.empty(shape, dtype=getattr(library, np.dtype(dtype).name), device=like.device)
+    return library.empty(shape, dtype)
+
+
 module("finufft", Plan=FinufftPlan)
-compat = types.SimpleNamespace(
-    array_empty_like=lambda like, shape, dtype: np.empty(shape, dtype), array_can_contiguous=lambda array: True
-)
+compat = types.SimpleNamespace(array_empty_like=empty_like, array_can_contiguous=lambda array: True)
 module("cufinufft", Plan=CufinufftPlan, _compat=compat, __version__="2.5.1")
 
 

@@ -80,8 +80,9 @@ def _launch(paths, done, ranks, alone):
     """
     launcher = Path(sys.executable).with_name("mpiexec")
     with tempfile.TemporaryDirectory() as folder:
-        report, output, settled = (Path(folder) / name for name in ("report", "output", "done"))
+        report, output, settled, failure = (Path(folder) / n for n in ("report", "output", "done", "failure"))
         report.touch()
+        failure.touch()
         settled.write_text("\n".join(done), encoding="utf-8")
         command = [str(launcher) if launcher.exists() else "mpiexec", "-n", str(ranks)]
         command += [sys.executable, "-W", "error", "-m", "mpi4py", __file__, folder, *map(str, paths)]
@@ -92,7 +93,7 @@ def _launch(paths, done, ranks, alone):
                 command, stdout=stream, stderr=subprocess.STDOUT, env=settings, start_new_session=True
             )
             end = _watch(process, report, alone)
-        said = output.read_text(encoding="utf-8", errors="replace")[-6000:]
+        said = "\n".join(f.read_text(encoding="utf-8", errors="replace")[-6000:] for f in (failure, output))
         return report.read_text(encoding="utf-8").splitlines()[1:], f"{end}\n{said}"
 
 
@@ -158,7 +159,7 @@ def _run(folder, paths):
         if size not in parts:
             parts[size] = everyone.Split(0 if rank < size else 1, rank)
         if rank < size:
-            _call(function, item, parts[size], everyone)
+            _call(folder, function, item, parts[size], everyone)
         _wait(everyone)
         _say(folder, rank, key)
 
@@ -170,14 +171,16 @@ def _say(folder, rank, line):
             stream.write(f"{line}\n")
 
 
-def _call(function, item, communicator, everyone):
+def _call(folder, function, item, communicator, everyone):
     from particlemesh.distributed import World
 
     try:
         function(World(communicator), *(() if item is None else (item,)))
     except BaseException:
         where = f"rank {communicator.Get_rank()} of {communicator.Get_size()}, {function.__name__} of {item}:"
-        sys.stderr.write(f"{where}\n{traceback.format_exc()}\n")
+        # A file, since the launcher may end before it passes on what its ranks wrote last.
+        with (Path(folder) / "failure").open("a", encoding="utf-8") as stream:
+            stream.write(f"{where}\n{traceback.format_exc()}\n")
         everyone.Abort(1)
 
 

@@ -54,7 +54,7 @@ def key_of(monkeypatch, real, support, channels, *, wanted="interpolate", interl
     return ptx.kernel_of(monkeypatch, "interpolate_walk", call)
 
 
-MATRIX, DOUBLE = "m16n8k8.row.col.f32.tf32", "m8n8k4.row.col.f64"
+MATRIX, DOUBLE = "m16n8k8.row.col.f32.tf32", "m16n8k8.row.col.f64"
 BESIDE = {"form": "matrix", "interleaved": True}
 
 

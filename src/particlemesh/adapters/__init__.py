@@ -25,6 +25,18 @@ class PositionsInBox(NamedTuple):
     box: Box
 
 
+def check(thing: Any, attributes: tuple[str, ...], what: str) -> None:
+    """Check that an object is one of a library, by the attributes that are used.
+
+    Raises
+    ------
+    TypeError
+        If it lacks one.
+    """
+    if not all(hasattr(thing, name) for name in attributes):
+        raise TypeError(f"the argument is of type {type(thing).__name__}; {what} is needed.")
+
+
 def library(name: str, package: str, what: str) -> Any:
     """Return a module of an optional library.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.adapters import PositionsInBox
+from particlemesh.adapters import PositionsInBox, check
 from particlemesh.box import Box
 from particlemesh.grid import checks
 from particlemesh.grid.neighbour_list import neighbour_list as search
@@ -33,6 +33,8 @@ def particles(atoms: Any) -> PositionsInBox:
     ------
     ValueError
         If an axis repeats along a lattice vector that is zero.
+    TypeError
+        If these are no atoms of ASE.
 
     Examples
     --------
@@ -42,6 +44,7 @@ def particles(atoms: Any) -> PositionsInBox:
     >>> copper.positions.shape, copper.box
     ((4, 3), Box((3.61, 3.61, 3.61)))
     """
+    check(atoms, ("cell", "pbc", "positions"), "an ase.Atoms")
     rows, periodic = np.array(atoms.cell[:]), [bool(flag) for flag in atoms.pbc]
     empty = [axis for axis in range(3) if periodic[axis] and not rows[axis].any()]
     if empty:

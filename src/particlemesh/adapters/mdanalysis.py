@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.adapters import PositionsInBox, library
+from particlemesh.adapters import PositionsInBox, check, library
 from particlemesh.box import Box
 
 __all__ = ["particles"]
@@ -39,6 +39,8 @@ def particles(atoms: Any, *, unit: str = "angstrom", periodic: Any = True) -> Po
         If MDAnalysis is not installed.
     ValueError
         If the frame has no box, or the unit is unknown.
+    TypeError
+        If these are no atoms of MDAnalysis.
 
     Examples
     --------
@@ -53,6 +55,7 @@ def particles(atoms: Any, *, unit: str = "angstrom", periodic: Any = True) -> Po
     mathematics = library("MDAnalysis.lib.mdamath", "MDAnalysis", "an AtomGroup")
     if unit not in _ANGSTROM:
         raise ValueError(f"unit is {unit!r}; allowed are {', '.join(map(repr, _ANGSTROM))}.")
+    check(atoms, ("atoms", "universe"), "an AtomGroup or a Universe of MDAnalysis")
     group = atoms.atoms
     dimensions = group.universe.dimensions
     if dimensions is None or not np.all(np.asarray(dimensions)[:3] > 0):

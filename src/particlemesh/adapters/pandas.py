@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks, functions
-from particlemesh.adapters import library
+from particlemesh.adapters import check, library
+from particlemesh.arrays.exchange import of_pandas
 from particlemesh.grid.neighbour_list import neighbour_list as search
 from particlemesh.mesh import Mesh
 
@@ -30,13 +31,14 @@ def positions(frame: Any, columns: Sequence[str] | None = None) -> np.ndarray:
     Returns
     -------
     (N, d) ndarray
+        Missing numbers are NaN, which plans refuse. Columns may be of NumPy, pandas (Float64) or Arrow.
 
     Raises
     ------
     ValueError
-        If a column is missing.
+        If a column is missing, or there are two of the name.
     TypeError
-        If a column holds other things than real numbers.
+        If it is no DataFrame, or a column holds other things than real numbers.
 
     Examples
     --------
@@ -46,6 +48,7 @@ def positions(frame: Any, columns: Sequence[str] | None = None) -> np.ndarray:
     array([[0.5, 0. ],
            [1.5, 2. ]])
     """
+    check(frame, ("columns", "dtypes", "iloc"), "a pandas.DataFrame")
     chosen = [name for name in _AXES if name in frame.columns] if columns is None else list(columns)
     missing = [name for name in chosen if name not in frame.columns]
     if missing or not 1 <= len(chosen) <= 3:
@@ -53,10 +56,13 @@ def positions(frame: Any, columns: Sequence[str] | None = None) -> np.ndarray:
         raise ValueError(
             f"the frame {wrong}; its columns are {list(frame.columns)}: give columns=, one to three names."
         )
-    numbers = frame[chosen].to_numpy()
+    twice = [name for name in chosen if list(frame.columns).count(name) > 1]
+    if twice:
+        raise ValueError(f"the frame has the column {twice[0]!r} twice: rename one.")
+    numbers = of_pandas(frame[chosen])
     if numbers.dtype.kind not in "iuf":
         raise TypeError(f"columns {chosen} have dtypes {[str(t) for t in frame[chosen].dtypes]}; give real numbers.")
-    return np.asarray(numbers)
+    return numbers
 
 
 def interpolate(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.adapters import library
+from particlemesh.adapters import check, library
 from particlemesh.box import Box
 from particlemesh.mesh import Mesh
 
@@ -88,14 +88,15 @@ def to_xarray(
 
 
 def from_xarray(array: Any) -> tuple[Mesh, Any]:
-    """Return the mesh and the field of a DataArray.
+    """Return the mesh and the field of a DataArray, or of a Dataset with one variable.
 
     One of :func:`to_xarray` holds its mesh in its attributes. Of any other, the coordinates must be evenly spaced, and
-    the box is then open with nodes at the centres of cells.
+    the box is then open with nodes at the centres of cells. Coordinates in float32 are rounded, and so is this box: its
+    origin and spacing have seven digits.
 
     Parameters
     ----------
-    array : xarray.DataArray
+    array : xarray.DataArray or xarray.Dataset
         In any order of its axes. Axes called x, y, z or a, b, c are those of the mesh, in alphabetical order. If no
         axis has such a name, all axes with coordinates are, in their order.
 
@@ -109,7 +110,10 @@ def from_xarray(array: Any) -> tuple[Mesh, Any]:
     Raises
     ------
     ValueError
-        If an axis has no evenly spaced coordinates, or the attributes describe other nodes than the coordinates.
+        If an axis has no evenly spaced coordinates, the attributes describe other nodes than the coordinates, or a
+        Dataset has not one variable.
+    TypeError
+        If it is neither a DataArray nor a Dataset.
 
     Examples
     --------
@@ -121,6 +125,7 @@ def from_xarray(array: Any) -> tuple[Mesh, Any]:
     >>> mesh
     Mesh((2, 4), Box((20.0, 4.0), origin=(5.0, -0.5), periodic=(False, False)), offset=(0.5, 0.5))
     """
+    array = _variable(array)
     names = [name for name in (*_CARTESIAN, *_LATTICE) if name in array.dims]
     names = names or [name for name in array.dims if name in array.coords]
     if not 1 <= len(names) <= 3:
@@ -129,7 +134,7 @@ def from_xarray(array: Any) -> tuple[Mesh, Any]:
     ordered = array.transpose(*(name for name in array.dims if name not in names), *names)
     if "mesh_box" in array.attrs:
         mesh = _described(array.attrs, tuple(ordered.shape[-len(names) :]))
-        same = all(np.allclose(mesh.nodes(axis), x, rtol=1e-9, atol=0) for axis, x in enumerate(nodes))
+        same = all(_same(mesh.nodes(axis), x, mesh.box.lengths[axis]) for axis, x in enumerate(nodes))
     else:
         mesh, same = _of_coordinates(names, nodes), True
     if not same:
@@ -139,6 +144,29 @@ def from_xarray(array: Any) -> tuple[Mesh, Any]:
     return mesh, ordered.data
 
 
+def _variable(array: Any) -> Any:
+    """Return a DataArray, or the only variable of a Dataset."""
+    variables = getattr(array, "data_vars", None)
+    if variables is not None:
+        if len(variables) != 1:
+            listed = ", ".join(map(repr, variables)) or "none"
+            raise ValueError(f"the Dataset has {len(variables)} variables ({listed}): give one of them, dataset[name].")
+        return next(iter(variables.values()))
+    check(array, ("dims", "coords", "transpose", "attrs"), "an xarray.DataArray or Dataset")
+    return array
+
+
+def _same(nodes: np.ndarray, x: np.ndarray, length: float) -> bool:
+    return x.shape == nodes.shape and np.allclose(nodes, x, rtol=0, atol=1e-9 * length + _rounding(x))
+
+
+def _rounding(x: np.ndarray) -> float:
+    """Return a bound of the rounding of coordinates in their type."""
+    if x.dtype.kind != "f" or not x.size:
+        return 0.0
+    return 4 * float(np.finfo(x.dtype).eps) * float(np.abs(x).max())
+
+
 # Attributes of netCDF are numbers and rows of numbers.
 def _description(mesh: Mesh) -> dict[str, Any]:
     return {
@@ -146,6 +174,7 @@ def _description(mesh: Mesh) -> dict[str, Any]:
         "mesh_origin": mesh.box.origin.tolist(),
         "mesh_periodic": [int(flag) for flag in mesh.periodic],
         "mesh_offset": list(mesh.offset),
+        "mesh_shape": list(mesh.shape),
     }
 
 
@@ -156,6 +185,8 @@ def _described(attributes: Any, shape: tuple[int, ...]) -> Mesh:
     )
     if (len(rows), len(origin), len(periodic), len(offset)) != (d * d, d, d, d):
         raise ValueError(f"the attributes mesh_box, ... are not those of a mesh with {d} axes: delete 'mesh_box'.")
+    if "mesh_shape" in attributes and tuple(np.atleast_1d(attributes["mesh_shape"])) != shape:
+        raise ValueError(f"the attributes describe a mesh {attributes['mesh_shape']}, not {shape}: delete 'mesh_box'.")
     box = Box(rows.reshape(d, d), origin, [bool(flag) for flag in periodic])
     return Mesh(shape, box, offset=[float(x) for x in offset])
 
@@ -163,9 +194,11 @@ def _described(attributes: Any, shape: tuple[int, ...]) -> Mesh:
 def _of_coordinates(names: list[Any], nodes: list[np.ndarray]) -> Mesh:
     origin, lengths = [], []
     for name, x in zip(names, nodes, strict=True):
-        steps = np.diff(x) if x.dtype.kind in "iuf" and x.ndim == 1 and len(x) > 1 else np.zeros(1)
-        step = float(x[-1] - x[0]) / (len(x) - 1) if len(x) > 1 and steps.any() else 0.0
-        if not (step > 0 and np.isfinite(x).all() and np.allclose(steps, step, rtol=1e-6, atol=0)):
+        error = _rounding(x)
+        x = np.asarray(x, np.float64) if x.dtype.kind in "iuf" and x.ndim == 1 and len(x) else np.zeros(1)
+        step = float(x[-1] - x[0]) / max(1, len(x) - 1)
+        even = step > 4 * error and np.isfinite(x).all()
+        if not (even and np.allclose(np.diff(x), step, rtol=1e-6, atol=2 * error)):
             raise ValueError(f"coordinate {name!r} is not of two or more numbers that ascend in equal steps.")
         origin.append(float(x[0]) - step / 2)
         lengths.append(step * len(x))

@@ -16,7 +16,7 @@ def bar(title: str, steps: int | None, console: Any = None, done: int = 0) -> It
     ----------
     title : str
     steps : int or None
-        At the end; None if nobody knows.
+        At the end; None if it is unknown.
     console : rich.console.Console, optional
         Where a bar is shown, and erased at the end, if it is a terminal. By default standard error.
     done : int

@@ -17,7 +17,7 @@ from particlemesh.arrays.kinds import NUMPY, Kind
 
 # Of DLPack's DLDeviceType. Memory that is pinned by CUDA is the host's.
 _CPU, _CUDA, _PINNED, _MANAGED = 1, 2, 3, 13
-_REFUSALS = (BufferError, TypeError, ValueError, RuntimeError, NotImplementedError)
+_REFUSALS = (BufferError, TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, IndexError)
 
 
 class Foreign(Kind):
@@ -72,19 +72,19 @@ def foreign(array: Any, what: str) -> tuple[Kind, Any] | None:
         If the array's library refuses, or its memory is on a device that no backend reaches.
     """
     if _is_pandas(array):
-        numbers = array.to_numpy()
+        numbers = of_pandas(array)
         checks.number_type(numbers.dtype, what)
         return NUMPY, numbers
     if not hasattr(array, "__dlpack__"):
         return None
-    place = array.__dlpack_device__()[0] if hasattr(array, "__dlpack_device__") else _CPU
     try:
+        place = array.__dlpack_device__()[0] if hasattr(array, "__dlpack_device__") else _CPU
         if int(place) in (_CUDA, _MANAGED):
             import cupy
 
             return Foreign(array, "cuda"), cupy.from_dlpack(array)
         return Foreign(array, "cpu"), _on_host(array, int(place))
-    except (ImportError, *_REFUSALS) as error:
+    except (ImportError, *_REFUSALS) as error:  # half of a protocol, too
         raise TypeError(
             f"{what} is of type {type(array).__name__}, and DLPack gives no array of it ({error}): convert it to NumPy."
         ) from error
@@ -112,6 +112,28 @@ def _library(array: Any) -> ModuleType | None:
             return module
         name = name.rpartition(".")[0]
     return None
+
+
+def of_pandas(table: Any) -> np.ndarray:
+    """Return the numbers of a Series (N,) or a DataFrame (N, columns); missing ones are NaN.
+
+    Columns of pandas' own types, such as Float64, and of Arrow's become NumPy's type of the same numbers. Integers with
+    missing ones become float64. What has no numbers becomes objects.
+    """
+    if table.ndim == 1:
+        return _column(table)
+    if all(isinstance(dtype, np.dtype) for dtype in table.dtypes) or not len(table.columns):
+        return np.asarray(table.to_numpy())
+    return np.stack([_column(table.iloc[:, k]) for k in range(len(table.columns))], axis=1)
+
+
+def _column(series: Any) -> np.ndarray:
+    dtype = getattr(series.dtype, "numpy_dtype", series.dtype)  # of extension types
+    if dtype is series.dtype or not isinstance(dtype, np.dtype) or dtype.kind not in "iuf":
+        return np.asarray(series.to_numpy())
+    missing = bool(series.isna().any())
+    dtype = np.dtype(np.float64) if missing and dtype.kind in "iu" else dtype
+    return np.asarray(series.to_numpy(dtype=dtype, na_value=np.nan) if missing else series.to_numpy(dtype=dtype))
 
 
 def _is_pandas(array: Any) -> bool:

@@ -122,7 +122,7 @@ class CompilationError(RuntimeError):
     def __init__(self, what: str, log: str, source: str, texts: Texts | None = None) -> None:
         self.what, self.log, self.source, self.texts = what, log, source, dict(texts or {})
         if texts:
-            super().__init__(f"{_first_error(log, self.texts)}\n({what}; the error has source and log)")
+            super().__init__(f"{_first_error(log, source, self.texts)}\n({what}; the error has source and log)")
             return
         lines = "\n".join(f"{n:5d}  {line}" for n, line in enumerate(source.splitlines(), 1))
         super().__init__(f"{what} did not compile.\n{lines}\n{log}")
@@ -131,8 +131,10 @@ class CompilationError(RuntimeError):
         return type(self), (self.what, self.log, self.source, self.texts)
 
 
-def _first_error(log: str, texts: dict[str, str]) -> str:
+def _first_error(log: str, source: str, texts: dict[str, str]) -> str:
     """Return the compiler's first error in the user's C code, and the line it refers to."""
+    # Some compilers (NVIDIA's for OpenCL) number the lines of the whole program, under a name of their own.
+    log = re.sub(r"(?m)^<kernel>:(\d+)", lambda place: "{}:{}".format(*_place_of(source, int(place[1]))), log)
     errors = [line.strip() for line in log.splitlines() if "error" in line and re.search(r"\d", line)]
     for name, text in texts.items():
         for error in errors:
@@ -140,10 +142,19 @@ def _first_error(log: str, texts: dict[str, str]) -> str:
             lines = text.splitlines()
             if position and 0 < int(position[1]) <= len(lines):
                 return f"{error}\n    {lines[int(position[1]) - 1].strip()}"
-    # Some compilers number the lines of the whole program, and print the line itself.
+    # Elsewhere in the program; some compilers print the line itself.
     whole = log.splitlines()
     first = next((n for n, line in enumerate(whole) if errors and line.strip() == errors[0]), 0)
     return "\n".join(line[:200] for line in whole[first : first + 4]) or "the compiler's log is empty."
+
+
+def _place_of(source: str, number: int) -> tuple[str, int]:
+    """Return the file and the line that ``#line`` gives to a line of a program, counted from 1."""
+    name, first, began = "<kernel>", 1, 0
+    for at, line in enumerate(source.splitlines()[: number - 1], 1):
+        if given := re.match(r'#line (\d+) "(.*)"', line):
+            name, first, began = given[2], int(given[1]), at
+    return name, first + number - began - 1
 
 
 class Kernel(Protocol):

@@ -9,6 +9,7 @@ import functools
 import os
 import statistics
 import struct
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,10 @@ from particlemesh.backends.source import File, Texts
 from particlemesh.backends.tapes import Tape, Taping
 
 _UNASKED = 48 * 1024  # bytes of local memory that need no consent, a kernel's own arrays and what a launch adds
+
+
+_FEW_BYTES = 256  # that are copied to the host by way of pinned memory: 5 us less than by CUDA's own (H200)
+_TO_HOST = 2  # cudaMemcpyDeviceToHost
 
 
 @functools.cache
@@ -187,6 +192,7 @@ class CudaBackend(Taping):
         self.local_bytes = properties["sharedMemPerBlockOptin"]
         self._programs: dict[Any, Any] = {}
         self._signatures: dict[Any, Signatures] = {}
+        self._pinned = threading.local()
 
     def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
         """Return a key that identifies a call, or None if such calls are not taped."""
@@ -225,7 +231,7 @@ class CudaBackend(Taping):
             module = nvrtc.module(code, str(file), self.compute, given)
             self._signatures[key] = Signatures("backends/cuda.h", file, facts, texts)
             self._programs[key] = module
-        raw = module.get_function(name)
+        raw = self._signatures[key].kernel(name, module.get_function)
         size = defines.get("GROUP_SIZE", self.group_size)
         return CudaKernel(self, raw, size, 2**31 - 1, name, self._signatures[key])
 
@@ -250,7 +256,16 @@ class CudaBackend(Taping):
 
     def download(self, array: Any) -> np.ndarray:
         self.untaped()
-        return _cupy().asnumpy(array)
+        if array.nbytes > _FEW_BYTES or not array.flags.c_contiguous:
+            return _cupy().asnumpy(array)
+        if not hasattr(self._pinned, "bytes"):
+            memory = _cupy().cuda.alloc_pinned_memory(_FEW_BYTES)
+            self._pinned.at, self._pinned.bytes = memory.ptr, np.frombuffer(memory, np.uint8, _FEW_BYTES)
+        stream = self._get_stream()
+        _cupy().cuda.runtime.memcpyAsync(self._pinned.at, array.data.ptr, array.nbytes, _TO_HOST, stream.ptr)
+        stream.synchronize()
+        copied: np.ndarray = self._pinned.bytes[: array.nbytes].view(array.dtype).reshape(array.shape).copy()
+        return copied
 
     def free_bytes(self) -> int:
         cupy = _cupy()

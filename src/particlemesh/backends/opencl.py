@@ -61,7 +61,7 @@ class OpenClKernel:
         self._owner = owner
         self._group_size = group_size
         self._name, self._signatures = name, signatures
-        self._kernel = _cl().Kernel(program, name)
+        self._kernel = signatures.kernel(name, functools.partial(_cl().Kernel, program))
         self._enqueue = _cl().enqueue_nd_range_kernel
         self._known: list[Any] = []  # the arguments last set
 

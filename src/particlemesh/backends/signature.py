@@ -110,6 +110,22 @@ class Signatures:
             self._known = parameters(source.program(*self._program))
         return self._known[name]
 
+    def kernel(self, name: str, create: Callable[[str], Any]) -> Any:
+        """Return the compiled kernel that ``create`` makes; an error lists the kernels, if none has this name.
+
+        Raises
+        ------
+        ValueError
+        """
+        try:
+            return create(name)
+        except Exception as error:
+            self._known = self._known or parameters(source.program(*self._program))
+            if name in self._known:
+                raise
+            known = ", ".join(map(repr, self._known)) or "none"
+            raise ValueError(f"there is no kernel {name!r} in {self._program[1]}; its kernels: {known}.") from error
+
     def check(self, name: str, arguments: tuple[Any, ...]) -> None:
         """Refuse arguments that do not fit the kernel ``name``; local memory is not among them.
 

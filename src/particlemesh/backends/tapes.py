@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 MOST_TAPES = 64  # of a few kilobytes each
 
@@ -20,10 +20,24 @@ class Tape:
     def __init__(self, *arrays: Any) -> None:
         self.launches: list[Any] = []
         self.complete = True  # False once something was submitted that is not recorded
+        self.after: Any = None  # the state of the owner after the call
 
     def play(self, stream: Any, *arrays: Any) -> None:
         """Submit all commands to a stream or queue."""
         raise NotImplementedError
+
+
+class State(Protocol):
+    """What calls change in the owner of tapes beside memory on the device."""
+
+    def key(self) -> tuple[Any, ...]:
+        """Return what decides which commands a call submits."""
+
+    def now(self) -> Any:
+        """Return the state."""
+
+    def restore(self, state: Any) -> None:
+        """Return to a state that :meth:`now` returned."""
 
 
 class Taping:
@@ -65,14 +79,27 @@ class Tapes:
         """Drop all tapes: the memory they refer to is freed."""
         self._by_key.clear()
 
-    def again(self, owner: Any, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any], result: Any = None) -> Any:
+    def find(self, owner: Any, what: Any, arrays: tuple[Any, ...]) -> tuple[Any, Any] | None:
+        """Return the tape of a call and what it returned, or None if the call is not on tape yet."""
+        key = owner.backend.signature(what, *arrays)
+        return None if key is None else self._by_key.get(key)
+
+    def again(
+        self, owner: Any, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any], result: Any = None,
+        state: State | None = None,
+    ) -> Any:  # fmt: skip
         """Make a call; from the third time on for the same ``arrays``, replay its commands.
 
         ``what`` and the backend's ``signature`` of the arrays identify a call. A replayed call returns ``result`` or,
-        by default, what it returned when it was recorded.
+        by default, what it returned when it was recorded. With ``state`` a call is also known by the state in which it
+        is made, and a replayed one leaves the state that it left when it was recorded.
         """
         backend = owner.backend
-        key = backend.signature(what, *arrays)
+
+        def name() -> Any:
+            return backend.signature(what if state is None else (what, *state.key()), *arrays)
+
+        key = name()
         if key is None:
             return call()
         known = self._by_key.get(key)
@@ -82,15 +109,20 @@ class Tapes:
                 owner.token = backend.follow(owner.token)
                 tape.play(owner.token, *arrays)
                 backend.mark(*arrays)
+            if state is not None:
+                state.restore(tape.after)
             return returned if result is None else result
         if key not in self._by_key:  # most arrays come once: record at the second time
             if len(self._by_key) > MOST_TAPES:
                 self._by_key.clear()
             returned = call()
             self._by_key[key] = None  # not before the call: only then is its preparation done
+            if state is not None:
+                self._by_key.setdefault(name(), None)  # the same call comes again in the state that this one left
             return returned
         with backend.taping(*arrays) as tape:
             returned = call()
         if tape.complete and key in self._by_key:
+            tape.after = None if state is None else state.now()
             self._by_key[key] = tape, returned if result is None else None  # keep no reference to the caller's result
         return returned

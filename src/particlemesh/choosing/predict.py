@@ -101,18 +101,24 @@ class Timings:
     def predict(self, direction: str, method: type[Method], problem: Problem) -> tuple[float, float]:
         """Return the seconds of ``prepare`` and of one ``apply``: no less than those of the method that it includes.
 
-        Both are infinite for a method that has neither a model nor rows.
+        Both are infinite for a method that has neither a model nor rows. Each crowd takes its share of the time that
+        all particles would take, if they were as near each other as those of the crowd.
         """
+        if problem.crowds:
+            shares, filled = zip(*problem.crowds, strict=True)
+            times = [self.predict(direction, method, replace(problem, filled=f, crowds=())) for f in filled]
+            prepare, apply = (float(np.dot(shares, seconds)) for seconds in zip(*times, strict=True))
+            return prepare, apply
         correction = self._correction(direction, method)
         if correction is None and not method.has_model():
             return math.inf, math.inf
-        times = np.array(method.cost(problem))
+        seconds = np.array(method.cost(problem))
         if correction is not None:
-            times = np.maximum(np.exp(correction(place(problem))) * (times + NOTHING) - NOTHING, 0.0)
+            seconds = np.maximum(np.exp(correction(place(problem))) * (seconds + NOTHING) - NOTHING, 0.0)
         if method.includes is not None:
             chosen = {**problem.options, method.includes.name: problem.options.get(method.name, {})}
-            times = np.maximum(times, self.predict(direction, method.includes, replace(problem, options=chosen)))
-        return float(times[0]), float(times[1])
+            seconds = np.maximum(seconds, self.predict(direction, method.includes, replace(problem, options=chosen)))
+        return float(seconds[0]), float(seconds[1])
 
     def _correction(self, direction: str, method: type[Method]) -> Interpolation | None:
         key = direction, method.name

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The files that decide a method's times: its own, those of this package that it imports, and their kernels.
 
+Modules that only describe a problem, or check arguments, do not count: no method runs slower for a new message.
+
 A table of times keeps a fingerprint for each method, so a change of one method leaves the times of others valid.
 Comments, docstrings and blank lines do not count: a change of words leaves all times valid.
 """
@@ -16,6 +18,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
 METHODS_IN = ("spread", "interpolate")  # folders
+DESCRIBE = ("arguments.py", "box.py", "checks.py", "ghosts.py", "mesh.py")
 _IMPORT = re.compile(
     r"^( *)(?:from (particlemesh[\w.]*) import (\([^)]*\)|[^\n#]*)|import (particlemesh[\w.]*))", re.MULTILINE
 )
@@ -30,14 +33,15 @@ def files(backend: str, direction: str, method: str) -> list[Path]:
     start = PACKAGE / direction / f"{method}.py"
     if not start.exists():
         return []
-    visited: set[Path] = set()
+    apart = {PACKAGE / name for name in DESCRIBE}
+    visited = set(apart)
     waiting = [start, PACKAGE / "backends" / f"{backend}.py"]
     while waiting:
         path = waiting.pop()
         if path not in visited:
             visited.add(path)
             waiting += _named(path)
-    return sorted(visited)
+    return sorted(visited - apart)
 
 
 @functools.cache

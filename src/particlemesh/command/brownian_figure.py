@@ -7,6 +7,7 @@ from os import PathLike
 
 import numpy as np
 
+from particlemesh.apps.files import replacing
 from particlemesh.command.brownian import Suspension
 from particlemesh.command.figures import INK, PALETTE, QUIET, TEXT
 from particlemesh.command.spheres import render
@@ -52,7 +53,8 @@ def suspension(path: str | PathLike, found: Suspension, title: str, mobility: st
         bar.ax.set_title("distance moved / a", fontsize=8.5, loc="left", pad=8)
         _growth(figure.add_axes((0.59, 0.43, 0.365, 0.42)), found, mobility)
         _ratio(figure.add_axes((0.59, 0.12, 0.365, 0.22)), found)
-        figure.savefig(path, format="png")
+        with replacing(path, overwrite=True) as part:
+            figure.savefig(part, format="png")
 
 
 def _growth(axes, found, mobility):

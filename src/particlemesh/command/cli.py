@@ -73,8 +73,8 @@ def demo(
 ) -> None:
     """Run every method on a box of salt water.
 
-    Spread its charges and interpolate the field by every method on every available backend, compare the
-    results, and draw the charge density and the error of the electrostatic potential.
+    Spread its charges and interpolate the field by every method on every available backend, and compare the
+    results. Draw the charge density and the error of the electrostatic potential.
     """
     from particlemesh.command import report
 
@@ -83,7 +83,7 @@ def demo(
         system = report.system(file)
         edges = _sizes(sizes)
     except ValueError as error:
-        console.print(f"particlemesh demo: {error}", style="red", markup=False)
+        consoles.complain("demo", error)
         raise typer.Exit(2) from None
     raise typer.Exit(0 if report.demo(console, system, WINDOWS, nodes, edges, out) else 1)
 
@@ -107,7 +107,7 @@ def tune(
     try:
         report.timings(console, backend) if show else report.tune(console, backend, quick)
     except ValueError as error:
-        console.print(f"particlemesh tune: {error}", style="red", markup=False)
+        consoles.complain("tune", error)
         raise typer.Exit(2) from None
 
 
@@ -139,7 +139,7 @@ def brownian(
         )  # fmt: skip
     except (ValueError, FloatingPointError) as error:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        console.print(f"particlemesh brownian: {error}{notes}", style="red", markup=False)
+        consoles.complain("brownian", f"{error}{notes}")
         raise typer.Exit(2) from None
 
 
@@ -197,13 +197,13 @@ def dem(
             warnings.simplefilter("always", UserWarning)
             work, simulation = granular.prepare(options, given)
         for warning in caught:
-            console.print(f"particlemesh dem: {warning.message}", style="yellow", markup=False)
+            consoles.complain("dem", warning.message, "yellow")
         collide.collide(console, simulation, **work)
     except collide.Stopped as stopped:
-        console.print(f"particlemesh dem: {stopped}", style="yellow", markup=False, soft_wrap=True)
+        consoles.complain("dem", stopped, "yellow")
         raise typer.Exit(130) from None  # as shells have it: 128 + SIGINT
     except (ValueError, TypeError, ImportError, FloatingPointError) as error:
-        console.print(f"particlemesh dem: {error}", style="red", markup=False)
+        consoles.complain("dem", error)
         raise typer.Exit(2) from None
 
 
@@ -228,7 +228,7 @@ def distributed(
     try:
         passed = report(console, out, **options)  # type: ignore[arg-type]  # each option has its type
     except ValueError as error:
-        console.print(f"particlemesh distributed: {error}", style="red", markup=False)
+        consoles.complain("distributed", error)
         raise typer.Exit(2) from None
     raise typer.Exit(0 if passed else 1)
 
@@ -247,8 +247,7 @@ def cite(
         names = {method, _family(_window_name(method))}  # bspline6 and cic belong to bspline
         uses = {key: [(n, text) for n, text in users if n in names] for key, users in uses.items()}
         if not any(uses.values()):
-            error = f"particlemesh cite: {method!r} has no paper; choose from {', '.join(known)}."
-            _console().print(error, style="red", markup=False)
+            consoles.complain("cite", f"{method!r} has no paper; choose from {', '.join(known)}.")
             raise typer.Exit(2)
     entries = bibliography()
     for key, users in uses.items():

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.apps.files import replacing
+
 INK = "#2b2b2b"
 QUIET = "#8a8a8a"
 # Okabe and Ito's palette, without its yellow: safe for colour-blind readers and dark enough on white.
@@ -70,7 +72,8 @@ def density_and_error(
         figure.text(0.055, 0.94, title, fontsize=14, fontweight="bold", va="center")
         _density(figure, np.asarray(density_slice), extent, units)
         _errors(figure.add_axes((0.568, 0.13, 0.345, 0.71)), errors)
-        figure.savefig(path, format="png")
+        with replacing(path, overwrite=True) as part:
+            figure.savefig(part, format="png")
 
 
 def _density(figure, density, extent, units):

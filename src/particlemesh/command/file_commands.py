@@ -50,15 +50,13 @@ Scale = Annotated[str, typer.Option(help="Of the colours: linear or log.")]
 
 @contextlib.contextmanager
 def _told(command: str) -> Iterator[Any]:
-    """Yield a console; an error becomes one line, and the exit code 2."""
+    """Yield a console; an error becomes one line on standard error, and the exit code 2."""
     from particlemesh.command import consoles
 
-    console = consoles.console()
     try:
-        yield console
+        yield consoles.console()
     except (ValueError, TypeError, ImportError, OSError, MemoryError) as error:
-        text = " ".join(str(error).split()) or "there is not enough memory."
-        console.print(f"particlemesh {command}: {text}", style="red", markup=False, soft_wrap=True)
+        consoles.complain(command, error)
         raise typer.Exit(2) from None
 
 
@@ -98,7 +96,7 @@ def interpolate(
     out: Annotated[Path, typer.Option(help="Table: .npz, .h5, .csv or .parquet.")] = Path("out/values.npz"),
     positions: Positions = None, topology: Topology = None, frames: Frame = "-1",
     window: Name = "bspline4", order: Order = None,
-    gradient: Annotated[bool, typer.Option("--gradient", help="Write the gradient, too.")] = False,
+    gradient: Annotated[bool, typer.Option("--gradient", help="Also write the gradient.")] = False,
     dtype: Real = None, backend: Backend = None, method: Method = "auto", outside: Outside = "error",
     chunk: Chunk = CHUNK, overwrite: Overwrite = False,
 ) -> None:  # fmt: skip

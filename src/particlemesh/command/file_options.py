@@ -10,6 +10,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh.apps.files import Particles
 from particlemesh.apps.files.lattice import lattice
+from particlemesh.apps.files.particles.selection import CHUNK
 from particlemesh.window import WINDOWS, Window, window_of
 
 AXES = "xyz"
@@ -51,8 +52,9 @@ def periodic_axes(text: str, ndim: int) -> tuple[bool, ...]:
 
 
 def box_of(
-    particles: Particles, frames: tuple[int, ...], box: str | None, origin: str | None, periodic: str | None
-) -> tuple[pm.Box, str]:
+    particles: Particles, frames: tuple[int, ...], box: str | None, origin: str | None, periodic: str | None,
+    size: int = CHUNK, dtype: str | None = None,
+) -> tuple[pm.Box, str]:  # fmt: skip
     """Return the box of frames, and where it is from.
 
     Parameters
@@ -63,6 +65,10 @@ def box_of(
         Lengths; lengths and three angles; the rows of a matrix; or "fit", for the bounds of the particles.
     origin, periodic : str or None
         Options.
+    size : int
+        Most particles in memory at once.
+    dtype : str, optional
+        Precision of the plan, by default that of the positions: what is fitted holds positions that are rounded.
 
     Raises
     ------
@@ -75,7 +81,7 @@ def box_of(
     if box == "fit":
         if corner is not None:
             raise ValueError("--box fit has an origin of its own: leave out --origin.")
-        low, high = bounds(particles, frames)
+        low, high = bounds(particles, frames, size, dtype)
         flags = flags or (False,) * ndim
         return pm.Box(high - low, origin=low, periodic=flags), "fitted to the particles"
     if box is None:
@@ -103,15 +109,20 @@ def box_of(
     return pm.Box(given, origin=corner, periodic=True if flags is None else flags), "from --box"
 
 
-def bounds(particles: Particles, frames: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners of a box that holds all particles of some frames; reads the file once."""
+def bounds(
+    particles: Particles, frames: tuple[int, ...], size: int, dtype: str | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corners of a box that holds all particles of some frames; reads the file once, in parts."""
     low, high = np.full(particles.ndim, np.inf), np.full(particles.ndim, -np.inf)
-    for chunk in (chunk for frame in frames for chunk in particles.chunks(frame=frame)):
+    rounding = np.zeros(particles.ndim)
+    for chunk in (chunk for frame in frames for chunk in particles.chunks(size, frame)):
         low = np.minimum(low, chunk.positions.min(axis=0))
         high = np.maximum(high, chunk.positions.max(axis=0))
-    extent = high - low
+        eps = np.finfo(dtype or chunk.positions.dtype).eps
+        rounding = 2 * eps * np.maximum(abs(low), abs(high)).astype(np.float64)
+    extent = (high - low).astype(np.float64)
     widest = extent.max() or 1.0
-    pad = np.where(extent > 0, MARGIN * extent, widest / 2)
+    pad = np.maximum(np.where(extent > 0, MARGIN * extent, widest / 2), rounding)
     return low - pad, high + pad
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,11 @@ def spread(
     check_backend(backend)
     check_dtype(dtype)
     check_outside(outside)
+    keep((file, topology), (out, picture.path))
     shape_function = options.summing(options.window_named(window, order))
-    with files.open_particles(file, positions=positions, values=_values(values), topology=topology) as particles:
+    with files.open_particles(file, positions=positions, values=values, topology=topology) as particles:
         chosen = options.frames_of(particles, frames)
-        domain, where = options.box_of(particles, chosen, box, origin, periodic)
+        domain, where = options.box_of(particles, chosen, box, origin, periodic, chunk, dtype)
         options.same_box(particles, chosen, domain, box)
         mesh, why = options.mesh_of(domain, shape, spacing, offset)
         files.check_field(out, mesh, particles.components, float, overwrite)
@@ -53,13 +55,15 @@ def spread(
                 particles, mesh, shape_function, frames=chosen, size=chunk, progress=advance, dtype=dtype,
                 backend=backend, method=method, deterministic=deterministic, outside=outside,
             )  # fmt: skip
-        if not np.isfinite(field).all():
-            raise ValueError(f"the field is not finite: values are too large for {field.dtype}. Give --dtype float64.")
         axes = tuple(range(field.ndim - mesh.ndim, field.ndim))
         double = np.complex128 if np.iscomplexobj(field) else np.float64
-        sums = field.sum(axis=axes, dtype=double)
-        if density:
-            field /= mesh.node_volume
+        with np.errstate(all="ignore"):
+            sums = field.sum(axis=axes, dtype=double)
+            if density:
+                field /= mesh.node_volume
+        if not np.isfinite(field).all() or not np.isfinite(sums).all():
+            advice = "Give --dtype float64" if field.dtype.itemsize < double().itemsize else "Choose another unit"
+            raise ValueError(f"the field or its sum is not finite: values are too large for {field.dtype}. {advice}.")
         name = "density" if density else "field"
         result = files.Field(field, mesh, name)
         picture.draw(result, particles.unit)
@@ -92,6 +96,7 @@ def interpolate(
     check_backend(backend)
     check_dtype(dtype)
     check_outside(outside)
+    keep((file, topology, field), (out,))
     shape_function = options.summing(options.window_named(window, order))
     files.check_table(out, overwrite)
     values, mesh, name = files.read_field(field)
@@ -113,7 +118,7 @@ def interpolate(
             ):  # fmt: skip
                 columns = {"position": part.positions, "value": _rows(found)}
                 if slope is not None:
-                    columns["gradient"] = np.moveaxis(slope, -2, 0).reshape(slope.shape[-2], -1)
+                    columns["gradient"] = _rows(slope, 2)
                 table.append(columns)
                 size = abs(found) if np.iscomplexobj(found) else found
                 low, high, total = min(low, size.min()), max(high, size.max()), total + size.sum(dtype=np.float64)
@@ -134,9 +139,11 @@ def interpolate(
     report.say_written(console, out, "position, value" + (", gradient" if gradient else ""))
 
 
-def _rows(found: np.ndarray) -> np.ndarray:
-    """Return results (..., n) as rows (n,) or (n, c)."""
-    return found if found.ndim == 1 else np.ascontiguousarray(found.reshape(-1, found.shape[-1]).T)
+def _rows(found: np.ndarray, own: int = 1) -> np.ndarray:
+    """Return results (..., n) or, with own = 2, (..., n, d), as rows (n,) or (n, c), each of d numbers."""
+    batch, rest = found.shape[: found.ndim - own], found.shape[found.ndim - own :]
+    flat = found.reshape(-1, *rest)
+    return np.ascontiguousarray(np.moveaxis(flat, 0, 1)) if batch else found
 
 
 def neighbours(
@@ -154,6 +161,7 @@ def neighbours(
     check_backend(backend)
     if not set(quantities) <= set("ijdDS") or not quantities or len(set(quantities)) < len(quantities):
         raise ValueError(f"--quantities is {quantities!r}; give letters of ijdDS, each at most once.")
+    keep((file, topology), (out,))
     if out is not None:
         files.check_table(out, overwrite)
     with files.open_particles(file, positions=positions, topology=topology) as particles:
@@ -201,6 +209,7 @@ def spectrum(
         If an option is not allowed or a file cannot be read or written.
     """
     check_backend(backend)
+    keep((file, topology), (out, picture.path))
     picture.check(overwrite)
     if out is not None:
         files.check_table(out, overwrite)
@@ -219,7 +228,7 @@ def spectrum(
         report.say_box(console, field.mesh.box, "from the field", None)
     else:
         shape_function = options.window_named(window, order)
-        with files.open_particles(file, positions=positions, values=_values(values), topology=topology) as particles:
+        with files.open_particles(file, positions=positions, values=values, topology=topology) as particles:
             frame = options.one_frame(particles, frames)
             domain, where = options.box_of(particles, (frame,), box, origin, None)
             mesh, why = options.mesh_of(domain, shape, spacing, 0.0)
@@ -262,13 +271,15 @@ def field_power(field: files.Field, backend: str | None) -> Spectrum:
     Raises
     ------
     ValueError
-        If the field is complex or has components, or an axis is open.
+        If the field is complex, has components or is not finite, or an axis is open.
     """
     mesh = field.mesh
     if np.iscomplexobj(field.values) or field.values.ndim > mesh.ndim:
         raise ValueError("the field is complex or has components; a spectrum takes one real value per node.")
     if not all(mesh.periodic):
         raise ValueError("the field has open axes; a spectrum takes a mesh that repeats along all axes.")
+    if not np.isfinite(field.values).all():
+        raise ValueError("the field has values that are not finite, and a spectrum needs all of them.")
     values = np.asarray(field.values, np.float64)
     transform = Transform(mesh, backend=backend)
     modes = np.asarray(transform.forward(values))
@@ -285,12 +296,18 @@ def _spectrum_table(found: Spectrum) -> Any:
     return table
 
 
-def _values(text: str | None) -> str | float | None:
-    """Return a number if the option is one, or names of columns."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
+def keep(read: Iterable[Path | None], written: Iterable[Path | None]) -> None:
+    """Raise an error if an output would replace an input, which --overwrite does not allow.
+
+    Raises
+    ------
+    ValueError
+        With its name.
+    """
+    there = [path for path in read if path is not None and path.exists()]
+    for path in written:
+        if path is not None and path.exists() and any(path.samefile(other) for other in there):
+            raise ValueError(f"{path} is an input: give the output another name.")
 
 
 def check_backend(name: str | None) -> None:

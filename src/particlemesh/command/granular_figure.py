@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh.apps.dem import Energy, Simulation
+from particlemesh.apps.files import replacing
 from particlemesh.command.figures import INK, PALETTE, QUIET, TEXT
 from particlemesh.command.spheres import extent, render
 
@@ -150,7 +151,8 @@ def _series(path: Any, camera: Camera, shots: Sequence[Shot], energies: Sequence
         axes.text(0.5, 1.0, f"{shot.time:.2f} s", transform=axes.transAxes, ha="center", va="bottom", fontsize=9.5)
     _curves(figure.add_axes((0.06, 0.55 / height, 0.62, 1.2 / height)), energies, [shot.time for shot in shots])
     _bar(figure, (0.76, 0.95 / height, 0.2, 0.12 / height), camera, 8.5)
-    figure.savefig(path, format="png")
+    with replacing(path, overwrite=True) as part:
+        figure.savefig(part, format="png")
 
 
 def _curves(axes: Any, energies: Sequence[tuple[float, Energy]], marks: Sequence[float]) -> None:
@@ -198,6 +200,6 @@ def _animation(path: Any, camera: Camera, shots: Sequence[Shot], title: str) -> 
     few = [np.asarray(pages[n]) for n in np.linspace(0, len(pages) - 1, min(len(pages), 8)).astype(int)]
     palette = Image.fromarray(np.concatenate(few)).quantize(255, dither=Image.Dither.NONE)
     frames = [page.quantize(palette=palette, dither=Image.Dither.NONE) for page in pages]
-    frames[0].save(
-        path, format="GIF", save_all=True, append_images=frames[1:], duration=MILLISECONDS, loop=0, optimize=True
-    )
+    options = dict(save_all=True, append_images=frames[1:], duration=MILLISECONDS, loop=0, optimize=True)
+    with replacing(path, overwrite=True) as part:
+        frames[0].save(part, format="GIF", **options)

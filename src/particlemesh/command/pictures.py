@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import importlib
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import particlemesh as pm
+from particlemesh.apps.files import replacing
 from particlemesh.command import planes
 from particlemesh.command.figures import INK, PALETTE, QUIET, TEXT
 from particlemesh.command.isosurfaces import half_level, marching_cubes, surface
@@ -191,17 +191,8 @@ def _values(field: Any, mesh: pm.Mesh) -> np.ndarray:
 
 def _save(figure: Any, path: Path) -> None:
     """Write a figure; the file is complete or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, made = tempfile.mkstemp(suffix=path.suffix.lower(), dir=path.parent)
-    os.close(handle)
-    try:
-        figure.savefig(made, bbox_inches="tight", pad_inches=0.15)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(made).chmod(0o666 & ~umask)  # as open() makes files; temporary ones are their user's alone
-        Path(made).replace(path)
-    finally:
-        Path(made).unlink(missing_ok=True)
+    with replacing(path, overwrite=True) as part:
+        figure.savefig(part, format=path.suffix[1:].lower(), bbox_inches="tight", pad_inches=0.15)
 
 
 def _label(name: str, units: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
+from particlemesh.apps.files import replacing
 from particlemesh.command.figures import INK, PALETTE, QUIET, TEXT
 from particlemesh.command.ranks import STAGES, Timing
 from particlemesh.distributed import Domain, Part
@@ -42,7 +43,8 @@ def decomposition(path: str | PathLike, ranks: int, rows: Sequence[Timing]) -> N
         _blocks(figure.add_axes((0.0, 0.02, 0.31, 0.80), projection="3d"), ranks)
         _balanced(figure.add_axes((0.335, 0.13, 0.2464, 0.704)), ranks)  # a square
         _times(figure.add_axes((0.665, 0.17, 0.20, 0.66)), rows)
-        figure.savefig(path)
+        with replacing(path, overwrite=True) as part:
+            figure.savefig(part)
 
 
 def _colour(rank: int) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import particlemesh as pm
+from particlemesh.apps.files import replacing
 from particlemesh.command.isosurfaces import half_level, surface
 
 ABOVE, BELOW, INK = "#cc5c1a", "#1a6bb3", "#2b2b2b"
@@ -137,16 +138,12 @@ def _edges(library: Any, box: pm.Box) -> Any:
 
 def _page(plotter: Any, out: Path) -> None:
     """Write a page that holds the scene; it is complete or not there."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f".{out.name}.{os.getpid()}.html")
     export = plotter.trame.export_html if hasattr(plotter, "trame") else plotter.export_html
     try:
-        export(str(part))
-        part.replace(out)
+        with replacing(out, overwrite=True) as part:
+            export(str(part))
     except ImportError as error:
         raise ImportError(f"a page needs more of PyVista ({error}): pip install 'particlemesh[view]'.") from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def read_vti(path: Path) -> Shown:

@@ -50,6 +50,20 @@ class Tree(NamedTuple):
         return -1 - at
 
 
+# In CUDA: from ``cells`` of any image to the part, with the arrays of :meth:`Domain.on_device`.
+_DESCEND = """
+for (int a = 0; a < {ndim}; a++) {{
+    const int n = nodes[a], c = cells[a];
+    cells[a] = wraps[a] ? (c % n + n) % n : min(max(c, 0), n - 1);
+}}
+int at = 0;
+for (int level = 0; level < depth && at >= 0; level++)
+    at = planes[4 * at + (cells[planes[4 * at]] < planes[4 * at + 1] ? 2 : 3)];
+const int owner = -1 - at;
+"""
+_GEOMETRY = "raw int32 nodes, raw int32 wraps, raw int32 planes, int32 depth"
+
+
 @functools.cache
 def descent(ndim: int) -> Any:
     """Return CuPy's kernel for :meth:`Tree.parts_of` in one pass, which also folds or clips cells."""
@@ -57,19 +71,31 @@ def descent(ndim: int) -> Any:
 
     axes = range(ndim)
     return cupy.ElementwiseKernel(
-        "".join(f"int32 cell{a}, " for a in axes) + "raw int32 nodes, raw int32 wraps, raw int32 planes, int32 depth",
+        "".join(f"int32 cell{a}, " for a in axes) + _GEOMETRY,
         "int32 part",
-        f"const int given[] = {{{', '.join(f'cell{a}' for a in axes)}}};"
-        f"int cells[{ndim}];"
-        f"for (int a = 0; a < {ndim}; a++) {{"
-        "    const int n = nodes[a], c = given[a];"
-        "    cells[a] = wraps[a] ? (c % n + n) % n : min(max(c, 0), n - 1);"
-        "}"
-        "int at = 0;"
-        "for (int level = 0; level < depth && at >= 0; level++)"
-        "    at = planes[4 * at + (cells[planes[4 * at]] < planes[4 * at + 1] ? 2 : 3)];"
-        "part = -1 - at;",
+        f"int cells[] = {{{', '.join(f'cell{a}' for a in axes)}}};{_DESCEND.format(ndim=ndim)}part = owner;",
         f"parts_of_{ndim}_axes",
+    )
+
+
+@functools.cache
+def keys_of(ndim: int, skip: int, bits: int) -> Any:
+    """Return CuPy's kernel for part and index, in one number, of a list of strays.
+
+    The index has the lower ``bits``. A bad particle has node ``skip`` and gets the part ``none``; beyond the particles
+    that are listed, keys have the next part and the index 0.
+    """
+    import cupy
+
+    return cupy.ElementwiseKernel(
+        f"raw int64 list, {_GEOMETRY}, raw int64 shift, int32 none",
+        "int64 key",
+        f"const ptrdiff_t own = 4 * (i + 1); int cells[{ndim}]; const bool listed = i < list[0];"
+        f"for (int a = 0; a < {ndim}; a++) cells[a] = listed ? (int)(list[own + {4 - ndim} + a] + shift[a]) : 0;"
+        f"{_DESCEND.format(ndim=ndim)}"
+        f"const long long part = !listed ? none + 1 : list[own + 3] == {skip}LL ? none : owner;"
+        f"key = (part << {bits}) | (listed ? list[own] : 0LL);",
+        f"keys_of_{ndim}_axes",
     )
 
 

@@ -172,7 +172,7 @@ class Domain:
         columns = cells if isinstance(cells, tuple) else _columns(cells, self.mesh.ndim)
         xp = np if isinstance(columns[0], np.ndarray) else _namespace()
         if xp is not np and self._tree.axis.size and all(column.dtype == np.int32 for column in columns):
-            return cuts.descent(self.mesh.ndim)(*columns, *self._on_device, self._tree.depth)
+            return cuts.descent(self.mesh.ndim)(*columns, *self.on_device())
         whole = []
         for axis, column in enumerate(columns):
             nodes = self.mesh.shape[axis]
@@ -181,11 +181,40 @@ class Domain:
         return self._tree.parts_of(whole, xp)
 
     @property
-    def _on_device(self) -> tuple[Any, Any, Any]:
-        """Nodes and wraps per axis, and the planes of the cuts, for :func:`cuts.descent`."""
-        xp, tree = _namespace(), self._tree
-        planes = np.stack([tree.axis, tree.node, tree.below, tree.above], 1)
-        return tuple(xp.asarray(np.asarray(given, np.int32)) for given in (self.mesh.shape, self.mesh.periodic, planes))
+    def tree(self) -> cuts.Tree:
+        """The planes of the cuts."""
+        return self._tree
+
+    def on_device(self) -> tuple[Any, Any, Any, int]:
+        """Return what kernels of ``distributed/cuts.py`` need: nodes and wraps per axis, planes, depth."""
+        tree = self._tree
+        return (
+            self._sent("nodes", lambda: self.mesh.shape, np.int32),
+            self._sent("wraps", lambda: self.mesh.periodic, np.int32),
+            self._sent("planes", lambda: np.stack([tree.axis, tree.node, tree.below, tree.above], 1), np.int32),
+            tree.depth,
+        )
+
+    def constants(self, *numbers: int) -> Any:
+        """Return int64 numbers on the device, which are sent there once."""
+        return self._sent(numbers, lambda: numbers, np.int64)
+
+    def _sent(self, name: Any, numbers: Any, dtype: type) -> Any:
+        """Return numbers on the device; streams may differ, so that the first call waits."""
+        xp = _namespace()
+        key = xp.cuda.runtime.getDevice(), name
+        if key not in self._copies:
+            self._copies[key] = xp.asarray(np.asarray(numbers(), dtype))
+            xp.cuda.get_current_stream().synchronize()
+        return self._copies[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_copies"}
+
+    @cached_property
+    def _copies(self) -> dict[Any, Any]:
+        """Arrays on each device."""
+        return {}
 
     def owner(self, cells: Any) -> Any:
         """Return the rank that owns each cell.

@@ -31,8 +31,8 @@ class FFT:
     than slabs, they transform pencils: one axis after the other, with two transposes. Local transforms are those of
     ``scipy.fft``, or of cuFFT for CuPy arrays. A field in one dimension is transformed by one rank.
 
-    On the CPU the modes have the same bits for any number of ranks and any domain, because every line is transformed
-    by the same function and in the same order of axes. The mesh's ``offset`` has no effect, as in ``numpy.fft``.
+    On the CPU the modes are bit-identical for any number of ranks and any domain. Every line is transformed by the same
+    function, and in the same order of axes. The mesh's ``offset`` has no effect, as in ``numpy.fft``.
 
     Parameters
     ----------

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.distributed.routes import Route
+from particlemesh.distributed.routes import Departures, Route
 from particlemesh.distributed.staging import Staged, module_of
-from particlemesh.distributed.surroundings import Surroundings, moved, upward
+from particlemesh.distributed.surroundings import Surroundings, moved
+from particlemesh.distributed.survey import Pass, Segment, Surveyed, segments, stepwise
 from particlemesh.distributed.transfer import together
 from particlemesh.distributed.world import World
 from particlemesh.grid.results import Pairs
@@ -30,22 +32,37 @@ class Held:
     kind: Staged  # of the positions that were given
     xp: Any
     grid: UniformGrid
+    around: Surroundings
     route: Route  # from the callers to the owners
     own: Any  # positions (n, d) as they were given
-    numbers: Any  # int64 (n,)
-    first: int  # number of ghosts below
-    rows: Any  # own particles that are ghosts elsewhere, by rank
+    rows: Any  # own particles that are ghosts elsewhere, by rank and image
     ghosts: Route  # these, on their way
-    order: Any  # from the order in which ghosts arrive to that of local arrays
+    pieces: list[Segment]  # of the ghosts that arrive, those below first
+    first: int  # number of ghosts below
     all_numbers: Any  # of all local particles
-    own_periods: tuple[Any, ...]  # of each axis: added to the given positions for the local grid
-    far_periods: tuple[Any, ...]
+    arrived: Any  # positions (m, d) of ghosts in the order in which they arrive
+
+    @property
+    def numbers(self) -> Any:
+        """Numbers of own particles, int64 (n,)."""
+        return self.all_numbers[self.first : self.first + self.own.shape[0]]
+
+    @functools.cached_property
+    def order(self) -> Any:
+        """Index from the order in which ghosts arrive to that of local arrays."""
+        xp = self.xp
+        return xp.concatenate([xp.zeros(0, np.int64), *(xp.arange(p.begin, p.end) for p in self.pieces)])
 
     @property
     def periods(self) -> Any:
         """Periods added to the positions of all local particles, int64 (all, d)."""
-        own, far = (self.xp.stack(periods, 1).astype(np.int64) for periods in (self.own_periods, self.far_periods))
-        return _joined(self.xp, own, far, self.first)
+        xp, d = self.xp, self.own.shape[1]
+        near, far = (xp.stack(self.around.place(x, xp).periods, 1) for x in (self.own, self.arrived))
+        images = np.repeat(
+            np.array([piece.image for piece in self.pieces], np.int64).reshape(-1, d),
+            [piece.end - piece.begin for piece in self.pieces], axis=0,
+        )  # fmt: skip
+        return _joined(xp, near.astype(np.int64), far[self.order].astype(np.int64) + xp.asarray(images), self.first)
 
     def at_owners(self, rows: Any, world: World, check: bool) -> Any:
         """Return rows of all local particles from those of the particles that each rank gave; every rank calls."""
@@ -54,56 +71,116 @@ class Held:
         return _joined(self.xp, own, far[self.order], self.first)
 
 
+class Local(NamedTuple):
+    """A local grid, and what finds its particles."""
+
+    around: Surroundings
+    grid: UniformGrid
+    sweep: Pass | None  # on a GPU
+
+    def survey(self, x: Any, xp: Any) -> Surveyed:
+        """Find the owners of particles (N, d), and who sees them."""
+        found = None if self.sweep is None else self.sweep.survey(x, xp)
+        return stepwise(self.around, x, xp) if found is None else found
+
+
 def gathered(
-    around: Surroundings, grid: UniformGrid, world: World, kind: Staged, x: Any, check: bool
-) -> tuple[Held, Any]:
-    """Bring particles (N, d) to their owners and ghosts to those who see them.
+    local: Local, world: World, kind: Staged, x: Any, found: Surveyed, check: bool
+) -> Callable[[], Held]:  # fmt: skip
+    """Bring particles (N, d), which are surveyed, to their owners and ghosts to those who see them.
 
-    Returns what is held, and positions of all local particles for the grid, which is not built yet. What may fail on
-    one rank is done before all agree and communicate.
+    What is returned does the work that is left and builds the local grid. What may fail on one rank is done before all
+    agree and communicate.
     """
-    xp, d, matrix = module_of(x), x.shape[1], around.mesh.box.matrix
-    counts = world.allgather(int(x.shape[0]))
+    xp, around, rank = module_of(x), local.around, world.rank
+    coming = world.counts(_told(around, found, x.shape[0], world))
+    first_number = int(coming[:rank, 0].sum())
+    route = Route.known(world, found.leaving, np.ascontiguousarray(coming[:, 2:3]))
+    if coming[:, 1].any():  # on all ranks: some particle leaves its rank
+        own, numbers = _sent(route, world, check, lambda: (x, xp.arange(x.shape[0], dtype=np.int64) + first_number))
+        own, found = together(world, check, "ghosts of a grid", lambda: _surveyed(local, own, xp))
+        coming = world.counts(_told(around, found, 0, world))
+    else:
+        own, numbers = x, None
+    arriving, leaving = coming[:, 3:], np.zeros((world.size, 1), np.int64)
+    for to, size in zip(around.neighbours, found.sizes, strict=True):
+        leaving[to.rank] += size
+    ghosts = Route.known(
+        world, Departures(xp, found.rows.shape[0], leaving, True), np.ascontiguousarray(arriving.sum(1, keepdims=True))
+    )
+    pieces = segments(around, arriving)
+    pieces = [p for p in pieces if not p.above] + [p for p in pieces if p.above]
+    first = sum(p.end - p.begin for p in pieces if not p.above)
 
-    def named() -> tuple[Any, Any]:
-        return xp.arange(x.shape[0], dtype=np.int64) + sum(counts[: world.rank]), around.domain.owner(
-            around.place(x, xp).cells
-        )
+    def packed() -> tuple[Any, Any, Callable[[], Any]]:
+        every = xp.empty((own.shape[0] + ghosts.arrived, x.shape[1]), x.dtype)
+        names = xp.empty(every.shape[0], np.int64)
+        here = slice(first, first + own.shape[0])
+        names[here] = xp.arange(first_number, first_number + own.shape[0]) if numbers is None else numbers
+        every[here] = own
+        if not found.home:
+            every[here] = moved(own, around.place(own, xp).periods, around.mesh.box.matrix, around.cut)
+        return every, names, ghosts.forward(_rows(xp, own[found.rows], names[here][found.rows]))
 
-    given, owners = together(world, check, "owners of a grid's particles", named)
-    route = Route(world, owners)
-    # Where nobody moves, a route returns what it gets: the user's array may change later.
-    own, numbers = _sent(route, world, check, lambda: (xp.array(x, order="C"), given))
+    every, names, deliver = together(world, check, "messages of a grid", packed)
+    rows = deliver()
 
-    def seen() -> tuple[Any, ...]:
-        placed = around.place(own, xp)
-        indices = [around.seen(placed, to, xp) for to in around.neighbours]
-        sizes = [int(some.shape[0]) for some in indices]
-        ranks = np.repeat(np.array([to.rank for to in around.neighbours], np.int64), sizes)
-        # Of each ghost: its image, and whether it is above the particles of the rank that sees it.
-        tags = [
-            (*to.image, upward(to.image) or (not any(to.image) and world.rank > to.rank)) for to in around.neighbours
-        ]
-        table = np.repeat(np.array(tags, np.int64).reshape(-1, d + 1), sizes, axis=0)
-        return placed, xp.concatenate([xp.zeros(0, np.int64), *indices]), xp.asarray(ranks), xp.asarray(table)
+    def filled() -> Held:
+        far, far_names = _columns(xp, rows, x.shape[1])
+        ends, places = {False: 0, True: first + own.shape[0]}, []
+        for piece in pieces:
+            size, place = piece.end - piece.begin, ends[piece.above]
+            names[place : place + size] = far_names[piece.begin : piece.end]
+            places.append(place)
+            ends[piece.above] += size
+        if local.sweep is not None:
+            local.sweep.carry(rows, every, pieces, places)
+        else:
+            _carry(around, far, every, pieces, places, xp)
+        # The user's array may change later.
+        kept = every[first : first + own.shape[0]] if found.home else xp.array(own, order="C")
+        local.grid.build(every)
+        return Held(kind, xp, local.grid, around, route, kept, found.rows, ghosts, pieces, first, names, far)
 
-    placed, rows, ranks, table = together(world, check, "ghosts of a grid", seen)
-    ghosts = Route(world, ranks)
-    tag, far, names = _sent(ghosts, world, check, lambda: (table, own[rows], numbers[rows]))
+    return filled
 
-    def local() -> tuple[Held, Any]:
-        above = tag[:, d] != 0
-        order = xp.concatenate([xp.flatnonzero(~above), xp.flatnonzero(above)])
-        first = int(order.shape[0]) - int(above.sum())
-        away = around.place(far[order], xp).periods
-        away = tuple(periods + tag[order, a] for a, periods in enumerate(away))
-        near = moved(own, placed.periods, matrix, around.cut)
-        every = _joined(xp, near, moved(far[order], away, matrix, around.cut), first)
-        everyone = _joined(xp, numbers, names[order], first)
-        held = Held(kind, xp, grid, route, own, numbers, first, rows, ghosts, order, everyone, placed.periods, away)
-        return held, every
 
-    return together(world, check, "particles and ghosts of a grid", local)
+def _surveyed(local: Local, own: Any, xp: Any) -> tuple[Any, Surveyed]:
+    own = xp.ascontiguousarray(own)
+    return own, local.survey(own, xp)
+
+
+def _told(around: Surroundings, found: Surveyed, count: int, world: World) -> np.ndarray:
+    """Return what to tell every rank: particles, strays to all, particles for it, and ghosts for it by image."""
+    table = np.zeros((world.size, 3 + len(around.images)), np.int64)
+    table[:, 0], table[:, 2:3] = count, found.leaving.sent
+    table[:, 1] = found.leaving.sent.sum() - found.leaving.sent[world.rank, 0]
+    for to, size in zip(around.neighbours, found.sizes, strict=True):
+        table[to.rank, 3 + around.images.index(to.image)] = size
+    return table
+
+
+def _rows(xp: Any, x: Any, numbers: Any) -> Any:
+    """Return positions (n, d) and numbers (n,) as rows of the positions' type, with all their bits."""
+    d, words = x.shape[1], 8 // x.dtype.itemsize
+    rows = xp.empty((x.shape[0], d + words), x.dtype)
+    rows[:, :d] = x
+    rows.view(f"i{x.dtype.itemsize}")[:, d:] = numbers.view(f"i{x.dtype.itemsize}").reshape(-1, words)
+    return rows
+
+
+def _columns(xp: Any, rows: Any, d: int) -> tuple[Any, Any]:
+    """Return positions and numbers of rows: the inverse of `_rows`."""
+    integers = xp.ascontiguousarray(rows.view(f"i{rows.dtype.itemsize}")[:, d:])
+    return xp.ascontiguousarray(rows[:, :d]), integers.view(np.int64).reshape(-1)
+
+
+def _carry(around: Surroundings, far: Any, every: Any, pieces: list[Segment], places: list[int], xp: Any) -> None:
+    """Do the work of `Pass.carry` step by step, for positions (m, d)."""
+    for piece, to in zip(pieces, places, strict=True):
+        some = far[piece.begin : piece.end]
+        periods = tuple(n + a for n, a in zip(around.place(some, xp).periods, piece.image, strict=True))
+        every[to : to + some.shape[0]] = moved(some, periods, around.mesh.box.matrix, around.cut)
 
 
 def _sent(route: Route, world: World, check: bool, arrays: Callable[[], tuple[Any, ...]]) -> list[Any]:
@@ -125,7 +202,8 @@ def own_pairs(held: Held, found: Pairs, order: str, form: str, quantities: str) 
     if form == "dense":
         part, length = rows, length[rows]
     else:
-        begin, end = int(start[first]), int(start[first + count])
+        ends = start[first :: max(count, 1)][:2]  # where the rows of own particles begin and end
+        begin, end = (int(n) for n in (ends if xp is np else ends.get())) if count else (0, 0)
         part = slice(begin, end)
         start = start[first : first + count + 1] - begin
     got: dict[str, Any] = dict(i=found.i, j=found.j, d=found.distance, D=found.vector, S=found.shift)

@@ -10,10 +10,11 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays.geometry import open_bounds
 from particlemesh.distributed.domain import Domain, hash_of
-from particlemesh.distributed.gathering import Held, gathered, own_pairs
+from particlemesh.distributed.gathering import Held, Local, gathered, own_pairs
 from particlemesh.distributed.routes import Route
 from particlemesh.distributed.staging import Staged, module_of
 from particlemesh.distributed.surroundings import Surroundings
+from particlemesh.distributed.survey import Pass, Surveyed
 from particlemesh.distributed.transfer import alike, together
 from particlemesh.distributed.world import World
 from particlemesh.grid.checks import letters as check_letters
@@ -91,7 +92,7 @@ class UniformGrid:
         self.radius = checks.at_least_zero(radius, "radius")
         self._check = checks.flag(check, "check")
         self._cell_size, self._options = self.radius if cell_size is None else cell_size, options
-        self._grids: dict[Any, tuple[Surroundings, LocalGrid]] = {}  # by dtype and place of the positions
+        self._grids: dict[Any, Local] = {}  # by dtype and place of the positions
         self._held: Held | None = None
 
     def __repr__(self) -> str:
@@ -123,19 +124,24 @@ class UniformGrid:
             If another rank raised. If its local grid did, for lack of memory, the grid is empty afterwards.
         """
 
-        def accepted() -> tuple[str, tuple[Staged, Any]]:
-            given = self._accepted(positions)
-            return f"build of a grid of {given[1].dtype}, radius {self.radius}, cuts {hash_of(self.domain)}", given
+        def accepted() -> tuple[str, tuple[Staged, Any, Local, Surveyed]]:
+            staged, x = self._accepted(positions)
+            xp = module_of(x)
+            with staged.scope():
+                local, x = self._surroundings(x.dtype, staged), xp.ascontiguousarray(x)
+                if self._check and local.sweep is None:
+                    self._inside(x, xp)
+                found = local.survey(x, xp)
+                if self._check and found.bad:
+                    self._inside(x, xp)  # raises
+            call = f"build of a grid of {x.dtype}, radius {self.radius}, cuts {hash_of(self.domain)}"
+            return call, (staged, x, local, found)
 
-        staged, x = alike(self.world, self._check, accepted)
-        around, grid = together(
-            self.world, self._check, "the cells of a local grid", lambda: self._surroundings(x.dtype, staged.kind.home)
-        )
+        staged, x, local, found = alike(self.world, self._check, accepted)
         with staged.scope():
-            held, local = gathered(around, grid, self.world, staged, x, self._check)
+            finish = gathered(local, self.world, staged, x, found, self._check)
             self._held = None  # until every rank has built
-            together(self.world, self._check, "a local grid", lambda: grid.build(local))
-            self._held = held
+            self._held = together(self.world, self._check, "a local grid", finish)
         return self
 
     def _accepted(self, positions: Any) -> tuple[Staged, Any]:
@@ -150,8 +156,6 @@ class UniformGrid:
             x = x.astype(np.float64)
         if x.dtype.char not in "fd":
             raise TypeError(f"positions has dtype {x.dtype}; float32 or float64 is needed.")
-        if self._check:
-            self._inside(x, module_of(x))
         return staged, x
 
     def _inside(self, x: Any, xp: Any) -> None:
@@ -174,15 +178,18 @@ class UniformGrid:
                 first = int(xp.flatnonzero(bad)[0])
                 raise ValueError(f"particle {first} of {x.shape[0]} is at {x[first]}, outside of the open axis {a}.")
 
-    def _surroundings(self, dtype: Any, home: str) -> tuple[Surroundings, LocalGrid]:
-        if (dtype, home) not in self._grids:
+    def _surroundings(self, dtype: Any, staged: Staged) -> Local:
+        if (dtype, staged.kind.home) not in self._grids:
             around = Surroundings(self.domain, self.world.rank, self.radius, dtype)
             lengths = 1 / np.linalg.norm(around.box.inverse, axis=1)
             size = np.minimum(np.broadcast_to(np.asarray(self._cell_size, np.float64), lengths.shape), lengths)
             size = np.where(size > 0, size, lengths / 16)
             grid = LocalGrid(around.box, cell_size=tuple(size.tolist()), **self._options)
-            self._grids[dtype, home] = around, grid
-        return self._grids[dtype, home]
+            sweep = None
+            if module_of(staged.native) is not np and Pass.serves(around):
+                sweep = Pass(around, staged.kind.backend(staged.user), dtype)
+            self._grids[dtype, staged.kind.home] = Local(around, grid, sweep)
+        return self._grids[dtype, staged.kind.home]
 
     @property
     def positions(self) -> Any:
@@ -204,7 +211,7 @@ class UniformGrid:
     @property
     def ghosts(self) -> int:
         """Number of ghosts of this rank."""
-        return int(self._ready().order.shape[0])
+        return int(self._ready().ghosts.arrived)
 
     @property
     def first(self) -> int:

@@ -40,6 +40,7 @@ class Halo:
                 filled[piece.holder - self._first_window] += math.prod(piece.shape)
         self._filled = [n == math.prod(shape) for n, shape in zip(filled.tolist(), self.shapes, strict=True)]
         self._buffers: dict[Any, dict[int, Any]] = {}
+        self._views: dict[Any, dict[int, list[Any]]] = {}
 
     def nodes(self) -> int:
         """Return the number of nodes that this rank sends to fill ghosts, or receives to fold them."""
@@ -50,21 +51,22 @@ class Halo:
     def fill(self, fields: list[Any], batch: tuple[int, ...]) -> Callable[[], list[Any]]:
         """Make ready to fill the windows (*batch, *shape) of fields (*batch, *part); the result returns the windows.
 
-        Ghosts that nobody owns are zero.
+        Ghosts that no rank owns are zero.
         """
         xp, dtype = module_of(fields[0]), fields[0].dtype
         windows = [
             (xp.empty if whole else xp.zeros)((*batch, *shape), dtype)
             for shape, whole in zip(self.shapes, self._filled, strict=True)
         ]
-        for piece in self.messages.held.get(self._world.rank, ()):
-            self._window(windows, piece)[...] = self._part(fields, piece)
         exchange = self._exchange(self.messages.owned, self.messages.held, fields, self._part, batch, xp)
 
+        def own() -> None:
+            for piece in self.messages.held.get(self._world.rank, ()):
+                self._window(windows, piece)[...] = self._part(fields, piece)
+
         def finish() -> list[Any]:
-            for rank, buffer in exchange().items():
-                pieces = self.messages.held[rank]
-                for piece, term in zip(pieces, _unpacked(buffer, pieces, batch), strict=True):
+            for rank, terms in exchange(own).items():
+                for piece, term in zip(self.messages.held[rank], terms, strict=True):
                     self._window(windows, piece)[...] = term
             return windows
 
@@ -73,23 +75,47 @@ class Halo:
     def fold(self, windows: list[Any], batch: tuple[int, ...]) -> Callable[[], list[Any]]:
         """Make ready to fold windows (*batch, *shape); the result returns fields (*batch, *part).
 
-        Every node gets the sum of what windows hold for it.
-        Terms are added in the order of ranks, so that the sum has the same bits in every run.
+        Every node gets the sum of what windows hold for it. Fields may share the memory of windows, which change.
+        To a part's own terms those of others are added in the order of ranks, so that the sum has the same bits in
+        every run.
         """
-        xp, dtype = module_of(windows[0]), windows[0].dtype
-        fields: list[Any] = [xp.zeros((*batch, *part.shape), dtype) for part in self._parts]
+        xp = module_of(windows[0])
         exchange = self._exchange(self.messages.held, self.messages.owned, windows, self._window, batch, xp)
 
         def finish() -> list[Any]:
-            got = exchange()
+            got = exchange(lambda: None)
+            fields, seen = self._own(windows, batch, xp)
             for rank, pieces in self.messages.owned.items():
                 here = rank == self._world.rank
-                terms = [self._window(windows, p) for p in pieces] if here else _unpacked(got[rank], pieces, batch)
+                terms = [self._window(windows, p) for p in pieces] if here else got[rank]
                 for piece, term in zip(pieces, terms, strict=True):
-                    self._part(fields, piece)[...] += term
+                    if piece not in seen:
+                        self._part(fields, piece)[...] += term
             return fields
 
         return finish
+
+    def _own(self, windows: list[Any], batch: tuple[int, ...], xp: Any) -> tuple[list[Any], set[Piece]]:
+        """Return fields (*batch, *part) with the terms of one own window each, and the pieces that have these.
+
+        A field is a view of its window where that is dense and not much larger, so that nothing is copied. Integers,
+        which nobody sees, need not be dense.
+        """
+        fields: list[Any] = [None] * len(self._parts)
+        seen: set[Piece] = set()
+        for piece in self.messages.owned.get(self._world.rank, ()):
+            here = piece.owner - self._first_part
+            if fields[here] is None and piece.shape == self._parts[here].shape:
+                window = windows[piece.holder - self._first_window]
+                view = window[(..., *piece.in_window())]
+                alone = len(self._parts) == 1 and window.size <= 2 * view.size
+                dense = view.flags.c_contiguous or view.dtype == np.int64
+                fields[here] = view if alone and dense else view.copy()
+                seen.add(piece)
+        return [
+            xp.zeros((*batch, *part.shape), windows[0].dtype) if field is None else field
+            for field, part in zip(fields, self._parts, strict=True)
+        ], seen
 
     def _window(self, windows: list[Any], piece: Piece) -> Any:
         return windows[piece.holder - self._first_window][(..., *piece.in_window())]
@@ -101,32 +127,37 @@ class Halo:
     def _exchange(
         self, outgoing: dict[int, list[Piece]], incoming: dict[int, list[Piece]], sources: list[Any],
         place_of: Callable[[list[Any], Piece], Any], batch: tuple[int, ...], xp: Any,
-    ) -> Callable[[], dict[int, Any]]:  # fmt: skip
-        """Pack the pieces for other ranks; the result sends them in one round and returns what came, packed."""
-        dtype = sources[0].dtype
-        sends = self._memory("send", outgoing, batch, dtype, xp)
-        receives = self._memory("receive", incoming, batch, dtype, xp)
-        for rank, buffer in sends.items():
-            for piece, packed in zip(outgoing[rank], _unpacked(buffer, outgoing[rank], batch), strict=True):
-                packed[...] = place_of(sources, piece)
+    ) -> Callable[[Callable[[], None]], dict[int, list[Any]]]:  # fmt: skip
+        """Pack the pieces for other ranks; the result sends them in one round and returns the pieces that came.
 
-        def exchange() -> dict[int, Any]:
-            self._world.exchange(sends, receives)
-            return receives
+        It gets work to do while messages travel.
+        """
+        dtype = sources[0].dtype
+        sends, packed = self._memory("send", outgoing, batch, dtype, xp)
+        receives, unpacked = self._memory("receive", incoming, batch, dtype, xp)
+        for rank, views in packed.items():
+            for piece, view in zip(outgoing[rank], views, strict=True):
+                view[...] = place_of(sources, piece)
+
+        def exchange(meanwhile: Callable[[], None]) -> dict[int, list[Any]]:
+            self._world.exchange(sends, receives, meanwhile)
+            return unpacked
 
         return exchange
 
     def _memory(
         self, what: str, pieces: dict[int, list[Piece]], batch: tuple[int, ...], dtype: np.dtype, xp: Any
-    ) -> dict[int, Any]:
-        """Return a buffer for each other rank; buffers are made once."""
+    ) -> tuple[dict[int, Any], dict[int, list[Any]]]:
+        """Return a buffer for each other rank, and views of it for the pieces; both are made once."""
+        others = {rank: some for rank, some in pieces.items() if rank != self._world.rank}
         size = math.prod(batch)
         key = what, pieces is self.messages.held, size, dtype, xp
         if key not in self._buffers:
-            self._buffers[key] = {
-                rank: xp.empty(size * _nodes(some), dtype) for rank, some in pieces.items() if rank != self._world.rank
-            }
-        return self._buffers[key]
+            self._buffers[key] = {rank: xp.empty(size * _nodes(some), dtype) for rank, some in others.items()}
+        buffers = self._buffers[key]
+        if (key, batch) not in self._views:
+            self._views[key, batch] = {rank: _unpacked(buffers[rank], some, batch) for rank, some in others.items()}
+        return buffers, self._views[key, batch]
 
     @property
     def nbytes(self) -> int:

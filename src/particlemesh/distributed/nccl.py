@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,11 +39,20 @@ class Nccl(Transport):
         self._stream = self._cupy.cuda.Stream(non_blocking=True)
 
     def exchange(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> None:
+        self.exchange_while(sends, receives)
+
+    def mark(self, array: Any) -> Any:
+        return None if is_host(array) else self._cupy.cuda.get_current_stream().record()
+
+    def exchange_while(
+        self, sends: Mapping[int, Any], receives: Mapping[int, Any], meanwhile: Callable[[], None] | None = None,
+        since: Any = None,
+    ) -> None:  # fmt: skip
         arrays = [*sends.values(), *receives.values()]
         if all(map(is_host, arrays)):
-            self._control.exchange(sends, receives)
+            self._control.exchange_while(sends, receives, meanwhile)
             return
-        with _Ordered(self._cupy, self._stream):
+        with _Ordered(self._cupy, self._stream, since):
             self._nccl.groupStart()
             try:
                 for rank, array in receives.items():
@@ -52,6 +61,8 @@ class Nccl(Transport):
                     self._communicator.send(*self._bytes(array), rank, self._stream.ptr)
             finally:
                 self._nccl.groupEnd()
+            if meanwhile is not None:
+                meanwhile()
 
     def _bytes(self, array: Any) -> tuple[int, int, int]:
         return array.data.ptr, array.nbytes, self._nccl.NCCL_INT8
@@ -79,13 +90,13 @@ class Nccl(Transport):
 
 
 class _Ordered:
-    """A stretch in which the stream of communication follows the caller's, which then follows it."""
+    """A stretch in which the stream of communication follows the caller's, or an event, and is then followed by it."""
 
-    def __init__(self, cupy: Any, stream: Any) -> None:
-        self._stream, self._caller = stream, cupy.cuda.get_current_stream()
+    def __init__(self, cupy: Any, stream: Any, since: Any = None) -> None:
+        self._stream, self._caller, self._since = stream, cupy.cuda.get_current_stream(), since
 
     def __enter__(self) -> None:
-        self._stream.wait_event(self._caller.record())
+        self._stream.wait_event(self._caller.record() if self._since is None else self._since)
 
     def __exit__(self, *_: object) -> None:
         # Memory that is freed after this goes back to the caller's stream, which waits: nothing is overwritten.

@@ -45,8 +45,8 @@ class Plan(Calls):
         is less where particles are few. With ``"replicated"`` each rank has the whole mesh and keeps its particles,
         for small meshes. Results are the same to rounding.
     deterministic : bool
-        If True, fields and interpolated values have the same bits for any number of ranks, any cuts, and any rank and
-        order of the particles. Spreading sums integers. It needs ``ghosts="nodes"``. Otherwise they have the same bits
+        If True, fields and interpolated values are bit-identical for any number of ranks, any cuts, and any rank and
+        order of the particles. Spreading sums integers. It needs ``ghosts="nodes"``. Otherwise they are bit-identical
         for the same cuts and particles, if the local methods are reproducible.
     check : bool
         If False, calls for values do not agree before they communicate, which saves one small reduction. Then an error
@@ -148,6 +148,8 @@ class Plan(Calls):
     def reserve(self, count: int) -> None:
         """Allocate for up to ``count`` particles in each part, so that local plans allocate nothing later.
 
+        The plan of guests, which come from other ranks while most particles stay in place, allocates as they come.
+
         Raises
         ------
         ValueError
@@ -185,12 +187,8 @@ class Plan(Calls):
         """
         with self.world.agreement("status"):
             self._ready()
-            states = [plan.status for plan in self._plans if plan is not None]
-        total = np.zeros(4, np.int64)
-        for state in states if self.ghosts != "particles" else ():
-            total += [state.count, state.not_finite, state.outside, state.non_finite_values]
-        if self.ghosts == "particles":  # copies are no particles
-            total[:] = self.count, *self._bad_here[1:], any(state.non_finite_values for state in states)
+            values_bad = any(plan.status.non_finite_values for plan in self._local())
+        total = np.array([self.count, *self._bad_here[1:], values_bad], np.int64)
         count, not_finite, outside, values = self.world.allreduce(total).tolist()
         firsts = [first for first in self.world.allgather(self._bad_here[0]) if first >= 0]
         return Status(count, not_finite, outside, firsts[0] if firsts else -1, values > 0)
@@ -332,7 +330,7 @@ class Plan(Calls):
     @property
     def nbytes(self) -> int:
         """Bytes of local plans and buffers on this rank."""
-        return self._windows.nbytes + sum(plan.nbytes for plan in self._plans if plan is not None)
+        return self._windows.nbytes + sum(plan.nbytes for plan in (*self._plans, self._guests) if plan is not None)
 
     def __enter__(self) -> Self:
         return self
@@ -344,6 +342,6 @@ class Plan(Calls):
     def close(self) -> None:
         """Release the plan's memory on this rank; not collective. Later calls raise a RuntimeError."""
         self._closed, self._route, self._owners = True, None, None
-        for plan in self._plans:
+        for plan in (*self._plans, self._guests):
             if plan is not None:
                 plan.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,22 +44,35 @@ class Route:
     def __init__(
         self, world: World, parts: Any, per_rank: int = 1, particles: Any = None, count: int | None = None
     ) -> None:
-        self._xp = xp = module_of(parts)
-        self._world, self._per_rank = world, per_rank
-        self.count = parts.shape[0] if count is None else count
-        self._single = particles is None
         with world.agreement("a route"):
-            order, sent = _by_part(parts, world.rank, world.size, per_rank, xp)
-            self._particles = order if particles is None else (particles if order is None else particles[order])
-        self._leaving = sent.sum(1)
-        self._by_part = world.counts(sent)  # rows from each rank for each of our parts
-        self._coming = self._by_part.sum(1)
-        self.counts = self._by_part.sum(0)  # rows of each of this rank's parts
+            leaving = Departures.of(parts, world.rank, world.size, per_rank, particles, count)
+        self._begin(world, leaving, world.counts(leaving.sent))
+
+    @classmethod
+    def known(cls, world: World, leaving: Departures, coming: np.ndarray) -> Route:
+        """Return the route of particles whose numbers all ranks have exchanged already."""
+        route = object.__new__(cls)
+        route._begin(world, leaving, coming)
+        return route
+
+    def _begin(self, world: World, leaving: Departures, coming: np.ndarray) -> None:
+        self._world, self._departures, self._per_rank = world, leaving, leaving.sent.shape[1]
+        self._xp, self.count, self._single = leaving.xp, leaving.count, leaving.single
+        self._leaving = leaving.sent.sum(1)
+        self._by_part = coming  # rows from each rank for each of our parts
+        self._coming = coming.sum(1)
+        self.counts = coming.sum(0)  # rows of each of this rank's parts
         self.arrived = int(self.counts.sum())
         others = [r for r in range(world.size) if r != world.rank]
-        self.stays = not (self._leaving[others].any() or self._coming[others].any()) and self._particles is None
+        self.guests = int(self._coming[others].sum())  # rows that come from other ranks
+        self.stays = not (self.guests or self._leaving[others].any() or leaving.turned)
 
     # Made at first use, which is before ranks agree: it may fail.
+
+    @functools.cached_property
+    def _particles(self) -> Any:
+        """The particle of each leaving row, own rows among them, or None if row n is that of particle n."""
+        return self._departures.order(self._world.rank)
 
     @functools.cached_property
     def _order(self) -> Any:
@@ -213,41 +226,124 @@ class Route:
 
         return deliver
 
+    # ---- rows that stay where they are, and guests beside them: of a rank with one part ------------------
+
+    @property
+    def strays(self) -> Any:
+        """Particles that leave, by rank and then in their order; None where the route does not know them."""
+        return self._departures.strays
+
+    @property
+    def quiet(self) -> bool:
+        """Whether this rank has neither strays nor guests, so that it takes part in no message."""
+        return not (self.guests or self.strays.shape[0])
+
+    def visit(self, rows_of: Callable[[Any], Any]) -> Callable[[], Any]:
+        """Make ready to send the rows of strays, which a function returns for indices; the result returns the guests'.
+
+        The messages are those of `forward`, so that other ranks may do either.
+        """
+        rows = self._xp.ascontiguousarray(rows_of(self.strays))
+        result = self._xp.empty((self.guests, *rows.shape[1:]), rows.dtype)
+        sends, receives = (self._others(counts) for counts in (self._leaving, self._coming))
+
+        def deliver() -> Any:
+            self._world.exchange({r: rows[s] for r, s in sends.items()}, {r: result[s] for r, s in receives.items()})
+            return result
+
+        return deliver
+
+    def leave(self, rows: Any) -> Callable[[], Any]:
+        """Make ready to return rows of guests (guests, ...); the result returns those of strays."""
+        rows = self._xp.ascontiguousarray(rows)
+        result = self._xp.empty((self.strays.shape[0], *rows.shape[1:]), rows.dtype)
+        sends, receives = (self._others(counts) for counts in (self._coming, self._leaving))
+        since = self._world.mark(rows)
+
+        def deliver() -> Any:
+            out, into = {r: rows[s] for r, s in sends.items()}, {r: result[s] for r, s in receives.items()}
+            self._world.exchange(out, into, since=since)
+            return result
+
+        return deliver
+
+    def _others(self, counts: np.ndarray) -> dict[int, slice]:
+        """Return the rows of each other rank, where those of this rank are left out."""
+        counts = counts.copy()
+        counts[self._world.rank] = 0
+        return _slices(counts)
+
+
+class Departures(NamedTuple):
+    """Where the rows of a rank go; nothing of other ranks."""
+
+    xp: Any
+    count: int  # type: ignore[assignment]  # particles; hides the tuple's method of that name
+    sent: np.ndarray  # rows for each part, int64 (size, per_rank)
+    single: bool  # whether each particle has one row
+    strays: Any = None  # of one part a rank: rows that leave, by rank and then in their order
+    particles: Any = None  # of several parts, or of several rows each: see `order`
+
+    @classmethod
+    def of(
+        cls, parts: Any, rank: int, size: int, per_rank: int, particles: Any = None, count: int | None = None
+    ) -> Departures:
+        """Return the departures of rows to parts; arguments as for :class:`Route`.
+
+        Most rows stay on this rank in most steps. So only the others are sorted if a rank has one part.
+        """
+        xp, single = module_of(parts), particles is None
+        strays = None
+        sent: np.ndarray = np.zeros(size * per_rank, np.int64)
+        count = parts.shape[0] if count is None else count
+        if per_rank > 1:
+            order, counted = _stable_order(parts, xp), parts
+            particles = order if single else particles if order is None else particles[order]
+        else:
+            strays = xp.flatnonzero(parts != rank)
+            counted = parts[strays]
+            if (turned := _stable_order(counted, xp)) is not None:
+                strays = strays[turned]
+            sent[rank] = parts.shape[0] - strays.shape[0]
+        if counted.shape[0]:
+            found = xp.bincount(counted, minlength=size * per_rank)
+            sent += found if xp is np else found.get()
+        sent = sent.reshape(size, per_rank)
+        leaving = cls(xp, count, sent, single, strays, particles)
+        if single or strays is None:
+            return leaving
+        order = _around(strays, sent[:, 0], rank, parts.shape[0], xp)
+        return leaving._replace(strays=None, particles=particles if order is None else particles[order])
+
+    @property
+    def turned(self) -> bool:
+        """Whether rows are sent in another order than that of particles."""
+        return self.particles is not None or bool(self.strays is not None and self.strays.shape[0])
+
+    def order(self, rank: int) -> Any:
+        """Return the particle of each row in the order of parts, or None if row n is that of particle n."""
+        if self.strays is None:
+            return self.particles
+        return _around(self.strays, self.sent[:, 0], rank, self.count, self.xp)
+
+
+def _around(strays: Any, sent: np.ndarray, rank: int, count: int, xp: Any) -> Any:
+    """Return the index that puts rows in the order of ranks, or None if none leaves."""
+    if not strays.shape[0]:
+        return None
+    stays = xp.ones(count, bool)
+    stays[strays] = False
+    before = int(sent[:rank].sum())
+    order = xp.concatenate([strays[:before], xp.flatnonzero(stays), strays[before:]])
+    if xp is not np and count < 2**31:
+        order = order.astype(np.int32)  # half as many bytes in each step; NumPy would convert them in each
+    return order
+
 
 def _slices(counts: np.ndarray) -> dict[int, slice]:
     """Return the rows of each rank that has some."""
     ends = np.cumsum(counts)
     return {r: slice(int(ends[r] - n), int(ends[r])) for r, n in enumerate(counts.tolist()) if n}
-
-
-def _by_part(parts: Any, rank: int, size: int, per_rank: int, xp: Any) -> tuple[Any, np.ndarray]:
-    """Return the index that puts rows in the order of parts, or None if they are, and how many there are of each.
-
-    Most rows stay on this rank in most steps. So only the others are sorted if a rank has one part.
-    """
-    sent = np.zeros(size * per_rank, np.int64)
-    first = rank * per_rank
-    away = xp.flatnonzero((parts < first) | (parts >= first + per_rank))
-    leaving = away.shape[0]
-    some = parts[away]
-    if per_rank > 1:
-        counted, order = parts, _stable_order(parts, xp)
-    elif leaving == 0:
-        counted, order = some, None
-    else:
-        order = away if (turned := _stable_order(some, xp)) is None else away[turned]
-        before = int((some < rank).sum())
-        stay = xp.flatnonzero(parts == rank)
-        order = xp.concatenate([order[:before], stay, order[before:]])
-        if xp is not np and parts.shape[0] < 2**31:
-            order = order.astype(np.int32)  # half as many bytes in each step; NumPy would convert them in each
-        counted = some
-    if counted.shape[0]:
-        found = xp.bincount(counted, minlength=size * per_rank)
-        sent += found if xp is np else found.get()
-    if per_rank == 1:
-        sent[rank] = parts.shape[0] - leaving
-    return order, sent.reshape(size, per_rank)
 
 
 def _stable_order(keys: Any, xp: Any) -> Any:

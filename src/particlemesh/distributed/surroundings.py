@@ -76,6 +76,7 @@ class Surroundings:
         self._offset = np.array(self.mesh.offset)
         # The thickness of n cells across their faces is n / (K |b|), with the reciprocal vector b.
         across = np.linalg.norm(self.mesh.box.inverse, axis=1) * self._scale
+        self.coefficients = self.mesh.box.inverse * self._scale[:, None]  # nodes per length
         self._slack = SLACK[np.dtype(dtype)]
         self.reach = (radius * across + self._scale * self._slack) * (1 + self._slack)
         # Along an axis that every part has for itself the local grid finds images; open axes get room beyond the faces.
@@ -102,7 +103,7 @@ class Surroundings:
                     moved = x[:, b].astype(np.float64)
                     if box.origin[b]:
                         moved -= box.origin[b]
-                    moved *= box.inverse[a, b] * self._scale[a]
+                    moved *= self.coefficients[a, b]
                     u = moved if u is None else u + moved
             if self._offset[a]:
                 u -= self._offset[a]
@@ -156,20 +157,29 @@ class Surroundings:
             high = np.inf if part.upper[axis] == self._nodes[axis] else high
         return low, high
 
+    def seen_in(self, to: Neighbour) -> list[tuple[list[float], list[float]]]:
+        """Return the boxes, in nodes, whose particles a neighbour sees by an image: low and high on three axes."""
+        boxes = []
+        for part in self.domain.parts(to.rank):
+            if part.size:
+                low, high = [-np.inf] * 3, [np.inf] * 3
+                for a, nodes in enumerate(self._nodes):
+                    if self.cut[a]:
+                        first, last = self._range(part, a)
+                        shift = to.image[a] * nodes
+                        low[a], high[a] = first - self.reach[a] - shift, last + self.reach[a] - shift
+                boxes.append((low, high))
+        return boxes
+
     def seen(self, placed: Placed, to: Neighbour, xp: Any) -> Any:
         """Return the indices of the particles that a neighbour sees by an image, ascending."""
         seen = None
-        for part in self.domain.parts(to.rank):
-            if not part.size:
-                continue
+        for low, high in self.seen_in(to):
             near = None
             for a, u in enumerate(placed.coordinates):
-                if not self.cut[a]:
-                    continue
-                low, high = self._range(part, a)
-                shift = to.image[a] * self._nodes[a]
-                one = (u >= low - self.reach[a] - shift) & (u <= high + self.reach[a] - shift)
-                near = one if near is None else near & one
+                if self.cut[a]:
+                    one = (u >= low[a]) & (u <= high[a])
+                    near = one if near is None else near & one
             if near is None:  # no axis is cut: everything is near
                 return xp.arange(placed.cells[0].shape[0])
             seen = near if seen is None else seen | near

@@ -120,13 +120,13 @@ class Transfer:
         if self.trivial:
             return work
 
-        def ready() -> tuple[list[Any], dict[int, Any], dict[int, Any]]:
+        def ready() -> tuple[list[Any], list[Any], dict[int, Any], dict[int, Any]]:
             arrays = work()
-            return arrays, *self.messages(arrays, form)
+            return arrays, self._results(form), *self.messages(arrays, form)
 
-        arrays, sends, received = together(world, check, "a transfer", ready)
-        world.exchange(sends, received)
-        return lambda: self.unpack(arrays, received, form)
+        arrays, results, sends, received = together(world, check, "a transfer", ready)
+        world.exchange(sends, received, lambda: self._keep(arrays, results))
+        return lambda: self._unpack(received, results, form)
 
     def messages(self, arrays: list[Any], form: Form) -> tuple[dict[int, Any], dict[int, Any]]:
         """Return what leaves the rank, packed by receiver, and empty memory for what comes, by sender."""
@@ -141,14 +141,24 @@ class Transfer:
 
     def unpack(self, arrays: list[Any], received: dict[int, Any], form: Form) -> list[Any]:
         """Return the arrays of the target from what was received, by sender, and from what stayed."""
+        results = self._results(form)
+        self._keep(arrays, results)
+        return self._unpack(received, results, form)
+
+    def _results(self, form: Form) -> list[Any]:
+        return [form.empty(form.batch + shape_of(part)) for part in self.target.parts[self.rank]]
+
+    def _keep(self, arrays: list[Any], results: list[Any]) -> None:
+        """Copy what stays, which may be done while messages travel."""
+        for there, here in self._kept:
+            results[here.array][(..., *here.slices)] = arrays[there.array][(..., *there.slices)]
+
+    def _unpack(self, received: dict[int, Any], results: list[Any], form: Form) -> list[Any]:
         many = math.prod(form.batch)
-        results = [form.empty(form.batch + shape_of(part)) for part in self.target.parts[self.rank]]
         for peer, packed in received.items():
             coming = self._receives[peer]
             for piece, place in zip(coming, _places(coming, many), strict=True):
                 results[piece.array][(..., *piece.slices)] = packed[place].reshape(form.batch + piece.shape)
-        for there, here in self._kept:
-            results[here.array][(..., *here.slices)] = arrays[there.array][(..., *there.slices)]
         return results
 
 

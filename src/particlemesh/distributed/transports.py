@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -31,6 +31,22 @@ class Transport(abc.ABC):
     @abc.abstractmethod
     def exchange(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> None:
         """Send an array to each rank of ``sends`` and fill that of each rank in ``receives``; never to itself."""
+
+    def mark(self, array: Any) -> Any:
+        """Return a mark behind what has been launched up to now where an array is, or None."""
+        return None
+
+    def exchange_while(
+        self, sends: Mapping[int, Any], receives: Mapping[int, Any], meanwhile: Callable[[], None] | None = None,
+        since: Any = None,
+    ) -> None:  # fmt: skip
+        """Do the work of `exchange`, and other work of this rank, at the same time where the transport can.
+
+        Messages need what was launched before the mark ``since`` only.
+        """
+        self.exchange(sends, receives)
+        if meanwhile is not None:
+            meanwhile()
 
     @abc.abstractmethod
     def allreduce(self, array: Any, op: Op) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,10 @@ class World:
     def __repr__(self) -> str:
         return f"<World: rank {self.rank} of {self.size}, transport {self.transport!r}>"
 
-    def exchange(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> None:
+    def exchange(
+        self, sends: Mapping[int, Any], receives: Mapping[int, Any], meanwhile: Callable[[], None] | None = None,
+        since: Any = None,
+    ) -> None:  # fmt: skip
         """Exchange contiguous arrays with some ranks, in one round.
 
         Parameters
@@ -120,6 +123,10 @@ class World:
         sends, receives : dict of arrays by rank
             What goes to each rank, and memory for what each rank sends: of the same number of bytes as there. Empty
             arrays are not sent. A message of a rank to itself is copied.
+        meanwhile : function, optional
+            Work of this rank that needs neither; with NCCL, what it launches runs while messages travel.
+        since : mark, optional
+            From :meth:`mark`: messages do not wait for what was launched on a device after it.
 
         Examples
         --------
@@ -134,7 +141,13 @@ class World:
         if (own := into.pop(self.rank, None)) is not None:
             own[...] = out.pop(self.rank).reshape(own.shape)
         if out or into:
-            self._transport.exchange(out, into)
+            self._transport.exchange_while(out, into, meanwhile, since)
+        elif meanwhile is not None:
+            meanwhile()
+
+    def mark(self, array: Any) -> Any:
+        """Return a mark for :meth:`exchange`, behind all work on an array's device that was launched up to now."""
+        return self._transport.mark(array)
 
     def alltoallv(self, rows: Any, counts: Any) -> tuple[Any, np.ndarray]:
         """Send consecutive rows of an array to each rank, and return the rows for this rank, in the order of ranks.

@@ -17,7 +17,7 @@ from particlemesh.fourier.compensation import KINDS, divisor
 from particlemesh.fourier.green import named, table
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.strain import tables as strain_tables
-from particlemesh.fourier.work import MESHES, Own, Work, outputs, stages
+from particlemesh.fourier.work import MESHES, Own, Work, outputs, same_positions, stages
 from particlemesh.mesh import Mesh
 from particlemesh.particles.systems import matrices
 from particlemesh.plan import Plan
@@ -30,8 +30,8 @@ class Solver:
     r"""Potential and gradient, at particles, of the density that the particles carry.
 
     With the density ``rho(x) = sum_p values[p] delta(x - x_p)``, the potential solves ``-laplace(phi) = rho``, or has
-    another Green function. The solver spreads the values, divides by the volume of a node, multiplies modes by the
-    Green function and by the compensation of the window for both directions, and interpolates.
+    another Green function. The solver spreads the values and divides by the volume of a node. It multiplies modes by
+    the Green function and by the compensation of the window for both directions, and interpolates.
 
     Open axes are in free space: the field is padded, and particles may lie anywhere in the box.
 
@@ -63,7 +63,8 @@ class Solver:
     Attributes
     ----------
     plan : particlemesh.Plan
-        Spreads and interpolates; along open axes its mesh has ghosts. An interlaced solver has a second plan.
+        Spreads and interpolates; along open axes its mesh has ghosts. An interlaced solver has a second plan, so
+        that positions are set by the solver only; a solver with ``boxes``, too.
 
     Raises
     ------
@@ -134,6 +135,7 @@ class Solver:
             gradient=gradient, interlaced=interlaced, **options,
         )  # fmt: skip
         self._work: Work | None = None
+        self._set: list[Any] = []  # of each plan what is new with its positions, when both had the solver's
         self._token: Any = None
         self.busy = threading.RLock()
 
@@ -175,7 +177,7 @@ class Solver:
             self._token = work.backend.follow(self._token)
             work.reserve(count, checks.integer(channels, "channels", 1, 2**31))
             if self._plans[1:]:
-                work.reserve_halves(count, channels, self.mesh.ndim)
+                work.reserve_halves(count, channels, self.mesh.ndim, self._stack if virial else None)
         return self
 
     @alone
@@ -195,14 +197,10 @@ class Solver:
             same = self._rows is not None and np.array_equal(rows, self._rows)
             each = self._each if same else [Modes(self._boxed(row), real=True) for row in rows]
             own = self._own if same else [self._factors(modes) for modes in each]
-        self.plan.set_positions(positions, system=system, boxes=boxes, check=check)
-        try:
-            for twin in self._plans[1:]:
-                twin.set_positions(positions, system=system, boxes=boxes, check=check)
-        except BaseException:  # of memory: the plans have different positions
-            self.plan.close()
-            raise
+        for plan in self._plans:
+            plan.set_positions(positions, system=system, boxes=boxes, check=check)
         self._rows, self._own, self._each = rows, own, each
+        self._set = [plan.tracked for plan in self._plans]
         return self
 
     @alone
@@ -238,7 +236,7 @@ class Solver:
     ) -> tuple[Any, Any, Any]:
         """Return potential, gradient, and the virial of the energy ``sum(values * potential) / 2``, in one pass.
 
-        The virial is the derivative of this energy by a strain of the box and of the particles in it: positions and
+        The virial is the derivative of this energy by a strain of the box and of the particles in it. Positions and
         lattice vectors x become ``x + strain @ x``. It is exact for the energy of the mesh. Every axis is periodic.
 
         Parameters
@@ -328,6 +326,7 @@ class Solver:
 
     def _take(self, values: Any) -> tuple[Work, operands.Operand]:
         work, plan = self._ready(), self.plan
+        same_positions(self._plans, self._set, self._rows is not None)
         upload = plan._named is not None
         operand = operands.take(values, (plan.count,), 1, work.dtype, work.owner, "values", upload=upload)
         if operand.native.dtype != work.dtype:

@@ -230,6 +230,8 @@ def _edges(modes: Modes, edges: ArrayLike | None) -> Array:
     if edges is None:
         smallest = float(np.linalg.norm(modes.rows, axis=1).min())
         highest = min(float(np.linalg.norm(row)) * n / 2 for row, n in zip(modes.rows, modes.shape, strict=True))
+        if highest < smallest:
+            raise ValueError(f"a mesh {modes.shape} has no whole bin of modes: give two or more nodes along each axis.")
         return np.arange(smallest / 2, highest + 0.501 * smallest, smallest)
     bounds = np.asarray(edges, np.float64)
     if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():

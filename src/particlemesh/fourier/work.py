@@ -36,6 +36,21 @@ def outputs(out: Any, *names: str) -> list[Any]:
     return list(out)
 
 
+def same_positions(plans: list[Plan], known: list[Any], boxes: bool) -> None:
+    """Check that the plans of a solver have particles: with a twin or with tables of ``boxes``, those that it has set.
+
+    ``known`` has the lists in which the plans track positions; each set of positions begins a new one.
+    """
+    plan, *twins = plans
+    plan._ready()
+    alike = [id(each.tracked) for each in plans] == [id(tracked) for tracked in known]
+    if not alike and (twins or boxes or plan._boxes is not None):
+        raise RuntimeError(
+            "the plan has positions that its solver did not set completely: the other mesh, or the tables of boxes, "
+            "have others. Call set_positions of the solver."
+        )
+
+
 class Work:
     """What a solver needs on a backend: the engine, tables, and memory by name."""
 
@@ -139,11 +154,13 @@ class Work:
             kernel = self.backend.kernel("fourier/average.c", "average", defines)
             kernel(target.size, target.reshape(-1), other.reshape(-1), target.size)
 
-    def reserve_halves(self, count: int, channels: int, ndim: int) -> None:
-        """Allocate what interlaced meshes leave: potentials and gradients."""
+    def reserve_halves(self, count: int, channels: int, ndim: int, virials: tuple[int, ...] | None) -> None:
+        """Allocate what interlaced meshes leave: potentials, gradients, and virials of a stack of systems, if any."""
         for mesh in MESHES:
             self.take("p" + mesh, (channels,), (count,))
             self.take("g" + mesh, (channels,), (count, ndim))
+            if virials is not None:
+                self.take("v" + mesh, (channels,), (*virials, ndim, ndim))
 
     def reserve(self, count: int, channels: int) -> None:
         engine, parts = self.engine, 1 + len(self.slopes)

@@ -10,6 +10,7 @@
 #define AT_ONCE TEAM
 #include "interpolate/shares.h"
 #include "interpolate/weightless.h"
+#include "orders/batches.h"
 #include "orders/ordered.h"
 
 #define WARPS (GROUP_SIZE / WARP_SIZE)
@@ -84,8 +85,8 @@ KERNEL interpolate_direct(GLOBAL const u32* RESTRICT records, GLOBAL const u32* 
                           GLOBAL real* RESTRICT values,   // written if VALUE
                           GLOBAL real* RESTRICT gradient, // written if GRADIENT, per user length
                           const i64 particles, const i64 rows, const Blocks blocks, const Values value_layout,
-                          const Values gradient_layout, const Field field_layout, const Window window,
-                          const Jacobian jacobian)
+                          const Values gradient_layout, const Field field_layout, const Batches batches,
+                          const Window window, const Jacobian jacobian)
 {
     WARP(warp);
 #if LANES > 1
@@ -95,8 +96,9 @@ KERNEL interpolate_direct(GLOBAL const u32* RESTRICT records, GLOBAL const u32* 
     WARP_SYNC(warp);
 #endif
     const i64 all = start[(i64)blocks.counts[0] * blocks.counts[1] * blocks.counts[2]];
-    for (i64 team = (GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE) * TEAM; team < all; team += GROUP_COUNT * WARPS * TEAM) {
-        const i64 at = team + LANE / LANES;
+    const i64 teams = (all + TEAM - 1) / TEAM;
+    for (i64 turn = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; turn < GROUPS_OF(batches) * teams; turn += GROUP_COUNT * WARPS) {
+        const i64 batch = BATCH_OF(turn, teams), at = (turn - batch * teams) * TEAM + LANE / LANES;
         const int here = at < all, lane = LANE % LANES;
         int first[3];
         real fraction[3], sums[SUMS];
@@ -118,13 +120,16 @@ KERNEL interpolate_direct(GLOBAL const u32* RESTRICT records, GLOBAL const u32* 
         all_weights(&w, &window, fraction, first[2] * PARTS);
 #endif
         for (int c = 0; c < CHANNELS; c++) {
-            gather(sums, field + field_layout.offset + c * field_layout.channel, &places, lane, &w);
+            gather(sums, field + batch * batches.field + field_layout.offset + c * field_layout.channel, &places, lane, &w);
             UNROLL for (int step = LANES / 2; step > 0; step /= 2)
                 UNROLL for (int n = 0; n < SUMS; n++) sums[n] += WARP_SHUFFLE(warp, sums[n], LANE ^ step);
             if (here && lane == 0)
-                write_results(sums, values, gradient, i, c, &value_layout, &gradient_layout, &jacobian);
+                write_results(sums, values + batch * batches.values, gradient + batch * batches.gradient, i, c,
+                              &value_layout, &gradient_layout, &jacobian);
         }
     }
     if (all < particles)
-        clear_weightless(located, node, values, gradient, all, particles, rows, &value_layout, &gradient_layout);
+        for (i64 batch = 0; batch < GROUPS_OF(batches); batch++)
+            clear_weightless(located, node, values + batch * batches.values, gradient + batch * batches.gradient, all,
+                             particles, rows, &value_layout, &gradient_layout);
 }

@@ -62,9 +62,10 @@ class Direct(ByBlock):
     ) -> None:
         order = self.order(workspace)
         unplaced, located, node, _ = weightless.weightless(workspace)
-        for run, lanes, *layouts in self.launches(workspace, Form(variant=unplaced), field, values, gradient):
+        form = Form(variant=unplaced)
+        for run, lanes, *layouts, together in self.batches(workspace, form, field, values, gradient):
             run(
-                lanes * workspace.count, order.records, order.start, located, node, field.array,
+                lanes * workspace.count * together, order.records, order.start, located, node, field.array,
                 *targets(values, gradient), workspace.count, workspace.particles.rows, order.blocks.record, *layouts,
                 workspace.window_record, workspace.jacobian_record,
             )  # fmt: skip

@@ -30,6 +30,7 @@ class Particle(KernelMethod):
 
     name = "particle"
     cite = "guo2015"
+    prepares_orders = True
     deterministic = True
     file: ClassVar[str] = "interpolate/particle.c"
     derivatives = 2

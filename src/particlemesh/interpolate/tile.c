@@ -17,6 +17,7 @@
 #define ROW_PITCH (CHUNKS * COPY) // reals from one row to the next, and from one level
 #define LEVEL_PITCH (TILE_Y * ROW_PITCH)
 #define WARPS (GROUP_SIZE / WARP_SIZE)
+#define DEAL (LANES > 1 ? AT_ONCE : WARP_SIZE) // warps get multiples of so many particles
 #define HALF_OF_LINES (LINES > 16 ? 16 : LINES > 8 ? 8 : LINES > 4 ? 4 : LINES > 2 ? 2 : LINES > 1 ? 1 : 0)
 #define COPIES_OF_NODE (COPY < PARTS ? PARTS / COPY : 1)
 #define NODES_OF_COPY (COPY < PARTS ? 1 : COPY / PARTS)
@@ -161,25 +162,27 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
 
             u32 words[RECORD_WORDS];
             UNROLL for (int w = 0; w < RECORD_WORDS; w++) words[w] = 0;
-            int batch = LOCAL_ID / WARP_SIZE * WARP_SIZE;
-            int of_line = find_record(warp, records, &line, before + (u32)(batch + LANE), batch + LANE < size, words);
+            const int share = (size + WARPS * DEAL - 1) / (WARPS * DEAL) * DEAL; // of a warp: equal ones, as all wait below
+            int batch = LOCAL_ID / WARP_SIZE * share;
+            const int end = batch + share < size ? batch + share : size;
+            int of_line = find_record(warp, records, &line, before + (u32)(batch + LANE), batch + LANE < end, words);
             COPY_WAIT();
             BARRIER();
-            for (; batch < size; batch += WARPS * WARP_SIZE) {
+            for (; batch < end; batch += WARP_SIZE) {
                 Placed p;
                 particle_of(words, &p);
                 int base = ((p.bx - first[0]) * blocks.cells[0] + p.offset[0]) * LEVEL_PITCH
                          + p.offset[1] * ROW_PITCH + p.offset[2] * PARTS + of_line;
-                if (batch + LANE >= size) base = 0; // its results are not written
-                const int next = batch + WARPS * WARP_SIZE + LANE;
-                of_line = find_record(warp, records, &line, before + (u32)next, next < size, words);
+                if (batch + LANE >= end) base = 0; // its results are not written
+                const int next = batch + WARP_SIZE + LANE;
+                of_line = find_record(warp, records, &line, before + (u32)next, next < end, words);
                 Weights w;
                 real sums[SUMS];
 #if LANES > 1
                 STORE_LOCAL_4(origins + 4 * LANE, p.fraction[0], p.fraction[1], p.fraction[2], REAL_FROM_INDEX(base));
                 index[LANE] = p.index;
                 WARP_SYNC(warp);
-                ROLL for (int some = 0; some < WARP_SIZE && batch + some < size; some += AT_ONCE) {
+                ROLL for (int some = 0; some < WARP_SIZE && batch + some < end; some += AT_ONCE) {
                     UNROLL for (int k = 0; k < 3; k += SHARE) {
                         const int axis = k + LANE % SHARE, one = LANE / SHARE;
                         if (axis < 3)
@@ -193,7 +196,7 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                         gather(sums, nodes, base, LANE % LANES, &w);
                         UNROLL for (int step = LANES / 2; step > 0; step /= 2)
                             UNROLL for (int n = 0; n < SUMS; n++) sums[n] += WARP_SHUFFLE(warp, sums[n], LANE ^ step);
-                        if (LANE % LANES == 0 && batch + mine < size)
+                        if (LANE % LANES == 0 && batch + mine < end)
                             write_results(sums, values, gradient, (i64)index[mine], c, &value_layout, &gradient_layout,
                                           &jacobian);
                     }
@@ -202,7 +205,7 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
 #else
                 all_weights(&w, &window, p.fraction, base);
                 gather(sums, nodes, base, 0, &w);
-                if (batch + LANE < size)
+                if (batch + LANE < end)
                     write_results(sums, values, gradient, (i64)p.index, c, &value_layout, &gradient_layout, &jacobian);
 #endif
             }

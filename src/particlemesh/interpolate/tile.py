@@ -99,15 +99,25 @@ class Tile(ByBlock):
         if reason is None:
             blocks = block_order.blocks_of(problem.axes, cls.cells(problem, problem.count))
             tiles = cls.tiles(problem, problem.count, blocks)
-            parts, size = min(problem.components, MOST), problem.dtype.itemsize
-            lanes = cls.lanes(problem, parts)
-            nodes = Local.of(problem.axes, tiles.cells, lanes, parts, 16 // size, size).reals * size
-            needed = nodes + _OF_OFFSETS + lanes.beside(problem.window.support, size, cls.threads(problem, lanes))
+            # A field may be complex, whatever the plan was told of its values.
+            needed = cls._local_bytes(problem, tiles, min(max(problem.components, 2), MOST))
             if needed > problem.backend.local_bytes:
                 return f"tiles with {needed:,} of {problem.backend.local_bytes:,} bytes of local memory"
             if tiles.total >= 2**31:
                 return "2**31 tiles or more"
         return reason
+
+    @classmethod
+    def _local_bytes(cls, sizes: Sizes, tiles: Tiles, parts: int) -> int:
+        """Return the bytes of local memory of a group, for nodes of ``parts`` reals."""
+        lanes, size = cls.lanes(sizes, parts), sizes.dtype.itemsize
+        nodes = Local.of(sizes.axes, tiles.cells, lanes, parts, 16 // size, size).reals * size
+        return nodes + _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes))
+
+    @classmethod
+    def at_once(cls, sizes: Sizes) -> int:
+        tiles = cls.tiles(sizes, sizes.count, block_order.blocks_of(sizes.axes, cls.cells(sizes, sizes.count)))
+        return MOST if cls._local_bytes(sizes, tiles, MOST) <= sizes.backend.local_bytes else 2
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
@@ -145,6 +155,8 @@ class Tile(ByBlock):
             lanes, reals = 1, 1
         elif size * parts == 8 and size == 4 and sizes.window.support <= 4:
             lanes, reals = 4, 2
+        elif parts == 2 and sizes.window.support > 8:
+            lanes = 4  # a row of 10 nodes leaves 6 places of 16 empty, of 12 it leaves 2
         lanes = cls.option(sizes, "lanes") or lanes
         reals = min(cls.option(sizes, "reads") or reals, 16 // size)
         return Lanes.of(sizes.axes, parts, lanes, reals)
@@ -158,8 +170,10 @@ class Tile(ByBlock):
             x, y, z = (max(1, round(n / c)) for n, c in zip(shape, blocks.cells, strict=True))
             y = min(y, blocks.counts[1], block_tiles.MOST_LINES)
             return block_tiles.tiles_of(blocks, (x, y, max(1, min(z, block_tiles.MOST_LINES // y))))
-        parts, size = min(sizes.components, MOST), sizes.dtype.itemsize
-        lanes, local = cls.lanes(sizes, parts), sizes.backend.local_bytes
+        size, local = sizes.dtype.itemsize, sizes.backend.local_bytes
+        # A complex field has two reals, whatever the plan was told: tiles that fill all memory must hold them.
+        parts = min(max(sizes.components, 2 if local <= _SMALL else 1), MOST)
+        lanes = cls.lanes(sizes, parts)
         room = local if local <= _SMALL else local // _GROUPS[parts * size] - _OF_SYSTEM
         room -= _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes))
         groups = sizes.backend.units * _GROUPS[parts * size]
@@ -173,7 +187,8 @@ class Tile(ByBlock):
         """Return the work-items of a group."""
         if not sizes.backend.facts()["HAS_WARP"]:
             return sizes.backend.group_size
-        threads = 128 if lanes.all == 1 else 256
+        few = lanes.all == 1 or (lanes.all == 4 and sizes.dtype.itemsize == 8)  # wide windows: few particles of a tile
+        threads = 128 if few else 256
         while lanes.beside(sizes.window.support, sizes.dtype.itemsize, threads) + _OF_OFFSETS > _DECLARED:
             threads //= 2
         return cls.option(sizes, "threads") or threads

@@ -63,13 +63,8 @@ DEVICE LOCAL const real* along_z(LOCAL const real* staged, const int first)
     return staged + place * PITCH + (ELEMENT_Z(LANE % 4, 0) ^ SWIZZLE(place));
 }
 
-#if REAL_IS_DOUBLE
-#define PRODUCT 2 // numbers of a product per lane, and its levels
-#define LEVELS_AT_ONCE 1
-#else
-#define PRODUCT 4
+#define PRODUCT 4 // numbers of a product per lane, and its levels
 #define LEVELS_AT_ONCE 2
-#endif
 #define AT_ONCE 3
 // Order of the products: all reals, then the next levels.
 #define REAL_OF(first, m) (((first) / LEVELS_AT_ONCE + (m)) % REALS)
@@ -102,17 +97,23 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
             across[n][r].plain = across[n][r].along_x = across[n][r].along_z = 0;
     // Several independent products at once hide latency.
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++)
-        UNROLL for (int first = 0; first < LEVELS * REALS; first += AT_ONCE * LEVELS_AT_ONCE) {
+        UNROLL for (int first = 0; first < (LEVELS + LEVELS % 2) * REALS; first += AT_ONCE * LEVELS_AT_ONCE) {
             real c[AT_ONCE][PRODUCT];
             UNROLL for (int m = 0; m < AT_ONCE; m++)
                 UNROLL for (int n = 0; n < PRODUCT; n++) c[m][n] = 0;
 #if REAL_IS_DOUBLE
             UNROLL for (int tile = 0; tile < Z_TILES; tile++)
-                UNROLL for (int e = 0; e < 2; e++)
-                    UNROLL for (int m = 0; m < AT_ONCE; m++) {
-                        const int l = LEVEL_OF(first, m), r = REAL_OF(first, m);
-                        if (l < LEVELS) MMA_8_8_4(warp, c[m], nodes[NODE(l, r, tile, e)], b[slope][tile][e]);
+                UNROLL for (int m = 0; m < AT_ONCE; m++) {
+                    const int l = LEVEL_OF(first, m), r = REAL_OF(first, m);
+                    if (l + 1 < LEVELS) {
+                        real a[4];
+                        UNROLL for (int n = 0; n < 4; n++) a[n] = nodes[NODE(l + n % 2, r, tile, n / 2)];
+                        MMA_16_8_8(warp, c[m], a, b[slope][tile]);
+                    } else if (l < LEVELS) { // the last of an odd number is alone
+                        UNROLL for (int e = 0; e < 2; e++)
+                            MMA_8_8_4(warp, c[m], nodes[NODE(l, r, tile, e)], b[slope][tile][e]);
                     }
+                }
 #else
             // An instruction takes the first 11 bits of numbers. Products with the small remainders are added first;
             // those of two remainders are below rounding. To keep the nodes' remainders would cost too many registers.

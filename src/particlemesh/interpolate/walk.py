@@ -27,7 +27,7 @@ class Walk(Walking):
     the other. Every warp has the same number of particles, so clusters cost nothing. Results are written in the
     caller's order.
 
-    A node that is not finite spoils the results of all particles whose patch has it: their stencils are fewer than 8
+    A node that is not finite spoils the results of all particles whose patch has it. Their stencils are fewer than 8
     (along z 16) nodes away.
     """
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Kernels of your own beside a plan: arrays of any library in and out, devices, and the kernel dialect.
 
-A program takes the user's arrays (:func:`take`), works on native arrays with a compiled kernel (:func:`compile_kernel`)
-or with a loop on threads (:mod:`particlemesh.kernels.cpu`), and gives arrays of the same library back (:func:`give`).
+A program takes the user's arrays (:func:`take`) and gives arrays of the same library back (:func:`give`). In between it
+works on native arrays, with a compiled kernel (:func:`compile_kernel`) or a loop on threads
+(:mod:`particlemesh.kernels.cpu`).
 :mod:`particlemesh.kernels.checks` checks its other arguments. The applications of this library are such programs.
 """
 

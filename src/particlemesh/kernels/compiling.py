@@ -11,7 +11,7 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.backends.base import Backend, Kernel
-from particlemesh.backends.source import Code
+from particlemesh.backends.source import Code, code_of, read
 
 _PACKAGE = Path(__file__).parents[1]
 _IS_DOUBLE = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}
@@ -29,7 +29,8 @@ def compile_kernel(backend: Backend, source: str | Path, name: str, dtype: Any, 
         A GPU, or OpenCL on the CPU.
     source : str or Path
         The C code, or the file that holds it. A file may include files beside it and files of the library by their
-        paths in it: ``#include "backends/coordinates.h"``.
+        paths in it: ``#include "backends/coordinates.h"``. Files of yours are read at each call: edited ones, included
+        ones among them, are compiled again.
     name : str
         Which of its kernels.
     dtype : {"float32", "float64"}
@@ -47,6 +48,10 @@ def compile_kernel(backend: Backend, source: str | Path, name: str, dtype: Any, 
     ------
     CompilationError
         With the first error, and the line of the source.
+    FileNotFoundError
+        If a file, or one that it includes, is not there.
+    ValueError
+        If there is no kernel of this name, or includes without guards go in a circle.
     RuntimeError
         If the backend is the CPU, or the device has no float64.
 
@@ -69,9 +74,13 @@ def compile_kernel(backend: Backend, source: str | Path, name: str, dtype: Any, 
     is_double = _IS_DOUBLE.get(dtype)
     if is_double is None:
         is_double = _IS_DOUBLE[checks.real_type(dtype)]
-    file: str | Code | None = Code("kernel", source) if isinstance(source, str) else _of_package(source)
-    if file is None:  # read again, because it may have been edited
-        file = Code(source.name, source.read_text(encoding="utf-8"), str(source.parent))  # type: ignore[union-attr]
+    file: str | Code | None
+    if isinstance(source, str):
+        if source.endswith((".c", ".h", ".cl")) and "\n" not in source:
+            raise TypeError(f"source is the string {source!r}, which names a file; give Path({source!r}).")
+        file = code_of(source)
+    else:
+        file = _of_package(source) or read(source)  # again, because it may have been edited
     return backend.kernel(file, name, {"REAL_IS_DOUBLE": is_double, **defines})
 
 

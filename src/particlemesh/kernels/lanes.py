@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from particlemesh.backends.lanewise import below, div, root
 from particlemesh.backends.simd import (
     WIDTHS,
     add,
@@ -30,6 +31,7 @@ from particlemesh.backends.simd import (
     fused,
     horner,
     item,
+    keep,
     load,
     mul,
     put,
@@ -38,23 +40,27 @@ from particlemesh.backends.simd import (
     sub,
     sums,
 )
-from particlemesh.checks import real_type
+from particlemesh.checks import integer, real_type
 from particlemesh.orders.cpu.rows import Rows, rows_of
 from particlemesh.particles.stencil import MISSING, Axis
-from particlemesh.window import Window
+from particlemesh.window import Window, window_of
 
 __all__ = [
     "WIDTHS",
     "Rows",
     "add",
     "alternate",
+    "below",
+    "div",
     "fma",
     "fused",
     "horner",
     "item",
+    "keep",
     "load",
     "mul",
     "put",
+    "root",
     "splat",
     "store",
     "sub",
@@ -79,6 +85,11 @@ def window_rows(window: Window, ndim: int, parts: int, dtype: Any) -> Rows:
     -------
     Rows
 
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not allowed.
+
     Examples
     --------
     >>> from particlemesh import bspline
@@ -92,5 +103,6 @@ def window_rows(window: Window, ndim: int, parts: int, dtype: Any) -> Rows:
     >>> bool(np.allclose(out[:4], bspline(4).weights(0.25)))
     True
     """
+    window, ndim, parts = window_of(window), integer(ndim, "ndim", 1, 3), integer(parts, "parts", 1, 2)
     axis = Axis(2, True, 0, 2, window.support, 2, 0.0)  # of any size: the rows know its support only
     return rows_of(window.table, [MISSING] * (3 - ndim) + [axis] * ndim, parts, real_type(dtype))

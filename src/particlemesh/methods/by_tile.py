@@ -60,6 +60,8 @@ class TileMethod(Method):
         nodes = min(problem.nodes * problem.filled, 50 * problem.count) * problem.components
         cleared = cls.clears * problem.nodes * problem.components * problem.dtype.itemsize * 7e-11
         used = threads_for(problem.threads, problem.count)
+        # Loops over one and two axes walk a tile's nodes faster; EPYC, one thread, 30 and 30 problems.
+        a_node *= (0.25, 0.4, 1.0)[problem.mesh.ndim - 1]
         return 0.0, CALL + (problem.count * each + a_node * nodes) / used + cleared
 
     def rows(self, workspace: Workspace, parts: int, along: int | None = None) -> Rows:

@@ -25,6 +25,9 @@ class Problem(Sizes):
     filled: float = 1.0  # of the box, by particles: clusters fill little of it
     in_order: bool = False  # neighbours in memory are neighbours in space
     occupied: float = 1.0  # of the layers of cells across an axis: particles of a lattice lie in some of them
+    # The share of the particles of each crowd, and the fraction of the box that all would fill as densely; empty if
+    # particles are of one crowd. Models know no crowds: predictions ask them for each crowd (choosing/predict.py).
+    crowds: tuple[tuple[float, float], ...] = ()
 
     @property
     def beyond_cache(self) -> float:
@@ -36,8 +39,8 @@ class Problem(Sizes):
 class Option:
     """What a user may choose of a method.
 
-    ``allowed`` lists the values, or is a range of integers, or ``tuple`` for a tuple of positive integers; the
-    default may be a value beside these, which then means that the method chooses.
+    ``allowed`` lists the values, or is a range of integers, or ``tuple`` for a tuple of positive integers. If the
+    default is none of these, it means that the method chooses.
     """
 
     default: Any
@@ -81,6 +84,7 @@ class Method:
     cut_independent: ClassVar[bool] = False
     reads_stencils: ClassVar[bool] = True  # `particles.node` and `fraction` on GPUs, not only orders by block
     confines_non_finite: ClassVar[bool] = True  # NaN and infinity reach no further than the stencil
+    prepares_orders: ClassVar[bool] = False  # what `prepare` makes is in `workspace.orders` and its memory alone
     fills: ClassVar[bool] = False  # spreading writes every node of the field, which may be uncleared if `fresh`
     stores_weights: ClassVar[bool] = False  # of every particle: dear to prepare, for many applications
     options: ClassVar[Mapping[str, Option]] = {}
@@ -105,8 +109,8 @@ class Method:
     def cost(cls, problem: Problem) -> tuple[float, float]:
         """Return the predicted seconds of ``prepare`` and of one ``apply``.
 
-        What is measured on a device corrects this (``choosing/``); a model that grows with the problem as the times do
-        is right in more places with fewer measurements, and on devices without any. This default models no particular
+        Measurements on a device correct this (``choosing/``). A model that grows with the problem as the times do
+        needs fewer of them, and serves devices without any. This default models no particular
         algorithm. It decides only which problems ``particlemesh tune`` measures: until then the automatic choice takes
         the method last.
         """

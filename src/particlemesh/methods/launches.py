@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel, Record
 from particlemesh.methods.contract import Method
-from particlemesh.particles.workspace import Workspace
+from particlemesh.particles.workspace import Sizes, Workspace
 
 MOST = 4  # reals of one particle in one launch: more would not fit a thread's registers
 
@@ -22,6 +22,7 @@ class Group:
     parts: int
     channels: int
     first: int  # index of the first channel among the view's
+    more: bool = False  # whether the launch handles further groups: see KernelMethod.batches
 
     @property
     def reals(self) -> int:
@@ -29,7 +30,7 @@ class Group:
         return self.parts * self.channels
 
     def defines(self) -> dict[str, int]:
-        return {"PARTS": self.parts, "CHANNELS": self.channels}
+        return {"PARTS": self.parts, "CHANNELS": self.channels} | ({"BATCHES": 1} if self.more else {})
 
 
 SINGLE = Group(1, 1, 0)
@@ -69,18 +70,18 @@ class Form(NamedTuple):
 VALUES = Form()
 
 
-def groups(field: Layout) -> Iterator[Group]:
-    """Cut the channels of ``field`` into groups. Real channels side by side count as parts of one."""
+def groups(field: Layout, most: int = MOST) -> Iterator[Group]:
+    """Cut the channels of ``field`` into groups of ``most`` reals. Real channels side by side count as parts of one."""
     total, parts = field.channels, field.parts
     beside = parts == 1 and field.strides[0] == 1
     first = 0
     while first < total:
         left = total - first
         if beside and left > 1:
-            width = MOST if left >= MOST else 2
+            width = most if left >= most else 2
             yield Group(width, 1, first)
         else:
-            width = min(left, MOST // parts)
+            width = min(left, most // parts)
             yield Group(parts, width, first)
         first += width
 
@@ -94,7 +95,7 @@ def vector(group: Group, field: Layout, real_bytes: int, most: int, *, pairs: in
     if field.strides[3] != group.parts:
         return 1
     start = group.first * field.strides[0]
-    planes = field.strides[0] if group.channels > 1 else 0
+    planes = field.strides[0] if group.channels > 1 or group.more else 0
     steps = (start, planes, *field.strides[1:3], field.shape[3] * group.parts)
     while width > 1 and (any(s % width for s in steps) or field.alignment % (width * real_bytes)):
         width //= 2
@@ -133,6 +134,12 @@ class KernelMethod(Method):
 
     def __init__(self) -> None:
         self._launches: dict[Any, list[Launch]] = {}
+        self._batches: dict[Any, list[tuple[Any, ...]]] = {}
+
+    @classmethod
+    def at_once(cls, sizes: Sizes) -> int:
+        """Return the most reals of a particle in one launch: 2 or :data:`MOST`."""
+        return MOST
 
     def launches(self, workspace: Workspace, form: Form, field: View, *values: View | None) -> list[Launch]:
         """Return for each group of channels what :meth:`compile` made, then the records of values and field.
@@ -144,14 +151,45 @@ class KernelMethod(Method):
         launches = self._launches.get(key)
         if launches is None:
             launches = self._launches[key] = [
-                (
-                    *self.compile(workspace, form, group, field.layout, *layouts),
-                    *(values_record(group, v, 1 + form.hessian) for v in layouts),
-                    field_record(group, field.layout, workspace.axes),
-                )
-                for group in groups(field.layout)
+                self._launch_of(workspace, form, group, field, values) for group in self.groups(workspace, field.layout)
             ]
         return launches
+
+    def _launch_of(
+        self, workspace: Workspace, form: Form, group: Group, field: View, values: tuple[View | None, ...]
+    ) -> Launch:
+        layouts = [None if v is None else v.layout for v in values]
+        records = [values_record(group, layout, 1 + form.hessian) for layout in layouts]
+        compiled = self.compile(workspace, form, group, field.layout, *layouts)
+        return (*compiled, *records, field_record(group, field.layout, workspace.axes))
+
+    def groups(self, workspace: Workspace, field: Layout) -> list[Group]:
+        """Return the groups of channels, each of which takes a launch."""
+        return list(groups(field, self.at_once(workspace)))
+
+    def batches(
+        self, workspace: Workspace, form: Form, field: View, *values: View | None, most: int = 2**31
+    ) -> list[tuple[Any, ...]]:
+        """Return launches for runs of at most ``most`` equal groups: that of the first, their distances and number.
+
+        Kernels see the distances as ``Batches`` (``orders/batches.h``), of the field and up to two arrays of particles.
+        """
+        layouts = tuple(None if v is None else v.layout for v in values)
+        key = form, field.layout, layouts, most
+        batches = self._batches.get(key)
+        if batches is None:
+            batches, left = [], self.groups(workspace, field.layout)
+            while left:
+                shape = left[0].parts, left[0].channels  # that of all groups but the last
+                same = [g for g in left[:most] if (g.parts, g.channels) == shape]
+                channels = same[1].first - same[0].first if len(same) > 1 else 0
+                steps = [0 if v is None else channels * v.strides[0] for v in (field.layout, *layouts)]
+                group = replace(same[0], more=len(same) > 1)
+                launch = self._launch_of(workspace, form, group, field, values)
+                batches.append((*launch, Record("=4q", len(same), *steps, *[0] * (3 - len(steps))), len(same)))
+                left = left[len(same) :]
+            self._batches[key] = batches
+        return batches
 
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         """Return the kernels for a group of channels, and what else their call needs."""

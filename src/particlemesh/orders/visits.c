@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Visits (visits.h) by window, and within a window by the node along x at which stencils begin; then by increasing index.
+// Visits (visits.h) by window, and within a window by the node along x at which stencils begin; where visits are many, by
+// nodes along y; then by increasing index.
 //
 // Every visit is counted in its bin, the counts are summed, and every visit goes to its place. Atomics place the visits
 // of a bin in any order, so bins are sorted: small ones by one work-item each, crowded ones by a group each.
@@ -36,7 +37,9 @@ DEVICE u32 bin_of(PRIVATE const Windows* windows, PRIVATE const Reach* x, PRIVAT
                   PRIVATE const Reach* z)
 {
     const u32 window = ((u32)y->window * (u32)windows->counts[2] + (u32)z->window) * (u32)windows->counts[0] + (u32)x->window;
-    return window * (u32)bins_of(windows) + (u32)(offset_in(x, windows, 0) + windows->support[0] - 1);
+    const int level = offset_in(x, windows, 0) + windows->support[0] - 1;
+    const int row = (offset_in(y, windows, 1) + windows->support[1] - 1) / windows->height;
+    return window * (u32)bins_of(windows) + (u32)(level * windows->rows + row);
 }
 
 KERNEL count_visits(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT fraction, GLOBAL u32* RESTRICT work,
@@ -74,8 +77,8 @@ KERNEL place_visits(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT
         {
             const u32 bin = bin_of(&windows, &x, &y, &z), begin = start[bin], size = start[bin + 1] - begin;
             const u32 place = begin + (ATOMIC_ADD_U32(work + WORK_COUNTS + bin, 1) - size);
-            const u32 where = (u32)(offset_in(&x, &windows, 0) + windows.support[0] - 1) << 8
-                            | (u32)(offset_in(&y, &windows, 1) + windows.before) << 4
+            const u32 where = (u32)(offset_in(&x, &windows, 0) + windows.support[0] - 1) << 10
+                            | (u32)(offset_in(&y, &windows, 1) + windows.before) << 5
                             | (u32)(offset_in(&z, &windows, 2) + windows.before);
             visits[place] = (u64)i << 32 | where;
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Windows that cut the field into parts, and visits: one for each window that a particle's stencil reaches.
 //
-// A visit is 64 bits: from bit 32 on the particle's index; below it where its stencil begins, from bit 8 on along x, from
-// bit 4 on along y, from bit 0 on along z. Nodes are counted from the first at which stencils that reach the window begin.
+// A visit is 64 bits: from bit 32 on the particle's index; below it where its stencil begins, from bit 10 on along x, from
+// bit 5 on along y, from bit 0 on along z. Nodes are counted from the first at which stencils that reach the window begin.
 
 #ifndef VISITS_H
 #define VISITS_H
@@ -17,12 +17,14 @@ typedef struct {
     int length[3];  // nodes of a window; the last one along an axis may be narrow
     int counts[3];  // windows along each axis
     int before;     // the most nodes of a stencil before a window, along y and z
+    int height;     // nodes along y, at which stencils may begin, of a bin
+    int rows;       // bins of a node along x
 } Windows;
 
 #define VISITOR(visit) ((u32)((visit) >> 32))
-#define VISIT_X(where) ((int)((where) >> 8))
-#define VISIT_Y(where) ((int)((where) >> 4 & 15))
-#define VISIT_Z(where) ((int)((where)&15))
+#define VISIT_X(where) ((int)((where) >> 10))
+#define VISIT_Y(where) ((int)((where) >> 5 & 31))
+#define VISIT_Z(where) ((int)((where)&31))
 
 // `work` of orders/visits.py: pieces beyond the first of their windows; the most visits of a piece; crowded bins; and
 // counts of visits.
@@ -31,10 +33,10 @@ typedef struct {
 #define WORK_QUEUED 2
 #define WORK_COUNTS 4
 
-// A window has a bin for each node along x at which stencils that reach it may begin.
+// A window has bins for each node along x at which stencils that reach it may begin.
 DEVICE int bins_of(PRIVATE const Windows* windows)
 {
-    return windows->length[0] + windows->support[0] - 1;
+    return (windows->length[0] + windows->support[0] - 1) * windows->rows;
 }
 
 // The windows along an axis that a stencil reaches, one after the other; and, where the axis wraps, as often as the

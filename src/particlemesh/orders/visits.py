@@ -2,8 +2,8 @@
 """Visits of the particles of a plan to windows of its mesh, on CUDA and OpenCL: made once per configuration.
 
 Windows cut the field into parts. A particle visits every window that its stencil reaches, so that one warp can sum all
-that a window gets. Visits are sorted by window, by the node along x at which stencils begin, and by index: the order
-of sums is always the same (``orders/visits.h``).
+that a window gets. Visits are sorted by window, by the node along x at which stencils begin, where visits are many by
+nodes along y, and by index: the order of sums is always the same (``orders/visits.h``).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ MOST_ALONG_X = 2**20  # nodes of a window along x, for which a visit has bits
 _SMALL = 24  # as in visits.c
 _CROWDED_GROUPS = 512  # that sort crowded bins
 _LEAST = 256  # visits of a piece
+_MOST_BINS = 2**32 - 2**8
+_FULL = 8  # visits of a bin, in the mean: one work-item sorts nearly all bins
 _WORDS = 2  # 64-bit words of `work` before the counts, as in visits.h
 _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 
@@ -42,9 +44,11 @@ class Windows:
     counts : (3,) ints
         Windows along each axis.
     total, bins : int
-        Windows in all; bins of all windows: one for each node along x at which stencils that reach it may begin.
+        Windows in all; bins of all windows: some for each node along x at which stencils that reach it may begin.
     most : int
         The most windows that a stencil reaches, counted as often as it comes round.
+    height : int
+        Nodes along y, at which stencils may begin, of a bin.
     """
 
     length: tuple[int, int, int]
@@ -52,24 +56,47 @@ class Windows:
     total: int
     bins: int
     most: int
+    height: int
     record: Record
 
 
+def windows_for(axes: tuple[Axis, Axis, Axis], parts: int, count: int) -> Windows:
+    """Return the windows of a field that is cut into about ``parts`` parts along x, for ``count`` particles."""
+    height = 1 << (_begins(axes[1]) - 1).bit_length()
+    while True:
+        windows, half = windows_of(axes, parts, height), height // 2
+        few = count * visited(axes, windows.length) <= _FULL * windows.bins
+        if few or not half or windows_of(axes, parts, half).bins >= _MOST_BINS:
+            return windows
+        height = half
+
+
+def _begins(axis: Axis) -> int:
+    """Return at how many nodes along y the stencils may begin that reach a window."""
+    return min(SIDE, axis.size) + axis.support - 1
+
+
+def visited(axes: tuple[Axis, Axis, Axis], length: tuple[int, ...]) -> float:
+    """Return how many windows of ``length`` nodes a stencil reaches in the mean."""
+    return math.prod(1 + (axis.support - 1) / min(n, axis.size) for axis, n in zip(axes, length, strict=True))
+
+
 @functools.lru_cache(maxsize=64)
-def windows_of(axes: tuple[Axis, Axis, Axis], parts: int) -> Windows:
-    """Return the windows of a field that is cut into about ``parts`` parts along x."""
+def windows_of(axes: tuple[Axis, Axis, Axis], parts: int, height: int) -> Windows:
+    """Return the windows of a field that is cut into about ``parts`` parts along x, with bins of ``height`` nodes."""
     along_x = -(-axes[0].size // max(1, min(parts, axes[0].size)))
     length = along_x, SIDE, SIDE
     counts = tuple(-(-axis.size // n) for axis, n in zip(axes, length, strict=True))
     total = math.prod(counts)
     before = axes[2].support - 1  # no missing axis
+    rows = -(-_begins(axes[1]) // height)
     record = Record(
-        "=19i", *base_of(axes), *(a.size for a in axes), *(int(a.wraps) for a in axes), *(a.support for a in axes),
-        *length, *counts, before,
+        "=21i", *base_of(axes), *(a.size for a in axes), *(int(a.wraps) for a in axes), *(a.support for a in axes),
+        *length, *counts, before, height, rows,
     )  # fmt: skip
-    bins = total * (along_x + axes[0].support - 1)
+    bins = total * (along_x + axes[0].support - 1) * rows
     most = math.prod(_reached(axis, n) for axis, n in zip(axes, length, strict=True))
-    return Windows(length, (counts[0], counts[1], counts[2]), total, bins, most, record)
+    return Windows(length, (counts[0], counts[1], counts[2]), total, bins, most, height, record)
 
 
 def _reached(axis: Axis, length: int) -> int:
@@ -89,7 +116,7 @@ def declines(sizes: Sizes, windows: Windows) -> str | None:
         return "2**32 visits or more"
     if windows.length[0] > MOST_ALONG_X:
         return f"windows of more than {MOST_ALONG_X} nodes along x"
-    return "nearly 2**32 bins of visits or more" if windows.bins >= 2**32 - 2**8 else None
+    return "nearly 2**32 bins of visits or more" if windows.bins >= _MOST_BINS else None
 
 
 def order_bytes(sizes: Sizes, windows: Windows, pieces: int) -> int:
@@ -100,10 +127,7 @@ def order_bytes(sizes: Sizes, windows: Windows, pieces: int) -> int:
 
 def seconds(sizes: Sizes, windows: Windows, filled: float) -> float:
     """Return the predicted seconds of ordering, with particles in a part ``filled`` of the mesh."""
-    mean = math.prod(
-        1 + (a.support - 1) / min(n, a.size) for a, n in zip(sizes.axes, windows.length, strict=True)
-    )  # fmt: skip
-    visits = sizes.count * mean
+    visits = sizes.count * visited(sizes.axes, windows.length)
     # H200: 51 to 63 us for 10^5 particles, 170 to 250 for 10^6. Full bins take a sort of a group each: 6.5 ms for 10^7.
     each = 7e-11 if visits <= _SMALL * windows.bins * filled else 2.4e-10
     return 3.5e-5 + visits * each + windows.bins * 2e-11

@@ -4,7 +4,8 @@
 //
 // PACKED: 16 or 32 bytes per particle (particles/packed.h) instead of node and fraction. COUNTING: particles are also
 // counted by blocks, for a later order. SYSTEMS: particles belong to one of several systems, whose nodes lie one behind the
-// other along the first axis. PART: the mesh is a part of another, and particles may be elsewhere.
+// other along the first axis. PART: the mesh is a part of another, and particles may be elsewhere. STRAYS: those are listed,
+// with the first nodes of their stencils, counted as the part's.
 
 #include "backends/coordinates.h"
 #if COUNTING
@@ -83,6 +84,10 @@ DEVICE void split_far(PRIVATE i64* whole, PRIVATE coordinate* rest, PRIVATE cons
     if (lost) *whole = (i64)TOO_FAR, *rest = 0;
 }
 
+// Bits of `outside`: beyond an open face of the whole mesh, and in another part.
+#define BEYOND 1
+#define ELSEWHERE 2
+
 // The first node along axis a, and the centred fraction in rest.
 DEVICE int first_node(PRIVATE coordinate* rest, PRIVATE int* outside, PRIVATE const coordinate* x, const int a,
                       PRIVATE const Nodes* nodes, PRIVATE const Frame* frame, PRIVATE const Axes* axes)
@@ -105,7 +110,7 @@ DEVICE int first_node(PRIVATE coordinate* rest, PRIVATE int* outside, PRIVATE co
         }
     } else {
         const coordinate tested = frame->orthorhombic ? x[a] : (coordinate)cell + (*rest - nodes->edge[a]);
-        if (!(tested >= nodes->lower[a] && tested <= nodes->upper[a])) *outside = 1;
+        if (!(tested >= nodes->lower[a] && tested <= nodes->upper[a])) *outside |= BEYOND;
         cell -= borrow;
         if (cell < 0 || cell >= count) { // on a face, or beyond it by rounding
             cell = cell < 0 ? 0 : count;
@@ -115,7 +120,7 @@ DEVICE int first_node(PRIVATE coordinate* rest, PRIVATE int* outside, PRIVATE co
     }
 #if PART
     const int first = (int)cell + borrow + axes->base[a];
-    if (first < axes->least[a] || first > axes->most[a]) *outside = 1;
+    if (first < axes->least[a] || first > axes->most[a]) *outside |= ELSEWHERE;
 #endif
     return (int)cell + borrow + axes->base[a];
 }
@@ -126,7 +131,23 @@ DEVICE int first_node(PRIVATE coordinate* rest, PRIVATE int* outside, PRIVATE co
 #define OF_SYSTEMS
 #endif
 
-DEVICE int locate_one(PRIVATE Located* located, GLOBAL const coordinate* x0, GLOBAL const coordinate* x1,
+#if STRAYS
+#define OF_STRAYS GLOBAL u64 *RESTRICT strays, const i64 most_strays,
+
+// Lists a particle at the place that follows strays[0], which counts all of them, if there is room.
+DEVICE void record_stray(GLOBAL u64* strays, const i64 most, const i64 i, PRIVATE const int* first, const int bad)
+{
+    const u64 place = ATOMIC_ADD_U64(strays, 1);
+    if (place >= (u64)most) return;
+    GLOBAL u64* own = strays + 4 * (place + 1);
+    own[0] = i;
+    for (int a = 0; a < 3; a++) own[1 + a] = (u64)(i64)(bad ? SKIP : first[a]);
+}
+#else
+#define OF_STRAYS
+#endif
+
+DEVICE int locate_one(PRIVATE Located* located, PRIVATE int* first, PRIVATE int* elsewhere, GLOBAL const coordinate* x0, GLOBAL const coordinate* x1,
                       GLOBAL const coordinate* x2, i64 i, PRIVATE const Strides* strides,
                       PRIVATE const Frame* frame, PRIVATE const Nodes* nodes, PRIVATE const Axes* axes)
 {
@@ -134,11 +155,12 @@ DEVICE int locate_one(PRIVATE Located* located, GLOBAL const coordinate* x0, GLO
     int bad = read_position(x, x0, x1, x2, i, strides, frame), outside = 0;
     for (int a = 0; a < 3; a++) x[a] *= nodes->unit;
     for (int a = 0; a < 3; a++) {
-        located->at[a] = 0;
+        located->at[a] = first[a] = 0;
         located->fraction[a] = KEPT((real)0);
         if (bad || a < frame->missing) continue;
         coordinate rest;
-        located->at[a] = first_node(&rest, &outside, x, a, nodes, frame, axes) - axes->low[a];
+        first[a] = first_node(&rest, &outside, x, a, nodes, frame, axes);
+        located->at[a] = first[a] - axes->low[a];
         located->fraction[a] = KEPT((real)rest);
     }
     if (!bad && outside) {
@@ -146,13 +168,14 @@ DEVICE int locate_one(PRIVATE Located* located, GLOBAL const coordinate* x0, GLO
         for (int a = 0; a < 3; a++) located->at[a] = 0, located->fraction[a] = KEPT((real)0);
     }
     located->taken = !bad;
+    *elsewhere = outside == ELSEWHERE;
     return bad;
 }
 
 KERNEL locate(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL const coordinate* x2,
               GLOBAL int* RESTRICT node, GLOBAL real* RESTRICT fraction, GLOBAL u32* RESTRICT packed,
               GLOBAL u64* RESTRICT status, // not finite, outside, ~(first bad)
-              GLOBAL u32* RESTRICT work, OF_SYSTEMS const i64 count, const i64 rows, const Strides strides,
+              GLOBAL u32* RESTRICT work, OF_SYSTEMS OF_STRAYS const i64 count, const i64 rows, const Strides strides,
               const Nodes nodes, const Frame frame, const Axes axes, const Blocks blocks)
 {
 #if COUNTING
@@ -163,7 +186,8 @@ KERNEL locate(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL c
         Located located;
         located.taken = 0;
         if (i < count) {
-            int bad = locate_one(&located, x0, x1, x2, i, &strides, &frame, &nodes, &axes);
+            int first[3], elsewhere;
+            int bad = locate_one(&located, first, &elsewhere, x0, x1, x2, i, &strides, &frame, &nodes, &axes);
 #if SYSTEMS
             const int none = system[i] < 0 || system[i] >= systems;
             if (none) {
@@ -171,6 +195,10 @@ KERNEL locate(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL c
                 bad = bad ? bad : OUTSIDE, located.taken = 0;
             }
             if (!bad) located.at[frame.missing] += (int)(system[i] * pitch);
+#endif
+#if STRAYS
+            if (bad) record_stray(strays, most_strays, i, first, !elsewhere);
+            if (!elsewhere)
 #endif
             if (bad) record_bad(status, bad, i);
 #if PACKED

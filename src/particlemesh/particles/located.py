@@ -90,6 +90,15 @@ class DeviceParticles:
         return sum(int(a.nbytes) for a in (self._packed, self._node, self._fraction) if a is not None)
 
     @property
+    def forms(self) -> tuple[bool, bool]:
+        """Whether the particles are stored packed, and unpacked."""
+        return self._is_packed, self._is_unpacked
+
+    @forms.setter
+    def forms(self, forms: tuple[bool, bool]) -> None:
+        self._is_packed, self._is_unpacked = forms
+
+    @property
     def node(self) -> Any:
         """First nodes of stencils."""
         self._unpack()
@@ -139,17 +148,19 @@ class DeviceParticles:
 
     def locate(
         self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, *,
-        packed: bool = False, counting: Counting | None = None,
+        packed: bool = False, counting: Counting | None = None, strays: Any = None,
     ) -> None:  # fmt: skip
         """Locate particles, and count them by block with ``counting``; ``status`` records bad positions.
 
-        If there are several systems, ``axes`` are those of all.
+        If there are several systems, ``axes`` are those of all. Of a part of a mesh, ``strays`` lists those elsewhere,
+        and they are not bad: see strays.py.
         """
         packed = packed and packable(axes, self.dtype)
         self.make_room(packed=packed)
-        self.count, self._axes = x.count, axes
-        self._is_packed, self._is_unpacked = packed, not packed
+        self.took(x.count, axes, packed=packed)
         backend.clear(self.status)
+        if strays is not None:
+            backend.clear(strays[:4])
         if x.count == 0:
             return
         defines = self._defines(x.dtype, packed=packed) | {"COUNTING": int(counting is not None)}
@@ -165,6 +176,10 @@ class DeviceParticles:
         part = any(axis.part for axis in axes)
         if part:
             defines["PART"] = 1
+        of_strays: tuple[Any, ...] = ()
+        if strays is not None:
+            defines["STRAYS"] = 1
+            of_strays = strays, strays.shape[0] // 4 - 1
         kernel = self._backend.kernel("particles/locate.c", "locate", defines)
         records = self._records.get(x.dtype.char)
         if records is None:
@@ -176,9 +191,14 @@ class DeviceParticles:
         unused = Unread(self.status)
         outputs = (unused, unused, self._packed) if packed else (self._node, self._fraction, unused)
         kernel(
-            x.count, *x.arguments(), *outputs, self.status, work, *of_systems, x.count, self.rows, x.record(), *records,
-            blocks,
+            x.count, *x.arguments(), *outputs, self.status, work, *of_systems, *of_strays, x.count, self.rows,
+            x.record(), *records, blocks,
         )  # fmt: skip
+
+    def took(self, count: int, axes: tuple[Axis, Axis, Axis], *, packed: bool) -> None:
+        """Note what particles are there, as soon as kernels that locate them are submitted."""
+        self.count, self._axes = count, axes
+        self._is_packed, self._is_unpacked = packed, not packed
 
     def place(self, workspace: Workspace) -> None:
         """Do nothing: particles are in place."""

@@ -9,8 +9,8 @@ from particlemesh.particles.systems import Systems
 from particlemesh.particles.workspace import Workspace
 
 
-def lost_fraction(workspace: Workspace, systems: Systems | None = None) -> np.ndarray:
-    """Return for each particle the sum of its weights at nodes outside the field."""
+def lost_fraction(workspace: Workspace, systems: Systems | None = None, outside: float = 0.0) -> np.ndarray:
+    """Return for each particle the sum of its weights at nodes outside the field; ``outside`` for bad particles."""
     particles, count = workspace.particles, workspace.count
     node = workspace.backend.download(particles.node)[:, :count]
     fraction = workspace.backend.download(particles.fraction)[:, :count].astype(np.float64)
@@ -30,4 +30,4 @@ def lost_fraction(workspace: Workspace, systems: Systems | None = None) -> np.nd
         # Where every node exists both sums are the same number, so that the loss is exactly zero.
         inside *= np.where(exists.all(-1), weights.sum(-1), (weights * exists).sum(-1))
     weighted = node[2] != -(2**31)
-    return np.where(weighted, whole - inside, 0.0)
+    return np.where(weighted, whole - inside, outside)

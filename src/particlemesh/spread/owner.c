@@ -10,16 +10,18 @@
 
 #define ROWS_Z (REALS * TERMS)
 #include "walk/walk.h"
+#include "orders/batches.h"
 #include "orders/visits.h"
 #include "spread/values.h"
 
 #define PLACES (BATCH + LEFT) // with rows of zeros after the batch, which its last instruction may read
 #define ROW_OF(real_, term) (ROW_Z + (real_)*TERMS + (term))
 #define SUM(level, real_, e) (((level)*REALS + (real_)) * 2 + (e))
-#define TERM_X(term) (ROW_X + (GRADIENT && (term) == 0))
+#define TERM_X(term) (GRADIENT && (term) == 0 ? ROW_X + ROWS_X : ROW_X)
 #define TERM_Y(term) (ROW_Y + (GRADIENT && (term) == 1))
 #define BEFORE (SUPPORT - 1) // nodes of a stencil before the window, at most
 #define BEFORE_X (SUPPORT_X - 1)
+#define PAIRS (ROWS_X > 1 ? 4 : LEVELS / 2) // of levels, taken at once
 #define WIDE_ROW (8 + BEFORE)
 
 // The weights along y or z of a stencil that begins `at` nodes after the first that may reach the window.
@@ -36,9 +38,10 @@ DEVICE void stage_visit(LOCAL real* staged, const int place, PRIVATE const real*
                         PRIVATE const real* q, PRIVATE const Window* window)
 {
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
-        real row[8];
-        row_of(row, 8, window, 0, slope, fraction[0], 0, 0);
-        stage_row(staged, place, ROW_X + slope, row);
+        real levels[8 * ROWS_X], row[8];
+        row_of(levels, 8 * ROWS_X, window, 0, slope, fraction[0], 0, 0);
+        UNROLL for (int part = 0; part < ROWS_X; part++)
+            stage_row(staged, place, ROW_X + ROWS_X * slope + part, levels + 8 * part);
         row_within(row, window, 1, slope, fraction[1], VISIT_Y(where));
         stage_row(staged, place, ROW_Y + slope, row);
         row_within(row, window, 2, slope, fraction[2], VISIT_Z(where));
@@ -57,9 +60,9 @@ DEVICE void add_one(PRIVATE real* sums, LOCAL const real* staged, const int plac
 {
     const int g = LANE / 4, t = LANE % 4;
     UNROLL for (int term = 0; term < TERMS; term++) {
-        real x[8];
+        real x[8 * ROWS_X];
         UNROLL for (int v = 0; v < SUPPORT_X; v += WIDE) {
-            LOCAL const real* from = staged + STAGED_AT(place, TERM_X(term), v);
+            LOCAL const real* from = staged + STAGED_AT(place, TERM_X(term) + v / 8, v % 8);
 #if REAL_IS_DOUBLE
             LOAD_LOCAL_2(from, x + v);
 #else
@@ -82,13 +85,12 @@ DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Ei
 {
     UNROLL for (int term = 0; term < TERMS; term++) {
         // Float32: numbers are split in two parts, as an instruction takes 11 bits of each.
-        real x[2][8], y[2], b[REALS][2];
+        real y[2], b[REALS][2];
 #if !REAL_IS_DOUBLE
         real low[REALS][2];
 #endif
         UNROLL for (int n = 0; n < depth; n++) {
             const int takes = all || LANE % 4 + 4 * n < count;
-            levels_of(x[n], at, on, n, TERM_X(term));
             y[n] = takes ? at->yz[n][on + 8 * TERM_Y(term)] : (real)0;
             UNROLL for (int r = 0; r < REALS; r++) {
                 const int row = ROW_OF(r, term);
@@ -100,39 +102,42 @@ DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Ei
 #endif
             }
         }
-        // Two levels are an instruction's sixteen rows.
-        real a[LEVELS / 2][4];
-        UNROLL for (int m = 0; m < LEVELS / 2; m++)
-            UNROLL for (int n = 0; n < 2 * depth; n++) a[m][n] = x[n / 2][2 * m + n % 2] * y[n / 2];
-#define SUM_OF(m, n, r) SUM(2 * (m) + (n) / 2, r, (n) % 2)
+        // Two levels are an instruction's sixteen rows. Up to eight levels are taken at once.
+#define SUM_OF(m, n, r) SUM(first + 2 * (m) + (n) / 2, r, (n) % 2)
+        UNROLL for (int part = 0; part < ROWS_X; part++) {
+            const int first = 8 * part;
+            real x[2][8], a[PAIRS][4];
+            UNROLL for (int n = 0; n < depth; n++) levels_of(x[n], at, on, n, TERM_X(term) + part);
+            UNROLL for (int m = 0; m < PAIRS; m++)
+                UNROLL for (int n = 0; n < 2 * depth; n++) a[m][n] = x[n / 2][2 * m + n % 2] * y[n / 2];
 #if REAL_IS_DOUBLE
-        UNROLL for (int m = 0; m < LEVELS / 2; m++)
-            UNROLL for (int r = 0; r < REALS; r++) {
-                real c[4];
-                UNROLL for (int n = 0; n < 4; n++) c[n] = sums[SUM_OF(m, n, r)];
-                if (depth == 2) MMA_16_8_8(warp, c, a[m], b[r]);
-                else MMA_16_8_4(warp, c, a[m], b[r][0]);
-                UNROLL for (int n = 0; n < 4; n++) sums[SUM_OF(m, n, r)] = c[n];
-            }
+            UNROLL for (int m = 0; m < PAIRS; m++)
+                UNROLL for (int r = 0; r < REALS && first + 2 * m < LEVELS; r++) {
+                    real c[4];
+                    UNROLL for (int n = 0; n < 4; n++) c[n] = sums[SUM_OF(m, n, r)];
+                    if (depth == 2) MMA_16_8_8(warp, c, a[m], b[r]);
+                    else MMA_16_8_4(warp, c, a[m], b[r][0]);
+                    UNROLL for (int n = 0; n < 4; n++) sums[SUM_OF(m, n, r)] = c[n];
+                }
 #else
-        // An instruction adds with truncation, so that long sums are kept outside.
-        real rest[LEVELS / 2][4];
-        UNROLL for (int m = 0; m < LEVELS / 2; m++)
-            UNROLL for (int n = 0; n < 4; n++) {
-                const real weight = a[m][n];
-                a[m][n] = SPLIT_TF32(weight), rest[m][n] = weight - a[m][n];
+            // An instruction adds with truncation, so that long sums are kept outside.
+            real rest[PAIRS][4];
+            UNROLL for (int m = 0; m < PAIRS; m++)
+                UNROLL for (int n = 0; n < 4; n++) {
+                    const real weight = a[m][n];
+                    a[m][n] = SPLIT_TF32(weight), rest[m][n] = weight - a[m][n];
+                }
+            UNROLL for (int r = 0; r < REALS; r++) {
+                real c[PAIRS][4];
+#define EACH_PAIR UNROLL for (int m = 0; m < PAIRS && first + 2 * m < LEVELS; m++)
+                EACH_PAIR UNROLL for (int n = 0; n < 4; n++) c[m][n] = 0;
+                EACH_PAIR MMA_16_8_8(warp, c[m], rest[m], b[r]);
+                EACH_PAIR MMA_16_8_8(warp, c[m], a[m], low[r]);
+                EACH_PAIR MMA_16_8_8(warp, c[m], a[m], b[r]);
+                EACH_PAIR UNROLL for (int n = 0; n < 4; n++) sums[SUM_OF(m, n, r)] += c[m][n];
             }
-        UNROLL for (int r = 0; r < REALS; r++) {
-            real c[LEVELS / 2][4];
-            UNROLL for (int m = 0; m < LEVELS / 2; m++)
-                UNROLL for (int n = 0; n < 4; n++) c[m][n] = 0;
-            UNROLL for (int m = 0; m < LEVELS / 2; m++) MMA_16_8_8(warp, c[m], rest[m], b[r]);
-            UNROLL for (int m = 0; m < LEVELS / 2; m++) MMA_16_8_8(warp, c[m], a[m], low[r]);
-            UNROLL for (int m = 0; m < LEVELS / 2; m++) MMA_16_8_8(warp, c[m], a[m], b[r]);
-            UNROLL for (int m = 0; m < LEVELS / 2; m++)
-                UNROLL for (int n = 0; n < 4; n++) sums[SUM_OF(m, n, r)] += c[m][n];
-        }
 #endif
+        }
     }
 }
 #endif
@@ -254,8 +259,10 @@ DEVICE int window_at(PRIVATE int* begin, const i64 window, PRIVATE const Windows
 KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRICT visits,
                     GLOBAL const u32* RESTRICT start, GLOBAL const u32* RESTRICT work,
                     GLOBAL const u32* RESTRICT pieces, GLOBAL const real* RESTRICT values, GLOBAL real* RESTRICT field,
-                    GLOBAL real* RESTRICT slabs, const i64 total, const i64 adds, const Windows windows,
-                    const Values value_layout, const Field field_layout, const Window window, const Jacobian jacobian)
+                    GLOBAL real* RESTRICT slabs, const i64 total, const i64 adds,
+                    const i64 slab_reals, // of a group of channels
+                    const Windows windows, const Values value_layout, const Field field_layout, const Batches batches,
+                    const Window window, const Jacobian jacobian)
 {
     WARP(warp);
 #if WARPS < GROUP_SIZE / WARP_SIZE
@@ -265,11 +272,12 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
     LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (PLACES * PITCH);
     for (int k = LANE; k < PLACES * PITCH; k += WARP_SIZE) staged[k] = 0;
     WARP_SYNC(warp);
-    const i64 all = total + work[WORK_PIECES];
+    const i64 each = total + work[WORK_PIECES], all = GROUPS_OF(batches) * each;
 
-    for (i64 unit = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; unit < all; unit += GROUP_COUNT * WARPS) {
-        const i64 piece = unit - total;
+    for (i64 turn = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; turn < all; turn += GROUP_COUNT * WARPS) {
+        const i64 batch = BATCH_OF(turn, each), unit = turn - batch * each, piece = unit - total;
         const i64 own = piece < 0 ? unit : (i64)pieces[4 * piece];
+        GLOBAL const real* given = values + batch * batches.values;
         const int bins = bins_of(&windows);
         u32 begin = start[own * bins], size = start[(own + 1) * bins] - begin;
         int nodes[3];
@@ -284,7 +292,7 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
             size = work[WORK_LIMIT];
         }
         Target target;
-        target_of(&target, field, slabs, piece, now > BEFORE_X ? now - BEFORE_X : 0, nodes, &windows, &field_layout);
+        target_of(&target, field + batch * batches.field, slabs + batch * slab_reals, piece, now > BEFORE_X ? now - BEFORE_X : 0, nodes, &windows, &field_layout);
         const int adding = adds && piece < 0;
         real sums[LEVELS * REALS * 2];
         UNROLL for (int k = 0; k < LEVELS * REALS * 2; k++) sums[k] = 0;
@@ -299,7 +307,7 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
             u32 words[PACKED_WORDS];
             real q[QUANTITIES];
             read_quads(words, records + PACKED_WORDS * (i64)index, PACKED_WORDS / 4);
-            values_of(q, values, index, &value_layout, &jacobian);
+            values_of(q, given, index, &value_layout, &jacobian);
             ahead = from[BATCH + LANE < last ? BATCH + LANE : last];
             for (int base = 0; base <= last; base += BATCH) {
                 const int n = last + 1 - base < BATCH ? last + 1 - base : BATCH;
@@ -313,7 +321,7 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
                 const u32 key = (u32)VISIT_X(where);
                 where = (u32)ahead, index = VISITOR(ahead);
                 read_quads(words, records + PACKED_WORDS * (i64)index, PACKED_WORDS / 4);
-                values_of(q, values, index, &value_layout, &jacobian);
+                values_of(q, given, index, &value_layout, &jacobian);
                 ahead = from[base + 2 * BATCH + LANE < last ? base + 2 * BATCH + LANE : last];
                 u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
                 if (LANE == 0) before = (u32)now;
@@ -342,11 +350,13 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
 // Add the slabs of every window that has more than one piece, in the order of the pieces.
 KERNEL add_slabs(GLOBAL const u64* RESTRICT visits, GLOBAL const u32* RESTRICT start, GLOBAL const u32* RESTRICT work,
                  GLOBAL const u32* RESTRICT pieces, GLOBAL const real* RESTRICT slabs, GLOBAL real* RESTRICT field,
-                 const Windows windows, const Field field_layout)
+                 const i64 slab_reals, const Windows windows, const Field field_layout, const Batches batches)
 {
     const i64 levels_each = windows.length[0], slab = levels_each * 64 * REALS;
     const i64 units = work[WORK_PIECES] * levels_each;
-    for (i64 unit = GROUP_ID; unit < units; unit += GROUP_COUNT) {
+    for (i64 turn = GROUP_ID; turn < GROUPS_OF(batches) * units; turn += GROUP_COUNT) {
+        const i64 batch = BATCH_OF(turn, units), unit = turn - batch * units;
+        GLOBAL const real* own_slabs = slabs + batch * slab_reals;
         const i64 piece = unit / levels_each;
         const int level = (int)(unit - piece * levels_each);
         if (pieces[4 * piece + 3] != 1) continue; // not the first slab of its window
@@ -366,11 +376,11 @@ KERNEL add_slabs(GLOBAL const u64* RESTRICT visits, GLOBAL const u32* RESTRICT s
                 const int first = VISIT_X((u32)visits[own_piece[1]]) - BEFORE_X;
                 const int last = VISIT_X((u32)visits[own_piece[2] - 1]);
                 if (level < first || level > last) continue;
-                sum += slabs[(piece + n) * slab + (channel * levels_each + level) * 64 * PARTS + node * PARTS + part];
+                sum += own_slabs[(piece + n) * slab + (channel * levels_each + level) * 64 * PARTS + node * PARTS + part];
                 some = 1;
             }
             if (some)
-                field[field_layout.offset + (nodes[0] + level) * field_layout.stride[0] + y * field_layout.stride[1]
+                field[batch * batches.field + field_layout.offset + (nodes[0] + level) * field_layout.stride[0] + y * field_layout.stride[1]
                       + z * field_layout.stride[2] + channel * field_layout.channel + part] += sum;
         }
     }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,9 +15,20 @@ from particlemesh.orders import visits
 from particlemesh.orders.visits import SIDE, Windows
 from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.walk import patch as patches
-from particlemesh.walk.patch import SUPPORTS, Patch
+from particlemesh.walk.patch import Patch
 
+SUPPORTS = range(2, 17)
 _WARPS = 16  # of a multiprocessor that windows keep busy
+# Wide stencils: two rows of levels. Registers hold fewer warps, and fewer reals of a node.
+_NARROW = patches.SUPPORTS[-1]
+_WIDE_WARPS = 2  # of a group
+_WIDE_REALS = {4: 4, 8: 2}  # of a node in one launch, by their bytes
+# Groups of a multiprocessor, by levels, with reals of so many bytes and so many of them a node; 4 elsewhere.
+_RESIDENT = {
+    (4, 1): {10: 10, 12: 10, 14: 8, 16: 6}, (4, 2): {10: 8, 12: 8, 14: 6},
+    (8, 1): {10: 8, 12: 8, 14: 6}, (8, 2): {10: 6},
+}  # fmt: skip
+_LOCAL_BYTES = 48_000  # of the 48 KB that a group may have
 _LEAST_LEVELS = 4  # of a window, where others would do as well
 _SLABS = 2**26  # bytes that slabs may take, or half of what the field takes
 
@@ -41,6 +53,7 @@ class Owner(KernelMethod):
     name = "owner"
     cite = "particlemesh2026"
     deterministic = True
+    prepares_orders = True
     confines_non_finite = False
     reads_stencils = False
     fills = True
@@ -52,20 +65,28 @@ class Owner(KernelMethod):
     }
 
     @classmethod
-    def windows(cls, sizes: Sizes) -> Windows:
-        """Return the windows of the mesh."""
+    def at_once(cls, sizes: Sizes) -> int:
+        return MOST if sizes.axes[0].support <= _NARROW else _WIDE_REALS[sizes.dtype.itemsize]
+
+    @classmethod
+    def windows(cls, sizes: Sizes, count: int | None = None) -> Windows:
+        """Return the windows of the mesh, for ``count`` particles; by default those that there are."""
         x, y, z = sizes.axes
         columns = -(-y.size // SIDE) * -(-z.size // SIDE)
         parts = cls.option(sizes, "parts")
-        if parts is None:
+        if parts is None and x.support > _NARROW:
+            reals, size = min(sizes.components, cls.at_once(sizes)), sizes.dtype.itemsize
+            at_once = sizes.backend.units * _WIDE_WARPS * _resident(x.support, reals, size)
+            parts = _parts_of(columns, x.size, x.support, at_once)
+        elif parts is None:
             parts = min(round(sizes.backend.units * _WARPS / columns), x.size // _LEAST_LEVELS)
-            parts = max(1, parts, -(-x.size // visits.MOST_ALONG_X))
-        return visits.windows_of(sizes.axes, parts)
+        parts = max(1, parts, -(-x.size // visits.MOST_ALONG_X))
+        return visits.windows_for(sizes.axes, parts, sizes.count if count is None else count)
 
     @classmethod
     def pieces(cls, sizes: Sizes) -> int:
         """Return how many pieces are cut off windows at most: each takes a slab."""
-        windows, reals = cls.windows(sizes), min(sizes.components, MOST)
+        windows, reals = cls.windows(sizes), min(sizes.components, cls.at_once(sizes))
         slab = windows.length[0] * SIDE**2 * reals * sizes.dtype.itemsize
         field = math.prod(sizes.mesh.field_shape) * reals * sizes.dtype.itemsize
         return max(1, min(windows.total, max(_SLABS, field // 2) // slab))
@@ -78,16 +99,13 @@ class Owner(KernelMethod):
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
-        windows, pieces = cls.windows(problem), cls.pieces(problem)
-        slab = windows.length[0] * SIDE**2 * min(problem.components, MOST) * problem.dtype.itemsize
-        return visits.order_bytes(problem, windows, pieces) + pieces * slab
+        order = visits.order_bytes(problem, cls.windows(problem), cls.pieces(problem))
+        return order + cls._slab_reals(problem) * problem.dtype.itemsize
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
         windows, size = cls.windows(problem), problem.dtype.itemsize
-        mean = math.prod(
-            1 + (axis.support - 1) / min(n, axis.size) for axis, n in zip(problem.axes, windows.length, strict=True)
-        )
+        mean = visits.visited(problem.axes, windows.length)
         # H200: visits, each with a product of levels; levels stored
         each = (9.5e-12 if size == 4 else 7e-12) * (1 + 0.15 * problem.axes[0].support * problem.components)
         stored = problem.nodes * problem.components * size / 2.6e12
@@ -98,13 +116,25 @@ class Owner(KernelMethod):
         )
 
     def reserve(self, workspace: Workspace) -> None:
-        windows, pieces = self.windows(workspace), self.pieces(workspace)
+        windows, pieces = self.windows(workspace, workspace.capacity), self.pieces(workspace)
         visits.reserve(workspace, windows, pieces)
-        self._slabs(workspace, min(workspace.components, MOST))
+        self._slabs(workspace, 0)
+
+    @classmethod
+    def _together(cls, sizes: Sizes) -> int:
+        """Return how many groups of channels one launch handles at most: each has its slabs."""
+        slab = cls.windows(sizes).length[0] * SIDE**2 * cls.at_once(sizes) * sizes.dtype.itemsize
+        return max(1, _SLABS // (cls.pieces(sizes) * slab))
+
+    @classmethod
+    def _slab_reals(cls, sizes: Sizes) -> int:
+        """Return the reals of all slabs for the plan's components."""
+        reals, most = sizes.components, cls.at_once(sizes)
+        each = cls.pieces(sizes) * cls.windows(sizes).length[0] * SIDE**2
+        return each * (reals if reals < most else most * min(-(-reals // most), cls._together(sizes)))
 
     def _slabs(self, workspace: Workspace, reals: int) -> Any:
-        slab = self.windows(workspace).length[0] * SIDE**2 * reals
-        return workspace.scratch("owner.slabs", (self.pieces(workspace) * slab,), workspace.dtype)
+        return workspace.scratch("owner.slabs", (max(reals, self._slab_reals(workspace)),), workspace.dtype)
 
     def _order(self, workspace: Workspace) -> visits.Visits:
         return visits.visits_of(workspace, self.windows(workspace), self.pieces(workspace))
@@ -112,27 +142,32 @@ class Owner(KernelMethod):
     def prepare(self, workspace: Workspace) -> None:
         self._order(workspace)
 
-    def patch(self, workspace: Sizes) -> Patch:
+    @classmethod
+    def patch(cls, sizes: Sizes) -> Patch:
         """Return what a warp keeps in registers."""
-        x, single = workspace.axes[0].support, workspace.dtype.itemsize == 4
-        form = self.option(workspace, "form")
-        matrix = form == "matrix" if form else bool(workspace.backend.facts()["HAS_MMA" if single else "HAS_WIDE_MMA"])
+        x, single = sizes.axes[0].support, sizes.dtype.itemsize == 4
+        form = cls.option(sizes, "form")
+        matrix = form == "matrix" if form else bool(sizes.backend.facts()["HAS_MMA" if single else "HAS_WIDE_MMA"])
         return Patch(matrix, x + x % 2 if matrix else x, 1, (1, 1, 1), single, few=False)
 
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         patch, reals, size = self.patch(workspace), group.reals, workspace.dtype.itemsize
         width = vector(group, field, size, 16 // size)
-        rows = (4 + 3 * reals) if form.gradient else (2 + reals)
+        along_x = -(-patch.levels // 8)
+        rows = (2 * along_x + 2 + 3 * reals) if form.gradient else (along_x + 1 + reals)
         more: dict[str, Any] = {"ALONE": self.option(workspace, "alone") if size == 4 else 0}
-        resident = self.option(workspace, "resident")
-        if resident is None and not form.gradient:
-            held = patch.levels * reals  # the most groups with few spills, as sm_90 is compiled
-            resident = (4 if held <= 12 else 3 if held <= 16 else 2) + (size == 4)
-        if resident is not None:
-            more["RESIDENT_GROUPS"] = resident
         facts = patches.patch_defines(workspace, patch, group, width, rows, field, int(form.gradient), **more)
         file, backend = "spread/owner.c", workspace.backend
-        items = -(-backend.group_size // facts["WARPS"])
+        threads = backend.group_size
+        if along_x > 1:
+            threads = min(threads, 32 * _WIDE_WARPS) if backend.facts()["HAS_WARP"] else threads
+            facts |= {"GROUP_SIZE": threads, **_batch(size, rows, threads // 32)}
+        resident = self.option(workspace, "resident")
+        if resident is None and not form.gradient:
+            resident = _resident(patch.levels, reals, size)
+        if resident is not None:
+            facts["RESIDENT_GROUPS"] = resident
+        items = -(-threads // facts["WARPS"])
         return (
             _Owner(backend.kernel(file, "spread_owner", facts), backend.kernel(file, "add_slabs", facts), items, reals),
         )
@@ -141,14 +176,43 @@ class Owner(KernelMethod):
         self, workspace: Workspace, values: View, field: View, gradient: bool = False, fresh: bool = False, **_: Any
     ) -> None:
         order, windows, pieces = self._order(workspace), self.windows(workspace), self.pieces(workspace)
-        for owner, value_layout, layout in self.launches(workspace, Form(gradient), field, values):
-            slabs = self._slabs(workspace, max(owner.reals, min(workspace.components, MOST)))
+        most = self._together(workspace)
+        runs = self.batches(workspace, Form(gradient), field, values, most=most)
+        for owner, value_layout, layout, batches, together in runs:
+            slab = pieces * windows.length[0] * SIDE**2 * owner.reals
+            slabs = self._slabs(workspace, together * slab)
             owner.spread(
-                owner.items * (windows.total + pieces), order.records, order.visits, order.start, order.work,
-                order.pieces, values.array, field.array, slabs, windows.total, int(not fresh), windows.record,
-                value_layout, layout, workspace.window_record, workspace.jacobian_record,
+                owner.items * (windows.total + pieces) * together, order.records, order.visits, order.start, order.work,
+                order.pieces, values.array, field.array, slabs, windows.total, int(not fresh), slab, windows.record,
+                value_layout, layout, batches, workspace.window_record, workspace.jacobian_record,
             )  # fmt: skip
             owner.add(
                 8 * workspace.backend.units * workspace.backend.group_size, order.visits, order.start, order.work,
-                order.pieces, slabs, field.array, windows.record, layout,
+                order.pieces, slabs, field.array, slab, windows.record, layout, batches,
             )  # fmt: skip
+
+
+def _resident(levels: int, reals: int, size: int) -> int:
+    """Return for how many groups registers are bounded: the most with few spills, as sm_90 is compiled."""
+    if levels > _NARROW:
+        return _RESIDENT.get((size, reals), {}).get(levels + levels % 2, 4)
+    held = levels * reals
+    return (4 if held <= 12 else 3 if held <= 16 else 2) + (size == 4)
+
+
+def _batch(size: int, rows: int, warps: int) -> dict[str, int]:
+    """Return how many visits of a warp have their rows in local memory at a time, as :func:`patches.batch_of`."""
+    pitch, left = (8 * rows + 4, 4) if size == 8 else (8 * (rows | 1), 8)
+    bytes_of = {batch: (batch + left) * pitch * size for batch in (32, 16, 8)}
+    batch = next((b for b in (32, 16) if warps * bytes_of[b] <= _LOCAL_BYTES), 8)
+    return {"BATCH": batch, "WARPS": min(warps, _LOCAL_BYTES // bytes_of[batch])}
+
+
+@functools.lru_cache(maxsize=64)
+def _parts_of(columns: int, nodes: int, support: int, at_once: int) -> int:
+    """Return the fastest number of parts of the x axis, where ``at_once`` windows are walked at a time."""
+
+    def levels(parts: int) -> int:
+        return -(-columns * parts // at_once) * (-(-nodes // parts) + support - 1)
+
+    return min(range(1, max(2, nodes // _LEAST_LEVELS)), key=levels)

@@ -25,6 +25,7 @@ class Particle(KernelMethod):
 
     name = "particle"
     cite = "guo2015"
+    prepares_orders = True
     derivatives = 2
 
     @classmethod

@@ -86,23 +86,41 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
     }
 }
 #elif MATRIX
-// Four particles at a time; no bits are lost.
+// `depth` times four particles. No bits are lost. Two levels are an instruction's sixteen rows; a last one is alone.
+DEVICE void add_fours(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int depth,
+                      const int all, PRIVATE const int* counts)
+{
+    UNROLL for (int term = 0; term < TERMS; term++) {
+        real x[2][8], y[2], b[REALS * Z_TILES][2];
+        UNROLL for (int n = 0; n < depth; n++) {
+            levels_of(x[n], at, on, n, TERM_X(term));
+            y[n] = all || counts[n] ? at->yz[n][on + 8 * TERM_Y(term)] : (real)0;
+            UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
+                b[k][n] = all || counts[n] ? at->yz[n][on + 8 * ROW_OF(k / Z_TILES, term, k % Z_TILES)] : (real)0;
+        }
+        UNROLL for (int l = 0; l + 1 < LEVELS; l += 2) {
+            real a[4];
+            UNROLL for (int n = 0; n < 2 * depth; n++) a[n] = x[n / 2][l + n % 2] * y[n / 2];
+            UNROLL for (int k = 0; k < REALS * Z_TILES; k++) {
+                real c[4];
+                UNROLL for (int n = 0; n < 4; n++) c[n] = sums[SUM_AT(l, n, k)];
+                if (depth == 2) MMA_16_8_8(warp, c, a, b[k]);
+                else MMA_16_8_4(warp, c, a, b[k][0]);
+                UNROLL for (int n = 0; n < 4; n++) sums[SUM_AT(l, n, k)] = c[n];
+            }
+        }
+#if LEVELS % 2
+        UNROLL for (int n = 0; n < depth; n++)
+            UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
+                MMA_8_8_4(warp, sums + SUM_AT(LEVELS - 1, 0, k), x[n][LEVELS - 1] * y[n], b[k][n]);
+#endif
+    }
+}
 DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int all,
                       PRIVATE const int* counts)
 {
-    UNROLL for (int n = 0; n < 2; n++) {
-        if (!WARP_BALLOT(warp, counts[n])) continue;
-        UNROLL for (int term = 0; term < TERMS; term++) {
-            real x[8], b[REALS * Z_TILES];
-            levels_of(x, at, on, n, TERM_X(term));
-            const real y = all || counts[n] ? at->yz[n][on + 8 * TERM_Y(term)] : (real)0;
-            UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
-                b[k] = all || counts[n] ? at->yz[n][on + 8 * ROW_OF(k / Z_TILES, term, k % Z_TILES)] : (real)0;
-            UNROLL for (int l = 0; l < LEVELS; l++)
-                UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
-                    MMA_8_8_4(warp, sums + SUM(l, 0, 0, 0) + 2 * k, x[l] * y, b[k]);
-        }
-    }
+    if (all || WARP_BALLOT(warp, counts[1])) add_fours(warp, sums, at, on, 2, all, counts);
+    else add_fours(warp, sums, at, on, 1, all, counts);
 }
 #endif
 

@@ -35,6 +35,7 @@ class WalkFixed(Walk):
     deterministic = True
     stable = True
     sorts = False
+    prepares_orders = False  # it has sums to clear
     includes = Walk
 
     def __init__(self) -> None:

@@ -20,6 +20,7 @@ class ByBlock(KernelMethod):
     """A method over the order by blocks (``orders/block_order.py``); ``cells`` says how large blocks are."""
 
     reads_stencils = False
+    prepares_orders = True
     stable: ClassVar[bool] = False  # particles of a block are in the caller's order
     sorts: ClassVar[bool] = False  # order="sorted" sorts particles by the blocks of this method, if it can serve
 

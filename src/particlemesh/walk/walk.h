@@ -35,10 +35,12 @@
 #define WIDE 4
 #endif
 
-// Rows of a particle: weights along x and y, with GRADIENT their slopes, and the kernel's rows along z.
+// Rows of a particle: weights along x and y, with GRADIENT their slopes, and the kernel's rows along z. Stencils of more
+// than eight nodes take two rows along x.
+#define ROWS_X ((LEVELS + 7) / 8)
 #define ROW_X 0
-#define ROW_Y (GRADIENT ? 2 : 1)
-#define ROW_Z (GRADIENT ? 4 : 2)
+#define ROW_Y (GRADIENT ? 2 * ROWS_X : ROWS_X)
+#define ROW_Z (ROW_Y + (GRADIENT ? 2 : 1))
 #define ROWS_USED (ROW_Z + ROWS_Z)
 // The stride between particles' rows: those of four neighbours are in different banks.
 #define PITCH (REAL_IS_DOUBLE ? 8 * ROWS_USED + 4 : 8 * (ROWS_USED | 1))
@@ -59,7 +61,7 @@ DEVICE void clear_staged(LOCAL real* staged)
 // Shift a row up by `offset` places, at most by `most`, and fill with zeros; by powers of two, without addresses.
 DEVICE void move_up(PRIVATE real* row, const int size, const int offset, const int most)
 {
-    UNROLL for (int step = 1; step < 16; step *= 2)
+    UNROLL for (int step = 1; step < 32; step *= 2)
         if (step <= most) {
             UNROLL for (int e = size - 1; e >= 0; e--) {
                 const real lower = e >= step ? row[e - step] : (real)0;
@@ -121,7 +123,7 @@ DEVICE void eight_at(PRIVATE Eight* at, LOCAL const real* staged, const int firs
 // Row r along x of the lane's n-th particle, `on` reals further.
 DEVICE void levels_of(PRIVATE real* x, PRIVATE const Eight* at, const int on, const int n, const int r)
 {
-    UNROLL for (int v = 0; WIDE * v < LEVELS; v++) {
+    UNROLL for (int v = 0; v < 8 / WIDE && WIDE * v < LEVELS; v++) {
 #if REAL_IS_DOUBLE
         LOAD_LOCAL_2(at->x[v ^ n] + on + 4 * PITCH * n + 8 * r, x + WIDE * v);
 #else

@@ -33,9 +33,9 @@ def fitted(
 ) -> Window:
     """Return a window whose values and derivative agree with a function's to a tolerance.
 
-    Each node's piece is interpolated at the same Chebyshev points of z in [-1/2, 1/2]. Linear identities of the
-    function that are polynomial in z (weights that sum to 1, a zero first moment) therefore hold to rounding
-    after the fit, at any tolerance.
+    Each node's piece is interpolated at the same Chebyshev points of z in [-1/2, 1/2]. So linear identities
+    of the function that are polynomial in z hold to rounding after the fit, at any tolerance. Examples are weights that
+    sum to 1, and a zero first moment.
 
     Parameters
     ----------

@@ -23,7 +23,8 @@ def test_kernels_compile_for_cuda(monkeypatch):
 
     files = ("apps/brownian/near.c", "fourier/multiply.c")
     kernels = [k for k in kernels_of(monkeypatch, call) if k[0] in files]
-    assert {name for _, name, _ in kernels} == {"near_blocks", "near_multiply", "near_spread", "project"}
+    names = {"near_blocks", "near_gather", "near_multiply", "near_finish", "project"}
+    assert {name for _, name, _ in kernels} == names
     for file, name, defines in kernels:
         for double in (0, 1):
             assert name.encode() in cuda.compile_only(file, {**dict(defines), "REAL_IS_DOUBLE": double}, 90)

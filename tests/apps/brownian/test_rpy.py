@@ -149,6 +149,14 @@ def test_layouts_out_torch_and_single_precision_serve():
     assert isinstance(single.square_root(torch.from_numpy(forces.astype(np.float32))), torch.Tensor)
 
 
+def test_no_vectors_serve():
+    rpy = RPY((9.0, 9.0, 9.0), accuracy=1e-4).set_positions(np.random.default_rng(1).uniform(0, 9, (20, 3)))
+    empty = np.empty((0, 20, 3))
+    assert rpy.velocity(empty).shape == rpy.square_root(empty).shape == empty.shape
+    for method in ("lanczos", "split"):
+        assert rpy.noise(np.random.default_rng(2), 0, method=method).shape == empty.shape
+
+
 def test_no_spheres_and_other_numbers_of_spheres_serve():
     rpy = RPY((9.0, 9.0, 9.0)).set_positions(np.empty((0, 3)))
     assert rpy.velocity(np.empty((2, 0, 3))).shape == (2, 0, 3)
@@ -158,17 +166,19 @@ def test_no_spheres_and_other_numbers_of_spheres_serve():
         assert np.allclose(rpy.set_positions(x).velocity(np.ones((count, 3))), fresh, atol=3e-6)
 
 
-def test_opencl_serves_two_radii():
+def test_opencl_serves_two_radii_and_any_number_of_vectors():
     pytest.importorskip("pyopencl")
     x = np.random.default_rng(8).uniform(0, 9, (20, 3))
     x[1], x[2] = x[0], x[3] + 0.01
     radius = np.where(np.arange(20) % 2, 1.0, 0.5)
-    forces = np.random.default_rng(9).normal(size=(2, 20, 3))
+    forces = np.random.default_rng(9).normal(size=(17, 20, 3))
     options = {"splitting": 0.5, "cutoff": 8.0, "shape": (16,) * 3, "window": "bspline6", "accuracy": 1e-2}
     host = RPY((9.0, 9.0, 9.0), radius, **options).set_positions(x)
     exact = host.velocity(forces)
     rpy = RPY((9.0, 9.0, 9.0), radius, backend="opencl", **options).set_positions(x)
-    assert np.allclose(rpy.velocity(forces), exact, rtol=0, atol=1e-12)
+    for vectors in (17, 2, 1):  # four lanes share a neighbour's vectors, or one has them all, or there is one
+        assert np.allclose(rpy.velocity(forces[:vectors]), exact[:vectors], rtol=0, atol=1e-12)
+    forces = forces[:2]
     waves = np.random.default_rng(10).normal(size=(2, 3, 16, 16, 16))
     split = {"tolerance": 1e-6, "method": "split", "waves": waves}
     assert np.allclose(rpy.square_root(forces, **split), host.square_root(forces, **split), rtol=0, atol=1e-9)

@@ -90,6 +90,27 @@ def test_fused_steps_are_those_of_the_oracle(backend, how, exact):
     check(made.run(2).run(STEPS - 2), exact, 5e-6)
 
 
+@pytest.mark.backends("cpu")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_swept_rows_are_those_of_the_oracle(backend, threads, exact):
+    made = column(backend, threads=threads)
+    assert made.design.search == "fused"
+    made.broad_phase()
+    assert (made.in_reach == overlapping(cloud()["positions"]).sum(1)).all()
+    check(made.run(STEPS), exact, 5e-6)
+
+
+@pytest.mark.backends("cpu")
+def test_rows_of_any_length_are_sorted(backend):
+    """All spheres in one row, in any order: more than the longest gap of the sort, and far more than neighbours."""
+    x = np.full((2000, 3), 2.5, "float32")
+    x[:, 2] = np.random.default_rng(9).uniform(0.5, CELLS - 0.5, len(x))
+    x[:40, 1], x[:, 0] = 3.4, np.linspace(2.1, 2.9, len(x))
+    made = column(backend, len(x), positions=x, velocities=np.zeros_like(x), search="fused")
+    made.broad_phase()
+    assert (made.in_reach == overlapping(x).sum(1)).all()
+
+
 def test_float64_is_that_of_the_oracle(backend):
     exact = oracle(*cloud("float64").values(), STEPS)
     check(column(backend, dtype="float64").run(STEPS), exact, 1e-13)
@@ -109,7 +130,7 @@ def test_a_crowd_fills_queues_and_strips(backend):
     x = np.random.default_rng(5).uniform(3, 5, (600, 3)).astype("float32")
     v = np.zeros_like(x)
     exact = oracle(x, v, 1)
-    ways = [{}] if backend.name == "cpu" else [
+    ways = [{"search": "storage"}, {"search": "fused"}] if backend.name == "cpu" else [
         {"builder": "scan", "queue": 16}, {"builder": "scan", "queue": 32, "lanes": 4}]  # fmt: skip
     for how in ways:
         made = Column(600, cells=CELLS, backend=backend.name, positions=x, velocities=v, **how).run(1)
@@ -238,8 +259,8 @@ def test_an_interrupted_run_can_go_on(backend, monkeypatch, exact, fused):
     [
         ({"cells": 3}, "cells is 3"),
         ({"builder": "heap"}, "builder"),
-        ({"search": "fused"}, "is for GPUs and scan or linked_list_packed"),
-        ({"lanes": 2}, "only search='fused' has them"),
+        ({"search": "fused", "builder": "sort"}, "is not possible: it is for scan"),
+        ({"lanes": 2}, "only search='fused' on a GPU has them"),
         ({"positions": np.zeros((10, 3))}, "spheres must be inside the walls"),
         ({"positions": np.zeros((9, 3))}, r"numbers \(10, 3\) are needed"),
         ({"velocities": np.full((10, 3), np.nan)}, "velocities has numbers that are not finite"),
@@ -265,9 +286,9 @@ def test_bad_coefficients_are_errors(wrong):
 def test_the_fused_design_follows_from_the_number_of_spheres():
     k = 1024
     designs = [fused_design(n * k, 64) for n in (1, 32, 128, 256, 512, 1024, 4096)]
-    assert [d.builder for d in designs] == ["linked_list_packed"] * 3 + ["scan"] * 4
-    assert [d.lanes for d in designs] == [8, 4, 4, 1, 1, 1, 1]
-    assert [d.queue for d in designs] == [0, 0, 0, 32, 32, 0, 0]
+    assert [d.builder for d in designs] == ["linked_list_packed"] * 2 + ["scan"] * 5
+    assert [d.lanes for d in designs] == [8, 4, 1, 1, 1, 1, 1]
+    assert [d.queue for d in designs] == [0, 0, 32, 32, 32, 0, 0]
     assert fused_design(256 * k, 32).queue == 0  # dense
 
 

@@ -167,3 +167,33 @@ def test_half_a_frame_is_cut_off(tmp_path):
         assert everything["position/step"][:].tolist() == [0, 1, 2, 3, 4]
         assert {len(everything[f"{name}/value"]) for name in ("position", "velocity", "angular_velocity")} == {5}
         np.testing.assert_array_equal(everything["position/value"][-1], sphere.positions)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"),
+    [
+        ("contact_i", [9], ValueError, "contact_i of the state is from 9 to 9; 0 to 1 is possible"),
+        ("contact_j", [-2], ValueError, "contact_j of the state is from -2 to -2; 0 to 1"),
+        ("positions", [[0, 0, np.nan]] * 2, ValueError, "positions of the state holds what is no finite number"),
+        ("accelerations", [[0, 0, np.inf]] * 2, ValueError, "accelerations of the state"),
+        ("masses", [1.0, 0.0], ValueError, "a mass of the state is 0"),
+        ("radii", 1.0, ValueError, r"positions of the state has shape \(2, 3\); \(0, 3\)"),
+        ("step", -4, ValueError, "step of the state is -4"),
+        ("time_step", 0.0, ValueError, "time_step of the state is 0"),
+        ("lengths", (1.0, 1.0), ValueError, r"lengths of the state has shape \(2,\)"),
+        ("walls", np.zeros(6), ValueError, r"walls of the state have shape \(6,\)"),
+        (None, 3, TypeError, "the state is a int; give what state"),
+    ],
+)
+def test_states_that_no_simulation_can_have(name, value, error, message):
+    touching = Simulation(np.array([[0.0, 0, 0], [0.9, 0, 0]]), 0.5, density=1.0, contact=Hertz(1e3))
+    touching.run(1)
+    state = touching.state()
+    assert len(state["contact_i"]) == 1
+    with pytest.raises(error, match=message):
+        Simulation.restore(value if name is None else {**state, name: value})
+
+
+def test_units_too_small_for_a_time_step_are_named():
+    with pytest.raises(ValueError, match="the critical time step of these spheres is 0: choose other units"):
+        Simulation(np.zeros((1, 3)), 1.0, density=1e-320, contact=Hertz(1e5))

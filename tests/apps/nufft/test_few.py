@@ -5,8 +5,12 @@ import numpy as np
 import pytest
 
 import nufft_cases as cases
+import particlemesh as pm
 from particlemesh.apps import nufft
+from particlemesh.apps.nufft import few
 from particlemesh.apps.nufft.few import Few
+from particlemesh.particles.locate import locate_all
+from particlemesh.particles.stencil import axes_of
 
 EPS = {"complex64": 1e-5, "complex128": 1e-9}
 
@@ -64,6 +68,25 @@ def test_points_far_away_are_as_exact_as_near_ones(dtype):
     np.testing.assert_array_equal(plan.execute(strengths), near)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("support", [5, 6])
+def test_points_at_any_distance_have_the_nodes_of_plans(support, dtype):
+    rng, nodes, period = np.random.default_rng(support), 12, 2 * np.pi
+    size = 2.0 ** rng.uniform(-3, 60, 400)
+    x = np.concatenate([size, -size, [1e19, -1e30, 3e38]]).astype(dtype)
+    mesh, window = pm.Mesh(nodes, period), pm.prolate(support, 2.0)
+    cells, fractions, _ = locate_all((x,), axes_of(mesh, window), mesh.box)
+    first, fraction = np.empty(x.size, np.int32), np.empty(x.size, dtype)
+    slopes = few._tables(window, (nodes,), (period,), np.dtype(dtype))[0]
+    assert few._locate((x,), slopes, (support - 1) // 2, support % 2, first, fraction) == 0
+    # A fraction at an end of a cell may be rounded to the other one.
+    apart = (first - cells[0] + nodes // 2) % nodes - nodes // 2 + fraction.astype(float) - fractions[0]
+    assert abs(apart).max() < 4 * np.finfo(dtype).eps
+    far = abs(x) > 2.0**50 * period / nodes
+    assert 20 < far.sum() < x.size / 2
+    np.testing.assert_array_equal(first[far], -((support - 1) // 2) % nodes)
+
+
 def test_strides_and_read_only_memory_make_no_difference():
     rng, modes, dtype = np.random.default_rng(4), (12, 10), "complex128"
     x, strengths = cases.points(rng, 2, 60, dtype), cases.numbers(rng, 60, dtype)
@@ -104,7 +127,7 @@ def test_no_points_and_one_point():
 
 def test_larger_problems_and_other_options_have_plans():
     rng = np.random.default_rng(6)
-    for modes, points, options, few in (
+    for modes, points, options, small in (
         ((1000,), 1000, {}, True),
         ((64, 64), 1000, {"nthreads": 1}, True),
         ((400, 400), 1000, {}, False),  # the mesh leaves the cache
@@ -114,7 +137,7 @@ def test_larger_problems_and_other_options_have_plans():
     ):
         plan = nufft.Plan(1, modes, eps=1e-6, **options)
         plan.setpts(*rng.uniform(-3, 3, (len(modes), points)))
-        assert isinstance(plan._core, Few) == few, (modes, points, options)
+        assert isinstance(plan._core, Few) == small, (modes, points, options)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME, dipoles, sixth_power
+from particlemesh.apps.pme import PME, PMEBatch, dipoles, sixth_power
 from particlemesh.apps.pme.sixth_power import smooth_dispersion
 from particlemesh.backends import cuda
+from particlemesh.fourier import Transform
 from pme_cases import image, pair_of_dipoles
 from ptx import without_nvrtc
 
@@ -156,10 +157,15 @@ def test_bad_arguments_are_explained():
 
 FUNCTIONS = {
     "dipoles": (dipoles.pair_function(2.0), lambda q, mu: np.concatenate([q[:, None], mu], 1)),
-    "dispersion": (
-        sixth_power.pair_function(smooth_dispersion(2.0, 1.2, True), 1.2, True, "lorentz-berthelot", True),
-        lambda q, mu: np.stack([abs(q) + 0.2, 0.5 + abs(mu[:, 0])], 1),
-    ),
+    **{
+        name: (
+            sixth_power.pair_function(
+                smooth_dispersion(2.0, 1.2, True), 2.0, 1.2, True, "lorentz-berthelot", True, apart
+            ),
+            lambda q, mu: np.stack([abs(q) + 0.2, 0.5 + abs(mu[:, 0])], 1),
+        )
+        for name, apart in (("dispersion", False), ("dispersion with close pairs apart", True))
+    },
 }
 
 
@@ -186,3 +192,27 @@ def test_functions_of_pairs_compile_for_cuda(name, double):
         "RESULTS": function.results, "VALUES": function.values,
     }  # fmt: skip
     assert cuda.compile_only("grid/queries/sums.c", defines, 90, {"pair function": function.text})
+
+
+@pytest.mark.parametrize("what", ["dipoles", "batch"])
+def test_tables_and_memory_are_kept_between_calls(what, monkeypatch):
+    x, q, mu = system()
+    fine, made = {**FINE, "shape": (16, 16, 16), "window": "bspline5"}, []
+    if what == "dipoles":
+        pme = PME(BOX, **fine)
+        core, call = lambda: pme._core, lambda x, q, mu: pme(x, q, dipoles=mu)
+    else:
+        batch = PMEBatch(BOX, 2, **fine)
+        core, call = lambda: batch._one._core, lambda x, q, mu: batch(x, q, np.arange(len(x)) % 2)
+    first = call(x, q, mu)
+    kept = {name: array.ctypes.data for name, array in core()._memory.items()}
+    assert sum("of dipoles" in name or "of all systems" in name for name in kept) >= 4
+    for module, name in ((Transform, "green"), (pm.PairFunction, "__init__")):
+        monkeypatch.setattr(module, name, lambda *arguments, **options: made.append(arguments))
+    forces = first.forces.copy()
+    for count in (4, 6):  # fewer particles fit
+        later = call(x[:count], q[:count], mu[:count])
+    assert {name: array.ctypes.data for name, array in core()._memory.items()} == kept
+    assert not made
+    np.testing.assert_array_equal(first.forces, forces)  # results are memory of their own
+    np.testing.assert_allclose(later.forces, forces, rtol=1e-12, atol=1e-12)

@@ -26,7 +26,7 @@ class BrownianDynamics:
     r"""Particles that forces and a fluid at temperature T move, without inertia.
 
     The positions obey ``dx = (M F + kT div M) dt + sqrt(2 kT) M^(1/2) dW``, where M is the mobility. Steps are
-    a function of the arguments and the seed: two runs have the same bits, if the mobility and the forces have.
+    a function of the arguments and the seed: two runs are bit-identical if the mobility and the forces are.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ class BrownianDynamics:
 
     @alone
     def save(self, path: str | PathLike) -> None:
-        """Write a checkpoint, an .h5 file, from which :meth:`load` continues with the same bits.
+        """Write a checkpoint, an .h5 file, from which :meth:`load` continues bit-identically.
 
         The file holds the state and the arguments, those of this module's mobilities and forces included. An existing
         file is replaced once the new one is whole.

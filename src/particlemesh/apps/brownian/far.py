@@ -80,8 +80,12 @@ class Far:
     def velocity(self, parts: Any) -> Any:
         """Return velocities (b, parts, N, 3) of forces (b, parts, N, 3)."""
         room, view = self._room(int(parts.shape[0]))
-        self.solver.field(self._seen(parts), out=view)
+        self.flow(self._seen(parts), view)
         return room
+
+    def flow(self, forces: Any, out: Any) -> None:
+        """Write the velocities of forces, both (b, 3, N), or (b, parts, 3, N) if there are several parts."""
+        self.solver.field(forces, out=out)
 
     def sample(self, noise: Any) -> Any:
         """Return velocities (b, parts, N, 3) whose covariance is the far part, of noise (b, 3, *mesh.shape)."""

@@ -18,7 +18,7 @@ class HarmonicBonds:
     """Springs between pairs of particles: the energy of a bond is ``stiffness / 2 * (r - length)**2``.
 
     Call it with positions (N, 3) for the forces (N, 3). Forces are added in the order of the bonds, without atomics:
-    the same positions give the same bits.
+    the same positions give bit-identical forces.
 
     Parameters
     ----------

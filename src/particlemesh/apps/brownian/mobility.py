@@ -16,6 +16,7 @@ from particlemesh import kernels
 from particlemesh.apps.brownian.far import Far
 from particlemesh.apps.brownian.near import Near
 from particlemesh.apps.brownian.parameters import Parameters, checked_radii, for_system
+from particlemesh.apps.brownian.product import Product
 from particlemesh.apps.brownian.square_root import RootInfo
 from particlemesh.kernels import alone, checks
 
@@ -28,8 +29,8 @@ class Mobility:
     def __init__(
         self, box: Any, radius: Any = 1.0, viscosity: float = 1 / (6 * math.pi), accuracy: float = 1e-6, *,
         splitting: float | None = None, cutoff: float | None = None, shape: Any = None,
-        window: pm.Window | str | None = None, applications: int = 20, backend: str | None = None,
-        threads: int | None = None, **options: Any,
+        window: pm.Window | str | None = None, applications: int = 20, vectors: int = 1,
+        backend: str | None = None, threads: int | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self.box = box if isinstance(box, pm.Box) else pm.Box(box)
         if self.box.ndim != 3 or not all(self.box.periodic):
@@ -47,6 +48,7 @@ class Mobility:
             "shape": None if shape is None else trial.mesh.shape,
             "window": None if window is None else trial.window,
         }
+        self._vectors = checks.integer(vectors, "vectors", 1, 2**31)
         named = {"threads": threads, "backend": backend}
         self._plan_options: dict[str, Any] = {
             "components": 3, "applications": checks.integer(applications, "applications", 1, 2**31), **options,
@@ -60,6 +62,7 @@ class Mobility:
         self.count = 0
         self._near: Near | None = None
         self._far: Any = None
+        self._product: Product | None = None  # on GPUs
         self._grid: Any = None
         self._chosen_for = 0
         self._in_order = kernels.InOrder()
@@ -67,7 +70,7 @@ class Mobility:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The arguments, never handles: the copy starts without positions.
-        options = {**self._given, **self._plan_options}
+        options = {**self._given, **self._plan_options, "vectors": self._vectors}
         del options["components"]
         arguments = self.box, self.radii if self._many else self.radii[0], self.viscosity, self.accuracy
         return functools.partial(type(self), *arguments, **options), ()
@@ -78,8 +81,10 @@ class Mobility:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the near part's matrix, and of the far part's plan, fields and tables."""
-        return 0 if self._near is None else self._near.nbytes + self._far.nbytes
+        """Bytes of the near part's matrix, of vectors, and of the far part's plan, fields and tables."""
+        if self._near is None:
+            return 0
+        return self._near.nbytes + self._far.nbytes + (0 if self._product is None else self._product.nbytes)
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments that make an equal mobility, with the parameters that were chosen, for checkpoints."""
@@ -94,7 +99,7 @@ class Mobility:
         radius = float(self.radii[0]) if len(self.radii) == 1 else self.radii
         return {
             "box": self.box, "radius": radius, "viscosity": self.viscosity, "accuracy": self.accuracy, **chosen,
-            **options,
+            "vectors": self._vectors, **options,
         }  # fmt: skip
 
     # ---- positions ------------------------------------------------------------------------------------
@@ -124,13 +129,13 @@ class Mobility:
         backend, count = x.backend, x.shape[0]
         if len(self.radii) not in (1, count):
             raise ValueError(f"there are {count} positions and {len(self.radii)} radii: give one radius per sphere.")
-        near, far, grid, chosen = self._near, self._far, self._grid, self.parameters
+        near, far, grid, chosen, product = self._near, self._far, self._grid, self.parameters, self._product
         with self._in_order(x):
             same = near is not None and near.backend is backend and near.dtype == x.dtype
             if not (same and self._chosen_for / 2 <= count <= self._chosen_for * 2):
                 chosen = for_system(
                     self.box, self.radii, count, self.accuracy, x.dtype, backend, self._given,
-                    self._plan_options["applications"],
+                    self._plan_options["applications"], self._vectors,
                 )  # fmt: skip
                 near = Near(backend, x.dtype, self.radii, chosen.splitting, self.viscosity, self._threads)
                 far = Far(
@@ -138,15 +143,19 @@ class Mobility:
                     max(self.accuracy, chosen.error) / 10, self._plan_options,
                 )  # fmt: skip
                 grid = self._cells(chosen.cutoff)
+                product = None if backend.name == "cpu" else Product(near, far)
             assert near is not None and chosen is not None
             grid.build(x.native)
             pairs = grid.pairs(chosen.cutoff, quantities="jD")
             blocks = near.blocks(count, pairs.start, pairs.j, pairs.vector)
+            if product is not None:
+                product.forget()  # its graph has memory that may be replaced below
             far.place(backend, x.dtype, x.native)
             near.place(count, blocks)
         if chosen is not self.parameters:
             self._chosen_for = max(count, 1)
         self.parameters, self._far, self._grid, self._near, self.count = chosen, far, grid, near, count
+        self._product = product
         return self
 
     def _cells(self, cutoff: float) -> pm.UniformGrid:
@@ -213,8 +222,17 @@ class Mobility:
 
     def _multiply(self, force: Any, velocity: Any) -> None:
         near, shapes = self._ready(), self._far.shapes
-        parts = force.reshape((force.shape[0], 1, self.count, 3)) if shapes is None else near.expand(force, shapes)
+        if self._product is not None:
+            self._product.multiply(force, velocity)
+            return
+        parts = force[:, None] if shapes is None else shapes[:, :, None] * force[:, None]
         near.multiply(force, velocity, self._far.velocity(parts), shapes)
+
+    def _multiply_near(self, force: Any, velocity: Any) -> None:
+        if self._product is not None:
+            self._product.multiply(force, velocity, far=False)
+        else:
+            self._ready().multiply(force, velocity)
 
     def _like_numpy(self, native: Any) -> tuple[Any, Any]:
         """Return an array and its library: CuPy's, or NumPy's; OpenCL arrays are copied to the host."""

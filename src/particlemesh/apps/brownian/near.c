@@ -94,57 +94,84 @@ KERNEL near_blocks(GLOBAL const i64* RESTRICT start, GLOBAL int* index, GLOBAL c
     }
 }
 
-// A warp per particle, whose lanes take neighbours in turn; VECTORS right-hand sides in one pass, PARTS vectors of the
-// far part per particle: velocity = self force + sum of blocks + sum over parts of shape * far.
+// Vectors of a product lie side by side in the row of their particle: one vector in four reals, the last unused, or
+// groups of four vectors in twelve. VECTORS of a lane's group.
+#if VECTORS == 1
+#define WIDTH 4
+#else
+#define WIDTH (3 * VECTORS)
+#endif
+#define SHAPES (PARTS > 1 ? PARTS : 1)
+
+// Forces (vectors, count, 3), times shapes (PARTS, count) if there are several, to rows of `row` reals: per vector its
+// parts. The rest of each row is 0.
+KERNEL near_gather(GLOBAL const real* RESTRICT force, GLOBAL const real* RESTRICT shape, GLOBAL real* rows,
+                   const i64 count, const i64 vectors, const i64 row, const i64 force_at)
+{
+    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < count * row; n += GROUP_COUNT * GROUP_SIZE) {
+        const i64 i = n / row, c = n - i * row, vector = c / 3, v = vector / SHAPES, part = vector - v * SHAPES;
+        real q = 0;
+        if (v < vectors) q = force[force_at + 3 * (v * count + i) + c - 3 * vector];
+        rows[n] = PARTS > 1 ? shape[part * count + i] * q : q;
+    }
+}
+
+// ROW_LANES lanes per particle. SPLIT of them share a neighbour and take a group of vectors each; the others take other
+// neighbours in turn. Rows of forces become rows of the near part's velocities.
 KERNEL near_multiply(GLOBAL const i64* RESTRICT start, GLOBAL const int* RESTRICT index,
                      GLOBAL const real* RESTRICT blocks, GLOBAL const real* RESTRICT self,
-                     GLOBAL const real* RESTRICT force, GLOBAL const real* RESTRICT far,
-                     GLOBAL const real* RESTRICT shape, GLOBAL real* velocity, const i64 count, const i64 one_radius,
-                     const i64 first, const i64 force_at, const i64 velocity_at)
+                     GLOBAL const real* RESTRICT rows, GLOBAL real* velocity, const i64 count, const i64 one_radius,
+                     const i64 groups)
 {
     WARP(warp);
-    force += force_at + 3 * first * count;
-    velocity += velocity_at + 3 * first * count;
-    const i64 lanes = WARP_SIZE * count;
+    const i64 passes = (groups + SPLIT - 1) / SPLIT, lanes = ROW_LANES * passes * count, row = WIDTH * groups;
     for (i64 base = GROUP_ID * GROUP_SIZE + LOCAL_ID - LANE; base < lanes; base += GROUP_COUNT * GROUP_SIZE) {
-        const i64 i = base / WARP_SIZE;
-        real sum[3 * VECTORS];
-        UNROLL for (int c = 0; c < 3 * VECTORS; c++) sum[c] = 0;
-        for (i64 n = start[i] + LANE; n < start[i + 1]; n += WARP_SIZE) {
+        const i64 item = (base + LANE) / ROW_LANES, pass = item / count, i = item - pass * count;
+        const int turn = LANE % ROW_LANES / SPLIT;
+        const i64 group = pass * SPLIT + LANE % SPLIT;
+        const int takes = item < passes * count && group < groups;
+        real sum[WIDTH];
+        UNROLL for (int c = 0; c < WIDTH; c++) sum[c] = 0;
+        const i64 end = takes ? start[i + 1] : 0;
+        for (i64 n = takes ? start[i] + turn : 0; n < end; n += ROW_LANES / SPLIT) {
             const int at = index[n];
             const i64 j = at < 0 ? -1 - at : at;
             const real4 block = READ_4(blocks + 4 * n);
-            UNROLL for (int v = 0; v < VECTORS; v++) {
-                GLOBAL const real* q = force + 3 * (v * count + j);
-                const real along = block.y * q[0] + block.z * q[1] + block.w * q[2], g = at < 0 ? -along : along;
-                sum[3 * v] += block.x * q[0] + g * block.y;
-                sum[3 * v + 1] += block.x * q[1] + g * block.z;
-                sum[3 * v + 2] += block.x * q[2] + g * block.w;
+            GLOBAL const real* from = rows + row * j + WIDTH * group;
+            real q[WIDTH];
+            UNROLL for (int c = 0; c < WIDTH; c += 4) {
+                const real4 four = READ_4(from + c);
+                q[c] = four.x, q[c + 1] = four.y, q[c + 2] = four.z, q[c + 3] = four.w;
+            }
+            UNROLL for (int c = 0; c < 3 * VECTORS; c += 3) {
+                const real along = block.y * q[c] + block.z * q[c + 1] + block.w * q[c + 2];
+                const real g = at < 0 ? -along : along;
+                sum[c] += block.x * q[c] + g * block.y;
+                sum[c + 1] += block.x * q[c + 1] + g * block.z;
+                sum[c + 2] += block.x * q[c + 2] + g * block.w;
             }
         }
         UNROLL for (int c = 0; c < 3 * VECTORS; c++)
-            for (int gap = WARP_SIZE / 2; gap > 0; gap /= 2) sum[c] += WARP_SHUFFLE(warp, sum[c], LANE ^ gap);
-        const real own = self[one_radius ? 0 : i];
-        UNROLL for (int c = 0; c < 3 * VECTORS; c++)
-            if (LANE == c) { // lanes beyond 3 * VECTORS have nothing to write
-                const i64 v = c / 3, axis = c - 3 * v, at = 3 * (v * count + i) + axis;
-                real total = sum[c] + own * force[at];
-                for (int m = 0; m < PARTS; m++)
-                    total += (PARTS > 1 ? shape[m * count + i] : 1)
-                             * far[3 * (((first + v) * PARTS + m) * count + i) + axis];
-                velocity[at] = total;
+            for (int gap = ROW_LANES / 2; gap >= SPLIT; gap /= 2) sum[c] += WARP_SHUFFLE(warp, sum[c], LANE ^ gap);
+        const real own = takes ? self[one_radius ? 0 : i] : (real)0;
+        UNROLL for (int c = 0; c < WIDTH; c++)
+            if (takes && turn == c % (ROW_LANES / SPLIT)) {
+                const i64 at = row * i + WIDTH * group + c;
+                velocity[at] = sum[c] + own * rows[at];
             }
     }
 }
 
-// Forces (vectors, count, 3) times shapes (PARTS, count): (vectors, PARTS, count, 3).
-KERNEL near_spread(GLOBAL const real* RESTRICT force, GLOBAL const real* RESTRICT shape, GLOBAL real* parts,
-                   const i64 count, const i64 vectors, const i64 force_at)
+// Velocities (vectors, count, 3) from the rows of the near part and, if PARTS > 0, those of the far part's vectors.
+KERNEL near_finish(GLOBAL const real* RESTRICT near, GLOBAL const real* RESTRICT far, GLOBAL const real* RESTRICT shape,
+                   GLOBAL real* velocity, const i64 count, const i64 vectors, const i64 row, const i64 far_row,
+                   const i64 velocity_at)
 {
-    const i64 all = vectors * PARTS * count;
-    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < all; n += GROUP_COUNT * GROUP_SIZE) {
-        const i64 row = n / count, i = n - row * count, v = row / PARTS, part = row - v * PARTS;
-        for (int axis = 0; axis < 3; axis++)
-            parts[3 * n + axis] = shape[part * count + i] * force[force_at + 3 * (v * count + i) + axis];
+    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < 3 * count * vectors; n += GROUP_COUNT * GROUP_SIZE) {
+        const i64 v = n / (3 * count), rest = n - 3 * count * v, i = rest / 3, axis = rest - 3 * i;
+        real total = near[row * i + 3 * v + axis];
+        for (int m = 0; m < PARTS; m++)
+            total += (PARTS > 1 ? shape[m * count + i] : 1) * far[far_row * i + 3 * (v * PARTS + m) + axis];
+        velocity[velocity_at + n] = total;
     }
 }

@@ -15,7 +15,6 @@ from particlemesh.kernels.cpu import compiled, ranges, run, threads_for
 _FILE = Path(__file__).with_name("near.c")
 Stored = tuple[Any, Any, Any]  # start of each row, signed indices, blocks
 _EMPTY: Stored = (None, None, None)
-_FUSED = 4  # right-hand sides of one pass on GPUs; the CPU takes all
 
 
 class Near:
@@ -41,7 +40,7 @@ class Near:
         self.backend, self.dtype, self.threads = backend, dtype, threads
         self.splitting, self.viscosity = splitting, viscosity
         self.nodes, self.weights = formulas.quadrature(splitting)
-        self._one = int(len(radii) == 1)
+        self.one_radius = int(len(radii) == 1)
         own = formulas.near_self(radii, splitting) / viscosity
         self.radii, self.self = radii, own.astype(dtype)
         if backend.name != "cpu":
@@ -49,17 +48,17 @@ class Near:
             rest = [splitting, 1 / viscosity]
             self._quadrature = backend.upload(np.concatenate([self.nodes, self.weights, rest]).astype(wide))
             self.radii, self.self = backend.upload(radii.astype(wide)), backend.upload(self.self)
-        self.count, self._stored = 0, _EMPTY
+        self.count, self.stored = 0, _EMPTY
 
     @property
     def pairs(self) -> int:
         """Number of stored blocks: each pair counts from both sides."""
-        return 0 if self.count == 0 else int(self._stored[1].shape[0])
+        return 0 if self.count == 0 else int(self.stored[1].shape[0])
 
     @property
     def nbytes(self) -> int:
         """Bytes of the stored matrix."""
-        return sum(int(array.nbytes) for array in self._stored if array is not None)
+        return sum(int(array.nbytes) for array in self.stored if array is not None)
 
     def blocks(self, count: int, start: Any, index: Any, vector: Any) -> Stored:
         """Return the matrix of native lists in compressed rows: pairs by row, second particle, vector to it.
@@ -75,70 +74,36 @@ class Near:
                     steps=100.0 * len(index),
                 )  # fmt: skip
             else:
-                kernel = self._kernel("near_blocks", 1, 1)
+                wide = int(self.dtype == np.float64 or self.backend.facts().get("HAS_FP64", 1))
+                facts = {"COORDINATE_IS_DOUBLE": wide, "VECTORS": 1, "SPLIT": 1, "ROW_LANES": 32, "PARTS": 1}
+                kernel = compile_kernel(self.backend, _FILE, "near_blocks", self.dtype, **facts)
                 kernel(
                     count * self.backend.group_size, start, index, vector, self.radii, self._quadrature, blocks, count,
-                    formulas.NODES, self._one,
+                    formulas.NODES, self.one_radius,
                 )  # fmt: skip
         return start, index, blocks
 
     def place(self, count: int, stored: Stored) -> None:
         """Take the matrix of ``count`` spheres."""
-        self.count, self._stored = count, stored
+        self.count, self.stored = count, stored
 
     def multiply(self, force: Any, velocity: Any, far: Any = None, shapes: Any = None) -> None:
-        """Write the near part's velocities plus the far part's.
+        """Write the near part's velocities plus the far part's, on the CPU.
 
         Parameters
         ----------
-        force, velocity : native array (b, N, 3)
+        force, velocity : NumPy array (b, N, 3)
             Dense.
-        far : native array (b, parts, N, 3), optional
-            Dense; what the mesh gave.
-        shapes : native array (parts, N), optional
+        far : NumPy array (b, parts, N, 3), optional
+            What the mesh gave.
+        shapes : NumPy array (parts, N), optional
             Factors of the parts; one part has none.
         """
-        batch, count = int(force.shape[0]), self.count
+        batch, count = len(force), self.count
         if not (batch and count):
             return
-        if self.backend.name == "cpu":
-            self._on_cpu(force, velocity, far, shapes)
-            return
-        step = self.dtype.itemsize
-        at = [int(getattr(a, "offset", 0)) // step for a in (force, velocity)]
-        parts = 0 if far is None else int(far.shape[1])
-        for first in range(0, batch, _FUSED):
-            kernel = self._kernel("near_multiply", min(_FUSED, batch - first), parts)
-            kernel(
-                32 * count, *self._stored, self.self, force, self.self if far is None else far,
-                self.self if shapes is None else shapes, velocity, count, self._one, first, *at,
-            )  # fmt: skip
-
-    def expand(self, force: Any, shapes: Any) -> Any:
-        """Return forces (b, N, 3) times shapes (parts, N): native array (b, parts, N, 3)."""
-        batch, count, parts = int(force.shape[0]), self.count, int(shapes.shape[0])
-        if self.backend.name == "cpu":
-            return shapes[:, :, None] * force[:, None]
-        result = allocate(self.backend, (batch, parts, count, 3), self.dtype, "forces of the mesh")
-        if batch and count:
-            kernel = self._kernel("near_spread", 1, parts)
-            offset = int(getattr(force, "offset", 0)) // self.dtype.itemsize
-            kernel(batch * parts * count, force, shapes, result, count, batch, offset)
-        return result
-
-    def _kernel(self, name: str, vectors: int, parts: int) -> Any:
-        wide = int(self.dtype == np.float64 or self.backend.facts().get("HAS_FP64", 1))
-        return compile_kernel(
-            self.backend, _FILE, name, self.dtype, COORDINATE_IS_DOUBLE=wide, VECTORS=vectors, PARTS=parts
-        )
-
-    def _threads(self, work: int) -> int:
-        return threads_for(self.threads, work)
-
-    def _on_cpu(self, force: np.ndarray, velocity: np.ndarray, far: Any, shapes: Any) -> None:
-        batch, count = len(force), self.count
         share, threads = max(1, count // 256), self._threads(self.pairs * batch // 8)
-        rows = (*self._stored, self.self)
+        rows = (*self.stored, self.self)
         steps = 3.0 * self.pairs * batch
         if batch == 1:
             run(_multiply_one, threads, *rows, force[0], velocity[0], share, steps=steps)
@@ -149,6 +114,9 @@ class Near:
             velocity[...] = np.moveaxis(sums, -1, 0)
         if far is not None:
             velocity += far[:, 0] if shapes is None else (shapes[:, :, None] * far).sum(1)
+
+    def _threads(self, work: int) -> int:
+        return threads_for(self.threads, work)
 
 
 @compiled

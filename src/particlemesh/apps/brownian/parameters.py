@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 r"""Splitting, cutoff, window and mesh for an accuracy, at the least predicted time.
 
-Errors are root mean squares of velocities, for forces in random directions on spheres in random places, relative to the
-velocity of a single sphere in the box.
+Errors are root mean squares of velocities, relative to the velocity of a single sphere in the box. The forces have
+random directions, and the spheres are in random places.
 
 - **Cutoff.** The pairs beyond it would add ``n int (2 f**2 + (f + g)**2) / 3 d^3r`` to the mean square, and a sphere's
   own images ``1/V int (f + g/3) d^3r`` to the velocity.
@@ -253,14 +253,15 @@ def checked_radii(radius: Any) -> Array:
 
 def for_system(
     box: pm.Box, radii: Array, count: int, accuracy: float, dtype: np.dtype, backend: Any, given: dict[str, Any],
-    applications: int,
+    applications: int, vectors: int = 1,
 ) -> Parameters:  # fmt: skip
     """Return the parameters of a mobility; warn if those that are given do not reach the accuracy."""
     accuracy = max(accuracy, FLOOR[dtype])
     system = System(box, float(radii.max()), float(radii.min()), max(count, 1))
     bytes_of_pair = 7 * dtype.itemsize + 8  # lists and blocks
     chosen = choose(
-        system, accuracy, functools.partial(seconds, count, dtype.itemsize, backend.name == "cpu", applications),
+        system, accuracy,
+        functools.partial(seconds, count, dtype.itemsize, backend.name == "cpu", applications, vectors),
         most_pairs=backend.free_bytes() / 3 / bytes_of_pair, **given,
     )  # fmt: skip
     if chosen.error > 1.05 * accuracy:
@@ -273,15 +274,18 @@ def for_system(
 
 
 def seconds(
-    count: int, size: int, on_cpu: bool, applications: int, pairs: float, nodes: tuple[int, ...], support: int
-) -> float:
-    """Return the predicted seconds of a product, and its share of the blocks' making: two CPU threads, or an H100."""
+    count: int, size: int, on_cpu: bool, applications: int, vectors: int, pairs: float, nodes: tuple[int, ...],
+    support: int,
+) -> float:  # fmt: skip
+    """Return the predicted seconds of a product, and its share of the blocks' making: two CPU threads, or an H200."""
     mesh = float(math.prod(nodes))
     if not on_cpu:
-        spreading = 12e-12 * count * support**3 * size / 8
-        making = 1e-9 / applications * pairs
-        return making + pairs * (4 * size + 4) / 2.5e12 + spreading + mesh * 3 * size * 14 / 2e12
+        making = 4e-10 / applications * pairs
+        near = pairs * size * (1.4e-12 * -(-vectors // 16) + 0.42e-12 * vectors)
+        moving = (1.1e-12 if support <= 8 else 2.5e-12) * count * support**3  # of a component, both ways
+        return making + near + 3 * vectors * (moving + 5e-12 * mesh * size)
     lanes = -(-3 * support // 8) * 8
     spreading = 2e-9 * count * (25 + 0.0155 * size * lanes * support**2)
     making = 250e-9 / applications * pairs
-    return making + 2.5e-9 * pairs + spreading + 6e-9 * mesh * (2 + 0.65 * math.log2(mesh)) * size / 8
+    transforms = 6e-9 * mesh * (2 + 0.65 * math.log2(mesh)) * size / 8
+    return making + vectors * (2.5e-9 * pairs + spreading + transforms)

@@ -17,10 +17,10 @@ METHODS = ("lanczos", "split")
 class RPY(Mobility):
     r"""Velocities that forces cause on spheres in a periodic viscous fluid, and noise of their covariance.
 
-    The mobility is that of Rotne, Prager and Yamakawa for spheres of one or of many radii, also where they overlap
-    [zuk2014]_, summed over all images. The mean flow through the box is zero. The mobility is a near part, stored as a
-    sparse matrix, and a far part on a mesh, by Hasimoto's splitting. Both parts are positive [fiore2017]_, so that the
-    noise of the far part is exact and cheap.
+    The mobility is that of Rotne, Prager and Yamakawa, summed over all images. It is for spheres of one or of many
+    radii, also where they overlap [zuk2014]_. The mean flow through the box is zero. The mobility is a near part,
+    stored as a sparse matrix, and a far part on a mesh, by Hasimoto's splitting. Both parts are positive
+    [fiore2017]_, so that the noise of the far part is exact and cheap.
 
     Only one thread may use a mobility at a time. Parameters that are not given are chosen at the first positions, and
     again when the number of spheres has doubled or halved.
@@ -46,6 +46,8 @@ class RPY(Mobility):
         A B-spline by default.
     applications : int
         Expected products per configuration; it steers the methods of spreading and interpolation.
+    vectors : int
+        Expected right-hand sides of a product. On GPUs many of them favour a coarse mesh and a long cutoff.
     backend : {"cpu", "cuda", "opencl"}, optional
         By default where the arrays are. If named, host arrays are copied there and back.
     threads : int, optional
@@ -138,14 +140,16 @@ class RPY(Mobility):
             more = self._taken(waves, shape, "waves")
             if more.batch != operand.batch:
                 raise ValueError(f"waves have leading axes {more.batch} and z has {operand.batch}: give the same.")
-        with self._in_order(operand):
+        with self._in_order(operand, *([] if more is None else [more])):
             result = kernels.give(None, operand, operand.batch + core)
             numbers, xp = self._like_numpy(self._rows(operand, "z", check))
-            product = functools.partial(self._product, near.multiply if more else self._multiply)
-            flat = numbers.reshape(len(numbers), -1)
+            product = functools.partial(self._image, self._multiply_near if more else self._multiply)
+            flat = numbers.reshape(len(numbers), 3 * self.count)
             root, info = square_root(product, flat, tolerance, xp, method=method, least=10 * self.accuracy)
             root = root.reshape(numbers.shape)
             if more is not None:
+                if self._product is not None:
+                    self._product.forget()
                 parts, _ = self._like_numpy(self._far.sample(more.native.reshape((len(numbers), *shape))))
                 weights = self._far.weights
                 scale = 1 if weights is None else xp.asarray(weights.astype(near.dtype))[:, :, None]
@@ -155,7 +159,7 @@ class RPY(Mobility):
             self.info = info
             return result.finish()
 
-    def _product(self, multiply: Any, vectors: Any) -> Any:
+    def _image(self, multiply: Any, vectors: Any) -> Any:
         """Return the products of vectors (b, 3 N), arrays of the library of :meth:`_like_numpy`."""
         near = self._ready()
         force = vectors.reshape(len(vectors), self.count, 3)

@@ -86,32 +86,34 @@ def square_root(
     right = _host(basis @ z.T)  # coordinates of z, (m, b); those of later vectors are 0
     projected = np.zeros((0, 0))
     old = np.zeros((0, right.shape[1]))
-    block, estimate, iterations = basis, 1.0, 0
+    image, estimate, iterations = product(basis), 1.0, 0
     while True:
-        image = product(block)
         iterations += 1
-        size = float(abs(image).max()) * image.shape[1] ** 0.5
         known = len(projected)
-        grown = np.zeros((len(basis), len(basis)))
-        grown[:known, :known] = projected
         overlap = basis @ image.T
         image = image - overlap.T @ basis
         again = basis @ image.T
         image = image - again.T @ basis
+        grown = np.zeros((len(basis), len(basis)))
+        grown[:known, :known] = projected
         grown[:, known:] = _host(overlap + again)
+        size = float(np.linalg.norm(grown[:, known:], axis=0).max())  # of the part in the basis
         grown[known:, :known] = grown[:known, known:].T
         projected = (grown + grown.T) / 2
+        block = _orthonormal(image, size, xp)
+        full = iterations >= MOST_ITERATIONS or len(basis) + len(block) > basis.shape[1]
+        # A GPU has the next product while the host takes this root; on the CPU the last one would be in vain.
+        ahead = product(block) if xp is not np and len(block) and not full else None
         new = _root(projected, least) @ np.pad(right, ((0, len(basis) - len(right)), (0, 0)))
         change = new - np.pad(old, ((0, len(new) - len(old)), (0, 0)))
         norms = np.linalg.norm(new, axis=0)
         estimate = float((np.linalg.norm(change, axis=0) / np.where(norms > 0, norms, 1)).max())
         old = new
-        block = _orthonormal(image, size, xp)
         if not len(block):  # the space is invariant: the root is exact
             estimate = min(estimate, float(np.finfo(z.dtype).eps))
         if estimate <= tolerance or not len(block):
             break
-        if iterations >= MOST_ITERATIONS or len(basis) + len(block) > basis.shape[1]:
+        if full:
             warnings.warn(
                 f"the square root changes by {estimate:.1e} after {iterations} iterations, and tolerance is "
                 f"{tolerance:g}: {z.dtype} may not reach it; choose a larger tolerance.",
@@ -119,12 +121,17 @@ def square_root(
             )
             break
         basis = xp.concatenate([basis, block])
+        image = product(block) if ahead is None else ahead
     coordinates = xp.asarray(new.T.astype(z.dtype))
     return coordinates @ basis[: len(new)], RootInfo(method, iterations, estimate)
 
 
 def _orthonormal(vectors: Any, size: float, xp: Any) -> Any:
     """Return an orthonormal basis (m, n) of vectors (b, n), without directions that are only rounding."""
+    if len(vectors) == 1:  # factorising one vector takes a GPU longer than the product
+        length = float(xp.linalg.norm(vectors))
+        floor = 20 * np.finfo(vectors.dtype).eps * max(size, length)
+        return vectors / vectors.dtype.type(length) if length > floor else vectors[:0]
     q, r = xp.linalg.qr(vectors.T)
     left, values, _ = np.linalg.svd(_host(r))
     floor = 20 * np.finfo(vectors.dtype).eps * max(size, values[0] if len(values) else 0.0)

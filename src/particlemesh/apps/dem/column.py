@@ -13,13 +13,14 @@ from particlemesh import UniformGrid, kernels
 from particlemesh.apps.dem.column_cpu import CpuSteps
 from particlemesh.apps.dem.column_fused import FusedList, FusedSort
 from particlemesh.apps.dem.column_grid import GridSteps
+from particlemesh.apps.dem.column_rows import CpuRows
 from particlemesh.apps.dem.column_steps import CHUNK, Setup, StepError
 from particlemesh.apps.dem.green import RADIUS, Green, left_half
 from particlemesh.kernels import checks as common
 
 SEARCHES = ("auto", "fused", "storage", "stream")
 BUILDERS = UniformGrid.methods
-_FUSED = {"scan": FusedSort, "linked_list_packed": FusedList}
+_FUSED = {"scan": FusedSort, "linked_list_packed": FusedList}  # on GPUs; on the CPU there are rows
 _CHECKED = 20 * CHUNK  # steps between two looks at the status
 _TRIES = 20  # of one chunk
 
@@ -38,7 +39,7 @@ def fused_design(count: int, cells: int) -> Design:
     """Return the fused design that was fastest on an H200, by the number of spheres and their density."""
     if count < 24 * 1024:
         return Design("linked_list_packed", "fused", lanes=8, period=96)
-    if count < 150 * 1024:
+    if count < 96 * 1024:
         return Design("linked_list_packed", "fused", lanes=4, period=48)
     if count >= 3 * cells**3 or count >= 800 * 1024:  # then the queue is too short, or no gain
         return Design("scan", "fused")
@@ -67,9 +68,10 @@ class Column:
         Name of a builder of :class:`particlemesh.UniformGrid`; ``"auto"`` selects one.
     search : {"auto", "fused", "storage", "stream"}
         How spheres find each other. ``"fused"``: kernels of this class, which compute forces, move spheres and begin
-        the next build at once; for ``"scan"`` and ``"linked_list_packed"`` on GPUs. ``"storage"``: functions of this
-        class walk what the builder stored, as in the paper. ``"stream"``: ``UniformGrid.stream``. By default
-        ``"fused"`` on GPUs if the builder has it, else ``"storage"``.
+        the next build at once; for ``"scan"`` and ``"linked_list_packed"`` on GPUs. On the CPU it sorts rows of cells,
+        and sweeps them. ``"storage"``: functions of this class walk what the builder stored, as in the paper.
+        ``"stream"``: ``UniformGrid.stream``. By default ``"fused"`` on GPUs if the builder has it, and on the CPU if
+        no builder is named and there are fewer spheres than cells; else ``"storage"``.
     forces : Green
         Coefficients.
     dtype : {"float32", "float64"}
@@ -308,17 +310,20 @@ def _design(
     count: int, cells: int, builder: str, search: str, backend: str, lanes: int | None, queue: int | None
 ) -> Design:
     """Return what was asked for, with defaults for the rest."""
-    gpu = backend != "cpu"
-    if search == "fused" and not (gpu and builder in ("auto", *_FUSED)):
+    fusing = _FUSED if backend != "cpu" else ("scan",)
+    if search == "fused" and builder not in ("auto", *fusing):
         raise ValueError(
-            f"search='fused' with builder {builder!r} on {backend!r} is not possible: it is for GPUs and "
-            f"{' or '.join(_FUSED)}."
+            f"search='fused' with builder {builder!r} on {backend!r} is not possible: it is for {' or '.join(fusing)}."
         )
-    fused = search == "fused" or (search == "auto" and gpu and builder in ("auto", *_FUSED))
-    if not fused:
+    if backend == "cpu":
+        fused = search == "fused" or (search == builder == "auto" and count < cells**3)
+    else:
+        fused = search == "fused" or (search == "auto" and builder in ("auto", *fusing))
+    if not fused or backend == "cpu":
         if lanes is not None or queue is not None:
-            raise ValueError("lanes or queue is given, but only search='fused' has them.")
-        return Design("scan" if builder == "auto" else builder, "storage" if search == "auto" else search)
+            raise ValueError("lanes or queue is given, but only search='fused' on a GPU has them.")
+        walk = "storage" if search == "auto" else search
+        return Design("scan" if builder == "auto" else builder, "fused" if fused else walk)
     design = fused_design(count, cells)
     if builder not in ("auto", design.builder):
         design = Design(builder, "fused", queue=32 if builder == "scan" else 0)
@@ -335,6 +340,8 @@ def _steps(setup: Setup, design: Design, options: dict[str, Any], threads: int |
     if design.search == "fused":
         if options:
             raise TypeError(f"options {', '.join(options)} are given, but search='fused' has none.")
+        if setup.backend.name == "cpu":
+            return CpuRows(setup, threads)
         if design.builder == "scan":
             return FusedSort(setup, design.lanes, design.queue)
         return FusedList(setup, design.lanes, design.period)

@@ -16,32 +16,28 @@ from particlemesh.kernels.lanes import WIDTHS, load, store
 _SHARE = 512  # spheres that a thread takes at a time
 _ROWS = 2  # rows of cells that a thread takes at a time
 _ROOM = 512  # candidates of a cell, at first
-_PAD = 8  # spheres copied at once: so many numbers behind the last one are read
+PAD = 8  # spheres copied at once: so many numbers behind the last one are read
 
 
-class CpuSteps:
-    """Steps over any builder. Spheres stay in the order of the last grid, which makes the next one cheaper."""
+class CpuState:
+    """Spheres on the CPU in two rooms: ``moved``, the present state, and ``ordered``, the same in the grid's order."""
 
-    def __init__(self, setup: Setup, builder: str, search: str, options: dict[str, Any], threads: int | None) -> None:
-        self.setup, self.search = setup, search
-        self._threads = threads_for(threads, setup.count)
-        self._grid = grid_of(setup, builder, options, queries=search == "stream", threads=threads)
-        self._radii = RADIUS if needs_radii(builder) else None
-        self._function = setup.green.pair_function()
-        self._green = np.append(setup.green.numbers(setup.dtype), setup.dtype.type(COINCIDENT))
+    def __init__(self, setup: Setup, threads: int | None) -> None:
+        self.setup = setup
+        self.threads = threads_for(threads, setup.count)
+        self.green = np.append(setup.green.numbers(setup.dtype), setup.dtype.type(COINCIDENT))
         self.status = np.zeros(STATUS, np.int64)
-        self._state = self._room()
-        self._next = self._room()
+        self.moved, self.ordered = self._room(), self._room()
+        self.reached = np.zeros(setup.count, np.int32)
         self._saved: Any = None
-        self._reached = np.zeros(setup.count, np.int32)
 
     def _room(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        shape = 3, self.setup.count + _PAD
+        shape = 3, self.setup.count + PAD
         return np.zeros(shape, self.setup.dtype), np.zeros(shape, self.setup.dtype), self._numbers()
 
-    def _spheres(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def spheres(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the present state without what is behind the last sphere."""
-        x, v, numbers = self._state
+        x, v, numbers = self.moved
         return x[:, : self.setup.count], v[:, : self.setup.count], numbers
 
     def _numbers(self) -> np.ndarray:
@@ -51,23 +47,23 @@ class CpuSteps:
 
     def load(self, positions: np.ndarray, velocities: np.ndarray) -> None:
         """Take a state (N, 3) each."""
-        x, v, numbers = self._spheres()
+        x, v, numbers = self.spheres()
         x[:], v[:], numbers[:] = positions.T, velocities.T, self._numbers()
 
     def download(self) -> tuple[np.ndarray, np.ndarray]:
         """Return positions and velocities (N, 3) in the order of the numbers."""
-        x, v, numbers = self._spheres()
+        x, v, numbers = self.spheres()
         both = np.empty((2, self.setup.count, 3), self.setup.dtype)
         both[0][numbers], both[1][numbers] = x.T, v.T
         return both[0], both[1]
 
     def save(self) -> None:
         """Keep the present state as the last good one."""
-        self._saved = tuple(array.copy() for array in self._state)
+        self._saved = tuple(array.copy() for array in self.moved)
 
     def restore(self) -> None:
         """Return to the last good state."""
-        for array, kept in zip(self._state, self._saved, strict=True):
+        for array, kept in zip(self.moved, self._saved, strict=True):
             array[:] = kept
         self.status[:] = 0
 
@@ -91,51 +87,59 @@ class CpuSteps:
     def run(self, steps: int) -> None:
         """Take steps."""
         for _ in range(steps if self.setup.count else 0):
-            self.build()
-            if self.search == "stream":
-                x, v, numbers = self._spheres()
-                push = self._grid.stream(1.0, self._function, v.T)
-                self._each(_move, x, v, numbers, push, self.setup.cells, self._green, self.status)
-                continue
-            start, x, v, numbers = self._by_cell()
-            moved = self._state
-            self._each(
-                _step,
-                start,
-                x,
-                v,
-                numbers,
-                *moved,
-                self.setup.cells,
-                self._green,
-                self.status,
-                WIDTHS[_PAD],
-                share=_ROWS,
-            )
+            self.step()
+
+    def step(self) -> None:
+        """Take a step."""
+        raise NotImplementedError
+
+    def in_reach(self) -> np.ndarray:
+        """Return how many spheres are in reach of each, as ``reach`` has counted them, in the order of the numbers."""
+        return self.reached
+
+    def each(self, function: Any, *arguments: Any, share: int = _SHARE) -> None:
+        """Call a compiled function from all threads."""
+        run(function, self.threads, *arguments, share)
+
+
+class CpuSteps(CpuState):
+    """Steps over any builder. Spheres stay in the order of the last grid, which makes the next one cheaper."""
+
+    def __init__(self, setup: Setup, builder: str, search: str, options: dict[str, Any], threads: int | None) -> None:
+        super().__init__(setup, threads)
+        self.search = search
+        self._grid = grid_of(setup, builder, options, queries=search == "stream", threads=threads)
+        self._radii = RADIUS if needs_radii(builder) else None
+        self._function = setup.green.pair_function()
+
+    def step(self) -> None:
+        """Take a step."""
+        self.build()
+        cells, green, status = self.setup.cells, self.green, self.status
+        if self.search == "stream":
+            x, v, numbers = self.spheres()
+            push = self._grid.stream(1.0, self._function, v.T)
+            self.each(_move, x, v, numbers, push, cells, green, status)
+            return
+        start = self._by_cell()
+        self.each(_step, start, *self.ordered, *self.moved, cells, green, status, WIDTHS[PAD], share=_ROWS)
 
     def build(self) -> None:
         """Build the grid of the present state."""
-        self._grid.build(self._spheres()[0].T, self._radii)
+        self._grid.build(self.spheres()[0].T, self._radii)
 
     def reach(self) -> None:
         """Count the spheres in reach of each sphere, after :meth:`build`."""
         if self.search == "stream":
-            self._reached = self._grid.count(1.0)[np.argsort(self._state[2])]
+            self.reached = self._grid.count(1.0)[np.argsort(self.moved[2])]
             return
-        start, *ordered = self._by_cell()
-        self._each(_reach, start, *ordered, self._reached, self.setup.cells, self._green, WIDTHS[_PAD], share=_ROWS)
+        start = self._by_cell()
+        self.each(_reach, start, *self.ordered, self.reached, self.setup.cells, self.green, WIDTHS[PAD], share=_ROWS)
 
-    def in_reach(self) -> np.ndarray:
-        """Return that count, in the order of the numbers."""
-        return self._reached
-
-    def _by_cell(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return where cells start, and the present spheres in their order."""
-        self._each(_reorder, self._grid.order, *self._state, *self._next)
-        return self._grid.cell_start, *self._next
-
-    def _each(self, function: Any, *arguments: Any, share: int = _SHARE) -> None:
-        run(function, self._threads, *arguments, share)
+    def _by_cell(self) -> np.ndarray:
+        """Put the present spheres in the order of cells; return where cells start."""
+        self.each(_reorder, self._grid.order, *self.moved, *self.ordered)
+        return self._grid.cell_start
 
 
 @compiled
@@ -149,7 +153,7 @@ def _reorder(order, x, v, numbers, new_x, new_v, new_numbers, share, counter):
 
 
 @compiled(inline="always")
-def _advanced(x, v, push, size, green):
+def advanced(x, v, push, size, green):
     """Return position and velocity after a step, and whether the speed was finite; see green.h."""
     restitution, step, gravity, most = green[3], green[4], green[5], green[6]
     radius = green.dtype.type(RADIUS)
@@ -170,7 +174,8 @@ def _advanced(x, v, push, size, green):
 
 
 @compiled(inline="always")
-def _put(x, v, numbers, k, place, velocity, finite, status):
+def put(x, v, numbers, k, place, velocity, finite, status):
+    """Write what :func:`advanced` has returned for sphere k."""
     x[0, k], x[1, k], x[2, k] = place
     v[0, k], v[1, k], v[2, k] = velocity
     if not finite:
@@ -182,11 +187,11 @@ def _put(x, v, numbers, k, place, velocity, finite, status):
 def _move(x, v, numbers, push, cells, green, status, share, counter):
     for begin, end in ranges(counter, numbers.size, share):
         for k in range(begin, end):
-            place, velocity, finite = _advanced(
+            place, velocity, finite = advanced(
                 (x[0, k], x[1, k], x[2, k]), (v[0, k], v[1, k], v[2, k]), (push[k, 0], push[k, 1], push[k, 2]), cells,
                 green,
             )  # fmt: skip
-            _put(x, v, numbers, k, place, velocity, finite, status)
+            put(x, v, numbers, k, place, velocity, finite, status)
 
 
 @compiled
@@ -203,9 +208,9 @@ def _candidates(start, x, v, room, a, b, c, cells, width):
         for j in range(max(b - 1, 0), min(b + 2, cells)):
             row = (i * cells + j) * cells
             first, last = np.int64(start[row + low]), np.int64(start[row + high])
-            if found + last - first + _PAD > room.shape[1]:
+            if found + last - first + PAD > room.shape[1]:
                 return -1
-            for q in range(first, last, _PAD):
+            for q in range(first, last, PAD):
                 at = found + q - first
                 store(r0, at, load(x0, q, width))
                 store(r1, at, load(x1, q, width))
@@ -263,8 +268,8 @@ def _step(start, x, v, numbers, new_x, new_v, new_numbers, cells, green, status,
                         p1 += pull * d1 + friction * w1
                         p2 += pull * d2 + friction * w2
                     new_numbers[k] = numbers[k]
-                    place, velocity, finite = _advanced((x0, x1, x2), (v0, v1, v2), (p0, p1, p2), cells, green)
-                    _put(new_x, new_v, numbers, k, place, velocity, finite, status)
+                    place, velocity, finite = advanced((x0, x1, x2), (v0, v1, v2), (p0, p1, p2), cells, green)
+                    put(new_x, new_v, numbers, k, place, velocity, finite, status)
 
 
 @compiled

@@ -11,6 +11,8 @@ from particlemesh.apps.dem.column_steps import DeviceSteps, Setup
 from particlemesh.kernels import As, Unread, allocate_counts, scan
 
 _SORT, _LIST = "column_sort.c", "column_list.c"
+_QUEUE = 16  # places of a work-item that follows lists
+_RESIDENT = 8  # groups of a multiprocessor that follow lists: 64 registers, where the compiler takes a few more
 
 
 class _Sorting(DeviceSteps):
@@ -127,7 +129,9 @@ class FusedList(_Sorting):
 
     def submit(self, steps: int) -> None:
         setup = self.setup
-        kernel = self.kernel(_LIST, "step_lists", LANES=self._lanes)
+        narrow = setup.dtype == np.float32 and self._lanes >= 4
+        bound = {"RESIDENT_GROUPS": _RESIDENT} if narrow else {}
+        kernel = self.kernel(_LIST, "step_lists", LANES=self._lanes, QUEUE=_QUEUE, **bound)
         for _ in range(steps if setup.count else 0):
             if self.phase[2] >= self._period:
                 self._sort()
@@ -144,12 +148,12 @@ class FusedList(_Sorting):
         setup, (now, head, _) = self.setup, self.phase
         if setup.count:
             self.backend.clear(self.heads[head])
-            kernel = self.kernel(_LIST, "enter_lists", LANES=1)
+            kernel = self.kernel(_LIST, "enter_lists", LANES=1, QUEUE=_QUEUE)
             kernel(setup.count, self.positions[now], self.heads[head], setup.count, setup.cells)
 
     def reach(self) -> None:
         setup, (now, head, _) = self.setup, self.phase
-        kernel = self.kernel(_LIST, "reach_lists", LANES=self._lanes)
+        kernel = self.kernel(_LIST, "reach_lists", LANES=self._lanes, QUEUE=_QUEUE)
         kernel(
             setup.count * self._lanes, self.positions[now], self.velocities[now], self.heads[head], self.reached,
             setup.count, setup.cells,

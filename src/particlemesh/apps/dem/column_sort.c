@@ -5,24 +5,10 @@
 
 #include "apps/dem/green.h"
 
-#define HALF (QUEUE / 2) // tests between two looks at the queue
-#define TESTS 4          // spheres read at a time: their latencies overlap
+#define TESTS 4 // spheres read at a time: their latencies overlap
 
 #if QUEUE
-// `place` runs from LOCAL_ID in steps of GROUP_SIZE. A sphere finds itself, too.
-#define MAKE_QUEUE LOCAL_ARRAY(u32, queue, QUEUE * GROUP_SIZE)
-#define COLLIDE_QUEUED                                                                           \
-    {                                                                                            \
-        for (int m = LOCAL_ID; m < place; m += GROUP_SIZE) {                                     \
-            const i64 q = queue[m];                                                              \
-            real d[3];                                                                           \
-            const real r2 = apart(d, &own, READ_4(positions + 4 * q));                           \
-            if (r2 > COINCIDENT) collide(&own, d, r2, READ_4(velocities + 4 * q), &green);       \
-        }                                                                                        \
-        place = LOCAL_ID;                                                                        \
-    }
-#else
-#define MAKE_QUEUE
+#include "apps/dem/queue.h"
 #endif
 
 // The sum of all lanes of a sphere, in each of them.
@@ -39,9 +25,12 @@ KERNEL step_sorted(GLOBAL const real* RESTRICT positions, GLOBAL const real* RES
                    GLOBAL u32* status, const i64 count, const i64 cells, const Green green)
 {
     WARP(warp);
-    MAKE_QUEUE;
-    for (i64 base = GROUP_ID * GROUP_SIZE; base < count * LANES; base += GROUP_COUNT * GROUP_SIZE) {
-        const i64 k = (base + LOCAL_ID) / LANES;
+#if QUEUE
+    LOCAL_ARRAY(u32, queue, QUEUE * GROUP_SIZE);
+#endif
+    const int items = (int)GROUP_COUNT * GROUP_SIZE; // all work-items are fewer than 2^31
+    for (int base = (int)GROUP_ID * GROUP_SIZE; base < (int)count * LANES; base += items) {
+        const int k = (base + LOCAL_ID) / LANES;
         const int lane = LOCAL_ID % LANES;
         Sphere own;
         own.push[0] = own.push[1] = own.push[2] = 0;
@@ -49,24 +38,16 @@ KERNEL step_sorted(GLOBAL const real* RESTRICT positions, GLOBAL const real* RES
             read_sphere(&own, positions, velocities, k);
 #if QUEUE
             int place = LOCAL_ID;
-#define STRIP                                                                                  \
-    for (int q = from + lane; q < to;) {                                                       \
-        const int stop = to - q > HALF * LANES ? q + HALF * LANES : to;                        \
-        for (; q < stop; q += TESTS * LANES) {                                                 \
-            real4 other[TESTS];                                                                \
-            UNROLL for (int t = 0; t < TESTS; t++) {                                           \
-                const int there = q + t * LANES;                                               \
-                other[t] = READ_4(positions + 4 * (i64)(there < to ? there : q));              \
-            }                                                                                  \
-            UNROLL for (int t = 0; t < TESTS; t++) {                                           \
-                real d[3];                                                                     \
-                if (apart(d, &own, other[t]) < 1 && q + t * LANES < to) {                      \
-                    queue[place] = (u32)(q + t * LANES);                                       \
-                    place += GROUP_SIZE;                                                       \
-                }                                                                              \
-            }                                                                                  \
-        }                                                                                      \
-        if (ANY_AROUND(place >= (HALF + 1) * GROUP_SIZE)) COLLIDE_QUEUED                       \
+#define STRIP                                                                                       \
+    ROLL for (int q = from + lane; q < to; q += TESTS * LANES) {                                    \
+        real4 other[TESTS];                                                                         \
+        UNROLL for (int t = 0; t < TESTS; t++)                                                      \
+            if (q + t * LANES < to) other[t] = READ_4(positions + 4 * (i64)(q + t * LANES));        \
+        UNROLL for (int t = 0; t < TESTS; t++) {                                                    \
+            real d[3];                                                                              \
+            if (q + t * LANES < to && apart(d, &own, other[t]) < 1) ENQUEUE(q + t * LANES)          \
+        }                                                                                           \
+        if (QUEUE_LACKS(TESTS)) COLLIDE_QUEUED                                                      \
     }
 #include "apps/dem/strips.h"
             COLLIDE_QUEUED
@@ -82,10 +63,10 @@ KERNEL step_sorted(GLOBAL const real* RESTRICT positions, GLOBAL const real* RES
         }
         SUM_LANES(warp, own)
         if (k < count && lane == 0) {
-            const real name = velocities[4 * k + 3];
+            const real name = velocities[4 * (i64)k + 3];
             advance(&own, (real)cells, &green, status, INDEX_OF_REAL(name));
-            STORE_4(new_positions + 4 * k, own.x[0], own.x[1], own.x[2], 0);
-            STORE_4(new_velocities + 4 * k, own.v[0], own.v[1], own.v[2], name);
+            STORE_4(new_positions + 4 * (i64)k, own.x[0], own.x[1], own.x[2], 0);
+            STORE_4(new_velocities + 4 * (i64)k, own.v[0], own.v[1], own.v[2], name);
             rank[k] = ATOMIC_ADD_U32(counts + cell_of(own.x[0], own.x[1], own.x[2], (int)cells), 1);
         }
     }

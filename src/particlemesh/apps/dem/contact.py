@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Laws of contact: what force two touching spheres exert on each other.
 
-A law is an elastic normal force F(overlap), the slopes of normal and tangential force, S_n and S_t, and a damper of
-``2 beta sqrt(m S)`` for each, where m is the reduced mass. ``beta`` gives the coefficient of restitution exactly.
+A law is an elastic normal force F(overlap), and the slopes of normal and tangential force, S_n and S_t. Each has a
+damper of ``2 beta sqrt(m S)``, where m is the reduced mass. ``beta`` gives the coefficient of restitution exactly.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class Hertz(Contact):
     - normal force ``4/3 E a overlap`` and its damper ``sqrt(5/6) 2 beta sqrt(2 E a m)``, with which the coefficient of
       restitution does not depend on the speed [antypov_elliott2011]_. As in the reference, a damper may pull just
       before spheres separate.
-    - tangential force: grows by ``-8 G a`` times the tangential motion, turns with the contact, and shrinks with ``a``
-      as the contact opens, so that it never creates energy [thornton2013]_. It is at most ``friction`` times the normal
-      force. Then it has a damper like the normal one, up to that limit.
+    - tangential force: grows by ``-8 G a`` times the tangential motion and turns with the contact. It shrinks with
+      ``a`` as the contact opens, so that it never creates energy [thornton2013]_. It is at most ``friction`` times the
+      normal force. Then it has a damper like the normal one, up to that limit.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ class Simulation(Checkpoints):
         when a contact takes 60 steps. A warning says so if it is more than the critical one.
     deterministic : bool
         Whether forces on a particle are added up in the order of its neighbours' numbers. Then a trajectory depends
-        neither on the grid's method, nor on where lists were renewed, and a restart continues with the same bits.
+        neither on the grid's method, nor on where lists were renewed, and a restart continues bit-identically.
     method : str
         Builder of the grid, by name.
     backend : {"cpu", "cuda", "opencl"}, optional
@@ -130,6 +130,11 @@ class Simulation(Checkpoints):
             if not len(given.radii):
                 raise ValueError("there are no particles to derive a time step from: give time_step.")
             time_step = contact.fraction * self.critical_time_step
+            if not 0 < time_step < float("inf"):
+                raise ValueError(
+                    f"the critical time step of these spheres is {self.critical_time_step:g}: choose other units, or "
+                    f"give time_step."
+                )
         self.time_step = checks.positive(time_step, "time_step")
         if self.time_step > self.critical_time_step:
             warnings.warn(

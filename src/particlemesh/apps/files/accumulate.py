@@ -116,7 +116,7 @@ def spread_particles(
             else:
                 plan.spread(values, out=total, accumulate=True)
             account.seconds += time.perf_counter() - began
-            plans.note(chunk.positions, values)
+            plans.note(values)
             progress(len(chunk.positions))
     assert total is not None  # a frame has particles
     return total / len(frames) if len(frames) > 1 else total, account
@@ -139,7 +139,7 @@ def interpolate_particles(
     frame, size, dtype, outside, **options
         As for :func:`spread_particles`.
     gradient : bool
-        Whether to return the gradient, too.
+        Whether to return the gradient as well.
     account : Account, optional
         Filled while this goes on.
 
@@ -171,7 +171,7 @@ def interpolate_particles(
             began = time.perf_counter()
             found, slope = call(plan)
             account.seconds += time.perf_counter() - began
-            plans.note(chunk.positions, chunk.values)
+            plans.note(chunk.values)
             yield chunk, found, slope
 
 
@@ -199,12 +199,16 @@ class _Plans:
             began = time.perf_counter()
             account.dtype = np.dtype(self.dtype or chunk.positions.dtype)
             self.plan = Plan(self.mesh, self.window, dtype=account.dtype.name, **self.options)
-            few = Chunk(chunk.positions[:FEW].astype(account.dtype, copy=False), chunk.values[..., :FEW])
+            with np.errstate(over="ignore"):
+                few = Chunk(chunk.positions[:FEW].astype(account.dtype, copy=False), chunk.values[..., :FEW])
             self.plan.set_positions(few.positions, check=False)
             warm_up(self.plan, few)
             account.start = time.perf_counter() - began
         began = time.perf_counter()
-        positions = chunk.positions.astype(account.dtype, copy=False)
+        with np.errstate(over="ignore"):
+            positions = chunk.positions.astype(account.dtype, copy=False)
+        if not np.isfinite(positions).all():
+            raise ValueError(f"positions up to {abs(chunk.positions).max():.3g} are not finite in {account.dtype}.")
         try:
             self.plan.set_positions(positions, check=self.check)
         except ValueError as error:
@@ -225,26 +229,19 @@ class _Plans:
             raise ValueError(f"values up to {abs(values).max():.3g} are not finite in {real}: use float64.")
         return cast
 
-    def note(self, positions: np.ndarray, values: np.ndarray) -> None:
+    def note(self, values: np.ndarray) -> None:
         """Add what is conserved, and what is lost on open axes."""
         account, plan = self.account, self.plan
         assert plan is not None
         if not account.explanation:
             account.explanation, account.device = plan.explain(), f"{plan.backend.name}, {plan.backend.device}"
         double = np.complex128 if np.iscomplexobj(values) else np.float64
-        account.values = account.values + values.sum(axis=-1, dtype=double) / account._frames
+        with np.errstate(over="ignore", invalid="ignore"):  # a sum that is not finite is told by it
+            account.values = account.values + values.sum(axis=-1, dtype=double) / account._frames
         if not all(self.mesh.periodic):
-            account.lost = account.lost + plan.lost(self.values(values)) / account._frames
+            account.lost = account.lost + plan.lost(self.values(values), outside=True) / account._frames
         if not self.check:
-            beyond = self._beyond(positions)
-            account.beyond += int(beyond.sum())
-            account.lost = account.lost + values[..., beyond].sum(axis=-1, dtype=double) / account._frames
-
-    def _beyond(self, positions: np.ndarray) -> np.ndarray:
-        """Return which particles are beyond an open face: plans give them no weight, and do not call them lost."""
-        fractions = self.mesh.box.fractional(positions)
-        open_axes = ~np.array(self.mesh.periodic)
-        return (((fractions < 0) | (fractions > 1)) & open_axes).any(axis=1)
+            account.beyond += plan.status.outside
 
     def __enter__(self) -> _Plans:
         return self

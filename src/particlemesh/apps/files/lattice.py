@@ -22,12 +22,14 @@ def lattice(lengths: np.ndarray, angles: np.ndarray) -> np.ndarray:
     ValueError
         If there is no such cell.
     """
+    if not ((angles > 0) & (angles < 180)).all():
+        raise ValueError(f"angles are {', '.join(f'{x:g}' for x in angles)}; give 3 angles between 0 and 180 degrees")
     # 90 degrees gives exact zeros.
     cosines = np.where(angles == 90, 0.0, np.cos(np.radians(angles)))
     alpha, beta, gamma = cosines
     sine = math.sqrt(max(0.0, 1 - gamma**2))
     if sine == 0:
-        raise ValueError(f"angles are {', '.join(f'{x:g}' for x in angles)}; give 3 angles of a cell")
+        raise ValueError(f"angles are {', '.join(f'{x:g}' for x in angles)}; no cell has these")
     across = (alpha - beta * gamma) / sine
     height = 1 - beta**2 - across**2
     if not height > 0:

@@ -78,38 +78,67 @@ def put_mesh(meshes: Any, name: str, values: np.ndarray, mesh: Mesh) -> None:
 
 
 def components_of(record: Any) -> list[Any]:
-    """Return the datasets of a mesh; those of a vector in the order of its axes, or of their numbers."""
-    if not hasattr(record, "keys"):
+    """Return the components of a mesh; those of a vector in the order x, y, z, or of their numbers."""
+    if not hasattr(record, "keys") or "value" in record.attrs:
         return [record]
-    labels = [text(label) for label in record.attrs.get("axisLabels", ())]
 
     def place(name: str) -> tuple[int, str]:
-        return (labels.index(name) if name in labels else int(name) if name.isdecimal() else len(labels), name)
+        return (LABELS.index(name) if name in LABELS else int(name) if name.isdecimal() else len(LABELS), name)
 
     return [record[name] for name in sorted(record, key=place)]
 
 
-def mesh_of(record: Any) -> Mesh:
-    """Return the mesh of a record; axes repeat if the file does not say whether they do.
+def shape_of(component: Any) -> tuple[int, ...]:
+    """Return the shape of a component; one that is a group has the same value at all nodes."""
+    return tuple(map(int, component.attrs["shape"])) if hasattr(component, "keys") else component.shape
+
+
+def values_of(component: Any) -> np.ndarray:
+    """Return the values of a component in SI units; those without a unit in their own type."""
+    unit = float(component.attrs.get("unitSI", 1.0))
+    constant = hasattr(component, "keys")
+    found = np.full(shape_of(component), component.attrs["value"]) if constant else component[()]
+    return found if unit == 1 else found * unit
+
+
+def mesh_of(record: Any) -> tuple[Mesh, tuple[int, ...]]:
+    """Return the mesh of a record, and the axes of its datasets in the order x, y, z.
+
+    Axes repeat if the file does not say whether they do. In files of Fortran programs attributes are in the opposite
+    order of the datasets' axes.
 
     Raises
     ------
     ValueError, KeyError
         If its geometry is not known here, or an attribute is missing.
     """
-    first, has = components_of(record)[0], record.attrs
+    components, has = components_of(record), record.attrs
+    if not components:
+        raise ValueError("a mesh has no components")
+    first, shape = components[0], shape_of(components[0])
     if "particlemesh_box" in has:
         periodic = [bool(p) for p in has["particlemesh_periodic"]]
         matrix = np.reshape(has["particlemesh_box"], (len(periodic),) * 2)
         box = Box(matrix, origin=has["particlemesh_origin"], periodic=periodic)
-        return Mesh(first.shape, box, offset=has["particlemesh_offset"])
+        return Mesh(shape, box, offset=has["particlemesh_offset"]), tuple(range(len(shape)))
     geometry, order = text(has["geometry"]), text(has.get("dataOrder", "C"))
-    if geometry != "cartesian" or order != "C":
-        raise ValueError(f"a mesh has geometry {geometry} and data order {order}; cartesian and C are needed")
-    labels = [text(label) for label in np.ravel(has.get("axisLabels", []))]
-    if labels != sorted(labels):
-        raise ValueError(f"a mesh has the axes {', '.join(labels)}; x, y, z in this order are needed")
+    if geometry != "cartesian" or order not in ("C", "F"):
+        raise ValueError(f"a mesh has geometry {geometry} and data order {order}; cartesian and C or F are needed")
+    step = -1 if order == "F" else 1
+    labels = [text(label) for label in np.ravel(has.get("axisLabels", LABELS[: len(shape)]))][::step]
+    if len(labels) != len(shape) or len(set(labels)) < len(labels):
+        raise ValueError(f"a mesh has the axes {', '.join(labels)} and {len(shape)} dimensions")
+    axes = tuple(sorted(range(len(labels)), key=labels.__getitem__))
+
+    def ordered(numbers: Any) -> np.ndarray:
+        row = np.ravel(np.asarray(numbers, np.float64))
+        if row.size == 1:  # one number stands for all axes
+            row = np.full(len(shape), row[0])
+        if row.size != len(shape):
+            raise ValueError(f"a mesh has {row.size} numbers for its {len(shape)} axes")
+        return row[::step][list(axes)]
+
+    nodes = tuple(shape[axis] for axis in axes)
     unit = float(has.get("gridUnitSI", 1.0))
-    spacing, corner = unit * np.asarray(has["gridSpacing"]), unit * np.asarray(has["gridGlobalOffset"])
-    offset = np.ravel(first.attrs.get("position", 0.0))  # one number stands for all axes
-    return Mesh(first.shape, spacing * first.shape, origin=corner, offset=offset if offset.size > 1 else offset[0])
+    spacing, corner = unit * ordered(has["gridSpacing"]), unit * ordered(has["gridGlobalOffset"])
+    return Mesh(nodes, spacing * nodes, origin=corner, offset=ordered(first.attrs.get("position", 0.0))), axes

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,24 @@ from typing import Any
 def check_free(path: Any, overwrite: bool) -> Path:
     """Return a path that may be written.
 
+    A file without a name is made in the folder, or in the nearest one that exists, and vanishes.
+
     Raises
     ------
     ValueError
-        If there is a file that nobody allowed to replace, or a folder, or the folder cannot be made.
+        If there is a file that nobody allowed to replace, or a folder, or nothing can be written there.
     """
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"{path} is a folder: give the name of a file.")
     if path.exists() and not overwrite:
         raise ValueError(f"{path} exists: give another name, or overwrite it (--overwrite, overwrite=True).")
+    folder = next(place for place in path.absolute().parents if os.path.lexists(place))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
-        raise ValueError(f"{path.parent} cannot be made ({error.strerror}): give another folder.") from error
+        raise ValueError(f"{path.parent} cannot be written to ({error.strerror}): give another folder.") from error
     return path
 
 
@@ -42,7 +47,8 @@ def replacing(path: Any, overwrite: bool = False) -> Iterator[Path]:
         As for `check_free`, before and after writing.
     """
     path = check_free(path, overwrite)
-    part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.stem[:64]}.{os.getpid()}.part{path.suffix}")
     try:
         yield part
         with part.open("r+b") as raw:

@@ -10,13 +10,18 @@ from collections.abc import Sequence
 import numpy as np
 
 import particlemesh as pm
+from particlemesh.apps.nufft.keeping import keeping
 from particlemesh.fourier import mode_numbers
 from particlemesh.kernels.cpu import compiled, plain, ranges, run, threads_for
 
 _SHARE = 4096  # numbers that a thread claims at once
 
 
-@functools.lru_cache(maxsize=64)
+def _bytes(factors: np.ndarray) -> int:
+    return factors.nbytes
+
+
+@keeping(2**26, _bytes)
 def of_modes(window: pm.Window, nodes: int, modes: int, order: str, half: bool) -> np.ndarray:
     """Return the inverse of the window's transform at the modes of an axis; see `mode_numbers`. Read-only."""
     factors = 1 / window.fourier(2 * math.pi / nodes * mode_numbers(modes, order, half=half))

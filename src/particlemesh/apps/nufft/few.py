@@ -148,7 +148,10 @@ def _tables(
 
 @compiled
 def _locate(columns, slopes, reach, odd, first, fraction):
-    """Write first nodes and fractions of stencils, as `particlemesh.particles.node_map`; return how many are bad."""
+    """Write first nodes and fractions of stencils, as plans have them; return how many points are not finite.
+
+    A point farther away than `_FARTHEST` has no digits within a node: as in plans, it is at node 0.
+    """
     bad, centre = 0, 0.0 if odd else -0.5
     for a in range(len(columns)):
         x, head, tail, count = columns[a], slopes[a, 0], slopes[a, 1], slopes[a, 2]
@@ -161,7 +164,7 @@ def _locate(columns, slopes, reach, odd, first, fraction):
             shift = np.floor(rest + 0.5)
             near = abs(whole) <= _FARTHEST
             bad += 0 if abs(at) < np.inf else 1
-            cell = whole + shift - reach if near else 0.0
+            cell = (whole + shift if near else 0.0) - reach
             cell = fused(-np.floor(cell * per), count, cell)  # the quotient may be wrong by one
             cell = cell + count if cell < 0 else cell
             cell = cell - count if cell >= count else cell

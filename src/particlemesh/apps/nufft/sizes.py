@@ -48,8 +48,8 @@ class Law(NamedTuple):
     """The relative l2 error of prolate windows, from their support w and the oversampling sigma.
 
     Aliases leave ``scale / (1 - 1/sigma) * exp(-pi sqrt(1 - 1/sigma) (w - 1))``. Division by the window's
-    transform amplifies rounding, most of all at the edge of the band: by the root of the ratio of its transform at
-    the middle and there, for each axis.
+    transform amplifies rounding, most of all at the edge of the band. For each axis the factor is the root of the ratio
+    of its transform at the middle and there.
 
     Attributes
     ----------

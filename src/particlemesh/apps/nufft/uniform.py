@@ -12,6 +12,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.nufft.factors import of_modes
+from particlemesh.apps.nufft.keeping import keeping
 from particlemesh.apps.nufft.sizes import Sizes
 from particlemesh.fourier import Bands, Halves
 
@@ -22,7 +23,12 @@ def window_for(sizes: Sizes, eps: float) -> pm.Window:
     return pm.prolate(sizes.support, sizes.sigma, tol=max(2e-15, eps / 100))
 
 
-@functools.lru_cache(maxsize=16)
+def _bytes(bands: Bands) -> int:
+    """Return the bytes of a band's tables on the CPU: factors, and those that it makes at its first use."""
+    return sum(5 * f.nbytes + 2 * n * f.itemsize for n, f in zip(bands.nodes, bands.factors, strict=True))
+
+
+@keeping(2**27, _bytes)
 def _bands(
     backend: Any, window: pm.Window, nodes: tuple[int, ...], band: tuple[int, ...], dtype: np.dtype, order: str,
     real: bool, threads: int | None,
@@ -71,7 +77,7 @@ class Uniform:
         # Of real fields the band is symmetric, -(K // 2) to K // 2: each mode has its conjugate.
         band = tuple(2 * (k // 2) + 1 for k in modes) if real else self.modes
         # On the CPU bands hold tables only, so that transforms share them.
-        make = _bands if backend.name == "cpu" else _bands.__wrapped__
+        make = _bands if backend.name == "cpu" else _bands.make
         self.bands = make(
             backend, window, sizes.nodes, band, dtype, "centred" if real else order, real, options.get("threads")
         )

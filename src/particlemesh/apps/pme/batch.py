@@ -11,6 +11,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme import direct
+from particlemesh.apps.pme.core import Coulomb
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.natives import Natives
 from particlemesh.apps.pme.parameters import Parameters
@@ -84,6 +85,7 @@ class PMEBatch:
         self.box, self._threads = self._one.box, threads
         self._grid: Any = None
         self._solver: Any = None
+        self._function: Any = None
         self._key: Any = None
         self.busy = threading.RLock()
 
@@ -92,7 +94,8 @@ class PMEBatch:
         """Cutoff, splitting, mesh and window in use, and the errors expected."""
         return self._one.parameters
 
-    def _set_up(self, particles: Natives) -> Parameters:
+    def _set_up(self, particles: Natives) -> Coulomb:
+        """Return the core whose parameters and memory a call uses."""
         mean = max(1, round(particles.count / self.systems))
         core = self._one.core(mean, particles.dtype, particles.backend)
         p, key = core.parameters, (particles.dtype, particles.backend)
@@ -105,8 +108,10 @@ class PMEBatch:
             self._solver = Solver(
                 pm.Mesh(p.shape, self.box), p.window, "ewald", alpha=alpha, zero=-1 / (4 * alpha**2), **options
             )
+            single, one = particles.dtype.itemsize == 4, particles.backend.name != "cpu"
+            self._function = direct.pair_function(direct.smooth_coulomb(alpha, p.cutoff, single, one), 1, True)
             self._key = key
-        return p
+        return core
 
     def _matrices(self, boxes: Any) -> np.ndarray:
         """Return the lattice vectors of each system, on the host."""
@@ -145,19 +150,22 @@ class PMEBatch:
             q = particles.number(charges, "charges")
             if q.ndim != 1:
                 raise ValueError(f"charges has shape {q.shape}; one set ({particles.count},) is needed.")
-            p = self._set_up(particles)
-            owner = xp.asarray(system)
-            smooth = direct.smooth_coulomb(
-                p.splitting, p.cutoff, particles.dtype.itemsize == 4, particles.backend.name != "cpu"
-            )
+            core, owner = self._set_up(particles), xp.asarray(system)
+            p, count = core.parameters, particles.count
+
+            def room(name: str, *shape: int) -> Any:
+                return core.take(f"{name} of all systems", math.prod(shape)).reshape(shape)
+
             self._grid.build(x, system=owner, boxes=boxes)
-            sums = self._grid.stream(p.cutoff, direct.pair_function(smooth, 1, True), q)
+            sums = self._grid.stream(p.cutoff, self._function, q, out=room("sums", count, self._function.results))
             if len(pairs):
                 _exclude(particles, pairs, q, self._matrices(boxes), owner, sums)
             if bool((sums[:, 10] > 0).any()):
                 raise ValueError(f"particle {int(sums[:, 10].argmax())} lies where another one of its system lies.")
             self._solver.set_positions(x, system=owner, boxes=boxes)
-            potential, slope, virial = self._solver.potential_gradient_virial(q)
+            shapes = {"potential": (count,), "gradient": (count, 3), "virial": (self.systems, 3, 3)}
+            out = tuple(room(name, *shape) for name, shape in shapes.items())
+            potential, slope, virial = self._solver.potential_gradient_virial(q, out=out)
             c = self._one.coulomb_constant
             own = 2 * p.splitting / math.sqrt(math.pi) * q
             energies = c / 2 * q * (sums[:, 0] + 4 * math.pi * potential - own)

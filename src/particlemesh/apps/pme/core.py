@@ -45,6 +45,7 @@ class Core:
 
     together = 6  # sets of charges in one pass over pairs: a work-item holds their sums
     list: SkinList | None = None
+    dipoles: Any = None  # what steps with dipoles keep
 
     def __init__(
         self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, law: Law, exclusions: Exclusions,
@@ -81,8 +82,8 @@ class Core:
         """Return the values (N, ...) that the pair function takes, for charges (sets, N)."""
         raise NotImplementedError
 
-    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> None:
-        """Add what excluded and scaled pairs lose or gain to the sums over neighbours."""
+    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
+        """Return the sums over neighbours with what excluded and scaled pairs lose or gain; the input may change."""
         raise NotImplementedError
 
     # ---- memory ---------------------------------------------------------------------------------------
@@ -189,10 +190,10 @@ class Core:
         """Return the sums over neighbours of a few sets of charges."""
         function = self.function(len(charges), virial)
         sums = self.take("sums", x.count * function.results).reshape(x.count, function.results)
-        self._sums = sums  # its last column says who touches
         self.add_up(function, charges, sums)
         if len(self.exclusions):
-            self.correct(x, charges, sums, virial)
+            sums = self.correct(x, charges, sums, virial)
+        self._sums = sums  # its last column says who touches
         return sums
 
     def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:
@@ -261,8 +262,9 @@ class Coulomb(Core):
     def values(self, charges: Any) -> Any:
         return charges.T
 
-    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> None:
+    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
         self.exclusions.add(self.backend, self.box, x, charges, sums, virial, self.threads)
+        return sums
 
     def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:
         if self.list is None:

@@ -94,6 +94,47 @@ def _function(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair 
         sum[4 + n] += second * d[n] + own * b2 * b[1 + n] - along * a[1 + n]
 
 
+class Kept:
+    """What steps with dipoles keep between calls: tables of the mesh and of the pair function.
+
+    Parameters
+    ----------
+    core : Coulomb
+        Whose mesh, memory and splitting they are.
+    xp : module
+        NumPy or CuPy.
+    """
+
+    def __init__(self, core: Any, xp: Any) -> None:
+        solver, alpha = core.solver, core.parameters.splitting
+        self._core, self.function = core, pair_function(alpha)
+        self.transform = Transform(solver.mesh, solver.window, dtype=core.dtype.name)
+        green = self.transform.green("ewald", alpha=alpha, zero=-1 / (4 * alpha**2), compensation="potential")
+        self.green = xp.asarray(green * (4 * math.pi / solver.mesh.node_volume), core.dtype)
+
+    def take(self, name: str, *shape: int) -> Any:
+        """Return memory of the core, which keeps it."""
+        return self._core.take(f"{name} of dipoles", math.prod(shape)).reshape(shape)
+
+    def sums(self, values: Any) -> Any:
+        """Return the sums over neighbours of charges and dipoles (N, 4)."""
+        out = self.take("sums", len(values), _COLUMNS)
+        return self._core.grid.stream(self._core.parameters.cutoff, self.function, values, out=out)
+
+    def of_mesh(self, q: Any, mu: Any) -> tuple[Any, Any, Any]:
+        """Return potential, gradient and second derivatives of the smooth part at the particles."""
+        plan, count = self._core.solver.plan, len(q)
+        density = self.take("density", *plan.mesh.field_shape)
+        plan.spread(q, out=density)
+        plan.spread_gradient(mu, out=density, accumulate=True)
+        spectrum = self.transform.forward(density)
+        spectrum *= self.green
+        shapes = {"potential": (count,), "gradient": (count, 3), "hessian": (count, 3, 3)}
+        out = tuple(self.take(name, *shape) for name, shape in shapes.items())
+        phi, slope, hessian = plan.value_gradient_hessian(self.transform.inverse(spectrum), out=out)
+        return phi, slope, hessian
+
+
 def _exclude(pme: Any, particles: Natives, alpha: float, q: Any, mu: Any, sums: Any) -> None:
     """Add to the sums what pairs of charges and dipoles lose or gain by their factors: that of nearest images.
 
@@ -168,17 +209,18 @@ def with_dipoles(pme: Any, positions: Any, charges: Any, dipoles: Any) -> Dipole
         solver, alpha, c = core.solver, core.parameters.splitting, core.constant
         core.grid.build(x)
         solver.set_positions(x)
-        sums = core.grid.stream(core.parameters.cutoff, pair_function(alpha), xp.concatenate([q[:, None], mu], 1))
+        if core.dipoles is None:
+            core.dipoles = Kept(core, xp)
+        kept: Kept = core.dipoles
+        values = kept.take("values", len(q), 4)
+        values[:, 0], values[:, 1:] = q, mu
+        sums = kept.sums(values)
         if len(pme.exclusions):
             _exclude(pme, particles, alpha, q, mu, sums)
         if bool((sums[:, 7] > 0).any()):
             first = int(sums[:, 7].argmax())
             raise ValueError(f"particle {first} lies where another one lies: move one of them.")
-        plan = solver.plan
-        transform = Transform(solver.mesh, solver.window, dtype=particles.dtype.name)
-        green = transform.green("ewald", alpha=alpha, zero=-1 / (4 * alpha**2), compensation="potential")
-        density = (plan.spread(q) + plan.spread_gradient(mu)) * (4 * math.pi / solver.mesh.node_volume)
-        phi, slope, hessian = plan.value_gradient_hessian(transform.apply(density, green))
+        phi, slope, hessian = kept.of_mesh(q, mu)
         own = 2 * alpha / math.sqrt(math.pi)  # the smooth part of a particle's own potential
         potentials = c * (sums[:, 0] + phi - own * q)
         fields = c * (own * 2 / 3 * alpha**2 * mu - sums[:, 1:4] - slope)

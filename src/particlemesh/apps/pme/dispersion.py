@@ -24,6 +24,8 @@ from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.sixth_power import MIXING
 from particlemesh.kernels import alone, checks, coordinates
 
+_STATES = 8  # of excluded pairs that are kept on the device, for captured graphs that alternate
+
 
 class Dispersion:
     """The interaction of all images by ``-c_i c_j / r**6``, or by Lennard-Jones potentials with this tail.
@@ -95,8 +97,7 @@ class Dispersion:
         self._named = backend
         self._backend: Any = None if backend is None else kernels.backend(backend)
         self._core: LennardJones | None = None
-        self._pairs = Exclusions((), 0.0)
-        self._given_pairs: tuple[Any, ...] = np.array(()), np.array(0.0)
+        self._known: list[tuple[tuple[Any, ...], Exclusions]] = []  # pairs and factors of earlier calls
         self._in_order = kernels.InOrder()
         self.busy = threading.RLock()
 
@@ -223,16 +224,23 @@ class Dispersion:
             return core.finished(results, outputs, out is None)
 
     def _pairs_of(self, pairs: Any, factors: Any, count: int) -> Exclusions:
-        """Return excluded pairs: those of the last call if they are the same, whose rows are on the device."""
-        given = (
+        """Return excluded pairs: those of an earlier call if they are the same, whose rows are on the device."""
+        taken = (
             () if pairs is None else checks.number_array(pairs, "exclusions"),
             checks.number_array(factors, "factors"),
         )
-        if not all(np.array_equal(new, old) for new, old in zip(given, self._given_pairs, strict=True)):
-            self._pairs = Exclusions(*given)
-            self._given_pairs = tuple(np.array(a) for a in given)
-        self._pairs.check(count)
-        return self._pairs
+        given = tuple(np.array(a) for a in taken)  # the caller may change its own
+        same = [
+            all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(given, known, strict=True))
+            for known, _ in self._known
+        ]
+        if True in same:
+            self._known.insert(0, self._known.pop(same.index(True)))  # the last used is the first
+        else:
+            made = Exclusions(*given)
+            self._known = [(given, made), *self._known[: _STATES - 1]]
+        self._known[0][1].check(count)
+        return self._known[0][1]
 
     def _check(self, taken: Mapping[str, kernels.Operand]) -> None:
         """Raise what was wrong with the numbers of the last step."""

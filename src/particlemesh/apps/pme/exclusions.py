@@ -115,6 +115,7 @@ class Exclusions:
             raise ValueError(
                 f"exclusions have the pair {self.pairs[order][np.argmax(same)].tolist()} twice: give it once."
             )
+        self._largest = int(self.pairs.max()) if len(self.pairs) else -1
         self._rows: dict[Any, tuple[Any, Any, Any]] = {}
 
     def __len__(self) -> int:
@@ -122,7 +123,7 @@ class Exclusions:
 
     def check(self, count: int) -> None:
         """Raise an error that names the first pair with a particle that is not among so many."""
-        if len(self) and self.pairs.max() >= count:
+        if self._largest >= count:
             k = int(np.argmax(self.pairs.max(1) >= count))
             raise ValueError(f"pair {k} of exclusions is {self.pairs[k].tolist()}, and there are {count} particles.")
 
@@ -142,19 +143,24 @@ class Exclusions:
         return start.astype(np.int32), j[order].astype(np.int32), weights
 
     def on(self, backend: Any, count: int, dtype: np.dtype) -> tuple[Any, Any, Any]:
-        """Return the rows on a backend; they are kept."""
-        key = backend, count, dtype
-        if key not in self._rows:
+        """Return the rows of at least so many particles on a backend.
+
+        They are kept for each backend and type, so that captured graphs may alternate. Fewer particles have the rows
+        of more, whose last ones are empty: each pair is checked to be of these particles.
+        """
+        self.check(count)
+        key = backend, dtype
+        if key not in self._rows or len(self._rows[key][0]) <= count:
             rows = self.rows(count)
             typed = (*rows[:2], rows[2].astype(dtype))
-            self._rows = {key: typed if backend.name == "cpu" else tuple(map(backend.upload, typed))}
+            self._rows[key] = typed if backend.name == "cpu" else tuple(map(backend.upload, typed))
         return self._rows[key]
 
     def vectors(self, particles: Natives, matrix: Any, system: Any = None) -> tuple[Any, ...]:
         """Return both directions of all pairs: i, j, factors minus 1, and vectors from i to the nearest image of j.
 
-        The fifth array is 1 where both have the same coordinates, -1 where they are otherwise too close for their
-        distance to mean anything, and else 0.
+        The fifth array is 1 where both have the same coordinates. It is -1 where they are otherwise too close for
+        their distance to mean anything, and else 0.
 
         Parameters
         ----------

@@ -15,7 +15,14 @@ from particlemesh.apps.pme.core import Core
 from particlemesh.apps.pme.exclusions import Exclusions, Images
 from particlemesh.apps.pme.natives import NEIGHBOURS, nearest
 from particlemesh.apps.pme.parameters import Parameters
-from particlemesh.apps.pme.sixth_power import pair_function, smooth_dispersion, transform, transform_slope
+from particlemesh.apps.pme.sixth_power import (
+    COLUMNS,
+    mark,
+    pair_function,
+    smooth_dispersion,
+    transform,
+    transform_slope,
+)
 from particlemesh.kernels import Coordinates, Record, Unread, compile_kernel
 
 _FILE = Path(__file__).with_name("lennard_jones.c")
@@ -41,14 +48,16 @@ class LennardJones(Core):
         law = Law(1.0, -1.0, -(beta**6) / 6, weighted=False)
         super().__init__(box, parameters, backend, dtype, law, Exclusions((), 0.0), green, threads=threads, named=named)
         smooth = smooth_dispersion(beta, parameters.cutoff, dtype.itemsize == 4)
-        self._by_wells = [
-            pair_function(smooth, parameters.cutoff, wells, mixing, shift) for wells in (False, True)
-        ]  # fmt: skip
+        self._functions = {
+            (wells, apart): pair_function(smooth, beta, parameters.cutoff, wells, mixing, shift, apart)
+            for wells in (False, True)
+            for apart in (False, True)
+        }
         self._wells = False
         self._numbers: Any = None
 
     def function(self, sets: int, virial: bool) -> pm.PairFunction:
-        return self._by_wells[self._wells]
+        return self._functions[self._wells, len(self.exclusions) > 0]
 
     def values(self, charges: Any) -> Any:
         return self._numbers
@@ -58,6 +67,8 @@ class LennardJones(Core):
         with self.backend.scope():
             self.take("numbers", 2 * count)
             self.take("coefficients", count)
+            self.take("sums", 2 * COLUMNS * count)  # of a call with exclusions
+            self.take("corrected sums", COLUMNS * count)
 
     def charges(self, given: tuple[Any, Any]) -> Any:
         """Take coefficients and None, or sigma and epsilon (N,); return the charges (1, N) of the mesh."""
@@ -78,39 +89,47 @@ class LennardJones(Core):
             kernel(count, first, other, values, charges, self.status, count, *at, int(self._wells))
         return charges.reshape(1, count)
 
-    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> None:
+    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
         cutoff2, dtype = self.parameters.cutoff**2, self.dtype
-        law = [*self.function(1, True).parameters[3:8], cutoff2]
+        law = [*self.function(1, True).parameters[3:10], cutoff2]
         if self._finish is None:
-            self._correct_on_cpu(np.stack(x.arrays, 1), sums, law)
-            return
+            return self._corrected_on_cpu(np.stack(x.arrays, 1), sums, law)
         rows = self.exclusions.on(self.backend, x.count, dtype)
+        corrected = self.take("corrected sums", x.count * COLUMNS).reshape(x.count, COLUMNS)
         kernel = compile_kernel(self.backend, _FILE, "without_pairs", dtype)
         kernel(
-            x.count, *x.arguments(), *rows, self._numbers, sums, x.count, x.record(),
-            Images.of(self.box.matrix, dtype).record(dtype), Record(f"=6{dtype.char}", *law),
+            x.count, *x.arguments(), *rows, self._numbers, sums, corrected, x.count, x.record(),
+            Images.of(self.box.matrix, dtype).record(dtype), Record(f"=8{dtype.char}", *law),
         )  # fmt: skip
+        return corrected
 
-    def _correct_on_cpu(self, x: np.ndarray, sums: np.ndarray, law: list[float]) -> None:
+    def _corrected_on_cpu(self, x: np.ndarray, sums: np.ndarray, law: list[float]) -> np.ndarray:
         """Do what the kernel does."""
-        repels, arithmetic, shifts, inverse_cut, at_cutoff, square = law
+        repels, arithmetic, shifts, inverse_cut, at_cutoff, of_size, of_beta, square = law
         start, j, weights = self.exclusions.on(self.backend, len(x), self.dtype)
-        i = np.repeat(np.arange(len(x)), np.diff(start))
+        i = np.repeat(np.arange(len(x)), np.diff(start[: len(x) + 1]))
         images = Images.of(self.box.matrix, x.dtype)
         d = nearest(np, x[j] - x[i], images.matrix, images.inverse.T, NEIGHBOURS.astype(x.dtype))
         r2 = (d**2).sum(1)
         apart, within, same = r2 > images.least, r2 <= square, (x[j] == x[i]).all(1)
         touching = np.where(apart, 0, np.where(same, np.where(weights == -1, -1, 0), 1))
-        sums[:, 10] += np.bincount(i, touching, len(x)).astype(x.dtype)
         (depth, product), mean = (self._numbers[i] * self._numbers[j]).T, self._numbers[[i, j], 1].mean(0)
         lattice, size = depth * product**3, arithmetic * mean**2 + (1 - arithmetic) * product
+        close = within & (r2 < of_size * size + of_beta)
+        marks = np.bincount(i, np.where(close, mark(j), 0), len(x))
+        known = marks == sums[:, -1]  # every close pair is excluded or scaled
+        # What is in no sum gets its whole factor.
+        scales, weights = weights, np.where(close & known[i], weights + 1, weights)
         over = np.where(apart, 1 / np.where(apart, r2, 1), 0)
         ratio, c6 = (size * over) ** 3, (size * inverse_cut) ** 3
         # Beyond the cutoff a pair has what the mesh gives alone.
         s6, repulsion = np.where(within, depth * ratio, lattice * over**3), np.where(within, repels * ratio, 0)
         constant = np.where(within, shifts * (depth * (repels * c6 - 1) * c6 + lattice * at_cutoff), 0)
         g = weights * 6 * s6 * (1 - 2 * repulsion) * over
-        terms = [weights * ((repulsion - 1) * s6 - constant), *(g * d.T)]
+        terms = [weights * (repulsion - 1) * s6 - scales * constant, *(g * d.T)]
         terms += [g * d[:, a] * d[:, b] for a, b in ((0, 0), (1, 1), (2, 2), (1, 2), (2, 0), (0, 1))]
-        for column, term in enumerate(terms):
-            sums[:, column] += np.bincount(i, term, len(x)).astype(x.dtype)
+        corrected = sums[:, :COLUMNS] + np.where(known[:, None], 0, sums[:, COLUMNS:])
+        corrected[:, -1] = sums[:, COLUMNS - 1]
+        for column, term in enumerate([*terms, touching]):
+            corrected[:, column] += np.bincount(i, term, len(x)).astype(x.dtype)
+        return corrected

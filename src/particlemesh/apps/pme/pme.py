@@ -26,9 +26,9 @@ _FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what round
 class PME:
     r"""Electrostatics of a periodic box by particle-mesh Ewald [darden1993]_, [essmann1995]_.
 
-    The interaction ``q_i q_j / r`` is split by Gaussians of width ``1 / splitting``: the smooth part is solved on a
-    mesh, the rest is summed over pairs within the cutoff, all images included, whatever the size of the box. Systems
-    with a net charge have a neutralising background. The surrounding medium conducts ("tin foil").
+    The interaction ``q_i q_j / r`` is split by Gaussians of width ``1 / splitting``. The smooth part is solved on a
+    mesh. The short-ranged part is summed over pairs within the cutoff. It includes all images, whatever the size of the
+    box. Systems with a net charge have a neutralising background. The surrounding medium conducts ("tin foil").
 
     By default everything follows from `accuracy`, at the first call, from the number of particles. What is given is
     kept, and the rest is chosen for it. :meth:`explain` tells what was chosen and why.

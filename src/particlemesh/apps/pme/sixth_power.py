@@ -21,7 +21,9 @@ from particlemesh.apps.pme import direct
 Array = NDArray[np.float64]
 MIXING = ("geometric", "lorentz-berthelot")
 _ROOT_PI = math.sqrt(math.pi)
-_COLUMNS = 11  # energy, force (3), virial (6), particles in one place
+COLUMNS = 11  # energy, force (3), virial (6), particles in one place
+_CLOSE = 1.5  # (sigma / r)**2 of a close pair: no thermal motion brings free particles there
+_CLOSE_BETA = 0.5  # (beta r)**2 of a close pair without sigma
 
 
 def smooth_part(beta: float, r2: Array) -> Array:
@@ -59,18 +61,31 @@ def smooth_dispersion(beta: float, cutoff: float, single: bool) -> direct.Smooth
     return direct.fitted(functools.partial(smooth_part, beta), cutoff, intervals, degree)
 
 
-def pair_function(smooth: direct.Smooth, cutoff: float, repulsion: bool, mixing: str, shift: bool) -> pm.PairFunction:
-    """Return the pair function of particles with the values ``2 sqrt(epsilon)`` and sigma."""
+def pair_function(
+    smooth: direct.Smooth, beta: float, cutoff: float, repulsion: bool, mixing: str, shift: bool, apart: bool
+) -> pm.PairFunction:
+    """Return the pair function of particles with the values ``2 sqrt(epsilon)`` and sigma.
+
+    The interaction of a close pair may be so large that all other digits of a sum are lost, and most close pairs are
+    excluded afterwards. So with ``apart`` what the mesh does not have of close pairs has sums of its own: the second
+    `COLUMNS`, whose last one is a number that tells sets of close particles j from each other, `mark`.
+    """
     last = len(smooth.coefficients) - 1
     at_cutoff = float(smooth(cutoff**2)[0])
-    flags = (float(repulsion), float(mixing == MIXING[1]), float(shift), cutoff**-2, at_cutoff)
+    close = (1 / _CLOSE, 0.0) if repulsion else (0.0, _CLOSE_BETA / beta**2)  # r2 below close[0] * sigma**2 + close[1]
+    flags = (float(repulsion), float(mixing == MIXING[1]), float(shift), cutoff**-2, at_cutoff, *close)
     constants = (smooth.scale, 0.5, float(last), *flags, *smooth.coefficients.ravel().tolist())
     terms = smooth.coefficients.shape[1]
-    return pm.PairFunction(_source(terms), _function(terms), _COLUMNS, 2, constants)
+    return pm.PairFunction(_source(terms, apart), _function(terms, apart), COLUMNS * (1 + apart), 2, constants)
+
+
+def mark(j: Any) -> Any:
+    """Return what a close particle j adds to the mark of a set, as in the pair functions; sums of 4,000 are exact."""
+    return 1 + (j & 4095)
 
 
 @functools.cache
-def _function(terms: int) -> Any:
+def _function(terms: int, apart: bool) -> Any:
     # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
     def lennard_jones_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
         half = p[1]
@@ -79,7 +94,7 @@ def _function(terms: int) -> Any:
         t = r2 * p[0]
         whole = np.floor(min(t, p[2]))
         s = t - whole - half
-        at = 8 + terms * int(whole)
+        at = 10 + terms * int(whole)
         value = p[at + terms - 1]
         slope = value - value
         for n in range(terms - 2, -1, -1):
@@ -99,9 +114,25 @@ def _function(terms: int) -> Any:
         s6 = s6 * s6 * s6
         c6 = size * p[6]
         c6 = c6 * c6 * c6
-        sum[0] += depth * (p[3] * s6 - one) * s6 + lattice * value
-        sum[0] -= p[5] * (depth * (p[3] * c6 - one) * c6 + lattice * p[7])
+        energy = depth * (p[3] * s6 - one) * s6
         g = (three + three) * depth * (one - p[3] * (s6 + s6)) * s6 * inverse
+        if apart and r2 < p[8] * size + p[9]:
+            x, y, z = g * d[0], g * d[1], g * d[2]
+            sum[11] += energy
+            sum[12] += x
+            sum[13] += y
+            sum[14] += z
+            sum[15] += x * d[0]
+            sum[16] += y * d[1]
+            sum[17] += z * d[2]
+            sum[18] += y * d[2]
+            sum[19] += z * d[0]
+            sum[20] += x * d[1]
+            sum[21] += 1 + (j & 4095)
+            energy = r2 - r2
+            g = energy
+        sum[0] += energy + lattice * value
+        sum[0] -= p[5] * (depth * (p[3] * c6 - one) * c6 + lattice * p[7])
         g += (one + one) * lattice * p[0] * slope
         x, y, z = g * d[0], g * d[1], g * d[2]
         sum[1] += x
@@ -117,10 +148,20 @@ def _function(terms: int) -> Any:
     return lennard_jones_pair
 
 
-def _source(terms: int) -> str:
+def _source(terms: int, apart: bool) -> str:
+    close = """
+if (r2 < p[8] * size + p[9]) {
+    const real u = g * d[0], v = g * d[1], w = g * d[2];
+    sum[11] += energy;
+    sum[12] += u; sum[13] += v; sum[14] += w;
+    sum[15] += u * d[0]; sum[16] += v * d[1]; sum[17] += w * d[2];
+    sum[18] += v * d[2]; sum[19] += w * d[0]; sum[20] += u * d[1];
+    sum[21] += (real)(1 + (j & 4095));
+    energy = g = 0;
+}"""
     return f"""
 const real t = r2 * p[0], whole = floor(t < p[2] ? t : p[2]), s = t - whole - (real)0.5;
-const i64 at = 8 + {terms} * (i64)whole;
+const i64 at = 10 + {terms} * (i64)whole;
 real value = p[at + {terms - 1}], slope = 0;
 for (int n = {terms - 2}; n >= 0; n--) {{
     slope = slope * s + value;
@@ -131,9 +172,10 @@ if (!(r2 > 0)) sum[10] += (real)1;
 const real depth = a[0] * b[0], product = a[1] * b[1], mean = (real)0.5 * (a[1] + b[1]);
 const real size = p[4] * mean * mean + (1 - p[4]) * product, lattice = depth * product * product * product;
 const real near = size * inverse, s6 = near * near * near, far = size * p[6], c6 = far * far * far;
-sum[0] += depth * (p[3] * s6 - 1) * s6 + lattice * value;
-sum[0] -= p[5] * (depth * (p[3] * c6 - 1) * c6 + lattice * p[7]);
-const real g = 6 * depth * (1 - 2 * p[3] * s6) * s6 * inverse + 2 * lattice * p[0] * slope;
+real energy = depth * (p[3] * s6 - 1) * s6, g = 6 * depth * (1 - 2 * p[3] * s6) * s6 * inverse;
+{close if apart else ""}
+sum[0] += energy + lattice * value - p[5] * (depth * (p[3] * c6 - 1) * c6 + lattice * p[7]);
+g += 2 * lattice * p[0] * slope;
 const real x = g * d[0], y = g * d[1], z = g * d[2];
 sum[1] += x; sum[2] += y; sum[3] += z;
 sum[4] += x * d[0]; sum[5] += y * d[1]; sum[6] += z * d[2];

@@ -23,9 +23,9 @@ def usual_capacity(count: int, cells: int) -> int:
 class Fixed(Builder):
     """Every cell has room for ``capacity`` particles; an atomic gives each its slot.
 
-    Options: ``capacity`` (by default from the mean, and then it grows), ``grow`` (build again with the room that was
-    missing, instead of an error), ``layout``: ``"column"`` (slot by slot, all cells of a slot side by side) or
-    ``"row"`` (cell by cell).
+    The default of the option ``capacity`` follows from the mean, and then it grows. With ``grow`` an overflow builds
+    again with the missing room, instead of an error. ``layout`` is ``"column"`` (slot by slot, all cells of a slot side
+    by side) or ``"row"`` (cell by cell).
     """
 
     name = "fixed"

@@ -37,6 +37,36 @@ DEVICE int share_cells(PRIVATE int* low, PRIVATE int* high, PRIVATE const coordi
     high[2] = high[2] > other_high[2] ? high[2] : other_high[2];
     return 1;
 }
+
+// AT_ONCE records are read before the first is used. What lies past the end is not read and not counted, so that the
+// ends of strips take no turns of their own.
+#define AT_ONCE 4
+#define VECTOR_UNMOVED(d, record, point, shift) VECTOR_INSIDE(d, record, point)
+#define TEST_RECORDS(k, end, VECTOR_OF)                                \
+    {                                                                  \
+        real4 read[AT_ONCE];                                           \
+        UNROLL for (int n = 0; n < AT_ONCE; n++)                       \
+            if (k + n < end) read[n] = READ_4(records + 4 * (i64)(k + n)); \
+        UNROLL for (int n = 0; n < AT_ONCE; n++) {                     \
+            coordinate d[3], e[3];                                     \
+            VECTOR_OF(d, read[n], x, shift);                           \
+            VECTOR_OF(e, read[n], y, shift);                           \
+            COUNT_IF(found_x, SQUARED(d) <= limit && k + n < end)      \
+            COUNT_IF(found_y, SQUARED(e) <= limit && k + n < end)      \
+        }                                                              \
+        k += AT_ONCE;                                                  \
+    }
+
+// One instruction after the comparison, where compilers make two.
+#if defined(__CUDA_ARCH__) || HAS_PTX
+#define COUNT_IF(count, condition)                                                                                \
+    {                                                                                                             \
+        const int counts_ = condition;                                                                            \
+        asm("{ .reg .pred p; setp.ne.s32 p, %1, 0; @p add.s32 %0, %0, 1; }" : "+r"(count) : "r"(counts_)); \
+    }
+#else
+#define COUNT_IF(count, condition) count += condition;
+#endif
 #endif
 
 KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
@@ -53,7 +83,7 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
 #if PAIRED
     for (i64 r = 2 * (GROUP_ID * GROUP_SIZE + LOCAL_ID); r < rows; r += 2 * GROUP_COUNT * GROUP_SIZE) {
         Row row, second;
-        int lengths[2] = {-1, -1}; // each finds itself as well
+        int length = -1, second_length = -1; // each finds itself as well
         int index = 0;
         if (r < taken) {
             const int two = r + 1 < taken;
@@ -65,51 +95,34 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
                 PRIVATE const coordinate* x = row.x;
                 PRIVATE const coordinate* s = row.s;
                 PRIVATE const coordinate* y = second.x;
-                int found_x = 0, found_y = 0, together = 0;
-                coordinate limit_y = -1;
-#define RANGES                                                                                             \
-    together = two && !first && share_cells(low, high, second.s, distance, size, &reach, &frame);          \
-    limit_y = together ? limit : (coordinate)-1;
-#define STRIP                                                                                              \
-    if (turned)                                                                                            \
-        for (int k = from; k < to; k++) {                                                                  \
-            const real4 other = READ_4(records + 4 * (i64)k);                                              \
-            coordinate d[3], e[3];                                                                         \
-            VECTOR(d, other, x, shift);                                                                    \
-            VECTOR(e, other, y, shift);                                                                    \
-            found_x += SQUARED(d) <= limit;                                                                \
-            found_y += SQUARED(e) <= limit_y;                                                              \
-        }                                                                                                  \
-    else                                                                                                   \
-        for (int k = from; k < to; k++) {                                                                  \
-            const real4 other = READ_4(records + 4 * (i64)k);                                              \
-            coordinate d[3], e[3];                                                                         \
-            VECTOR_INSIDE(d, other, x);                                                                    \
-            VECTOR_INSIDE(e, other, y);                                                                    \
-            found_x += SQUARED(d) <= limit;                                                                \
-            found_y += SQUARED(e) <= limit_y;                                                              \
+                int found_x = 0, found_y = 0, together = 0; // found_y counts if the rows go together
+#define RANGES together = two && !first && share_cells(low, high, second.s, distance, size, &reach, &frame);
+#define STRIP                                   \
+    if (turned)                                 \
+        ROLL for (int k = from; k < to;) {      \
+            TEST_RECORDS(k, to, VECTOR)         \
+        }                                       \
+    else                                        \
+        ROLL for (int k = from; k < to;) {      \
+            TEST_RECORDS(k, to, VECTOR_UNMOVED) \
         }
-#define PAIR_OF_STRIPS                                                   \
-    int at = from, end = to, other_part = from_2 < to_2;                 \
-    ROLL while (at < end || other_part) {                                \
-        if (at >= end) {                                                 \
-            at = from_2, end = to_2, other_part = 0;                     \
-            for (int b = 0; b < 3; b++) shift[b] = shift_2[b];           \
-        }                                                                \
-        const real4 other = READ_4(records + 4 * (i64)at++);             \
-        coordinate d[3], e[3];                                           \
-        VECTOR(d, other, x, shift);                                      \
-        VECTOR(e, other, y, shift);                                      \
-        found_x += SQUARED(d) <= limit;                                  \
-        found_y += SQUARED(e) <= limit_y;                                \
+#define PAIR_OF_STRIPS                                   \
+    int at = from, end = to, other_part = from_2 < to_2; \
+    ROLL while (at < end || other_part) {                \
+        if (at >= end) {                                 \
+            at = from_2, end = to_2, other_part = 0;     \
+            for (int b = 0; b < 3; b++) shift[b] = shift_2[b]; \
+        }                                                \
+        TEST_RECORDS(at, end, VECTOR)                    \
     }
 #include "grid/queries/strips.h"
 #undef STRIP
 #undef PAIR_OF_STRIPS
 #undef RANGES
-                lengths[first] += found_x;
+                if (first) second_length += found_x;
+                else length += found_x;
                 if (together) {
-                    lengths[1] += found_y;
+                    second_length += found_y;
                     break;
                 }
                 row = second;
@@ -119,13 +132,13 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
             const i64 place = r + n;
             if (place < taken) {
 #if WANT_LONGEST
-                record_longest(found, lengths[n]);
+                record_longest(found, (n ? second_length : length));
 #endif
 #if ROWS_BY_INDEX
-                counts[n ? second.index : index] = (count_t)lengths[n];
+                counts[n ? second.index : index] = (count_t)(n ? second_length : length);
             }
 #else
-                counts[place] = (count_t)lengths[n];
+                counts[place] = (count_t)(n ? second_length : length);
             } else if (place < rows) {
                 counts[place] = 0;
             }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ class PairFunction:
 
     ``r2``, ``d``
         The squared distance, never beyond the radius, and the vector from particle ``i`` to the image of particle
-        ``j``: three numbers, those of axes that the box does not have first and zero.
+        ``j``. The vector has three numbers. Those of axes that the box does not have come first and are zero.
     ``i``, ``j``
         Indices of the two particles, in the caller's order; equal for a particle and its own image.
     ``a``, ``b``
@@ -122,6 +123,12 @@ class PairFunction:
         return type(self), (self.source, self.function, self.results, self.values, self.parameters)
 
     @property
+    def only_adds(self) -> bool:
+        """Whether the C body adds to ``sum`` and does nothing else with it, so that work-items can share a sum."""
+        adding = re.findall(r"(?:^|[;{})])\s*sum\s*\[[^\]]*\]\s*[+-]=", self.text)  # statements of their own
+        return len(re.findall(r"\bsum\b", self.text)) == len(adding)
+
+    @property
     def text(self) -> str:
         """The body in C, for kernels.
 
@@ -132,8 +139,8 @@ class PairFunction:
         """
         if self.source is None:
             raise TypeError(
-                "this PairFunction has a function for the CPU only, and the particles are on a GPU: give it source, "
-                "the body of a C function, too."
+                "this PairFunction has a function for the CPU only, and the particles are on a GPU: also give it "
+                "source, the body of a C function."
             )
         return self.source
 
@@ -166,8 +173,8 @@ class PairFunction:
         """
         if self.function is None:
             raise TypeError(
-                "this PairFunction has a source for GPUs only, and the particles are on the CPU: give it function, "
-                "a Python function f(r2, d, i, j, a, b, p, sum), too."
+                "this PairFunction has a source for GPUs only, and the particles are on the CPU: also give it "
+                "function, a Python function f(r2, d, i, j, a, b, p, sum)."
             )
         return self.function
 

@@ -115,6 +115,8 @@ class Search:
             **question.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,
             "WANT_LONGEST": int(longest), "WIDE_ROWS": int(wide),
         }  # fmt: skip
+        if paired and not any(cloud.cells.box.periodic):
+            defines["RESIDENT_GROUPS"] = 8  # registers for so many only: with 9 or 10, 12 to 17 % slower (H200)
         kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, defines)
         items = -(-question.rows // 2) if paired else question.rows
         records = self.records(question)

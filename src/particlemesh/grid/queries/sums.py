@@ -14,6 +14,21 @@ from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.sorting.scan import Allocate
 
 _FEW = 64  # parameters that are arguments of the kernel
+# Work-items that a GPU's multiprocessor needs to hide its loads, and those of a particle at most (H200).
+_BUSY = 2048
+_MOST_LANES = 4
+_MOST_LOCAL = 2**14  # bytes of a group's partial sums: more would leave fewer groups per multiprocessor
+
+
+def lanes_of(backend: Backend, function: PairFunction, count: int, size: int) -> int:
+    """Return how many work-items share a particle's neighbours: several where particles are few for the device."""
+    partial = backend.group_size * function.results * size
+    if not backend.facts()["HAS_WARP"] or not function.only_adds or partial > _MOST_LOCAL:
+        return 1
+    lanes = 1
+    while lanes < _MOST_LANES and count * lanes < backend.units * _BUSY:
+        lanes *= 2
+    return lanes
 
 
 def sums(
@@ -40,6 +55,7 @@ def sums(
         **cloud.defines(), "EXTENTS": 0, "RESULTS": function.results, "VALUES": function.values,
         "PARAMETERS": len(parameters) * few,
     }  # fmt: skip
+    lanes = lanes_of(backend, function, count, dtype.itemsize)
     bins, gathered, step = cells.count, cloud.records, dtype.itemsize
     if values is not None:
         gathered = allocate("values", (count * function.values,), dtype)
@@ -49,9 +65,10 @@ def sums(
             count * function.values, cloud.records, cloud.start, values, gathered, count, bins,
             getattr(values, "offset", 0) // step, values.strides[0] // step, column,
         )  # fmt: skip
-    run = backend.kernel("grid/queries/sums.c", "stream", defines, texts)
+    run = backend.kernel("grid/queries/sums.c", "stream", {**defines, "LANES": lanes}, texts)
     run(
-        count, *cloud.rows(), cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, gathered,
+        count * lanes, *cloud.rows(), cloud.records, cloud.start,
+        cloud.start if cloud.ends is None else cloud.ends, gathered,
         *([] if few else [_uploaded(function, parameters, backend)]), totals, count, bins,
         getattr(totals, "offset", 0) // step, totals.strides[0] // step, totals.strides[1] // step, *cloud.geometry(),
         ask, *([Record(f"={len(parameters)}{dtype.char}", *parameters)] if few else []),

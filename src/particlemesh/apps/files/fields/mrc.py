@@ -19,8 +19,8 @@ from particlemesh.apps.files.replacing import replacing
 class MRC(Format):
     """One field of three axes in single precision; lengths are Å to its readers.
 
-    The cell is that of nodes times spacing. Any triclinic cell is turned so that a is along x and b in the plane of x
-    and y, so only such boxes are written. A file does not say which axes repeat: all do when it is read.
+    The cell is that of nodes times spacing. A reader turns any triclinic cell so that a is along x and b in the plane
+    of x and y. So only such boxes are written. A file does not say which axes repeat: all do when it is read.
     """
 
     suffixes = (".mrc", ".map")
@@ -42,7 +42,13 @@ class MRC(Format):
         mesh = field.mesh
         steps = mesh.box.matrix / np.linalg.norm(mesh.box.matrix, axis=1)[:, None] * mesh.spacing[:, None]
         origin = mesh.box.origin + np.array(mesh.offset) @ steps
-        values = field.values.astype(np.complex64 if np.iscomplexobj(field.values) else np.float32)
+        with np.errstate(over="ignore"):
+            values = field.values.astype(np.complex64 if np.iscomplexobj(field.values) else np.float32)
+        if not np.isfinite(values).all():
+            most = abs(field.values).max()
+            raise ValueError(
+                f"a field .mrc has finite numbers in single precision, this one up to {most:.3g}: write .h5"
+            )
         with replacing(path, overwrite) as part, mrcfile.new(part) as file:
             file.set_data(np.ascontiguousarray(values.T))  # x is fastest
             file.set_volume()

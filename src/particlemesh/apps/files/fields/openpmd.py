@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from particlemesh import Mesh
 from particlemesh.apps.files import hdf5
 from particlemesh.apps.files.fields.field import Field, Format
 from particlemesh.apps.files.libraries import library
-from particlemesh.apps.files.openpmd import components_of, groups, mesh_of, put_mesh, start
+from particlemesh.apps.files.openpmd import components_of, groups, mesh_of, put_mesh, start, values_of
 
 
 class OpenPMD(Format):
@@ -40,16 +39,13 @@ class OpenPMD(Format):
                 raise ValueError("its last iteration has no meshes")
             name = next(iter(meshes))
             record = meshes[name]
-            mesh = mesh_of(record)
-            parts = [_values(part) for part in components_of(record)]
+            mesh, axes = mesh_of(record)
+            if len({tuple(np.ravel(part.attrs.get("position", 0.0))) for part in components_of(record)}) > 1:
+                raise ValueError(f"the components of {name} are at different places of a cell; one mesh has one place")
+            parts = [np.ascontiguousarray(values_of(part).transpose(axes)) for part in components_of(record)]
             if any(part.shape != mesh.shape for part in parts):
                 raise ValueError(f"the components of {name} have different shapes")
             batch = tuple(int(n) for n in record.attrs.get("particlemesh_batch", [len(parts)]))
-            values = np.stack(parts).reshape(*batch, *mesh.shape) if hasattr(record, "keys") else parts[0]
+            scalar = not hasattr(record, "keys") or "value" in record.attrs
+            values = parts[0] if scalar else np.stack(parts).reshape(*batch, *mesh.shape)
             return Field(values, mesh, name)
-
-
-def _values(component: Any) -> np.ndarray:
-    """Return the values of a component in SI units; those without a unit in their own type."""
-    unit = float(component.attrs.get("unitSI", 1.0))
-    return component[()] if unit == 1 else component[()] * unit

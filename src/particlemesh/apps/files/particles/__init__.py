@@ -46,7 +46,8 @@ def open_particles(
         Name of a column (N, d), or names of d columns with commas between them. By default the column with a usual
         name (positions, position, pos, coordinates, coords, xyz), or x, y and z.
     values : str or float, optional
-        Name of a column (N,) or (N, c), names of several columns, or one number for all particles; 1 by default.
+        Name of a column (N,) or (N, c), names of several columns, or one number for all particles; 1 by default. A
+        text that is a number is the column of that name, if there is one.
     topology : path-like, optional
         File with what a trajectory .xtc, .trr or .dcd lacks.
 

@@ -11,17 +11,17 @@ import numpy as np
 
 from particlemesh import Box
 from particlemesh.apps.files.hdf5 import opened
-from particlemesh.apps.files.particles.reader import Column, FileError, Reader, box_of, is_column
+from particlemesh.apps.files.particles import boxes
+from particlemesh.apps.files.particles.reader import Column, FileError, Reader, is_column
 
-BOXES = ("box", "cell", "lengths", "boxsize")
 PLACES = ("", "Header", "header", "Cosmology")  # groups whose attributes may have the box
 
 
 class HDF5(Reader):
     """Datasets with one row per particle, by their path in the file.
 
-    The box is a dataset ``box``, or an attribute ``box`` or ``BoxSize`` of the root or of a group ``Header``, as
-    simulations of cosmology have it.
+    The box is a dataset ``box``, or an attribute ``box`` or ``BoxSize`` of the root or of a group ``Header``.
+    Simulations of cosmology have the latter.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5", ".hdf")
@@ -35,14 +35,17 @@ class HDF5(Reader):
     def of(cls, path: Path, topology: Path | None = None) -> Reader:
         """Return a reader of H5MD, openPMD or plain datasets."""
         reader = cls(path, topology)
-        for form in cls.forms:
-            if form.matches(reader.file):
-                reader.close()
-                return form(path, topology)
-        return reader
+        with reader.blame():
+            form = next((form for form in cls.forms if form.matches(reader.file)), None)
+        return reader if form is None else form(path, topology, reader.file)
+
+    def __init__(self, path: Path, topology: Path | None = None, file: Any = None) -> None:
+        self.file = file
+        super().__init__(path, topology)
 
     def open(self) -> None:
-        self.file = opened(self.path)
+        if self.file is None:
+            self.file = opened(self.path)
         self.inspect()
 
     def inspect(self) -> None:
@@ -53,26 +56,33 @@ class HDF5(Reader):
                 self.columns[name] = Column(thing.shape[1:], thing.shape[0])
 
         self.file.visititems(visit)
-        for name in [n for n in self.columns if n.lower() in (*BOXES, "origin", "periodic")]:
-            del self.columns[name]
+        root = {name for name in self._settings() if name in self.columns}
+        rows = {column.rows for name, column in self.columns.items() if name not in root}
+        for name in root:
+            if not boxes.is_shared(name, self.file[name].shape, rows):
+                del self.columns[name]
+
+    def _settings(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of datasets of the root that may be a box, an origin or flags."""
+        datasets = {name: thing for name, thing in self.file.items() if isinstance(thing, self.library.Dataset)}
+        return {
+            name: thing.shape
+            for name, thing in datasets.items()
+            if thing.shape is not None and thing.dtype.kind in "iufb" and boxes.is_setting(name, thing.shape)
+        }
 
     def box(self, frame: int) -> Box | None:
-        there = {name.lower(): name for name in self.file if isinstance(self.file[name], self.library.Dataset)}
-        for name in BOXES:
-            if name in there:
-                extra = (self.file[there[key]][()] if key in there else None for key in ("origin", "periodic"))
-                return box_of(self.file[there[name]][()], *extra)
+        found = boxes.find(self._settings(), lambda name: self.file[name][()], self.columns, self.chosen, self.ndim)
+        return self._attributes() if found is None else found
+
+    def _attributes(self) -> Box | None:
+        """Return the box among the attributes of the root or of a header."""
         for place in PLACES:
             attributes = self.file[place].attrs if place in self.file else self.file.attrs if not place else {}
             for key, value in attributes.items():
-                if key.lower() in BOXES:
-                    return box_of(self._lengths(value), attributes.get("origin"), attributes.get("periodic"))
+                if key.lower() in boxes.NAMES:
+                    return boxes.box_of(value, self.ndim, attributes.get("origin"), attributes.get("periodic"))
         return None
-
-    def _lengths(self, value: Any) -> Any:
-        """Return lengths; a single one is that of a cube, if positions have three axes."""
-        axes = max((column.tail[0] for column in self.columns.values() if column.tail), default=1)
-        return np.full(axes, value) if np.size(value) == 1 and axes in (2, 3) else value
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         rows = self.columns[names[0]].rows
@@ -85,7 +95,8 @@ class HDF5(Reader):
         return self.file[name][start:stop]
 
     def close(self) -> None:
-        self.file.close()
+        if self.file is not None:
+            self.file.close()
 
 
 class H5MD(HDF5):
@@ -115,13 +126,17 @@ class H5MD(HDF5):
         return self._times.get(positions, 1)
 
     def box(self, frame: int) -> Box | None:
-        for group in self.file["particles"].values():
-            if "box" in group and "edges" in group["box"]:
-                box = group["box"]
+        groups = self.file["particles"]
+        own = self.chosen[0].partition("/")[0] if self.chosen else ""
+        for group in sorted(groups, key=lambda name: name != own):  # that of the positions, or the first
+            if "box" in groups[group] and "edges" in groups[group]["box"]:
+                box = groups[group]["box"]
                 edges, moving = _data(box["edges"])
+                if moving and not frame < len(edges):
+                    raise FileError(f"the box of {group} has {len(edges)} frames, and frame {frame} is asked for")
                 boundary = [text if isinstance(text, str) else text.decode() for text in box.attrs["boundary"]]
                 periodic = [text == "periodic" for text in boundary]
-                return box_of(edges[frame] if moving else edges[()], box.attrs.get("origin"), periodic)
+                return boxes.box_of(edges[frame] if moving else edges[()], self.ndim, box.attrs.get("origin"), periodic)
         return None
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:

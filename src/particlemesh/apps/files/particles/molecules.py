@@ -29,6 +29,8 @@ class Molecules(Reader):
             raise FileError(
                 f"{self.path} has no topology: give --topology FILE (topology=), such as a .pdb, .gro, .tpr or .psf."
             )
+        if self.path.suffix.lower() == ".gro":
+            self._one_frame()
         files = [self.path] if self.topology is None else [self.topology, self.path]
         with _quiet():
             self.universe = self.library.Universe(*map(str, files))
@@ -42,6 +44,18 @@ class Molecules(Reader):
             for name in ("velocities", "forces"):
                 if getattr(step, f"has_{name}"):
                     self.columns[name] = Column((3,))
+
+    def _one_frame(self) -> None:
+        """Refuse what MDAnalysis would leave out: the frames of a .gro behind the first one."""
+        with self.path.open(encoding="utf-8", errors="replace") as lines:
+            next(lines, "")
+            count = next(lines, "").strip()
+            if not count.isdecimal():
+                raise FileError(f"its second line is {count[:60]!r}; a number of atoms is needed")
+            if sum(1 for _ in zip(range(int(count) + 1), lines, strict=False)) <= int(count):
+                raise FileError("it ends early: atoms or the line of the box are missing")
+            if any(line.strip() for line in lines):
+                raise FileError("it has more than one frame, or lines behind it: give a file with one, or an .xtc")
 
     def _at(self, frame: int) -> Any:
         """Return the state of a frame, which the universe then has."""

@@ -12,15 +12,17 @@ import numpy as np
 from numpy.lib import format as npy
 
 from particlemesh import Box
-from particlemesh.apps.files.particles.reader import Column, FileError, Reader, box_of, is_column
+from particlemesh.apps.files.particles import boxes
+from particlemesh.apps.files.particles.reader import Column, FileError, Reader, is_column
 
-BOXES = ("box", "cell", "lengths", "boxsize")
-SETTINGS = {(), (1,), (2,), (3,), (6,), (1, 1), (2, 2), (3, 3)}  # shapes of a box, an origin or periods
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 class NPZ(Reader):
-    """Arrays by name: one row per particle; ``box``, ``origin`` and ``periodic`` if they are there.
+    """Arrays by name: one row per particle; a box, ``origin`` and ``periodic`` if they are there.
+
+    The box is called ``box``, ``boxsize``, ``cell`` or ``lengths``. The latter two are columns if their numbers are as
+    many as particles.
 
     Arrays are read from the archive a part at a time, unless they are in Fortran's order. Nothing is unpickled.
     """
@@ -36,18 +38,22 @@ class NPZ(Reader):
                 continue
             with self.archive.open(member) as stream:
                 shape, fortran, dtype = header(stream)
-                if name.lower() in (*BOXES, "origin", "periodic") and shape in SETTINGS and dtype.kind in "iufb":
+                if boxes.is_setting(name, shape) and dtype.kind in (
+                    "iufb" if name.lower() in boxes.NAMES else "iufbUS"
+                ):
                     count = int(np.prod(shape))
                     data = np.frombuffer(_exactly(stream, count * dtype.itemsize, name), dtype)
-                    self.settings[name.lower()] = data.reshape(shape, order="F" if fortran else "C")
+                    self.settings[name] = data.reshape(shape, order="F" if fortran else "C")
                 elif is_column(shape, dtype):
                     self.columns[name] = Column(shape[1:], shape[0])
+        rows = {column.rows for column in self.columns.values()}
+        for name, data in self.settings.items():
+            if boxes.is_shared(name, data.shape, rows) and is_column(data.shape, data.dtype):
+                self.columns[name] = Column(data.shape[1:], data.shape[0])
 
     def box(self, frame: int) -> Box | None:
-        for name in BOXES:
-            if name in self.settings:
-                return box_of(self.settings[name], self.settings.get("origin"), self.settings.get("periodic"))
-        return None
+        shapes = {name: data.shape for name, data in self.settings.items()}
+        return boxes.find(shapes, self.settings.__getitem__, self.columns, self.chosen, self.ndim)
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         with contextlib.ExitStack() as stack:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,7 +20,8 @@ AXES = ("x", "y", "z", "r", "t")
 class OpenPMD(HDF5):
     """Records of species, as ``SPECIES/RECORD`` in SI units: ``electrons/position``, ``electrons/charge``.
 
-    Positions are the sum of ``position`` and ``positionOffset``. The box is that of the first mesh of the iteration.
+    Positions are the sum of ``position`` and ``positionOffset``. The box is that of the first Cartesian mesh of the
+    iteration. Without one it is an attribute ``BoxSize`` of the root or a header, if positions are in the same unit.
     """
 
     suffixes = ()
@@ -42,10 +44,16 @@ class OpenPMD(HDF5):
                         self.columns[f"{name}/{record}"] = Column(tail, rows)
 
     def box(self, frame: int) -> Box | None:
-        meshes = groups(self.file, frame).get("meshes", {})
-        for record in meshes.values():
-            return mesh_of(record).box
-        return None
+        for record in groups(self.file, frame).get("meshes", {}).values():
+            with contextlib.suppress(ValueError, KeyError):  # not Cartesian, or no mesh: particles are read without
+                return mesh_of(record)[0].box
+        return self._attributes() if self._in_own_unit(frame) else None
+
+    def _in_own_unit(self, frame: int) -> bool:
+        """Return whether positions have the unit of numbers that say none."""
+        owner = self.chosen[0].partition("/")[0] if self.chosen else next(iter(self._species(frame)), "")
+        position = self._species(frame).get(owner, {}).get("position", {})
+        return all(float(part.attrs.get("unitSI", 1.0)) == 1 for part in position.values())
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         species = self._species(frame)

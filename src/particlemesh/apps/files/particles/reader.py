@@ -37,6 +37,10 @@ class Reader:
         Number of configurations.
     unit : str or None
         Unit of lengths, if the format has one.
+    chosen : tuple of str
+        Columns that are positions and values; `Particles` sets it.
+    ndim : int
+        Number of axes of the positions; `Particles` sets it.
     """
 
     suffixes: ClassVar[tuple[str, ...]]
@@ -49,6 +53,8 @@ class Reader:
         self.library: Any = None if self.module is None else library(self.module, path.suffix, "files")
         self.columns: dict[str, Column] = {}
         self.frames = 1
+        self.chosen: tuple[str, ...] = ()
+        self.ndim = 3
         try:
             with self.blame():
                 self.open()
@@ -92,12 +98,12 @@ class Reader:
         except ImportError:
             raise
         except FileError as error:  # what a reader of ours says of the file
-            said = str(error)
+            said = " ".join(str(error).split()).rstrip(".")
             if str(self.path) in said:
                 raise
             raise FileError(f"{self.path}: {said}.") from error
         except Exception as error:
-            text = " ".join(str(error).split()) or type(error).__name__
+            text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             kind = self.path.suffix
             raise FileError(f"{self.path} cannot be read as {kind}: {text[:300]}. Is the file whole?") from error
 
@@ -122,23 +128,3 @@ def is_column(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     """Return whether an array may hold one entry per particle."""
     tail = shape[1:]
     return dtype.kind in NUMBERS and len(shape) in (1, 2) and all(0 < n <= WIDEST for n in tail)
-
-
-def box_of(lengths: Any, origin: Any = None, periodic: Any = None) -> Box:
-    """Return a box from what a file has: a length, lengths, or a matrix of one number more in each direction.
-
-    Raises
-    ------
-    FileError
-        If these are no box.
-    """
-    try:
-        array = np.asarray(lengths)
-        array = array.reshape(-1) if array.ndim == 2 and 1 in array.shape and array.size <= 3 else array
-        matrix = array.astype(np.float64)
-        flags = True if periodic is None else [bool(p) for p in np.ravel(periodic)]
-        if isinstance(flags, list) and len(flags) == 1:
-            flags = flags[0]
-        return Box(matrix, origin=None if origin is None else np.asarray(origin, np.float64), periodic=flags)
-    except (ValueError, TypeError) as error:
-        raise FileError(f"the file's box is none: {error}") from error

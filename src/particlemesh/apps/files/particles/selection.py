@@ -64,13 +64,15 @@ class Particles:
             self.ndim = self._width(self.positions, "positions")
             if not 1 <= self.ndim <= 3:
                 raise FileError(f"{self.path} has positions of {self.ndim} axes; 1 to 3 are needed.")
-            if isinstance(values, str):
-                self.values = tuple(self._named(name, "values") for name in _words(values, "values"))
-            elif values is not None:
-                self.constant = float(values)
+            number = self._number(values) if isinstance(values, str) else values
+            if isinstance(values, str) and number is None:
+                self.values = tuple(self._named(name, "values") for name in self._words(values, "values"))
+            elif number is not None:
+                self.constant = float(number)
                 if not math.isfinite(self.constant):
                     raise ValueError(f"values is {values}; give a finite number or names of columns.")
             self._same_rows()
+            reader.chosen, reader.ndim = (*self.positions, *self.values), self.ndim
         except BaseException:
             reader.close()
             raise
@@ -79,7 +81,7 @@ class Particles:
 
     def _positions(self, given: str | None) -> tuple[str, ...]:
         if given is not None:
-            return tuple(self._named(name, "positions") for name in _words(given, "positions"))
+            return tuple(self._named(name, "positions") for name in self._words(given, "positions"))
         short = {name: name.rpartition("/")[2].lower() for name in self.columns}
         for known in POSITIONS:
             found = [name for name, last in short.items() if last == known]
@@ -88,12 +90,24 @@ class Particles:
             if found:
                 return (found[0],)
         for axes in AXES:
-            found = [name for axis in axes for name in self.columns if name.lower() == axis]
-            if len(found) == len(axes):
-                return tuple(found)
+            alike = tuple(name for name in map(self._like, axes) if name is not None)
+            if len(alike) == len(axes):
+                return alike
         raise FileError(
             f"{self.path} has no positions by a usual name, {self._there()}: give their name (--positions)."
         )
+
+    def _like(self, axis: str) -> str | None:
+        """Return the column of a name in small letters, or the only one in others; None if there is none."""
+        alike = [name for name in self.columns if name.lower() == axis]
+        return axis if axis in alike else alike[0] if len(alike) == 1 else None
+
+    def _words(self, text: str, what: str) -> list[str]:
+        """Return names from a text with commas between them, which a name may have, too."""
+        words = [text] if text in self.columns else [word.strip() for word in text.split(",") if word.strip()]
+        if not words:
+            raise ValueError(f"{what} is {text!r}; give names of columns with commas between them.")
+        return words
 
     def _named(self, name: str, what: str) -> str:
         """Return the column of a name, which may lack the group that positions are in."""
@@ -103,7 +117,21 @@ class Particles:
         short = f"{group}/{name}".strip("/")
         if short in self.columns:
             return short
-        raise FileError(f"{self.path} has no column {name}, {self._there()}: give one of these as {what} (--{what}).")
+        number = f", or {name}.0 for the number" if what == "values" and name.isdecimal() else ""
+        raise FileError(
+            f"{self.path} has no column {name}, {self._there()}: give one of these as {what} (--{what}){number}."
+        )
+
+    def _number(self, text: str) -> float | None:
+        """Return the number that a text is, None if it is the name of a column or no number."""
+        text = text.strip()
+        numbered = text.isdecimal() and any(name.isdecimal() for name in self.columns)
+        if text in self.columns or numbered:  # 7 is no number where columns are called 0, 1, 2; but 7.0 is
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            return None
 
     def _there(self) -> str:
         return f"but {', '.join(self.columns)}"[:400] if self.columns else "and no columns of numbers"
@@ -226,13 +254,6 @@ def _native(array: np.ndarray) -> np.ndarray:
     if kept in (np.float32, np.float64, np.complex64, np.complex128):
         return np.asarray(array, kept)
     return np.asarray(array, np.complex128 if array.dtype.kind == "c" else np.float64)
-
-
-def _words(text: str, what: str) -> list[str]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not words:
-        raise ValueError(f"{what} is {text!r}; give names of columns with commas between them.")
-    return words
 
 
 def open_reader(formats: tuple[type[Reader], ...], path: Any, topology: Any) -> Reader:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import importlib
+import io
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,36 +18,53 @@ LEFT_OUT = ("numbers",)
 
 
 class ExtendedXYZ(Reader):
-    """Text of frames, each with its cell; a frame at a time. Masses follow from the elements if there are none."""
+    """Text of frames, each with its cell; a frame at a time. Masses follow from the elements if there are none.
+
+    Empty lines may be between frames. Particles with other names than those of elements have the mass 1.
+    """
 
     suffixes = (".xyz", ".extxyz")
     module = "ase.io"
     unit = "Å"
 
     def open(self) -> None:
-        self.frames = self._count()
+        self._places = self._frames()
+        self.frames = len(self._places)
         self._now: tuple[int, Any] = (-1, None)
         arrays = self._arrays(self.frames - 1)
         self.columns = {name: Column(data.shape[1:]) for name, data in arrays.items()}
 
-    def _count(self) -> int:
-        """Return the number of frames; each begins with its number of atoms."""
-        frames = 0
-        with self.path.open(encoding="utf-8") as lines:
+    def _frames(self) -> list[tuple[int, int]]:
+        """Return where frames begin and end in the file; each begins with its number of atoms."""
+        places: list[tuple[int, int]] = []
+        begin, end = 0, 0
+        with self.path.open("rb") as lines:
             for line in lines:
-                if not line.strip() and frames:
-                    break  # an empty line may end the file
-                for _ in range(int(line) + 1):
-                    if not next(lines, None):
-                        raise FileError(f"frame {frames} ends early")
-                frames += 1
-        if not frames:
+                begin, end = end, end + len(line)
+                text = line.decode("utf-8-sig" if not begin else "utf-8", errors="replace").strip()
+                if not text:
+                    continue
+                for _ in range(_count(text, len(places)) + 1):
+                    more = next(lines, b"")
+                    if not more:
+                        raise FileError(f"frame {len(places)} ends early")
+                    end += len(more)
+                places.append((begin, end))
+        if not places:
             raise FileError("it is empty")
-        return frames
+        return places
 
     def _atoms(self, frame: int) -> Any:
         if self._now[0] != frame:
-            self._now = (frame, self.library.read(self.path, index=frame, format="extxyz"))
+            begin, end = self._places[frame]
+            with self.path.open("rb") as file:
+                file.seek(begin)
+                text = file.read(end - begin).decode("utf-8-sig", errors="replace")
+            try:
+                atoms = self.library.read(io.StringIO(text), index=0, format="extxyz")
+            except KeyError:  # of a name that is no element
+                atoms = self.library.read(io.StringIO(_of_elements(text)), index=0, format="extxyz")
+            self._now = (frame, atoms)
         return self._now[1]
 
     def _arrays(self, frame: int) -> dict[str, np.ndarray]:
@@ -76,6 +96,34 @@ class ExtendedXYZ(Reader):
         if missing:
             raise FileError(f"frame {frame} has no {', '.join(missing)}")
         yield from slices([arrays[name] for name in names], size)
+
+
+def _count(text: str, frame: int) -> int:
+    try:
+        count = int(text)
+    except ValueError:
+        count = -1
+    if count < 0:
+        raise FileError(f"frame {frame} begins with {text[:60]!r}; a number of atoms is needed")
+    return count
+
+
+def _of_elements(text: str) -> str:
+    """Return the text of a frame in which X stands for names that are no elements, such as types of particles."""
+    symbols = importlib.import_module("ase.data").chemical_symbols
+    count, comment, *rows = text.strip().split("\n")
+    told = re.search(r"properties=\"?([^\s\"]+)", comment, re.IGNORECASE)
+    fields = (told[1] if told else "species:S:1").split(":")
+    before = 0
+    for name, width in zip(fields[::3], fields[2::3], strict=False):
+        if name.lower() in ("species", "element"):
+            break
+        before += int(width)
+    words = [row.split() for row in rows]
+    for row in words:
+        if len(row) > before and row[before] not in symbols:
+            row[before] = "X"
+    return "\n".join([count, comment, *map(" ".join, words), ""])
 
 
 def _cell(rows: np.ndarray) -> np.ndarray:

@@ -53,7 +53,7 @@ def writing_table(path: Any, overwrite: bool = False) -> Iterator[Table]:
     Yields
     ------
     Table
-        ``append({"name": array, ...})`` takes arrays (n,) or (n, c) of numbers, at least once.
+        ``append({"name": array, ...})`` takes arrays (n,), (n, c) or (n, c, d) of numbers, at least once.
 
     Raises
     ------

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +21,6 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
         self.kinds: dict[str, tuple[tuple[int, ...], np.dtype]] = {}  # of the first part
         self.rows = 0
 
@@ -31,7 +30,7 @@ class Table:
         Parameters
         ----------
         columns : mapping of str to array
-            Arrays (n,) or (n, c) of numbers. Names, types and c are those of the first call.
+            Arrays (n,), (n, c) or (n, c, d) of numbers. Names, types, c and d are those of the first call.
 
         Raises
         ------
@@ -42,8 +41,10 @@ class Table:
         """
         arrays = {name: np.asarray(data) for name, data in columns.items()}
         for name, data in arrays.items():
-            if data.dtype.kind not in "iufc" or data.ndim not in (1, 2):
-                raise TypeError(f"column {name} has dtype {data.dtype}, {data.ndim} axes; give (n,) or (n, c) numbers.")
+            if data.dtype.kind not in "iufc" or data.ndim not in (1, 2, 3):
+                raise TypeError(
+                    f"column {name} has dtype {data.dtype}, {data.ndim} axes; give numbers (n,), (n, c) or (n, c, d)."
+                )
         lengths = {len(data) for data in arrays.values()}
         if len(lengths) != 1:
             listed = ", ".join(f"{name}: {len(data)}" for name, data in arrays.items())
@@ -85,17 +86,26 @@ def single(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return columns of one real number each.
 
     Vectors become ``name_x``, ``name_y``, ..., other rows of several ``name_0``, ``name_1``, ..., complex numbers
-    ``name_real`` and ``name_imag``.
+    ``name_real`` and ``name_imag``. Rows of vectors have both: ``name_0_x``.
     """
     found: dict[str, np.ndarray] = {}
     for name, data in columns.items():
-        axes = "xyz" if name in VECTORS else ""
         parts = {name: data}
-        if data.ndim > 1:
-            parts = {f"{name}_{axes[k] if k < len(axes) else k}": data[:, k] for k in range(data.shape[1])}
+        while any(part.ndim > 1 for part in parts.values()):
+            parts = {
+                f"{label}_{axis}": part[:, k]
+                for label, part in parts.items()
+                for k, axis in enumerate(_labels(part, name in VECTORS))
+            }
         for label, part in parts.items():
             if np.iscomplexobj(part):
                 found |= {f"{label}_real": part.real, f"{label}_imag": part.imag}
             else:
                 found[label] = part
     return found
+
+
+def _labels(part: np.ndarray, is_vector: bool) -> Sequence[Any]:
+    """Return names along the second axis: of axes if it is the last one of a vector, else numbers."""
+    width = part.shape[1]
+    return "xyz"[:width] if is_vector and part.ndim == 2 and width <= 3 else range(width)

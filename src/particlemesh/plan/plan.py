@@ -14,10 +14,10 @@ from particlemesh.arrays.views import COMPLEX
 from particlemesh.busy import alone
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import METHODS
-from particlemesh.integers import Integers
 from particlemesh.methods.contract import Method
 from particlemesh.particles.located import Status
 from particlemesh.particles.lost import lost_fraction
+from particlemesh.plan.integers import Integers
 
 
 class Plan(Integers):
@@ -304,12 +304,14 @@ class Plan(Integers):
         return self._together(field, "value, gradient and hessian", 3, out)
 
     @alone
-    def lost(self, values: Any) -> Any:
+    def lost(self, values: Any, *, outside: bool = False) -> Any:
         """Sum the values that :meth:`spread` loses beyond open faces; waits for the device.
 
         Parameters
         ----------
         values : array (..., N)
+        outside : bool
+            Whether to add the values of particles outside an open axis, which unchecked positions may have.
 
         Returns
         -------
@@ -317,13 +319,14 @@ class Plan(Integers):
             ``sum_p values[p] * (weights of p outside the mesh)``, in double precision.
         """
         self._ready()
+        checks.flag(outside, "outside")
         upload = self._named is not None
         operand = operands.take(values, (self.count,), 1, self.dtype, self.backend, "values", upload=upload)
         with operand.kind.scope(values), self.backend.scope(operand.native):
             if self._captured:
                 self._working().forget()
             host = self.backend.download(operand.native)
-            return host @ lost_fraction(self._working(), self._systems)
+            return host @ lost_fraction(self._working(), self._systems, float(outside))
 
     def empty_field(self, *batch: int, layout: str = "planar", dtype: Any = None) -> Any:
         """Return an uninitialised field of shape ``(*batch, *mesh.field_shape)``.

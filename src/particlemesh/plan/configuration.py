@@ -13,7 +13,7 @@ import numpy as np
 
 from particlemesh import backends, checks
 from particlemesh.arrays.kinds import Kind, recorder_of
-from particlemesh.arrays.positions import coordinates
+from particlemesh.arrays.positions import Coordinates, coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
@@ -23,6 +23,7 @@ from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
 from particlemesh.ghosts import check_enough
 from particlemesh.mesh import Mesh
 from particlemesh.methods.contract import Method, Problem
+from particlemesh.methods.repeats import Found, Located, PlanState, again_in, good, set_again, stay
 from particlemesh.orders import block_order
 from particlemesh.particles import sorted_particles
 from particlemesh.particles.located import DeviceParticles, HostParticles, packable
@@ -85,11 +86,12 @@ class Configuration:
         self._kind: Kind | None = None
         self.tracked: list[Any] = []  # positions that derivatives are taken by; a new list for each configuration
         self._spare: DeviceParticles | None = None
+        self.strays: Any = None  # memory of distributed/residents.py
         self._methods: dict[str, Method] = {}
         self._chosen_for = 0  # particles
         self._reserved = False  # methods stay, because their memory is allocated
         self._prepared: set[str] = set()
-        self._tapes = Tapes()
+        self._tapes, self._state = Tapes(), PlanState(self)
         self._captured = False  # whether set_positions or a preparation was: replays change it without notice
         self._capturing = False  # whether the last call was captured
         self.token: Any = None  # the stream of the last call
@@ -189,7 +191,7 @@ class Configuration:
             for held in (workspace.particles, self._spare):
                 if isinstance(held, DeviceParticles):
                     held.make_room(packed=self._packs(count) and packable(workspace.axes, workspace.dtype))
-            if self._sorted:
+            if self._sorted and workspace.particles is not None:  # None for a first reserve(0)
                 workspace.particles.reserve(workspace, _CELLS_FOR, stencils=not self._packs(count))
             for method in methods:
                 method.reserve(workspace)
@@ -236,48 +238,76 @@ class Configuration:
         if recorder is not None:
             recorder.track(self, positions, system=system, boxes=boxes, check=check)
             return self
+        if system is None and boxes is None and set_again(self, positions, check=check):
+            return self
         kind, backend, x = coordinates(positions, self.mesh.ndim, self.backend, upload=self._named is not None)
         if self._reserved and not check and x.count > self.capacity:
             raise ValueError(
                 f"{x.count} particles, but room is reserved for {self.capacity}: reserve({x.count}) first."
             )
         with kind.scope(x.user), backend.scope(*x.arrays):
-            token = backend.follow(self.token)
-            bare = self.workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
-            of_boxes = belong(x, self._systems, system, boxes, bare, upload=self._named is not None)
-            room = self._room(bare, x.count, check)
-            workspace = bare.over(room, x.count)
-            counting = block_order.counting(workspace)
-            packed = backend.name != "cpu" and self._packs(x.count)
-            room.locate(backend, self.mesh, workspace.axes, x, self.threads, packed=packed, counting=counting)
+            found = self._located(kind, backend, x, system, boxes, check, positions=positions)
+            backend.mark(*x.arrays)
             if check:
-                status = room.read_status(backend)
-                if status.not_finite or status.outside:
-                    raise checks.bad_positions(status, positions, self.mesh, systems=self.systems)
-            choose_again = not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2)
-            if check and choose_again and self._systems is None:
-                self._choice.look(workspace, x)
-            elif choose_again:
-                self._choice.look_away()
-            if self._sorted:
-                room.hold(workspace, _CELLS_FOR)
-            # Nothing can fail from here on: the new configuration replaces the old one.
-            self._kind, self.token, self._boxes, self.tracked = kind, token, of_boxes, []
-            if choose_again:
-                self._methods.clear()  # another method may be faster for this number
-                self._chosen_for, workspace.memory.block_cells = x.count, None
-            self._capturing = not check and backend.capturing()
-            self._captured = self._captured or self._capturing
-            self._prepared.clear()
-            self._tapes.clear()
-            block_order.counted(workspace, counting)
-            before, self.workspace = bare.particles, bare.over(None, 0)  # their memory may be overwritten below
-            room.place(workspace)
-            self.workspace = workspace
-            self._order = sorted_particles.shown(room, kind, backend) if self._sorted else None
-            if room is not before and isinstance(before, DeviceParticles):
-                self._spare = before
+                good(self, found.room.read_status(backend), positions)
+            self._take(found, check)
         return self
+
+    def _located(
+        self, kind: Kind, backend: Backend, x: Coordinates, system: Any, boxes: Any, check: bool, strays: Any = None,
+        positions: Any = None,
+    ) -> Found:  # fmt: skip
+        """Locate particles; with ``check`` those that the plan has stay as they are."""
+        token = backend.follow(self.token)
+        bare = self.workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
+        of_boxes = belong(x, self._systems, system, boxes, bare, upload=self._named is not None)
+        room = self._room(bare, x.count, check)
+        workspace = bare.over(room, x.count)
+        packed = backend.name != "cpu" and self._packs(x.count) and packable(bare.axes, bare.dtype)
+        options = {} if strays is None else {"strays": strays}
+
+        def locate() -> Located:
+            counting = block_order.counting(workspace)
+            room.locate(
+                backend, self.mesh, workspace.axes, x, self.threads, packed=packed, counting=counting, **options
+            )
+            return Located(kind, packed, counting)
+
+        stays = positions is not None and stay(self, room, x.count)
+        located = again_in(self, room, positions, x, locate) if stays else locate()
+        return Found(located, token, x, of_boxes, bare, room, workspace, stays)
+
+    def _take(self, found: Found, check: bool) -> None:
+        """Take located particles in the place of those that the plan has."""
+        located, token, x, of_boxes, bare, room, workspace, stays = found
+        choose_again = not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2)
+        if check and choose_again and self._systems is None:
+            self._choice.look(workspace, x)
+        elif choose_again:
+            self._choice.look_away()
+        if self._sorted:
+            room.hold(workspace, _CELLS_FOR)
+        if choose_again:
+            self._methods.clear()  # another method may be faster for this number
+            self._chosen_for, workspace.memory.block_cells = x.count, None
+        self._capturing = bool(not check and workspace.backend.capturing())
+        self._captured = self._captured or self._capturing
+        if choose_again or not stays or self._captured:
+            self._tapes.clear()
+        self._adopt(workspace, located, token, of_boxes, bare)
+
+    def _adopt(self, workspace: Workspace, located: Located, token: Any, boxes: Any, bare: Workspace) -> None:
+        """Replace the old configuration by that of ``workspace``: nothing can fail any more."""
+        room = workspace.particles
+        self._kind, self.token, self._boxes, self.tracked = located.kind, token, boxes, []
+        self._prepared.clear()
+        block_order.counted(workspace, located.counting)
+        before, self.workspace = bare.particles, bare.over(None, 0)  # their memory may be overwritten below
+        room.place(workspace)
+        self.workspace = workspace
+        self._order = sorted_particles.shown(room, located.kind, workspace.backend) if self._sorted else None
+        if room is not before and isinstance(before, DeviceParticles):
+            self._spare = before
 
     def _particle_kind(self, backend: Backend) -> Any:
         if self._sorted:
@@ -352,8 +382,10 @@ class Configuration:
         if not self.busy.acquire(False):
             raise in_use(self)
         try:
-            # Without out= each result is a new array. After a capture calls prepare again.
-            return call() if result is None or self._captured else self._tapes.again(self, what, arrays, call, result)
+            # Without out= each result is a new array. A capture and calls after it prepare again.
+            if result is None or self._captured or self.backend is None or self.backend.capturing():
+                return call()
+            return self._tapes.again(self, what, arrays, call, result, self._state)
         finally:
             self.busy.release()
 

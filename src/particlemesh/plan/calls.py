@@ -13,8 +13,8 @@ from particlemesh.arrays import operands
 from particlemesh.busy import alone
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import KEYWORDS, METHODS
-from particlemesh.configuration import Configuration
 from particlemesh.methods.contract import Method
+from particlemesh.plan.configuration import Configuration
 
 SPREAD = "values", "vectors", "tensors"  # by the order of the derivative
 _RESULTS = "values", "gradient", "hessian"

@@ -14,10 +14,10 @@ from particlemesh.arrays.operands import Operand, adopt, to_backend
 from particlemesh.arrays.views import COMPLEX, View, integer_view, overlaps_itself
 from particlemesh.backends.base import allocate
 from particlemesh.busy import alone
-from particlemesh.calls import SPREAD, Calls
 from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import METHODS
 from particlemesh.methods.contract import Method
+from particlemesh.plan.calls import SPREAD, Calls
 
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
 
