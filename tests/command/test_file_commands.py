@@ -322,6 +322,20 @@ def test_a_picture_that_fails_leaves_no_field(few, tmp_path, monkeypatch):
         assert not Path("f.npz").exists() and not Path("f.png").exists()
 
 
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+@pytest.mark.parametrize(("command", "writer"), [("spread", "write_field"), ("spectrum", "writing_table")])
+def test_an_output_that_fails_leaves_no_picture(few, tmp_path, monkeypatch, command, writer):
+    monkeypatch.chdir(tmp_path)
+
+    def full(*_, **__):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(files, writer, full)
+    words = [command, str(few), "--shape", "8", "--out", "f.npz", "--picture", "f.png"]
+    assert "No space left" in CliRunner().invoke(cli.app, words).stderr
+    assert not [path for path in tmp_path.iterdir() if path.name != Path(few).name]
+
+
 def test_a_field_that_is_not_finite_is_not_written(few, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     told = fails("spread", few, "--shape", "8", "--values", "1e39", "--dtype", "float32", "--out", "f.npz")

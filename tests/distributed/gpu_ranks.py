@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Laws of distributed work with arrays in device memory, one GPU for each rank. Prints each law that held.
 
-mpiexec -n 2 python -m mpi4py tests/support/gpu_ranks.py [nccl]
+mpiexec -n 2 python -m mpi4py tests/distributed/gpu_ranks.py [nccl]
 """
 
 import functools

@@ -65,3 +65,51 @@ def test_ctrl_c_ends_long_work(call, threads):
     code = CHILD.format(before=before.replace("{count}", "4_000_000"), call=call, after=after)
     ran = subprocess.run([sys.executable, "-c", code], timeout=300, check=False, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
+
+
+# A thread presses Ctrl-C when a kernel has run for a while. Whether it still runs when the error arrives says who was
+# waited for, at any load. A fast machine gets more to do.
+DEVICE = """
+import _thread, threading, time
+import numpy as np, pyopencl as cl, particlemesh as pm
+few, many = np.random.default_rng(1).random((9, 3)), np.random.default_rng(2).random((4_000_000, 3))
+plan = pm.Plan(pm.Mesh((64, 64, 64), (1.0,) * 3), "bspline8", backend="opencl", method="particle",
+               interpolation="particle")
+plan.set_positions(few).spread(np.ones((8, 9)))
+queue = plan.backend.queue
+
+def busy(seconds):
+    done, begin = cl.enqueue_marker(queue), time.monotonic()
+    queue.flush()
+    while done.command_execution_status != cl.command_execution_status.COMPLETE:
+        if time.monotonic() - begin >= seconds:
+            return True
+        time.sleep(0.01)
+    return False
+
+def press():
+    while not busy(0.2):
+        time.sleep(0.01)
+    _thread.interrupt_main()
+
+try:
+    threading.Thread(target=press, daemon=True).start()
+    for count in (40_000, 400_000, 4_000_000):
+        plan.set_positions(many[:count]).spread(np.ones((8, count)))
+except KeyboardInterrupt:
+    assert busy(0), "the kernel was waited for"
+else:
+    raise AssertionError("no KeyboardInterrupt")
+assert abs(plan.set_positions(few).spread(np.ones(9)).sum() - 9) < 1e-9
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_ctrl_c_does_not_wait_for_a_kernel_of_a_cpu():
+    pytest.importorskip("pyopencl")
+    from particlemesh.backends import opencl
+
+    if opencl.available() or opencl.current()._device.type & 4:  # a GPU
+        pytest.skip("no OpenCL on a CPU")
+    ran = subprocess.run([sys.executable, "-c", DEVICE], timeout=300, check=False, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr

@@ -123,6 +123,7 @@ class OpenClBackend(Taping):
         self._device = device
         self._process = os.getpid()
         self.device = device.name.strip()
+        self._wait = functools.partial(pocl.rest, self) if device.type & cl.device_type.CPU else lambda: None
         self.platform = device.platform.version.strip()
         self._default = cl.CommandQueue(context, device)
         self._local = threading.local()
@@ -276,16 +277,10 @@ class OpenClBackend(Taping):
     def _strided(self, target: Any, source_array: Any) -> None:
         if target.size == 0:
             return
-        words = target.dtype.itemsize // 4
-
-        def strides(array: Any) -> list[int]:
-            pad = 5 - array.ndim
-            return [0] * pad + [s // 4 for s in array.strides] + [1]
-
-        shape = [1] * (5 - target.ndim) + list(target.shape) + [words]
-        layout = Record(
-            "=20q", *shape, *strides(target), *strides(source_array), target.offset // 4, source_array.offset // 4
-        )
+        words, pad = target.dtype.itemsize // 4, 5 - target.ndim
+        shape = [1] * pad + list(target.shape) + [words]
+        strides = [n for a in (target, source_array) for n in ([0] * pad + [s // 4 for s in a.strides] + [1])]
+        layout = Record("=20q", *shape, *strides, target.offset // 4, source_array.offset // 4)
         clears = int(source_array is target)
         kernel = self.kernel("backends/strided.c", "strided", {"REAL_IS_DOUBLE": 0})
         to, what = As(target, np.uint32), As(source_array, np.uint32)
@@ -307,6 +302,7 @@ class OpenClBackend(Taping):
         self.untaped()  # the source may be a temporary, which a tape would keep alive
 
     def upload(self, array: np.ndarray) -> Any:
+        self._wait()
         return with_memory(ALLOCATING, _cl().array.to_device, self.queue, np.ascontiguousarray(array))
 
     def download(self, array: Any) -> np.ndarray:
@@ -315,6 +311,7 @@ class OpenClBackend(Taping):
             dense = self.empty(array.shape, array.dtype)
             self.copy(dense, array)
             array = dense
+        self._wait()
         return array.get(queue=self.queue)
 
     def free_bytes(self) -> int:
@@ -328,6 +325,7 @@ class OpenClBackend(Taping):
         return seconds_by_host(call, self.synchronize)
 
     def synchronize(self) -> None:
+        self._wait()
         self.queue.finish()
 
 

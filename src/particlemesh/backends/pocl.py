@@ -16,6 +16,7 @@ import ctypes
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +93,14 @@ def declared(cl: Any, context: Any) -> str | None:
     except cl.RuntimeError:
         return None
     return declarations
+
+
+def rest(backend: Any) -> None:
+    """Sleep until the queue of a CPU is done: a kernel may take a minute there, and waits of OpenCL ignore Ctrl-C."""
+    import pyopencl as cl
+
+    done, begin = cl.enqueue_marker(backend.queue), time.monotonic()
+    backend.queue.flush()
+    # A negative status is that of an error, which the call that follows raises.
+    while done.command_execution_status > cl.command_execution_status.COMPLETE:
+        time.sleep(min(0.02, 0.1 * (time.monotonic() - begin)))

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,21 +43,34 @@ class Picture:
         pictures.check_picture(self.path, self.kind, self.scale)
         files.check_free(self.path, overwrite)
 
-    def draw(self, field: files.Field, length_units: str | None) -> None:
-        """Draw a field, if a picture is asked for; before other outputs are written, since it may fail."""
-        if self.path is None:
-            return
-        values, name = real(field)
-        axis: Any = self.axis if field.mesh.ndim == 3 else -1
-        pictures.save_picture(
-            self.path, values, field.mesh, self.kind, axis=axis, at=self.at, level=self.level, name=name,
-            length_units=length_units or "", scale=self.scale,
-        )  # fmt: skip
+    def of_field(self, field: files.Field, length_units: str | None) -> AbstractContextManager[None]:
+        """Draw a field, if a picture is asked for; it appears after the other outputs, which the caller writes inside.
 
-    def draw_spectrum(self, found: Spectrum) -> None:
-        """Draw a power spectrum, if a picture is asked for; before other outputs are written."""
-        if self.path is not None:
-            pictures.save_spectrum(self.path, found.k, found.power, found.shot_noise)
+        Drawing comes first, since it may fail.
+        """
+
+        def draw(path: Path) -> None:
+            values, name = real(field)
+            axis: Any = self.axis if field.mesh.ndim == 3 else -1
+            pictures.save_picture(
+                path, values, field.mesh, self.kind, axis=axis, at=self.at, level=self.level, name=name,
+                length_units=length_units or "", scale=self.scale,
+            )  # fmt: skip
+
+        return self._appears(draw)
+
+    def of_spectrum(self, found: Spectrum) -> AbstractContextManager[None]:
+        """Draw a power spectrum as `of_field` draws a field."""
+        return self._appears(lambda path: pictures.save_spectrum(path, found.k, found.power, found.shot_noise))
+
+    @contextlib.contextmanager
+    def _appears(self, draw: Callable[[Path], None]) -> Iterator[None]:
+        if self.path is None:
+            yield
+            return
+        with files.replacing(self.path, overwrite=True) as part:
+            draw(part)
+            yield
 
     def say(self, console: Console, ndim: int | None = None) -> None:
         """Print which picture was written."""

@@ -66,8 +66,8 @@ def spread(
             raise ValueError(f"the field or its sum is not finite: values are too large for {field.dtype}. {advice}.")
         name = "density" if density else "field"
         result = files.Field(field, mesh, name)
-        picture.draw(result, particles.unit)
-        files.write_field(out, field, mesh, name=name, overwrite=overwrite)
+        with picture.of_field(result, particles.unit):
+            files.write_field(out, field, mesh, name=name, overwrite=overwrite)
         console.print(f"particlemesh spread {file}\n", markup=False, soft_wrap=True)
         report.say_particles(console, particles, chosen, account.particles, account.dtype)
         report.say_box(console, domain, where, particles.unit)
@@ -250,13 +250,13 @@ def spectrum(
         means = "interlaced: the nearest aliases cancel" if interlaced else "not interlaced: aliases remain"
         report.say(console, "modes", f"{means}; compensation: {compensation}")
         report.say(console, "shot noise", f"{found.shot_noise[found.modes > 0][:1].mean():.6g}, included in the power")
-    picture.draw_spectrum(found)
-    if out is not None:
-        with files.writing_table(out, overwrite) as table:
-            table.append({
-                "k": found.k, "power": found.power, "modes": found.modes, "shot_noise": found.shot_noise,
-                "k_low": found.edges[:-1], "k_high": found.edges[1:],
-            })  # fmt: skip
+    with picture.of_spectrum(found):
+        if out is not None:
+            with files.writing_table(out, overwrite) as table:
+                table.append({
+                    "k": found.k, "power": found.power, "modes": found.modes, "shot_noise": found.shot_noise,
+                    "k_low": found.edges[:-1], "k_high": found.edges[1:],
+                })  # fmt: skip
     report.say(console, "time", f"{seconds:.3g} s with compiling or loading, for {count:,} {what}")
     if out is not None:
         report.say_written(console, out, "k, power, modes, shot_noise, k_low, k_high")

@@ -89,6 +89,7 @@ class UniformGrid(Asking):
     """
 
     methods: ClassVar[tuple[str, ...]] = tuple(builder.name for builder in METHODS)
+    methods_with_radii: ClassVar[tuple[str, ...]] = tuple(builder.name for builder in METHODS if builder.needs_radii)
 
     # ---- queries --------------------------------------------------------------------------------------
 

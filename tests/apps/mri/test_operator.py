@@ -135,10 +135,11 @@ def test_pipe_is_real_and_takes_mri_nuffts_arguments():
 
 
 def test_the_largest_eigenvalue():
+    np.random.seed(1)  # noqa: NPY002 - mri-nufft draws where its iteration starts; poor starts need more steps
     samples, shape, maps, _, _ = problem("complex128", 2, 2, 3, True)
     op = operator(samples, shape, n_coils=3, n_batchs=2, smaps=maps)
     largest = np.linalg.norm(mri.matrix(samples, shape), 2) ** 2
-    assert op.get_lipschitz_cst(60) == pytest.approx(largest, rel=2e-2)
+    assert op.get_lipschitz_cst(200) == pytest.approx(largest, rel=2e-2)
     assert op.n_coils == 3
     assert op.smaps is not None
 

@@ -139,7 +139,9 @@ class Column:
         self.design = _design(count, cells, builder, search, where.name, lanes, queue)
         self.forces = Green() if forces is None else forces
         real = common.real_type(dtype)
-        if self.design.search == "storage" and needs_power_of_two(self.design.builder) and cells & (cells - 1):
+        # Walking lists of spheres repeats the rounding of their extents, which is exact for powers of two.
+        by_extent = self.design.builder in UniformGrid.methods_with_radii
+        if self.design.search == "storage" and by_extent and cells & (cells - 1):
             raise ValueError(
                 f"cells is {cells}; the storage of tight lists is walked with a power of two only: give "
                 f"search='stream', or another builder."
@@ -299,11 +301,6 @@ class Column:
             self._steps.build()
             if self._setup.count:
                 self._steps.reach()
-
-
-def needs_power_of_two(builder: str) -> bool:
-    """Return whether walking the storage of a builder repeats its rounding, which is exact for powers of two."""
-    return builder == "linked_list_tight"
 
 
 def _design(

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.apps.dem.column_grid import grid_of, needs_radii
+from particlemesh import UniformGrid
+from particlemesh.apps.dem.column_grid import grid_of
 from particlemesh.apps.dem.column_steps import BAD, FULLEST, LAST_BAD, STATUS, Setup, StepError
 from particlemesh.apps.dem.green import COINCIDENT, RADIUS
 from particlemesh.kernels.cpu import compiled, ranges, run, threads_for
@@ -109,7 +110,7 @@ class CpuSteps(CpuState):
         super().__init__(setup, threads)
         self.search = search
         self._grid = grid_of(setup, builder, options, queries=search == "stream", threads=threads)
-        self._radii = RADIUS if needs_radii(builder) else None
+        self._radii = RADIUS if builder in UniformGrid.methods_with_radii else None
         self._function = setup.green.pair_function()
 
     def step(self) -> None:

@@ -24,11 +24,6 @@ def grid_of(setup: Setup, builder: str, options: dict[str, Any], **more: Any) ->
     )
 
 
-def needs_radii(builder: str) -> bool:
-    """Return whether a builder puts spheres, not centres, into cells."""
-    return builder == "linked_list_tight"
-
-
 def offset(array: Any) -> int:
     """Return where an array of OpenCL begins in its memory, in elements; CUDA's pointers know it."""
     return int(getattr(array, "offset", 0)) // int(array.dtype.itemsize)
@@ -55,7 +50,7 @@ class GridSteps(DeviceSteps):
         self.results = self.empty("results", (max(setup.count, 1), 3 if search == "stream" else 4), setup.dtype)
         self.counted = self.empty("counts", (max(setup.count, 1),), setup.dtype)
         self._function = setup.green.pair_function()
-        self._radii = RADIUS if needs_radii(builder) else None
+        self._radii = RADIUS if builder in UniformGrid.methods_with_radii else None
         self._ordered: tuple[Any, Any] | None = None  # positions and velocities in the order of cells
         self._reached: Any = None
         self._grid: Any = None

@@ -103,6 +103,11 @@ class NonUniform:
         return self._layout.sizes
 
     @property
+    def has_points(self) -> bool:
+        """Whether both sets are there; an error in `set_points` may have closed the plans."""
+        return self._layout is not None
+
+    @property
     def field_bytes(self) -> int:
         """Bytes of the meshes of one vector."""
         return int(self.inner.field_bytes)

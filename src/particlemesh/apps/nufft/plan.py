@@ -212,6 +212,8 @@ class Plan:
             If an array does not have the plan's precision or the right shape.
         ValueError
             If a coordinate is not finite. The plan keeps its earlier points.
+        MemoryError
+            If there is too little memory. A plan of type 3 may have no points then, which `execute` says.
         """
         points, others = [x, y, z], [s, t, u]
         count = shapes.check_points(points, "xyz", self._dim, self._real_dtype)
@@ -371,7 +373,7 @@ class Plan:
             return spaces.given(result, batch) if out is None else out
 
     def _with_points(self) -> Spaces:
-        if self._spaces is None:
+        if self._spaces is None or (self._type == 3 and not self._core.has_points):
             raise RuntimeError("this plan has no points yet: call setpts first.")
         return self._spaces
 

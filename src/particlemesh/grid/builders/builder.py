@@ -34,6 +34,7 @@ class Builder:
     options: ClassVar[dict[str, Any]] = {}  # what the constructor takes, and the defaults
     stable: ClassVar[bool] = True  # False: on GPUs atomics leave the order within a cell to chance
     kernels: ClassVar[bool] = True  # has a kernel file of its own; False: all its kernels are the library's
+    needs_radii: ClassVar[bool] = False  # puts spheres, not centres, into cells
 
     one_level: bool = False  # declines several levels of cells, whatever the problem
     capacity: int = 0  # places of a cell; 0: as many as there are particles

@@ -29,6 +29,7 @@ class LinkedListTight(Builder):
     stable = False
     cite = "barbieri2013"
     one_level = True
+    needs_radii = True
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:
