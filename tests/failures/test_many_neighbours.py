@@ -24,7 +24,7 @@ def test_rows_beyond_32_bits_are_refused_before_they_are_counted(backend):
         for form in ("csr", "coo", "dense"):
             with pytest.raises(MemoryError, match=r"cannot allocate (at least )?\d{2,3},\d{3},\d{3},\d{3},\d{3} bytes"):
                 grid.pairs(50.0, format=form)
-        assert time.perf_counter() - begin < 60  # counting would take hours
+        assert time.perf_counter() - begin < 300  # counting would take hours
 
 
 @pytest.mark.backends("cuda", "opencl")

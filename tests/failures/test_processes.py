@@ -114,7 +114,7 @@ def test_a_damaged_numba_cache_is_a_miss(tmp_path):
     finish(child(SORT, tmp_path))
     started = time.monotonic()
     finish(child(SORT, tmp_path))  # mended
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 200
 
 
 COLD = """
