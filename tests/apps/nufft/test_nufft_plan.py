@@ -14,7 +14,6 @@ from kinds import KINDS
 from particlemesh import backends
 from particlemesh.apps import nufft
 from particlemesh.apps.nufft import ArgumentError, Plan
-from particlemesh.apps.nufft.uniform import Uniform
 
 
 def plan_with_points(nufft_type=1, modes=(4, 5), n_trans=1, dtype="complex128", count=3, **options):
@@ -245,21 +244,3 @@ def test_a_copied_plan_starts_without_points(nufft_type, through):
         one.setpts(*x, None, *(x if nufft_type == 3 else []))
     values = np.arange(6.0).reshape(2, 3) + 0j
     np.testing.assert_array_equal(other.execute(values), plan.execute(values))
-
-
-def test_points_that_memory_runs_out_for_leave_no_half_plan(monkeypatch):
-    plan, random = Plan(3, 1, eps=1e-6), np.random.default_rng(1)
-    x, s, values = random.random(50), 20 * random.random(40), random.random(50) + 0j
-    plan.setpts(x, s=s)
-    before = plan.execute(values)
-
-    def fails(*_):
-        raise MemoryError("no room")
-
-    with monkeypatch.context() as context, pytest.raises(MemoryError):
-        context.setattr(Uniform, "set_points", fails)
-        plan.setpts(x[::-1].copy(), s=s)
-    with pytest.raises(RuntimeError, match="no points yet: call setpts"):
-        plan.execute(values)
-    plan.setpts(x, s=s)
-    assert np.array_equal(plan.execute(values), before)
