@@ -10,12 +10,13 @@ import numpy as np
 
 from particlemesh.apps.dem.column_cpu import PAD, CpuState, advanced, put
 from particlemesh.apps.dem.column_steps import Setup
-from particlemesh.kernels.cpu import compiled, ranges
+from particlemesh.kernels.cpu import compiled, ranges, run
 from particlemesh.kernels.lanes import WIDTHS, add, below, div, fma, keep, load, mul, root, splat, sub, sums
 
 _SHARE = 8  # rows that a thread takes at a time
-_SPHERES = 2048  # that a thread counts at a time, at least
+_SPHERES = 8192  # that a thread counts at a time, at least: waking it takes as long
 _GAPS = np.array([1, 4, 10, 23, 57, 132, 301, 701])  # of Ciura's shell sort: nearly sorted rows take linear time
+_LENGTHS = 8  # a row is at least so many gaps long, where the gap is taken
 
 
 class CpuRows(CpuState):
@@ -41,9 +42,10 @@ class CpuRows(CpuState):
     def build(self) -> None:
         """Sort the present spheres by row, and along rows."""
         x, cells = self.moved[0], self.setup.cells
-        self.each(_count, x, self._row, self._places, cells, share=1)
+        shares = len(self._places)
+        run(_count, shares, x, self._row, self._places, cells, 1)
         _scan(self._places, self._start)
-        self.each(_place, x, self._row, self._places, self._order, self._along, share=1)
+        run(_place, shares, x, self._row, self._places, self._order, self._along, 1)
         self.each(_sort, self._start, self._order, self._along, _GAPS, *self.moved, *self.ordered, share=_SHARE)
 
     def reach(self) -> None:
@@ -102,8 +104,14 @@ def _sort(start, order, along, gaps, x, v, numbers, new_x, new_v, new_numbers, s
     for begin, end in ranges(counter, start.size - 1, share):
         for r in range(begin, end):
             first, last = start[r], start[r + 1]
-            for n in range(gaps.size - 1, -1, -1):
+            if last - first < 2:
+                continue
+            n = gaps.size
+            while n > 0:
+                n -= 1
                 gap = gaps[n]
+                if n > 0 and last - first < _LENGTHS * gap:
+                    continue
                 for k in range(first + gap, last):
                     z, i, q = along[k], order[k], k
                     while q - gap >= first and along[q - gap] > z:
