@@ -102,12 +102,12 @@ def pytest_generate_tests(metafunc):
         ]
         metafunc.parametrize(("backend", "row"), cases, indirect=["backend"], scope="session")
     elif "law" in metafunc.fixturenames:
-        wanted = metafunc.definition.get_closest_marker("direction")
+        expected = metafunc.definition.get_closest_marker("direction")
         cases = [
             _parameter(name, law, id=f"{law}-{name}")
             for law in laws()
             for name in names
-            if name in law.method.backends and (wanted is None or law.direction in wanted.args)
+            if name in law.method.backends and (expected is None or law.direction in expected.args)
         ]
         metafunc.parametrize(("backend", "law"), cases, indirect=["backend"], scope="session")
     elif "builder" in metafunc.fixturenames:  # of grids

@@ -190,10 +190,10 @@ def test_box_mesh_and_window_stand_on_their_own(module):
 def defined(package, contract):
     """Classes with a name that fulfil a contract, whatever their bases are called, in all modules of a package."""
     classes = set()
-    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        module = importlib.import_module(found.name)
-        own = (thing for thing in vars(module).values() if inspect.isclass(thing) and thing.__module__ == found.name)
-        classes |= {thing for thing in own if issubclass(thing, contract) and hasattr(thing, "name")}
+    for entry in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(entry.name)
+        local = (thing for thing in vars(module).values() if inspect.isclass(thing) and thing.__module__ == entry.name)
+        classes |= {thing for thing in local if issubclass(thing, contract) and hasattr(thing, "name")}
     return classes
 
 
@@ -257,12 +257,12 @@ def test_a_builder_is_named_in_its_own_files_only():
     """Other files of the grid learn facts from attributes: no builder's name, no type of a storage is asked for."""
     grid = ROOT / "grid"
     for path in sorted(grid.rglob("*.[pch]*")):
-        own = path.parent == grid / "builders"
-        if path.suffix not in {".py", ".c", ".h"} or (own and path.name == "__init__.py"):
+        is_builder = path.parent == grid / "builders"
+        if path.suffix not in {".py", ".c", ".h"} or (is_builder and path.name == "__init__.py"):
             continue
         text = path.read_text(encoding="utf-8")
         for builder in BUILDERS:
-            if not (own and path.stem == builder.name):
+            if not (is_builder and path.stem == builder.name):
                 assert not re.search(rf"""(["'`]){builder.name}\1""", text), f"{path.name} names {builder.name!r}"
         for storage in ("SortedCells", "Slots", "LinkedLists", "PackedLists", "TightLists"):
             assert not re.search(rf"isinstance\([^()]*\b{storage}\b", text), f"{path.name} asks whether it is {storage}"

@@ -96,8 +96,8 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
         once = place.clock.seconds(call)
         error = math.nan
         if forces is not None and exact is not None:
-            found = place.download(forces).reshape(exact.shape)
-            error = short(float(np.linalg.norm(found - exact) / np.linalg.norm(exact)))
+            forces_here = place.download(forces).reshape(exact.shape)
+            error = short(float(np.linalg.norm(forces_here - exact) / np.linalg.norm(exact)))
         return dict(
             count=case.count, nodes=nodes, dtype=case.dtype, virial=case.virial, stage=stage, call_s=short(once),
             graph_s=short(place.clock.captured(call, once)), ratio="", ratio_graph="", error=error,

@@ -132,8 +132,8 @@ def test_a_plan_chooses_no_walk(deterministic, order):
         pm.Mesh((20, 20, 20), (1.0, 1.0, 1.0)), "bspline6", backend="opencl", deterministic=deterministic, order=order
     ) as plan:
         plan.set_positions(x)
-        told = plan.explain()
-    starred = [line.split()[1] for line in told.splitlines() if line.startswith("* ")]
-    assert len(starred) == 2, told
-    assert not any(name.startswith("walk") for name in starred), told
-    assert "  walk" in told  # it was asked
+        explained = plan.explain()
+    starred = [line.split()[1] for line in explained.splitlines() if line.startswith("* ")]
+    assert len(starred) == 2, explained
+    assert not any(name.startswith("walk") for name in starred), explained
+    assert "  walk" in explained  # it was asked

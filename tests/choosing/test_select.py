@@ -80,8 +80,8 @@ def test_a_method_of_which_nothing_is_known_is_last(name, shape, count):
             assert candidates.choose((Naive,), asked, "auto", cost) is Naive
             assert candidates.choose((Naive, *methods), asked, "naive", cost) is Naive
     answers = [candidates.ask(m, asked, cost) for m in (Naive, *methods)]
-    told = candidates.table("interpolate", answers, asked, None).splitlines()[1]
-    assert told.startswith("  naive") and "no model, no measurements" in told and len(told) <= 100
+    row = candidates.table("interpolate", answers, asked, None).splitlines()[1]
+    assert row.startswith("  naive") and "no model, no measurements" in row and len(row) <= 100
 
 
 def test_auto_goes_by_the_prediction_it_is_given():

@@ -28,9 +28,9 @@ def test_threads_at_once_leave_one_whole_table(place):
 
     def read():
         while not stop.is_set():
-            found = tables.read(path)
-            if len(found.rows) not in {len(v.rows) for v in versions}:
-                wrong.append(len(found.rows))
+            count = len(tables.read(path).rows)
+            if count not in {len(v.rows) for v in versions}:
+                wrong.append(count)
 
     writers = [threading.Thread(target=write, args=(v,)) for v in versions]
     reader = threading.Thread(target=read)

@@ -120,8 +120,8 @@ def test_what_is_measured_is_what_is_predicted(small):
     times = predict.known(CPU)
     for row, rounded in zip(table.rows, times.rows, strict=True):
         method = next(m for m in METHODS[row.direction] if m.name == row.method)
-        found = times.predict(row.direction, method, predict.problem_of(rounded, CPU))
-        np.testing.assert_allclose(found, (row.prepare, row.apply), rtol=2e-3, atol=1e-9)
+        predicted = times.predict(row.direction, method, predict.problem_of(rounded, CPU))
+        np.testing.assert_allclose(predicted, (row.prepare, row.apply), rtol=2e-3, atol=1e-9)
     plan = pm.Plan(pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0)), "cic")
     plan.set_positions(np.random.default_rng(1).random((100, 3)))
     assert f"predictions: measured on {tables.device_of(CPU)} by `particlemesh tune`" in plan.explain()
@@ -189,8 +189,8 @@ def test_a_problem_that_finds_no_memory_is_left_out(small, monkeypatch):
         return plan_of(*asked, **more)
 
     monkeypatch.setattr(tune, "plan_of", only_once)
-    found = tune.measure(CPU)
-    assert len(made) == 4 and {row[2:7] for row in found.rows} == {small[0][:5]}
+    predicted = tune.measure(CPU)
+    assert len(made) == 4 and {row[2:7] for row in predicted.rows} == {small[0][:5]}
 
 
 def test_kernels_are_compiled_many_at_a_time_before_they_are_timed(small, monkeypatch):

@@ -62,8 +62,8 @@ def test_info_tests_every_method_and_fits(monkeypatch):
     assert len(rows) >= len(BUILDERS)
     assert all(len(line) <= cli.WIDTH for line in rows)
     for name in probe.names():
-        found = [line.split()[1:3] for line in rows if line.startswith(name)]
-        assert len(found) == probe.count(name) == len(set(map(tuple, found)))
+        rows_of = [line.split()[1:3] for line in rows if line.startswith(name)]
+        assert len(rows_of) == probe.count(name) == len(set(map(tuple, rows_of)))
     note = next(n for n, line in enumerate(lines) if line.startswith("error:"))
     assert lines[note + 2] == ""  # two lines, none of which was broken
 
@@ -129,12 +129,12 @@ def test_info_tells_of_a_method_that_is_not_adjoint(monkeypatch, cpu_only):
 def test_info_tells_of_a_grid_with_other_pairs(monkeypatch, of_pairs, said):
     class Wrong(survey.UniformGrid):
         def pairs(self, *arguments, **options):
-            found = super().pairs(*arguments, **options)
-            return dataclasses.replace(found, **of_pairs(found))
+            rows_of = super().pairs(*arguments, **options)
+            return dataclasses.replace(rows_of, **of_pairs(rows_of))
 
-    found = {name: (error, wrong) for _, name, error, wrong in survey.grids(backends.current("cpu"))}
-    assert sorted(found) == sorted(builder.name for builder in BUILDERS)
-    assert all(wrong is None and error <= 1e-11 for error, wrong in found.values())
+    rows_of = {name: (error, wrong) for _, name, error, wrong in survey.grids(backends.current("cpu"))}
+    assert sorted(rows_of) == sorted(builder.name for builder in BUILDERS)
+    assert all(wrong is None and error <= 1e-11 for error, wrong in rows_of.values())
     monkeypatch.setattr(survey, "UniformGrid", Wrong)
     assert all(said in wrong for _, _, _, wrong in survey.grids(backends.current("cpu")))
 

@@ -112,9 +112,9 @@ def test_compensation_equals_brute_force(name, real, power, kind):
             else:
                 factor = (window(fine) * np.cos(angle * fine)).sum() / 100
             expected[index] /= factor**power
-    found = mesh.compensation(name, kind, power=power, real=real)
+    factors = mesh.compensation(name, kind, power=power, real=real)
     np.testing.assert_allclose(
-        found, expected[..., :4] if real else expected, rtol=1e-12 if kind == "discrete" else 1e-3
+        factors, expected[..., :4] if real else expected, rtol=1e-12 if kind == "discrete" else 1e-3
     )
 
 

@@ -54,15 +54,15 @@ def test_an_option_knows_what_suits(option, good, bad):
 
 
 def test_every_option_has_words_and_suits_itself():
-    told = 0
+    described = 0
     for law in laws():
         for name, option in law.method.options.items():
             assert option.suits(option.default), (law, name)
             assert option.words, (law, name)
             assert not option.words.endswith("."), (law, name)
             assert option.allowed_words(), (law, name)
-            told += 1
-    assert told > 0
+            described += 1
+    assert described > 0
     # one name, one table: what a method of both directions has in both is the same
     by_name = {}
     for methods in METHODS.values():

@@ -22,9 +22,9 @@ def all_raise(call):
             return type(error)
         return None
 
-    found = on_threads(2, work)
-    assert None not in found, found
-    return found
+    result = on_threads(2, work)
+    assert None not in result, result
+    return result
 
 
 @pytest.mark.parametrize(

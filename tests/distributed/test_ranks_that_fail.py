@@ -36,8 +36,8 @@ def test_a_world_moves_arrays(world):
     # Rank r has r rows for each rank, rank 0 none.
     rows, counts = world.alltoallv(np.arange(rank * size) + 100.0 * rank, [rank] * size)
     assert counts.tolist() == list(range(size))
-    wanted = [100 * r + r * rank + n for r in range(size) for n in range(r)]
-    assert rows.tolist() == wanted
+    expected = [100 * r + r * rank + n for r in range(size) for n in range(r)]
+    assert rows.tolist() == expected
     total = world.allreduce(rank + 1)
     assert isinstance(total, int)
     assert total == size * (size + 1) // 2

@@ -60,9 +60,9 @@ def sentences(paragraph):
 @pytest.mark.parametrize("page", PAGES)
 def test_no_sentence_has_more_than_25_words(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    found = [words for p in paragraphs(text, page.endswith(".rst")) for words in sentences(p)]
-    assert found
-    assert [" ".join(words) for words in found if len(words) > LONGEST] == []
+    said = [words for p in paragraphs(text, page.endswith(".rst")) for words in sentences(p)]
+    assert said
+    assert [" ".join(words) for words in said if len(words) > LONGEST] == []
 
 
 LONG = "We go " + "on and " * 20 + "stop."
@@ -87,5 +87,5 @@ LONG = "We go " + "on and " * 20 + "stop."
     ],
 )
 def test_what_counts_as_a_sentence(text, restructured, count):
-    found = [words for p in paragraphs(text, restructured) for words in sentences(p)]
-    assert sum(len(words) > LONGEST for words in found) == count
+    said = [words for p in paragraphs(text, restructured) for words in sentences(p)]
+    assert sum(len(words) > LONGEST for words in said) == count

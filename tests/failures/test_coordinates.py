@@ -35,9 +35,9 @@ def test_unchecked_bad_particles_weigh_nothing_and_are_recorded(backend):
     q = np.random.default_rng(3).normal(size=40)
     with pm.Plan(mesh, "bspline3") as plan:
         plan.set_positions(backend.array(x), check=False)
-        wanted = oracle.spread(mesh, pm.bspline(3), x[good], q[good])
-        np.testing.assert_allclose(backend.host(plan.spread(backend.array(q))), wanted, atol=1e-13)
-        values = backend.host(plan.interpolate(backend.array(wanted)))
+        expected = oracle.spread(mesh, pm.bspline(3), x[good], q[good])
+        np.testing.assert_allclose(backend.host(plan.spread(backend.array(q))), expected, atol=1e-13)
+        values = backend.host(plan.interpolate(backend.array(expected)))
         assert np.all(values[[7, 20, 30]] == 0)
         assert np.all(values[good] != 0)
         assert plan.status[:4] == (40, 1, 2, 7)
@@ -96,11 +96,11 @@ def test_a_million_boxes_away_stays_within_its_field(backend):
         store = backend.flat(guarded)
         field = backend.view(store, (8, 8, 8), np.float64, 32 * 8, (512, 64, 8))
         plan.spread(backend.array(np.ones(2)), out=field)
-        came = backend.host(backend.view(store, guarded.shape, np.float64, 0, (8,)))
-    assert np.all(came[:32] == 7)
-    assert np.all(came[-32:] == 7)
-    wanted = oracle.spread(mesh, pm.bspline(2), np.mod(x, 2.0), np.ones(2))
-    np.testing.assert_allclose(came[32:-32].reshape(8, 8, 8), wanted, atol=1e-8)
+        result = backend.host(backend.view(store, guarded.shape, np.float64, 0, (8,)))
+    assert np.all(result[:32] == 7)
+    assert np.all(result[-32:] == 7)
+    expected = oracle.spread(mesh, pm.bspline(2), np.mod(x, 2.0), np.ones(2))
+    np.testing.assert_allclose(result[32:-32].reshape(8, 8, 8), expected, atol=1e-8)
 
 
 @pytest.mark.parametrize("real", [np.float32, np.float64])
@@ -149,8 +149,8 @@ def test_the_convention_is_that_of_the_fft(backend, nodes):
         for mode in range(nodes):
             k = mesh.wavenumbers()[0][mode]
             field = backend.host(plan.spread(backend.array(np.exp(1j * k * x))))
-            wanted = np.zeros(nodes)
-            wanted[mode] = nodes
-            np.testing.assert_allclose(np.fft.fft(field), wanted, atol=1e-12)
-            came = backend.host(plan.interpolate(backend.array(np.fft.ifft(wanted))))
-            np.testing.assert_allclose(came, np.exp(1j * k * x), atol=1e-13)
+            expected = np.zeros(nodes)
+            expected[mode] = nodes
+            np.testing.assert_allclose(np.fft.fft(field), expected, atol=1e-12)
+            result = backend.host(plan.interpolate(backend.array(np.fft.ifft(expected))))
+            np.testing.assert_allclose(result, np.exp(1j * k * x), atol=1e-13)

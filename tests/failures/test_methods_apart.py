@@ -58,6 +58,6 @@ def decided_by_name(tree):
 
 @pytest.mark.parametrize("file", OUTSIDE)
 def test_no_code_decides_by_the_name_of_a_method(file):
-    own = Path(file).stem if file.startswith(("spread/", "interpolate/")) else None
+    stem = Path(file).stem if file.startswith(("spread/", "interpolate/")) else None
     keys = {"tiles"} if file == "orders/tile_order.py" else set()  # the order's key
-    assert set(decided_by_name(TREES[file])) <= {own} | keys
+    assert set(decided_by_name(TREES[file])) <= {stem} | keys

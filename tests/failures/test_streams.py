@@ -77,8 +77,8 @@ def test_results_tell_other_queues_when_they_are_ready(backend):
     plan = plan_on(backend, stream)
     field = plan.spread(backend.late(Q[0], stream))
     values = plan.interpolate(field)
-    for result, wanted in ((field, FIELDS[0]), (values, oracle.interpolate(MESH, pm.bspline(3), X, FIELDS[0]))):
-        np.testing.assert_allclose(result.with_queue(other).get(), wanted, atol=1e-12)
+    for result, expected in ((field, FIELDS[0]), (values, oracle.interpolate(MESH, pm.bspline(3), X, FIELDS[0]))):
+        np.testing.assert_allclose(result.with_queue(other).get(), expected, atol=1e-12)
 
 
 @pytest.mark.direction("spread")

@@ -170,9 +170,9 @@ def test_queries_refuse_in_words(backend):
     ):
         with pytest.raises(error, match=text):
             call()
-    found = grid.pairs(0.5, half=True, format="coo", quantities=ALL)
+    pairs = grid.pairs(0.5, half=True, format="coo", quantities=ALL)
     check_answer(
-        WRAPPED.domain, WRAPPED.positions, 0.5, entries(backend, found), oracle_of(WRAPPED), half=True,
+        WRAPPED.domain, WRAPPED.positions, 0.5, entries(backend, pairs), oracle_of(WRAPPED), half=True,
     )  # fmt: skip
 
 

@@ -141,8 +141,8 @@ def _with_selves(arrays: dict[str, Any], count: int) -> dict[str, Any]:
     """Add the pair of each atom with itself, before its other pairs."""
     atoms = np.arange(count, dtype=arrays["i"].dtype)
     order = np.argsort(np.concatenate([atoms, arrays["i"]]), kind="stable")
-    own = {"i": atoms, "j": atoms}
+    selves = {"i": atoms, "j": atoms}
     return {
-        letter: np.concatenate([own.get(letter, np.zeros((count, *array.shape[1:]), array.dtype)), array])[order]
+        letter: np.concatenate([selves.get(letter, np.zeros((count, *array.shape[1:]), array.dtype)), array])[order]
         for letter, array in arrays.items()
     }

@@ -350,8 +350,8 @@ class Domain:
             last = np.minimum(upper + image * nodes, start + shape)
             for n in np.flatnonzero((first < last).all(-1)):
                 begin = start if start.ndim == 1 else start[n]
-                own = first[n] - image * nodes
-                numbers = own, last[n] - first[n], first[n] - begin
+                in_part = first[n] - image * nodes
+                numbers = in_part, last[n] - first[n], first[n] - begin
                 pieces.append(Piece(*who(int(n)), *(tuple(x.tolist()) for x in numbers)))
         return pieces
 

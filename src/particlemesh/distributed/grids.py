@@ -131,15 +131,15 @@ class UniformGrid:
                 local, x = self._surroundings(x.dtype, staged), xp.ascontiguousarray(x)
                 if self._check and local.sweep is None:
                     self._inside(x, xp)
-                found = local.survey(x, xp)
-                if self._check and found.bad:
+                surveyed = local.survey(x, xp)
+                if self._check and surveyed.bad:
                     self._inside(x, xp)  # raises
             call = f"build of a grid of {x.dtype}, radius {self.radius}, cuts {hash_of(self.domain)}"
-            return call, (staged, x, local, found)
+            return call, (staged, x, local, surveyed)
 
-        staged, x, local, found = alike(self.world, self._check, accepted)
+        staged, x, local, surveyed = alike(self.world, self._check, accepted)
         with staged.scope():
-            finish = gathered(local, self.world, staged, x, found, self._check)
+            finish = gathered(local, self.world, staged, x, surveyed, self._check)
             self._held = None  # until every rank has built
             self._held = together(self.world, self._check, "a local grid", finish)
         return self
@@ -195,7 +195,7 @@ class UniformGrid:
     def positions(self) -> Any:
         """Positions (n, d) of the particles that this rank owns, as they were given, in the order of their numbers."""
         held = self._ready()
-        return held.kind.like(held.own)
+        return held.kind.like(held.owned)
 
     @property
     def numbers(self) -> Any:
@@ -273,13 +273,13 @@ class UniformGrid:
         checks.one_of(order, "order", ORDERS)
         checks.one_of(format, "format", FORMATS)
         check_letters(quantities)
-        letters = set(quantities) | ({"i", "j"} & set(quantities)) | ({"i", "j"} if "S" in quantities else set())
-        wanted = "".join(letter for letter in "ijdDS" if letter in letters)
+        letters = set(quantities) | ({"i", "j"} if "S" in quantities else set())
+        needed = "".join(letter for letter in "ijdDS" if letter in letters)
         with held.kind.scope():
-            found = held.grid.pairs(
-                radius, half=half, format="dense" if format == "dense" else "csr", quantities=wanted, width=width
+            pairs = held.grid.pairs(
+                radius, half=half, format="dense" if format == "dense" else "csr", quantities=needed, width=width
             )
-            return own_pairs(held, found, order, format, quantities)
+            return own_pairs(held, pairs, order, format, quantities)
 
     def count(self, radius: float | None = None) -> Any:
         """Return how many neighbours within a distance each particle has, images included; every rank calls.
@@ -342,7 +342,7 @@ class UniformGrid:
             native = None if values is None else Staged(values, "values").native
             function.check_values(None if native is None else tuple(native.shape), held.route.count)
             if native is not None:
-                dtype = held.own.dtype
+                dtype = held.owned.dtype
                 if native.dtype.kind not in "biuf" or (
                     native.dtype.kind == "f" and native.dtype.itemsize > dtype.itemsize
                 ):
@@ -370,8 +370,8 @@ class UniformGrid:
             held = self._ready()
             try:
                 with held.kind.scope():
-                    own = held.xp.ascontiguousarray(rows[held.first : held.first + held.numbers.shape[0]])
-                    deliver = held.route.backward(own)
+                    owned = held.xp.ascontiguousarray(rows[held.first : held.first + held.numbers.shape[0]])
+                    deliver = held.route.backward(owned)
             except Exception as caught:
                 if not self._check:
                     raise

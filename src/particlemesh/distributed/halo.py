@@ -60,12 +60,12 @@ class Halo:
         ]
         exchange = self._exchange(self.messages.owned, self.messages.held, fields, self._part, batch, xp)
 
-        def own() -> None:
+        def copy() -> None:
             for piece in self.messages.held.get(self._world.rank, ()):
                 self._window(windows, piece)[...] = self._part(fields, piece)
 
         def finish() -> list[Any]:
-            for rank, terms in exchange(own).items():
+            for rank, terms in exchange(copy).items():
                 for piece, term in zip(self.messages.held[rank], terms, strict=True):
                     self._window(windows, piece)[...] = term
             return windows
@@ -84,7 +84,7 @@ class Halo:
 
         def finish() -> list[Any]:
             got = exchange(lambda: None)
-            fields, seen = self._own(windows, batch, xp)
+            fields, seen = self._with_one_window(windows, batch, xp)
             for rank, pieces in self.messages.owned.items():
                 here = rank == self._world.rank
                 terms = [self._window(windows, p) for p in pieces] if here else got[rank]
@@ -95,7 +95,7 @@ class Halo:
 
         return finish
 
-    def _own(self, windows: list[Any], batch: tuple[int, ...], xp: Any) -> tuple[list[Any], set[Piece]]:
+    def _with_one_window(self, windows: list[Any], batch: tuple[int, ...], xp: Any) -> tuple[list[Any], set[Piece]]:
         """Return fields (*batch, *part) with the terms of one own window each, and the pieces that have these.
 
         A field is a view of its window where that is dense and not much larger, so that nothing is copied. Integers,

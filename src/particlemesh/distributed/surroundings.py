@@ -123,12 +123,12 @@ class Surroundings:
     @cached_property
     def neighbours(self) -> list[Neighbour]:
         """The ranks that see this rank's particles, and by which images; never the particles themselves."""
-        own = [part for part in self.domain.parts(self.rank) if part.size]
+        owned = [part for part in self.domain.parts(self.rank) if part.size]
         return [
             Neighbour(rank, image)
             for rank in range(self.domain.size) for image in self.images
             if (rank != self.rank or any(image))
-            and any(self._near(part, image, other) for part in own for other in self.domain.parts(rank) if other.size)
+            and any(self._near(part, image, other) for part in owned for other in self.domain.parts(rank) if other.size)
         ]  # fmt: skip
 
     @cached_property
@@ -193,13 +193,13 @@ class Surroundings:
         box = self.mesh.box
         if not any(self.cut):
             return box
-        own = [part for part in self.domain.parts(self.rank) if part.size]
+        owned = [part for part in self.domain.parts(self.rank) if part.size]
         rows, origin = box.matrix.copy(), box.origin.copy()
         for a in range(self.mesh.ndim):
             if self.cut[a]:
                 end = 0 if self._periodic[a] else 1  # particles lie up to half a cell before the first node
-                low = min((part.lower[a] for part in own), default=0) - end
-                high = max((part.upper[a] for part in own), default=1) + end
+                low = min((part.lower[a] for part in owned), default=0) - end
+                high = max((part.upper[a] for part in owned), default=1) + end
                 room = self.reach[a] + self._slack * self._scale[a]  # ghosts lie within the reach
                 first, last = low - room + self._offset[a], high + room + self._offset[a]
                 origin += first / self._scale[a] * box.matrix[a]

@@ -49,14 +49,14 @@ def stepwise(around: Surroundings, x: Any, xp: Any) -> Surveyed:
 
 def segments(around: Surroundings, arriving: np.ndarray) -> list[Segment]:
     """Return what arrives, of how many ghosts (size, images) each rank sends by each image."""
-    found, begin = [], 0
+    list_of, begin = [], 0
     for rank, counts in enumerate(arriving.tolist()):
         for image, count in zip(around.images, counts, strict=True):
             if count:
                 above = upward(image) or (not any(image) and rank > around.rank)
-                found.append(Segment(begin, begin + count, image, above))
+                list_of.append(Segment(begin, begin + count, image, above))
                 begin += count
-    return found
+    return list_of
 
 
 class Pass:

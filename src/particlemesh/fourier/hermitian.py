@@ -138,11 +138,11 @@ def _unfold(half, whole, modes, reach, centred, conjugate, rows, share, counter)
             channel, line = row // (nx * ny), row % (nx * ny)
             x, y = _number(line // ny, nx, centred), _number(line % ny, ny, centred)
             first = channel * (2 * reach[0] + 1)
-            own = half[((first + x + reach[0]) * hy + y + reach[1]) * hz :][:hz]
+            source = half[((first + x + reach[0]) * hy + y + reach[1]) * hz :][:hz]
             opposite = half[((first - x + reach[0]) * hy - y + reach[1]) * hz :][:hz]
             to = whole[row * nz + zero :][: (nz + 1) // 2]
             for k in range(to.size):
-                to[k] = own[k].conjugate() if conjugate else own[k]
+                to[k] = source[k].conjugate() if conjugate else source[k]
             to = whole[row * nz + last :][: nz // 2]
             for k in range(to.size):
                 mode = opposite[to.size - k]
@@ -164,9 +164,9 @@ def _fold(whole, half, modes, reach, centred, conjugate, rows, share, counter):
             to = half[row * hz :][:hz]
             to[:] = 0
             if i >= 0 and j >= 0:
-                own = whole[((channel * nx + i) * ny + j) * nz + zero :]
+                source = whole[((channel * nx + i) * ny + j) * nz + zero :]
                 for k in range((nz + 1) // 2):
-                    to[k] = own[k] * halved
+                    to[k] = source[k] * halved
             i, j = _place(-x, nx, centred), _place(-y, ny, centred)
             if i >= 0 and j >= 0:
                 at = ((channel * nx + i) * ny + j) * nz

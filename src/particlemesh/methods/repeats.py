@@ -26,7 +26,7 @@ class Located(NamedTuple):
     counting: Any
 
 
-class Found(NamedTuple):
+class Placed(NamedTuple):
     """Particles that are located, before the plan takes them."""
 
     located: Located
@@ -129,10 +129,10 @@ def set_again(plan: Any, positions: Any, *, check: bool) -> bool:
     if bare is None or room is None or room.rows < bare.count or not repeatable(plan):
         return False
     backend, columns = bare.backend, _columns(positions)
-    found = plan._tapes.find(plan, _what(plan, room), columns)
-    if not found or backend.capturing():
+    entry = plan._tapes.find(plan, _what(plan, room), columns)
+    if not entry or backend.capturing():
         return False
-    tape, located = found
+    tape, located = entry
     with backend.scope(*columns):
         token = backend.follow(plan.token)
         tape.play(token, *columns)

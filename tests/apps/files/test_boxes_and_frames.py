@@ -60,9 +60,9 @@ def test_as_many_numbers_as_particles_are_a_column(count, name, suffix, tmp_path
     assert read_particles(path).box is None  # nobody knows that it is one
     np.testing.assert_array_equal(read_particles(path, values=name).values, numbers)
     save(path, positions=x, box=[2.0, 3.0, 4.0], **{name: numbers})
-    found = read_particles(path, values=name)
-    assert found.box == pm.Box([2.0, 3.0, 4.0])
-    np.testing.assert_array_equal(found.values, numbers)
+    particles = read_particles(path, values=name)
+    assert particles.box == pm.Box([2.0, 3.0, 4.0])
+    np.testing.assert_array_equal(particles.values, numbers)
 
 
 def save(path, **arrays):
@@ -127,8 +127,8 @@ def test_the_box_of_h5md_is_that_of_its_group(tmp_path):
 def test_columns_called_like_numbers(tmp_path):
     np.savetxt(tmp_path / "few.txt", np.c_[np.eye(3), [7.0, 8.0, 9.0]])
     for values, expected in (("3", [7, 8, 9]), (3, [3, 3, 3]), ("3.0", [3, 3, 3]), ("2,3", [[0, 0, 1], [7, 8, 9]])):
-        found = read_particles(tmp_path / "few.txt", positions="0,1,2", values=values)
-        np.testing.assert_array_equal(found.values, expected)
+        particles = read_particles(tmp_path / "few.txt", positions="0,1,2", values=values)
+        np.testing.assert_array_equal(particles.values, expected)
     said = "no column 7, but 0, 1, 2, 3: give one of these as values (--values), or 7.0 for the number"
     with pytest.raises(ValueError, match=re.escape(said)):
         open_particles(tmp_path / "few.txt", positions="0,1,2", values="7")

@@ -169,10 +169,10 @@ def interpolate_particles(
         for chunk in _chunks(particles, (frame,), size):
             plan = plans.set(chunk, lambda plan, few: call(plan))
             began = time.perf_counter()
-            found, slope = call(plan)
+            results, slope = call(plan)
             account.seconds += time.perf_counter() - began
             plans.note(chunk.values)
-            yield chunk, found, slope
+            yield chunk, results, slope
 
 
 def _chunks(particles: Particles, frames: Sequence[int], size: int) -> Iterator[Chunk]:

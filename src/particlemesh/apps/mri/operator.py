@@ -239,8 +239,8 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
         values, slopes = xp.empty(shape, self.cpx_dtype), xp.empty((*shape, len(self.shape)), self.cpx_dtype)
         for part in self._parts():
             vectors = self._coil_images(images, part)
-            found = self._plan(vectors).execute_gradient(vectors)
-            for result, piece in zip((values, slopes), found, strict=True):
+            pieces = self._plan(vectors).execute_gradient(vectors)
+            for result, piece in zip((values, slopes), pieces, strict=True):
                 result[part] = self._turned(piece).reshape(result[part].shape)
         values /= self.norm_factor
         slopes /= self.norm_factor

@@ -129,8 +129,8 @@ def mesh_error(window: pm.Window, splitting: float, spacings: Sequence[float], d
 def spacing_for(window: pm.Window, splitting: float, error: float, distance: float) -> float:
     """Return the distance of nodes with which the mesh makes an error: the inverse of `mesh_error` in a cube."""
     spacings, errors = _table(window)
-    wanted = math.log(error / math.sqrt(3 * distance * splitting))
-    return math.exp(min(_interpolated(wanted, errors, spacings), 2.0)) / splitting
+    target = math.log(error / math.sqrt(3 * distance * splitting))
+    return math.exp(min(_interpolated(target, errors, spacings), 2.0)) / splitting
 
 
 def choose(
@@ -158,11 +158,11 @@ def choose(
                 nodes = tuple(sizes)
             errors = real_error(alpha, rc, distance), mesh_error(each, alpha, (lengths / nodes).tolist(), distance)
             seconds = costs.seconds(count, pairs, each.support, math.prod(nodes))
-            found = Parameters(rc, alpha, nodes, each, *errors, seconds)
-            misses = found.error > 1.05 * accuracy
-            rank = misses, found.error if misses else seconds
+            candidate = Parameters(rc, alpha, nodes, each, *errors, seconds)
+            misses = candidate.error > 1.05 * accuracy
+            rank = misses, candidate.error if misses else seconds
             if best is None or rank < best[:2]:
-                best = (*rank, found)
+                best = (*rank, candidate)
     if best is None:
         raise ValueError(
             f"no mesh below 2**33 nodes reaches accuracy {accuracy:g} in {box!r}: give a larger cutoff or accuracy."

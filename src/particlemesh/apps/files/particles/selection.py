@@ -84,11 +84,13 @@ class Particles:
             return tuple(self._named(name, "positions") for name in self._words(given, "positions"))
         short = {name: name.rpartition("/")[2].lower() for name in self.columns}
         for known in POSITIONS:
-            found = [name for name, last in short.items() if last == known]
-            if len(found) > 1:
-                raise FileError(f"{self.path} has {', '.join(found)}: give one of them as positions (--positions).")
-            if found:
-                return (found[0],)
+            candidates = [name for name, last in short.items() if last == known]
+            if len(candidates) > 1:
+                raise FileError(
+                    f"{self.path} has {', '.join(candidates)}: give one of them as positions (--positions)."
+                )
+            if candidates:
+                return (candidates[0],)
         for axes in AXES:
             alike = tuple(name for name in map(self._like, axes) if name is not None)
             if len(alike) == len(axes):

@@ -88,7 +88,7 @@ def single(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     Vectors become ``name_x``, ``name_y``, ..., other rows of several ``name_0``, ``name_1``, ..., complex numbers
     ``name_real`` and ``name_imag``. Rows of vectors have both: ``name_0_x``.
     """
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, data in columns.items():
         parts = {name: data}
         while any(part.ndim > 1 for part in parts.values()):
@@ -99,10 +99,10 @@ def single(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             }
         for label, part in parts.items():
             if np.iscomplexobj(part):
-                found |= {f"{label}_real": part.real, f"{label}_imag": part.imag}
+                arrays |= {f"{label}_real": part.real, f"{label}_imag": part.imag}
             else:
-                found[label] = part
-    return found
+                arrays[label] = part
+    return arrays
 
 
 def _labels(part: np.ndarray, is_vector: bool) -> Sequence[Any]:
