@@ -30,7 +30,7 @@ def pytest_addoption(parser):
         "--backend", action="append", choices=(*backends.NAMES, "all"),
         help="backends to test, by default those that work here; one that does not is skipped with its reason",
     )  # fmt: skip
-    parser.addoption("--thorough", action="store_true", help="on PoCL, too, every combination and row")
+    parser.addoption("--thorough", action="store_true", help="every combination and row, also on PoCL")
     parser.addoption("--optimised", action="store_true", help="let PoCL optimise kernels as it does for users")
     parser.addoption("--many-processes", type=int, default=2, help="processes that start with cold caches at once")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What keeps the tree readable: who imports whom, one method one place, sizes, docstrings, the kernel dialect."""
+"""What keeps the tree readable: imports, one method one place, sizes, docstrings, the kernel dialect."""
 
 import ast
 import importlib
@@ -65,7 +65,7 @@ def rank(module):
 
 
 def imported(module):
-    """Modules of ours that a module imports anywhere: in functions and for type checking, too."""
+    """Modules of ours that a module imports anywhere, also in functions and for type checking."""
     tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

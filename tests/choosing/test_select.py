@@ -34,7 +34,7 @@ def method(name, prepare, apply, scratch=0, reason=None, same_bits=False):
 
 
 class Clock:
-    """What methods take, whatever they say; remembers who was asked."""
+    """What methods take, whatever they say; remembers which were asked."""
 
     def __init__(self, **times):
         self.times, self.asked = times, []

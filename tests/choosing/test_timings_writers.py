@@ -79,5 +79,5 @@ def test_processes_at_once_read_whole_tables_and_leave_one(place, tmp_path):
         finish(one)
     assert [p.name for p in place.parent.iterdir()] == [place.name]
     left = tables.read(place).rows
-    assert {row.particles for row in left} == {20}  # who wrote last wrote its own last
+    assert {row.particles for row in left} == {20}  # the last writer's last version
     assert len(left) == 200 + 100 * left[0].nodes

@@ -163,7 +163,7 @@ def test_nearly_sorted_particles_go_straight_to_their_blocks(backend, unpack, mo
         x = nearly_sorted(plan, x, cells)
         plan.set_positions(backend.array(x.astype(np.float32)), check=False)
         check(plan, cells, unpack)
-        assert was_nearly_sorted(plan, cells) == dealt  # few go straight anyway, and nobody asks
+        assert was_nearly_sorted(plan, cells) == dealt  # few go straight anyway
 
 
 @pytest.mark.parametrize("stable", [False, True])
@@ -199,7 +199,7 @@ def test_positions_are_counted_on_the_way(backend, unpack, monkeypatch, packed):
             order = plan.workspace.memory.counted
             return order and order[0]
 
-        assert counted() is None  # nobody has asked yet
+        assert counted() is None  # no method has asked yet
         check(plan, cells, unpack)
         plan.set_positions(backend.array(positions(mesh, 80, 1).astype(np.float32)))
         assert counted() == cells
@@ -219,7 +219,7 @@ def test_positions_are_counted_on_the_way(backend, unpack, monkeypatch, packed):
         plan.set_positions(backend.array(bad.astype(np.float32)), check=False)
         assert counted() == cells
         check(plan, cells, unpack)
-        plan.set_positions(backend.array(bad[:8].astype(np.float32)), check=False)  # far fewer: who knows what for
+        plan.set_positions(backend.array(bad[:8].astype(np.float32)), check=False)  # far fewer
         assert counted() == cells
         plan.set_positions(backend.array(bad[:8].astype(np.float32)), check=False)
         assert counted() is None

@@ -16,7 +16,7 @@ from particlemesh.spread import METHODS as SPREAD
 MESH = pm.Mesh((6, 7, 8), (1.0, 1.1, 1.2))
 PAIRS = [(m.name, "particle") for m in SPREAD if "cuda" in m.backends]
 PAIRS += [("particle", m.name) for m in INTERPOLATE if "cuda" in m.backends and m.name != "particle"]
-BLOCKS = [("walk", "walk"), ("walk_fixed", "walk"), ("ordered", "ordered")]  # nobody reads stencils
+BLOCKS = [("walk", "walk"), ("walk_fixed", "walk"), ("ordered", "ordered")]  # none of them reads stencils
 PAIRS += BLOCKS
 NUMBERS = itertools.count(1)  # of captures
 

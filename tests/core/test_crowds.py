@@ -36,7 +36,7 @@ def drawn(crowd, count, nodes):
 def bound(method, crowd, count, nodes, support):
     """The relative error in the l2 norm that a field of float32 may have.
 
-    Weights and products take half of 1e-6. Every add to a node rounds, too, by 2^-26 of the sum or so, and n of them go
+    Weights and products take half of 1e-6. Every add to a node also rounds, by 2^-26 of the sum or so, and n of them go
     astray by sqrt(n) times as much; twice that is allowed. Warps of a walk add a hundred particles or more at once, and
     integers are exact.
     """

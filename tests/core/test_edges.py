@@ -195,10 +195,10 @@ def test_particles_without_weight_take_no_part(backend, law):
             ):
                 close(result[good][reading], right[reading], np.float64, 99)
                 assert not result[bad].any()
-        for nobody in (np.full((70, 3), np.nan), np.full((3, 3), np.inf)):
-            plan.set_positions(backend.array(nobody), check=False)
-            assert not backend.host(plan.spread(backend.array(np.ones(len(nobody))))).any()
-            assert not backend.host(plan.spread_gradient(backend.array(np.ones((len(nobody), 3))))).any()
+        for gone in (np.full((70, 3), np.nan), np.full((3, 3), np.inf)):
+            plan.set_positions(backend.array(gone), check=False)
+            assert not backend.host(plan.spread(backend.array(np.ones(len(gone))))).any()
+            assert not backend.host(plan.spread_gradient(backend.array(np.ones((len(gone), 3))))).any()
             assert not backend.host(plan.interpolate(backend.array(finite))).any()
 
 

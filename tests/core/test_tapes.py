@@ -223,7 +223,7 @@ def test_what_is_played_waits_and_is_waited_for(backend):
     q, out = here(backend, Q[0], stream), here(backend, np.zeros(MESH.shape), stream)
     for turn in range(TURNS):
         late = backend.late(Q[turn % 2], producer)
-        if backend.name == "opencl":  # arrays know who writes to them
+        if backend.name == "opencl":  # arrays know their writers
             q.events = [backend.cl.enqueue_copy(producer, q.base_data, late.base_data)]
             plan.spread(q, out=out)
             result = backend.host(out.with_queue(producer))

@@ -103,7 +103,7 @@ def pairs_are_those_of_one_grid(world, name):
 
 
 def one_rank_has_them_all(world, ghosts):
-    """The last rank gives all particles, the others none; then nobody has any."""
+    """The last rank gives all particles, the others none; then no rank has any."""
     mesh = pm.Mesh((7, 6, 5), (1.0, 1.0, 1.0))
     x = positions(mesh, COUNT)
     values, last = numbers((len(x),), np.complex128), world.rank == world.size - 1

@@ -92,7 +92,7 @@ def test_particles_of_one_rank_only_and_none_at_all(world, ghosts):
     expected = pm.Plan(row.mesh, row.window, **OPTIONS).set_positions(x).spread(values)
     near(assembled(domain, world, field), expected)
     assert plan.interpolate(field).shape == values[:, some].shape
-    # In a plan of float32, too, and with an output.
+    # Also in a plan of float32, and with an output.
     _, small = plan_of(row, world, dtype="float32")
     small.set_positions(x[some] if world.rank == holder else [])
     halves = values.astype(np.complex64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ranks whose arguments differ where they must be alike: every rank raises, and nobody reads the wrong numbers."""
+"""Ranks whose arguments differ where they must be alike: every rank raises, and none reads the wrong numbers."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Worlds, and errors: where one rank raises, all do, nobody waits, and the plan goes on."""
+"""Worlds, and errors: where one rank raises, all do, none waits, and the plan goes on."""
 
 import re
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The reference has an entry for every public name. The pages' build checks the members of classes, too."""
+"""The reference has an entry for every public name. The pages' build also checks the members of classes."""
 
 import importlib
 import re

@@ -120,7 +120,7 @@ def test_fractions_that_round_to_one(backend, real):
 
 
 def test_float32_cells_on_a_fine_mesh(backend, law):
-    # N * eps32 > 1/8: cells are decided by rounding, and whoever decides twice writes past its tile.
+    # N * eps32 > 1/8: cells are decided by rounding, and a kernel that decides twice writes past its tile.
     mesh = pm.Mesh((2**21 + 7,), 1.0)
     x = np.random.default_rng(5).random(2000, dtype=np.float32)
     x[:4] = [0, np.nextafter(np.float32(1), np.float32(0)), 0.5, np.float32(1) - np.float32(2**-20)]
@@ -132,7 +132,7 @@ def test_float32_cells_on_a_fine_mesh(backend, law):
         reached, k = np.flatnonzero(field), mesh.shape[0]
         places = np.sort(x.astype(float) * k)
         places = np.concatenate([places[-4:] - k, places, places[:4] + k])  # and images beyond both borders
-        after = np.searchsorted(places, reached)  # nobody is nearer than the places beside
+        after = np.searchsorted(places, reached)  # no point is nearer than the places beside
         distance = np.minimum(places[after] - reached, reached - places[after - 1])
         assert distance.max() < 3  # 2, and what float32 moves a particle
         f = np.ones(mesh.shape, np.float32)

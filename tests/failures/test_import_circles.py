@@ -15,7 +15,7 @@ MODULES = {
 
 
 def imports(name):
-    """Modules of ours that a module imports anywhere: in functions and for type checking, too."""
+    """Modules of ours that a module imports anywhere, also in functions and for type checking."""
     for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
         names = []
         if isinstance(node, ast.Import):

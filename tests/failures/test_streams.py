@@ -50,7 +50,7 @@ def test_memory_freed_in_flight_is_not_given_to_others(backend):
 def test_values_are_read_after_their_producer_has_finished(backend):
     stream, producer = backend.stream(), backend.stream()
     plan = plan_on(backend, stream)
-    if backend.name == "opencl":  # the array knows who writes to it
+    if backend.name == "opencl":  # the array knows its writers
         late = backend.late(Q[0], producer)
         field = plan.spread(late.with_queue(stream))
     else:  # the producer's stream is the current one

@@ -299,7 +299,7 @@ def test_positions_are_read_after_their_producer_has_finished(backend, method):
         late = backend.late(X, producer)
         with backend.on(producer):
             grid.build(late.with_queue(stream) if backend.name == "opencl" else late, check=checked)
-        held(backend, grid, X)  # on the default stream: a build is waited for by who looks at it
+        held(backend, grid, X)  # on the default stream: what looks at a build waits for it
         put(backend, grid, Y)
 
 

@@ -295,7 +295,7 @@ def test_a_value_that_is_not_finite_stays_within_its_block(backend, form, bad):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_node_that_is_not_finite_stays_within_windows(backend, form, bad):
-    # Who reaches it finds no number, who has it in the window may not, all others are as without it.
+    # Particles that reach it find no number, those that have it in the window may not, others are as without it.
     mesh, node = pm.Mesh((30, 20, 40), (30.0, 20.0, 40.0)), np.array([11, 9, 10])
     x, f = draw("interpolate", mesh, 3000, "float32", 4)
     f[tuple(node)] = bad

@@ -47,7 +47,7 @@ def spreads(backend, nodes, method, options):
     places, expected = near(nodes), oracle.spread(NEAR, WINDOW, x_near, q)
     result = np.stack([[backend.host(field[i, j]) for j in places] for i in places])[..., places]
     close(result, expected)
-    # Plane by plane, since libraries count in 32 bits, too. CuPy's arrays are counted where they are.
+    # Plane by plane, since libraries also count in 32 bits. CuPy's arrays are counted where they are.
     planes = (field[i] if backend.name == "cuda" else backend.host(field[i]) for i in range(nodes))
     assert sum(int(np.count_nonzero(plane)) for plane in planes) == np.count_nonzero(result)
 

@@ -73,8 +73,8 @@ def neighbour_list(quantities: str, a: Any, cutoff: Any, self_interaction: bool 
     Returns
     -------
     array or tuple of arrays
-        As of :func:`particlemesh.neighbour_list`, sorted by ``i``. ASE lists distances below the cutoff; here those
-        equal to it are listed too.
+        As of :func:`particlemesh.neighbour_list`, sorted by ``i``. ASE lists distances below the cutoff; this
+        function also lists those equal to it.
 
     Raises
     ------

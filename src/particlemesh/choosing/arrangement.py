@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The arrangement of particles, estimated from a sample: clustering, order in memory, and lattices.
 
-Clusters are as dense as many more particles would be: what counts for a particle is how many others are near, not how
-many there are in the mean. Particles in order touch fewer cache lines. Particles of a lattice occupy few layers of
+Clusters are as dense as many more particles would be. The time of a particle depends on how many others are near it,
+not on the mean density. Particles in order touch fewer cache lines. Particles of a lattice occupy few layers of
 cells, with many in each.
 """
 

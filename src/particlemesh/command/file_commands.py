@@ -40,7 +40,7 @@ Outside = Annotated[str, typer.Option(help="Particles beyond open faces: error, 
 Chunk = Annotated[int, typer.Option(min=1, max=10**9, help="Most particles in memory at once.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
 CHUNK = 2**21
-Drawn = Annotated[Path | None, _option("Draw it, too: .png, .pdf, .svg or .jpg.", "--picture")]
+Drawn = Annotated[Path | None, _option("Also draw it: .png, .pdf, .svg or .jpg.", "--picture")]
 Kind = Annotated[str, typer.Option(help="Of the picture in 3-D: projection, slice or isosurface.")]
 Axis = Annotated[str, typer.Option(help="Of the projection or across the slice: x, y, z; triclinic a, b, c.")]
 At = Annotated[float | None, _option("Place of the slice; the middle by default.")]

@@ -79,7 +79,7 @@ class Local(NamedTuple):
     sweep: Pass | None  # on a GPU
 
     def survey(self, x: Any, xp: Any) -> Surveyed:
-        """Find the owners of particles (N, d), and who sees them."""
+        """Find the owners of particles (N, d), and the ranks that see them."""
         surveyed = None if self.sweep is None else self.sweep.survey(x, xp)
         return stepwise(self.around, x, xp) if surveyed is None else surveyed
 
@@ -87,7 +87,7 @@ class Local(NamedTuple):
 def gathered(
     local: Local, world: World, kind: Staged, x: Any, surveyed: Surveyed, check: bool
 ) -> Callable[[], Held]:  # fmt: skip
-    """Bring particles (N, d), which are surveyed, to their owners and ghosts to those who see them.
+    """Bring particles (N, d), which are surveyed, to their owners and ghosts to the ranks that see them.
 
     What is returned does the work that is left and builds the local grid. What may fail on one rank is done before all
     agree and communicate.

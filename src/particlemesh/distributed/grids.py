@@ -102,7 +102,7 @@ class UniformGrid:
     # ---- building -------------------------------------------------------------------------------------
 
     def build(self, positions: Any) -> UniformGrid:
-        """Bring particles to their owners and ghosts to those who see them; every rank calls.
+        """Bring particles to their owners and ghosts to the ranks that see them; every rank calls.
 
         Parameters
         ----------
@@ -240,8 +240,8 @@ class UniformGrid:
             By default each pair is returned from both sides, on the ranks that own its particles. With True each pair
             is returned once, by one rank, which owns particle ``i``.
         order : {"input", "local"}
-            Name particles by their numbers, int64, or by their places in this rank's arrays, int32: first the ghosts
-            below, then its own ``positions`` from :attr:`first` on, then the ghosts above.
+            Name particles by their numbers, int64, or by their places in this rank's arrays, int32. These arrays hold
+            the ghosts below, then the rank's own ``positions`` from :attr:`first` on, then the ghosts above.
         format : {"csr", "coo", "dense"}
             Compressed rows, two columns, or a table of ``width`` columns. Row k is that of ``positions[k]``.
         quantities : str

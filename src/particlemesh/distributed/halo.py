@@ -76,8 +76,7 @@ class Halo:
         """Make ready to fold windows (*batch, *shape); the result returns fields (*batch, *part).
 
         Every node gets the sum of what windows hold for it. Fields may share the memory of windows, which change.
-        To a part's own terms those of others are added in the order of ranks, so that the sum has the same bits in
-        every run.
+        The terms of other parts are added to a part's own ones in the order of ranks, so that sums are reproducible.
         """
         xp = module_of(windows[0])
         exchange = self._exchange(self.messages.held, self.messages.owned, windows, self._window, batch, xp)
@@ -98,8 +97,8 @@ class Halo:
     def _with_one_window(self, windows: list[Any], batch: tuple[int, ...], xp: Any) -> tuple[list[Any], set[Piece]]:
         """Return fields (*batch, *part) with the terms of one own window each, and the pieces that have these.
 
-        A field is a view of its window where that is dense and not much larger, so that nothing is copied. Integers,
-        which nobody sees, need not be dense.
+        A field is a view of its window where that is dense and not much larger, so that nothing is copied. Integers
+        need not be dense, since no user sees them.
         """
         fields: list[Any] = [None] * len(self._parts)
         seen: set[Piece] = set()

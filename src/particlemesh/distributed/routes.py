@@ -150,7 +150,7 @@ class Route:
                     rows = module_of(given.native).moveaxis(given.native, axis, 0)
                     moves.append((given, move(rows)))
                 forms.append(f"{rows.dtype} {tuple(rows.shape[1:])}")
-            # Messages have no types: ranks without particles, too, give arrays like those of the others.
+            # Messages have no types: also ranks without particles give arrays like those of the others.
             return f"{name} along axis {axis} of {', '.join(forms)}", moves
 
         moves = alike(self._world, True, accepted)

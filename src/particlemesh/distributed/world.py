@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All processes of a run: who they are, how they exchange arrays, and how they agree on errors."""
+"""All processes of a run: their ranks, how they exchange arrays, and how they agree on errors."""
 
 from __future__ import annotations
 

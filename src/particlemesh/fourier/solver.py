@@ -48,14 +48,14 @@ class Solver:
     slope : callable, optional
         For a function `green` of k2: its derivative by k2, of an array, which the virial needs.
     compensation : {"continuous", "discrete", None}
-        Transform of the window whose square divides the modes: of the window itself, of its samples at the nodes
-        (as in smooth particle-mesh Ewald [essmann1995]_), or none.
+        Transform whose square divides the modes: of the window itself, of its samples at the nodes (as in
+        smooth particle-mesh Ewald [essmann1995]_), or none.
     gradient : {"window", "ik"}
         Interpolate with the window's slope: the exact gradient of the interpolated potential, with one transform. Or
         multiply by ik, with a transform per axis: forces then conserve momentum to rounding.
     interlaced : bool
-        Average over the mesh and its twin shifted by half a node along every axis [sefusatti2016]_: twice the time, and
-        most of the error of aliases cancels. Every axis is periodic.
+        Average over the mesh and its twin shifted by half a node along every axis [sefusatti2016]_. This takes twice
+        the time, and most of the error of aliases cancels. Every axis is periodic.
     **options
         Options of :class:`particlemesh.Plan`, such as ``dtype`` and ``backend``. With ``order="sorted"`` values and
         results are in the order of ``solver.plan.order``. With ``systems`` one call serves all systems.
@@ -63,8 +63,8 @@ class Solver:
     Attributes
     ----------
     plan : particlemesh.Plan
-        Spreads and interpolates; along open axes its mesh has ghosts. An interlaced solver has a second plan, so
-        that positions are set by the solver only; a solver with ``boxes``, too.
+        Spreads and interpolates; along open axes its mesh has ghosts. Positions are set by the solver only if
+        it has ``boxes``, or is interlaced and has a second plan.
 
     Raises
     ------
@@ -119,7 +119,7 @@ class Solver:
         self._divisor = None if compensation is None else divisor(self.window, compensation, 2)
         self._green = functools.partial(table, green, of=of, zero=zero, parameters=parameters, divisor=self._divisor)
         if slope is not None and not (callable(slope) and callable(green) and of == "k2"):
-            raise ValueError("slope is for a function green of k2: a function, too; otherwise leave it out.")
+            raise ValueError("slope is for a function green of k2: give a function for both, or leave it out.")
         self._slope = slope if callable(green) else named(green, parameters).slope
         count = self.plan.systems
         self._stack = () if count is None else (count,)  # axes of fields and spectra before those of the mesh
@@ -390,7 +390,7 @@ class Solver:
             if not all(self.mesh.periodic):
                 raise ValueError("the virial needs every axis periodic; this mesh has an open one.")
             if self._slope is None:
-                raise ValueError("green is a function; for the virial give Solver its derivative by k2, too: slope=.")
+                raise ValueError("green is a function; for the virial also give Solver its derivative by k2: slope=.")
             tables = [
                 strain_tables(modes, factors, self._slope, self._divisor)
                 for modes, (factors, _) in zip(self._each, self._by_box, strict=True)

@@ -80,8 +80,9 @@ def power_spectrum(
     interlaced : bool
         Average over two meshes, see :meth:`Transform.modes`.
     compensation : {"window", "aliases"}
-        "window" divides power by ``W(k)**2``: right for a signal that falls with k. "aliases" divides it by the sum of
-        ``W**2`` over aliases: right for shot noise, which is then flat. `shot_noise` is exact for both.
+        With "window" power is divided by ``W(k)**2``, which is right for a signal that falls with k. With "aliases" it
+        is divided by the sum of ``W**2`` over aliases. This is right for shot noise, which is then flat. `shot_noise`
+        is exact for both.
     other : tuple of positions and values, optional
         A second set of particles, for the cross spectrum.
     edges : array, optional

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The contract of a method: one algorithm, in one direction.
 
-A method is one Python file, one kernel file of the same stem beside it (none on the CPU), its name in
-the folder's ``METHODS`` tuple and its citation. Everything that lists methods (tests, benchmarks,
+A method is one Python file, and one kernel file of the same stem beside it, except on the CPU. Its class
+is in the folder's ``METHODS`` tuple, with its citation. Everything that lists methods (tests, benchmarks,
 ``explain()``, the documentation's table, the automatic choice) reads that tuple.
 """
 

@@ -2,7 +2,7 @@
 """Repeated calls of a plan on a GPU: the tapes of its calls stay valid when positions change.
 
 A tape submits kernels by the addresses of arrays. New positions of as many particles in the same memory need the same
-kernels again: those that locate, those that a method prepares with, and those that apply it. So a time step whose
+kernels again: those that locate, prepare a method and apply it. So a time step whose
 arrays stay in place is replayed as a whole. What such a call would change in the plan is restored from the tape.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Uses that nobody plans: errors within steps, arrays that change later, other threads, files with half a frame."""
+"""Unusual uses: errors within steps, arrays that change later, other threads, files with half a frame."""
 
 import threading
 

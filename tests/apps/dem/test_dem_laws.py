@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Many particles: what a simulation conserves, what it loses, and where it leaves nobody."""
+"""Many particles: what a simulation conserves, what it loses, and where no particle goes."""
 
 import numpy as np
 import pytest

@@ -57,7 +57,7 @@ def test_as_many_numbers_as_particles_are_a_column(count, name, suffix, tmp_path
     x, numbers = np.random.default_rng(1).random((count, 3)), np.arange(1.0, count + 1)
     path = tmp_path / f"few{suffix}"
     save(path, positions=x, **{name: numbers})
-    assert read_particles(path).box is None  # nobody knows that it is one
+    assert read_particles(path).box is None  # it may be a column
     np.testing.assert_array_equal(read_particles(path, values=name).values, numbers)
     save(path, positions=x, box=[2.0, 3.0, 4.0], **{name: numbers})
     particles = read_particles(path, values=name)

@@ -78,7 +78,7 @@ def test_sizes_in_attributes_are_the_box_where_there_is_no_mesh(tmp_path):
         file.attrs["BoxSize"] = 7.0
     assert read_particles(path).box == pm.Box([7.0] * 3)
     with h5py.File(path, "a") as file:
-        file["data/0/particles/e/position/x"].attrs["unitSI"] = 1e-6  # of which unit the size is, nobody says
+        file["data/0/particles/e/position/x"].attrs["unitSI"] = 1e-6  # no attribute says of which unit the size is
     assert read_particles(path).box is None
 
 

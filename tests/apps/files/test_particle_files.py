@@ -186,7 +186,7 @@ def test_a_trajectory_takes_a_topology(tmp_path):
     universe = pytest.importorskip("MDAnalysis")
     topology = structure(tmp_path, ".gro")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of masses that nobody knows
+        warnings.simplefilter("ignore")  # of unknown masses
         universe.Universe(str(topology)).atoms.write(str(tmp_path / "few.xtc"))
     particles = read_particles(tmp_path / "few.xtc", topology=topology)
     np.testing.assert_allclose(particles.positions, X, rtol=0, atol=0.02)

@@ -114,5 +114,5 @@ def test_mri_nuffts_own_module_takes_the_toggled_operator():
         torch.autograd.grad((result - target).abs().pow(2).sum(), of)[0]
         for result, of in ((actual, ours.samples), (expected, moving))
     ]
-    # mri-nufft's grid starts at -n/2 for odd n, too; only the even axis is comparable.
+    # mri-nufft's grid also starts at -n/2 for odd n; only the even axis is comparable.
     torch.testing.assert_close(gradients[0][:, 1], gradients[1][:, 1], rtol=1e-6, atol=1e-7)

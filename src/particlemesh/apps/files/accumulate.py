@@ -236,7 +236,7 @@ class _Plans:
         if not account.explanation:
             account.explanation, account.device = plan.explain(), f"{plan.backend.name}, {plan.backend.device}"
         double = np.complex128 if np.iscomplexobj(values) else np.float64
-        with np.errstate(over="ignore", invalid="ignore"):  # a sum that is not finite is told by it
+        with np.errstate(over="ignore", invalid="ignore"):  # a sum that is not finite shows in it
             account.values = account.values + values.sum(axis=-1, dtype=double) / account._frames
         if not all(self.mesh.periodic):
             account.lost = account.lost + plan.lost(self.values(values), outside=True) / account._frames

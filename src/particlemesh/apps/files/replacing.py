@@ -19,7 +19,7 @@ def check_free(path: Any, overwrite: bool) -> Path:
     Raises
     ------
     ValueError
-        If there is a file that nobody allowed to replace, or a folder, or nothing can be written there.
+        If there is a folder, or a file without ``overwrite``, or nothing can be written there.
     """
     path = Path(path)
     if path.is_dir():

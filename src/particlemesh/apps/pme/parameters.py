@@ -5,9 +5,9 @@ Errors are those of forces, root mean square, over a typical force: that of two 
 the mean distance ``d = (V / N)**(1/3)``. Charges at random places have
 
 - in real space ``2 sqrt(d / rc) exp(-(alpha rc)**2)`` [kolafa1992]_,
-- on the mesh ``sqrt(d I)``, where I is the integral over wave vectors of the squared difference between the force of
-  the mesh and that of the Gaussian charges, averaged over where both particles lie between nodes, as for P3M
-  [hockney_eastwood]_. The formula is here for one axis at a time, for any window.
+- on the mesh ``sqrt(d I)`` as for P3M [hockney_eastwood]_. I is the integral over wave vectors of a squared difference:
+  between the force of the mesh and that of the Gaussian charges. It is averaged over where both particles lie between
+  nodes. The formula is here for one axis at a time, for any window.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def find(
     """Return the box among the settings of a file, or None.
 
     An array that is chosen as positions or values is none. Nor is a row of numbers that may be a column: with three
-    particles nobody knows what ``lengths (3,)`` are.
+    particles ``lengths (3,)`` may be either.
 
     Parameters
     ----------

@@ -105,7 +105,7 @@ class Particles:
         return axis if axis in alike else alike[0] if len(alike) == 1 else None
 
     def _words(self, text: str, what: str) -> list[str]:
-        """Return names from a text with commas between them, which a name may have, too."""
+        """Return names from a text with commas between them, which a name may also have."""
         words = [text] if text in self.columns else [word.strip() for word in text.split(",") if word.strip()]
         if not words:
             raise ValueError(f"{what} is {text!r}; give names of columns with commas between them.")

@@ -76,7 +76,7 @@ class Table:
         """Complete the file of a format."""
 
     def close(self) -> None:
-        """Release what is open, after an error too."""
+        """Release what is open, also after an error."""
 
 
 VECTORS = ("position", "gradient", "D")  # columns whose numbers belong to axes

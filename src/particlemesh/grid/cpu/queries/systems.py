@@ -57,7 +57,7 @@ def search_boxes(
 ) -> SearchBoxes:  # fmt: skip
     """Return the boxes of a search, as for one box in ``search_of`` and ``images_of``.
 
-    Points of a system begin at ``begins`` (S + 1,); by default they are its particles, which see images of themselves:
+    Points of a system begin at ``begins`` (S + 1,). By default they are its particles. These see images of themselves,
     all or ``half`` of them, within ``reach`` (S,).
     """
     boxes, real = cloud.systems, search.x.dtype
