@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh import checks as common
 from particlemesh.adapters import PositionsInBox, check
 from particlemesh.box import Box
 from particlemesh.grid import checks
@@ -93,6 +94,7 @@ def neighbour_list(quantities: str, a: Any, cutoff: Any, self_interaction: bool 
     checks.letters(quantities)
     if not quantities:
         raise ValueError("quantities is ''; give at least one letter of 'ijdDS'.")
+    common.flag(self_interaction, "self_interaction")
     given = particles(a)
     pairs = _pairs(cutoff, a) if isinstance(cutoff, Mapping) else None
     reach = cutoff if pairs is None else max(pairs.values(), default=0.0)

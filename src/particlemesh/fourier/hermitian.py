@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh import checks
 from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend, Record, allocate
 from particlemesh.backends.cpu import ranges, run, threads_for
@@ -49,7 +50,7 @@ class Halves:
     def __init__(
         self, backend: Backend, modes: Sequence[int], dtype: Any, order: str, threads: int | None = None
     ) -> None:
-        self.backend, self.modes, self.order = backend, tuple(modes), order
+        self.backend, self.modes, self.order = backend, tuple(modes), checks.one_of(order, "order", ("fft", "centred"))
         self.dtype = np.dtype(dtype)
         reach = [m // 2 for m in self.modes]
         self.shape = (*(2 * n + 1 for n in reach[:-1]), reach[-1] + 1)
@@ -69,7 +70,7 @@ class Halves:
         conjugate : bool
             Return the conjugates.
         """
-        return self._launch("unfold", half, self.modes, out, conjugate)
+        return self._launch("unfold", half, self.shape, self.modes, out, conjugate)
 
     def half(self, whole: Any, out: Any = None, *, conjugate: bool = False) -> Any:
         """Return the half of the Hermitian part ``(f[k] + conj(f[-k])) / 2``; modes off the band are 0.
@@ -83,11 +84,17 @@ class Halves:
         conjugate : bool
             Return the conjugates.
         """
-        return self._launch("fold", whole, self.shape, out, conjugate)
+        return self._launch("fold", whole, self.modes, self.shape, out, conjugate)
 
-    def _launch(self, name: str, source: Any, shape: tuple[int, ...], out: Any, conjugate: bool) -> Any:
+    def _launch(
+        self, name: str, source: Any, given: tuple[int, ...], shape: tuple[int, ...], out: Any, conjugate: bool
+    ) -> Any:
+        checks.flag(conjugate, "conjugate")
         if out is None:
             out = allocate(self.backend, (source.shape[0], *shape), COMPLEX[self.dtype], "modes")
+        for array, core in ((source, given), (out, shape)):
+            if tuple(array.shape) != (source.shape[0], *core):
+                raise ValueError(f"modes have shape {tuple(array.shape)}; {(source.shape[0], *core)} is needed.")
         count, centred = math.prod(out.shape), self.order == "centred"
         if not count:
             return out

@@ -117,6 +117,8 @@ def take(
     >>> take(np.ones((4, 2), np.float32), (2,), "masses", like=x).batch
     (4,)
     """
+    for value, name in ((upload, "upload"), (batch, "batch"), (real, "real"), (dense, "dense")):
+        checks.flag(value, name)
     kind, user = operands.adopt(array, what)
     if like is not None:
         dtype, backend = like.dtype if dtype is None else dtype, like.backend if backend is None else backend
@@ -175,6 +177,7 @@ def give(
     >>> result.finish()
     array([0., 2., 4.])
     """
+    checks.flag(dense, "dense")
     backend, number = like.backend, None if dtype is None else np.dtype(dtype)
     result = operands.give(
         out, like._internal, shape, len(shape), len(shape), backend, accumulate=False, upload=like.upload,

@@ -12,6 +12,7 @@ import numpy as np
 
 from particlemesh import Mesh, Plan
 from particlemesh.apps.files.particles.selection import CHUNK, Chunk, Particles
+from particlemesh.kernels import checks
 
 OUTSIDE = ("error", "lose")
 FEW = 2**14  # particles of a first call, which compiles and loads code
@@ -155,8 +156,8 @@ def interpolate_particles(
     ValueError, TypeError
         As for `Particles.chunks` and :class:`particlemesh.Plan`.
     """
+    checks.flag(gradient, "gradient")
     account = account if account is not None else Account()
-
     converted: list[np.ndarray] = []  # once the precision is known
 
     def call(plan: Plan) -> tuple[np.ndarray, np.ndarray | None]:
