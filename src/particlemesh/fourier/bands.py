@@ -44,6 +44,7 @@ def mode_numbers(modes: int, order: str = "fft", *, half: bool = False) -> np.nd
     >>> mode_numbers(4).tolist(), mode_numbers(4, "centred").tolist(), mode_numbers(4, half=True).tolist()
     ([0, 1, -2, -1], [-2, -1, 0, 1], [0, 1, 2])
     """
+    modes = checks.integer(modes, "modes", 0, 2**31 - 1)
     checks.one_of(order, "order", ORDERS)
     if checks.flag(half, "half"):
         return np.arange(modes // 2 + 1)
