@@ -13,6 +13,7 @@ import pytest
 import particlemesh as pm
 import particlemesh.grid
 from devices import METHODS
+from imports import imported, ours
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.grid.builders.builder import Builder
 from particlemesh.methods.contract import Method
@@ -64,17 +65,6 @@ def rank(module):
     raise AssertionError(f"{module} has no rank: give it one in RANKS")
 
 
-def imported(module):
-    """Modules of ours that a module imports anywhere, also in functions and for type checking."""
-    tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.split(".")[0] == "particlemesh")
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "particlemesh":
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}"
-
-
 def file_of(name):
     """The file of a dotted name of ours, which may end in something that the file defines."""
     parts = name.split(".")[1:]
@@ -109,7 +99,7 @@ def test_no_test_reads_another_folders_tests():
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_run_one_way(module):
     here = rank(module)
-    for name in imported(module):
+    for name in ours(ROOT / module):
         there = file_of(name)
         if there == "__init__.py" and here < rank("apps/x.py"):
             raise AssertionError(f"{module} imports the package itself")
@@ -146,7 +136,7 @@ def exported(module):
 
 @pytest.mark.parametrize("module", APPLICATIONS)
 def test_applications_import_public_names_only(module):
-    hidden = [name for name in imported(module) if not promised(name)]
+    hidden = [name for name in ours(ROOT / module) if not promised(name)]
     assert not hidden, f"{module} imports {', '.join(hidden)}: what applications miss, users miss; make it public"
 
 
@@ -154,13 +144,7 @@ def test_applications_import_public_names_only(module):
 def test_applications_read_no_attribute_that_is_not_public(module):
     """``pm.fourier.engines.engine`` is no import, and as hidden."""
     tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
-    names = {a.asname or a.name: a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-    names |= {
-        a.asname or a.name: f"{n.module}.{a.name}"
-        for n in ast.walk(tree)
-        if isinstance(n, ast.ImportFrom)
-        for a in n.names
-    }
+    names = dict(imported(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             module_of = names.get(node.value.id, "")
@@ -179,12 +163,12 @@ def test_what_is_not_public_is_found():
 def test_the_library_does_not_stand_on_what_it_offers_to_programs():
     """`kernels` is a face: a module of the library imports what lies behind it."""
     users = [m for m in MODULES if not m.startswith(("kernels/", "apps/", "command/"))]
-    assert [m for m in users if any(n.startswith("particlemesh.kernels") for n in imported(m))] == []
+    assert [m for m in users if any(n.startswith("particlemesh.kernels") for n in ours(ROOT / m))] == []
 
 
 @pytest.mark.parametrize("module", ["box.py", "mesh.py", "window/window.py"])
 def test_box_mesh_and_window_stand_on_their_own(module):
-    assert {RANKS[rank(file_of(name))][0] for name in imported(module)} <= {"values"}
+    assert {RANKS[rank(file_of(name))][0] for name in ours(ROOT / module)} <= {"values"}
 
 
 def defined(package, contract):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from imports import imported
 from test_sentences import LONGEST, paragraphs, sentences
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,12 +35,7 @@ def prose(text):
 
 def foreign(tree):
     """Return what an example imports or reads of the library that is not public."""
-    foreign_names, modules = [], {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            modules |= {a.asname or a.name: a.name for a in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            modules |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    foreign_names, modules = [], dict(imported(tree))
     for name in modules.values():
         package, _, last = name.rpartition(".")
         if name.split(".")[0] != "particlemesh" or name in PACKAGES:

@@ -321,12 +321,14 @@ def test_equal_calls_and_other_particles():
 
 @pytest.mark.backends("cuda")
 @pytest.mark.parametrize("gradient", ["window", "ik"])
-def test_a_cuda_graph_captures_a_step(backend, gradient):
+@pytest.mark.parametrize("interlaced", [False, True])
+def test_a_cuda_graph_captures_a_step(backend, gradient, interlaced):
     cupy = backend.cupy
     mesh = pm.Mesh((24, 20, 18), (1.0, 1.0, 1.0))
     rng = np.random.default_rng(1)
     x, q = cupy.asarray(rng.random((3000, 3), np.float32)), cupy.asarray(rng.random(3000, np.float32))
-    solver = Solver(mesh, "bspline5", gradient=gradient, backend="cuda", dtype="float32").reserve(3000)
+    options = dict(gradient=gradient, interlaced=interlaced)
+    solver = Solver(mesh, "bspline5", backend="cuda", dtype="float32", **options).reserve(3000)
     out = cupy.empty(3000, np.float32), cupy.empty((3000, 3), np.float32)
 
     def step():
@@ -343,7 +345,7 @@ def test_a_cuda_graph_captures_a_step(backend, gradient):
         x[...] = cupy.asarray(rng.random((3000, 3), np.float32))
         graph.launch(stream)
         stream.synchronize()
-    expected = Solver(mesh, "bspline5", gradient=gradient).set_positions(x.get()).potential_and_gradient(q.get())
+    expected = Solver(mesh, "bspline5", **options).set_positions(x.get()).potential_and_gradient(q.get())
     for a, b in zip(out, expected, strict=True):
         np.testing.assert_allclose(a.get(), b, atol=2e-5 * np.abs(b).max())
 

@@ -118,35 +118,6 @@ def test_systems_channels_and_outputs(backend):
             np.testing.assert_allclose(backend.host(got)[:, in_system], expected, atol=1e-9)
 
 
-@pytest.mark.backends("cuda")
-@pytest.mark.parametrize("gradient", ["window", "ik"])
-def test_a_cuda_graph_captures_an_interlaced_step(backend, gradient):
-    cupy, rng = backend.cupy, np.random.default_rng(1)
-    mesh = pm.Mesh((24, 20, 18), (1.0, 1.0, 1.0))
-    x, q = cupy.asarray(rng.random((3000, 3), np.float32)), cupy.asarray(rng.random(3000, np.float32))
-    options = dict(gradient=gradient, interlaced=True)
-    solver = Solver(mesh, "bspline5", backend="cuda", dtype="float32", **options).reserve(3000)
-    out = cupy.empty(3000, np.float32), cupy.empty((3000, 3), np.float32)
-
-    def step():
-        solver.set_positions(x, check=False)
-        solver.potential_and_gradient(q, out=out)
-
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        step()
-        stream.synchronize()
-        stream.begin_capture()
-        step()
-        graph = stream.end_capture()
-        x[...] = cupy.asarray(rng.random((3000, 3), np.float32))
-        graph.launch(stream)
-        stream.synchronize()
-    expected = Solver(mesh, "bspline5", **options).set_positions(x.get()).potential_and_gradient(q.get())
-    for a, b in zip(out, expected, strict=True):
-        np.testing.assert_allclose(a.get(), b, atol=2e-5 * np.abs(b).max())
-
-
 def test_reserved_memory_is_used_and_bad_positions_change_nothing():
     mesh = MESHES["2d"]
     x, q = particles(mesh)
