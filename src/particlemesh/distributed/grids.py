@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.arrays.geometry import open_bounds
+from particlemesh.busy import alone
 from particlemesh.distributed.domain import Domain, hash_of
 from particlemesh.distributed.gathering import Held, Local, gathered, own_pairs
 from particlemesh.distributed.routes import Route
 from particlemesh.distributed.staging import Staged, module_of
-from particlemesh.distributed.surroundings import Surroundings
+from particlemesh.distributed.surroundings import Surroundings, check_inside
 from particlemesh.distributed.survey import Pass, Surveyed
 from particlemesh.distributed.transfer import alike, together
 from particlemesh.distributed.world import World
@@ -88,7 +89,7 @@ class UniformGrid:
             )
         if "systems" in options:
             raise TypeError("grids over ranks have no systems: leave out systems.")
-        self.domain, self.world = domain, world
+        self.busy, self.domain, self.world = threading.RLock(), domain, world
         self.radius = checks.at_least_zero(radius, "radius")
         self._check = checks.flag(check, "check")
         self._cell_size, self._options = self.radius if cell_size is None else cell_size, options
@@ -101,6 +102,7 @@ class UniformGrid:
 
     # ---- building -------------------------------------------------------------------------------------
 
+    @alone
     def build(self, positions: Any) -> UniformGrid:
         """Bring particles to their owners and ghosts to the ranks that see them; every rank calls.
 
@@ -130,10 +132,10 @@ class UniformGrid:
             with staged.scope():
                 local, x = self._surroundings(x.dtype, staged), xp.ascontiguousarray(x)
                 if self._check and local.sweep is None:
-                    self._inside(x, xp)
+                    check_inside(self.domain.mesh.box, x, xp)
                 surveyed = local.survey(x, xp)
                 if self._check and surveyed.bad:
-                    self._inside(x, xp)  # raises
+                    check_inside(self.domain.mesh.box, x, xp)  # raises
             call = f"build of a grid of {x.dtype}, radius {self.radius}, cuts {hash_of(self.domain)}"
             return call, (staged, x, local, surveyed)
 
@@ -157,26 +159,6 @@ class UniformGrid:
         if x.dtype.char not in "fd":
             raise TypeError(f"positions has dtype {x.dtype}; float32 or float64 is needed.")
         return staged, x
-
-    def _inside(self, x: Any, xp: Any) -> None:
-        box = self.domain.mesh.box
-        bad = ~xp.isfinite(x).all(1)
-        if bool(bad.any()):
-            first = int(xp.flatnonzero(bad)[0])
-            raise ValueError(f"particle {first} of {x.shape[0]} is at {x[first]}; positions must be finite.")
-        lower, upper = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, x.dtype)
-        for a, periodic in enumerate(box.periodic):
-            if periodic:
-                continue
-            place = (
-                x[:, a]
-                if box.orthorhombic
-                else sum((x[:, b] - box.origin[b]) * box.inverse[a, b] for b in range(x.shape[1]))
-            )
-            bad = (place < lower[a]) | (place > upper[a])
-            if bool(bad.any()):
-                first = int(xp.flatnonzero(bad)[0])
-                raise ValueError(f"particle {first} of {x.shape[0]} is at {x[first]}, outside of the open axis {a}.")
 
     def _surroundings(self, dtype: Any, staged: Staged) -> Local:
         if (dtype, staged.kind.home) not in self._grids:
@@ -220,6 +202,7 @@ class UniformGrid:
 
     # ---- queries --------------------------------------------------------------------------------------
 
+    @alone
     def pairs(
         self,
         radius: float | None = None,
@@ -281,6 +264,7 @@ class UniformGrid:
             )
             return own_pairs(held, pairs, order, format, quantities)
 
+    @alone
     def count(self, radius: float | None = None) -> Any:
         """Return how many neighbours within a distance each particle has, images included; every rank calls.
 
@@ -305,6 +289,7 @@ class UniformGrid:
             error = caught
         return self._returned(error, counts, "count of a grid")
 
+    @alone
     def stream(self, radius: float | None, function: PairFunction, values: Any = None) -> Any:
         """Sum a function of pairs over the neighbours of each particle, without making a list; every rank calls.
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from particlemesh.arrays.geometry import open_bounds
 from particlemesh.box import Box
 from particlemesh.distributed.domain import Domain, Part
 
@@ -225,3 +226,24 @@ def moved(x: Any, periods: tuple[Any, ...], matrix: np.ndarray, axes: tuple[bool
                 if matrix[a, b]:
                     result[:, b] += (periods[a] * matrix[a, b]).astype(x.dtype)
     return result
+
+
+def check_inside(box: Box, x: Any, xp: Any) -> None:
+    """Check positions (N, d) of NumPy or CuPy; the first bad particle is named."""
+    bad = ~xp.isfinite(x).all(1)
+    if bool(bad.any()):
+        first = int(xp.flatnonzero(bad)[0])
+        raise ValueError(f"particle {first} of {x.shape[0]} is at {x[first]}; positions must be finite.")
+    lower, upper = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, x.dtype)
+    for a, periodic in enumerate(box.periodic):
+        if periodic:
+            continue
+        place = (
+            x[:, a]
+            if box.orthorhombic
+            else sum((x[:, b] - box.origin[b]) * box.inverse[a, b] for b in range(x.shape[1]))
+        )
+        bad = (place < lower[a]) | (place > upper[a])
+        if bool(bad.any()):
+            first = int(xp.flatnonzero(bad)[0])
+            raise ValueError(f"particle {first} of {x.shape[0]} is at {x[first]}, outside of the open axis {a}.")
