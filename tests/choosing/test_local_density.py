@@ -37,7 +37,7 @@ def seen(x, ndim=3):
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 @pytest.mark.parametrize(("dense", "volume"), [(0.5, 0.01), (0.9, 0.01), (0.2, 0.02)])
-def test_crowds_of_different_density_are_told_apart(ndim, dense, volume):
+def test_crowds_of_different_density_are_distinguished(ndim, dense, volume):
     asked = seen(cloud(dense, volume, ndim=ndim), ndim)
     shares, filled = np.array(asked.crowds).T
     assert shares.sum() == pytest.approx(1.0)

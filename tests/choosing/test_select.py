@@ -92,7 +92,7 @@ def test_auto_goes_by_the_prediction_it_is_given():
     assert candidates.choose((first, second), PROBLEM, "first", swapped) is first
 
 
-def test_auto_leaves_memory_for_others_unless_nobody_can():
+def test_auto_leaves_memory_for_others_unless_no_method_can():
     greedy, frugal = method("greedy", 0.0, 1.0, scratch=400), method("frugal", 0.0, 2.0, scratch=300)
     assert candidates.choose((greedy, frugal), PROBLEM, "auto") is frugal
     assert candidates.choose((greedy,), PROBLEM, "auto") is greedy
@@ -154,7 +154,7 @@ def test_without_memory_for_a_trial_the_next_best_is_tried():
         candidates.measure((first,), PROBLEM, clock)
 
 
-def test_who_was_too_large_to_try_does_not_hide_who_was_not_tried():
+def test_a_method_too_large_to_try_does_not_hide_one_that_was_not_tried():
     # What was out of reach of the best prediction is all that is left.
     first, second = method("first", 0.0, 1.0), method("second", 0.0, 20.0)
     chosen, learned = candidates.measure((first, second), PROBLEM, Clock(first=MemoryError("none")))
@@ -188,7 +188,7 @@ def test_the_table_tells_all_and_fits_a_terminal():
     assert "total  " in candidates.table("spread", asked, replace(PROBLEM, applications=1), None)
 
 
-def test_a_named_method_that_declines_is_told_of_and_explained():
+def test_a_named_method_that_declines_is_reported_and_explained():
     x, q = np.random.default_rng(1).random((50, 3)), np.ones(50)
     with pm.Plan(PROBLEM.mesh, "bspline4", method="walk") as plan:
         plan.set_positions(x)

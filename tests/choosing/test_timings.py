@@ -184,7 +184,7 @@ def test_without_a_home_folder_models_are_used(monkeypatch):
         tables.write(table())
 
 
-def test_what_cannot_be_written_is_told(cache, monkeypatch):
+def test_what_cannot_be_written_is_reported(cache, monkeypatch):
     cache.parent.mkdir()
     cache.write_text("a file where the folder should be")
     with pytest.raises(ValueError, match=r"timings cannot be written \(.+\); name another folder in XDG_CACHE_HOME"):

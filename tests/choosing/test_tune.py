@@ -93,7 +93,7 @@ def test_particles_of_a_case_are_in_order_or_not(in_order, particles, filled):
         assert plan.problem().in_order == case.problem(CPU).in_order == bool(in_order)
 
 
-def test_only_who_may_be_best_is_tried():
+def test_only_methods_that_may_be_best_are_tried():
     def candidate(name, prepare, apply, size=0, reason=None):
         return Candidate(type(name, (Colouring,), {"name": name}), reason, prepare, apply, size)
 
@@ -261,7 +261,7 @@ def test_where_nothing_can_be_written_nothing_is_measured(small, cache, monkeypa
     assert "nameanotherfolderinXDG_CACHE_HOME" in said
 
 
-def test_wrong_backends_are_told():
+def test_wrong_backends_are_reported():
     code, said = run("--backend", "spam")
     assert code == 2 and "--backend is 'spam'; give one of cpu, cuda, opencl." in said
     code, said = run("--backend", "cuda")

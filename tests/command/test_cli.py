@@ -211,7 +211,7 @@ def test_nan_and_large_errors_do_not_pass(error):
         ({"positions": np.ones((2, 3)), "charges": [1, -1], "box": [[1, 0.5, 0], [0, 1, 0], [0, 0, 1]]}, "diagonal"),
     ],
 )
-def test_wrong_files_are_told_apart(tmp_path, arrays, said):
+def test_wrong_files_are_distinguished(tmp_path, arrays, said):
     file = tmp_path / "some.npz"
     if isinstance(arrays, bytes):
         file.write_bytes(arrays)

@@ -91,7 +91,7 @@ def test_fitting_a_box_reads_parts(monkeypatch):
 
 
 @pytest.mark.parametrize("folder", ["/proc/none", "few.npz/below"])
-def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_computed(few, tmp_path, monkeypatch, folder):
+def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_computed(few, tmp_path, monkeypatch, folder):
     if not Path("/proc").is_dir():
         pytest.skip("nothing here is unwritable for every user")
     monkeypatch.setattr(files, "spread_particles", None)

@@ -272,6 +272,6 @@ def test_outs_that_share_a_buffer_but_no_element_are_taken():
         np.testing.assert_array_equal(store[:, 1:], plan.gradient(FIELD))
 
 
-def test_an_option_that_nobody_has_is_named():
+def test_an_option_that_no_method_has_is_named():
     with pytest.raises(TypeError, match="option 'treads' is unknown; Plan takes .*threads"):
         pm.spread(X, Q, MESH, treads=2)

@@ -202,7 +202,7 @@ HALVES = {
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_half_of_a_protocol_is_told_in_words(half):
+def test_half_of_a_protocol_is_an_error_in_words(half):
     array = type("Half", (), HALVES[half])()
     with pytest.raises(TypeError, match="positions is of type Half, and DLPack gives no array of it .*: convert it"):
         pm.spread(array, Q, MESH)

@@ -26,7 +26,7 @@ MESH = pm.Mesh((8, 8), (1.0, 1.0))
         ({"line_mesh": {"lanes_per_cell": 4.0}}, ValueError, "is 4.0; give one of"),
     ],
 )
-def test_what_is_not_allowed_is_told(given, error, words):
+def test_what_is_not_allowed_is_reported(given, error, words):
     with pytest.raises(error, match=words):
         pm.Plan(MESH, "cic", options=given)
 

@@ -238,7 +238,7 @@ def test_a_copy_sorts_as_well(backend):
         plain.order  # noqa: B018  # a property
 
 
-def test_it_is_told_in_words(backend):
+def test_explain_says_so_in_words(backend):
     with sorted_plan(backend) as plan:
         plan.set_positions(backend.array(drawn(100)[0]))
         words = {"cpu": "by tiles of "}.get(backend.name, "by blocks of ")

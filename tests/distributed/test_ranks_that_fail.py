@@ -159,7 +159,7 @@ def test_a_rank_raises_at_each_stage(world):
 
 
 @on_ranks(2)
-def test_overflow_of_a_reserved_plan_is_told(world):
+def test_overflow_of_a_reserved_plan_is_reported(world):
     row = Row("", (8, 6))
     _, plan = plan_of(row, world, dtype="float64", backend="cpu")
     plan.reserve(10)

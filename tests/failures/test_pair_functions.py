@@ -120,7 +120,7 @@ def test_cudas_compiler_names_the_users_line_too():
     assert len(str(error.value)) < 1000
 
 
-def test_an_error_by_the_line_of_the_whole_program_is_told_by_the_line_of_the_text():
+def test_an_error_has_the_line_of_the_text_instead_of_the_whole_program_s():
     text = "real x = r2;\nsum[0] += y;\n"
     program = (
         f'#define A 1\n#line 1 "kernel.c"\nint before;\n#line 1 "pair function"\n{text}#line 9 "kernel.c"\nint after;\n'

@@ -269,7 +269,7 @@ def test_a_device_without_atomics_or_float64_says_so(monkeypatch):
 @pytest.mark.opencl
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.skipif(backends.module("opencl").available() is not None, reason="no OpenCL device")
-def test_a_forked_child_is_told_that_opencl_stays_behind():
+def test_a_forked_child_gets_an_error_that_opencl_stays_behind():
     with pm.Plan(pm.Mesh(8, 1.0), "cic", backend="opencl") as plan:
         plan.set_positions(np.full((3, 1), 0.5))
         child = os.fork()

@@ -180,7 +180,7 @@ def test_two_smooth_charges_in_free_space(backend, offset):
 
 @pytest.mark.parametrize("gradient", ["window", "ik"])
 @pytest.mark.parametrize("order", ["planar", "strided"])
-def test_results_go_where_they_are_wanted(backend, gradient, order):
+def test_results_go_to_the_named_outputs(backend, gradient, order):
     mesh = MESHES[2]
     x, q = particles(mesh)
     solver = Solver(mesh, gradient=gradient, backend=backend.name, dtype="float64").reserve(len(x), channels=2)

@@ -111,7 +111,7 @@ def test_room_is_counted_with_64_bits(backend, monkeypatch):
 
 
 @pytest.mark.backends("cuda", "opencl")
-def test_pairs_beyond_32_bits_are_told_as_they_are(backend):
+def test_pairs_beyond_32_bits_are_counted_exactly(backend):
     from particlemesh.grid.queries.pairs import Searcher
 
     words = np.zeros(8, np.uint64)

@@ -129,7 +129,7 @@ def test_tiles_too_large_are_declined_in_words():
 
 @pytest.mark.parametrize("local", [48 * 1024, 99 * 1024, 232_448])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_tiles_fit_local_memory_for_fields_of_which_the_plan_was_not_told(local, dtype):
+def test_tiles_fit_local_memory_for_fields_that_the_plan_does_not_expect(local, dtype):
     served = 0
     for support, components in itertools.product((2, 6, 9, 13, 16), (1, 4)):
         device = SimpleNamespace(**{**vars(GPU), "local_bytes": local})

@@ -100,7 +100,7 @@ def test_extended_blocks_add_up_to_the_field(backend, mesh):
 
 
 @pytest.mark.parametrize(("support", "ratio"), [(4, 3.3), (6, 5.9)])
-def test_replicated_nodes_take_the_memory_that_is_told(support, ratio):
+def test_replicated_nodes_take_the_predicted_memory(support, ratio):
     asked = sizes_of(pm.Mesh((64, 64, 64), (1.0,) * 3), pm.bspline(support))
     blocks = blocks_of(asked, 64**3, None, None)
     assert (blocks.cells, blocks.blocks, blocks.chunks) == ((4, 4, 32), (16, 16, 2), 4)
@@ -111,7 +111,7 @@ def test_replicated_nodes_take_the_memory_that_is_told(support, ratio):
 
 @pytest.mark.parametrize("mesh", ["periodic", "line"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_memory_is_what_was_told(backend, mesh, dtype):
+def test_memory_is_as_predicted(backend, mesh, dtype):
     mesh = MESHES[mesh]
     with plan_of(backend, mesh, dtype=dtype, components=2) as plan:
         plan.set_positions(cloud(mesh, 300))
@@ -143,7 +143,7 @@ def test_a_crowd_in_a_small_mesh_has_bounded_memory():
         ({"ranks": "atomic"}, "ranks='atomic' is not deterministic"),
     ],
 )
-def test_what_cannot_be_served_is_told(backend, chosen, words):
+def test_what_cannot_be_served_is_declined(backend, chosen, words):
     plan = pm.Plan(
         MESHES["periodic"], "cic", method=NAME, backend=backend.name, options={NAME: chosen}, deterministic=True
     )

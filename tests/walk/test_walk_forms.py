@@ -115,7 +115,7 @@ def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
         ({"fragments": 1}, "is 1; give one of True, False"),
     ],
 )
-def test_what_is_not_allowed_is_told(given, words):
+def test_what_is_not_allowed_is_reported(given, words):
     with pytest.raises(ValueError, match=words):
         pm.Plan(MESHES[2], "bspline4", options={"walk": given})
 

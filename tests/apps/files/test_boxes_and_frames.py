@@ -174,7 +174,7 @@ def test_particles_are_beyond_faces_in_the_precision_of_the_plan(dtype, rows, tm
     assert field.sum(dtype=np.float64) == pytest.approx(total, rel=1e-5 if dtype == "float32" else 1e-12)
 
 
-def test_positions_that_are_too_far_for_the_precision_are_told(tmp_path):
+def test_positions_that_are_too_far_for_the_precision_are_reported(tmp_path):
     np.savez(tmp_path / "f.npz", x=[0.5, 1e39])
     with open_particles(tmp_path / "f.npz") as particles, pytest.raises(ValueError, match="not finite in float32"):
         spread_particles(particles, pm.Mesh(6, 2.0), "cic", dtype="float32", outside="lose")

@@ -277,7 +277,7 @@ def test_a_missing_library_is_named_before_anything_is_computed(suffix, tmp_path
         files.check_field(tmp_path / f"f{suffix}", SLAB)
 
 
-def test_the_formats_are_told_apart_by_their_endings():
+def test_the_formats_are_distinguished_by_their_endings():
     for formats in (fields.FORMATS, tables.FORMATS):
         endings = [suffix for form in formats for suffix in form.suffixes]
         assert len(set(endings)) == len(endings)

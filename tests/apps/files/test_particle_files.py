@@ -349,7 +349,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_errors_say_what_came_and_what_to_do(case, tmp_path):
+def test_errors_say_what_was_given_and_what_to_do(case, tmp_path):
     if case == "no hdf5":
         pytest.importorskip("h5py")
     make, options, message = ERRORS[case]
