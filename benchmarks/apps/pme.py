@@ -44,7 +44,7 @@ EXACT_UP_TO = 100_000
 
 @dataclass(frozen=True)
 class Case:
-    """A problem: charges, real type, and whether the virial is wanted."""
+    """A problem: charges, real type, and whether the virial is computed."""
 
     count: int
     dtype: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The choice between methods: by prediction, by measuring, within memory; and what is told of it."""
+"""The choice between methods: by prediction, by measuring, within memory; and how it is explained."""
 
 import functools
 import itertools
@@ -20,7 +20,7 @@ PROBLEM = Problem(pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0)), pm.bspline(4), np.dtype("
 
 
 def method(name, prepare, apply, scratch=0, reason=None, same_bits=False):
-    """A method that says what it is told to say."""
+    """A method with given answers."""
 
     class Fake(Method):
         backends = frozenset({"cpu"})

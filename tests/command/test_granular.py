@@ -140,7 +140,7 @@ def test_without_h5py_there_are_no_checkpoints(here, monkeypatch):
         (["--backend", "abacus"], "cpu"),
         (["--out", "a.jpg"], ".png or .gif"),
         (["--trajectory", "a.dcd"], ".gsd, .h5, .vtu, .xyz"),
-        (["--restart", "none.h5"], "--count, --deterministic came beside --restart"),
+        (["--restart", "none.h5"], "--count, --deterministic and --restart: the file has them"),
         (["--time-step", "1"], "critical one for this stiffness"),
     ],
 )

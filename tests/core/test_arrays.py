@@ -259,7 +259,7 @@ def test_torch_views_and_conjugates():
     turned = torch.tensor(np.ascontiguousarray(X.T)).T
     again = pm.spread(turned, z.conj(), MESH, window="tsc")
     np.testing.assert_array_equal(again.numpy(), field.numpy())
-    with pytest.raises(TypeError, match="bfloat16.*float32"):  # what came, and what is allowed
+    with pytest.raises(TypeError, match="bfloat16.*float32"):  # what was given, and what is allowed
         pm.spread(torch.tensor(X), torch.tensor(Q).bfloat16(), MESH)
 
 

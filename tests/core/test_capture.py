@@ -58,7 +58,7 @@ def test_a_captured_step_replays_with_other_positions(backend, spread, interpola
         tolerance = 1e-5 if real == "float32" else 1e-13
         np.testing.assert_allclose(field.get(), expected, atol=tolerance * np.abs(expected).max())
         np.testing.assert_allclose(values.get(), read, atol=tolerance * np.abs(read).max())
-        # What is not replayed is of the same positions, of which the plan was not told.
+        # What is not replayed is of the same positions, of which the plan knows nothing.
         np.testing.assert_allclose(plan.spread(q).get(), expected, atol=tolerance * np.abs(expected).max())
         np.testing.assert_allclose(plan.interpolate(field).get(), read, atol=tolerance * np.abs(read).max())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What users choose of a method: checked where it comes in, told in words, kept by copies."""
+"""What users choose of a method: checked at once, described in words, kept by copies."""
 
 import pickle
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls for arrays that came before are played: the same results, without working anything out."""
+"""Calls for arrays of earlier calls are played: the same results, without working anything out."""
 
 import sys
 

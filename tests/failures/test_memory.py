@@ -135,7 +135,7 @@ def test_a_plan_with_reserved_memory_allocates_nothing(backend, law, monkeypatch
     with law.plan(MESH, "bspline4", backend=backend.name, dtype="float64") as plan:
         plan.reserve(100)
         assert plan.capacity >= 100
-        if law.method.name == "stored":  # slopes take three times its memory: it has them once they are wanted
+        if law.method.name == "stored":  # slopes take three times its memory: it has them after their first use
             plan.set_positions(x)
             plan.gradient(field, out=slopes)
         with monkeypatch.context() as patch:

@@ -173,7 +173,7 @@ def test_two_contexts(backend):
             plan.spread(foreign)
         both = [part.split(")")[0] for part in str(error.value).split(device + " (")[1:]]
         assert len(both) == 2
-        assert both[0] != both[1]  # the two contexts are told apart
+        assert both[0] != both[1]  # the two contexts are distinguished
 
 
 @pytest.mark.backends("opencl")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What grids refuse, in words that say what came, what is allowed, and what became of the grid."""
+"""What grids refuse, in words that say what was given, what is allowed, and what became of the grid."""
 
 import re
 

@@ -43,7 +43,7 @@ def test_too_little_room_for_unchecked_pairs_is_named(backend):
             assert backend.host(pairs.start)[-1] == total  # what it takes is there to be read
             with pytest.raises(OverflowError, match=text):
                 grid.check()
-            grid.check()  # told once
+            grid.check()  # reported once
         for form, what in (("csr", "capacity"), ("dense", "width")):
             with pytest.raises(ValueError, match=f"check=False allocates nothing: give the {what} to reserve"):
                 grid.pairs(0.5, format=form, check=False)

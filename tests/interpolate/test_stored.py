@@ -76,7 +76,7 @@ def test_memory_is_reserved(backend):
                 call(rng.normal(size=MESH.shape))
             assert {name: id(array) for name, array in plan.workspace.memory.arrays.items()} == before
             assert ("stored.slopes" in before) == (call == plan.value_and_gradient), (
-                "slopes are stored when first wanted"
+                "slopes are stored at their first use"
             )
 
 

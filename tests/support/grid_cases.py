@@ -269,9 +269,9 @@ def codes(i, j, shift):
 
 
 def check_pairs(i, j, shift, oracle, sure, possible):
-    """Every sure pair came, every pair that came is possible, none came twice."""
+    """Every sure pair is listed, every listed pair is possible, none is listed twice."""
     result = codes(i, j, shift)
-    assert len(np.unique(result)) == len(result), "a pair came twice"
+    assert len(np.unique(result)) == len(result), "a pair is listed twice"
     expected = codes(oracle.i, oracle.j, oracle.shift)
     lost = ~np.isin(expected[sure], result)
     assert not lost.any(), ("lost", oracle.where(sure).where(lost))

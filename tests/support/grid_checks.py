@@ -78,7 +78,7 @@ def check_tight(storage, box, cells, x, radii):
 
 
 def check_grid(backend, grid, box, cells, x, radii=None, levels=1):
-    """All that is told of a grid: cells, order, ranks, positions, storage."""
+    """All that a grid shows: cells, order, ranks, positions, storage."""
     storage, (start, order, rank) = stored(backend, grid), order_of(backend, grid)
     count, total = len(x), sum(int(np.prod(level_shape(cells, n))) for n in range(levels))
     assert (grid.cells, grid.shape) == (total, cells)

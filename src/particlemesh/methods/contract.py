@@ -126,7 +126,7 @@ class Method:
         return getattr(cls.cost, "__func__", cls.cost) is not Method.cost.__func__  # type: ignore[attr-defined]
 
     def non_finite_values(self) -> bool:
-        """Return whether unchecked values that were not finite came since the last configuration."""
+        """Return whether unchecked values were not finite since the last configuration."""
         return False
 
     def reserve(self, workspace: Workspace) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bad arguments and particles are refused with what came, what is allowed and what to do; state stays as before."""
+"""Bad arguments and particles are refused with what was given, is allowed and helps; state stays as before."""
 
 import numpy as np
 import pytest

@@ -278,7 +278,7 @@ class Motion:
 
 
 def _by_place(positions: np.ndarray, cell: float) -> np.ndarray:
-    """Return an order in which near particles are near in memory: by cells, then as they came."""
+    """Return an order in which near particles are near in memory: by cells, then by index."""
     if not len(positions):
         return np.zeros(0, np.int64)
     low = positions.min(0)

@@ -74,7 +74,7 @@ class Plan:
     Raises
     ------
     RuntimeError, TypeError
-        If an argument is not allowed; the message has FINUFFT's words and what came.
+        If an argument is not allowed; the message has FINUFFT's words and what was given.
 
     Notes
     -----
