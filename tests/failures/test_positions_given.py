@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
+import particlemesh.distributed as pmd
 from particlemesh import backends
 
 RNG = np.random.default_rng(7)
@@ -161,3 +162,16 @@ def test_a_named_device_gets_lists_and_nothing():
             plan.set_positions(nothing)
             assert not plan.spread([]).any()
             assert cells.build(nothing).size == 0
+
+
+@pytest.mark.parametrize("count", range(5))
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_grids_over_ranks_take_positions_as_others_do(ndim, count):
+    x = RNG.random((count, ndim))
+    grid = pmd.UniformGrid(pmd.Domain(mesh(ndim), 1), pmd.World(), radius=0.3)
+    for given in (x, tuple(x.T), tuple(x.T.tolist()), x.tolist(), *([tuple(x[:, 0].tolist())] if ndim == 1 else ())):
+        np.testing.assert_array_equal(grid.build(given).positions, x)
+    if count == 0:
+        assert grid.build(()).numbers.size == 0
+    with pytest.raises(ValueError, match=f"a tuple has {ndim} of"):
+        grid.build((*x.T, x[:, 0]))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ class UniformGrid:
 
         Parameters
         ----------
-        positions : array (N, d), or (N,) in 1-D
+        positions : array (N, d), (N,) in 1-D, or tuple of d arrays (N,)
             Any particles, also none: of NumPy, CuPy, torch or PyOpenCL, in float32 or float64, the same on all ranks.
             Arrays of PyOpenCL are searched on the host.
 
@@ -148,10 +149,19 @@ class UniformGrid:
 
     def _accepted(self, positions: Any) -> tuple[Staged, Any]:
         d = self.domain.mesh.ndim
-        staged = Staged(positions, "positions")
-        x = staged.native
-        if x.ndim == 1 and d == 1:
-            x = x[:, None]
+        by_axis = isinstance(positions, tuple) and (d > 1 or not all(isinstance(x, Real) for x in positions))
+        if by_axis:  # one sequence for each axis, as plans take them
+            axes: tuple[Any, ...] = positions or ([],) * d
+            each = [Staged(axis, "positions") for axis in axes]
+            shapes = [tuple(axis.native.shape) for axis in each]
+            if len(each) != d or len(set(shapes)) > 1 or len(shapes[0]) != 1:
+                raise ValueError(f"positions has {len(each)} parts of shapes {shapes}; a tuple has {d} of (N,).")
+            staged, x = each[0], module_of(each[0].native).stack([axis.native for axis in each], 1)
+        else:
+            staged = Staged(positions, "positions")
+            x = staged.native
+        if x.ndim == 1 and (d == 1 or not (x.size or hasattr(positions, "dtype"))):  # an empty list is no particles
+            x = x.reshape(-1, d)
         if x.ndim != 2 or x.shape[1] != d:
             raise ValueError(f"positions has shape {tuple(x.shape)}; this domain has {d} axes, so (N, {d}) is needed.")
         if x.dtype.kind in "iub":

@@ -350,7 +350,7 @@ def _steps(setup: Setup, design: Design, options: dict[str, Any], threads: int |
 
 def _given(values: Any, name: str, setup: Setup) -> np.ndarray:
     """Return a start (count, 3) in the column's type, checked."""
-    array = np.asarray(values)
+    array = common.number_array(values, name)
     if array.shape != (setup.count, 3) or array.dtype.kind not in "iuf":
         raise ValueError(
             f"{name} has shape {array.shape} and dtype {array.dtype}; numbers ({setup.count}, 3) are needed."

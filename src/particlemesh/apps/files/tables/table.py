@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from particlemesh.kernels import checks
+
 
 class Table:
     """A file that takes rows in parts; every part has the same columns."""
@@ -39,7 +41,7 @@ class Table:
         TypeError
             If a column has no numbers.
         """
-        arrays = {name: np.asarray(data) for name, data in columns.items()}
+        arrays = {name: checks.number_array(data, f"column {name}") for name, data in columns.items()}
         for name, data in arrays.items():
             if data.dtype.kind not in "iufc" or data.ndim not in (1, 2, 3):
                 raise TypeError(
