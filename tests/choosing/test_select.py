@@ -117,7 +117,7 @@ def test_a_newcomer_must_win_by_5_percent(apply, wins):
     assert chosen is (second if wins else first)
 
 
-def test_who_is_predicted_5_times_slower_is_not_run():
+def test_a_method_predicted_5_times_slower_is_not_run():
     best, near, far = method("best", 0.0, 1.0), method("near", 40.0, 1.0), method("far", 40.1, 1.0)
     clock = Clock(best=(0.0, 1.0), near=(0.0, 2.0))
     chosen, learned = candidates.measure((far, near, best), PROBLEM, clock)

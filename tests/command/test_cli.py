@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import particlemesh as pm
 from particlemesh import backends
 from particlemesh.command import cli, demo, probe, report, survey
 from particlemesh.grid.builders import METHODS as BUILDERS
@@ -19,6 +20,11 @@ from particlemesh.plan.configuration import METHODS
 from particlemesh.window import WINDOWS
 
 run = CliRunner().invoke
+
+
+def test_the_version_is_that_of_the_package():
+    result = run(cli.app, ["--version"])
+    assert (result.exit_code, result.output.strip()) == (0, pm.__version__)
 
 
 @pytest.fixture
