@@ -25,6 +25,9 @@ from particlemesh.walk.by_block import ByBlock
 _PARTICLES = 1024  # of a work-group at most
 # Groups that a multiprocessor has local memory for, by the bytes of a node: they hide each other's copies.
 _GROUPS = {4: 6, 8: 3, 12: 3, 16: 2, 24: 2, 32: 2}
+# Groups that a multiprocessor has registers for, by the words of a node, for windows of up to 4 nodes and wider ones.
+# Without a bound the compiler saves registers until it spills (H200: up to 1.25 times as long).
+_RESIDENT = {("float32", 2): (4, 3), ("float64", 2): (3, 3), ("float64", 4): (3, 2)}
 _SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may run whatever one has
 _OF_SYSTEM, _OF_OFFSETS = 1024, 3072  # bytes of local memory of each group, beside nodes and weights
 _DECLARED = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
@@ -61,12 +64,19 @@ class Local:
         chunks = -(-z * parts // copy)
         step = 16 // size
         pitch = -(-chunks * copy // step) * step
-        if lanes.y > 1:  # rows that are read at a time are in different banks
-            while len({k * lanes.rows * pitch * size % 128 for k in range(lanes.y)} - {0}) < lanes.y - 1:
+        if lanes.y > 1:  # what is read of several rows at a time has banks of its own: they repeat every 128 bytes
+            width = lanes.z * lanes.reals * size
+            while lanes.y * width <= 128 and _nearest(lanes.y, lanes.rows * pitch * size) < width:
                 pitch += step
         elif pitch * size % 64 == 0:
             pitch += step
         return cls((x, y, z), pitch // copy, pitch, x * y * pitch + lanes.span)
+
+
+def _nearest(rows: int, stride: int) -> int:
+    """Return the least distance of ``rows`` rows, ``stride`` bytes apart, on a circle of 128 bytes."""
+    places = sorted(k * stride % 128 for k in range(rows))
+    return min(b - a for a, b in itertools.pairwise([*places, places[0] + 128]))
 
 
 class Tile(ByBlock):
@@ -193,6 +203,14 @@ class Tile(ByBlock):
             threads //= 2
         return cls.option(sizes, "threads") or threads
 
+    @classmethod
+    def resident(cls, sizes: Sizes, parts: int) -> int | None:
+        """Return the groups that a multiprocessor must have registers for, or None if the compiler decides."""
+        known = _RESIDENT.get((sizes.dtype.name, parts * sizes.dtype.itemsize // 4))
+        support = sizes.window.support
+        default = None if known is None or support > 8 else known[support > 4]
+        return cls.option(sizes, "groups") or default
+
     # ---- calls -----------------------------------------------------------------------------------------------------
 
     def reserve(self, workspace: Workspace) -> None:
@@ -221,7 +239,7 @@ class Tile(ByBlock):
         copy = vector(group, field, size, 16 // size, pairs=16 // size)
         local = Local.of(axes, tiles.cells, lanes, group.parts, copy, size)
         threads = self.threads(workspace, lanes)
-        groups = self.option(workspace, "groups")
+        groups = self.resident(workspace, group.parts)
         facts = defines(
             workspace, group, lanes.reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, COPY=copy, TILE_X=local.nodes[0],
             TILE_Y=local.nodes[1], CHUNKS=local.chunks, LINES=tiles.lines, FIELD_IS_WIDE=patches.wide(field),
