@@ -25,9 +25,12 @@ from particlemesh.walk.by_block import ByBlock
 _PARTICLES = 1024  # of a work-group at most
 # Groups that a multiprocessor has local memory for, by the bytes of a node: they hide each other's copies.
 _GROUPS = {4: 6, 8: 3, 12: 3, 16: 2, 24: 2, 32: 2}
-# Groups that a multiprocessor has registers for, by the words of a node, for windows of up to 4 nodes and wider ones.
+# Groups that a multiprocessor has registers for, by the words of a node, for windows of up to 4, 8 and more nodes.
 # Without a bound the compiler saves registers until it spills (H200: up to 1.25 times as long).
-_RESIDENT = {("float32", 2): (4, 3), ("float64", 2): (3, 3), ("float64", 4): (3, 2)}
+_RESIDENT = {("float32", 2): (4, 3, None), ("float64", 2): (3, 3, None), ("float64", 4): (3, 2, 2)}
+# Particles per node: below the first, one lane for each is faster where nodes of eight bytes are few; below the second
+# a tile has fewer particles than its group has lanes (H200).
+_ALONE, _SPARSE = 0.5, 0.1
 _SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may run whatever one has
 _OF_SYSTEM, _OF_OFFSETS = 1024, 3072  # bytes of local memory of each group, beside nodes and weights
 _DECLARED = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
@@ -120,9 +123,9 @@ class Tile(ByBlock):
     @classmethod
     def _local_bytes(cls, sizes: Sizes, tiles: Tiles, parts: int) -> int:
         """Return the bytes of local memory of a group, for nodes of ``parts`` reals."""
-        lanes, size = cls.lanes(sizes, parts), sizes.dtype.itemsize
+        lanes, size = cls.lanes(sizes, parts, sizes.count), sizes.dtype.itemsize
         nodes = Local.of(sizes.axes, tiles.cells, lanes, parts, 16 // size, size).reals * size
-        return nodes + _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes))
+        return nodes + _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes, sizes.count))
 
     @classmethod
     def at_once(cls, sizes: Sizes) -> int:
@@ -156,15 +159,19 @@ class Tile(ByBlock):
         return math.prod(axis.extent for axis in sizes.axes)
 
     @classmethod
-    def lanes(cls, sizes: Sizes, parts: int) -> Lanes:
-        """Return how lanes share the stencil of a particle, for nodes of ``parts`` reals."""
+    def lanes(cls, sizes: Sizes, parts: int, count: int) -> Lanes:
+        """Return how lanes share the stencil of each of ``count`` particles, for nodes of ``parts`` reals.
+
+        Sums of a reproducible plan do not depend on how many particles there are.
+        """
         size = sizes.dtype.itemsize
         # Narrow nodes: a lane reads its own particle's stencil, without padding. Wide ones: all banks at a time.
         lanes, reals = 8, 16 // size
         if size * parts == 4:
             lanes, reals = 1, 1
         elif size * parts == 8 and size == 4 and sizes.window.support <= 4:
-            lanes, reals = 4, 2
+            few = count < _ALONE * cls._everywhere(sizes) and not sizes.deterministic
+            lanes, reals = 1 if few else 4, 2
         elif parts == 2 and sizes.window.support > 8:
             lanes = 4  # a row of 10 nodes leaves 6 places of 16 empty, of 12 it leaves 2
         lanes = cls.option(sizes, "lanes") or lanes
@@ -183,9 +190,9 @@ class Tile(ByBlock):
         size, local = sizes.dtype.itemsize, sizes.backend.local_bytes
         # A complex field has two reals, whatever the plan was told: tiles that fill all memory must hold them.
         parts = min(max(sizes.components, 2 if local <= _SMALL else 1), MOST)
-        lanes = cls.lanes(sizes, parts)
+        lanes = cls.lanes(sizes, parts, count)
         room = local if local <= _SMALL else local // _GROUPS[parts * size] - _OF_SYSTEM
-        room -= _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes))
+        room -= _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes, count))
         groups = sizes.backend.units * _GROUPS[parts * size]
         # Powers of two: plans do not compile anew for every number of particles.
         share = cls.option(sizes, "particles") * cls._everywhere(sizes) / max(count, 1)
@@ -193,12 +200,12 @@ class Tile(ByBlock):
         return _tiles_for(sizes.axes, blocks, lanes, parts, size, room, most, groups)
 
     @classmethod
-    def threads(cls, sizes: Sizes, lanes: Lanes) -> int:
-        """Return the work-items of a group."""
+    def threads(cls, sizes: Sizes, lanes: Lanes, count: int) -> int:
+        """Return the work-items of a group, for ``count`` particles in all."""
         if not sizes.backend.facts()["HAS_WARP"]:
             return sizes.backend.group_size
-        few = lanes.all == 1 or (lanes.all == 4 and sizes.dtype.itemsize == 8)  # wide windows: few particles of a tile
-        threads = 128 if few else 256
+        wide = lanes.all == 4 and sizes.dtype.itemsize == 8  # windows, with few particles of a tile
+        threads = 128 if lanes.all == 1 or wide or count < _SPARSE * cls._everywhere(sizes) else 256
         while lanes.beside(sizes.window.support, sizes.dtype.itemsize, threads) + _OF_OFFSETS > _DECLARED:
             threads //= 2
         return cls.option(sizes, "threads") or threads
@@ -208,8 +215,7 @@ class Tile(ByBlock):
         """Return the groups that a multiprocessor must have registers for, or None if the compiler decides."""
         known = _RESIDENT.get((sizes.dtype.name, parts * sizes.dtype.itemsize // 4))
         support = sizes.window.support
-        default = None if known is None or support > 8 else known[support > 4]
-        return cls.option(sizes, "groups") or default
+        return cls.option(sizes, "groups") or (known and known[(support > 4) + (support > 8)])
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
@@ -217,7 +223,9 @@ class Tile(ByBlock):
         super().reserve(workspace)
         for cells, count in self.kinds(workspace).items():
             blocks = block_order.blocks_of(workspace.axes, cells)
-            most = max(self.tiles(workspace, n, blocks).total for n in (1, count))
+            turns = (int(share * self._everywhere(workspace)) + n for share in (_SPARSE, _ALONE) for n in (0, 1))
+            numbers = {1, count, *(n for n in turns if 1 < n < count)}  # tiles may be smaller on either side of a turn
+            most = max(self.tiles(workspace, n, blocks).total for n in numbers)
             size = self.option(workspace, "particles")
             block_tiles.reserve(workspace, min(most, count) + count // size)
 
@@ -235,10 +243,10 @@ class Tile(ByBlock):
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         unplaced, tiles = form.variant
         backend, size, axes = workspace.backend, workspace.dtype.itemsize, workspace.axes
-        lanes = self.lanes(workspace, group.parts)
+        lanes = self.lanes(workspace, group.parts, workspace.count)
         copy = vector(group, field, size, 16 // size, pairs=16 // size)
         local = Local.of(axes, tiles.cells, lanes, group.parts, copy, size)
-        threads = self.threads(workspace, lanes)
+        threads = self.threads(workspace, lanes, workspace.count)
         groups = self.resident(workspace, group.parts)
         facts = defines(
             workspace, group, lanes.reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, COPY=copy, TILE_X=local.nodes[0],
