@@ -136,7 +136,7 @@ def _device(name: str | None) -> Any:
     return usable[name]
 
 
-def tune(console: Console, name: str | None, quick: bool) -> None:
+def tune(console: Console, name: str | None, quick: bool, changed: bool = False) -> None:
     """Measure a device, store its times for this user, and print them."""
     from particlemesh.command import tune
 
@@ -149,7 +149,7 @@ def tune(console: Console, name: str | None, quick: bool) -> None:
         def progress(what: str, done: int, total: int) -> None:
             bar.update(task, description=what, completed=done, total=total)
 
-        _, path = tune.run(backend, seconds, progress)
+        _, path = tune.run(backend, seconds, progress, changed=changed)
     _known(console, backend)
     console.print(f"written to {escape(str(path))}", soft_wrap=True)
 
