@@ -14,9 +14,12 @@ from particlemesh.particles.workspace import Workspace
 from particlemesh.walk import patch as patches
 from particlemesh.walk.by_block import ByBlock
 
-# Groups that a multiprocessor must have registers for in float64, for values alone and with gradients: without a bound
-# the compiler saves other registers than those between loads (H200: up to 1.17 times as long).
-_RESIDENT = (8, 6)
+# Groups that a multiprocessor must have registers for, by the bytes of a real and whether the window is wide: of many
+# particles, and of fewer than _SPARSE per node, whose loads wait for memory. Without a bound the compiler saves the
+# registers that hold nodes between their loads and their use (H200: up to 1.17 times as long).
+_RESIDENT = {(4, False): (None, 4), (4, True): (None, 8), (8, False): (8, 4), (8, True): (8, 4)}
+_WITH_GRADIENT = {(8, True): 6}
+_SPARSE = 0.01
 _WORDS = 72  # registers that hold nodes between their loads and their use
 
 
@@ -54,8 +57,9 @@ class Direct(ByBlock):
         fitting = max(1, _WORDS // words // (1 + results["GRADIENT"]))
         levels = min(self.option(workspace, "levels") or fitting, axes[0].support)
         open_ = not all(axis.wraps for axis in axes[3 - workspace.mesh.ndim :])
-        bounded = size == 8 and (axes[2].support > 4 or not results["GRADIENT"])
-        groups = self.option(workspace, "groups") or (_RESIDENT[results["GRADIENT"]] if bounded else None)
+        kind, sparse = (size, axes[2].support > 4), workspace.count < _SPARSE * workspace.nodes
+        bound = _WITH_GRADIENT.get(kind) if results["GRADIENT"] else _RESIDENT[kind][sparse]
+        groups = self.option(workspace, "groups") or bound
         facts = defines(
             workspace, group, reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, LEVELS=levels, OPEN=int(open_),
             FIELD_IS_WIDE=patches.wide(field), SYMMETRIC=patches.symmetric(workspace.window), **results,

@@ -31,6 +31,7 @@ _RESIDENT = {("float32", 2): (4, 3, None), ("float64", 2): (3, 3, None), ("float
 # Particles per node: below the first, one lane for each is faster where nodes of eight bytes are few; below the second
 # a tile has fewer particles than its group has lanes (H200).
 _ALONE, _SPARSE = 0.5, 0.1
+_CROWDED = 0.25  # above it small stencils of wide nodes take longer than copies, and more groups read at once
 _SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may run whatever one has
 _OF_SYSTEM, _OF_OFFSETS = 1024, 3072  # bytes of local memory of each group, beside nodes and weights
 _DECLARED = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
@@ -191,9 +192,12 @@ class Tile(ByBlock):
         # A complex field has two reals, whatever the plan was told: tiles that fill all memory must hold them.
         parts = min(max(sizes.components, 2 if local <= _SMALL else 1), MOST)
         lanes = cls.lanes(sizes, parts, count)
-        room = local if local <= _SMALL else local // _GROUPS[parts * size] - _OF_SYSTEM
+        resident = _GROUPS[parts * size]
+        if parts * size == 16 and sizes.window.support <= 4 and count > _CROWDED * cls._everywhere(sizes):
+            resident += 1
+        room = local if local <= _SMALL else local // resident - _OF_SYSTEM
         room -= _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes, count))
-        groups = sizes.backend.units * _GROUPS[parts * size]
+        groups = sizes.backend.units * resident
         # Powers of two: plans do not compile anew for every number of particles.
         share = cls.option(sizes, "particles") * cls._everywhere(sizes) / max(count, 1)
         most = 1 << min(30, max(0, round(math.log2(share))))
@@ -223,7 +227,9 @@ class Tile(ByBlock):
         super().reserve(workspace)
         for cells, count in self.kinds(workspace).items():
             blocks = block_order.blocks_of(workspace.axes, cells)
-            turns = (int(share * self._everywhere(workspace)) + n for share in (_SPARSE, _ALONE) for n in (0, 1))
+            turns = (
+                int(share * self._everywhere(workspace)) + n for share in (_SPARSE, _CROWDED, _ALONE) for n in (0, 1)
+            )
             numbers = {1, count, *(n for n in turns if 1 < n < count)}  # tiles may be smaller on either side of a turn
             most = max(self.tiles(workspace, n, blocks).total for n in numbers)
             size = self.option(workspace, "particles")
