@@ -172,7 +172,8 @@ def test_parts_that_need_a_gpu_run_there(backend, monkeypatch, tmp_path):
     known = {row["name"]: float(row["value"]) for row in written["limit-ceilings"]}
     assert known["tensor_f32"] > known["fma_f32"] > 0 and 0 < known["launch"] < known["gather"] < 1e-3
     assert any(row["method"].startswith("cuSPARSE, CSR") for row in written["guo-cusparse"])
-    assert all(float(row["graph_s"]) > 0 for row in written["grid-build"])
+    builds = [row for row in written["grid-build"] if row["group"] in ("size", "cloud", "refined", "2-D")]
+    assert builds and all(float(row["graph_s"]) > 0 for row in builds), builds
 
 
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``particlemesh tune``: which problems it measures, what it writes and says; and the benchmark that judges it."""
 
+import math
 import re
 import threading
 from types import SimpleNamespace
@@ -54,9 +55,11 @@ def run(*arguments):
 def test_problems_lie_evenly_wherever_they_are_broken_off():
     whole = list(tune.cases())
     assert len(whole) == tune.PROBLEMS == len(set(whole))
-    for count in (36, 72, tune.PROBLEMS):
-        some = whole[:count]
-        assert some == list(tune.cases(count))
+    for count in (42, 84, tune.PROBLEMS):
+        assert whole[:count] == list(tune.cases(count))
+        some = [c for c in whole[:count] if c[:5] not in tune.COMMON]
+        assert count // tune.OFTEN <= count - len(some) <= count // tune.OFTEN + 1
+        count = len(some)
         particles = np.log10([c.particles for c in some])
         nodes = np.log([c.nodes for c in some])
         assert np.histogram(particles, 4, (3, 7))[0].min() >= count // 4 - 2
@@ -69,6 +72,39 @@ def test_problems_lie_evenly_wherever_they_are_broken_off():
     assert {c.support for c in whole} == {*range(2, 9), *(support for support, *_ in tune.WIDE)}
     assert {c.nodes % 2 for c in whole} == {0, 1}
     assert min(c.filled for c in whole) >= tune.LEAST_FILLED
+
+
+def test_problems_that_many_users_have_are_among_them():
+    assert math.gcd(29, len(tune.COMMON)) == 1  # so that each has its turn
+    common = [c for c in tune.cases() if c[:5] in tune.COMMON]
+    assert {c[:5] for c in common} == set(tune.COMMON) and len(common) == len(tune.COMMON)
+    assert all(c.filled == 1 and not c.in_order for c in common)
+
+
+def test_times_that_are_still_valid_are_kept(cache, small, monkeypatch):
+    code, _ = run("--backend", "cpu")
+    (file,) = cache.iterdir()
+    before = tables.read(file)
+    assert code == 0 and not before.changed()
+    timed = []
+    seconds = trial.seconds
+    monkeypatch.setattr(
+        trial, "seconds", lambda w, d, m: timed.append((d, m.name)) or seconds(w, d, m)
+    )  # fmt: skip
+    assert run("--backend", "cpu", "--changed")[0] == 0
+    assert not timed and set(tables.read(file).rows) == set(before.rows)
+    # A method whose code has changed is measured again on all its problems, others on new problems.
+    renewed = before.rows[0][:2]
+    known = tables.fingerprint
+    monkeypatch.setattr(tables, "fingerprint", lambda b, d, m: "new" if (d, m) == renewed else known(b, d, m))
+    assert run("--backend", "cpu", "--changed")[0] == 0
+    assert set(timed) == {renewed} and len(timed) == sum(row[:2] == renewed for row in before.rows)
+    timed.clear()
+    more = [*small, tune.Case(11, 4, "float32", 1, 50, 1.0)]
+    monkeypatch.setattr(tune, "cases", lambda: iter(more))
+    assert run("--backend", "cpu", "--changed")[0] == 0
+    assert {d for d, _ in timed} == {"spread", "interpolate"}
+    assert {row[2:7] for row in tables.read(file).rows} == {c[:5] for c in more}
 
 
 def test_a_case_has_the_particles_it_says():

@@ -64,12 +64,12 @@ def test_info_tests_every_method_and_fits(monkeypatch):
         if any(backends.module(b).available() is None for b in method.backends):
             assert method.name in result.output
     lines = result.output.splitlines()
-    rows = [line for line in lines if line.rstrip().endswith("ok")]
+    rows = [line for line in lines if line.rstrip().endswith("ok") or " declined " in line]
     assert len(rows) >= len(BUILDERS)
-    assert all(len(line) <= cli.WIDTH for line in rows)
+    assert all(len(line) <= cli.WIDTH for line in rows if " declined " not in line)
     for name in probe.names():
-        rows_of = [line.split()[1:3] for line in rows if line.startswith(name)]
-        assert len(rows_of) == probe.count(name) == len(set(map(tuple, rows_of)))
+        tested = [line.split()[1:3] for line in rows if line.startswith(name)]
+        assert len(tested) == probe.count(name) == len(set(map(tuple, tested)))
     note = next(n for n, line in enumerate(lines) if line.startswith("error:"))
     assert lines[note + 2] == ""  # two lines, none of which was broken
 
@@ -123,6 +123,16 @@ def test_info_tells_of_a_method_that_is_not_adjoint(monkeypatch, cpu_only):
     assert "FAILED" in result.output
 
 
+def test_a_method_that_declines_on_a_device_is_no_failure_of_info(monkeypatch, cpu_only):
+    name = survey.available_methods("cpu", "spread")[-1]
+    (method,) = [m for m in survey.METHODS["spread"] if m.name == name]
+    monkeypatch.setattr(method, "declines", classmethod(lambda cls, problem: "tiles of 57,216 of 49,152 bytes"))
+    result = run(cli.app, ["info", "--all"])
+    assert result.exit_code == 0
+    (row,) = [line for line in result.output.splitlines() if name in line and "spread" in line]
+    assert "declined" in row and "57,216 of 49,152" in result.output and "FAILED" not in result.output
+
+
 @pytest.mark.parametrize(
     ("of_pairs", "said"),
     [
@@ -135,14 +145,14 @@ def test_info_tells_of_a_method_that_is_not_adjoint(monkeypatch, cpu_only):
 def test_info_tells_of_a_grid_with_other_pairs(monkeypatch, of_pairs, said):
     class Wrong(survey.UniformGrid):
         def pairs(self, *arguments, **options):
-            rows_of = super().pairs(*arguments, **options)
-            return dataclasses.replace(rows_of, **of_pairs(rows_of))
+            pairs = super().pairs(*arguments, **options)
+            return dataclasses.replace(pairs, **of_pairs(pairs))
 
-    rows_of = {name: (error, wrong) for _, name, error, wrong in survey.grids(backends.current("cpu"))}
-    assert sorted(rows_of) == sorted(builder.name for builder in BUILDERS)
-    assert all(wrong is None and error <= 1e-11 for error, wrong in rows_of.values())
+    checks = list(survey.grids(backends.current("cpu")))
+    assert sorted(check.method for check in checks) == sorted(builder.name for builder in BUILDERS)
+    assert all(check.wrong is None and check.error <= 1e-11 for check in checks)
     monkeypatch.setattr(survey, "UniformGrid", Wrong)
-    assert all(said in wrong for _, _, _, wrong in survey.grids(backends.current("cpu")))
+    assert all(said in check.wrong for check in survey.grids(backends.current("cpu")))
 
 
 def test_demo_draws_and_fits(cpu_only, small, tmp_path):

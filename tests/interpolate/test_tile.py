@@ -112,13 +112,15 @@ def test_tiles_hold_all_blocks_and_fit_local_memory(support, dtype, components):
 
 @pytest.mark.parametrize(("lanes", "parts", "size"), [(8, 2, 4), (8, 1, 8), (8, 1, 4)])
 @pytest.mark.parametrize("support", [4, 5, 6, 8])
-def test_rows_that_are_read_at_once_lie_in_different_banks(support, lanes, parts, size):
+def test_eight_lanes_that_read_at_once_meet_in_no_bank(support, lanes, parts, size):
     axes = problem(64, 10, support, f"float{8 * size}", parts).axes
     shared = Lanes.of(axes, parts, lanes, 16 // size)
     local = Local.of(axes, (5, 7, 11), shared, parts, 16 // size, size)
-    banks = {k * shared.rows * local.pitch * size % 128 for k in range(shared.y)}
-    assert len(banks) == shared.y
-    assert local.pitch * size % 16 == 0
+    row = local.pitch * size
+    assert row % 16 == 0
+    # A read of 16 bytes by eight lanes takes one cycle, if each has four of the 32 banks for itself.
+    places = [16 * z + y * shared.rows * row for z, y in itertools.product(range(shared.z), range(shared.y))]
+    assert len({place // 16 % 8 for place in places}) == len(places) == 8
 
 
 def test_tiles_too_large_are_declined_in_words():

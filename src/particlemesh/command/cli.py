@@ -95,6 +95,9 @@ def tune(
         typer.Option(help="cuda, opencl or cpu; by default the first available one.", show_default=False),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Less than a minute, with fewer problems.")] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Keep stored times of methods whose code has not changed.")
+    ] = False,
     show: Annotated[bool, typer.Option("--show", help="Only print the stored times of this machine.")] = False,
 ) -> None:
     """Measure the methods on this machine for the automatic choice.
@@ -105,7 +108,7 @@ def tune(
 
     console = _console()
     try:
-        report.timings(console, backend) if show else report.tune(console, backend, quick)
+        report.timings(console, backend) if show else report.tune(console, backend, quick, changed)
     except ValueError as error:
         consoles.complain("tune", error)
         raise typer.Exit(2) from None
