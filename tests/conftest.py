@@ -30,7 +30,7 @@ def pytest_addoption(parser):
         "--backend", action="append", choices=(*backends.NAMES, "all"),
         help="backends to test, by default those that work here; one that does not is skipped with its reason",
     )  # fmt: skip
-    parser.addoption("--thorough", action="store_true", help="on PoCL, too, every combination and row")
+    parser.addoption("--thorough", action="store_true", help="every combination and row, also on PoCL")
     parser.addoption("--optimised", action="store_true", help="let PoCL optimise kernels as it does for users")
     parser.addoption("--many-processes", type=int, default=2, help="processes that start with cold caches at once")
 
@@ -102,12 +102,12 @@ def pytest_generate_tests(metafunc):
         ]
         metafunc.parametrize(("backend", "row"), cases, indirect=["backend"], scope="session")
     elif "law" in metafunc.fixturenames:
-        wanted = metafunc.definition.get_closest_marker("direction")
+        expected = metafunc.definition.get_closest_marker("direction")
         cases = [
             _parameter(name, law, id=f"{law}-{name}")
             for law in laws()
             for name in names
-            if name in law.method.backends and (wanted is None or law.direction in wanted.args)
+            if name in law.method.backends and (expected is None or law.direction in expected.args)
         ]
         metafunc.parametrize(("backend", "law"), cases, indirect=["backend"], scope="session")
     elif "builder" in metafunc.fixturenames:  # of grids

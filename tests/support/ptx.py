@@ -25,18 +25,18 @@ def kernels_of(monkeypatch, call):
     return list(asked)
 
 
-def kernel_of(monkeypatch, wanted, call):
+def kernel_of(monkeypatch, expected, call):
     """Return file, name and defines of the kernel of a name that a call on OpenCL takes; nothing runs."""
-    found = []
+    launches = []
 
     def kernel(self, file, name, defines, texts=None):
-        found.append((file, name, defines))
+        launches.append((file, name, defines))
         return lambda *arguments: None
 
     with monkeypatch.context() as patch:
         patch.setattr(opencl.OpenClBackend, "kernel", kernel)
         call()
-    (mine,) = [asked for asked in found if asked[1] == wanted]
+    (mine,) = [asked for asked in launches if asked[1] == expected]
     return mine
 
 

@@ -169,7 +169,7 @@ def dem(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the random numbers of the start.")] = 1,
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="Bits repeat, after restarts too.")] = False,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible results.")] = False,
     method: Annotated[str, typer.Option(help="Builder of the grid, by name.")] = "auto",
     backend: Annotated[str | None, typer.Option(help="cpu, cuda or opencl.", show_default="cpu")] = None,
     trajectory: Annotated[

@@ -161,7 +161,7 @@ def prepare(options: Mapping[str, Any], given: set[str]) -> tuple[dict[str, Any]
         excess = sorted(given.intersection((*START, *LAW, *OTHERS)))
         if excess:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in excess)
-            raise ValueError(f"{names} came beside --restart, whose file has them: leave them out.")
+            raise ValueError(f"{names} and --restart: the file has them. Leave them out.")
         if options["steps"] is None:
             raise ValueError("--restart needs --steps, how many more.")
         spheres = Simulation.load(restart, backend=backend)

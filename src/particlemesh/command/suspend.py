@@ -39,19 +39,19 @@ def suspend(console: Console, out: Path, backend: str, **options: Any) -> None:
         def progress() -> None:
             bar.update(task, description="Brownian dynamics", advance=1)
 
-        found = brownian.run(backend=backend, progress=progress, **options)
+        spheres = brownian.run(backend=backend, progress=progress, **options)
     seconds = time.perf_counter() - began
-    console.print(f"box edge {found.edge:.4g} a, {steps} steps of {options['time_step']:g} a²/D, {seconds:.1f} s\n")
+    console.print(f"box edge {spheres.edge:.4g} a, {steps} steps of {options['time_step']:g} a²/D, {seconds:.1f} s\n")
     table = _table(">time", ">mean square displacement", ">law", ">measured / law", ">error")
-    law = 6 * found.law * found.times
-    last = len(found.times) - 1
+    law = 6 * spheres.law * spheres.times
+    last = len(spheres.times) - 1
     for k in sorted({round(n * last / (ROWS - 1)) for n in range(ROWS)}):
-        cells = found.times[k], found.squared[k], law[k]
-        ratio, error = found.squared[k] / law[k], found.errors[k] / law[k]
+        cells = spheres.times[k], spheres.squared[k], law[k]
+        ratio, error = spheres.squared[k] / law[k], spheres.errors[k] / law[k]
         table.add_row(*(f"{x:.4g}" for x in cells), f"{ratio:.4f}", f"{error:.4f}")
     console.print(table)
     console.print(
-        f"law: 6 x {found.law:.5f} D t, exact for short times and time steps; repulsion and\n"
+        f"law: 6 x {spheres.law:.5f} D t, exact for short times and time steps; repulsion and\n"
         "hydrodynamic interactions slow the spheres later. a: radius, D: diffusion\n"
         "coefficient of one sphere alone\n",
         style="dim",
@@ -62,7 +62,7 @@ def suspend(console: Console, out: Path, backend: str, **options: Any) -> None:
     from particlemesh.command.brownian_figure import suspension
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    suspension(out, found, title, mobility)
+    suspension(out, spheres, title, mobility)
     console.print(f"picture: {escape(str(out))}", soft_wrap=True)
 
 

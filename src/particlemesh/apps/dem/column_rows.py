@@ -65,13 +65,13 @@ def _count(x, row, counts, cells, share, counter):
     shares, most = counts.shape[0], cells - 1
     for begin, end in ranges(counter, shares, share):
         for part in range(begin, end):
-            own = counts[part]
-            own[:] = 0
+            in_row = counts[part]
+            in_row[:] = 0
             first, last = _part(row.size, shares, part)
             for i in range(first, last):
                 r = min(int(x[0, i]), most) * cells + min(int(x[1, i]), most)
                 row[i] = r
-                own[r] += 1
+                in_row[r] += 1
 
 
 @compiled
@@ -91,11 +91,11 @@ def _place(x, row, places, order, along, share, counter):
     shares = places.shape[0]
     for begin, end in ranges(counter, shares, share):
         for part in range(begin, end):
-            own = places[part]
+            next_place = places[part]
             first, last = _part(row.size, shares, part)
             for i in range(first, last):
-                at = own[row[i]]
-                own[row[i]] = at + 1
+                at = next_place[row[i]]
+                next_place[row[i]] = at + 1
                 order[at], along[at] = i, x[2, i]
 
 

@@ -167,8 +167,8 @@ class PMEBatch:
             out = tuple(room(name, *shape) for name, shape in shapes.items())
             potential, slope, virial = self._solver.potential_gradient_virial(q, out=out)
             c = self._one.coulomb_constant
-            own = 2 * p.splitting / math.sqrt(math.pi) * q
-            energies = c / 2 * q * (sums[:, 0] + 4 * math.pi * potential - own)
+            itself = 2 * p.splitting / math.sqrt(math.pi) * q
+            energies = c / 2 * q * (sums[:, 0] + 4 * math.pi * potential - itself)
             forces = c * q[:, None] * (sums[:, 1:4] - 4 * math.pi * slope)
             pairs = c / 2 * q[:, None] * sums[:, 4:10]
 

@@ -193,7 +193,7 @@ class Core:
         self.add_up(function, charges, sums)
         if len(self.exclusions):
             sums = self.correct(x, charges, sums, virial)
-        self._sums = sums  # its last column says who touches
+        self._sums = sums  # its last column says which particles touch
         return sums
 
     def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:

@@ -58,17 +58,17 @@ if (!(r2 > 0)) { sum[7] += (real)1; return; }
 const real inverse = (real)1 / r2, r = sqrt(r2), fade = exp(-p[0] * p[0] * r2);
 const real b0 = erfc(p[0] * r) / r, b1 = (b0 + p[4] * fade) * inverse;
 const real b2 = (3 * b1 + p[5] * fade) * inverse, b3 = (5 * b2 + p[6] * fade) * inverse;
-real theirs = 0, own = 0, both = 0;
+real along_j = 0, along_i = 0, both = 0;
 for (int n = 0; n < 3; n++) {
-    theirs += b[1 + n] * d[n];
-    own += a[1 + n] * d[n];
+    along_j += b[1 + n] * d[n];
+    along_i += a[1 + n] * d[n];
     both += a[1 + n] * b[1 + n];
 }
-sum[0] += b[0] * b0 - theirs * b1;
-const real along = b[0] * b1 - theirs * b2, second = b[0] * own * b2 - theirs * own * b3 + both * b2;
+sum[0] += b[0] * b0 - along_j * b1;
+const real along = b[0] * b1 - along_j * b2, second = b[0] * along_i * b2 - along_j * along_i * b3 + both * b2;
 for (int n = 0; n < 3; n++) {
     sum[1 + n] += along * d[n] + b1 * b[1 + n];
-    sum[4 + n] += second * d[n] + own * b2 * b[1 + n] - along * a[1 + n];
+    sum[4 + n] += second * d[n] + along_i * b2 * b[1 + n] - along * a[1 + n];
 }
 """
 
@@ -83,15 +83,15 @@ def _function(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair 
     b1 = (b0 + p[4] * fade) * inverse
     b2 = (p[2] * b1 + p[5] * fade) * inverse
     b3 = (p[3] * b2 + p[6] * fade) * inverse
-    theirs = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]
-    own = a[1] * d[0] + a[2] * d[1] + a[3] * d[2]
+    along_j = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]
+    along_i = a[1] * d[0] + a[2] * d[1] + a[3] * d[2]
     both = a[1] * b[1] + a[2] * b[2] + a[3] * b[3]
-    sum[0] += b[0] * b0 - theirs * b1
-    along = b[0] * b1 - theirs * b2
-    second = b[0] * own * b2 - theirs * own * b3 + both * b2
+    sum[0] += b[0] * b0 - along_j * b1
+    along = b[0] * b1 - along_j * b2
+    second = b[0] * along_i * b2 - along_j * along_i * b3 + both * b2
     for n in range(3):
         sum[1 + n] += along * d[n] + b1 * b[1 + n]
-        sum[4 + n] += second * d[n] + own * b2 * b[1 + n] - along * a[1 + n]
+        sum[4 + n] += second * d[n] + along_i * b2 * b[1 + n] - along * a[1 + n]
 
 
 class Kept:
@@ -149,13 +149,13 @@ def _exclude(pme: Any, particles: Natives, alpha: float, q: Any, mu: Any, sums: 
     b2, b3 = 3 * b1 * inverse, 15 * b1 * inverse**2
     limit = 2 * alpha / math.sqrt(math.pi)
     b0, b1 = xp.where(touches, limit, b0), xp.where(touches, limit * 2 / 3 * alpha**2, b1)
-    own, theirs = (mu[i] * d).sum(1), (mu[j] * d).sum(1)
+    along_i, along_j = (mu[i] * d).sum(1), (mu[j] * d).sum(1)
     both, b = (mu[i] * mu[j]).sum(1), q[j]
-    along, second = b * b1 - theirs * b2, b * own * b2 - theirs * own * b3 + both * b2
+    along, second = b * b1 - along_j * b2, b * along_i * b2 - along_j * along_i * b3 + both * b2
     rows = xp.zeros((len(i), _COLUMNS), particles.dtype)
-    rows[:, 0] = b * b0 - theirs * b1
+    rows[:, 0] = b * b0 - along_j * b1
     rows[:, 1:4] = along[:, None] * d + b1[:, None] * mu[j]
-    rows[:, 4:7] = second[:, None] * d + (own * b2)[:, None] * mu[j] - along[:, None] * mu[i]
+    rows[:, 4:7] = second[:, None] * d + (along_i * b2)[:, None] * mu[j] - along[:, None] * mu[i]
     rows[:, 7] = touches
     # Pairs that are scaled and in one place have no finite interaction: they stay counted.
     rows *= xp.where(touches & (weights != -1), 0, weights)[:, None]
@@ -221,9 +221,9 @@ def with_dipoles(pme: Any, positions: Any, charges: Any, dipoles: Any) -> Dipole
             first = int(sums[:, 7].argmax())
             raise ValueError(f"particle {first} lies where another one lies: move one of them.")
         phi, slope, hessian = kept.of_mesh(q, mu)
-        own = 2 * alpha / math.sqrt(math.pi)  # the smooth part of a particle's own potential
-        potentials = c * (sums[:, 0] + phi - own * q)
-        fields = c * (own * 2 / 3 * alpha**2 * mu - sums[:, 1:4] - slope)
+        itself = 2 * alpha / math.sqrt(math.pi)  # the smooth part of a particle's own potential
+        potentials = c * (sums[:, 0] + phi - itself * q)
+        fields = c * (itself * 2 / 3 * alpha**2 * mu - sums[:, 1:4] - slope)
         forces = q[:, None] * (-c * (sums[:, 1:4] + slope)) - c * (sums[:, 4:7] + (hessian @ mu[:, :, None])[:, :, 0])
         energies = (q * potentials - (mu * fields).sum(1)) / 2
         torques = xp.cross(mu, fields)

@@ -168,9 +168,9 @@ class PME:
         on_gpu = backend.name != "cpu"
         if on_gpu and self.skin is not None:
             raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
-        wanted = self.accuracy or _DEFAULT[dtype]
+        accuracy = self.accuracy or _DEFAULT[dtype]
         costs = parameters.GPU if on_gpu else parameters.CPU
-        chosen = parameters.choose(self.box, count, max(wanted, _FLOOR[dtype]), costs, **self._given)
+        chosen = parameters.choose(self.box, count, max(accuracy, _FLOOR[dtype]), costs, **self._given)
         reached = math.hypot(chosen.error, _FLOOR[dtype])
         if self.accuracy is not None and reached > 1.5 * self.accuracy:
             why = "these parameters reach" if any(v is not None for v in self._given.values()) else f"{dtype} reaches"
