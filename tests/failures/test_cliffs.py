@@ -149,6 +149,7 @@ def test_a_grid_has_the_levels_that_radii_take_on_the_cpu():
     assert grid.build(x).levels == 1 and grid.cells == 50**3
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("order", ["input", "grid"])
 @pytest.mark.parametrize("built", ["no radii", "other radii", "one level"])
 def test_one_large_radius_of_a_search_does_not_set_how_far_all_particles_search(monkeypatch, built, order):

@@ -23,13 +23,14 @@ MODULES = [m.__module__.removeprefix("particlemesh.") for methods in METHODS.val
 NAMES = {m.name for methods in METHODS.values() for m in methods}
 
 
+IMPORTED = {file: {dotted for _, dotted in imported(tree)} for file, tree in TREES.items()}
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_only_its_folder_imports_a_method(module):
     folder = f"{module.split('.')[0]}/__init__.py"
     name = f"particlemesh.{module}"
-    users = {
-        file for file, tree in TREES.items() if any(f"{dotted}.".startswith(f"{name}.") for _, dotted in imported(tree))
-    }
+    users = {file for file, names in IMPORTED.items() if any(f"{dotted}.".startswith(f"{name}.") for dotted in names)}
     assert users - {folder} == {file for file, base in STANDS_ON.items() if base == module}
 
 

@@ -3,6 +3,7 @@
 
 import functools
 import re
+import zlib
 
 import pytest
 
@@ -49,6 +50,11 @@ def ptx(file, name, defines):
 def _entries(file, defines):
     text = cuda.compile_only(file, dict(defines), 9999).decode()
     return {entry.partition("(")[0].strip(): entry for entry in text.split(".entry ")[1:]}
+
+
+def single(method):
+    """Whether it is float32 of a method that compiles where tests are thinned: for every second one it is float64."""
+    return zlib.crc32(method.__module__.encode()) % 2 == 0
 
 
 def without_nvrtc():

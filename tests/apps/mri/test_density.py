@@ -18,6 +18,7 @@ def spread_function(samples, weights, shape):
     return modes_of_weights / modes_of_weights[tuple(n // 2 for n in modes)]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.backends("cpu", "cuda")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_point_spread_function_becomes_narrow(backend, dtype):

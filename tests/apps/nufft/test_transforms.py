@@ -46,6 +46,7 @@ def test_types_1_and_2_and_their_adjoints(backend, nufft_type, ndim, dtype, isig
     assert cases.error(result, to_points) < 1.2 * EPS[dtype]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("dtype", list(EPS))
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 @pytest.mark.parametrize(("isign", "vectors"), [(1, ()), (-1, (2,))], ids=str)
@@ -155,6 +156,7 @@ def test_type_3_of_degenerate_sets(box, band):
     assert cases.error(plan.execute(strengths), cases.sums(strengths, x[None], s[None], 1)) < 2e-9
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("dtype", list(EPS))
 @pytest.mark.parametrize("shift", [0.0, 30.0])
 @pytest.mark.parametrize("real", [False, True])
