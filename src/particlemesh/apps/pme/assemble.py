@@ -105,7 +105,7 @@ class OnDevice:
         kernel(
             shares * self.backend.group_size, charges, sums, mesh.potential, mesh.gradient, out.energies, out.forces,
             partial, count, sets, shares, at(charges), at(out.energies), at(out.forces), at(mesh.potential),
-            at(mesh.gradient), self.factors,
+            at(mesh.gradient), self.factors, status,
         )  # fmt: skip
         kernel = compile_kernel(self.backend, _FILE, "totals", self.dtype, **defines)
         virials = (Unread(status), Unread(status)) if out.virial is None else (mesh.virial, out.virial)

@@ -13,7 +13,7 @@ import particlemesh as pm
 from particlemesh.apps.pme import direct
 from particlemesh.apps.pme.core import Coulomb
 from particlemesh.apps.pme.exclusions import Exclusions
-from particlemesh.apps.pme.natives import Natives
+from particlemesh.apps.pme.natives import Natives, check_finite
 from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.result import Result
@@ -143,6 +143,12 @@ class PMEBatch:
         -------
         Result
             Energies (S,), energies of particles (N,), forces (N, 3) and virials (S, 3, 3).
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a position or charge is not finite, particles of a system lie in one place, or shapes do not fit. The
+            first such particle is named.
         """
         particles, pairs = Natives(positions), Exclusions(exclusions, factors)
         xp, x = particles.xp, particles.x
@@ -157,6 +163,7 @@ class PMEBatch:
                 return core.take(f"{name} of all systems", math.prod(shape)).reshape(shape)
 
             self._grid.build(x, system=owner, boxes=boxes)
+            check_finite(q, "charges", system=owner)
             sums = self._grid.stream(p.cutoff, self._function, q, out=room("sums", count, self._function.results))
             if len(pairs):
                 _exclude(particles, pairs, q, self._matrices(boxes), owner, sums)
@@ -177,4 +184,11 @@ class PMEBatch:
 
             upper = xp.stack([by_system(pairs[:, n]) for n in range(6)], 1)
             virial = upper[:, xp.asarray([[0, 5, 4], [5, 1, 3], [4, 3, 2]])] + 4 * math.pi * c * virial
-            return Result(*map(particles.wrap, (by_system(energies), energies, forces, virial)))
+            energy = by_system(energies)
+            bad = ~xp.isfinite(energy)
+            if bool(bad.any()):
+                raise ValueError(
+                    f"the energy of system {int(bad.argmax())} is not finite: charges are too large, or particles too "
+                    "near each other."
+                )
+            return Result(*map(particles.wrap, (energy, energies, forces, virial)))

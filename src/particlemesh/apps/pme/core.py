@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,22 @@ from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.result import Result
 from particlemesh.fourier import Solver
 from particlemesh.kernels import Coordinates, allocate, branch_of, kept
+
+_ONES = 2**64 - 1  # ~i of a particle i
+
+
+class Wrong(NamedTuple):
+    """What is wrong with a step."""
+
+    touching: bool  # particles lie in one place
+    infinite: bool  # an energy is not finite
+    negative: int | None  # the first particle with a negative number
+    bad: int | None  # the first particle with a number that is not finite
+
+
+def word_of(wrong: np.ndarray) -> int:
+    """Return ~i of the first particle i that is wrong (N,), or 0."""
+    return int(np.argmax(wrong)) ^ _ONES if wrong.any() else 0
 
 
 class Core:
@@ -64,8 +80,7 @@ class Core:
         self._memory: dict[str, Any] = {}
         self._finish = None if backend.name == "cpu" else OnDevice(self.backend, dtype, self.take, law)
         self.branch = branch_of(backend)  # None: one half after the other
-        # Particles in one place, whether an energy is not finite, whether a coefficient is negative.
-        self.status = self.take("status", 3, dtype)
+        self.status = self.take("status", 4, np.dtype(np.uint64))  # words of `Wrong`
         self._sums: Any = None
 
     # ---- what subclasses have -------------------------------------------------------------------------
@@ -211,13 +226,16 @@ class Core:
             return
         on_cpu(charges, sums, mesh, out, self.law)
         if first:
-            self.status[:2] = sums[:, -1].sum(), 0
-        self.status[1] += not np.isfinite(out.energy).all()
+            self.status[0] = sums[:, -1].sum() != 0
+        if not np.isfinite(out.energy).all():
+            self.status[1] = 1
+            self.status[3] = max(self.status[3], word_of(~np.isfinite(charges).all(0)))
 
-    def wrong(self) -> tuple[bool, bool, bool]:
-        """Return whether particles of the last step touch, an energy is not finite, a number is negative; waits."""
-        touching, infinite, negative = (bool(word != 0) for word in self.backend.download(self.status))
-        return touching, infinite, negative
+    def wrong(self) -> Wrong:
+        """Return what is wrong with the last step; waits."""
+        touching, infinite, *words = map(int, self.backend.download(self.status))
+        negative, bad = (None if word == 0 else word ^ _ONES for word in words)
+        return Wrong(touching != 0, infinite != 0, negative, bad)
 
     def first_touching(self) -> int:
         """Return the first particle that touches another one; waits."""

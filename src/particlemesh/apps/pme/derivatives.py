@@ -12,6 +12,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import direct
+from particlemesh.apps.pme.natives import check_finite
 from particlemesh.apps.pme.pme import PME
 from particlemesh.kernels import kind_of
 
@@ -96,6 +97,7 @@ def pair_sums(
     box = pm.Box(cell)
     smooth = direct.smooth_coulomb(splitting, cutoff, dtype == "float32", on_gpu)
     function = direct.pair_function(smooth, 1, True)
+    check_finite(q, "charges")
     grid = pm.UniformGrid(box, cell_size=_cells(box, cutoff))
     sums = grid.build(x).stream(cutoff, function, q)
     if float(sums[:, 10].sum()) > 0:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.pme.natives import Natives
+from particlemesh.apps.pme.natives import Natives, check_finite
 from particlemesh.apps.pme.result import Result
 from particlemesh.fourier import Transform
 
@@ -181,7 +181,7 @@ def with_dipoles(pme: Any, positions: Any, charges: Any, dipoles: Any) -> Dipole
     Raises
     ------
     ValueError, TypeError
-        If an argument is not allowed, or particles that are not excluded lie in one place.
+        If an argument is not allowed, a number is not finite, or particles that are not excluded lie in one place.
 
     Examples
     --------
@@ -205,6 +205,8 @@ def with_dipoles(pme: Any, positions: Any, charges: Any, dipoles: Any) -> Dipole
                 f"charges have shape {q.shape} and dipoles {mu.shape}; dipoles need one set, "
                 f"({particles.count},) and ({particles.count}, 3)."
             )
+        check_finite(q, "charges")
+        check_finite(mu, "dipoles", 0)
         core = pme.core(particles.count, particles.dtype, particles.backend)
         solver, alpha, c = core.solver, core.parameters.splitting, core.constant
         core.grid.build(x)
@@ -227,6 +229,8 @@ def with_dipoles(pme: Any, positions: Any, charges: Any, dipoles: Any) -> Dipole
         forces = q[:, None] * (-c * (sums[:, 1:4] + slope)) - c * (sums[:, 4:7] + (hessian @ mu[:, :, None])[:, :, 0])
         energies = (q * potentials - (mu * fields).sum(1)) / 2
         torques = xp.cross(mu, fields)
+        if not bool(xp.isfinite(energies.sum())):
+            raise ValueError("the energy is not finite: charges or dipoles are too large, or particles too near.")
         native = (energies.sum(), energies, forces, potentials, fields, torques)
         energy, energies, forces, *more = map(particles.wrap, native)
         return DipoleResult(energy, energies, forces, None, *more)

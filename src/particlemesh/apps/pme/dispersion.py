@@ -246,19 +246,21 @@ class Dispersion:
         """Raise what was wrong with the numbers of the last step."""
         core = self._core
         assert core is not None
-        touching, infinite, negative = core.wrong()
-        if negative:
-            raise ValueError("sigma and epsilon have negative elements; give numbers of at least 0.")
-        if touching:
+        wrong = core.wrong()
+        if wrong.negative is not None:
+            raise ValueError(f"sigma or epsilon of particle {wrong.negative} is negative; give numbers of at least 0.")
+        if wrong.touching:
             raise ValueError(
                 f"particle {core.first_touching()} lies where another one lies: r**-6 is infinite; move one of them, "
                 "or exclude the pair."
             )
-        if infinite:
+        if wrong.infinite:
             for name, operand in taken.items():
                 bad = np.flatnonzero(~np.isfinite(core.owner.download(operand.native)))
                 if len(bad):
                     raise ValueError(f"{name} has {len(bad)} elements that are not finite; the first is {bad[0]}.")
+            if wrong.bad is not None:
+                raise ValueError(f"numbers are not finite; the first is that of particle {wrong.bad}.")
             raise ValueError("the energy is not finite: numbers are too large, or particles too near each other.")
 
     @alone

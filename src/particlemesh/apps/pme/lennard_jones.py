@@ -11,7 +11,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme.assemble import Law
-from particlemesh.apps.pme.core import Core
+from particlemesh.apps.pme.core import Core, word_of
 from particlemesh.apps.pme.exclusions import Exclusions, Images
 from particlemesh.apps.pme.natives import NEIGHBOURS, nearest
 from particlemesh.apps.pme.parameters import Parameters
@@ -77,7 +77,7 @@ class LennardJones(Core):
         values, charges = self.take("numbers", 2 * count).reshape(count, 2), self.take("coefficients", count)
         self._numbers = values
         if self._finish is None:
-            self.status[2] = self._wells and bool((first < 0).any() or (second < 0).any())
+            self.status[2] = word_of((first < 0) | (second < 0)) if self._wells else 0
             with np.errstate(invalid="ignore"):
                 values[:, 0] = 2 * np.sqrt(second) if self._wells else first
             values[:, 1] = first if self._wells else 1

@@ -294,13 +294,13 @@ class PME:
 
     def _check(self, core: Coulomb, operand: kernels.Operand, x: Coordinates) -> None:
         """Raise what is wrong with the last step."""
-        touching, infinite, _ = core.wrong()
-        if touching:
+        wrong = core.wrong()
+        if wrong.touching:
             raise ValueError(
                 f"particles lie on top of each other: {core.first_touching()} is in the place of another one. "
                 "Move one of them, or exclude the pair."
             )
-        if infinite:
+        if wrong.infinite:
             host = core.owner.download(operand.native).reshape(-1, x.count)
             bad = np.argwhere(~np.isfinite(host))
             if len(bad):
@@ -315,11 +315,16 @@ class PME:
             raise RuntimeError("this PME has made no step yet.")
         core.grid.check()
         core.solver.plan.check()
-        touching, infinite, _ = core.wrong()
-        if touching:
-            raise ValueError("particles lie on top of each other: move them, or exclude the pairs.")
-        if infinite:
-            raise ValueError("the energy is not finite: charges are not, or particles are too near each other.")
+        wrong = core.wrong()
+        if wrong.touching:
+            raise ValueError(
+                f"particles lie on top of each other: {core.first_touching()} is in the place of another one. "
+                "Move one of them, or exclude the pair."
+            )
+        if wrong.bad is not None:
+            raise ValueError(f"charges are not finite; the first is that of particle {wrong.bad}.")
+        if wrong.infinite:
+            raise ValueError("the energy is not finite: charges are too large, or particles too near each other.")
 
     @alone
     def explain(self) -> str:
