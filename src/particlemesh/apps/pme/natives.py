@@ -66,7 +66,7 @@ def check_finite(array: Any, what: str, axis: int = -1, system: Any = None) -> N
     if not bool(bad.any()):
         return
     host = np.asarray(bad.get() if hasattr(bad, "get") else bad.cpu() if hasattr(bad, "cpu") else bad)
-    first = np.moveaxis(host, axis, 0).reshape(host.shape[axis], -1).any(1)
+    first: np.ndarray = np.moveaxis(host, axis, 0).reshape(host.shape[axis], -1).max(1)
     k = int(first.argmax())
     of = "" if system is None else f" of system {int(system[k])}"
     raise ValueError(
