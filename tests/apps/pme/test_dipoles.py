@@ -109,7 +109,7 @@ def test_an_excluded_pair_with_dipoles_may_lie_in_one_place():
     for name in ("energy", "forces", "fields", "potentials"):
         mean = (getattr(before, name) + getattr(after, name)) / 2
         np.testing.assert_allclose(getattr(result, name), mean, rtol=1e-4, atol=1e-4)
-    with pytest.raises(ValueError, match="lies where another one lies"):
+    with pytest.raises(ValueError, match="on top of each other"):
         PME(BOX, **FINE, exclusions=[[0, 1]], factors=0.5)(x, q, dipoles=mu)
 
 
@@ -149,9 +149,9 @@ def test_bad_arguments_are_explained():
         pme(x, q, dipoles=mu[:, :2])
     with pytest.raises(ValueError, match="one set"):
         pme(x, np.stack([q, q]), dipoles=mu)
-    with pytest.raises(TypeError, match="leave out check and out"):
-        pme(x, q, dipoles=mu, check=False)
-    with pytest.raises(ValueError, match="lies where another one lies"):
+    with pytest.raises(TypeError, match="give a DipoleResult"):
+        pme(x, q, dipoles=mu, out=pme(x, q))
+    with pytest.raises(ValueError, match="on top of each other: 0 is in the place"):
         pme(x[[0, 0]], q[:2], dipoles=mu[:2])
 
 

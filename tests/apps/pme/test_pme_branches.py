@@ -88,6 +88,14 @@ def coulomb(backend):
     return pme, lambda **more: pme(*given, **more)
 
 
+def dipoles(backend):
+    x, q = particles()
+    pme = PME(TRICLINIC, **OPTIONS, dtype="float32", backend="opencl").reserve(50, dipoles=True)
+    given = backend.array(x), backend.array(q[0])
+    mu = backend.array(q[1:4].T.copy())
+    return pme, lambda **more: pme(*given, dipoles=mu, **more)
+
+
 def dispersion(backend):
     x, q = particles()
     sizes = {name: OPTIONS[name] for name in ("cutoff", "splitting", "shape", "window")}
@@ -98,7 +106,7 @@ def dispersion(backend):
 
 
 @pytest.mark.backends("opencl")
-@pytest.mark.parametrize(("make", "check"), [(coulomb, False), (coulomb, True), (dispersion, False)])
+@pytest.mark.parametrize(("make", "check"), [(coulomb, False), (coulomb, True), (dispersion, False), (dipoles, True)])
 def test_halves_share_no_memory_that_one_writes(backend, monkeypatch, make, check):
     monkeypatch.setattr(core.Core, "together", 1)
     cuda = Cuda()

@@ -103,7 +103,7 @@ def test_host_arrays_go_to_a_named_backend_and_back():
 def test_kernels_compile_for_cuda(double, width):
     for file, names in (
         ("exclusions", ("exclusions",)), ("assemble", ("assemble", "totals")),
-        ("lennard_jones", ("coefficients", "without_pairs")),
+        ("lennard_jones", ("coefficients", "without_pairs")), ("dipoles", ("pack", "without_pairs", "assemble")),
     ):  # fmt: skip
         cubin = cuda.compile_only(
             f"apps/pme/{file}.c", {"REAL_IS_DOUBLE": double, "WIDTH": width, "WEIGHTED": int(width == 4)}, 90

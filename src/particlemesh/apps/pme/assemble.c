@@ -7,8 +7,8 @@ typedef struct {
     real coulomb, mesh, self;
 } Factors;
 
-// Words of status: particles in one place, an energy not finite, a negative number, a number not finite. The last two
-// are ~i of the first such particle i, or 0.
+// Words of status: whether particles are in one place, then ~i of the first set i whose energy is not finite, and of the
+// first particles i with a negative number, a charge, and another number that is not finite, or 0.
 #define TOUCHING 0
 #define INFINITE 1
 #define BAD 3
@@ -84,7 +84,7 @@ KERNEL totals(GLOBAL const real* RESTRICT partial, GLOBAL const real* RESTRICT m
             if (first) status[TOUCHING] = sum != 0;
         } else if (t == 0) {
             energy[energy_at + c] = sum;
-            if (!(sum - sum == 0)) status[INFINITE] = 1;
+            if (!(sum - sum == 0)) ATOMIC_MAX_U64(status + INFINITE, ~(u64)c);
         } else {
 #if WIDTH > 4
             // The order is 00, 11, 22, 12, 20, 01.

@@ -28,9 +28,10 @@ class Wrong(NamedTuple):
     """What is wrong with a step."""
 
     touching: bool  # particles lie in one place
-    infinite: bool  # an energy is not finite
+    infinite: int | None  # the first set or system whose energy is not finite
     negative: int | None  # the first particle with a negative number
-    bad: int | None  # the first particle with a number that is not finite
+    bad: int | None  # the first particle with a charge that is not finite
+    other: int | None  # the first particle with another number that is not allowed
 
 
 def word_of(wrong: np.ndarray) -> int:
@@ -61,7 +62,7 @@ class Core:
 
     together = 6  # sets of charges in one pass over pairs: a work-item holds their sums
     list: SkinList | None = None
-    dipoles: Any = None  # what steps with dipoles keep
+    dipoles: Any = None  # what makes steps with dipoles
 
     def __init__(
         self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, law: Law, exclusions: Exclusions,
@@ -78,9 +79,10 @@ class Core:
         self.grid = pm.UniformGrid(box, cell_size=cells, **options)
         self.solver = Solver(pm.Mesh(parameters.shape, box), parameters.window, **green, **options)
         self._memory: dict[str, Any] = {}
-        self._finish = None if backend.name == "cpu" else OnDevice(self.backend, dtype, self.take, law)
+        self.on_gpu = backend.name != "cpu"
+        self.finish = OnDevice(self.backend, dtype, self.take, law)
         self.branch = branch_of(backend)  # None: one half after the other
-        self.status = self.take("status", 4, np.dtype(np.uint64))  # words of `Wrong`
+        self.status = self.take("status", 5, np.dtype(np.uint64))  # words of `Wrong`
         self._sums: Any = None
 
     # ---- what subclasses have -------------------------------------------------------------------------
@@ -133,8 +135,8 @@ class Core:
         with self.backend.scope():
             self.take("sums", count * (together * width + 1))
             self._mesh(sets, count, virial)
-            if self._finish is not None:
-                self._finish.partial(together, count)
+            if self.on_gpu:
+                self.finish.partial(together, count)
                 self.exclusions.on(self.backend, count, self.dtype)
 
     def _mesh(self, sets: int, count: int, virial: bool) -> Mesh:
@@ -148,27 +150,38 @@ class Core:
         self, operand: kernels.Operand, count: int, virial: bool, out: Result | None
     ) -> tuple[dict[str, kernels.Output], Outputs]:
         """Return the user's outputs of an operand's kind and batch, and dense arrays to write."""
-        sets = math.prod(operand.batch)
         shapes: dict[str, tuple[int, ...]] = {"energy": (), "energies": (count,), "forces": (count, 3)}
         if virial:
             shapes["virial"] = (3, 3)
+        results, dense = self.memory_of(shapes, operand, out)
+        return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
+
+    def memory_of(
+        self, shapes: dict[str, tuple[int, ...]], operand: kernels.Operand, out: Result | None
+    ) -> tuple[dict[str, kernels.Output], dict[str, Any]]:
+        """Return the user's outputs by name, of an operand's kind and batch, and dense arrays (sets, ...) to write."""
+        sets = math.prod(operand.batch)
         given = {name: None if out is None else getattr(out, name) for name in shapes}
         kernels.check_apart(*(o for o in given.values() if o is not None))
         results, dense = {}, {}
         for name, shape in shapes.items():
             results[name] = r = kernels.give(given[name], operand, operand.batch + shape, dense=False)
             dense[name] = self.dense(f"dense {name}", r.native, (sets, *shape), copy=False)
-        return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
+        return results, dense
 
-    def finished(self, results: dict[str, kernels.Output], outputs: Outputs, number: bool) -> Result:
+    def finished(self, results: dict[str, kernels.Output], outputs: Any, number: bool) -> Result:
         """Return the user's result; with ``number`` the energy of NumPy is a number."""
+        return Result(**self.answers(results, outputs, number))
+
+    def answers(self, results: dict[str, kernels.Output], outputs: Any, number: bool) -> dict[str, Any]:
+        """Return the user's arrays by name, whose numbers are in dense arrays of the same names."""
         for name, result in results.items():
             if not result.native.flags.c_contiguous:
                 self.owner.copy(result.native, getattr(outputs, name).reshape(result.native.shape))
         answers = {name: result.finish() for name, result in results.items()}
         if number and isinstance(answers["energy"], np.ndarray):
             answers["energy"] = answers["energy"][()]
-        return Result(**answers)
+        return answers
 
     # ---- a step ---------------------------------------------------------------------------------------
 
@@ -208,8 +221,12 @@ class Core:
         self.add_up(function, charges, sums)
         if len(self.exclusions):
             sums = self.correct(x, charges, sums, virial)
-        self._sums = sums  # its last column says who touches
+        self.note(sums)
         return sums
+
+    def note(self, sums: Any) -> None:
+        """Keep sums whose last column says which particles touch others."""
+        self._sums = sums
 
     def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:
         """Prepare the sums over neighbours for positions."""
@@ -221,21 +238,20 @@ class Core:
 
     def _assemble(self, charges: Any, sums: Any, mesh: Mesh, out: Outputs, first: bool) -> None:
         """Write the outputs of a few sets of charges."""
-        if self._finish is not None:
-            self._finish(charges, sums, mesh, out, self.status, first)
+        if self.on_gpu:
+            self.finish(charges, sums, mesh, out, self.status, first)
             return
         on_cpu(charges, sums, mesh, out, self.law)
         if first:
             self.status[0] = sums[:, -1].sum() != 0
         if not np.isfinite(out.energy).all():
-            self.status[1] = 1
+            self.status[1] = max(self.status[1], word_of(~np.isfinite(out.energy)))
             self.status[3] = max(self.status[3], word_of(~np.isfinite(charges).all(0)))
 
     def wrong(self) -> Wrong:
         """Return what is wrong with the last step; waits."""
-        touching, infinite, *words = map(int, self.backend.download(self.status))
-        negative, bad = (None if word == 0 else word ^ _ONES for word in words)
-        return Wrong(touching != 0, infinite != 0, negative, bad)
+        touching, *words = map(int, self.backend.download(self.status))
+        return Wrong(touching != 0, *(None if word == 0 else word ^ _ONES for word in words))
 
     def first_touching(self) -> int:
         """Return the first particle that touches another one; waits."""

@@ -254,7 +254,7 @@ class Dispersion:
                 f"particle {core.first_touching()} lies where another one lies: r**-6 is infinite; move one of them, "
                 "or exclude the pair."
             )
-        if wrong.infinite:
+        if wrong.infinite is not None:
             for name, operand in taken.items():
                 bad = np.flatnonzero(~np.isfinite(core.owner.download(operand.native)))
                 if len(bad):

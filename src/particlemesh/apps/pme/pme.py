@@ -15,9 +15,11 @@ import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.core import Coulomb
+from particlemesh.apps.pme.dipole_step import Dipoles
+from particlemesh.apps.pme.dipoles import DipoleResult
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.result import Result
-from particlemesh.kernels import Coordinates, alone, checks, coordinates
+from particlemesh.kernels import alone, checks, coordinates
 
 _DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
 _FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what rounding leaves of it
@@ -196,7 +198,7 @@ class PME:
         return core
 
     @alone
-    def reserve(self, count: int, sets: int = 1, *, virial: bool = True) -> Self:
+    def reserve(self, count: int, sets: int = 1, *, virial: bool = True, dipoles: bool = False) -> Self:
         """Choose parameters, and allocate for ``count`` particles and so many sets of charges.
 
         After that, and one call with the same arrays, calls with ``check=False`` and ``out`` allocate nothing and
@@ -205,8 +207,8 @@ class PME:
         Parameters
         ----------
         count, sets : int
-        virial : bool
-            Also for the virial.
+        virial, dipoles : bool
+            Also for the virial, and for calls with dipoles.
 
         Raises
         ------
@@ -220,6 +222,8 @@ class PME:
                 raise ValueError("reserve needs to know where and in which type: give PME backend= and dtype=.")
             core = self._made(count, self._dtype, self._backend)
         core.reserve(count, checks.integer(sets, "sets", 1, 2**31 - 1), checks.flag(virial, "virial"))
+        if checks.flag(dipoles, "dipoles"):
+            _with_dipoles(core).reserve(count)
         self._core = core
         return self
 
@@ -243,13 +247,13 @@ class PME:
             Leading axes are sets of charges at the same positions, which interact within their set.
         dipoles : array (N, 3), optional
             Point dipoles of the particles; with one set of charges. The result is a :class:`DipoleResult`, which has
-            fields and torques, and no virial.
+            fields and torques, and no virial. Dipoles need a finer mesh: give a smaller ``accuracy``.
         virial : bool
             Whether the result has a virial.
         check : bool
             If False, bad particles and charges are not looked for; :meth:`check` raises their errors later.
         out : Result, optional
-            Whose arrays to write.
+            Whose arrays to write; with dipoles, a :class:`DipoleResult`.
 
         Returns
         -------
@@ -259,15 +263,20 @@ class PME:
         Raises
         ------
         ValueError
-            If a position or charge is not finite, particles that are not excluded lie on top of each other, or shapes
-            do not fit.
-        """
-        if dipoles is not None:
-            from particlemesh.apps.pme.dipoles import with_dipoles
+            If a number is not finite, particles that are not excluded lie on top of each other, or shapes do not fit.
 
-            if out is not None or check is not True:
-                raise TypeError("with dipoles each call checks and makes new arrays: leave out check and out.")
-            return with_dipoles(self, positions, charges, dipoles)
+        Examples
+        --------
+        Two dipoles in line in a large box attract each other with ``-2 mu mu / r**3``:
+
+        >>> import numpy as np
+        >>> from particlemesh.apps.pme import PME
+        >>> pme = PME((24.0,) * 3, cutoff=6.0, splitting=0.9, shape=(64,) * 3, window="bspline8")
+        >>> x, mu = np.array([[10.0, 12.0, 12.0], [11.0, 12.0, 12.0]]), np.array([[1.0, 0.0, 0.0]] * 2)
+        >>> result = pme(x, np.zeros(2), dipoles=mu)
+        >>> round(float(result.energy), 2), bool(np.allclose(result.torques, 0, atol=1e-6))
+        (-2.0, True)
+        """
         checks.flag(virial, "virial")
         checks.flag(check, "check")
         backend = self._backend if self._core is None else self._core.owner
@@ -276,23 +285,31 @@ class PME:
         _, backend, x = coordinates(positions, 3, backend, upload=upload, least=least)
         if least is not None and x.dtype != least:
             raise TypeError(f"positions have dtype {x.dtype}, more than this PME's {least}: give dtype='float64'.")
-        if out is not None and not isinstance(out, Result):
-            raise TypeError(f"out is of type {type(out).__name__}; give a Result, such as an earlier one.")
-        operand = kernels.take(
-            charges, (x.count,), "charges", dtype=x.dtype, backend=backend, upload=upload, dense=False
-        )
-        with self._in_order(operand):
+        kind = Result if dipoles is None else DipoleResult
+        if out is not None and not isinstance(out, kind):
+            raise TypeError(f"out is of type {type(out).__name__}; give a {kind.__name__}, such as an earlier one.")
+        of: dict[str, Any] = dict(dtype=x.dtype, backend=backend, upload=upload, dense=False)
+        operands = [kernels.take(charges, (x.count,), "charges", **of)]
+        if dipoles is not None:
+            operands.append(kernels.take(dipoles, (x.count, 3), "dipoles", batch=False, **of))
+            if operands[0].batch:
+                raise ValueError(f"charges have shape {operands[0].user.shape}; dipoles need one set, ({x.count},).")
+        operand = operands[0]
+        with self._in_order(*operands):
             core = self._core or self._made(x.count, x.dtype, backend)
-            results, outputs = core.outputs(operand, x.count, virial, out)
-            sets = math.prod(operand.batch)
-            q = core.dense("charges", operand.native, (sets, x.count), copy=True)
-            core.step(positions, x, q, outputs, check)
+            given = core.dense("charges", operand.native, (math.prod(operand.batch), x.count), copy=True)
+            work: Any = core
+            if dipoles is not None:
+                work = _with_dipoles(core)
+                given = given, core.dense("dipoles", operands[1].native, (x.count, 3), copy=True)
+            results, outputs = work.outputs(operand, x.count, virial, out)
+            work.step(positions, x, given, outputs, check)
             if check:
-                self._check(core, operand, x)
+                self._check(core)
             self._core = core
-            return core.finished(results, outputs, out is None and not operand.batch)
+            return work.finished(results, outputs, out is None and not operand.batch)
 
-    def _check(self, core: Coulomb, operand: kernels.Operand, x: Coordinates) -> None:
+    def _check(self, core: Coulomb) -> None:
         """Raise what is wrong with the last step."""
         wrong = core.wrong()
         if wrong.touching:
@@ -300,11 +317,10 @@ class PME:
                 f"particles lie on top of each other: {core.first_touching()} is in the place of another one. "
                 "Move one of them, or exclude the pair."
             )
-        if wrong.infinite:
-            host = core.owner.download(operand.native).reshape(-1, x.count)
-            bad = np.argwhere(~np.isfinite(host))
-            if len(bad):
-                raise ValueError(f"{len(bad)} charges are not finite; the first is that of particle {bad[0][1]}.")
+        for what, first in (("charges", wrong.bad), ("dipoles", wrong.other)):
+            if first is not None:
+                raise ValueError(f"{what} are not finite; the first is that of particle {first}.")
+        if wrong.infinite is not None:
             raise ValueError("the energy is not finite: charges are too large, or particles too near each other.")
 
     @alone
@@ -315,16 +331,7 @@ class PME:
             raise RuntimeError("this PME has made no step yet.")
         core.grid.check()
         core.solver.plan.check()
-        wrong = core.wrong()
-        if wrong.touching:
-            raise ValueError(
-                f"particles lie on top of each other: {core.first_touching()} is in the place of another one. "
-                "Move one of them, or exclude the pair."
-            )
-        if wrong.bad is not None:
-            raise ValueError(f"charges are not finite; the first is that of particle {wrong.bad}.")
-        if wrong.infinite:
-            raise ValueError("the energy is not finite: charges are too large, or particles too near each other.")
+        self._check(core)
 
     @alone
     def explain(self) -> str:
@@ -354,3 +361,10 @@ class PME:
             core.solver.explain(),
         ]
         return "\n".join(lines)
+
+
+def _with_dipoles(core: Coulomb) -> Dipoles:
+    """Return what makes steps with dipoles, which the core keeps."""
+    if core.dipoles is None:
+        core.dipoles = Dipoles(core)
+    return core.dipoles
