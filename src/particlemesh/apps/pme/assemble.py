@@ -30,6 +30,11 @@ class Law:
     own: float
     weighted: bool
 
+    @property
+    def numbers(self) -> tuple[float, float, float]:
+        """The constants, as kernels take them."""
+        return self.constant, self.mesh, self.own
+
 
 @dataclass
 class Mesh:
@@ -83,7 +88,7 @@ class OnDevice:
 
     def __init__(self, backend: Any, dtype: np.dtype, take: Any, law: Law) -> None:
         self.backend, self.dtype, self.take, self.law = backend, dtype, take, law
-        self.factors = Record(f"=3{dtype.char}", law.constant, law.mesh, law.own)
+        self.factors = Record(f"=3{dtype.char}", *law.numbers)
 
     def partial(self, sets: int, count: int) -> tuple[Any, int]:
         """Return the memory for the totals of shares of the particles, and how many shares there are."""

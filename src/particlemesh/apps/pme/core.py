@@ -58,6 +58,8 @@ class Core:
         The backend as the user named it.
     skin : float
         How much farther than the cutoff the grid is asked.
+    systems : int or None
+        Number of systems, if there are several.
     """
 
     together = 6  # sets of charges in one pass over pairs: a work-item holds their sums
@@ -67,11 +69,12 @@ class Core:
     def __init__(
         self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, law: Law, exclusions: Exclusions,
         green: dict[str, Any], *, threads: int | None, named: str | None, skin: float = 0.0,
+        systems: int | None = None,
     ) -> None:  # fmt: skip
         self.box, self.parameters, self.dtype, self.law = box, parameters, dtype, law
         self.exclusions, self.threads, self.owner = exclusions, threads, backend
         self.backend: Any = backend if backend.name == "cpu" else kept(backend)
-        options: Any = {"dtype": dtype.name, "backend": named or backend.name, "threads": threads}
+        options: Any = dict(dtype=dtype.name, backend=named or backend.name, threads=threads, systems=systems)
         thickness = 1 / np.linalg.norm(box.inverse, axis=1)
         # Cells of half the cutoff, and thinner ones along the axis in which cells are read in one go.
         reach = parameters.cutoff + skin
@@ -206,7 +209,7 @@ class Core:
     def _smooth_half(self, x: Coordinates, charges: Any, mesh: Mesh, check: bool) -> None:
         """Write what the mesh gives. It may run beside the other half, and writes no memory of that."""
         # Native arrays: those of other libraries would bring their own streams.
-        self.solver.set_positions(x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays, check=check)
+        self.place(x, check)
         if not len(charges):
             return
         if mesh.virial is None:
@@ -227,6 +230,10 @@ class Core:
     def note(self, sums: Any) -> None:
         """Keep sums whose last column says which particles touch others."""
         self._sums = sums
+
+    def place(self, x: Coordinates, check: bool) -> None:
+        """Give the mesh positions."""
+        self.solver.set_positions(x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays, check=check)
 
     def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:
         """Prepare the sums over neighbours for positions."""
@@ -274,14 +281,16 @@ class Coulomb(Core):
     def __init__(
         self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float,
         exclusions: Exclusions, skin: float | None, threads: int | None, gradient: str, named: str | None,
+        systems: int | None = None,
     ) -> None:  # fmt: skip
         alpha, self.constant = parameters.splitting, constant
         law = Law(constant, 4 * math.pi, 2 * alpha / math.sqrt(math.pi), weighted=True)
         # The limit of the Green function at k = 0, less that of 1 / k**2, is the neutralising background.
         green = dict(green="ewald", alpha=alpha, zero=-1 / (4 * alpha**2), gradient=gradient)
         super().__init__(
-            box, parameters, backend, dtype, law, exclusions, green, threads=threads, named=named, skin=skin or 0.0
-        )
+            box, parameters, backend, dtype, law, exclusions, green, threads=threads, named=named, skin=skin or 0.0,
+            systems=systems,
+        )  # fmt: skip
         one = backend.name != "cpu" or skin is not None
         self._smooth = direct.smooth_coulomb(alpha, parameters.cutoff, dtype.itemsize == 4, one)
         self._functions: dict[tuple[int, bool], pm.PairFunction] = {}

@@ -1,19 +1,38 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Corrections of excluded and scaled pairs, added to the sums over neighbours. One work-item per particle, which alone
-// adds to its sums. WIDTH sums for each set of charges: potential, field, and with 10 the six terms of the virial.
+// adds to its sums. With SYSTEMS each has the box of its system. WIDTH sums for each set of charges: potential, field, and with 10 the six terms of the virial.
 
 #include "apps/pme/nearest.h"
+
+#define APART 4  // word of status: ~i of the first particle i whose partner is in another system, or 0
 
 KERNEL exclusions(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const real* x2, GLOBAL const int* RESTRICT start,
                   GLOBAL const int* RESTRICT partners, GLOBAL const real* RESTRICT weights,
                   GLOBAL const real* RESTRICT charges, GLOBAL real* RESTRICT sums, const i64 count, const i64 sets,
-                  const i64 charges_at, const i64 sums_at, const Strides strides, const Lattice box)
+                  const i64 charges_at, const i64 sums_at, const Strides strides,
+#if SYSTEMS
+                  GLOBAL const real* RESTRICT boxes, GLOBAL const int* RESTRICT system, GLOBAL u64* status,
+                  const i64 systems)
+#else
+                  const Lattice box)
+#endif
 {
     const i64 width = sets * WIDTH + 1;
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
         GLOBAL real* own = sums + sums_at + i * width;
+#if SYSTEMS
+        const int home = system[i];
+        if (home < 0 || home >= systems) continue;
+        const Lattice box = lattice_at(boxes + 20 * (i64)home);
+#endif
         for (int n = start[i]; n < start[i + 1]; n++) {
             const i64 j = partners[n];
+#if SYSTEMS
+            if (system[j] != home) {
+                ATOMIC_MAX_U64(status + APART, ~(u64)i);
+                continue;
+            }
+#endif
             real d[3];
             const real r2 = nearest_image(x0, x1, x2, strides, box, i, j, d);
             const int place = in_one_place(x0, x1, x2, strides, box, i, j, r2);

@@ -18,6 +18,7 @@ from particlemesh.apps.pme.core import Coulomb
 from particlemesh.apps.pme.dipole_step import Dipoles
 from particlemesh.apps.pme.dipoles import DipoleResult
 from particlemesh.apps.pme.exclusions import Exclusions
+from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.result import Result
 from particlemesh.kernels import alone, checks, coordinates
 
@@ -152,7 +153,7 @@ class PME:
         return functools.partial(type(self), self.box, **self._arguments), ()
 
     @property
-    def parameters(self) -> parameters.Parameters:
+    def parameters(self) -> Parameters:
         """Cutoff, splitting, mesh and window in use, and the errors expected."""
         if self._core is None:
             raise RuntimeError("this PME has no parameters yet: call it, or reserve.")
@@ -170,6 +171,14 @@ class PME:
         on_gpu = backend.name != "cpu"
         if on_gpu and self.skin is not None:
             raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
+        chosen = self.chosen(count, dtype, on_gpu)
+        return Coulomb(
+            self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
+            self._options["threads"], self._options["gradient"], self._named,
+        )  # fmt: skip
+
+    def chosen(self, count: int, dtype: np.dtype, on_gpu: bool) -> Parameters:
+        """Return the parameters for so many particles, and warn if they do not reach the accuracy."""
         wanted = self.accuracy or _DEFAULT[dtype]
         costs = parameters.GPU if on_gpu else parameters.CPU
         chosen = parameters.choose(self.box, count, max(wanted, _FLOOR[dtype]), costs, **self._given)
@@ -179,12 +188,9 @@ class PME:
             warnings.warn(
                 f"accuracy {self.accuracy:g} was asked for, and {why} {reached:.1e}: leave parameters out, give a "
                 "finer mesh or a longer cutoff, or use float64.",
-                stacklevel=4,
+                stacklevel=5,
             )  # fmt: skip
-        return Coulomb(
-            self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
-            self._options["threads"], self._options["gradient"], self._named,
-        )  # fmt: skip
+        return chosen
 
     def core(self, count: int, dtype: np.dtype, backend: Any) -> Coulomb:
         """Return grid, solver and parameters, made at the first use for so many particles; for our own modules."""
