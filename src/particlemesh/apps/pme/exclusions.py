@@ -216,7 +216,8 @@ class Exclusions:
                 images.inverse, dtype.type(images.near), dtype.type(images.least), sums, width, _SHARE,
             )  # fmt: skip
             return
-        kernel = compile_kernel(backend, _FILE, "exclusions", dtype, WIDTH=width, SYSTEMS=int(len(systems) > 0))
+        name = "exclusions_of_systems" if systems else "exclusions"
+        kernel = compile_kernel(backend, _FILE, name, dtype, WIDTH=width)
         step = dtype.itemsize
         kernel(
             count, *x.arguments(), start, partners, weights, charges, sums, count, sets,
