@@ -53,8 +53,11 @@ def test_energies_of_crystals_are_exact(name):
     assert abs(energy_of(large) - large.energy) <= 2 * tolerance
 
 
-@pytest.mark.parametrize("name", ["rock salt", "jellium bcc"])
-@pytest.mark.parametrize("splitting", [2.5, 4.0, 7.0])
+@pytest.mark.parametrize(("name", "splitting"), [
+    ("rock salt", 2.5), ("rock salt", 7.0), ("caesium chloride", 5.0), ("zincblende", 3.0), ("wurtzite", 2.5),
+    ("fluorite", 6.0), ("cuprite", 4.0), ("jellium sc", 3.0), ("jellium bcc", 2.5), ("jellium bcc", 7.0),
+    ("jellium fcc", 5.0),
+])  # fmt: skip
 def test_the_splitting_does_not_matter(name, splitting):
     crystal = CRYSTALS[name]
     found = energy_of(crystal, accuracy=1e-13, splitting=splitting)
@@ -69,6 +72,8 @@ def test_the_triclinic_case_of_openmm():
     q = np.array([-1.0] * 4 + [1.0] * 4)
     result = PME(TRICLINIC, **TIGHT)(x, q)
     assert abs(result.energy + 7.49865813673545) <= 1e-11
+    in_kj = PME(TRICLINIC, **TIGHT, coulomb_constant=138.93545764438206)(x, q)  # kJ/mol, nm, elementary charges
+    assert abs(in_kj.energy + 1041.8294999461) <= 2e-10
     np.testing.assert_allclose(result.forces[0], (0.306122605, -0.888640313, 0.8792957417), rtol=0, atol=1e-9)
     again = PME(TRICLINIC, **TIGHT)(x + (40, -3, 7) @ TRICLINIC, q)
     np.testing.assert_allclose(again.forces, result.forces, rtol=0, atol=1e-11)
