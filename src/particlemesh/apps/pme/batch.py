@@ -65,6 +65,8 @@ class PMEBatch:
             coulomb_constant=coulomb_constant, dtype=dtype, backend=backend,
         )  # fmt: skip
         self.box, self._threads = self._one.box, threads
+        if not all(self.box.periodic):
+            raise ValueError(f"the box is periodic along {self.box.periodic}; PMEBatch needs three periodic axes.")
         self._dtype = None if dtype is None else checks.real_type(dtype)
         self._named = backend
         self._backend: Any = None if backend is None else kernels.backend(backend)

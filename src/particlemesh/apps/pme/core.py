@@ -75,6 +75,8 @@ class Core:
         self.exclusions, self.threads, self.owner = exclusions, threads, backend
         self.backend: Any = backend if backend.name == "cpu" else kept(backend)
         options: Any = dict(dtype=dtype.name, backend=named or backend.name, threads=threads, systems=systems)
+        # Nearest images are sought in a box in which nothing wraps around along open axes.
+        self.images_box = pm.Box(box.matrix * np.where(box.periodic, 1, 4)[:, None])
         thickness = 1 / np.linalg.norm(box.inverse, axis=1)
         # Cells of half the cutoff, and thinner ones along the axis in which cells are read in one go.
         reach = parameters.cutoff + skin
@@ -286,7 +288,8 @@ class Coulomb(Core):
         alpha, self.constant = parameters.splitting, constant
         law = Law(constant, 4 * math.pi, 2 * alpha / math.sqrt(math.pi), weighted=True)
         # The limit of the Green function at k = 0, less that of 1 / k**2, is the neutralising background.
-        green = dict(green="ewald", alpha=alpha, zero=-1 / (4 * alpha**2), gradient=gradient)
+        zero = -1 / (4 * alpha**2) if all(box.periodic) else None
+        green = dict(green="ewald", alpha=alpha, zero=zero, gradient=gradient)
         super().__init__(
             box, parameters, backend, dtype, law, exclusions, green, threads=threads, named=named, skin=skin or 0.0,
             systems=systems,
@@ -306,7 +309,7 @@ class Coulomb(Core):
         return charges.T
 
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
-        self.exclusions.add(self.backend, self.box, x, charges, sums, virial, self.threads)
+        self.exclusions.add(self.backend, self.images_box, x, charges, sums, virial, self.threads)
         return sums
 
     def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:

@@ -27,6 +27,8 @@ def parameters_of(pme: PME, positions: Any, charges: Any) -> Any:
     """
     if not isinstance(pme, PME):
         raise TypeError(f"pme is of type {type(pme).__name__}; give a particlemesh.apps.pme.PME.")
+    if not all(pme.box.periodic):
+        raise ValueError(f"the box is periodic along {pme.box.periodic}; derivatives need three periodic axes.")
     if positions.ndim != 2 or positions.shape[1] != 3:
         raise ValueError(f"positions has shape {tuple(positions.shape)}; (n, 3) is needed.")
     if tuple(charges.shape) != (positions.shape[0],):

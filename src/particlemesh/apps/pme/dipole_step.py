@@ -116,10 +116,10 @@ class Dipoles:
             rows = core.exclusions.on(core.backend, count, core.dtype)
             self._kernel("without_pairs")(
                 count, *x.arguments(), *rows, values, sums, count, x.record(),
-                Images.of(core.box.matrix, core.dtype).record(core.dtype), self._record(*self.limits),
+                Images.of(core.images_box.matrix, core.dtype).record(core.dtype), self._record(*self.limits),
             )  # fmt: skip
         else:
-            _exclude(core.exclusions, np.stack(x.arrays, 1), core.box.matrix, self.limits, values, sums)
+            _exclude(core.exclusions, np.stack(x.arrays, 1), core.images_box.matrix, self.limits, values, sums)
         return values, sums
 
     def _assemble(self, values: Any, sums: Any, mesh: list[Any], out: Any) -> None:

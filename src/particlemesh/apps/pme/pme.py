@@ -27,11 +27,14 @@ _FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what round
 
 
 class PME:
-    r"""Electrostatics of a periodic box by particle-mesh Ewald [darden1993]_, [essmann1995]_.
+    r"""Electrostatics of a box by particle-mesh Ewald [darden1993]_, [essmann1995]_.
 
     The interaction ``q_i q_j / r`` is split by Gaussians of width ``1 / splitting``. The smooth part is solved on a
     mesh. The short-ranged part is summed over pairs within the cutoff. It includes all images, whatever the size of the
     box. Systems with a net charge have a neutralising background. The surrounding medium conducts ("tin foil").
+
+    Along the open axes of a :class:`particlemesh.Box` charges are in free space, with nothing around them. The mesh has
+    twice the nodes there, particles stay within the box, and there is no virial.
 
     By default everything follows from `accuracy`, at the first call, from the number of particles. What is given is
     kept, and the rest is chosen for it. :meth:`explain` tells what was chosen and why.
@@ -39,7 +42,8 @@ class PME:
     Parameters
     ----------
     box : Box, lengths or matrix
-        Three periodic axes; rows of a matrix are the lattice vectors.
+        Three axes; rows of a matrix are the lattice vectors. Lengths and matrices are periodic. A box with open axes is
+        orthorhombic.
     accuracy : float, optional
         Expected root-mean-square error of the forces, relative to a typical force: that of two charges of
         root-mean-square size at the mean distance ``(volume / N)**(1/3)``. By default 1e-6, in float32 1e-5.
@@ -101,9 +105,13 @@ class PME:
         backend: str | None = None, threads: int | None = None,
     ) -> None:  # fmt: skip
         self.box = box if isinstance(box, pm.Box) else pm.Box(box)
-        if self.box.ndim != 3 or not all(self.box.periodic):
+        if self.box.ndim != 3:
+            raise ValueError(f"the box has {self.box.ndim} axes; PME needs three.")
+        self._closed = all(self.box.periodic)
+        if not (self._closed or self.box.orthorhombic):
             raise ValueError(
-                f"the box has {self.box.ndim} axes, periodic {self.box.periodic}; PME needs three periodic ones."
+                f"the box is triclinic and periodic along {self.box.periodic} only: give an orthorhombic one, or make "
+                "every axis periodic."
             )
         self.accuracy = None if accuracy is None else checks.positive(accuracy, "accuracy")
         if self.accuracy is not None and self.accuracy >= 1:
@@ -227,7 +235,8 @@ class PME:
             if self._backend is None or self._dtype is None:
                 raise ValueError("reserve needs to know where and in which type: give PME backend= and dtype=.")
             core = self._made(count, self._dtype, self._backend)
-        core.reserve(count, checks.integer(sets, "sets", 1, 2**31 - 1), checks.flag(virial, "virial"))
+        virial = checks.flag(virial, "virial") and self._closed
+        core.reserve(count, checks.integer(sets, "sets", 1, 2**31 - 1), virial)
         if checks.flag(dipoles, "dipoles"):
             _with_dipoles(core).reserve(count)
         self._core = core
@@ -248,14 +257,14 @@ class PME:
         Parameters
         ----------
         positions : array (N, 3), or tuple of 3 arrays (N,)
-            Anywhere: they are folded into the box.
+            Anywhere: they are folded into the box, but not along open axes.
         charges : array (..., N)
             Leading axes are sets of charges at the same positions, which interact within their set.
         dipoles : array (N, 3), optional
             Point dipoles of the particles; with one set of charges. The result is a :class:`DipoleResult`, which has
             fields and torques, and no virial. Dipoles need a finer mesh: give a smaller ``accuracy``.
         virial : bool
-            Whether the result has a virial.
+            Whether the result has a virial; those of boxes with open axes have none.
         check : bool
             If False, bad particles and charges are not looked for; :meth:`check` raises their errors later.
         out : Result, optional
@@ -283,7 +292,7 @@ class PME:
         >>> round(float(result.energy), 2), bool(np.allclose(result.torques, 0, atol=1e-6))
         (-2.0, True)
         """
-        checks.flag(virial, "virial")
+        virial = checks.flag(virial, "virial") and self._closed
         checks.flag(check, "check")
         backend = self._backend if self._core is None else self._core.owner
         upload = self._named is not None
