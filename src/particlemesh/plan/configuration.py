@@ -260,7 +260,7 @@ class Configuration:
         """Locate particles; with ``check`` those that the plan has stay as they are."""
         token = backend.follow(self.token)
         bare = self.workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
-        of_boxes = belong(x, self._systems, system, boxes, bare, upload=self._named is not None)
+        of_boxes = belong(x, self._systems, system, boxes, bare, upload=self._named is not None, before=self._boxes)
         room = self._room(bare, x.count, check)
         workspace = bare.over(room, x.count)
         packed = backend.name != "cpu" and self._packs(x.count) and packable(bare.axes, bare.dtype)
