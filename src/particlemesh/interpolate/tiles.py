@@ -254,7 +254,7 @@ class Tiles(TileMethod):
     def cost(cls, problem: Problem) -> tuple[float, float]:
         if problem.mesh.ndim > 1 or problem.sorted:
             return super().cost(problem)
-        return 0.0, CALL + seconds_on_line(problem, 2.5e-9)[0] / threads_for(problem.threads, problem.count)
+        return 0.0, 0.6 * CALL + seconds_on_line(problem, 2.5e-9)[0] / threads_for(problem.threads, problem.count)
 
     def apply(
         self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None,

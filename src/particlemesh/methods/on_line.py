@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from particlemesh.methods.contract import Problem
 
-# Seconds, EPYC, one thread: 27 problems of 10^4 to 10^6 particles, 10^3 to 10^6 nodes, supports 2 to 8.
+# Seconds, EPYC, one thread: 81 problems of 10^4 to 10^6 particles, 10^3 to 10^6 nodes, supports 2 to 8.
 _VECTOR = 0.25e-9  # of 32 bytes of a polynomial's terms for all nodes
-_FAR = 3e-9  # of a stencil that is in no cache of the core
+_FAR = 1.5e-9  # of a stencil that is in no cache of the core
 _CACHE = 1e6  # bytes of that
-_NUMBER = 7e-11  # per byte of a field that is cleared
+_NUMBER = 2e-11  # per byte of a field that is cleared
 
 
 def seconds_on_line(problem: Problem, particle: float, copies: int = 0) -> tuple[float, float]:

@@ -222,7 +222,7 @@ class Colouring(TileMethod):
         shares = shares_of(problem.count, problem.nodes)
         used = min(shares, threads_for(problem.threads, problem.count))
         shared, alone = seconds_on_line(problem, 1.2e-9, shares if shares > 1 else 0)
-        return 0.0, CALL + shared / used + alone
+        return 0.0, 0.6 * CALL + shared / used + alone
 
     def apply(
         self, workspace: Workspace, values: View, field: View, gradient: bool = False, hessian: bool = False, **_: Any
