@@ -16,7 +16,8 @@ from particlemesh.kernels.cpu import compiled, ranges, run
 from particlemesh.kernels.lanes import WIDTHS, add, below, div, fma, keep, load, mul, root, splat, store, sub, sums
 
 _SHARES = 512  # of the rows, each of which a thread takes at a time
-_FILLED = 2**18  # spheres of 64^3 cells for which rows are one cell high; with half as many they are twice as high
+# Spheres of 64^3 cells for which rows are one cell high; with half as many they are four times as high (EPYC).
+_FILLED = 2**15
 _SPHERES = 8192  # that a thread counts at a time, at least: waking it takes as long
 _GAPS = np.array([1, 4, 10, 23, 57, 132, 301, 701])  # of Ciura's shell sort: nearly sorted rows take linear time
 _LENGTHS = 8  # a row is at least so many gaps long, where the gap is taken
@@ -67,8 +68,8 @@ class CpuRows(CpuState):
 def height_bits(count: int, cells: int) -> int:
     """Return the height of rows for so many spheres, as a power of two of cells."""
     bits, most = 0, _FILLED * (cells / 64) ** 3
-    while 2 ** (bits + 1) * count <= most and 2**bits < cells:
-        bits += 1
+    while 2 * count <= most and 2**bits < cells:
+        bits, most = bits + 2, most / 2
     return bits
 
 
