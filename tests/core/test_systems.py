@@ -9,6 +9,7 @@ import pytest
 import oracle
 import particlemesh as pm
 from particlemesh.window import window_of
+from quiet import quiet
 
 SKEWED = pm.Box(np.array([[2.0, 0, 0], [0.3, 1.5, 0], [-0.4, 0.5, 2.5]]), origin=(0.25, -1.0, 3.0))
 MESHES = {
@@ -289,6 +290,31 @@ def test_boxes_may_change_with_the_positions(backend):
             slopes.append(backend.host(plan.gradient(backend.array(f))).copy())
         close(slopes[1] * 2, slopes[0])
         close(slopes[2], slopes[0])
+
+
+@pytest.mark.backends("opencl", "cuda")
+def test_the_same_boxes_again_take_no_memory(backend):
+    mesh = MESHES["periodic"]
+    _, system, q, *_ = drawn(mesh)
+    x = np.random.default_rng(4).random((COUNT, 3)) * mesh.box.lengths
+    boxes = np.linspace(1, 2, SYSTEMS)[:, None] * mesh.box.lengths
+    given = backend.array(x), backend.array(np.asarray(system, np.int32))
+    values = backend.array(q)
+    with pm.Plan(mesh, "bspline4", systems=SYSTEMS, backend=backend.name, dtype="float64") as plan:
+        plan.reserve(COUNT)
+
+        def step(out=None):
+            plan.set_positions(given[0], system=given[1], boxes=boxes, check=False)
+            field = plan.spread(values, out=None if out is None else out[0])
+            return field, plan.gradient(field, out=None if out is None else out[1])
+
+        out = step()
+        wanted = [backend.host(a) for a in out]
+        step(out)
+        with quiet(backend):
+            step(out)
+        close(backend.host(out[0]), wanted[0])
+        close(backend.host(out[1]), wanted[1])
 
 
 def test_boxes_that_do_not_fit_are_refused(backend):

@@ -319,6 +319,19 @@ def test_equal_calls_and_other_particles():
         np.testing.assert_allclose(got, Solver(mesh).set_positions(x).potential(q), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("nodes", [(24, 30, 20), (48, 60, 40)])
+def test_gaussians_in_free_space_are_exact_on_fine_meshes(nodes):
+    """The images of the cut Green function are blurred, too: they must not come within reach."""
+    lengths, alpha = np.array([2.5, 3.0, 2.0]), 1.6
+    x = np.vstack([np.random.default_rng(2).random((20, 3)), np.eye(3), 1 - np.eye(3)]) * lengths
+    q = np.random.default_rng(3).standard_normal(len(x))
+    r = np.linalg.norm(x[:, None] - x, axis=-1) + np.eye(len(x))
+    wanted = (np.where(np.eye(len(x)), 2 * alpha / np.sqrt(np.pi), erf(alpha * r) / r) @ q) / (4 * np.pi)
+    box = pm.Box(lengths, periodic=False)
+    found = Solver(pm.Mesh(nodes, box), "bspline12", green="ewald", alpha=alpha).set_positions(x).potential(q)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-13)
+
+
 @pytest.mark.backends("cuda")
 @pytest.mark.parametrize("gradient", ["window", "ik"])
 @pytest.mark.parametrize("interlaced", [False, True])

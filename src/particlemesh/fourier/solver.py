@@ -16,6 +16,7 @@ from particlemesh.busy import alone
 from particlemesh.fourier.compensation import KINDS, divisor
 from particlemesh.fourier.green import named, table
 from particlemesh.fourier.modes import Modes
+from particlemesh.fourier.on_mesh import OnMesh
 from particlemesh.fourier.strain import tables as strain_tables
 from particlemesh.fourier.work import MESHES, BoxFactors, Work, outputs, same_positions, stages
 from particlemesh.mesh import Mesh
@@ -26,7 +27,7 @@ from particlemesh.window import DEFAULT, Window, window_of
 GRADIENTS = ("window", "ik")
 
 
-class Solver:
+class Solver(OnMesh):
     r"""Potential and gradient, at particles, of the density that the particles carry.
 
     With the density ``rho(x) = sum_p values[p] delta(x - x_p)``, the potential solves ``-laplace(phi) = rho``, or has
@@ -340,9 +341,6 @@ class Solver:
             work.backend.clear(whole)
         plan.spread(operand.native, out=whole[self._inner()], accumulate=self._modes.padded)
         return whole
-
-    def _inner(self) -> tuple[Any, ...]:
-        return (..., *(slice(0, n) for n in self._wide.field_shape))
 
     def _solve(self, values: Any, parts: str, outs: list[Any]) -> tuple[Any, ...]:
         """Return the parts: p for the potential, g for its gradient, v for the virial; in this order."""

@@ -26,8 +26,9 @@ from particlemesh.methods.contract import Method, Problem
 from particlemesh.methods.repeats import Located, Placed, PlanState, again_in, good, set_again, stay
 from particlemesh.orders import block_order
 from particlemesh.particles import sorted_particles
-from particlemesh.particles.located import DeviceParticles, HostParticles, packable
+from particlemesh.particles.located import DeviceParticles, packable
 from particlemesh.particles.systems import Boxes, Systems, belong
+from particlemesh.particles.unsorted import host_kind
 from particlemesh.particles.workspace import Memory, Workspace
 from particlemesh.walk.by_block import cells_to_sort_by
 from particlemesh.window import DEFAULT, Window, window_of
@@ -260,7 +261,7 @@ class Configuration:
         """Locate particles; with ``check`` those that the plan has stay as they are."""
         token = backend.follow(self.token)
         bare = self.workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
-        of_boxes = belong(x, self._systems, system, boxes, bare, upload=self._named is not None)
+        of_boxes = belong(x, self._systems, system, boxes, bare, upload=self._named is not None, before=self._boxes)
         room = self._room(bare, x.count, check)
         workspace = bare.over(room, x.count)
         packed = backend.name != "cpu" and self._packs(x.count) and packable(bare.axes, bare.dtype)
@@ -312,7 +313,7 @@ class Configuration:
     def _particle_kind(self, backend: Backend) -> Any:
         if self._sorted:
             return sorted_particles.kind_on(backend)
-        return HostParticles if backend.name == "cpu" else DeviceParticles
+        return DeviceParticles if backend.name != "cpu" else host_kind(self.mesh)
 
     def _room(self, before: Workspace, count: int, check: bool) -> Any:
         """Return memory to locate ``count`` particles in; with ``check`` those of ``before`` stay intact."""

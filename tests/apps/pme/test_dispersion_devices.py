@@ -101,7 +101,7 @@ def test_out_is_written_and_later_checks_raise():
     with pytest.raises(ValueError, match="epsilon has 1 elements that are not finite; the first is 7"):
         call(x, sigma=sigma, epsilon=epsilon)
     call(x, sigma=sigma, epsilon=epsilon, check=False)
-    with pytest.raises(ValueError, match="the energy is not finite"):
+    with pytest.raises(ValueError, match="numbers are not finite; the first is that of particle 7"):
         call.check()
     with pytest.raises(TypeError, match="give a Result"):
         call(x, sigma=sigma, epsilon=sigma, out=first.forces)

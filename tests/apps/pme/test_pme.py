@@ -54,8 +54,9 @@ def test_forces_and_virial_are_derivatives_of_the_energy(neutral, options):
     assert abs(slope - (4 * first - second) / 3) <= 1e-7 * abs(slope)
 
 
-def test_the_trace_of_the_virial_is_minus_the_energy():
-    x, q = random_charges(40)
+@pytest.mark.parametrize("neutral", [True, False])
+def test_the_trace_of_the_virial_is_minus_the_energy(neutral):
+    x, q = random_charges(40, neutral=neutral)
     result = PME(TRICLINIC, accuracy=1e-11)(x, q)
     assert abs(np.trace(result.virial) + result.energy) <= 1e-10 * abs(result.energy)
     np.testing.assert_allclose(result.virial, result.virial.T, rtol=0, atol=1e-13)

@@ -102,11 +102,17 @@ def test_host_arrays_go_to_a_named_backend_and_back():
 @pytest.mark.parametrize("width", [4, 10])
 def test_kernels_compile_for_cuda(double, width):
     for file, names in (
-        ("exclusions", ("exclusions",)), ("assemble", ("assemble", "totals")),
-        ("lennard_jones", ("coefficients", "without_pairs")),
+        ("exclusions", ("exclusions", "exclusions_of_systems")), ("assemble", ("assemble", "totals")),
+        ("lennard_jones", ("coefficients", "without_pairs")), ("dipoles", ("pack", "without_pairs", "assemble")),
+        ("batch", ("assemble", "totals_of_systems")),
     ):  # fmt: skip
         cubin = cuda.compile_only(
-            f"apps/pme/{file}.c", {"REAL_IS_DOUBLE": double, "WIDTH": width, "WEIGHTED": int(width == 4)}, 90
+            f"apps/pme/{file}.c",
+            {
+                "REAL_IS_DOUBLE": int(double or file == "batch"), "COORDINATE_IS_DOUBLE": double, "WIDTH": width,
+                "WEIGHTED": int(width == 4),
+            },
+            90,
         )  # fmt: skip
         assert all(name.encode() in cubin for name in names)
 

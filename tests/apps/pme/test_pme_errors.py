@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME
+from particlemesh.apps.pme import PME, PMEBatch
 from pme_cases import TRICLINIC, random_charges
 
 COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5")
@@ -27,11 +27,14 @@ def test_arguments_are_checked(options, message):
         PME(TRICLINIC, **options)
 
 
-def test_a_box_is_periodic():
-    with pytest.raises(ValueError, match="three periodic"):
-        PME(pm.Box((1.0, 1.0, 1.0), periodic=(True, True, False)))
-    with pytest.raises(ValueError, match="three periodic"):
+def test_a_box_has_three_axes_and_right_angles_where_one_is_open():
+    with pytest.raises(ValueError, match="has 2 axes; PME needs three"):
         PME((1.0, 1.0))
+    slab = pm.Box(TRICLINIC, periodic=(True, True, False))
+    with pytest.raises(ValueError, match=r"triclinic and periodic along \(True, True, False\) only"):
+        PME(slab)
+    with pytest.raises(ValueError, match="PMEBatch needs three periodic axes"):
+        PMEBatch(pm.Box((1.0, 1.0, 1.0), periodic=(True, True, False)), 2)
 
 
 @pytest.mark.parametrize("options", [{}, {"skin": 0.1}], ids=["stream", "list"])

@@ -16,11 +16,11 @@ from particlemesh.apps.dem.checkpoint import Checkpoints
 from particlemesh.apps.dem.contact import LAWS, Contact
 from particlemesh.apps.dem.domain import Domain
 from particlemesh.apps.dem.given import arrays_of
-from particlemesh.apps.dem.interrupts import deferred
 from particlemesh.apps.dem.motion import Motion
 from particlemesh.apps.dem.record import Recorder
 from particlemesh.apps.dem.results import Contacts, Energy
 from particlemesh.apps.dem.walls import Plane, check_inside, check_room, walls_of
+from particlemesh.apps.interrupts import deferred
 from particlemesh.kernels import alone, checks
 
 

@@ -30,6 +30,11 @@ class Law:
     itself: float
     weighted: bool
 
+    @property
+    def numbers(self) -> tuple[float, float, float]:
+        """The constants, as kernels take them."""
+        return self.constant, self.mesh, self.itself
+
 
 @dataclass
 class Mesh:
@@ -83,12 +88,16 @@ class OnDevice:
 
     def __init__(self, backend: Any, dtype: np.dtype, take: Any, law: Law) -> None:
         self.backend, self.dtype, self.take, self.law = backend, dtype, take, law
-        self.factors = Record(f"=3{dtype.char}", law.constant, law.mesh, law.itself)
+        self.factors = Record(f"=3{dtype.char}", *law.numbers)
 
     def partial(self, sets: int, count: int) -> tuple[Any, int]:
         """Return the memory for the totals of shares of the particles, and how many shares there are."""
         shares = max(1, -(-count // _SHARE))
         return self.take("totals", shares * (7 * sets + 1), self.dtype), shares
+
+    def at(self, array: Any) -> int:
+        """Return where an array begins in its buffer, in reals."""
+        return int(getattr(array, "offset", 0)) // self.dtype.itemsize
 
     def __call__(
         self, charges: Any, sums: Any, mesh: Mesh, out: Outputs, status: Any, first: bool
@@ -98,18 +107,22 @@ class OnDevice:
         defines = {"WIDTH": width, "WEIGHTED": int(self.law.weighted)}
         partial, shares = self.partial(sets, count)
 
-        def at(array: Any) -> int:
-            return int(getattr(array, "offset", 0)) // self.dtype.itemsize
-
         kernel = compile_kernel(self.backend, _FILE, "assemble", self.dtype, **defines)
         kernel(
             shares * self.backend.group_size, charges, sums, mesh.potential, mesh.gradient, out.energies, out.forces,
-            partial, count, sets, shares, at(charges), at(out.energies), at(out.forces), at(mesh.potential),
-            at(mesh.gradient), self.factors,
+            partial, count, sets, shares, *map(self.at, (charges, out.energies, out.forces, mesh.potential)),
+            self.at(mesh.gradient), self.factors, status,
         )  # fmt: skip
+        self.totals(partial, mesh.virial, out.energy, out.virial, status, sets, shares, first)
+
+    def totals(
+        self, partial: Any, mesh: Any, energy: Any, virial: Any, status: Any, sets: int, shares: int, first: bool
+    ) -> None:  # fmt: skip
+        """Add up the totals of shares; the virial and that of the mesh may be None."""
+        defines = {"WIDTH": columns(virial is not None), "WEIGHTED": int(self.law.weighted)}
         kernel = compile_kernel(self.backend, _FILE, "totals", self.dtype, **defines)
-        virials = (Unread(status), Unread(status)) if out.virial is None else (mesh.virial, out.virial)
+        virials = (Unread(energy), Unread(energy)) if virial is None else (mesh, virial)
         kernel(
-            7 * sets + 1, partial, virials[0], out.energy, virials[1], status, sets, shares, at(virials[0]),
-            at(out.energy), at(virials[1]), int(first), self.factors,
+            7 * sets + 1, partial, virials[0], energy, virials[1], status, sets, shares, self.at(virials[0]),
+            self.at(energy), self.at(virials[1]), int(first), self.factors,
         )  # fmt: skip

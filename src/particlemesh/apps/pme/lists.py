@@ -66,7 +66,7 @@ class SkinList:
             return False
         box = self.grid.box
         moves = given - self._given
-        turns = np.rint(moves @ box.inverse.T.astype(given.dtype))
+        turns = np.rint(moves @ box.inverse.T.astype(given.dtype)) * np.array(box.periodic, given.dtype)
         if turns.any():
             moves -= turns @ box.matrix.astype(given.dtype)
         if not (np.einsum("ia,ia->i", moves, moves).max(initial=0) <= (self.skin / 2) ** 2 * (1 - 1e-5)):
