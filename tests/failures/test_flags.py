@@ -179,8 +179,12 @@ CALLS = {
     ("apps.dem.Simulation", "deterministic"): lambda f: grains(deterministic=f),
     ("apps.dem.Simulation.run", "progress"): lambda f: grains().run(1, progress=f),
     ("apps.pme.PME.reserve", "virial"): lambda f: charges().reserve(20, virial=f),
+    ("apps.pme.PME.reserve", "dipoles"): lambda f: charges().reserve(20, dipoles=f),
     ("apps.pme.PME.__call__", "virial"): lambda f: charges()(4 * X, X[:, 0], virial=f),
     ("apps.pme.PME.__call__", "check"): lambda f: charges()(4 * X, X[:, 0], check=f),
+    ("apps.pme.PMEBatch.__call__", "check"): lambda f: pme.PMEBatch((4.0,) * 3, 2, accuracy=1e-2, cutoff=1.0)(
+        4 * X, X[:, 0], np.arange(20) % 2, check=f
+    ),
     ("apps.pme.Dispersion", "shift"): lambda f: atoms(shift=f),
     ("apps.pme.Dispersion.__call__", "check"): lambda f: atoms()(4 * X, X[:, 0], check=f),
     ("apps.files.check_field", "overwrite"): lambda f: files.check_field(file_of("f.npz"), MESH, overwrite=f),
@@ -195,7 +199,8 @@ CALLS = {
 MODULES = ["", "fourier", "kernels", "distributed", *(f"apps.{n}" for n in ("brownian", "dem", "pme", "files", "mri"))]
 # Of mri-nufft, whose meaning these flags have, and of plans, which the test above makes.
 OTHERS = {
-    ("kernels.coordinates", "upload"), ("kernels.Operand", "upload"), ("Status", "non_finite_values"),
+    ("kernels.coordinates", "upload"), ("kernels.Operand", "upload"), ("kernels.indices", "upload"),
+    ("apps.pme.PME.chosen", "on_gpu"), ("Status", "non_finite_values"),
     ("apps.mri.MRIParticlemesh.pipe", "normalize"), ("apps.mri.MRIParticlemesh.make_linops", "cupy"),
     *(("apps.mri.MRIParticlemesh.make_autograd", n) for n in ("wrt_data", "wrt_traj", "paired_batch")),
 }  # fmt: skip
