@@ -12,44 +12,59 @@ committed files.
 
 from __future__ import annotations
 
-import itertools
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, when this file runs
 
 from core import ceilings, density, peer, roofline, rows, thresholds
 from core.device import Ceilings
-from harness import runs
-from harness.bench import WALK, Bench
-from harness.cases import DIRECTIONS, Case, Job
+from harness import inside, runs
+from harness.bench import Bench, Setup
+from harness.cases import Case
 from harness.inside import available_threads
 
 PARTS: tuple[ModuleType, ...] = (rows, peer, density, roofline, thresholds)
-KINDS = ("real", "complex", "4")  # of values in rows
 NAMES = ["ceilings", *(part.FIGURE for part in PARTS)]
 
 
-def compile_for(bench: Bench, part: int, parts: int, only: list[str]) -> None:
-    """Run methods once on small problems; kernels stay compiled on disk."""
-    if not {*only} - {"ceilings", thresholds.FIGURE}:
-        return
-    kinds = itertools.product(DIRECTIONS, (4, 6), ("float32", "float64"), KINDS)
-    cases = [Case(d, 1000, 32, p, t, v) for d, p, t, v in kinds if (p, t) == (6, "float32") or v == "complex"]
-    jobs = [job for case in cases for job in [*density.forms(bench, case), *_windows(bench, case)]]
-    for job in itertools.islice(jobs, part, None, parts):
-        with bench.place.attempt(str(job)), bench.setup(job) as made:
-            made.call()
-            bench.place.wait()
+class Compiling(Bench):
+    """A bench that makes each call once: kernels stay compiled on disk."""
+
+    def seconds(self, call: Any) -> tuple[float, float]:
+        """Make the call."""
+        call()
+        return 1.0, 1.0
+
+    def preparing(self, made: Setup, direction: str) -> tuple[float, float, str]:
+        """Prepare for the same positions once more."""
+        made.plan.set_positions(made.positions, check=False)
+        inside.prepare(made.plan, direction)
+        return 1.0, 1.0, "calls"
+
+    def error(self, case: Case, result: Any) -> float:
+        """Return no error: the reference would take long."""
+        return 0.0
+
+
+def compile_for(bench: Bench, share: int, shares: int, only: list[str]) -> None:
+    """Make the calls of one share of the cases; those with the same kernels are in few shares."""
+    for part in PARTS:
+        if part.FIGURE in only and part is not thresholds:  # which searches, so that its cases are not known before
+            cases = sorted(part.jobs(bench), key=lambda job: _kernels(getattr(job, "case", job)))
+            most = -(-len(cases) // shares)
+            for case in cases[share * most : (share + 1) * most]:
+                with bench.place.attempt(str(case)):
+                    list(part.rows(bench, case))
+                    bench.place.wait()
     if bench.place.failed:
         raise SystemExit("\n".join(bench.place.failed))
 
 
-def _windows(bench: Bench, case: Case) -> list[Job]:
-    """Return walks with windows that they do not take by default for so small a problem."""
-    walks = [name for name in bench.rivals(case)[1] if name.startswith(WALK)]
-    return [Job(case, w, {"patch": v}) for w in walks for v in density.other_values(bench, case, w, "patch")]
+def _kernels(case: Any) -> tuple[str, ...]:
+    return tuple(str(getattr(case, name, "")) for name in ("direction", "dtype", "support", "values"))
 
 
 def main() -> None:
@@ -58,10 +73,12 @@ def main() -> None:
     parser.add_argument("--compile", type=int, nargs=2, help=runs.argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.compile:
-        compile_for(Bench(asked.backend), *asked.compile, asked.only)
+        bench = Compiling(asked.backend)
+        bench.ceilings = Ceilings.read(asked.out, bench.place.device)
+        compile_for(bench, *asked.compile, asked.only)
         return
     if asked.backend == "cuda" and not asked.small:  # a compiler takes a core
-        arguments = ["--backend", asked.backend, "--only", *asked.only]
+        arguments = ["--backend", asked.backend, "--out", str(asked.out), "--only", *asked.only]
         runs.compile_at_once(__file__, arguments, min(16, available_threads()))
     bench = Bench(asked.backend, asked.small)
     place = bench.place
@@ -74,8 +91,11 @@ def main() -> None:
             bench.ceilings = Ceilings.read(asked.out, place.device)
         for part in PARTS:
             if part.FIGURE in asked.only:
-                measured = run.measure(part.FIGURE, part.jobs(bench), lambda case, part=part: part.rows(bench, case))
-                run.write(place.file("limit", part.FIGURE), measured)
+                file = place.file("limit", part.FIGURE)
+                measured = run.measure(
+                    part.FIGURE, part.jobs(bench), lambda case, part=part: part.rows(bench, case), file
+                )
+                run.write(file, measured)
                 for line in thresholds.summary(measured) if part is thresholds else ():
                     run.say(line)
     run.finish()

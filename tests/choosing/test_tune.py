@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``particlemesh tune``: which problems it measures, what it writes and says; and the benchmark that judges it."""
 
+import math
 import re
 import threading
 from types import SimpleNamespace
@@ -54,9 +55,11 @@ def run(*arguments):
 def test_problems_lie_evenly_wherever_they_are_broken_off():
     whole = list(tune.cases())
     assert len(whole) == tune.PROBLEMS == len(set(whole))
-    for count in (36, 72, tune.PROBLEMS):
-        some = whole[:count]
-        assert some == list(tune.cases(count))
+    for count in (42, 84, tune.PROBLEMS):
+        assert whole[:count] == list(tune.cases(count))
+        some = [c for c in whole[:count] if c[:5] not in tune.COMMON]
+        assert count // tune.OFTEN <= count - len(some) <= count // tune.OFTEN + 1
+        count = len(some)
         particles = np.log10([c.particles for c in some])
         nodes = np.log([c.nodes for c in some])
         assert np.histogram(particles, 4, (3, 7))[0].min() >= count // 4 - 2
@@ -69,6 +72,39 @@ def test_problems_lie_evenly_wherever_they_are_broken_off():
     assert {c.support for c in whole} == {*range(2, 9), *(support for support, *_ in tune.WIDE)}
     assert {c.nodes % 2 for c in whole} == {0, 1}
     assert min(c.filled for c in whole) >= tune.LEAST_FILLED
+
+
+def test_problems_that_many_users_have_are_among_them():
+    assert math.gcd(29, len(tune.COMMON)) == 1  # so that each has its turn
+    common = [c for c in tune.cases() if c[:5] in tune.COMMON]
+    assert {c[:5] for c in common} == set(tune.COMMON) and len(common) == len(tune.COMMON)
+    assert all(c.filled == 1 and not c.in_order for c in common)
+
+
+def test_times_that_are_still_valid_are_kept(cache, small, monkeypatch):
+    code, _ = run("--backend", "cpu")
+    (file,) = cache.iterdir()
+    before = tables.read(file)
+    assert code == 0 and not before.changed()
+    timed = []
+    seconds = trial.seconds
+    monkeypatch.setattr(
+        trial, "seconds", lambda w, d, m: timed.append((d, m.name)) or seconds(w, d, m)
+    )  # fmt: skip
+    assert run("--backend", "cpu", "--changed")[0] == 0
+    assert not timed and set(tables.read(file).rows) == set(before.rows)
+    # A method whose code has changed is measured again on all its problems, others on new problems.
+    renewed = before.rows[0][:2]
+    known = tables.fingerprint
+    monkeypatch.setattr(tables, "fingerprint", lambda b, d, m: "new" if (d, m) == renewed else known(b, d, m))
+    assert run("--backend", "cpu", "--changed")[0] == 0
+    assert set(timed) == {renewed} and len(timed) == sum(row[:2] == renewed for row in before.rows)
+    timed.clear()
+    more = [*small, tune.Case(11, 4, "float32", 1, 50, 1.0)]
+    monkeypatch.setattr(tune, "cases", lambda: iter(more))
+    assert run("--backend", "cpu", "--changed")[0] == 0
+    assert {d for d, _ in timed} == {"spread", "interpolate"}
+    assert {row[2:7] for row in tables.read(file).rows} == {c[:5] for c in more}
 
 
 def test_a_case_has_the_particles_it_says():
@@ -93,7 +129,7 @@ def test_particles_of_a_case_are_in_order_or_not(in_order, particles, filled):
         assert plan.problem().in_order == case.problem(CPU).in_order == bool(in_order)
 
 
-def test_only_who_may_be_best_is_tried():
+def test_only_methods_that_may_be_best_are_tried():
     def candidate(name, prepare, apply, size=0, reason=None):
         return Candidate(type(name, (Colouring,), {"name": name}), reason, prepare, apply, size)
 
@@ -120,8 +156,8 @@ def test_what_is_measured_is_what_is_predicted(small):
     times = predict.known(CPU)
     for row, rounded in zip(table.rows, times.rows, strict=True):
         method = next(m for m in METHODS[row.direction] if m.name == row.method)
-        found = times.predict(row.direction, method, predict.problem_of(rounded, CPU))
-        np.testing.assert_allclose(found, (row.prepare, row.apply), rtol=2e-3, atol=1e-9)
+        predicted = times.predict(row.direction, method, predict.problem_of(rounded, CPU))
+        np.testing.assert_allclose(predicted, (row.prepare, row.apply), rtol=2e-3, atol=1e-9)
     plan = pm.Plan(pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0)), "cic")
     plan.set_positions(np.random.default_rng(1).random((100, 3)))
     assert f"predictions: measured on {tables.device_of(CPU)} by `particlemesh tune`" in plan.explain()
@@ -189,8 +225,8 @@ def test_a_problem_that_finds_no_memory_is_left_out(small, monkeypatch):
         return plan_of(*asked, **more)
 
     monkeypatch.setattr(tune, "plan_of", only_once)
-    found = tune.measure(CPU)
-    assert len(made) == 4 and {row[2:7] for row in found.rows} == {small[0][:5]}
+    predicted = tune.measure(CPU)
+    assert len(made) == 4 and {row[2:7] for row in predicted.rows} == {small[0][:5]}
 
 
 def test_kernels_are_compiled_many_at_a_time_before_they_are_timed(small, monkeypatch):
@@ -261,7 +297,7 @@ def test_where_nothing_can_be_written_nothing_is_measured(small, cache, monkeypa
     assert "nameanotherfolderinXDG_CACHE_HOME" in said
 
 
-def test_wrong_backends_are_told():
+def test_wrong_backends_are_reported():
     code, said = run("--backend", "spam")
     assert code == 2 and "--backend is 'spam'; give one of cpu, cuda, opencl." in said
     code, said = run("--backend", "cuda")

@@ -100,10 +100,10 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_a_restart_goes_on(here, monkeypat
         result = run(cli.app, SMALL)
     assert result.exit_code == 130, result.output
     said = " ".join(result.output.split())
-    found = re.search(r"interrupted at step (\d+); the checkpoint is out/dem.h5. Go on with: particlemesh (.*)$", said)
-    assert 21 < int(found[1]) < 60
+    match = re.search(r"interrupted at step (\d+); the checkpoint is out/dem.h5. Go on with: particlemesh (.*)$", said)
+    assert 21 < int(match[1]) < 60
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    result = run(cli.app, found[2].split())
+    result = run(cli.app, match[2].split())
     assert result.exit_code == 0, result.output
     one, other = (Simulation.load(path) for path in ("whole.h5", "out/dem.h5"))
     assert one.step == other.step == 60
@@ -140,7 +140,7 @@ def test_without_h5py_there_are_no_checkpoints(here, monkeypatch):
         (["--backend", "abacus"], "cpu"),
         (["--out", "a.jpg"], ".png or .gif"),
         (["--trajectory", "a.dcd"], ".gsd, .h5, .vtu, .xyz"),
-        (["--restart", "none.h5"], "--count, --deterministic came beside --restart"),
+        (["--restart", "none.h5"], "--count, --deterministic and --restart: the file has them"),
         (["--time-step", "1"], "critical one for this stiffness"),
     ],
 )

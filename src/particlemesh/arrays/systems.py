@@ -41,7 +41,7 @@ def indices(system: Any, count: int, systems: int, backend: Backend, *, upload: 
     """
 
     def checked(host: np.ndarray) -> np.ndarray:
-        """Return a copy as int32: nobody else writes to it."""
+        """Return a copy as int32, to which no caller writes."""
         wrong = np.flatnonzero((host < 0) | (host >= systems))
         if len(wrong):
             raise ValueError(

@@ -188,8 +188,7 @@ def _look(backend: Any, device: str) -> Timings:
         if tuned is not None and (tuned.backend, tuned.device) != (backend.name, device):
             hint = f"{path} is of {tuned.device} and not used: `particlemesh tune` renews it"
         elif tuned is not None:
-            changed = tuned.changed()
-            rows = tuple(row for row in tuned.rows if f"{row.direction}/{row.method}" not in changed)
+            changed, rows = tuned.changed(), tuned.valid()
             if changed:
                 hint = (
                     f"{path} has outdated times, which are not used, for {', '.join(changed)}: "

@@ -65,6 +65,11 @@ class Table:
         now = sources_of(self.backend, self.rows)
         return [name for name in now if self.sources.get(name) != now[name]]
 
+    def valid(self) -> tuple[Row, ...]:
+        """Return the rows of methods whose sources are those that were measured."""
+        changed = self.changed()
+        return tuple(row for row in self.rows if f"{row.direction}/{row.method}" not in changed)
+
 
 def device_of(backend: Any) -> str:
     """Return the name under which a device's times are kept: the driver's name, for processors with the threads."""
@@ -218,3 +223,17 @@ def _digits(rows: Iterable[Row]) -> Iterable[tuple[Any, ...]]:
 def shipped() -> tuple[Table, ...]:
     """Return the tables shipped with the package."""
     return tuple(read(path) for path in sorted(SHIPPED.glob("*.csv")))
+
+
+def stored(backend: str, device: str) -> Table | None:
+    """Return the table of a device: this user's, else one that is shipped; None if there is none.
+
+    Raises
+    ------
+    TableError, OSError
+        If this user's file cannot be read.
+    """
+    path = path_of(backend, device)
+    own = () if path is None or not path.exists() else (read(path),)
+    mine = (table for table in (*own, *shipped()) if (table.backend, table.device) == (backend, device))
+    return next(mine, None)

@@ -138,7 +138,7 @@ class Trace:
 def squared_displacements(path: np.ndarray, time_step: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return times, mean square displacements over all starts in a path (T, N, 3), and standard errors.
 
-    Displacements of one particle that do not overlap in time count as independent, those of two particles too.
+    Displacements count as independent if they are of two particles, or do not overlap in time.
     """
     steps, count = len(path) - 1, path.shape[1]
     # Beyond half of the path the starts are few, and close to each other.

@@ -95,6 +95,9 @@ def tune(
         typer.Option(help="cuda, opencl or cpu; by default the first available one.", show_default=False),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Less than a minute, with fewer problems.")] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Keep stored times of methods whose code has not changed.")
+    ] = False,
     show: Annotated[bool, typer.Option("--show", help="Only print the stored times of this machine.")] = False,
 ) -> None:
     """Measure the methods on this machine for the automatic choice.
@@ -105,7 +108,7 @@ def tune(
 
     console = _console()
     try:
-        report.timings(console, backend) if show else report.tune(console, backend, quick)
+        report.timings(console, backend) if show else report.tune(console, backend, quick, changed)
     except ValueError as error:
         consoles.complain("tune", error)
         raise typer.Exit(2) from None
@@ -169,7 +172,7 @@ def dem(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the random numbers of the start.")] = 1,
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="Bits repeat, after restarts too.")] = False,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible results.")] = False,
     method: Annotated[str, typer.Option(help="Builder of the grid, by name.")] = "auto",
     backend: Annotated[str | None, typer.Option(help="cpu, cuda or opencl.", show_default="cpu")] = None,
     trajectory: Annotated[

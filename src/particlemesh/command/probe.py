@@ -8,6 +8,7 @@ crashes is a failed test.
 from __future__ import annotations
 
 import itertools
+import math
 import multiprocessing
 import queue
 import time
@@ -24,13 +25,10 @@ _PARTS = {"methods": survey.adjointness, "grids": survey.grids}
 
 
 class Row(NamedTuple):
-    """A test that has ended."""
+    """A test that has ended, and the backend that it ran on."""
 
     backend: str
-    operation: str
-    method: str
-    error: float
-    wrong: str | None  # why it failed
+    check: survey.Check
 
 
 def names() -> list[str]:
@@ -46,7 +44,7 @@ def count(name: str) -> int:
 def rows(seconds: float | None) -> Iterator[Row]:
     """Test the backends and yield each test when it has ended; begin no test after ``seconds``.
 
-    The method that a plan selects by itself is tested first.
+    The method that a plan selects by default is tested first.
     """
     end = None if seconds is None else time.time() + seconds
     jobs: list[tuple[str, tuple[str, ...]]] = [(name, (part,)) for name in names() if name == "cpu" for part in _PARTS]
@@ -60,8 +58,8 @@ def rows(seconds: float | None) -> Iterator[Row]:
 
 def _tests(name: str, parts: tuple[str, ...], end: float | None) -> Iterator[Row]:
     backend = backends.current(name)
-    for operation, method, error, wrong in itertools.chain(*(_PARTS[part](backend) for part in parts)):
-        yield Row(name, operation, method, error, wrong)
+    for check in itertools.chain(*(_PARTS[part](backend) for part in parts)):
+        yield Row(name, check)
         if end is not None and time.time() > end:
             return
 
@@ -95,7 +93,7 @@ def _in_processes(jobs: list[tuple[str, tuple[str, ...]]], end: float | None) ->
         except queue.Empty:
             for number in set(ended) & workers.keys():  # what it had to say has been read
                 code, (name, parts) = workers.pop(number).exitcode, jobs[number]
-                yield Row(name, " and ".join(parts), "", float("nan"), f"the process ended with code {code}")
+                yield Row(name, survey.Check(" and ".join(parts), "", math.nan, f"the process ended with code {code}"))
 
 
 def beside(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:

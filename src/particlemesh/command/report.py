@@ -60,10 +60,12 @@ def info(console: Console, everything: bool = False) -> bool:
     console.print(f"\n[bold]{_info_row('backend', 'operation', 'method', 'error', 'result')}[/bold]")
     passed, left = True, sum(map(probe.count, names))
     with console.status("compiling and testing") if console.is_terminal else contextlib.nullcontext():
-        for row in probe.rows(None if everything else SECONDS):
-            passed, left = passed and row.wrong is None, left - 1
-            result = OK if row.wrong is None else f"{FAILED} {escape(row.wrong)}"
-            cells = _info_row(row.backend, row.operation, row.method, _number(row.error), "")
+        for backend, check in probe.rows(None if everything else SECONDS):
+            passed, left = passed and check.wrong is None, left - 1
+            result = OK if check.wrong is None else f"{FAILED} {escape(check.wrong)}"
+            if check.declined is not None:
+                result = f"[yellow]declined[/yellow] {escape(check.declined)}"
+            cells = _info_row(backend, check.operation, check.method, _number(check.error), "")
             console.print(cells + result, soft_wrap=True)
     if left > 0 and not everything:
         console.print(
@@ -134,7 +136,7 @@ def _device(name: str | None) -> Any:
     return usable[name]
 
 
-def tune(console: Console, name: str | None, quick: bool) -> None:
+def tune(console: Console, name: str | None, quick: bool, changed: bool = False) -> None:
     """Measure a device, store its times for this user, and print them."""
     from particlemesh.command import tune
 
@@ -147,7 +149,7 @@ def tune(console: Console, name: str | None, quick: bool) -> None:
         def progress(what: str, done: int, total: int) -> None:
             bar.update(task, description=what, completed=done, total=total)
 
-        _, path = tune.run(backend, seconds, progress)
+        _, path = tune.run(backend, seconds, progress, changed=changed)
     _known(console, backend)
     console.print(f"written to {escape(str(path))}", soft_wrap=True)
 

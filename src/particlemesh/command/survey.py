@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -38,6 +38,16 @@ TOLERANCES = {"float64": 1e-11, "float32": 1e-4}
 WINDOW = "bspline6"  # of the tests for adjointness; the demo compiles it, too
 UNOPTIMISED = "-cl-opt-disable"  # an option of PoCL's compiler
 SECONDS_TIMED = 0.1  # long compared to the clock's resolution and an interruption
+
+
+class Check(NamedTuple):
+    """A self test of a method or a builder that has ended."""
+
+    operation: str  # a direction, or "grid"
+    method: str
+    error: float
+    wrong: str | None = None  # why it failed
+    declined: str | None = None  # why the method does not serve this problem on this device, which is no failure
 
 
 @dataclass
@@ -121,11 +131,11 @@ def checks(backend: Any) -> int:
     return methods + sum(backend.name in builder.backends for builder in BUILDERS)
 
 
-def adjointness(backend: Any, count: int = 1000) -> Iterator[tuple[str, str, float, str | None]]:
+def adjointness(backend: Any, count: int = 1000) -> Iterator[Check]:
     """Check each method of a backend: ``<spread(q), f> = <q, interpolate(f)>`` on an odd anisotropic mesh.
 
-    Each method is paired with that of the other direction which plans select here; these two come first. Yields
-    direction, method, relative error, and the failure or None.
+    Each method is paired with that of the other direction which plans select here; these two come first. A method may
+    decline: its tiles, for example, may be larger than the local memory of the device.
     """
     random = np.random.default_rng(1)
     real = real_type(backend)
@@ -151,9 +161,11 @@ def adjointness(backend: Any, count: int = 1000) -> Iterator[tuple[str, str, flo
             scale = np.linalg.norm(spread) * np.linalg.norm(nodes)
             error = abs(np.vdot(spread, nodes) - np.vdot(values, interpolated)) / scale
             wrong = None if error <= TOLERANCES[real.name] else "not adjoint"
-            yield direction, name, float(error), wrong
+            yield Check(direction, name, float(error), wrong)
+        except MethodNotSuitable as reason:
+            yield Check(direction, name, float("nan"), declined=str(reason))
         except Exception as failure:  # noqa: BLE001 - any error is reported
-            yield direction, name, float("nan"), f"{type(failure).__name__}: {failure}"
+            yield Check(direction, name, float("nan"), f"{type(failure).__name__}: {failure}")
 
 
 def led_by(name: str, names: list[str]) -> list[str]:
@@ -161,12 +173,12 @@ def led_by(name: str, names: list[str]) -> list[str]:
     return [name, *(other for other in names if other != name)]
 
 
-def grids(backend: Any, count: int = 500) -> Iterator[tuple[str, str, float, str | None]]:
+def grids(backend: Any, count: int = 500) -> Iterator[Check]:
     """Check each builder of a backend: pairs and overlaps in a periodic box, against a search over all pairs.
 
     The builder that grids select here comes first.
 
-    Yields "grid", builder, largest error of a pair's distance, relative to the radius, and the failure or None.
+    The error of a check is the largest of a pair's distance, relative to the radius.
     """
     random = np.random.default_rng(1)
     real = real_type(backend)
@@ -204,9 +216,9 @@ def grids(backend: Any, count: int = 500) -> Iterator[tuple[str, str, float, str
                     error = max(error, float(difference))
             if error > TOLERANCES[real.name]:
                 wrong = "other distances"
-            yield "grid", name, error, wrong
+            yield Check("grid", name, error, wrong)
         except Exception as failure:  # noqa: BLE001 - any error is reported
-            yield "grid", name, float("nan"), f"{type(failure).__name__}: {failure}"
+            yield Check("grid", name, float("nan"), f"{type(failure).__name__}: {failure}")
 
 
 def agreement(
@@ -300,8 +312,8 @@ def neighbours(positions: np.ndarray, lengths: np.ndarray) -> tuple[bool, str]:
     folded = np.mod(positions, lengths)
     folded[folded >= np.broadcast_to(lengths, folded.shape)] = 0.0
     expected = cKDTree(folded, boxsize=lengths).query_pairs(radius, output_type="ndarray")
-    found = np.unique(np.minimum(i, j).astype(np.int64) * len(positions) + np.maximum(i, j))
-    same = len(i) == len(found) and np.array_equal(found, np.sort(expected[:, 0] * len(positions) + expected[:, 1]))
+    keys = np.unique(np.minimum(i, j).astype(np.int64) * len(positions) + np.maximum(i, j))
+    same = len(i) == len(keys) and np.array_equal(keys, np.sort(expected[:, 0] * len(positions) + expected[:, 1]))
     pairs = f"{len(i):,} pairs of neighbours within {radius:g} nm"
     return same, f"{pairs}, {'the same as those' if same else 'not those'} of SciPy's tree."
 

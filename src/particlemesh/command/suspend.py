@@ -60,18 +60,18 @@ def suspend(console: Console, options: Mapping[str, Any], given: set[str]) -> No
             trace.take()
             advance()
             saving.due()
-    found, seconds = trace.found(), time.perf_counter() - began
-    console.print(f"box edge {found.edge:.4g} a, {steps} steps of {motion.time_step:g} a²/D, {seconds:.1f} s\n")
+    spheres, seconds = trace.found(), time.perf_counter() - began
+    console.print(f"box edge {spheres.edge:.4g} a, {steps} steps of {motion.time_step:g} a²/D, {seconds:.1f} s\n")
     table = _table(">time", ">mean square displacement", ">law", ">measured / law", ">error")
-    law = 6 * found.law * found.times
-    last = len(found.times) - 1
+    law = 6 * spheres.law * spheres.times
+    last = len(spheres.times) - 1
     for k in sorted({round(n * last / (ROWS - 1)) for n in range(ROWS)}):
-        cells = found.times[k], found.squared[k], law[k]
-        ratio, error = found.squared[k] / law[k], found.errors[k] / law[k]
+        cells = spheres.times[k], spheres.squared[k], law[k]
+        ratio, error = spheres.squared[k] / law[k], spheres.errors[k] / law[k]
         table.add_row(*(f"{x:.4g}" for x in cells), f"{ratio:.4f}", f"{error:.4f}")
     console.print(table)
     console.print(
-        f"law: 6 x {found.law:.5f} D t, exact for short times and time steps; repulsion and\n"
+        f"law: 6 x {spheres.law:.5f} D t, exact for short times and time steps; repulsion and\n"
         "hydrodynamic interactions slow the spheres later. a: radius, D: diffusion\n"
         "coefficient of one sphere alone\n",
         style="dim",
@@ -85,7 +85,7 @@ def suspend(console: Console, options: Mapping[str, Any], given: set[str]) -> No
 
     out = options["out"]
     out.parent.mkdir(parents=True, exist_ok=True)
-    suspension(out, found, title, brownian.mobility_of(motion))
+    suspension(out, spheres, title, brownian.mobility_of(motion))
     console.print(f"picture: {escape(str(out))}", soft_wrap=True)
 
 

@@ -27,7 +27,7 @@ from particlemesh.methods.contract import Method, Problem
 from particlemesh.plan import Plan
 from particlemesh.window import bspline
 
-PROBLEMS = 288
+PROBLEMS = 336
 SECONDS, QUICK = 200.0, 40.0  # after which no new trial begins
 COMPILING = ("cuda",)  # backends that compile in threads; PyOpenCL's warnings are not thread-safe
 AT_ONCE = 16  # threads that compile: there is memory for the positions of so many problems
@@ -42,8 +42,14 @@ KINDS = (
     *((p, t, 1 + (p + n) % 2) for p in range(2, 9) for n, t in enumerate(("float32", "float64"))),
     (4, "float32", 4), (6, "float32", 4),
 )  # fmt: skip
-# One problem of nine has a wide window, as non-uniform Fourier transforms take them. They begin with the second term of
-# the sequence, so that the first problems are of all kinds.
+# One problem of seven is one that many users have: uniform particles, meshes for fast transforms, complex values.
+OFTEN = 7
+COMMON = tuple(
+    (nodes, support, dtype, 2, 10**power)
+    for power in range(4, 8) for nodes in (64, 128, 256) for support in (4, 6) for dtype in ("float32", "float64")
+)  # fmt: skip
+# One problem of nine of the others has a wide window, as non-uniform Fourier transforms take them. They begin with the
+# second term of the sequence, so that the first problems are of all kinds.
 EVERY = 9
 WIDE = ((10, "float64", 2), (16, "float64", 2), (9, "float32", 2), (12, "float64", 1))
 
@@ -71,7 +77,12 @@ class Case(NamedTuple):
 
 def cases(count: int = PROBLEMS) -> Iterator[Case]:
     """Yield problems; a larger ``count`` appends to those of a smaller one."""
-    for problem in range(1, count + 1):
+    for number in range(1, count + 1):
+        turn, place = divmod(number, OFTEN)
+        if place == 0 and turn <= len(COMMON):
+            yield Case(*COMMON[29 * turn % len(COMMON)], filled=1.0)  # evenly wherever they end
+            continue
+        problem = number - min(turn, len(COMMON))
         wide = problem % EVERY == 0
         n, kinds = (problem // EVERY + 1, WIDE) if wide else (problem - problem // EVERY, KINDS)
         particles, nodes, kind, cloud, order = (_mirrored(n, base) for base in (2, 3, 5, 7, 11))
@@ -106,9 +117,26 @@ def worthwhile(candidates: list[Candidate], free: int) -> list[Candidate]:
     return [c for c in able if any(c.total(n) <= FAR * least[n] for n in APPLICATIONS)]
 
 
+class Kept:
+    """Times of an earlier table that are still valid: a problem of that table needs those of other methods only."""
+
+    def __init__(self, table: Table | None) -> None:
+        self.rows = () if table is None else table.valid()
+        self._problems = {row[2:7] for row in self.rows}
+        self._methods = {(row.direction, row.method) for row in self.rows}
+
+    def lacks(self, case: Case, direction: str, method: type[Method]) -> bool:
+        """Return whether the times of a method on a problem are to be measured."""
+        return case[:5] not in self._problems or (direction, method.name) not in self._methods
+
+
+NOTHING = Kept(None)
+
+
 def measure(
-    backend: Any, seconds: float = SECONDS, progress: Callable[[str, int, int], None] = lambda what, done, total: None
-) -> Table:
+    backend: Any, seconds: float = SECONDS, progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    kept: Kept = NOTHING,
+) -> Table:  # fmt: skip
     """Time the methods of a backend and return the table, without writing it.
 
     Parameters
@@ -119,22 +147,25 @@ def measure(
         Time limit.
     progress : callable (text, done, total)
         Called before each problem.
+    kept : Kept
+        Times that are not measured again.
     """
-    stop, rows, done = time.perf_counter() + seconds, list[Row](), 0
+    stop, rows, done = time.perf_counter() + seconds, list(kept.rows), 0
     supported = [case for case in cases() if case.dtype == "float32" or backend.facts().get("HAS_FP64", 1)]
     if backend.name in COMPILING:
-        _compile(backend, supported, stop - seconds / 2, lambda n: progress(f"compiling, {n}", 0, len(supported)))
+        until = stop - seconds / 2
+        _compile(backend, supported, until, lambda n: progress(f"compiling, {n}", 0, len(supported)), kept)
     while done < len(supported) and time.perf_counter() < stop:
         case = supported[done]
         progress(f"{case.particles:,} particles, {case.nodes}^3 nodes", done, len(supported))
-        rows += _rows(backend, case, stop)
+        rows += _rows(backend, case, stop, kept)
         done += 1
     day = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     sources = tables.sources_of(backend.name, rows)
     return Table(backend.name, tables.device_of(backend), f"{day}, {done} problems", sources, tuple(rows))
 
 
-def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
+def _rows(backend: Any, case: Case, stop: float, kept: Kept) -> list[Row]:
     """Time the methods of a problem."""
 
     def timed(plan: Plan, direction: str, method: type[Method]) -> Row:
@@ -143,10 +174,12 @@ def _rows(backend: Any, case: Case, stop: float) -> list[Row]:
             direction, method.name, *case.measured(plan.problem()), *trial.seconds(plan.workspace, direction, method)
         )
 
-    return _each(backend, case, stop, timed)
+    return _each(backend, case, stop, timed, kept)
 
 
-def _compile(backend: Any, problems: list[Case], stop: float, progress: Callable[[str], None]) -> None:
+def _compile(
+    backend: Any, problems: list[Case], stop: float, progress: Callable[[str], None], kept: Kept
+) -> None:  # fmt: skip
     """Compile the methods of problems in threads: a compiler uses one core and takes longer than the trials.
 
     Trials compile all methods that this call omits for lack of time or memory.
@@ -159,7 +192,7 @@ def _compile(backend: Any, problems: list[Case], stop: float, progress: Callable
 
     def compile_one(case: Case) -> None:
         with backend.scope():  # new threads have the first device
-            _each(backend, case, stop, compiled, at_once)
+            _each(backend, case, stop, compiled, kept, at_once)
 
     with ThreadPoolExecutor(at_once) as threads:
         for done, _ in enumerate(threads.map(compile_one, problems), 1):
@@ -167,16 +200,20 @@ def _compile(backend: Any, problems: list[Case], stop: float, progress: Callable
 
 
 def _each(
-    backend: Any, case: Case, stop: float, do: Callable[[Plan, str, type[Method]], Any], at_once: int = 1
+    backend: Any, case: Case, stop: float, do: Callable[[Plan, str, type[Method]], Any], kept: Kept, at_once: int = 1
 ) -> list[Any]:
-    """Return the results of ``do`` for each method of a problem, until ``stop``.
+    """Return the results of ``do`` for each method of a problem whose times are not ``kept``, until ``stop``.
 
     A method or problem that does not fit the memory is omitted; its times are predicted. Each of ``at_once`` calls may
     use an equal part of the memory.
     """
     problem, free, done = case.problem(backend), backend.free_bytes() // at_once, list[Any]()
     chosen = {
-        direction: worthwhile([candidates.ask(m, problem) for m in methods], free)
+        direction: [
+            candidate
+            for candidate in worthwhile([candidates.ask(m, problem) for m in methods], free)
+            if kept.lacks(case, direction, candidate.method)
+        ]
         for direction, methods in METHODS.items()
     }
     if not any(chosen.values()):
@@ -220,17 +257,27 @@ def positions_of(case: Case) -> np.ndarray:
 
 
 def run(
-    backend: Any, seconds: float = SECONDS, progress: Callable[[str, int, int], None] = lambda what, done, total: None
-) -> tuple[Table, Any]:
+    backend: Any, seconds: float = SECONDS, progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    *, changed: bool = False,
+) -> tuple[Table, Any]:  # fmt: skip
     """Measure a backend, write the table for this user, and return it with its file.
+
+    With ``changed`` the stored times are kept, except those of methods whose code has changed since.
 
     Raises
     ------
     ValueError
-        Before measuring, if the table cannot be written.
+        Before measuring, if the table cannot be written, or if the stored times cannot be read.
     """
-    tables.place_for(backend.name, tables.device_of(backend))
-    table = measure(backend, seconds, progress)
+    device = tables.device_of(backend)
+    tables.place_for(backend.name, device)
+    kept = NOTHING
+    if changed:
+        try:
+            kept = Kept(tables.stored(backend.name, device))
+        except OSError as error:
+            raise ValueError(f"the stored times cannot be read ({error}): tune without --changed.") from error
+    table = measure(backend, seconds, progress, kept)
     path = tables.write(table)
     predict.forget()
     return table, path

@@ -25,6 +25,13 @@ from particlemesh.walk.by_block import ByBlock
 _PARTICLES = 1024  # of a work-group at most
 # Groups that a multiprocessor has local memory for, by the bytes of a node: they hide each other's copies.
 _GROUPS = {4: 6, 8: 3, 12: 3, 16: 2, 24: 2, 32: 2}
+# Groups that a multiprocessor has registers for, by the words of a node, for windows of up to 4, 8 and more nodes.
+# Without a bound the compiler saves registers until it spills (H200: up to 1.25 times as long).
+_RESIDENT = {("float32", 2): (4, 3, None), ("float64", 2): (3, 3, None), ("float64", 4): (3, 2, 2)}
+# Particles per node: below the first, one lane for each is faster where nodes of eight bytes are few; below the second
+# a tile has fewer particles than its group has lanes (H200).
+_ALONE, _SPARSE = 0.5, 0.1
+_CROWDED = 0.25  # above it small stencils of wide nodes take longer than copies, and more groups read at once
 _SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may run whatever one has
 _OF_SYSTEM, _OF_OFFSETS = 1024, 3072  # bytes of local memory of each group, beside nodes and weights
 _DECLARED = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
@@ -61,19 +68,26 @@ class Local:
         chunks = -(-z * parts // copy)
         step = 16 // size
         pitch = -(-chunks * copy // step) * step
-        if lanes.y > 1:  # rows that are read at a time are in different banks
-            while len({k * lanes.rows * pitch * size % 128 for k in range(lanes.y)} - {0}) < lanes.y - 1:
+        if lanes.y > 1:  # what is read of several rows at a time has banks of its own: they repeat every 128 bytes
+            width = lanes.z * lanes.reals * size
+            while lanes.y * width <= 128 and _nearest(lanes.y, lanes.rows * pitch * size) < width:
                 pitch += step
         elif pitch * size % 64 == 0:
             pitch += step
         return cls((x, y, z), pitch // copy, pitch, x * y * pitch + lanes.span)
 
 
+def _nearest(rows: int, stride: int) -> int:
+    """Return the least distance of ``rows`` rows, ``stride`` bytes apart, on a circle of 128 bytes."""
+    places = sorted(k * stride % 128 for k in range(rows))
+    return min(b - a for a, b in itertools.pairwise([*places, places[0] + 128]))
+
+
 class Tile(ByBlock):
     """Tiles of blocks, with the nodes that their stencils reach, in local memory; lanes share particles.
 
     Every group copies the nodes of its tile once, and reads stencils from there. Particles come in the order of a walk,
-    so that spreading and interpolation order them once: a tile's particles are one run of that order per line of
+    so that spreading and interpolation order them once. A tile's particles are one run of that order per line of
     blocks. Crowded tiles are taken by several groups.
     """
 
@@ -99,7 +113,7 @@ class Tile(ByBlock):
         if reason is None:
             blocks = block_order.blocks_of(problem.axes, cls.cells(problem, problem.count))
             tiles = cls.tiles(problem, problem.count, blocks)
-            # A field may be complex, whatever the plan was told of its values.
+            # A field may be complex, whatever the plan expects of values.
             needed = cls._local_bytes(problem, tiles, min(max(problem.components, 2), MOST))
             if needed > problem.backend.local_bytes:
                 return f"tiles with {needed:,} of {problem.backend.local_bytes:,} bytes of local memory"
@@ -110,9 +124,9 @@ class Tile(ByBlock):
     @classmethod
     def _local_bytes(cls, sizes: Sizes, tiles: Tiles, parts: int) -> int:
         """Return the bytes of local memory of a group, for nodes of ``parts`` reals."""
-        lanes, size = cls.lanes(sizes, parts), sizes.dtype.itemsize
+        lanes, size = cls.lanes(sizes, parts, sizes.count), sizes.dtype.itemsize
         nodes = Local.of(sizes.axes, tiles.cells, lanes, parts, 16 // size, size).reals * size
-        return nodes + _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes))
+        return nodes + _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes, sizes.count))
 
     @classmethod
     def at_once(cls, sizes: Sizes) -> int:
@@ -146,15 +160,19 @@ class Tile(ByBlock):
         return math.prod(axis.extent for axis in sizes.axes)
 
     @classmethod
-    def lanes(cls, sizes: Sizes, parts: int) -> Lanes:
-        """Return how lanes share the stencil of a particle, for nodes of ``parts`` reals."""
+    def lanes(cls, sizes: Sizes, parts: int, count: int) -> Lanes:
+        """Return how lanes share the stencil of each of ``count`` particles, for nodes of ``parts`` reals.
+
+        Sums of a reproducible plan do not depend on how many particles there are.
+        """
         size = sizes.dtype.itemsize
         # Narrow nodes: a lane reads its own particle's stencil, without padding. Wide ones: all banks at a time.
         lanes, reals = 8, 16 // size
         if size * parts == 4:
             lanes, reals = 1, 1
         elif size * parts == 8 and size == 4 and sizes.window.support <= 4:
-            lanes, reals = 4, 2
+            few = count < _ALONE * cls._everywhere(sizes) and not sizes.deterministic
+            lanes, reals = 1 if few else 4, 2
         elif parts == 2 and sizes.window.support > 8:
             lanes = 4  # a row of 10 nodes leaves 6 places of 16 empty, of 12 it leaves 2
         lanes = cls.option(sizes, "lanes") or lanes
@@ -171,27 +189,37 @@ class Tile(ByBlock):
             y = min(y, blocks.counts[1], block_tiles.MOST_LINES)
             return block_tiles.tiles_of(blocks, (x, y, max(1, min(z, block_tiles.MOST_LINES // y))))
         size, local = sizes.dtype.itemsize, sizes.backend.local_bytes
-        # A complex field has two reals, whatever the plan was told: tiles that fill all memory must hold them.
+        # A complex field has two reals, whatever the plan expects: tiles that fill all memory must hold them.
         parts = min(max(sizes.components, 2 if local <= _SMALL else 1), MOST)
-        lanes = cls.lanes(sizes, parts)
-        room = local if local <= _SMALL else local // _GROUPS[parts * size] - _OF_SYSTEM
-        room -= _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes))
-        groups = sizes.backend.units * _GROUPS[parts * size]
+        lanes = cls.lanes(sizes, parts, count)
+        resident = _GROUPS[parts * size]
+        if parts * size == 16 and sizes.window.support <= 4 and count > _CROWDED * cls._everywhere(sizes):
+            resident += 1
+        room = local if local <= _SMALL else local // resident - _OF_SYSTEM
+        room -= _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes, count))
+        groups = sizes.backend.units * resident
         # Powers of two: plans do not compile anew for every number of particles.
         share = cls.option(sizes, "particles") * cls._everywhere(sizes) / max(count, 1)
         most = 1 << min(30, max(0, round(math.log2(share))))
         return _tiles_for(sizes.axes, blocks, lanes, parts, size, room, most, groups)
 
     @classmethod
-    def threads(cls, sizes: Sizes, lanes: Lanes) -> int:
-        """Return the work-items of a group."""
+    def threads(cls, sizes: Sizes, lanes: Lanes, count: int) -> int:
+        """Return the work-items of a group, for ``count`` particles in all."""
         if not sizes.backend.facts()["HAS_WARP"]:
             return sizes.backend.group_size
-        few = lanes.all == 1 or (lanes.all == 4 and sizes.dtype.itemsize == 8)  # wide windows: few particles of a tile
-        threads = 128 if few else 256
+        wide = lanes.all == 4 and sizes.dtype.itemsize == 8  # windows, with few particles of a tile
+        threads = 128 if lanes.all == 1 or wide or count < _SPARSE * cls._everywhere(sizes) else 256
         while lanes.beside(sizes.window.support, sizes.dtype.itemsize, threads) + _OF_OFFSETS > _DECLARED:
             threads //= 2
         return cls.option(sizes, "threads") or threads
+
+    @classmethod
+    def resident(cls, sizes: Sizes, parts: int) -> int | None:
+        """Return the groups that a multiprocessor must have registers for, or None if the compiler decides."""
+        known = _RESIDENT.get((sizes.dtype.name, parts * sizes.dtype.itemsize // 4))
+        support = sizes.window.support
+        return cls.option(sizes, "groups") or (known and known[(support > 4) + (support > 8)])
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
@@ -199,7 +227,11 @@ class Tile(ByBlock):
         super().reserve(workspace)
         for cells, count in self.kinds(workspace).items():
             blocks = block_order.blocks_of(workspace.axes, cells)
-            most = max(self.tiles(workspace, n, blocks).total for n in (1, count))
+            turns = (
+                int(share * self._everywhere(workspace)) + n for share in (_SPARSE, _CROWDED, _ALONE) for n in (0, 1)
+            )
+            numbers = {1, count, *(n for n in turns if 1 < n < count)}  # tiles may be smaller on either side of a turn
+            most = max(self.tiles(workspace, n, blocks).total for n in numbers)
             size = self.option(workspace, "particles")
             block_tiles.reserve(workspace, min(most, count) + count // size)
 
@@ -217,11 +249,11 @@ class Tile(ByBlock):
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         unplaced, tiles = form.variant
         backend, size, axes = workspace.backend, workspace.dtype.itemsize, workspace.axes
-        lanes = self.lanes(workspace, group.parts)
+        lanes = self.lanes(workspace, group.parts, workspace.count)
         copy = vector(group, field, size, 16 // size, pairs=16 // size)
         local = Local.of(axes, tiles.cells, lanes, group.parts, copy, size)
-        threads = self.threads(workspace, lanes)
-        groups = self.option(workspace, "groups")
+        threads = self.threads(workspace, lanes, workspace.count)
+        groups = self.resident(workspace, group.parts)
         facts = defines(
             workspace, group, lanes.reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, COPY=copy, TILE_X=local.nodes[0],
             TILE_Y=local.nodes[1], CHUNKS=local.chunks, LINES=tiles.lines, FIELD_IS_WIDE=patches.wide(field),

@@ -190,7 +190,7 @@ def belong(
     Raises
     ------
     TypeError, ValueError
-        If the indices are missing, not wanted, no integers, too few, or on the host and out of range; if the boxes are
+        If the indices are missing, superfluous, no integers, too few, or on the host and out of range. If the boxes are
         no boxes, or the mesh is not periodic.
     """
     if systems is None:

@@ -60,8 +60,8 @@ def test_energies_of_crystals_are_exact(name):
 ])  # fmt: skip
 def test_the_splitting_does_not_matter(name, splitting):
     crystal = CRYSTALS[name]
-    found = energy_of(crystal, accuracy=1e-13, splitting=splitting)
-    assert abs(found - crystal.energy) <= 1e-12 * abs(crystal.energy)
+    energy = energy_of(crystal, accuracy=1e-13, splitting=splitting)
+    assert abs(energy - crystal.energy) <= 1e-12 * abs(crystal.energy)
 
 
 def test_the_triclinic_case_of_openmm():

@@ -51,6 +51,21 @@ def dense(x, q, mu, alpha=2.2):
     return total - np.pi * q.sum() ** 2 / (2 * alpha**2 * volume)
 
 
+def check_slopes(result, energy, x, q, mu):
+    """Forces, fields and potentials are slopes of an energy by positions, dipoles and charges."""
+    h = 1e-4
+    for particle, axis in ((0, 0), (3, 1), (5, 2)):
+        step = np.zeros((6, 3))
+        step[particle, axis] = h
+        for sign, moved, values in (
+            (-1, lambda s: (x + s, q, mu), result.forces),
+            (-1, lambda s: (x, q, mu + s), result.fields),
+            (1, lambda s: (x, q + s.sum(1), mu), np.repeat(result.potentials[:, None], 3, 1)),
+        ):
+            slope = (energy(*moved(step)) - energy(*moved(-step))) / (2 * h)
+            np.testing.assert_allclose(values[particle, axis], sign * slope, rtol=1e-6, atol=1e-6)
+
+
 def test_energy_and_its_derivatives_are_those_of_a_dense_sum():
     x, q, mu = system()
     pme = PME(BOX, **FINE, coulomb_constant=2.0)
@@ -59,17 +74,7 @@ def test_energy_and_its_derivatives_are_those_of_a_dense_sum():
     np.testing.assert_allclose(result.energies.sum(), result.energy, rtol=1e-12)
     np.testing.assert_allclose(result.torques, np.cross(mu, result.fields), rtol=1e-12)
     assert result.virial is None
-    h = 1e-4
-    for particle, axis in ((0, 0), (2, 1), (5, 2)):
-        step = np.zeros((6, 3))
-        step[particle, axis] = h
-        for sign, moved, values in (
-            (-1, lambda s: (x + s, q, mu), result.forces),
-            (-1, lambda s: (x, q, mu + s), result.fields),
-            (1, lambda s: (x, q + s.sum(1), mu), np.repeat(result.potentials[:, None], 3, 1)),
-        ):
-            slope = (dense(*moved(step)) - dense(*moved(-step))) / h  # of twice the energy
-            np.testing.assert_allclose(values[particle, axis], sign * slope, rtol=1e-6, atol=1e-6)
+    check_slopes(result, lambda *given: 2 * dense(*given), x, q, mu)
 
 
 def test_pairs_that_are_excluded_or_scaled_are_those_of_nearest_images():
@@ -87,17 +92,7 @@ def test_pairs_that_are_excluded_or_scaled_are_those_of_nearest_images():
 
     np.testing.assert_allclose(result.energy, energy(x, q, mu), rtol=1e-10)
     np.testing.assert_allclose(result.energies.sum(), result.energy, rtol=1e-12)
-    h = 1e-4
-    for particle, axis in ((0, 0), (3, 1), (1, 2)):
-        step = np.zeros((6, 3))
-        step[particle, axis] = h
-        for sign, moved, values in (
-            (-1, lambda s: (x + s, q, mu), result.forces),
-            (-1, lambda s: (x, q, mu + s), result.fields),
-            (1, lambda s: (x, q + s.sum(1), mu), np.repeat(result.potentials[:, None], 3, 1)),
-        ):
-            slope = (energy(*moved(step)) - energy(*moved(-step))) / (2 * h)
-            np.testing.assert_allclose(values[particle, axis], sign * slope, rtol=1e-6, atol=1e-6)
+    check_slopes(result, energy, x, q, mu)
 
 
 def test_an_excluded_pair_with_dipoles_may_lie_in_one_place():

@@ -171,8 +171,8 @@ def test_both_at_once_equal_one_by_one(backend, sets, check):
         for name in NAMES:
             exact = backend.host(getattr(single, name))
             for result in (both, again):
-                found = backend.host(getattr(result, name))
-                np.testing.assert_allclose(found, exact, rtol=0, atol=3e-6 * abs(exact).max(), err_msg=name)
+                actual = backend.host(getattr(result, name))
+                np.testing.assert_allclose(actual, exact, rtol=0, atol=3e-6 * abs(exact).max(), err_msg=name)
 
 
 @pytest.mark.backends("cuda")
@@ -204,9 +204,9 @@ def test_a_graph_holds_both_branches(backend):
             stream.synchronize()
             exact = PME(TRICLINIC, **OPTIONS)(x, q[0])
             for name in NAMES:
-                wanted = getattr(exact, name)
+                expected = getattr(exact, name)
                 np.testing.assert_allclose(
-                    getattr(out, name).get(), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max(), err_msg=name
+                    getattr(out, name).get(), expected, rtol=0, atol=1e-5 * np.abs(expected).max(), err_msg=name
                 )
     pme(place, charges, check=False, out=out)  # another stream, after the graph
     pme.check()

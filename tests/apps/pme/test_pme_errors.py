@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bad arguments and particles are refused with what came, what is allowed and what to do; state stays as before."""
+"""Bad arguments and particles are refused with what was given, is allowed and helps; state stays as before."""
 
 import numpy as np
 import pytest
@@ -48,8 +48,8 @@ def test_bad_particles_are_named_and_the_next_step_is_as_if_they_had_not_come(op
             pme(nan, q)
         assert ("chosen at the first call" in repr(pme)) == first
         if first:
-            wanted = pme(x, q)
-    assert pme(x, q).energy == wanted.energy
+            expected = pme(x, q)
+    assert pme(x, q).energy == expected.energy
     for wrong, error, message in (
         (q[:-1], ValueError, "charges"), (q * 1j, TypeError, "complex"), (q.reshape(-1, 1), ValueError, "charges"),
     ):  # fmt: skip
@@ -68,7 +68,7 @@ def test_bad_particles_are_named_and_the_next_step_is_as_if_they_had_not_come(op
         pme.check()
     with pytest.raises(TypeError, match="give a Result"):
         pme(x, q, out=q)
-    assert pme(x, q).energy == wanted.energy
+    assert pme(x, q).energy == expected.energy
     pme.check()
 
 

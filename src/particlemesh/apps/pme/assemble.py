@@ -21,19 +21,19 @@ _UPPER = (0, 1, 2, 1, 2, 0), (0, 1, 2, 2, 0, 1)  # the six terms of a virial
 class Law:
     """How a particle's energy follows from its charge q, a sum over neighbours and the potential of the mesh.
 
-    Twice the energy is ``weight * sum + constant * q * (mesh * potential - own * q)``. The weight is ``constant * q``,
-    or 1 if the sum has the particle's own charge already.
+    Twice the energy is ``weight * sum + constant * q * (mesh * potential - itself * q)``. The weight is
+    ``constant * q``, or 1 if the sum has the particle's own charge already.
     """
 
     constant: float
     mesh: float
-    own: float
+    itself: float
     weighted: bool
 
     @property
     def numbers(self) -> tuple[float, float, float]:
         """The constants, as kernels take them."""
-        return self.constant, self.mesh, self.own
+        return self.constant, self.mesh, self.itself
 
 
 @dataclass
@@ -69,14 +69,14 @@ def on_cpu(charges: np.ndarray, sums: np.ndarray, mesh: Mesh, out: Outputs, law:
     """Write the outputs of sets of charges (sets, N) from their sums (N, sets * columns + 1)."""
     width = columns(out.virial is not None)
     for c, q in enumerate(charges):
-        own = sums[:, c * width : (c + 1) * width]
+        columns_of_set = sums[:, c * width : (c + 1) * width]
         scaled = law.constant * q
         weight = scaled if law.weighted else np.ones_like(q)
-        out.energies[c] = (weight * own[:, 0] + scaled * (law.mesh * mesh.potential[c] - law.own * q)) / 2
-        out.forces[c] = weight[:, None] * own[:, 1:4] - (law.mesh * scaled)[:, None] * mesh.gradient[c]
+        out.energies[c] = (weight * columns_of_set[:, 0] + scaled * (law.mesh * mesh.potential[c] - law.itself * q)) / 2
+        out.forces[c] = weight[:, None] * columns_of_set[:, 1:4] - (law.mesh * scaled)[:, None] * mesh.gradient[c]
         out.energy[c] = out.energies[c].sum(dtype=np.float64)
         if out.virial is not None:
-            terms = np.einsum("i,it->t", weight.astype(np.float64) / 2, own[:, 4:10].astype(np.float64))
+            terms = np.einsum("i,it->t", weight.astype(np.float64) / 2, columns_of_set[:, 4:10].astype(np.float64))
             whole = law.mesh * law.constant * mesh.virial[c].astype(np.float64)
             whole[_UPPER] += terms
             whole[_UPPER[::-1]] = whole[_UPPER]

@@ -56,17 +56,17 @@ if (!(r2 > 0)) { sum[7] += (real)1; return; }
 const real inverse = (real)1 / r2, r = sqrt(r2), fade = exp(-p[0] * p[0] * r2);
 const real b0 = erfc(p[0] * r) / r, b1 = (b0 + p[4] * fade) * inverse;
 const real b2 = (3 * b1 + p[5] * fade) * inverse, b3 = (5 * b2 + p[6] * fade) * inverse;
-real theirs = 0, own = 0, both = 0;
+real along_j = 0, along_i = 0, both = 0;
 for (int n = 0; n < 3; n++) {
-    theirs += b[1 + n] * d[n];
-    own += a[1 + n] * d[n];
+    along_j += b[1 + n] * d[n];
+    along_i += a[1 + n] * d[n];
     both += a[1 + n] * b[1 + n];
 }
-sum[0] += b[0] * b0 - theirs * b1;
-const real along = b[0] * b1 - theirs * b2, second = b[0] * own * b2 - theirs * own * b3 + both * b2;
+sum[0] += b[0] * b0 - along_j * b1;
+const real along = b[0] * b1 - along_j * b2, second = b[0] * along_i * b2 - along_j * along_i * b3 + both * b2;
 for (int n = 0; n < 3; n++) {
     sum[1 + n] += along * d[n] + b1 * b[1 + n];
-    sum[4 + n] += second * d[n] + own * b2 * b[1 + n] - along * a[1 + n];
+    sum[4 + n] += second * d[n] + along_i * b2 * b[1 + n] - along * a[1 + n];
 }
 """
 
@@ -81,12 +81,12 @@ def _function(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair 
     b1 = (b0 + p[4] * fade) * inverse
     b2 = (p[2] * b1 + p[5] * fade) * inverse
     b3 = (p[3] * b2 + p[6] * fade) * inverse
-    theirs = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]
-    own = a[1] * d[0] + a[2] * d[1] + a[3] * d[2]
+    along_j = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]
+    along_i = a[1] * d[0] + a[2] * d[1] + a[3] * d[2]
     both = a[1] * b[1] + a[2] * b[2] + a[3] * b[3]
-    sum[0] += b[0] * b0 - theirs * b1
-    along = b[0] * b1 - theirs * b2
-    second = b[0] * own * b2 - theirs * own * b3 + both * b2
+    sum[0] += b[0] * b0 - along_j * b1
+    along = b[0] * b1 - along_j * b2
+    second = b[0] * along_i * b2 - along_j * along_i * b3 + both * b2
     for n in range(3):
         sum[1 + n] += along * d[n] + b1 * b[1 + n]
-        sum[4 + n] += second * d[n] + own * b2 * b[1 + n] - along * a[1 + n]
+        sum[4 + n] += second * d[n] + along_i * b2 * b[1 + n] - along * a[1 + n]

@@ -188,8 +188,8 @@ class Dispersion:
         Raises
         ------
         ValueError
-            If a position or number is not finite, sigma or epsilon are negative, particles that are not excluded lie
-            in one place, or shapes do not fit.
+            If a position or number is not finite, sigma or epsilon are negative, or shapes do not fit. If particles
+            that are not excluded lie in one place.
         """
         if (coefficients is None) == (sigma is None) or (sigma is None) != (epsilon is None):
             raise TypeError("give either coefficients, or sigma and epsilon.")

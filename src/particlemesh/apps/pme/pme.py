@@ -187,9 +187,9 @@ class PME:
 
     def chosen(self, count: int, dtype: np.dtype, on_gpu: bool) -> Parameters:
         """Return the parameters for so many particles, and warn if they do not reach the accuracy."""
-        wanted = self.accuracy or _DEFAULT[dtype]
+        accuracy = self.accuracy or _DEFAULT[dtype]
         costs = parameters.GPU if on_gpu else parameters.CPU
-        chosen = parameters.choose(self.box, count, max(wanted, _FLOOR[dtype]), costs, **self._given)
+        chosen = parameters.choose(self.box, count, max(accuracy, _FLOOR[dtype]), costs, **self._given)
         reached = math.hypot(chosen.error, _FLOOR[dtype])
         if self.accuracy is not None and reached > 1.5 * self.accuracy:
             why = "these parameters reach" if any(v is not None for v in self._given.values()) else f"{dtype} reaches"
