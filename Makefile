@@ -2,10 +2,15 @@
 PYTHON ?= python3
 V := .venv/bin
 WORKERS ?= 2
-# OpenCL runs on PoCL from a wheel, which exists for Linux on x86_64; elsewhere those tests are skipped.
-EXTRAS ?= opencl,plot,test
+# OpenCL runs on PoCL from a wheel, which exists for Linux on x86_64; elsewhere those tests are skipped. There, too,
+# NVRTC's wheel compiles every kernel for CUDA without a GPU: CuPy brings no compiler.
+EXTRAS ?= opencl,plot,test$(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),$(comma)nvrtc)
+comma := ,
 # The demo needs less, so that it begins sooner.
 DEMO_EXTRAS ?= opencl,plot
+
+# The tests start a hundred processes. Without bytecode, which pip does not compile here, each would parse every module.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint docs pages gallery races clean
 
@@ -13,7 +18,7 @@ demo: .venv/demo
 	@$(V)/particlemesh demo
 
 # Workers have no cores to spare for threads of linear algebra.
-test: .venv/ready .venv/nvrtc
+test: .venv/ready
 	OPENBLAS_NUM_THREADS=1 $(V)/python -m pytest -n $(WORKERS) -q
 
 # What CI runs beside the tests.
@@ -44,10 +49,10 @@ races: .venv/ready
 	tools/environment "$(PYTHON)" ".[$(EXTRAS)]"
 	@touch $@
 
-# CuPy brings no CUDA compiler; with NVRTC's wheel every kernel compiles for CUDA without a GPU.
-.venv/nvrtc: .venv/ready
-	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then tools/environment "$(PYTHON)" ".[nvrtc]"; fi
-	@touch $@
+# All of CI in one step: each resolves anew, and builds the package.
+.venv/all: pyproject.toml tools/environment
+	tools/environment "$(PYTHON)" ".[$(EXTRAS),lint,docs]"
+	@touch .venv/ready .venv/lint .venv/docs $@
 
 .venv/lint: .venv/ready
 	tools/environment "$(PYTHON)" ".[lint]"

@@ -49,7 +49,7 @@ TABLES: dict[str, Callable[[Files], Table]] = {
     "column_insertions": lambda files: (_source(files, "barbieri-*"), column.HEAD, column.WIDTHS,
                                         column.rates(files.all_rows(column.FILE), "insertions", 1e-6)),
     **{name: lambda files, name=name: limit.tables(files)[name]
-       for name in ("limit_rows", "limit_below", "limit_matrices", "limit_opencl")},
+       for name in ("limit_rows", "limit_below", "limit_matrices", "limit_sparse", "limit_opencl")},
     "limit_claims": _claims(limit.CLAIMS, "limit-rows"),
     "limit_counters": lambda files: (_source(files, "limit-counters"), counters.HEAD, counters.WIDTHS,
                                      [counters.cells(row) for row in files.all_rows("limit-counters")]),

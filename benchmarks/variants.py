@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Forms of methods that run other kernels than the defaults: what looks for races and bad addresses takes them, too."""
+"""Forms of methods that run other kernels than the defaults: searches for races and bad addresses also run them."""
 
 
 def _forms(name: str, argument: str, *options: dict[str, object]) -> list[dict[str, object]]:

@@ -31,7 +31,7 @@ nitpicky = True  # a role that points nowhere is a warning; words of types are n
 autodoc_member_order = "bysource"
 # What a class inherits from ours is its own for readers; what it inherits from Python's is not.
 autodoc_default_options = {"members": True, "inherited-members": "tuple, BaseException"}
-# Pages are made without this large library, too; mri-nufft cannot be imported beside a stand-in for it.
+# Pages are also made without this large library; mri-nufft cannot be imported beside a stand-in for it.
 autodoc_mock_imports = [] if importlib.util.find_spec("torch") else ["torch", "mrinufft"]
 autodoc_typehints = "none"  # the docstrings give shapes and units, which types do not
 napoleon_google_docstring = False

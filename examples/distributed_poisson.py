@@ -130,17 +130,17 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     displacement = ((x - home) * direction).sum(1) * wave(home, asked.time)[:, 0]
     v = v - drift
     grown, momentum, energy, moved = summed(displacement.sum(), v[:, 0].sum(), (v * v).sum(), moved)
-    found = dict(
+    rows = dict(
         growth=2 * k * grown / total / AMPLITUDE, expected=float(np.cosh(asked.time)), momentum=abs(momentum) / total,
         speed=(energy / total) ** 0.5, strays=moved / (total * asked.steps),
     )  # fmt: skip
     if world.rank == 0:
         parts = " ".join("x".join(map(str, part.shape)) for part in domain.parts()[:4])
         print(f"{total:,} particles, {asked.mesh}^3 nodes, {world.size} ranks ({world.transport}): parts {parts}")
-        print(f"the wave grew by {found['growth']:.4f} in {asked.steps} steps; theory says {found['expected']:.4f}")
-        print(f"momentum per particle {found['momentum']:.1e}, speed {found['speed']:.1e}")
-        print(f"{found['strays']:.2%} of the particles changed their rank in a step")
-    return found
+        print(f"the wave grew by {rows['growth']:.4f} in {asked.steps} steps; theory says {rows['expected']:.4f}")
+        print(f"momentum per particle {rows['momentum']:.1e}, speed {rows['speed']:.1e}")
+        print(f"{rows['strays']:.2%} of the particles changed their rank in a step")
+    return rows
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def options(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> dict[str, float]:
-    """Run the wave, print a table, and return how far it came and what energy is left."""
+    """Run the wave, print a table, and return how far it went and the energy at the end."""
     chosen = options(words)
     motion = wave(chosen.count, chosen.friction, chosen.backend)
     box = motion.domain.lengths

@@ -66,8 +66,8 @@ class Water:
         angle = np.arccos(cosine)
         bend = ANGLE_SPRING * (angle - ANGLE) / np.sqrt(1 - cosine**2)
         energy = ANGLE_SPRING / 2 * float(((angle - ANGLE) ** 2).sum())
-        for h, own, other, r in ((a, *units, lengths[0]), (b, *units[::-1], lengths[1])):
-            pull = -BOND_SPRING * (r - BOND) * own + bend / r * (other - cosine * own)
+        for h, along, other, r in ((a, *units, lengths[0]), (b, *units[::-1], lengths[1])):
+            pull = -BOND_SPRING * (r - BOND) * along + bend / r * (other - cosine * along)
             forces[h] += pull
             forces[o] -= pull
             energy += BOND_SPRING / 2 * float(((r - BOND) ** 2).sum())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which backends a run tests, and how its tests are shared out among workers."""
 
+import bisect
 import collections
 import gc
 import os
@@ -30,7 +31,7 @@ def pytest_addoption(parser):
         "--backend", action="append", choices=(*backends.NAMES, "all"),
         help="backends to test, by default those that work here; one that does not is skipped with its reason",
     )  # fmt: skip
-    parser.addoption("--thorough", action="store_true", help="on PoCL, too, every combination and row")
+    parser.addoption("--thorough", action="store_true", help="every combination and row, also on PoCL")
     parser.addoption("--optimised", action="store_true", help="let PoCL optimise kernels as it does for users")
     parser.addoption("--many-processes", type=int, default=2, help="processes that start with cold caches at once")
 
@@ -39,6 +40,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "backends(*names): the backends that a test with `backend` is for")
     config.addinivalue_line("markers", "direction(name): the methods that a test with `law` is for")
     config.addinivalue_line("markers", "whole: all cases run on PoCL, too")
+    config.addinivalue_line("markers", "turns(n): one of n cases that follow each other runs where PoCL is thinned")
     config.addinivalue_line("markers", "opencl: uses OpenCL without the `backend` fixture")
     # Compiling is most of what tests do, and PoCL does it twice as fast without optimising.
     slow = reason("opencl") is None and survey.emulated(backends.current("opencl"))
@@ -102,12 +104,12 @@ def pytest_generate_tests(metafunc):
         ]
         metafunc.parametrize(("backend", "row"), cases, indirect=["backend"], scope="session")
     elif "law" in metafunc.fixturenames:
-        wanted = metafunc.definition.get_closest_marker("direction")
+        expected = metafunc.definition.get_closest_marker("direction")
         cases = [
             _parameter(name, law, id=f"{law}-{name}")
             for law in laws()
             for name in names
-            if name in law.method.backends and (wanted is None or law.direction in wanted.args)
+            if name in law.method.backends and (expected is None or law.direction in expected.args)
         ]
         metafunc.parametrize(("backend", "law"), cases, indirect=["backend"], scope="session")
     elif "builder" in metafunc.fixturenames:  # of grids
@@ -130,23 +132,33 @@ def backend(request) -> Device:
 def thinned(items):
     """Return what runs and what does not of tests with many cases, where PoCL compiles each.
 
-    From 4 cases on one of two runs, from 9 on of three, from 18 on of four, from 40 on of five: for each method one of
-    every so many that follow each other, so that no method is left out by chance. Tests that thin themselves are
-    `whole`.
+    From 2 cases on one of two runs, from 9 on of three, from 18 on of four, from 40 on of five: for each method one of
+    every so many that follow each other, so that no method is left out by chance. Of a method with twice as many cases
+    half as many run. Tests that thin themselves are `whole`. Tests marked `turns(n)` compile, too, or start processes:
+    of their cases, on whatever backend, one of every n runs.
     """
     many = collections.Counter((item.path, item.originalname) for item in items if on_opencl(item))
+    own = collections.Counter((item.path, item.originalname, method_of(item)) for item in items if on_opencl(item))
     before, kept, left = collections.Counter(), [], []
     for item in items:
-        runs = True
-        if on_opencl(item) and not item.get_closest_marker("whole"):
-            test, parameters = (item.path, item.originalname), item.callspec.params
-            share = 1 + sum(many[test] >= most for most in (4, 9, 18, 40))
-            method = str(parameters.get("law") or getattr(parameters.get("row"), "method", ""))
-            turn, place = divmod(before[test, method], share)
-            runs = place == zlib.crc32(f"{item.originalname} {method} {turn}".encode()) % share
-            before[test, method] += 1
+        test, turns = (item.path, item.originalname), item.get_closest_marker("turns")
+        share, method = 1, ""
+        if turns is not None:
+            (share,) = turns.args
+        elif on_opencl(item) and not item.get_closest_marker("whole"):
+            method = method_of(item)
+            share = 1 + bisect.bisect((2, 9, 18, 40), many[test])
+            share *= 1 + (method != "" and own[*test, method] >= 2 * share)
+        turn, place = divmod(before[test, method], share)
+        runs = place == zlib.crc32(f"{item.originalname} {method} {turn}".encode()) % share
+        before[test, method] += 1
         (kept if runs else left).append(item)
     return kept, left
+
+
+def method_of(item):
+    parameters = item.callspec.params
+    return str(parameters.get("law") or getattr(parameters.get("row"), "method", ""))
 
 
 def on_opencl(item):

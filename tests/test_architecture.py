@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What keeps the tree readable: who imports whom, one method one place, sizes, docstrings, the kernel dialect."""
+"""What keeps the tree readable: imports, one method one place, sizes, docstrings, the kernel dialect."""
 
 import ast
 import importlib
@@ -13,6 +13,7 @@ import pytest
 import particlemesh as pm
 import particlemesh.grid
 from devices import METHODS
+from imports import imported, ours
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.grid.builders.builder import Builder
 from particlemesh.methods.contract import Method
@@ -64,17 +65,6 @@ def rank(module):
     raise AssertionError(f"{module} has no rank: give it one in RANKS")
 
 
-def imported(module):
-    """Modules of ours that a module imports anywhere: in functions and for type checking, too."""
-    tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.split(".")[0] == "particlemesh")
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "particlemesh":
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}"
-
-
 def file_of(name):
     """The file of a dotted name of ours, which may end in something that the file defines."""
     parts = name.split(".")[1:]
@@ -96,6 +86,24 @@ def test_every_folder_says_what_is_in_it(folder):
     assert (ast.get_docstring(tree) or "").splitlines()[:1], f"{folder.name}/__init__.py has no docstring"
 
 
+def bound(tree):
+    """The names that a file gives to variables, parameters, attributes and functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, (ast.arg, ast.FunctionDef)):
+            yield node.arg if isinstance(node, ast.arg) else node.name
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "tools", "examples"])
+def test_names_say_what_they_hold(folder):
+    empty = {"told", "wanted", "found", "came", "those", "own"}
+    # Whatever changes the code of this file drops measured times.
+    paths = [p for p in (Path(__file__).parents[1] / folder).rglob("*.py") if p.parts[-2:] != ("backends", "source.py")]
+    named = {p.name: set(bound(ast.parse(p.read_text(encoding="utf-8")))) & empty for p in paths}
+    assert {name: words for name, words in named.items() if words} == {}
+
+
 def test_no_test_reads_another_folders_tests():
     """A folder's tests run by themselves; what several folders need lies in support."""
     tests = Path(__file__).parent
@@ -109,7 +117,7 @@ def test_no_test_reads_another_folders_tests():
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_run_one_way(module):
     here = rank(module)
-    for name in imported(module):
+    for name in ours(ROOT / module):
         there = file_of(name)
         if there == "__init__.py" and here < rank("apps/x.py"):
             raise AssertionError(f"{module} imports the package itself")
@@ -146,7 +154,7 @@ def exported(module):
 
 @pytest.mark.parametrize("module", APPLICATIONS)
 def test_applications_import_public_names_only(module):
-    hidden = [name for name in imported(module) if not promised(name)]
+    hidden = [name for name in ours(ROOT / module) if not promised(name)]
     assert not hidden, f"{module} imports {', '.join(hidden)}: what applications miss, users miss; make it public"
 
 
@@ -154,13 +162,7 @@ def test_applications_import_public_names_only(module):
 def test_applications_read_no_attribute_that_is_not_public(module):
     """``pm.fourier.engines.engine`` is no import, and as hidden."""
     tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
-    names = {a.asname or a.name: a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-    names |= {
-        a.asname or a.name: f"{n.module}.{a.name}"
-        for n in ast.walk(tree)
-        if isinstance(n, ast.ImportFrom)
-        for a in n.names
-    }
+    names = dict(imported(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             module_of = names.get(node.value.id, "")
@@ -179,21 +181,21 @@ def test_what_is_not_public_is_found():
 def test_the_library_does_not_stand_on_what_it_offers_to_programs():
     """`kernels` is a face: a module of the library imports what lies behind it."""
     users = [m for m in MODULES if not m.startswith(("kernels/", "apps/", "command/"))]
-    assert [m for m in users if any(n.startswith("particlemesh.kernels") for n in imported(m))] == []
+    assert [m for m in users if any(n.startswith("particlemesh.kernels") for n in ours(ROOT / m))] == []
 
 
 @pytest.mark.parametrize("module", ["box.py", "mesh.py", "window/window.py"])
 def test_box_mesh_and_window_stand_on_their_own(module):
-    assert {RANKS[rank(file_of(name))][0] for name in imported(module)} <= {"values"}
+    assert {RANKS[rank(file_of(name))][0] for name in ours(ROOT / module)} <= {"values"}
 
 
 def defined(package, contract):
     """Classes with a name that fulfil a contract, whatever their bases are called, in all modules of a package."""
     classes = set()
-    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        module = importlib.import_module(found.name)
-        own = (thing for thing in vars(module).values() if inspect.isclass(thing) and thing.__module__ == found.name)
-        classes |= {thing for thing in own if issubclass(thing, contract) and hasattr(thing, "name")}
+    for entry in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(entry.name)
+        local = (thing for thing in vars(module).values() if inspect.isclass(thing) and thing.__module__ == entry.name)
+        classes |= {thing for thing in local if issubclass(thing, contract) and hasattr(thing, "name")}
     return classes
 
 
@@ -257,12 +259,12 @@ def test_a_builder_is_named_in_its_own_files_only():
     """Other files of the grid learn facts from attributes: no builder's name, no type of a storage is asked for."""
     grid = ROOT / "grid"
     for path in sorted(grid.rglob("*.[pch]*")):
-        own = path.parent == grid / "builders"
-        if path.suffix not in {".py", ".c", ".h"} or (own and path.name == "__init__.py"):
+        is_builder = path.parent == grid / "builders"
+        if path.suffix not in {".py", ".c", ".h"} or (is_builder and path.name == "__init__.py"):
             continue
         text = path.read_text(encoding="utf-8")
         for builder in BUILDERS:
-            if not (own and path.stem == builder.name):
+            if not (is_builder and path.stem == builder.name):
                 assert not re.search(rf"""(["'`]){builder.name}\1""", text), f"{path.name} names {builder.name!r}"
         for storage in ("SortedCells", "Slots", "LinkedLists", "PackedLists", "TightLists"):
             assert not re.search(rf"isinstance\([^()]*\b{storage}\b", text), f"{path.name} asks whether it is {storage}"

@@ -31,10 +31,12 @@ def test_a_wheel_installed_elsewhere_works(tmp_path):
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
     run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(source), cwd=tmp_path)
     (wheel,) = tmp_path.glob("particlemesh-*.whl")
-    wanted = {p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src" / "particlemesh").rglob("*") if p.is_file()}
-    wanted = {p for p in wanted if "__pycache__" not in p}
-    assert wanted <= set(zipfile.ZipFile(wheel).namelist())
-    assert any(name.endswith(".c") for name in wanted)
+    expected = {
+        p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src" / "particlemesh").rglob("*") if p.is_file()
+    }
+    expected = {p for p in expected if "__pycache__" not in p}
+    assert expected <= set(zipfile.ZipFile(wheel).namelist())
+    assert any(name.endswith(".c") for name in expected)
 
     target = tmp_path / "installed"
     run(*pip, "install", "--no-deps", "--target", str(target), str(wheel), cwd=tmp_path)

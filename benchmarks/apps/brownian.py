@@ -121,7 +121,7 @@ class ByCsr:
         )
         columns = np.where(minus, -1 - index, index)
         matrix = scipy.sparse.bsr_matrix((tensors, columns, start), shape=(3 * count,) * 2).tocsr()
-        own = float(place.download(near.self)[0])
+        self_term = float(place.download(near.self)[0])
         self.shape, window = far.mesh.shape, far.solver.window
         scaled = x.astype(float) / np.array(far.mesh.spacing)
         first = np.floor(scaled + (0.5 if window.support % 2 else 0))
@@ -145,7 +145,7 @@ class ByCsr:
             self.xp, sparse = np, scipy.sparse
         dtype = x.dtype
         self.fft: Any = fft
-        self.near = sparse.csr_matrix((matrix + own * scipy.sparse.identity(3 * count)).tocsr().astype(dtype))
+        self.near = sparse.csr_matrix((matrix + self_term * scipy.sparse.identity(3 * count)).tocsr().astype(dtype))
         self.stencils = sparse.csr_matrix(stencils.astype(dtype))
         self.spread = sparse.csr_matrix(stencils.T.tocsr().astype(dtype))
         k = modes.vectors(nyquist=0)

@@ -95,16 +95,16 @@ def rows(case: Case, repeats: int) -> Iterator[dict[str, Any]]:
             start = time.perf_counter()
             set_points()
             middle = time.perf_counter()
-            found = execute()
+            result = execute()
             end = time.perf_counter()
             if turn:
                 rounds[name][0].append(middle - start)
                 rounds[name][1].append(end - middle)
             elif name == "particlemesh, real":
                 expected = reference.real if case.nufft_type == 2 else exact.execute(data.real + 0j)
-                errors[name] = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+                errors[name] = np.linalg.norm(result - expected) / np.linalg.norm(expected)
             else:
-                errors[name] = np.linalg.norm(found - reference) / np.linalg.norm(reference)
+                errors[name] = np.linalg.norm(result - reference) / np.linalg.norm(reference)
     ours = rounds["particlemesh"]
     for name, (points, executions) in rounds.items():
         new = [a + b for a, b in zip(points, executions, strict=True)]

@@ -67,12 +67,12 @@ def type_2(x: np.ndarray, f: np.ndarray) -> np.ndarray:
 
 def libraries() -> dict[str, Any]:
     """Return the libraries that are compared, by name."""
-    found: dict[str, Any] = {"particlemesh": nufft}
+    modules: dict[str, Any] = {"particlemesh": nufft}
     if importlib.util.find_spec("finufft"):
         import finufft
 
-        found["finufft"] = finufft
-    return found
+        modules["finufft"] = finufft
+    return modules
 
 
 def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
@@ -94,10 +94,10 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
             on_device = name == "particlemesh"
             upload = place.upload if on_device else np.asarray
             plan.setpts(*map(upload, x))
-            found = plan.execute(upload(c if kind == 1 else f))
-        found = place.download(found) if on_device else found
-        found = found[tuple(index)] if kind == 1 else found[some]
-        error = np.linalg.norm(found - exact[kind]) / np.linalg.norm(exact[kind])
+            result = plan.execute(upload(c if kind == 1 else f))
+        result = place.download(result) if on_device else result
+        result = result[tuple(index)] if kind == 1 else result[some]
+        error = np.linalg.norm(result - exact[kind]) / np.linalg.norm(exact[kind])
         yield {
             "type": kind, "modes": " x ".join(map(str, case.modes)), "N": case.count, "eps": f"{eps:g}",
             "library": name, "error": f"{error:.1e}", "over_eps": f"{error / eps:.2g}", "device": place.device,

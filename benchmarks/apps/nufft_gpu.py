@@ -80,14 +80,14 @@ def problem(place: Place, count: int, modes: int, nufft_type: int) -> tuple[list
 
 def libraries(place: Place, nufft_type: int) -> dict[str, Any]:
     """Return plans to compare, by name: cuFINUFFT by its default, and by each of its methods."""
-    found: dict[str, Any] = {"particlemesh": nufft.Plan}
+    plans: dict[str, Any] = {"particlemesh": nufft.Plan}
     if place.name == "cuda" and importlib.util.find_spec("cufinufft"):
         import cufinufft
 
-        found["cufinufft"] = cufinufft.Plan
+        plans["cufinufft"] = cufinufft.Plan
         for method in (1, 2, 3) if nufft_type == 1 else (1, 2):
-            found[f"cufinufft, method {method}"] = functools.partial(cufinufft.Plan, gpu_method=method)
-    return found
+            plans[f"cufinufft, method {method}"] = functools.partial(cufinufft.Plan, gpu_method=method)
+    return plans
 
 
 Stage = tuple[str, Callable[[], Any], int]
@@ -140,7 +140,7 @@ def rows(place: Place, case: Case, rate: float) -> Iterator[dict[str, Any]]:
         plan = make(case.nufft_type, (case.modes,) * 3, 1, case.eps, dtype=case.dtype)
         plan.setpts(*points)
         plan.execute(data, out=out)
-        found, ours = place.download(out), name == "particlemesh"
+        result, ours = place.download(out), name == "particlemesh"
         sizes = plan._core.sizes if ours else None
         nbytes = case.count * 7 * kind.itemsize // 2  # three coordinates read, four reals written
 
@@ -164,7 +164,7 @@ def rows(place: Place, case: Case, rate: float) -> Iterator[dict[str, Any]]:
 
         if ours and place.name != "cpu":  # there the FFT goes axis by axis with the factors
             yield from (row(*part) for part in stages(plan, case, data, out))
-        error = float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+        error = float(np.linalg.norm(result - exact) / np.linalg.norm(exact))
         yield row("execute", lambda plan=plan: plan.execute(data, out=out), error=error, captured=ours)
         # Last, since it waits for the device and makes later calls prepare again.
         yield row("setpts", lambda plan=plan: plan.setpts(*points), nbytes if ours else 0, captured=False)

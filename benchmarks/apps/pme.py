@@ -44,7 +44,7 @@ EXACT_UP_TO = 100_000
 
 @dataclass(frozen=True)
 class Case:
-    """A problem: charges, real type, and whether the virial is wanted."""
+    """A problem: charges, real type, and whether the virial is computed."""
 
     count: int
     dtype: str
@@ -96,8 +96,8 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
         once = place.clock.seconds(call)
         error = math.nan
         if forces is not None and exact is not None:
-            found = place.download(forces).reshape(exact.shape)
-            error = short(float(np.linalg.norm(found - exact) / np.linalg.norm(exact)))
+            forces_here = place.download(forces).reshape(exact.shape)
+            error = short(float(np.linalg.norm(forces_here - exact) / np.linalg.norm(exact)))
         return dict(
             count=case.count, nodes=nodes, dtype=case.dtype, virial=case.virial, stage=stage, call_s=short(once),
             graph_s=short(place.clock.captured(call, once)), ratio="", ratio_graph="", error=error,

@@ -6,7 +6,7 @@ Writes ``results/positions-accuracy-DEVICE.csv`` and prints it as a table. One a
 takes the same float32 positions in extended precision and the same field in float64.
 
 FINUFFT, where it can be imported, interpolates in float32 with its window of 6 nodes (``eps=1e-5``, upsampling 2).
-Its box has the length 2 pi, and its positions are float32 angles, so that nobody scales them before. Its reference is
+Its box has the length 2 pi, and its positions are float32 angles, so that none scales them before. Its reference is
 its own interpolation in float64 at the same angles.
 
     python benchmarks/core/positions_accuracy.py [--backend cpu] [--count 10000]

@@ -19,6 +19,7 @@ RATIO = "ratio"
 HEAD = ("case", "unit", "walk", "best", "automatic", "error")
 BELOW = ("slower than cuFINUFFT", "method", "ours", "its kernels", "ratio", "nearest lower bound")
 MATRICES = ("won by a stored matrix", "method", "building it", "ours", "ratio", "best without", "its ratio")
+SPARSE = ("p = 6, complex", "particles", "nodes", "float32", "ratio", "float64", "ratio")
 OPENCL = ("OpenCL beside CUDA", "method", "CUDA's time over OpenCL's")
 # Rates of wrong results are worth nothing, so errors have bounds.
 CLAIMS = tuple(
@@ -126,6 +127,24 @@ def matrices(rows: Rows) -> list[tuple[str, ...]]:
     return lines
 
 
+def sparse(rows: Rows, support: int = 6, densest: float = 0.6) -> list[tuple[str, ...]]:
+    """Return the fastest method and its time in cases of few particles per node, with cuFINUFFT's time over it."""
+    best: dict[tuple[str, int, int], dict[str, dict[str, Any]]] = {}
+    for row in peer.fastest(rows):
+        count, nodes = int(row["N"]), int(row["K"])
+        if int(row["p"]) == support and count <= densest * nodes**3:
+            best.setdefault((row["direction"], nodes, count), {})[row["dtype"]] = row
+    lines = []
+    for direction in peer.OPERATIONS.values():
+        for (_, nodes, count), found in sorted((k, v) for k, v in best.items() if k[0] == direction):
+            cells = [
+                (f"{_ours(row) * 1e6:.1f} µs ({row['method']})", f"{number(row, 'ratio'):.2f}") if row else ("", "")
+                for row in (found.get("float32"), found.get("float64"))
+            ]
+            lines.append((direction, f"{count:,}", f"{nodes}³", *cells[0], *cells[1]))
+    return lines
+
+
 def _case(row: dict[str, Any]) -> str:
     return f"{row['direction']} p={row['p']} {row['dtype']}, K={row['K']}, N={int(row['N']):,}"
 
@@ -186,6 +205,7 @@ def tables(files: Files) -> dict[str, tuple[str, tuple[str, ...], tuple[int, ...
         "limit_rows": (source("*"), HEAD, (34, 10, 10, 20, 16, 10), [line.cells() for line in lines]),
         "limit_below": (source(of_peer), BELOW, (30, 12, 10, 12, 8, 28), below(against)),
         "limit_matrices": (source(of_peer), MATRICES, (30, 12, 12, 10, 8, 20, 8), matrices(against)),
+        "limit_sparse": (source(of_peer), SPARSE, (14, 12, 8, 22, 8, 22, 8), sparse(against)),
         "limit_opencl": (source("*rows"), OPENCL, (50, 25, 25),
                          [(row.words, WALK, f"{ratio:.2f}") for row, ratio in ratios]),
     }  # fmt: skip

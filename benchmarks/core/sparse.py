@@ -89,9 +89,9 @@ def measured(place: Place, case: Sparse, direction: str, method: str, options: A
     positions = place.upload(clouds.positions(case.cloud, case.count, case.dtype))
     mesh, reals = pm.Mesh((case.nodes,) * 3, (1.0,) * 3), clouds.REALS[case.kind]
     chosen = {"method" if direction == "spread" else "interpolation": method}
-    own = {method: options[method]} if method in options else None
+    of_method = {method: options[method]} if method in options else None
     with pm.Plan(mesh, f"bspline{case.support}", components=reals, dtype=case.dtype, applications=1000,
-                 backend=place.name, options=own, **chosen) as plan:  # fmt: skip
+                 backend=place.name, options=of_method, **chosen) as plan:  # fmt: skip
         plan.reserve(case.count)
         plan.set_positions(positions)
         out: tuple[Any, ...]

@@ -164,7 +164,7 @@ class Bench:
             self.wait()
             if repeat:  # the first compiles and allocates
                 times.append(time.perf_counter() - begin)
-        return max(statistics.median(own) for own in self.world.allgather(times))
+        return max(statistics.median(of_rank) for of_rank in self.world.allgather(times))
 
     def row(self, figure: str, one: Work, all_: Work, watched: Work, count: int) -> Row:
         """Return the row of a figure."""

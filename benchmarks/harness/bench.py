@@ -29,7 +29,7 @@ from harness.clock import BUDGET, NO_TIME
 from harness.place import Place
 from harness.tables import short
 
-OFTEN = 1000  # applications per configuration, as plans are told: sorting is timed apart
+OFTEN = 1000  # applications per configuration, as plans expect: sorting is timed apart
 IDLE = 2**32  # bytes
 WALK = "walk"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of single arguments. Their errors name the argument, what came, what is allowed, and what to do."""
+"""Checks of single arguments. Their errors name the argument, what was given, what is allowed, and what to do."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Box:
     Raises
     ------
     ValueError
-        If a length is not positive, lattice vectors are linearly dependent, a number is not finite, or
+        If a length is not positive, lattice vectors are linearly dependent, or a number is not finite. If
         the number of axes is not 1 to 3 or differs between arguments.
     TypeError
         If an argument is not numeric, or `periodic` is not boolean.
@@ -169,7 +169,7 @@ class Box:
     def fold(self, positions: ArrayLike) -> NDArray[np.floating]:
         """Return the image of each position inside the box; coordinates along open axes do not change.
 
-        Fractions of periodic axes are reduced by ``floor`` in the positions' dtype and then clamped
+        Fractions of periodic axes are reduced by ``floor`` in the positions' dtype. They are then clamped
         below 1, because a small negative fraction plus 1 rounds to 1. Positions inside do not change.
 
         Parameters

@@ -49,9 +49,11 @@ def lattice(value: Any) -> NDArray[np.float64]:
     diagonal = array if array.ndim == 1 else np.diagonal(array)
     matrix = np.diag(diagonal)
     if array.ndim == 2 and (array != matrix).any():
-        # Scaled to unit rows: the test must not depend on the unit of length.
-        norms = np.linalg.norm(array, axis=1)
-        if (norms == 0).any() or abs(np.linalg.det(array / norms[:, None])) < 1e-12:
+        # Scaled to unit rows: the test must not depend on the unit of length. Squares of lengths may overflow.
+        largest = abs(array).max(axis=1, keepdims=True)
+        rows = array / np.where(largest, largest, 1)
+        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1)
+        if abs(np.linalg.det(rows)) < 1e-12:
             raise ValueError(f"box is {value!r}; its lattice vectors are linearly dependent: give independent rows.")
         return array
     if (diagonal <= 0).any():
@@ -161,9 +163,8 @@ def real_positions(positions: Any, ndim: int) -> NDArray[np.floating]:
 
 def volume(matrix: NDArray[np.float64]) -> float:
     """Return |det matrix|, checked for overflow and underflow of float64."""
-    result = (
-        abs(float(math.prod(np.diagonal(matrix).tolist()))) if _diagonal(matrix) else abs(float(np.linalg.det(matrix)))
-    )
+    with np.errstate(over="ignore", under="ignore"):
+        result = math.prod(np.diagonal(matrix).tolist()) if _diagonal(matrix) else abs(float(np.linalg.det(matrix)))
     if not 0 < result < math.inf:
         raise ValueError(f"the box's volume is {result} in float64; choose a unit of length nearer to its lengths.")
     return result

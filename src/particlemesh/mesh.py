@@ -54,8 +54,8 @@ class Mesh(Ghosted):
     Raises
     ------
     ValueError
-        If the number of axes differs between arguments, a number is out of range, `offset` of an open axis is
-        not 0 or 0.5, or `periodic` or `origin` is given beside a `Box`.
+        If the number of axes differs between arguments, a number is out of range, or `offset` of an open axis
+        is not 0 or 0.5. If `periodic` or `origin` is given beside a `Box`.
     TypeError
         If a number of nodes is not an integer.
 
@@ -328,8 +328,9 @@ class Mesh(Ghosted):
         Parameters
         ----------
         offsets : float or sequence of d floats
-            Added to `offset`, in units of h. A periodic axis allows any number. An open axis allows 0, +0.5 from
-            K nodes on the faces to K - 1 in the cells, and -0.5 from K nodes in the cells to K + 1 on the faces.
+            Added to `offset`, in units of h. A periodic axis allows any number. An open axis allows 0 and two
+            more. Adding 0.5 makes K - 1 nodes in the cells of K on the faces. Adding -0.5 makes K + 1 on the faces of
+            K in the cells.
 
         Raises
         ------

@@ -95,10 +95,10 @@ def test_coordinates_in_single_precision_are_even_to_their_rounding():
     assert mesh.nodes(0).dtype == np.float64
     np.testing.assert_allclose(mesh.nodes(0), x, rtol=0, atol=2e-4)
     np.testing.assert_allclose(mesh.spacing, 0.1, rtol=1e-4)
-    own = pm.Mesh(7, 0.7, origin=-0.3)  # node 3 is near 0
-    array = of_xarray.to_xarray(own, np.zeros(7))
+    shifted = pm.Mesh(7, 0.7, origin=-0.3)  # node 3 is near 0
+    array = of_xarray.to_xarray(shifted, np.zeros(7))
     again, _ = of_xarray.from_xarray(array.assign_coords(x=array.x.values.astype(np.float32)))
-    assert again == own  # the attributes are exact
+    assert again == shifted  # the attributes are exact
     with pytest.raises(ValueError, match="not those of the mesh in the attributes"):
         of_xarray.from_xarray(array.assign_coords(x=array.x.values + 1e-6))
     with pytest.raises(ValueError, match="coordinate 'x' is not of two or more numbers"):
@@ -173,20 +173,20 @@ def test_columns_of_pandas_own_types_and_of_arrow(dtypes):
     frame = pandas.DataFrame(numbers, columns=["x", "y"])
     frame = frame.astype({"x": "Float32", "y": float}) if dtypes == "mixed" else frame.astype(dtypes)
     real = {"Float32": np.float32, "float[pyarrow]": np.float32, "Int64": np.int64}.get(dtypes, np.float64)
-    found = of_pandas.positions(frame)
-    assert found.dtype == real
-    np.testing.assert_array_equal(found, numbers)
+    result = of_pandas.positions(frame)
+    assert result.dtype == real
+    np.testing.assert_array_equal(result, numbers)
     if dtypes != "Int64":  # values are reals
         mesh = pm.Mesh((4, 4), (4.0, 4.0))
-        expected = pm.spread(numbers.astype(found.dtype), numbers[:, 0].astype(found.dtype), mesh)
+        expected = pm.spread(numbers.astype(result.dtype), numbers[:, 0].astype(result.dtype), mesh)
         np.testing.assert_allclose(pm.spread(frame, frame.x, mesh), expected, atol=1e-6)
 
 
 def test_missing_numbers_of_pandas_are_not_finite():
     pandas = needed("pandas")
     frame = pandas.DataFrame({"x": pandas.array([1, None, 2], dtype="Int64"), "y": [0.5, 0.5, 0.5]})
-    found = of_pandas.positions(frame)
-    assert found.dtype == np.float64 and np.isnan(found[1, 0]) and np.isfinite(found).sum() == 5
+    result = of_pandas.positions(frame)
+    assert result.dtype == np.float64 and np.isnan(result[1, 0]) and np.isfinite(result).sum() == 5
     with pytest.raises(ValueError, match="not finite of 3; the first is particle 1"):
         of_pandas.interpolate(np.zeros((4, 4)), frame, pm.Mesh((4, 4), (4.0, 4.0)))
     with pytest.raises(ValueError, match="not finite of 3; the first is particle 1"):

@@ -60,10 +60,10 @@ def test_results_are_those_of_plain_sums(name, parts):
     x, cell, q, f, v = arrays(mesh, parts)
     calls = functions(mesh)
     for name, array in [("spread", q), ("interpolate", f), ("gradient", f), ("spread_gradient", v)]:
-        wanted = getattr(oracle, name)(mesh, WINDOW, x, array)
+        expected = getattr(oracle, name)(mesh, WINDOW, x, array)
         for result in (calls[name](x, array), calls[name](x, array, cell)):
             assert result.dtype == array.dtype
-            np.testing.assert_allclose(result, wanted, atol=1e-11, err_msg=name)
+            np.testing.assert_allclose(result, expected, atol=1e-11, err_msg=name)
 
 
 def test_first_derivatives_forward_and_reverse():

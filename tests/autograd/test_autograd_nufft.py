@@ -33,12 +33,12 @@ def phases(x, n_modes, isign):
 def test_transforms_and_slopes_are_those_of_plain_sums(n_modes, isign):
     x, c, f = arrays(n_modes)
     exact = phases(x, n_modes, isign)
-    for result, wanted, given in [
+    for result, expected, given in [
         (nufft1(x, c, n_modes, eps=EPS, isign=isign), torch.tensordot(c, exact, 1), (x, c)),
         (nufft2(x, f, eps=EPS, isign=isign), torch.tensordot(f, exact.movedim(0, -1), len(n_modes)), (x, f)),
     ]:
-        torch.testing.assert_close(result, wanted, rtol=1e-9, atol=1e-9)
-        slopes = [torch.autograd.grad(r.abs().square().sum(), given, retain_graph=True) for r in (result, wanted)]
+        torch.testing.assert_close(result, expected, rtol=1e-9, atol=1e-9)
+        slopes = [torch.autograd.grad(r.abs().square().sum(), given, retain_graph=True) for r in (result, expected)]
         torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-8)
 
 
@@ -122,8 +122,8 @@ def test_jax_has_the_same_transforms_and_derivatives():
     jax = pytest.importorskip("jax", reason="JAX is not installed: pip install particlemesh[jax]")
     from particlemesh.autograd import jax_nufft as other
 
-    def same(result, wanted):
-        torch.testing.assert_close(torch.tensor(np.array(result)), wanted)
+    def same(result, expected):
+        torch.testing.assert_close(torch.tensor(np.array(result)), expected)
 
     n_modes = (6, 7)
     x, c, f = arrays(n_modes)
@@ -131,14 +131,14 @@ def test_jax_has_the_same_transforms_and_derivatives():
         points, strengths, modes = (jax.numpy.asarray(a.detach().numpy()) for a in (x, c, f))
         for isign in (1, -1):
             options = dict(eps=EPS, isign=isign)
-            for wanted, call, array in [
+            for expected, call, array in [
                 (nufft1(x, c, n_modes, **options), lambda x, a: other.nufft1(x, a, n_modes, **options), strengths),  # noqa: B023
                 (nufft2(x, f, **options), lambda x, a: other.nufft2(x, a, **options), modes),  # noqa: B023
             ]:
-                same(jax.jit(call)(points, array), wanted)
+                same(jax.jit(call)(points, array), expected)
                 loss = lambda x, a, call=call: (abs(call(x, a)) ** 2).sum()  # noqa: E731
                 by_points, by_array = jax.jit(jax.grad(loss, (0, 1)))(points, array)
-                slopes = torch.autograd.grad(wanted.abs().square().sum(), (x, c if array is strengths else f))
+                slopes = torch.autograd.grad(expected.abs().square().sum(), (x, c if array is strengths else f))
                 same(by_points, slopes[0])
                 same(by_array.conj(), slopes[1])  # torch's derivative by a complex number is the conjugate
         waves = lambda x: other.nufft2(x, modes[0], eps=EPS).real.sum()  # noqa: E731

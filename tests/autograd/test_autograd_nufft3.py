@@ -28,9 +28,9 @@ def plain(x, c, s, isign=1):
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_sums_and_slopes_are_those_of_plain_sums(axes, isign):
     given = arrays(axes)
-    result, wanted = nufft3(*given, eps=EPS, isign=isign), plain(*given, isign)
-    torch.testing.assert_close(result, wanted, rtol=1e-9, atol=1e-9)
-    slopes = [torch.autograd.grad(r.abs().square().sum(), given) for r in (result, wanted)]
+    result, expected = nufft3(*given, eps=EPS, isign=isign), plain(*given, isign)
+    torch.testing.assert_close(result, expected, rtol=1e-9, atol=1e-9)
+    slopes = [torch.autograd.grad(r.abs().square().sum(), given) for r in (result, expected)]
     torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-8)
 
 
@@ -66,11 +66,11 @@ def test_jax_has_the_same_sums_and_derivatives():
     jax = pytest.importorskip("jax", reason="JAX is not installed: pip install particlemesh[jax]")
     from particlemesh.autograd.jax_nufft3 import nufft3 as other
 
-    def same(result, wanted):
-        torch.testing.assert_close(torch.tensor(np.array(result)), wanted)
+    def same(result, expected):
+        torch.testing.assert_close(torch.tensor(np.array(result)), expected)
 
     given = arrays(2)
-    options, wanted = dict(eps=EPS, isign=-1), nufft3(*given, eps=EPS, isign=-1)
+    options, expected = dict(eps=EPS, isign=-1), nufft3(*given, eps=EPS, isign=-1)
     with jax.enable_x64(True):
         x, c, s = (jax.numpy.asarray(a.detach().numpy()) for a in given)
         same(other(x, c, s, eps=EPS), nufft3(*given, eps=EPS).detach())
@@ -78,7 +78,7 @@ def test_jax_has_the_same_sums_and_derivatives():
             jax.value_and_grad(lambda *a: (abs(other(*a, **options)) ** 2).sum(), (0, 1, 2))
         )(x, c, s)  # fmt: skip
         mixed = jax.jacfwd(jax.grad(lambda x, s: other(x, c, s, **options).real.sum()), 1)(x, s)
-    loss = wanted.abs().square().sum()
+    loss = expected.abs().square().sum()
     same(value, loss.detach())
     for ours, theirs in zip(slopes, torch.autograd.grad(loss, given), strict=True):
         same(ours.conj(), theirs)  # torch's derivative by a complex number is the conjugate

@@ -76,14 +76,14 @@ def test_single_functions_and_coordinates_one_by_one():
 def test_without_grad_tensors_are_data():
     mesh = MESHES[1]
     x, given = arrays(mesh)
-    wanted = oracle.spread(mesh, pm.bspline(4), x.detach().numpy(), given["spread"].detach().numpy())
+    expected = oracle.spread(mesh, pm.bspline(4), x.detach().numpy(), given["spread"].detach().numpy())
     with torch.no_grad():
         plan = pm.Plan(mesh).set_positions(x)
         field = plan.spread(given["spread"])
         out = torch.zeros_like(field)
         assert plan.spread(given["spread"], out=out) is out
         assert not field.requires_grad
-        np.testing.assert_allclose(field, wanted, atol=1e-13)
+        np.testing.assert_allclose(field, expected, atol=1e-13)
         np.testing.assert_array_equal(out, field)
         pm.neighbour_list("ij", x, (1.0, 1.0), 0.2)
         np.testing.assert_allclose(plan.lost(given["spread"]), 0)
@@ -141,7 +141,7 @@ def test_saved_tensors_are_not_the_plans_memory():
 def test_two_threads_differentiate_plans_of_their_own():
     mesh = MESHES[1]
     x, given = arrays(mesh)
-    wanted = torch.autograd.grad(pm.spread(x, given["spread"], mesh).square().sum(), x)[0]
+    expected = torch.autograd.grad(pm.spread(x, given["spread"], mesh).square().sum(), x)[0]
     results = []
 
     def work():
@@ -156,7 +156,7 @@ def test_two_threads_differentiate_plans_of_their_own():
         thread.join()
     assert len(results) == 60
     for slope in results:
-        torch.testing.assert_close(slope, wanted)
+        torch.testing.assert_close(slope, expected)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch reads it itself

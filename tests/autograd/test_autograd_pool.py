@@ -76,13 +76,13 @@ def test_a_plan_is_not_used_after_an_error(plans):
 def test_threads_share_the_pool(plans):
     mesh, rng = pm.Mesh((6, 7), (1.0, 1.0)), np.random.default_rng(3)
     text, sets = pool.text_of(mesh, "cic", {}), [rng.random((50, 2)) for _ in range(3)]
-    wanted, wrong = [pm.spread(s, np.ones(50), mesh, window="cic") for s in sets], []
+    expected, wrong = [pm.spread(s, np.ones(50), mesh, window="cic") for s in sets], []
 
     def work(n):
         for k in range(40):
             which = (n + k) % 3
             with plans.plan(text, "float64", "cpu", sets[which]) as plan:
-                if not np.allclose(plan.spread(np.ones(50)), wanted[which]):
+                if not np.allclose(plan.spread(np.ones(50)), expected[which]):
                     wrong.append((n, k))
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]

@@ -51,10 +51,10 @@ def arrays(mesh, count=5):
 def test_potentials_are_the_solvers(mesh, name, compensation):
     x, q, cell = arrays(mesh)
     solver = Solver(mesh, "bspline5", **options_of(name), compensation=compensation)
-    wanted = solver.set_positions(x.detach().numpy()).potential(q.detach().numpy())
+    expected = solver.set_positions(x.detach().numpy()).potential(q.detach().numpy())
     for box in (None, cell):
         result = potential(x, q, mesh, window="bspline5", cell=box, **options_of(name), compensation=compensation)
-        np.testing.assert_allclose(result.detach(), wanted, rtol=1e-10, atol=1e-11)
+        np.testing.assert_allclose(result.detach(), expected, rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize("interlaced", [False, True])
@@ -65,8 +65,8 @@ def test_slopes_are_the_solvers_gradient(mesh, interlaced):
     np.testing.assert_allclose(phi.detach(), solver.potential(q[0].detach().numpy()), atol=1e-11)
     energy = 0.5 * (q[0] * phi).sum()
     (slope,) = torch.autograd.grad(energy, x)
-    wanted = q[0].detach().numpy()[:, None] * solver.gradient(q[0].detach().numpy())
-    np.testing.assert_allclose(slope, wanted, atol=1e-11)
+    expected = q[0].detach().numpy()[:, None] * solver.gradient(q[0].detach().numpy())
+    np.testing.assert_allclose(slope, expected, atol=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_potentials_compile(interlaced):
         fullgraph=True, backend="aot_eager",
     )  # fmt: skip
     slopes = torch.autograd.grad(compiled(x, q).square().sum(), (x, q))
-    wanted = torch.autograd.grad(potential(x, q, mesh, cell=cell, interlaced=interlaced).square().sum(), (x, q))
-    torch.testing.assert_close(slopes, wanted)
+    expected = torch.autograd.grad(potential(x, q, mesh, cell=cell, interlaced=interlaced).square().sum(), (x, q))
+    torch.testing.assert_close(slopes, expected)
 
 
 def test_jax_has_the_same_potentials_and_derivatives():
@@ -128,14 +128,14 @@ def test_jax_has_the_same_potentials_and_derivatives():
     for name, interlaced in (("poisson", False), ("yukawa", True)):
         options = {"interlaced": interlaced, **options_of(name)}
         energy = potential(*given[:2], mesh, cell=given[2], **options).square().sum()
-        wanted = torch.autograd.grad(energy, given)
+        expected = torch.autograd.grad(energy, given)
         with jax.enable_x64(True):
             call = lambda x, q, c, options=options: (  # noqa: E731
                 other.potential(x, q, mesh, cell=c, **options) ** 2
             ).sum()
             value, slopes = jax.jit(jax.value_and_grad(call, (0, 1, 2)))(*(a.detach().numpy() for a in given))
         np.testing.assert_allclose(value, energy.item(), rtol=1e-11)
-        for one, two in zip(slopes, wanted, strict=True):
+        for one, two in zip(slopes, expected, strict=True):
             np.testing.assert_allclose(one, two, atol=1e-9)
 
 
@@ -148,7 +148,7 @@ def test_a_fit_finds_positions_and_box():
     def pairs(x, cell):
         return potential(x, torch.eye(5, dtype=F64), mesh, window="bspline6", cell=cell, green="ewald", alpha=7.0)
 
-    wanted = pairs(hidden, lengths)
+    expected = pairs(hidden, lengths)
     x = (hidden[1:] + 0.02 * torch.randn((4, 2), dtype=F64, generator=draw)).requires_grad_()
     cell = torch.tensor([1.1, 1.0], dtype=F64, requires_grad=True)
     tolerances = dict(tolerance_grad=1e-14, tolerance_change=0)
@@ -156,7 +156,7 @@ def test_a_fit_finds_positions_and_box():
 
     def loss():
         descent.zero_grad()
-        result = (pairs(torch.cat([hidden[:1], x]), cell) - wanted).square().sum()  # a shift of all changes nothing
+        result = (pairs(torch.cat([hidden[:1], x]), cell) - expected).square().sum()  # a shift of all changes nothing
         result.backward()
         return result
 

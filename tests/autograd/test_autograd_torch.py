@@ -72,13 +72,13 @@ def test_results_are_those_of_plain_sums(mesh, device, dtype):
     case = Case(mesh, device, dtype)
     host = {name: getattr(case, name).detach().cpu().numpy() for name in ("x", "values", "vectors", "field")}
     window = pm.bspline(5)
-    wanted = {
+    exact = {
         "spread": oracle.spread(mesh, window, host["x"], host["values"]),
         "interpolate": oracle.interpolate(mesh, window, host["x"], host["field"]),
         "gradient": oracle.gradient(mesh, window, host["x"], host["field"]),
         "spread_gradient": oracle.spread_gradient(mesh, window, host["x"], host["vectors"]),
     }
-    for (call, arguments), (name, expected) in zip(case.calls(*wanted), wanted.items(), strict=True):
+    for (call, arguments), (name, expected) in zip(case.calls(*exact), exact.items(), strict=True):
         result = call(*arguments)
         assert result.dtype == dtype
         assert result.device.type == device
@@ -231,9 +231,9 @@ def test_autocast_rounds_nothing():
     """Products of matrices become bfloat16 there: boxes of lengths have none, and lattice vectors are refused."""
     x, field = torch.rand((5, 2)), torch.rand(4, 6)
     mesh = pm.Mesh((4, 6), (1.0, 2.0))
-    wanted = transfer.gradient(field, x, mesh)
+    expected = transfer.gradient(field, x, mesh)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        torch.testing.assert_close(transfer.gradient(field, x, mesh), wanted, rtol=0, atol=0)
+        torch.testing.assert_close(transfer.gradient(field, x, mesh), expected, rtol=0, atol=0)
         with pytest.raises(TypeError, match="dtype is bfloat16"):
             transfer.gradient(field, x, mesh, cell=torch.eye(2))
 
@@ -271,7 +271,7 @@ def test_a_fit_finds_positions_charges_and_box():
         field = transfer.spread(x, q, mesh, window="bspline6", cell=cell)
         return field, transfer.interpolate(field, probes, mesh, window="bspline6", cell=cell)
 
-    wanted = seen(hidden_x, hidden_q, hidden_cell)
+    expected = seen(hidden_x, hidden_q, hidden_cell)
     shift = torch.randn((3, 2), dtype=F64, generator=draw)
     x = (hidden_x + 0.03 * shift).requires_grad_()
     q = torch.tensor([0.8, 1.7, -1.2], dtype=F64, requires_grad=True)
@@ -281,7 +281,7 @@ def test_a_fit_finds_positions_charges_and_box():
 
     def loss():
         descent.zero_grad()
-        result = sum(((a - b) ** 2).sum() for a, b in zip(seen(x, q, cell), wanted, strict=True))
+        result = sum(((a - b) ** 2).sum() for a, b in zip(seen(x, q, cell), expected, strict=True))
         result.backward()
         return result
 

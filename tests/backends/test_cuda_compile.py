@@ -12,7 +12,7 @@ import pytest
 import particlemesh as pm
 from devices import METHODS
 from particlemesh.backends import cuda, opencl
-from ptx import NVRTC
+from ptx import NVRTC, single
 
 pytestmark = NVRTC
 
@@ -31,8 +31,8 @@ def cubin_of(file, defines, compute):
     [(3, "float32", 1, 80), (6, "float32", 2, 100), (3, "float64", 2, 100), (6, "float64", 2, 90)],
 )
 def test_a_method_compiles(monkeypatch, method, support, real, components, compute, request):
-    if request.config.thins and (support, real) != (6, "float32"):
-        pytest.skip("compiling takes long: the others are for --thorough and GPUs; test_nvrtc.py has some of it")
+    if request.config.thins and ((support, real) != (6, "float32") or single(method)):
+        pytest.skip("compiling takes long: --thorough and GPUs have all; test_nvrtc.py has float32 of these methods")
     asked = {}
     plain = opencl.OpenClBackend.kernel
 

@@ -138,13 +138,13 @@ def test_a_matrix_with_a_single_one_takes_a_row_or_a_column(backend, kernels, re
     left[: len(ones), 0], right[: len(ones), 0] = ones, 1 + np.arange(depth * 8).reshape(depth, 8)
     left[len(ones) :, 1], right[len(ones) :, 1] = 1 + np.arange(rows * depth).reshape(rows, depth), others
     sums = np.zeros((count, rows, 8), real)
-    came = multiply(backend, left, right, sums, form)
+    result = multiply(backend, left, right, sums, form)
     for n, (i, k) in enumerate(np.ndindex(rows, depth)):
-        np.testing.assert_array_equal(came[n, i], right[n, 0, k])
-        assert np.count_nonzero(came[n]) == 8
+        np.testing.assert_array_equal(result[n, i], right[n, 0, k])
+        assert np.count_nonzero(result[n]) == 8
     for n, (k, j) in enumerate(np.ndindex(depth, 8), len(ones)):
-        np.testing.assert_array_equal(came[n, :, j], left[n, 1, :, k])
-        assert np.count_nonzero(came[n]) == rows
+        np.testing.assert_array_equal(result[n, :, j], left[n, 1, :, k])
+        assert np.count_nonzero(result[n]) == rows
 
 
 @laws
@@ -154,12 +154,12 @@ def test_whole_numbers_are_exact_and_lower_bits_are_not_seen(backend, kernels, r
     largest = 500 if real is np.float32 else 2**24  # all sums of products are exact, in any order
     shapes = (70, 2, rows, depth), (70, 2, depth, 8), (70, rows, 8)
     left, right, sums = (rng.integers(-largest, largest + 1, shape).astype(real) for shape in shapes)
-    wanted = product(left, right, sums)
+    expected = product(left, right, sums)
     if real is np.float32:
         for x in (left, right):
             x.view(np.uint32)[...] |= rng.integers(0, 2**13, x.shape, np.uint32)
-        assert (np.abs(product(left, right, sums) - wanted) > 1).any()  # they would be
-    np.testing.assert_array_equal(multiply(backend, left, right, sums, form), wanted)
+        assert (np.abs(product(left, right, sums) - expected) > 1).any()  # they would be
+    np.testing.assert_array_equal(multiply(backend, left, right, sums, form), expected)
 
 
 @laws
@@ -168,9 +168,9 @@ def test_random_matrices(backend, kernels, real, form):
     rng = np.random.default_rng(2)
     shapes = (33, 2, rows, depth), (33, 2, depth, 8), (33, rows, 8)
     left, right, sums = (rng.normal(size=shape).astype(real) for shape in shapes)
-    wanted = product(truncated(left), truncated(right), sums)
+    expected = product(truncated(left), truncated(right), sums)
     size = product(np.abs(left), np.abs(right), np.abs(sums))
-    error = np.abs(multiply(backend, left, right, sums, form) - wanted) / size
+    error = np.abs(multiply(backend, left, right, sums, form) - expected) / size
     # Each addition may lose a bit of the largest term; an operand that is rounded, not truncated, loses 2^-12.
     assert error.max() < 8 * np.finfo(real).eps
 
@@ -183,8 +183,8 @@ def test_some_lanes_take_what_all_have_made(backend, kernels, real, form):
     sums = library.upload(np.zeros(256, real))
     library.kernel("multiply.c", "partly", defines_of(real, form))(256, library.upload(values), sums, lanes)
     chosen = (lanes >> np.arange(32)) & 1
-    wanted = (matrix @ matrix.T)[:, 1::2].reshape(32) * chosen
-    np.testing.assert_array_equal(library.download(sums).reshape(-1, 32), np.tile(wanted, (8, 1)))
+    expected = (matrix @ matrix.T)[:, 1::2].reshape(32) * chosen
+    np.testing.assert_array_equal(library.download(sums).reshape(-1, 32), np.tile(expected, (8, 1)))
 
 
 @pytest.mark.parametrize("real", SHAPES)

@@ -19,7 +19,7 @@ DECLARATIONS = source.text("backends/pocl.h")
 
 
 def test_declarations_are_clangs():
-    # Together with Clang's own: whoever differs in what it returns is refused.
+    # Together with Clang's own: a function that returns another type is refused.
     import pyopencl
 
     def build(declarations):

@@ -8,7 +8,7 @@ from pathlib import Path
 TOOL = Path(__file__).parents[2] / "tools" / "races"
 
 
-def test_races_are_looked_for_or_the_reason_is_told():
+def test_races_are_looked_for_or_the_reason_is_given():
     run = subprocess.run([sys.executable, str(TOOL), "particle"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout
     last = run.stdout.splitlines()[-1]

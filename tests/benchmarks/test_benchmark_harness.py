@@ -53,13 +53,6 @@ def test_a_batch_that_a_disturbance_meets_is_not_the_result(ticking):
     assert steps == []
 
 
-def test_a_call_without_a_cuda_graph_has_no_captured_time():
-    here = clock.Clock(SimpleNamespace(name="cpu", synchronize=lambda: None))
-    assert math.isnan(here.captured(lambda: None, 1e-6))
-    seconds, by = here.least(lambda: None)
-    assert seconds > 0 and by == "calls"
-
-
 # ---- clouds, files ----------------------------------------------------------------------------------------
 
 
@@ -74,11 +67,6 @@ def test_a_cloud_is_in_the_unit_box_and_the_same_every_time(cloud, ndim, dtype):
     assert np.array_equal(x, make(cloud, 1000, dtype, ndim))
     volume = np.prod(np.ptp(x, axis=0))
     assert volume < {"clustered": 0.011, "settled": 0.126}.get(cloud, 1.0)
-
-
-def test_an_unknown_cloud_is_refused():
-    with pytest.raises(ValueError, match="choose one of uniform"):
-        clouds.positions("round", 10)
 
 
 def test_neighbours_and_moves_are_as_documented():
@@ -100,15 +88,6 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     assert tables.geometric_mean([2, 8]) == pytest.approx(4) and math.isnan(tables.geometric_mean([]))
     assert [tables.size(n) for n in (1000, 30_000)] == ["10³", "3·10⁴"]
     assert [tables.span(s) for s in (2.0, 1.5e-3, 2e-5, 3e-9)] == ["2 s", "1.5 ms", "20 µs", "3 ns"]
-
-
-def test_a_table_of_many_columns_is_readable_on_a_terminal(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "80")
-    head, rows = [f"column {n}" for n in range(16)], [[f"{row}-{n} and so on" for n in range(16)] for row in range(5)]
-    tables.show("wide", head, rows)
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 80
-    assert all(cell in out for cells in rows for cell in cells) and out.count("column 15") == 2
 
 
 def test_an_error_of_one_case_is_noted_and_others_go_on():
@@ -145,13 +124,6 @@ def test_a_run_that_is_cut_short_has_written_what_it_measured(tmp_path):
     assert [(r["case"], r["part"]) for r in tables.read(tmp_path / "cut-a-device.csv")] == [
         ("1", "0"), ("1", "1"), ("2", "0"),
     ]  # fmt: skip
-
-
-def test_a_peer_that_is_not_installed_has_a_sentence():
-    from apps import pme_peers
-
-    assert pme_peers.missing("numpy", "scipy") == ""
-    assert pme_peers.missing("numpy", "no_such_peer") == "no_such_peer not installed: no rows of no_such_peer."
 
 
 def test_expressions_have_a_number_for_each_case(files):

@@ -37,7 +37,7 @@ def seen(x, ndim=3):
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 @pytest.mark.parametrize(("dense", "volume"), [(0.5, 0.01), (0.9, 0.01), (0.2, 0.02)])
-def test_crowds_of_different_density_are_told_apart(ndim, dense, volume):
+def test_crowds_of_different_density_are_distinguished(ndim, dense, volume):
     asked = seen(cloud(dense, volume, ndim=ndim), ndim)
     shares, filled = np.array(asked.crowds).T
     assert shares.sum() == pytest.approx(1.0)
@@ -80,8 +80,8 @@ def _coordinates(x):
 
 @pytest.mark.parametrize("count", [0, 1, 2, 17])
 def test_few_particles_are_of_one_crowd(count):
-    found = arrangement.crowds(np.random.default_rng(count).random((count, 3)))
-    assert len(found) <= 1 and all(0 < filled <= 1 for _, filled in found)
+    crowds = arrangement.crowds(np.random.default_rng(count).random((count, 3)))
+    assert len(crowds) <= 1 and all(0 < filled <= 1 for _, filled in crowds)
 
 
 # ---- the choice, by a table that is made up -----------------------------------------------------------------
@@ -118,7 +118,7 @@ def choose():
 
 
 @pytest.mark.parametrize(
-    ("dense", "volume", "wanted"),
+    ("dense", "volume", "expected"),
     [
         (0.0, 1.0, SPARSE),  # 0.08 particles per node anywhere
         (1.0, 0.01, DENSE),  # 8 per node, in one hundredth of the box
@@ -127,8 +127,8 @@ def choose():
         (0.2, 1e-3, SPARSE),
     ],
 )
-def test_a_cluster_in_a_sparse_box_is_chosen_by_its_local_density(choose, dense, volume, wanted):
-    assert choose(cloud(dense, volume)) == wanted
+def test_a_cluster_in_a_sparse_box_is_chosen_by_its_local_density(choose, dense, volume, expected):
+    assert choose(cloud(dense, volume)) == expected
 
 
 def test_the_crowd_with_more_of_the_time_decides():

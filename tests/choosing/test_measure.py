@@ -97,9 +97,9 @@ def test_both_directions_are_measured_apart(backend, timed):
     for line in starred(plan.explain()):
         assert line.endswith("measured")
     named = plan_of(x, method=plan._method("spread").name, interpolation=plan._method("interpolate").name)
-    wanted = named.spread(q)
-    np.testing.assert_allclose(backend.host(field), backend.host(wanted), rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(backend.host(values), backend.host(named.interpolate(wanted)), rtol=1e-4, atol=1e-3)
+    expected = named.spread(q)
+    np.testing.assert_allclose(backend.host(field), backend.host(expected), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(backend.host(values), backend.host(named.interpolate(expected)), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("components", [1, 2, 3, 8])
@@ -270,7 +270,7 @@ def test_a_measured_plan_is_captured_afterwards(backend):
     plan = plan_of(x, interpolation="measure")
     plan.reserve(len(X))
     step()
-    wanted = out.get()
+    expected = out.get()
     cupy.cuda.Device().synchronize()
     with stream:
         stream.begin_capture()
@@ -280,7 +280,7 @@ def test_a_measured_plan_is_captured_afterwards(backend):
     cupy.cuda.Device().synchronize()
     graph.launch(stream)
     stream.synchronize()
-    np.testing.assert_allclose(out.get(), wanted, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(out.get(), expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.backends("opencl")

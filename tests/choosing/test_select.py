@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The choice between methods: by prediction, by measuring, within memory; and what is told of it."""
+"""The choice between methods: by prediction, by measuring, within memory; and how it is explained."""
 
 import functools
 import itertools
@@ -20,7 +20,7 @@ PROBLEM = Problem(pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0)), pm.bspline(4), np.dtype("
 
 
 def method(name, prepare, apply, scratch=0, reason=None, same_bits=False):
-    """A method that says what it is told to say."""
+    """A method with given answers."""
 
     class Fake(Method):
         backends = frozenset({"cpu"})
@@ -34,7 +34,7 @@ def method(name, prepare, apply, scratch=0, reason=None, same_bits=False):
 
 
 class Clock:
-    """What methods take, whatever they say; remembers who was asked."""
+    """What methods take, whatever they say; remembers which were asked."""
 
     def __init__(self, **times):
         self.times, self.asked = times, []
@@ -80,8 +80,8 @@ def test_a_method_of_which_nothing_is_known_is_last(name, shape, count):
             assert candidates.choose((Naive,), asked, "auto", cost) is Naive
             assert candidates.choose((Naive, *methods), asked, "naive", cost) is Naive
     answers = [candidates.ask(m, asked, cost) for m in (Naive, *methods)]
-    told = candidates.table("interpolate", answers, asked, None).splitlines()[1]
-    assert told.startswith("  naive") and "no model, no measurements" in told and len(told) <= 100
+    row = candidates.table("interpolate", answers, asked, None).splitlines()[1]
+    assert row.startswith("  naive") and "no model, no measurements" in row and len(row) <= 100
 
 
 def test_auto_goes_by_the_prediction_it_is_given():
@@ -92,7 +92,7 @@ def test_auto_goes_by_the_prediction_it_is_given():
     assert candidates.choose((first, second), PROBLEM, "first", swapped) is first
 
 
-def test_auto_leaves_memory_for_others_unless_nobody_can():
+def test_auto_leaves_memory_for_others_unless_no_method_can():
     greedy, frugal = method("greedy", 0.0, 1.0, scratch=400), method("frugal", 0.0, 2.0, scratch=300)
     assert candidates.choose((greedy, frugal), PROBLEM, "auto") is frugal
     assert candidates.choose((greedy,), PROBLEM, "auto") is greedy
@@ -117,7 +117,7 @@ def test_a_newcomer_must_win_by_5_percent(apply, wins):
     assert chosen is (second if wins else first)
 
 
-def test_who_is_predicted_5_times_slower_is_not_run():
+def test_a_method_predicted_5_times_slower_is_not_run():
     best, near, far = method("best", 0.0, 1.0), method("near", 40.0, 1.0), method("far", 40.1, 1.0)
     clock = Clock(best=(0.0, 1.0), near=(0.0, 2.0))
     chosen, learned = candidates.measure((far, near, best), PROBLEM, clock)
@@ -154,7 +154,7 @@ def test_without_memory_for_a_trial_the_next_best_is_tried():
         candidates.measure((first,), PROBLEM, clock)
 
 
-def test_who_was_too_large_to_try_does_not_hide_who_was_not_tried():
+def test_a_method_too_large_to_try_does_not_hide_one_that_was_not_tried():
     # What was out of reach of the best prediction is all that is left.
     first, second = method("first", 0.0, 1.0), method("second", 0.0, 20.0)
     chosen, learned = candidates.measure((first, second), PROBLEM, Clock(first=MemoryError("none")))
@@ -188,7 +188,7 @@ def test_the_table_tells_all_and_fits_a_terminal():
     assert "total  " in candidates.table("spread", asked, replace(PROBLEM, applications=1), None)
 
 
-def test_a_named_method_that_declines_is_told_of_and_explained():
+def test_a_named_method_that_declines_is_reported_and_explained():
     x, q = np.random.default_rng(1).random((50, 3)), np.ones(50)
     with pm.Plan(PROBLEM.mesh, "bspline4", method="walk") as plan:
         plan.set_positions(x)

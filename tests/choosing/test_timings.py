@@ -70,8 +70,8 @@ def test_a_tabulated_problem_has_its_measured_times(count):
     some = rows(count)
     times = predict.Timings(CPU, some, "")
     for row in some:
-        found = times.predict("spread", Modelled, predict.problem_of(row, CPU))
-        np.testing.assert_allclose(found, (row.prepare, row.apply), rtol=1e-6, atol=1e-12)
+        predicted = times.predict("spread", Modelled, predict.problem_of(row, CPU))
+        np.testing.assert_allclose(predicted, (row.prepare, row.apply), rtol=1e-6, atol=1e-12)
 
 
 def test_a_method_without_rows_is_taken_at_its_word():
@@ -138,8 +138,8 @@ def test_a_method_needs_no_model_of_its_own():
     some = rows(method="plain")
     times = predict.Timings(CPU, some, "")
     for row in some:
-        found = times.predict("spread", Plain, predict.problem_of(row, CPU))
-        np.testing.assert_allclose(found, (row.prepare, row.apply), rtol=1e-6, atol=1e-12)
+        table = times.predict("spread", Plain, predict.problem_of(row, CPU))
+        np.testing.assert_allclose(table, (row.prepare, row.apply), rtol=1e-6, atol=1e-12)
 
 
 # ---- files ------------------------------------------------------------------------------------------------
@@ -149,16 +149,16 @@ def test_a_table_is_what_was_written(cache):
     wrote = table()
     path = tables.write(wrote)
     assert path.parent == cache and path == tables.path_of("cpu", tables.device_of(CPU))
-    found = tables.read(path)
-    assert (found.backend, found.device, found.sources, found.measured) == (
+    back = tables.read(path)
+    assert (back.backend, back.device, back.sources, back.measured) == (
         wrote.backend, wrote.device, wrote.sources, wrote.measured
     )  # fmt: skip
-    assert found.changed() == [] and found.sources.keys() == {"spread/modelled"}
-    for one, other in zip(found.rows, wrote.rows, strict=True):
+    assert back.changed() == [] and back.sources.keys() == {"spread/modelled"}
+    for one, other in zip(back.rows, wrote.rows, strict=True):
         assert one[:-5] == other[:-5] and one.in_order == other.in_order
         np.testing.assert_allclose(one[-5:], other[-5:], rtol=1e-3)
     times = predict.known(CPU)
-    assert times.rows == found.rows and not times.hint
+    assert times.rows == back.rows and not times.hint
     assert times.source == f"measured on {tables.device_of(CPU)} by `particlemesh tune`, 2026-01-31"
 
 
@@ -184,7 +184,7 @@ def test_without_a_home_folder_models_are_used(monkeypatch):
         tables.write(table())
 
 
-def test_what_cannot_be_written_is_told(cache, monkeypatch):
+def test_what_cannot_be_written_is_reported(cache, monkeypatch):
     cache.parent.mkdir()
     cache.write_text("a file where the folder should be")
     with pytest.raises(ValueError, match=r"timings cannot be written \(.+\); name another folder in XDG_CACHE_HOME"):
@@ -356,7 +356,7 @@ def test_the_users_table_comes_before_a_shipped_one(monkeypatch):
 def test_what_is_shipped_can_be_read_and_names_methods():
     names = {(d, m.name) for d, methods in METHODS.items() for m in methods}
     for path in sorted(tables.SHIPPED.glob("*.csv")):
-        found = tables.read(path)
-        assert {(r.direction, r.method) for r in found.rows} <= names, path
-        backend = SimpleNamespace(name=found.backend, device=found.device)
+        table = tables.read(path)
+        assert {(r.direction, r.method) for r in table.rows} <= names, path
+        backend = SimpleNamespace(name=table.backend, device=table.device)
         assert path.name == tables.path_of(backend.name, backend.device).name

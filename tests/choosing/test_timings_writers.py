@@ -28,9 +28,9 @@ def test_threads_at_once_leave_one_whole_table(place):
 
     def read():
         while not stop.is_set():
-            found = tables.read(path)
-            if len(found.rows) not in {len(v.rows) for v in versions}:
-                wrong.append(len(found.rows))
+            count = len(tables.read(path).rows)
+            if count not in {len(v.rows) for v in versions}:
+                wrong.append(count)
 
     writers = [threading.Thread(target=write, args=(v,)) for v in versions]
     reader = threading.Thread(target=read)
@@ -79,5 +79,5 @@ def test_processes_at_once_read_whole_tables_and_leave_one(place, tmp_path):
         finish(one)
     assert [p.name for p in place.parent.iterdir()] == [place.name]
     left = tables.read(place).rows
-    assert {row.particles for row in left} == {20}  # who wrote last wrote its own last
+    assert {row.particles for row in left} == {20}  # the last writer's last version
     assert len(left) == 200 + 100 * left[0].nodes

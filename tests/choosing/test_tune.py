@@ -129,7 +129,7 @@ def test_particles_of_a_case_are_in_order_or_not(in_order, particles, filled):
         assert plan.problem().in_order == case.problem(CPU).in_order == bool(in_order)
 
 
-def test_only_who_may_be_best_is_tried():
+def test_only_methods_that_may_be_best_are_tried():
     def candidate(name, prepare, apply, size=0, reason=None):
         return Candidate(type(name, (Colouring,), {"name": name}), reason, prepare, apply, size)
 
@@ -156,8 +156,8 @@ def test_what_is_measured_is_what_is_predicted(small):
     times = predict.known(CPU)
     for row, rounded in zip(table.rows, times.rows, strict=True):
         method = next(m for m in METHODS[row.direction] if m.name == row.method)
-        found = times.predict(row.direction, method, predict.problem_of(rounded, CPU))
-        np.testing.assert_allclose(found, (row.prepare, row.apply), rtol=2e-3, atol=1e-9)
+        predicted = times.predict(row.direction, method, predict.problem_of(rounded, CPU))
+        np.testing.assert_allclose(predicted, (row.prepare, row.apply), rtol=2e-3, atol=1e-9)
     plan = pm.Plan(pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0)), "cic")
     plan.set_positions(np.random.default_rng(1).random((100, 3)))
     assert f"predictions: measured on {tables.device_of(CPU)} by `particlemesh tune`" in plan.explain()
@@ -225,8 +225,8 @@ def test_a_problem_that_finds_no_memory_is_left_out(small, monkeypatch):
         return plan_of(*asked, **more)
 
     monkeypatch.setattr(tune, "plan_of", only_once)
-    found = tune.measure(CPU)
-    assert len(made) == 4 and {row[2:7] for row in found.rows} == {small[0][:5]}
+    predicted = tune.measure(CPU)
+    assert len(made) == 4 and {row[2:7] for row in predicted.rows} == {small[0][:5]}
 
 
 def test_kernels_are_compiled_many_at_a_time_before_they_are_timed(small, monkeypatch):
@@ -297,7 +297,7 @@ def test_where_nothing_can_be_written_nothing_is_measured(small, cache, monkeypa
     assert "nameanotherfolderinXDG_CACHE_HOME" in said
 
 
-def test_wrong_backends_are_told():
+def test_wrong_backends_are_reported():
     code, said = run("--backend", "spam")
     assert code == 2 and "--backend is 'spam'; give one of cpu, cuda, opencl." in said
     code, said = run("--backend", "cuda")

@@ -1,20 +1,38 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The command brownian: what it measures and draws, what it prints, and what it refuses."""
 
+import re
+import signal
+import sys
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from particlemesh.command import brownian, cli, spheres
+from particlemesh.apps.brownian import RPY, BrownianDynamics, Drag
+from particlemesh.command import brownian, cli, going_on, spheres
 
 run = CliRunner().invoke
 SMALL = ["brownian", "--count", "20", "--steps", "6", "--fraction", "0.1"]
 
 
 @pytest.fixture
-def quick(monkeypatch):
-    """Without melting, which takes a thousand steps."""
+def quick(monkeypatch, tmp_path):
+    """Without melting, which takes a thousand steps, in a folder of its own."""
     monkeypatch.setattr(brownian, "MELTING", 3)
+    monkeypatch.chdir(tmp_path)
+
+
+def pressed_at(monkeypatch, step):
+    """Press Ctrl-C within a step."""
+    made = BrownianDynamics.run
+
+    def press(motion, steps, **options):
+        if motion.step == step and steps == 1:
+            signal.raise_signal(signal.SIGINT)
+        made(motion, steps, **options)
+
+    monkeypatch.setattr(BrownianDynamics, "run", press)
 
 
 @pytest.mark.parametrize(("mobility", "said"), [("drag", "without"), ("rpy", "with")])
@@ -46,6 +64,80 @@ def test_wrong_options(options, said, quick, tmp_path):
     result = run(cli.app, [*SMALL, *options, "--out", str(tmp_path / "a.png")])
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("mobility", ["drag", "rpy"])
+def test_ctrl_c_leaves_a_checkpoint_from_which_a_restart_goes_on(quick, monkeypatch, mobility):
+    pytest.importorskip("h5py", reason="h5py is not installed")
+    options = [*SMALL, "--mobility", mobility, "--integrator", "midpoint", "--seed", "4"]
+    whole = run(cli.app, [*options, "--checkpoint", "whole.h5"])
+    assert whole.exit_code == 0, whole.output
+    assert "checkpoint: whole.h5" in whole.output
+    with monkeypatch.context() as pressing:
+        pressed_at(pressing, 3)
+        result = run(cli.app, options)
+    assert result.exit_code == 130, result.output
+    assert "picture" not in result.output and len(result.stderr.splitlines()) == 1
+    said = " ".join(result.output.split())
+    found = re.search(r"interrupted at step 4; the checkpoint is out/brownian.h5. Go on with: particlemesh (.*)$", said)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert BrownianDynamics.load("out/brownian.h5").step == 4
+    result = run(cli.app, found[1].split())
+    assert result.exit_code == 0, result.output
+    assert "20 spheres, volume fraction 0.1, " in result.output and ", 2 steps of" in " ".join(result.output.split())
+    one, other = (BrownianDynamics.load(path) for path in ("whole.h5", "out/brownian.h5"))
+    assert one.step == other.step == 6
+    np.testing.assert_array_equal(one.positions, other.positions)
+
+
+def test_checkpoints_on_the_way(quick, monkeypatch):
+    pytest.importorskip("h5py", reason="h5py is not installed")
+    steps, save = [], BrownianDynamics.save
+    monkeypatch.setattr(BrownianDynamics, "save", lambda motion, path: (steps.append(motion.step), save(motion, path)))
+    result = run(cli.app, [*SMALL, "--mobility", "drag", "--checkpoint", "new/a.h5", "--checkpoint-every", "4"])
+    assert result.exit_code == 0, result.output
+    assert steps == [4, 6]
+
+
+def test_ctrl_c_before_the_first_step_and_without_h5py(quick, monkeypatch):
+    with monkeypatch.context() as pressing:
+        pressing.setattr(brownian, "simulation", lambda options: signal.raise_signal(signal.SIGINT))
+        result = run(cli.app, SMALL)
+    assert result.exit_code == 130 and "interrupted before the first step" in result.output
+    monkeypatch.setattr(going_on, "find_spec", lambda name: None)
+    with monkeypatch.context() as pressing:
+        pressed_at(pressing, 1)
+        result = run(cli.app, [*SMALL, "--mobility", "drag"])
+    assert result.exit_code == 130
+    assert "no checkpoint, since h5py is missing: pip install 'particlemesh[io]'" in " ".join(result.output.split())
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    result = run(cli.app, [*SMALL, "--checkpoint-every", "10"])
+    assert result.exit_code == 2 and "a checkpoint needs h5py" in result.output
+
+
+@pytest.mark.parametrize(
+    "motion",
+    [
+        dict(mobility=RPY((9.0,) * 3, radius=2.0)),
+        dict(mobility=RPY((9.0, 9.0, 8.0))),
+        dict(mobility=Drag()),
+        dict(mobility=Drag(viscosity=1.0, box=(9.0,) * 3)),
+        dict(mobility=Drag(box=(9.0,) * 3), temperature=2.0),
+    ],
+)
+def test_a_restart_of_another_simulation_is_refused(quick, motion):
+    pytest.importorskip("h5py", reason="h5py is not installed")
+    BrownianDynamics(np.eye(3) * 3, **motion, time_step=0.1).save("other.h5")
+    result = run(cli.app, ["brownian", "--restart", "other.h5"])
+    assert result.exit_code == 2 and "has other spheres" in " ".join(result.output.split())
+
+
+def test_wrong_restarts(quick):
+    pytest.importorskip("h5py", reason="h5py is not installed")
+    result = run(cli.app, ["brownian", "--restart", "none.h5"])
+    assert result.exit_code == 2 and "does not exist" in result.output
+    result = run(cli.app, [*SMALL, "--restart", "none.h5"])
+    assert result.exit_code == 2 and "--count, --fraction came beside --restart" in " ".join(result.output.split())
 
 
 def test_squared_displacements_of_walks():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import particlemesh as pm
 from particlemesh import backends
 from particlemesh.command import cli, demo, probe, report, survey
 from particlemesh.grid.builders import METHODS as BUILDERS
@@ -19,6 +20,11 @@ from particlemesh.plan.configuration import METHODS
 from particlemesh.window import WINDOWS
 
 run = CliRunner().invoke
+
+
+def test_the_version_is_that_of_the_package():
+    result = run(cli.app, ["--version"])
+    assert (result.exit_code, result.output.strip()) == (0, pm.__version__)
 
 
 @pytest.fixture
@@ -62,8 +68,8 @@ def test_info_tests_every_method_and_fits(monkeypatch):
     assert len(rows) >= len(BUILDERS)
     assert all(len(line) <= cli.WIDTH for line in rows if " declined " not in line)
     for name in probe.names():
-        found = [line.split()[1:3] for line in rows if line.startswith(name)]
-        assert len(found) == probe.count(name) == len(set(map(tuple, found)))
+        rows_of = [line.split()[1:3] for line in rows if line.startswith(name)]
+        assert len(rows_of) == probe.count(name) == len(set(map(tuple, rows_of)))
     note = next(n for n, line in enumerate(lines) if line.startswith("error:"))
     assert lines[note + 2] == ""  # two lines, none of which was broken
 
@@ -139,8 +145,8 @@ def test_a_method_that_declines_on_a_device_is_no_failure_of_info(monkeypatch, c
 def test_info_tells_of_a_grid_with_other_pairs(monkeypatch, of_pairs, said):
     class Wrong(survey.UniformGrid):
         def pairs(self, *arguments, **options):
-            found = super().pairs(*arguments, **options)
-            return dataclasses.replace(found, **of_pairs(found))
+            rows_of = super().pairs(*arguments, **options)
+            return dataclasses.replace(rows_of, **of_pairs(rows_of))
 
     checks = list(survey.grids(backends.current("cpu")))
     assert sorted(check.method for check in checks) == sorted(builder.name for builder in BUILDERS)
@@ -221,7 +227,7 @@ def test_nan_and_large_errors_do_not_pass(error):
         ({"positions": np.ones((2, 3)), "charges": [1, -1], "box": [[1, 0.5, 0], [0, 1, 0], [0, 0, 1]]}, "diagonal"),
     ],
 )
-def test_wrong_files_are_told_apart(tmp_path, arrays, said):
+def test_wrong_files_are_distinguished(tmp_path, arrays, said):
     file = tmp_path / "some.npz"
     if isinstance(arrays, bytes):
         file.write_bytes(arrays)

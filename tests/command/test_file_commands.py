@@ -89,10 +89,10 @@ def test_interpolate_writes_what_a_call_in_memory_gives(few, tmp_path, monkeypat
     output = run("interpolate", few, "--field", "f.npz", "--gradient", "--chunk", 77, "--out", "v.npz")
     plan = pm.Plan(mesh).set_positions(X)
     expected, slope = plan.value_and_gradient(values)
-    with np.load("v.npz") as found:
-        np.testing.assert_array_equal(found["position"], X)
-        np.testing.assert_allclose(found["value"], expected, atol=1e-13)
-        np.testing.assert_allclose(found["gradient"], slope, atol=1e-12)
+    with np.load("v.npz") as result:
+        np.testing.assert_array_equal(result["position"], X)
+        np.testing.assert_allclose(result["value"], expected, atol=1e-13)
+        np.testing.assert_allclose(result["gradient"], slope, atol=1e-12)
     assert f"{expected.min():.5g}" in output and "position, value, gradient" in squeezed(output)
 
 
@@ -100,14 +100,14 @@ def test_neighbours_writes_the_pairs(few, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     output = squeezed(run("neighbours", few, "--radius", 0.9, "--out", "n.npz", "--quantities", "ijdS"))
     box = pm.Box(LENGTHS)
-    with np.load("n.npz") as found:
-        assert set(found.files) == set("ijdS")
-        difference = X[found["j"]] + found["S"] * LENGTHS - X[found["i"]]
-        np.testing.assert_allclose(np.linalg.norm(difference, axis=1), found["d"], atol=1e-12)
+    with np.load("n.npz") as result:
+        assert set(result.files) == set("ijdS")
+        difference = X[result["j"]] + result["S"] * LENGTHS - X[result["i"]]
+        np.testing.assert_allclose(np.linalg.norm(difference, axis=1), result["d"], atol=1e-12)
         between = X[:, None] - X
         between -= LENGTHS * np.round(between / LENGTHS)
         expected = (np.linalg.norm(between, axis=2) <= 0.9).sum() - 300
-        assert len(found["i"]) == expected and box.volume == 120
+        assert len(result["i"]) == expected and box.volume == 120
     assert f"pairs {expected:,} within 0.9, each pair from both sides" in output
     assert f"{expected / 300:.6g} on average" in output
 
@@ -117,15 +117,15 @@ def test_spectrum_of_particles_and_of_a_field(few, tmp_path, monkeypatch):
     output = run("spectrum", few, "--shape", 8, "--out", "s.npz")
     mesh = pm.Mesh((8, 8, 8), LENGTHS)
     expected = power_spectrum(X, np.ones(300), mesh)
-    with np.load("s.npz") as found:
-        np.testing.assert_allclose(found["power"], expected.power, rtol=1e-12)
-        np.testing.assert_array_equal(found["modes"], expected.modes)
+    with np.load("s.npz") as result:
+        np.testing.assert_allclose(result["power"], expected.power, rtol=1e-12)
+        np.testing.assert_array_equal(result["modes"], expected.modes)
     assert "shot noise" in output and "interlaced" in output
     wave = np.cos(2 * np.pi * np.arange(8) / 8)[:, None, None] + np.zeros((8, 8, 8))
     files.write_field("f.npz", wave, mesh)
     run("spectrum", "f.npz", "--field", "--out", "t.npz")
-    with np.load("t.npz") as found:  # two modes have a quarter of the volume each
-        assert (found["power"] * found["modes"])[found["modes"] > 0].sum() == pytest.approx(2 * 120 / 4)
+    with np.load("t.npz") as result:  # two modes have a quarter of the volume each
+        assert (result["power"] * result["modes"])[result["modes"] > 0].sum() == pytest.approx(2 * 120 / 4)
 
 
 def test_a_table_without_a_box(tmp_path, monkeypatch):
@@ -338,5 +338,5 @@ def test_an_output_that_fails_leaves_no_picture(few, tmp_path, monkeypatch, comm
 
 def test_a_field_that_is_not_finite_is_not_written(few, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    told = fails("spread", few, "--shape", "8", "--values", "1e39", "--dtype", "float32", "--out", "f.npz")
-    assert "not finite" in told and not Path("f.npz").exists()
+    message = fails("spread", few, "--shape", "8", "--values", "1e39", "--dtype", "float32", "--out", "f.npz")
+    assert "not finite" in message and not Path("f.npz").exists()

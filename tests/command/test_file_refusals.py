@@ -62,11 +62,11 @@ def test_gradients_of_components_are_named_by_component_and_axis():
     values = random.random((3, *mesh.shape))
     np.savez("flat.npz", positions=X[:, :2])
     files.write_field("f.npz", values, mesh)
-    found, slope = pm.Plan(mesh).set_positions(X[:, :2]).value_and_gradient(values)
+    values_at, slope = pm.Plan(mesh).set_positions(X[:, :2]).value_and_gradient(values)
     run("interpolate", "flat.npz", "--field", "f.npz", "--gradient", "--out", "v.csv")
     table = np.genfromtxt("v.csv", delimiter=",", names=True)
     for component in range(3):
-        np.testing.assert_allclose(table[f"value_{component}"], found[component], atol=1e-12)
+        np.testing.assert_allclose(table[f"value_{component}"], values_at[component], atol=1e-12)
         for axis, name in enumerate("xy"):
             np.testing.assert_allclose(table[f"gradient_{component}_{name}"], slope[component, :, axis], atol=1e-12)
     assert len(table.dtype.names) == 2 + 3 + 6
@@ -91,13 +91,13 @@ def test_fitting_a_box_reads_parts(monkeypatch):
 
 
 @pytest.mark.parametrize("folder", ["/proc/none", "few.npz/below"])
-def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_computed(few, tmp_path, monkeypatch, folder):
+def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_computed(few, tmp_path, monkeypatch, folder):
     if not Path("/proc").is_dir():
         pytest.skip("nothing here is unwritable for every user")
     monkeypatch.setattr(files, "spread_particles", None)
     for name in ("f.npz", "deeper/f.npz"):
-        told = fails("spread", few, "--shape", "8", "--out", f"{folder}/{name}")
-        assert f"{Path(folder, name).parent} cannot be written to (" in told and "give another folder" in told
+        message = fails("spread", few, "--shape", "8", "--out", f"{folder}/{name}")
+        assert f"{Path(folder, name).parent} cannot be written to (" in message and "give another folder" in message
     fails("spread", few, "--shape", "8", "--out", "new/f.npz", "--method", "magic")
     assert [file.name for file in tmp_path.iterdir()] == ["few.npz"]  # no empty folder either
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from particlemesh.apps.dem import Simulation
 from particlemesh.apps.files import checkpoint
-from particlemesh.command import cli, collide, granular, spheres
+from particlemesh.command import cli, collide, going_on, granular, spheres
 
 run = CliRunner().invoke
 SMALL = ["dem", "--count", "40", "--steps", "60", "--deterministic"]
@@ -100,10 +100,10 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_a_restart_goes_on(here, monkeypat
         result = run(cli.app, SMALL)
     assert result.exit_code == 130, result.output
     said = " ".join(result.output.split())
-    found = re.search(r"interrupted at step (\d+); the checkpoint is out/dem.h5. Go on with: particlemesh (.*)$", said)
-    assert 21 < int(found[1]) < 60
+    match = re.search(r"interrupted at step (\d+); the checkpoint is out/dem.h5. Go on with: particlemesh (.*)$", said)
+    assert 21 < int(match[1]) < 60
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    result = run(cli.app, found[2].split())
+    result = run(cli.app, match[2].split())
     assert result.exit_code == 0, result.output
     one, other = (Simulation.load(path) for path in ("whole.h5", "out/dem.h5"))
     assert one.step == other.step == 60
@@ -112,7 +112,7 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_a_restart_goes_on(here, monkeypat
 
 
 def test_without_h5py_there_are_no_checkpoints(here, monkeypatch):
-    monkeypatch.setattr(granular, "find_spec", lambda name: None)
+    monkeypatch.setattr(going_on, "find_spec", lambda name: None)
     with monkeypatch.context() as pressing:
         interrupted(pressing, 0)
         result = run(cli.app, SMALL)
@@ -140,7 +140,7 @@ def test_without_h5py_there_are_no_checkpoints(here, monkeypatch):
         (["--backend", "abacus"], "cpu"),
         (["--out", "a.jpg"], ".png or .gif"),
         (["--trajectory", "a.dcd"], ".gsd, .h5, .vtu, .xyz"),
-        (["--restart", "none.h5"], "--count, --deterministic came beside --restart"),
+        (["--restart", "none.h5"], "--count, --deterministic and --restart: the file has them"),
         (["--time-step", "1"], "critical one for this stiffness"),
     ],
 )
@@ -219,7 +219,8 @@ def test_a_run_stops_where_something_is_due():
     class Standing:
         step = 7
 
-    steps = collide.Run(None, Standing(), Nothing(), 100, "a.h5", 20, object(), 32)
+    saving = going_on.Saving(Standing(), "a.h5", 20)
+    steps = collide.Run(None, Standing(), Nothing(), 100, saving, object(), 32)
     assert sorted(steps.rows) == [17, 27, 37, 47, 57, 67, 77, 87, 97, 107]
     stops = []
     while steps.simulation.step < 107:

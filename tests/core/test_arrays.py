@@ -61,10 +61,10 @@ def test_coordinates_one_by_one(kind):
     np.testing.assert_allclose(kind.host(field), FIELD, atol=1e-13)
     line = pm.Mesh(5, 2.0)
     for x in (X[:, 0], X[:, :1]):
-        came = pm.spread(kind.make(x), kind.make(Q), line, window="tsc")
-        np.testing.assert_allclose(kind.host(came), oracle.spread(line, WINDOW, X[:, :1], Q), atol=1e-13)
-    came = pm.spread((kind.make(X[:, 0]),), kind.make(Q), line, window="tsc")
-    assert kind.host(came).shape == (5,)
+        result = pm.spread(kind.make(x), kind.make(Q), line, window="tsc")
+        np.testing.assert_allclose(kind.host(result), oracle.spread(line, WINDOW, X[:, :1], Q), atol=1e-13)
+    result = pm.spread((kind.make(X[:, 0]),), kind.make(Q), line, window="tsc")
+    assert kind.host(result).shape == (5,)
     with pytest.raises(ValueError, match=r"positions are arrays of shapes \(40,\), \(40,\), \(39,\); one length"):
         pm.spread((*columns[:2], kind.make(X[:39, 2])), kind.make(Q), MESH)
 
@@ -72,11 +72,11 @@ def test_coordinates_one_by_one(kind):
 @pytest.mark.opencl
 def test_batches_and_broadcast_values(kind):
     q = np.stack([Q, 2 * Q, -Q, Q, Q, 3 * Q]).reshape(2, 3, 40)
-    wanted = FIELD * np.array([1, 2, -1, 1, 1, 3.0]).reshape(2, 3, 1, 1, 1)
+    expected = FIELD * np.array([1, 2, -1, 1, 1, 3.0]).reshape(2, 3, 1, 1, 1)
     with pm.Plan(MESH, "tsc") as plan:
         plan.set_positions(kind.make(X))
         field = plan.spread(kind.make(q))
-        np.testing.assert_allclose(kind.host(field), wanted, atol=1e-12)
+        np.testing.assert_allclose(kind.host(field), expected, atol=1e-12)
         assert tuple(plan.gradient(field).shape) == (2, 3, 40, 3)
         one = plan.spread(kind.make(q[:1, :1]))  # a batch of one keeps its axes
         assert tuple(one.shape) == (1, 1, *MESH.shape)
@@ -259,7 +259,7 @@ def test_torch_views_and_conjugates():
     turned = torch.tensor(np.ascontiguousarray(X.T)).T
     again = pm.spread(turned, z.conj(), MESH, window="tsc")
     np.testing.assert_array_equal(again.numpy(), field.numpy())
-    with pytest.raises(TypeError, match="bfloat16.*float32"):  # what came, and what is allowed
+    with pytest.raises(TypeError, match="bfloat16.*float32"):  # what was given, and what is allowed
         pm.spread(torch.tensor(X), torch.tensor(Q).bfloat16(), MESH)
 
 
@@ -272,6 +272,6 @@ def test_outs_that_share_a_buffer_but_no_element_are_taken():
         np.testing.assert_array_equal(store[:, 1:], plan.gradient(FIELD))
 
 
-def test_an_option_that_nobody_has_is_named():
+def test_an_option_that_no_method_has_is_named():
     with pytest.raises(TypeError, match="option 'treads' is unknown; Plan takes .*threads"):
         pm.spread(X, Q, MESH, treads=2)

@@ -49,13 +49,13 @@ def unpack(backend, tmp_path):
     file = tmp_path / "unpack.c"
     file.write_text(UNPACK)
 
-    def call(plan, found, count):
+    def call(plan, order, count):
         library = plan.backend
         fraction = library.upload(np.zeros((max(count, 1), 3), plan.dtype))
         place = library.upload(np.zeros((max(count, 1), 5), np.int32))
         if count:
             run = library.kernel(str(file), "unpack", {"REAL_IS_DOUBLE": int(plan.dtype.itemsize == 8)})
-            run(count, found.records, fraction, place, count)
+            run(count, order.records, fraction, place, count)
         fraction, place = (library.download(a)[:count] for a in (fraction, place))
         return fraction, place[:, :3], place[:, 3], place[:, 4].view(np.uint32)
 
@@ -76,8 +76,8 @@ def plan_of(backend, mesh, window, x, real, **options):
 def check(plan, cells, unpack, *, stable=False):
     """Compare an order with NumPy's of the plan's nodes."""
     count, blocks = plan.count, block_order.blocks_of(plan.workspace.axes, cells)
-    found = block_order.block_order(plan.workspace, cells, stable=stable)
-    assert found is block_order.block_order(plan.workspace, cells, stable=stable)
+    order = block_order.block_order(plan.workspace, cells, stable=stable)
+    assert order is block_order.block_order(plan.workspace, cells, stable=stable)
     node = plan.backend.download(plan.particles.node)[:, :count].astype(np.int64)
     exact = plan.backend.download(plan.particles.fraction)[:, :count].T
     good = node[2] != SKIP
@@ -86,10 +86,10 @@ def check(plan, cells, unpack, *, stable=False):
     assert (number[good] >= 0).all()
     assert (number[good] < blocks.total).all()
 
-    start = plan.backend.download(found.start)[: blocks.total + 1]
+    start = plan.backend.download(order.start)[: blocks.total + 1]
     members = np.bincount(number[good], minlength=blocks.total)
     np.testing.assert_array_equal(start, np.concatenate([[0], np.cumsum(members)]))
-    fraction, cell, bx, index = unpack(plan, found, int(start[-1]))
+    fraction, cell, bx, index = unpack(plan, order, int(start[-1]))
     np.testing.assert_array_equal(np.sort(index), np.flatnonzero(good))
     np.testing.assert_array_equal(number[index], np.repeat(np.arange(blocks.total), members))
     np.testing.assert_array_equal(cell, offset[:, index].T)
@@ -97,7 +97,7 @@ def check(plan, cells, unpack, *, stable=False):
     np.testing.assert_array_equal(fraction, exact[index])
     if stable:
         np.testing.assert_array_equal(index, np.flatnonzero(good)[np.argsort(number[good], kind="stable")])
-    return found
+    return order
 
 
 @pytest.mark.parametrize("stable", [False, True])
@@ -163,7 +163,7 @@ def test_nearly_sorted_particles_go_straight_to_their_blocks(backend, unpack, mo
         x = nearly_sorted(plan, x, cells)
         plan.set_positions(backend.array(x.astype(np.float32)), check=False)
         check(plan, cells, unpack)
-        assert was_nearly_sorted(plan, cells) == dealt  # few go straight anyway, and nobody asks
+        assert was_nearly_sorted(plan, cells) == dealt  # few go straight anyway
 
 
 @pytest.mark.parametrize("stable", [False, True])
@@ -196,10 +196,10 @@ def test_positions_are_counted_on_the_way(backend, unpack, monkeypatch, packed):
     with plan_of(backend, mesh, "bspline6", positions(mesh, 100), "float32") as plan:
 
         def counted():
-            found = plan.workspace.memory.counted
-            return found and found[0]
+            order = plan.workspace.memory.counted
+            return order and order[0]
 
-        assert counted() is None  # nobody has asked yet
+        assert counted() is None  # no method has asked yet
         check(plan, cells, unpack)
         plan.set_positions(backend.array(positions(mesh, 80, 1).astype(np.float32)))
         assert counted() == cells
@@ -219,7 +219,7 @@ def test_positions_are_counted_on_the_way(backend, unpack, monkeypatch, packed):
         plan.set_positions(backend.array(bad.astype(np.float32)), check=False)
         assert counted() == cells
         check(plan, cells, unpack)
-        plan.set_positions(backend.array(bad[:8].astype(np.float32)), check=False)  # far fewer: who knows what for
+        plan.set_positions(backend.array(bad[:8].astype(np.float32)), check=False)  # far fewer
         assert counted() == cells
         plan.set_positions(backend.array(bad[:8].astype(np.float32)), check=False)
         assert counted() is None
@@ -231,13 +231,13 @@ def test_a_failed_check_leaves_packed_particles_and_their_order(backend, unpack,
     mesh, bad = MESHES["prime"], positions(MESHES["prime"], 300)
     bad[0] = np.nan
     with plan_of(backend, mesh, "bspline6", positions(mesh, 200), "float32") as plan:
-        found = check(plan, (3, 3, 2), unpack)
+        order = check(plan, (3, 3, 2), unpack)
         with pytest.raises(ValueError, match="particle 0"):
             plan.set_positions(backend.array(bad.astype(np.float32)))
         assert plan.count == 200
-        assert check(plan, (3, 3, 2), unpack) is found
+        assert check(plan, (3, 3, 2), unpack) is order
         plan.reserve(1000)  # the particles move
-        assert check(plan, (3, 3, 2), unpack) is not found
+        assert check(plan, (3, 3, 2), unpack) is not order
 
 
 def test_long_axes_are_not_packed(backend, unpack, monkeypatch):
@@ -275,8 +275,8 @@ def awkward():
 def test_awkward_particles(backend, unpack, stable):
     for mesh, window, cells, x, good in awkward():
         with plan_of(backend, mesh, window, x, "float32") as plan:
-            found = check(plan, cells, unpack, stable=stable)
-            assert plan.backend.download(found.start)[found.blocks.total] == good
+            order = check(plan, cells, unpack, stable=stable)
+            assert plan.backend.download(order.start)[order.blocks.total] == good
 
 
 @pytest.mark.parametrize(("stable", "way"), [(False, "straight"), (False, "dealt"), (False, "asked"), (True, "sorted")])
@@ -287,9 +287,9 @@ def test_all_in_one_cell(backend, unpack, monkeypatch, stable, way):
     mesh = MESHES["prime"]
     x = mesh.box.lengths * (0.5 + 0.4 * positions(mesh, 5000) / mesh.box.lengths / np.array(mesh.shape))
     with plan_of(backend, mesh, "bspline6", x, "float32") as plan:
-        found = check(plan, (3, 3, 10), unpack, stable=stable)
+        order = check(plan, (3, 3, 10), unpack, stable=stable)
         assert was_nearly_sorted(plan, (3, 3, 10)) == (way == "asked")
-        assert np.diff(plan.backend.download(found.start).astype(np.int64)).max() >= 5000 / 8
+        assert np.diff(plan.backend.download(order.start).astype(np.int64)).max() >= 5000 / 8
 
 
 def test_new_positions_make_a_new_order_in_the_same_memory(backend, unpack):

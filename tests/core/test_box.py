@@ -181,6 +181,20 @@ def test_refusals(arguments, error, text):
         Box(*arguments)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("power", [1000, 700, 340, 100, -100, -330, -700, -1060])
+def test_another_unit_of_length_makes_no_vectors_dependent(axes, power):
+    matrix = np.array([[1.0, 0.0, 0.0], [0.25, 1.0, 0.0], [0.0, 0.125, 1.0]])[:axes, :axes]
+    if abs(power * axes) < 1020:
+        assert Box(matrix * 2.0**power).volume == pytest.approx(2.0 ** (power * axes), rel=1e-12)
+    elif power * axes > 1024 or power * axes < -1074:
+        with pytest.raises(ValueError, match="choose a unit of length nearer"):
+            Box(matrix * 2.0**power)
+    with pytest.raises(ValueError, match="linearly dependent"):
+        Box(np.array([[1.0, 2.0], [2.0, 4.0]]) * 2.0**power)
+
+
 def test_refused_positions():
     with pytest.raises(ValueError, match=r"shape \(5, 2\); this box has 3 axes, so \(\.\.\., 3\) is needed"):
         Box((1, 1, 1)).fold(np.zeros((5, 2)))

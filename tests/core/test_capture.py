@@ -16,7 +16,7 @@ from particlemesh.spread import METHODS as SPREAD
 MESH = pm.Mesh((6, 7, 8), (1.0, 1.1, 1.2))
 PAIRS = [(m.name, "particle") for m in SPREAD if "cuda" in m.backends]
 PAIRS += [("particle", m.name) for m in INTERPOLATE if "cuda" in m.backends and m.name != "particle"]
-BLOCKS = [("walk", "walk"), ("walk_fixed", "walk"), ("ordered", "ordered")]  # nobody reads stencils
+BLOCKS = [("walk", "walk"), ("walk_fixed", "walk"), ("ordered", "ordered")]  # none of them reads stencils
 PAIRS += BLOCKS
 NUMBERS = itertools.count(1)  # of captures
 
@@ -53,13 +53,13 @@ def test_a_captured_step_replays_with_other_positions(backend, spread, interpola
         cupy.cuda.Device().synchronize()
         graph.launch(stream)
         stream.synchronize()
-        wanted = oracle.spread(MESH, pm.bspline(4), positions, charges)
-        read = oracle.interpolate(MESH, pm.bspline(4), positions, wanted)
+        expected = oracle.spread(MESH, pm.bspline(4), positions, charges)
+        read = oracle.interpolate(MESH, pm.bspline(4), positions, expected)
         tolerance = 1e-5 if real == "float32" else 1e-13
-        np.testing.assert_allclose(field.get(), wanted, atol=tolerance * np.abs(wanted).max())
+        np.testing.assert_allclose(field.get(), expected, atol=tolerance * np.abs(expected).max())
         np.testing.assert_allclose(values.get(), read, atol=tolerance * np.abs(read).max())
-        # What is not replayed is of the same positions, of which the plan was not told.
-        np.testing.assert_allclose(plan.spread(q).get(), wanted, atol=tolerance * np.abs(wanted).max())
+        # What is not replayed is of the same positions, of which the plan knows nothing.
+        np.testing.assert_allclose(plan.spread(q).get(), expected, atol=tolerance * np.abs(expected).max())
         np.testing.assert_allclose(plan.interpolate(field).get(), read, atol=tolerance * np.abs(read).max())
 
 
@@ -91,9 +91,9 @@ def test_calls_after_a_replay_see_its_positions(backend, monkeypatch, spread, in
                 plan.spread(q, out=out)
                 plan.interpolate(field, out=values)
             taken = backend.host(plan.order) if order == "sorted" else np.arange(60)
-            wanted = oracle.spread(MESH, pm.bspline(4), positions[n][taken], charges)
+            expected = oracle.spread(MESH, pm.bspline(4), positions[n][taken], charges)
             read = oracle.interpolate(MESH, pm.bspline(4), positions[n][taken], wave)
-            np.testing.assert_allclose(backend.host(out), wanted, atol=1e-12 * np.abs(wanted).max())
+            np.testing.assert_allclose(backend.host(out), expected, atol=1e-12 * np.abs(expected).max())
             np.testing.assert_allclose(backend.host(values), read, atol=1e-12 * np.abs(read).max())
         assert plan.nbytes == held
 
@@ -144,11 +144,11 @@ def test_a_graph_without_positions(backend, monkeypatch, spread, interpolate):
     wave = rng.normal(size=MESH.shape)
     q, out, field = backend.array(charges), backend.array(np.zeros(MESH.shape)), backend.array(wave)
     values, options = backend.array(np.zeros(60)), {"method": spread, "interpolation": interpolate}
-    wanted = oracle.spread(MESH, pm.bspline(4), positions[1], charges)
+    expected = oracle.spread(MESH, pm.bspline(4), positions[1], charges)
     read = oracle.interpolate(MESH, pm.bspline(4), positions[1], wave)
 
     def check():
-        np.testing.assert_allclose(backend.host(out), wanted, atol=1e-12 * np.abs(wanted).max())
+        np.testing.assert_allclose(backend.host(out), expected, atol=1e-12 * np.abs(expected).max())
         np.testing.assert_allclose(backend.host(values), read, atol=1e-12 * np.abs(read).max())
         backend.library.clear(out), backend.library.clear(values)
 
@@ -200,9 +200,9 @@ def test_positions_in_one_graph_and_values_in_another(backend, monkeypatch, spre
                 second()
             taken = backend.host(plan.order) if order == "sorted" else np.arange(60)
             positions, charges = backend.host(x)[taken], backend.host(q)
-            wanted = oracle.spread(MESH, pm.bspline(4), positions, charges)
-            read = oracle.interpolate(MESH, pm.bspline(4), positions, wanted)
-            np.testing.assert_allclose(backend.host(field), wanted, atol=1e-12 * np.abs(wanted).max())
+            expected = oracle.spread(MESH, pm.bspline(4), positions, charges)
+            read = oracle.interpolate(MESH, pm.bspline(4), positions, expected)
+            np.testing.assert_allclose(backend.host(field), expected, atol=1e-12 * np.abs(expected).max())
             np.testing.assert_allclose(backend.host(values), read, atol=1e-12 * np.abs(read).max())
             backend.library.clear(field), backend.library.clear(values)
 

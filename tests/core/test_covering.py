@@ -47,8 +47,8 @@ def test_the_dense_matrices_are_the_oracle():
         np.testing.assert_allclose(spread, oracle.spread_gradient(mesh, window, x, v), atol=1e-12)
         flat = f.reshape(2, -1)
         np.testing.assert_allclose(flat @ weights.T, oracle.interpolate(mesh, window, x, f), atol=1e-13)
-        came = np.einsum("bm,pdm->bpd", flat, slopes)
-        np.testing.assert_allclose(came, oracle.gradient(mesh, window, x, f), atol=1e-12)
+        result = np.einsum("bm,pdm->bpd", flat, slopes)
+        np.testing.assert_allclose(result, oracle.gradient(mesh, window, x, f), atol=1e-12)
 
 
 def test_a_row_keeps_every_law(backend, row, request):

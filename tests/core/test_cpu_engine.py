@@ -50,10 +50,10 @@ def test_any_number_of_threads_gives_the_same_bits(monkeypatch, backend, law, co
     assert len(bits) == 1
     if 0 < count <= 33:
         (results,) = bits
-        wanted = oracle.spread(MESH, WINDOW, x, values) if law.direction == "spread" else None
-        if wanted is not None:
-            given = np.frombuffer(results[0], np.float32).reshape(wanted.shape)
-            np.testing.assert_allclose(given, wanted, atol=2e-5)
+        expected = oracle.spread(MESH, WINDOW, x, values) if law.direction == "spread" else None
+        if expected is not None:
+            given = np.frombuffer(results[0], np.float32).reshape(expected.shape)
+            np.testing.assert_allclose(given, expected, atol=2e-5)
 
 
 @pytest.mark.parametrize(("shape", "support"), [((37, 41, 70), 4), ((64, 50, 90), 12)], ids=str)

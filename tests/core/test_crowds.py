@@ -36,7 +36,7 @@ def drawn(crowd, count, nodes):
 def bound(method, crowd, count, nodes, support):
     """The relative error in the l2 norm that a field of float32 may have.
 
-    Weights and products take half of 1e-6. Every add to a node rounds, too, by 2^-26 of the sum or so, and n of them go
+    Weights and products take half of 1e-6. Every add to a node also rounds, by 2^-26 of the sum or so, and n of them go
     astray by sqrt(n) times as much; twice that is allowed. Warps of a walk add a hundred particles or more at once, and
     integers are exact.
     """
@@ -45,14 +45,14 @@ def bound(method, crowd, count, nodes, support):
     return max(1e-6, 2**-25 * np.sqrt(meet / at_once))
 
 
-def check_field(came, wanted, q, allowed):
-    came = came.astype(float)
-    assert np.linalg.norm((came - wanted).ravel()) <= allowed * np.linalg.norm(wanted.ravel())
-    assert abs(came.sum() - q.sum(dtype=float)) <= 1e-6 * np.abs(q).sum(dtype=float)
+def check_field(result, expected, q, allowed):
+    result = result.astype(float)
+    assert np.linalg.norm((result - expected).ravel()) <= allowed * np.linalg.norm(expected.ravel())
+    assert abs(result.sum() - q.sum(dtype=float)) <= 1e-6 * np.abs(q).sum(dtype=float)
 
 
-def check_values(came, wanted):
-    assert np.linalg.norm(came.astype(float) - wanted) <= 1e-6 * np.linalg.norm(wanted)
+def check_values(result, expected):
+    assert np.linalg.norm(result.astype(float) - expected) <= 1e-6 * np.linalg.norm(expected)
 
 
 # ---- every method ---------------------------------------------------------------------------------------------------
@@ -83,8 +83,8 @@ def test_every_method_bears_a_crowd(backend, law, crowd):
     with law.plan(cube(nodes), f"bspline{support}") as plan:
         plan.set_positions(backend.array(x))
         if law.direction == "spread":
-            came = backend.host(plan.spread(backend.array(q)))
-            check_field(came, field, q, bound(law.method.name, crowd, count, nodes, support))
+            result = backend.host(plan.spread(backend.array(q)))
+            check_field(result, field, q, bound(law.method.name, crowd, count, nodes, support))
         else:
             check_values(backend.host(plan.interpolate(backend.array(f))), values)
 
@@ -137,6 +137,6 @@ def test_ten_million_in_a_crowd(backend, spread, interpolate, order, support, cr
     with pm.Plan(cube(nodes), f"bspline{support}", **options) as plan:
         plan.set_positions(backend.array(x))
         taken = backend.host(plan.order) if order == "sorted" else slice(None)
-        came = backend.host(plan.spread(backend.array(q[taken])))
-        check_field(came, field, q, bound(spread, crowd, count, nodes, support))
+        result = backend.host(plan.spread(backend.array(q[taken])))
+        check_field(result, field, q, bound(spread, crowd, count, nodes, support))
         check_values(backend.host(plan.interpolate(backend.array(f))), values[taken])

@@ -12,8 +12,8 @@ REALS = [np.float32, np.float64]
 LENGTH = 6.2  # no binary fraction, so that x / L rounds
 
 
-def close(came, wanted, real, scale=1.0):
-    np.testing.assert_allclose(came, wanted, rtol=0, atol=scale * (4e-6 if real == np.float32 else 2e-14))
+def close(result, expected, real, scale=1.0):
+    np.testing.assert_allclose(result, expected, rtol=0, atol=scale * (4e-6 if real == np.float32 else 2e-14))
 
 
 def around(x, real):
@@ -31,11 +31,11 @@ def test_an_ulp_below_on_and_above_a_periodic_border(backend, real, window):
     ).astype(real)
     q = np.ones(1, real)
     with pm.Plan(mesh, window) as plan:
-        wanted = oracle.spread(mesh, window_of(window), [[0.0]], [1.0])
+        expected = oracle.spread(mesh, window_of(window), [[0.0]], [1.0])
         for value in x:
             plan.set_positions(backend.array(np.array([value])))
             field = backend.host(plan.spread(backend.array(q)))
-            close(field, wanted, real, 4.0)  # every one of these is at node 0, or an ulp of it
+            close(field, expected, real, 4.0)  # every one of these is at node 0, or an ulp of it
 
 
 @pytest.mark.parametrize("real", REALS)
@@ -49,8 +49,8 @@ def test_an_ulp_around_a_periodic_border_stays_within_the_ghosts(backend, real, 
     with pm.Plan(mesh, window) as plan:
         plan.set_positions(backend.array(x))
         field = backend.host(plan.spread(backend.array(np.eye(len(x), dtype=real))))
-        wanted = oracle.spread(pm.Mesh(7, LENGTH), window_of(window), [[0.0]], [1.0])
-        close(mesh.fold_ghosts(field), np.broadcast_to(wanted, (len(x), 7)), real, 4.0)
+        expected = oracle.spread(pm.Mesh(7, LENGTH), window_of(window), [[0.0]], [1.0])
+        close(mesh.fold_ghosts(field), np.broadcast_to(expected, (len(x), 7)), real, 4.0)
         assert np.abs(plan.lost(backend.array(np.ones(len(x), real)))) == 0
 
 
@@ -105,10 +105,10 @@ def test_particles_exactly_on_nodes(backend, law):
             factors = [np.real(weights(n)) for n in mesh.shape]
             smooth = np.fft.ifftn(np.fft.fftn(f) * factors[0][:, None, None] * factors[1][:, None] * factors[2]).real
             if law.direction == "spread":
-                came = backend.host(plan.spread(backend.array(f.reshape(-1))))
+                result = backend.host(plan.spread(backend.array(f.reshape(-1))))
             else:
-                came = backend.host(plan.interpolate(backend.array(f))).reshape(mesh.shape)
-            close(came, smooth, np.float64, 3.0)
+                result = backend.host(plan.interpolate(backend.array(f))).reshape(mesh.shape)
+            close(result, smooth, np.float64, 3.0)
             assert np.isfinite(backend.host(plan.gradient(backend.array(f)))).all()
 
 
@@ -152,9 +152,9 @@ def test_subnormal_and_negative_zero_positions_are_at_the_origin(backend, real):
     with pm.Plan(mesh, "bspline2") as plan:
         plan.set_positions(backend.array(x))
         field = backend.host(plan.spread(backend.array(np.eye(4, dtype=real))))
-        wanted = np.zeros((4, 5, 4))
-        wanted[:, 0, 0] = 1
-        close(field, wanted, real)
+        expected = np.zeros((4, 5, 4))
+        expected[:, 0, 0] = 1
+        close(field, expected, real)
 
 
 def test_particles_without_weight_take_no_part(backend, law):
@@ -186,14 +186,19 @@ def test_particles_without_weight_take_no_part(backend, law):
             bent = oracle.spread_gradient(mesh, window, x[good], v[good])
             close(backend.host(plan.spread_gradient(backend.array(v))), bent, np.float64, 99)
         else:
-            wanted = (oracle.interpolate(mesh, window, x[good], finite), oracle.gradient(mesh, window, x[good], finite))
-            for came, right in zip(map(backend.host, plan.value_and_gradient(backend.array(f))), wanted, strict=True):
-                close(came[good][reading], right[reading], np.float64, 99)
-                assert not came[bad].any()
-        for nobody in (np.full((70, 3), np.nan), np.full((3, 3), np.inf)):
-            plan.set_positions(backend.array(nobody), check=False)
-            assert not backend.host(plan.spread(backend.array(np.ones(len(nobody))))).any()
-            assert not backend.host(plan.spread_gradient(backend.array(np.ones((len(nobody), 3))))).any()
+            expected = (
+                oracle.interpolate(mesh, window, x[good], finite),
+                oracle.gradient(mesh, window, x[good], finite),
+            )
+            for result, right in zip(
+                map(backend.host, plan.value_and_gradient(backend.array(f))), expected, strict=True
+            ):
+                close(result[good][reading], right[reading], np.float64, 99)
+                assert not result[bad].any()
+        for gone in (np.full((70, 3), np.nan), np.full((3, 3), np.inf)):
+            plan.set_positions(backend.array(gone), check=False)
+            assert not backend.host(plan.spread(backend.array(np.ones(len(gone))))).any()
+            assert not backend.host(plan.spread_gradient(backend.array(np.ones((len(gone), 3))))).any()
             assert not backend.host(plan.interpolate(backend.array(finite))).any()
 
 

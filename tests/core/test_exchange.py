@@ -113,13 +113,13 @@ def test_grids_lists_and_cells_are_of_the_library(kind):
     columns = tuple(kind.make(X[:, axis]) for axis in range(3))
     i, j, d = pm.neighbour_list("ijd", kind.make(X), MESH.box, kind.make(np.full(len(X), 0.2)))
     expected = pm.neighbour_list("ijd", X, MESH.box, 0.4)
-    for array, wanted in zip((i, j, d), expected, strict=True):
-        np.testing.assert_allclose(kind.host(array), wanted, rtol=1e-13)
+    for array, exact in zip((i, j, d), expected, strict=True):
+        np.testing.assert_allclose(kind.host(array), exact, rtol=1e-13)
     with pm.UniformGrid(MESH.box, cell_size=0.4) as grid:
         grid.build(columns)
         np.testing.assert_array_equal(kind.host(grid.count(0.4)), np.bincount(expected[0], minlength=len(X)))
-    found, wanted = pm.locate(kind.make(X), MESH), pm.locate(X, MESH)
-    np.testing.assert_array_equal(kind.host(found.cells), wanted.cells)
+    result, exact = pm.locate(kind.make(X), MESH), pm.locate(X, MESH)
+    np.testing.assert_array_equal(kind.host(result.cells), exact.cells)
 
 
 def test_memory_is_read_in_place_and_a_plans_own_memory_is_handed_out_as_a_copy():
@@ -202,7 +202,7 @@ HALVES = {
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_half_of_a_protocol_is_told_in_words(half):
+def test_half_of_a_protocol_is_an_error_in_words(half):
     array = type("Half", (), HALVES[half])()
     with pytest.raises(TypeError, match="positions is of type Half, and DLPack gives no array of it .*: convert it"):
         pm.spread(array, Q, MESH)

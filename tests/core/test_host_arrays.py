@@ -18,9 +18,9 @@ def test_a_device_gets_host_arrays_of_types_that_it_may_not_know():
             plan.set_positions(X.astype(dtype))
             host.set_positions(X.astype(dtype))
             for values in (whole.tolist(), whole == 1, whole.astype(">f4"), whole.astype("u8")):
-                came, wanted = plan.spread(values), host.spread(values)
-                assert came.dtype == wanted.dtype
-                np.testing.assert_allclose(came, wanted, atol=1e-5)
+                result, expected = plan.spread(values), host.spread(values)
+                assert result.dtype == expected.dtype
+                np.testing.assert_allclose(result, expected, atol=1e-5)
         with pytest.raises(TypeError, match="float32 does not hold all such integers"):
             plan.spread(whole + 2**30)
         flags = backends.current("opencl").upload(whole.astype("f4")).view(np.uint8)[:40].view(np.bool_)

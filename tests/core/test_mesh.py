@@ -112,9 +112,9 @@ def test_compensation_equals_brute_force(name, real, power, kind):
             else:
                 factor = (window(fine) * np.cos(angle * fine)).sum() / 100
             expected[index] /= factor**power
-    found = mesh.compensation(name, kind, power=power, real=real)
+    factors = mesh.compensation(name, kind, power=power, real=real)
     np.testing.assert_allclose(
-        found, expected[..., :4] if real else expected, rtol=1e-12 if kind == "discrete" else 1e-3
+        factors, expected[..., :4] if real else expected, rtol=1e-12 if kind == "discrete" else 1e-3
     )
 
 
@@ -238,7 +238,7 @@ def test_ghosts_of_a_sequence_are_a_numpy_array():
     np.testing.assert_array_equal(mesh.fill_ghosts((1j, 2j, 3j)), [3j, 1j, 2j, 3j, 1j])
 
 
-def test_ghosts_of_opencl_arrays_are_refused_and_the_way_is_told():
+def test_ghosts_of_opencl_arrays_are_refused_with_a_way_out():
     array = pytest.importorskip("pyopencl.array")
     field = object.__new__(array.Array)  # needs no device
     field.shape, field.dtype = (5,), np.dtype(np.float64)

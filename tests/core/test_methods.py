@@ -50,15 +50,15 @@ def test_a_method_equals_the_oracle(backend, law, support, precision, kind, requ
     def part(a):
         return a if kind == "complex" else np.ascontiguousarray(a.real)
 
-    def check(came, what):
-        came, wanted = backend.host(came), part(results[what])
-        assert came.dtype == part(q).dtype
-        assert came.shape == wanted.shape
-        largest = np.abs(wanted).max()
+    def check(result, what):
+        result, exact = backend.host(result), part(results[what])
+        assert result.dtype == part(q).dtype
+        assert result.shape == exact.shape
+        largest = np.abs(exact).max()
         # The cell coordinate is rounded at about K; its error times the window's slope is the result's. In
         # float64 the largest is that of sums in 64-bit integers, whose quantum suits all particles on one node.
         tolerance = 3e-6 if precision == "float32" else 1e-13
-        assert np.abs(came - wanted).max() <= tolerance * largest, what
+        assert np.abs(result - exact).max() <= tolerance * largest, what
 
     components = 2 if kind == "complex" else 1
     reason = law.declines(backend, MESH, window, precision, len(x), components)

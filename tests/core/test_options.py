@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What users choose of a method: checked where it comes in, told in words, kept by copies."""
+"""What users choose of a method: checked at once, described in words, kept by copies."""
 
 import pickle
 
@@ -26,7 +26,7 @@ MESH = pm.Mesh((8, 8), (1.0, 1.0))
         ({"line_mesh": {"lanes_per_cell": 4.0}}, ValueError, "is 4.0; give one of"),
     ],
 )
-def test_what_is_not_allowed_is_told(given, error, words):
+def test_what_is_not_allowed_is_reported(given, error, words):
     with pytest.raises(error, match=words):
         pm.Plan(MESH, "cic", options=given)
 
@@ -54,15 +54,15 @@ def test_an_option_knows_what_suits(option, good, bad):
 
 
 def test_every_option_has_words_and_suits_itself():
-    told = 0
+    described = 0
     for law in laws():
         for name, option in law.method.options.items():
             assert option.suits(option.default), (law, name)
             assert option.words, (law, name)
             assert not option.words.endswith("."), (law, name)
             assert option.allowed_words(), (law, name)
-            told += 1
-    assert told > 0
+            described += 1
+    assert described > 0
     # one name, one table: what a method of both directions has in both is the same
     by_name = {}
     for methods in METHODS.values():

@@ -55,8 +55,8 @@ def test_parts_locate_as_the_whole(backend, name, real):
     mesh = MESHES[name]
     x = positions(mesh, real)
     for window in (pm.bspline(4), pm.bspline(3)):
-        found = pm.locate(backend.array(x), mesh, window=window)
-        cells, fractions = backend.host(found.cells), backend.host(found.fractions)
+        whole = pm.locate(backend.array(x), mesh, window=window)
+        cells, fractions = backend.host(whole.cells), backend.host(whole.fractions)
         node, fraction = located(backend, mesh, window, x)
         np.testing.assert_array_equal(fraction.T, fractions)
         reach = (window.support - 1) // 2
@@ -67,8 +67,8 @@ def test_parts_locate_as_the_whole(backend, name, real):
             for part in cut(mesh, count, window):
                 mine = owned(part, cells)
                 met += mine
-                here, own = located(backend, part, window, x[mine])
-                assert own.tobytes() == np.ascontiguousarray(fraction[:, mine]).tobytes()
+                here, in_part = located(backend, part, window, x[mine])
+                assert in_part.tobytes() == np.ascontiguousarray(fraction[:, mine]).tobytes()
                 shift = np.array([s - g[0] for s, g in zip(part.start, part.ghosts, strict=True)])
                 np.testing.assert_array_equal((here.T + shift + reach) % turns, cells[mine] % turns)
                 for a in np.flatnonzero(mesh.periodic):

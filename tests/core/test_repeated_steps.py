@@ -102,8 +102,8 @@ def test_positions_that_are_converted_are_not_played(backend, plan):
     for shift in range(5):
         put(backend, x, half + shift)
         plan.set_positions(x).spread(q, out=out)
-        wanted = oracle.spread(MESH, pm.bspline(3), (half + shift).astype(float), Q[0])
-        np.testing.assert_allclose(backend.host(out), wanted, atol=1e-11)
+        expected = oracle.spread(MESH, pm.bspline(3), (half + shift).astype(float), Q[0])
+        np.testing.assert_allclose(backend.host(out), expected, atol=1e-11)
 
 
 def test_a_capture_is_never_played(backend, monkeypatch):

@@ -42,8 +42,8 @@ def plain_interpolate(x, field):
     return pm.interpolate(field, x, MESH, window=WINDOW)
 
 
-def close(came, wanted, digits=1e-12):
-    np.testing.assert_allclose(came, wanted, rtol=0, atol=digits * max(1e-300, np.abs(wanted).max(initial=0)))
+def close(result, expected, digits=1e-12):
+    np.testing.assert_allclose(result, expected, rtol=0, atol=digits * max(1e-300, np.abs(expected).max(initial=0)))
 
 
 @pytest.mark.parametrize("count", [0, 1, 33, 500])
@@ -66,8 +66,8 @@ def test_values_are_those_of_the_plain_plan_in_the_plans_order(backend, law, cou
         values, slopes = (backend.host(a) for a in plain.value_and_gradient(field))
         close(backend.host(plan.interpolate(field)), values[:, order])
         close(backend.host(plan.gradient(field)), slopes[:, order])
-        for came, wanted in zip(plan.value_and_gradient(field), (values, slopes), strict=True):
-            close(backend.host(came), wanted[:, order])
+        for result, expected in zip(plan.value_and_gradient(field), (values, slopes), strict=True):
+            close(backend.host(result), expected[:, order])
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -120,16 +120,16 @@ def test_blocks_follow_each_other_and_stencils_have_the_same_bits(backend, monke
             each.set_positions(backend.array(x), check=False)
         order = order_of(backend, plan)
         for name in ("node", "fraction"):
-            came, wanted = (backend.host(getattr(p.particles, name))[:, :2000] for p in (plan, plain))
-            np.testing.assert_array_equal(came, wanted[:, order])
-        node, found = backend.host(plan.particles.node)[:, :1998].astype(np.int64), plan.particles.by_block
-        bx, by, bz = cut(found.blocks, node)[0]
-        number = (by * found.blocks.counts[2] + bz) * found.blocks.counts[0] + bx
+            result, expected = (backend.host(getattr(p.particles, name))[:, :2000] for p in (plan, plain))
+            np.testing.assert_array_equal(result, expected[:, order])
+        node, by_block = backend.host(plan.particles.node)[:, :1998].astype(np.int64), plan.particles.by_block
+        bx, by, bz = cut(by_block.blocks, node)[0]
+        number = (by * by_block.blocks.counts[2] + bz) * by_block.blocks.counts[0] + bx
         assert (np.diff(number) >= 0).all()
         words = 4 if real == "float32" else 8
-        np.testing.assert_array_equal(backend.host(found.records)[words - 1 : 1998 * words : words], np.arange(1998))
-        start = backend.host(found.start)[: found.blocks.total + 1]
-        np.testing.assert_array_equal(start, np.searchsorted(number, np.arange(found.blocks.total + 1)))
+        np.testing.assert_array_equal(backend.host(by_block.records)[words - 1 : 1998 * words : words], np.arange(1998))
+        start = backend.host(by_block.start)[: by_block.blocks.total + 1]
+        np.testing.assert_array_equal(start, np.searchsorted(number, np.arange(by_block.blocks.total + 1)))
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -238,7 +238,7 @@ def test_a_copy_sorts_as_well(backend):
         plain.order  # noqa: B018  # a property
 
 
-def test_it_is_told_in_words(backend):
+def test_explain_says_so_in_words(backend):
     with sorted_plan(backend) as plan:
         plan.set_positions(backend.array(drawn(100)[0]))
         words = {"cpu": "by tiles of "}.get(backend.name, "by blocks of ")

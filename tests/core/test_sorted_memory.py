@@ -69,13 +69,13 @@ def test_methods_that_read_orders_take_no_stencils(backend, monkeypatch, method)
             plan.gradient(field, out=slopes)
             plan.value_and_gradient(field, out=(values, slopes))
         assert plan.nbytes == held
-        order, came, bent = order_of(backend, plan), backend.host(values), backend.host(slopes)
+        order, result, bent = order_of(backend, plan), backend.host(values), backend.host(slopes)
         assert set(order[58:]) == {7, 30}
-        assert (came[58:] == 0).all() and (bent[58:] == 0).all()
-        wanted = plain_spread(x[order[:58]], q[0, :58])
-        close(backend.host(field), wanted)
-        close(came[:58], plain_interpolate(x[order[:58]], wanted))
-        close(bent[:58], pm.gradient(wanted, x[order[:58]], MESH, window=WINDOW))
+        assert (result[58:] == 0).all() and (bent[58:] == 0).all()
+        expected = plain_spread(x[order[:58]], q[0, :58])
+        close(backend.host(field), expected)
+        close(result[:58], plain_interpolate(x[order[:58]], expected))
+        close(bent[:58], pm.gradient(expected, x[order[:58]], MESH, window=WINDOW))
 
 
 @pytest.mark.backends("cuda", "opencl")
@@ -111,7 +111,7 @@ def test_memory_reserved_later_keeps_order_and_particles(backend):
     with sorted_plan(backend) as plan:
         plan.set_positions(backend.array(x))
         order = order_of(backend, plan)
-        wanted = plain_spread(x, q)
+        expected = plain_spread(x, q)
         with pm.Plan(MESH, WINDOW) as plain:
             plain.set_positions(x)
             bent = plain.spread_gradient(v)
@@ -120,14 +120,14 @@ def test_memory_reserved_later_keeps_order_and_particles(backend):
             np.testing.assert_array_equal(backend.host(plan.order), order)
             np.testing.assert_array_equal(backend.host(plan.particles.order), order)
             assert plan.status == (60, 0, 0, -1, False)
-            close(backend.host(plan.spread(backend.array(q[:, order]))), wanted)
+            close(backend.host(plan.spread(backend.array(q[:, order]))), expected)
             close(
                 backend.host(plan.spread_gradient(backend.array(v[:, order]))),
                 bent,
             )
-            values, slopes = (backend.host(a) for a in plan.value_and_gradient(backend.array(wanted)))
-            close(values, plain_interpolate(x[order], wanted))
-            close(slopes, pm.gradient(wanted, x[order], MESH, window=WINDOW))
+            values, slopes = (backend.host(a) for a in plan.value_and_gradient(backend.array(expected)))
+            close(values, plain_interpolate(x[order], expected))
+            close(slopes, pm.gradient(expected, x[order], MESH, window=WINDOW))
         more, charges, _ = drawn(3000, 5)
         plan.set_positions(backend.array(more))
         order = order_of(backend, plan)
@@ -152,7 +152,7 @@ def test_memory_stays_the_same_and_is_all_given_back(backend):
 
 def test_out_of_memory_leaves_order_and_particles(backend, monkeypatch):
     (x, q, _), (many, charges, _) = drawn(60), drawn(540, 1)
-    wanted = {60: plain_spread(x, q), 540: plain_spread(many, charges)}
+    expected = {60: plain_spread(x, q), 540: plain_spread(many, charges)}
     given = {60: (backend.array(x), q), 540: (backend.array(many), charges)}
     failures = 0
     for passes in range(100):
@@ -169,8 +169,8 @@ def test_out_of_memory_leaves_order_and_particles(backend, monkeypatch):
                     assert plan.count == 60
                     np.testing.assert_array_equal(backend.host(plan.order), before)
             order = order_of(backend, plan)
-            came = backend.host(plan.spread(backend.array(given[plan.count][1][:, order])))
-            close(came, wanted[plan.count])
+            result = backend.host(plan.spread(backend.array(given[plan.count][1][:, order])))
+            close(result, expected[plan.count])
         if not scarce.failed:
             break
     assert failures >= 2
@@ -313,7 +313,7 @@ def test_a_captured_step_sorts_other_positions_when_replayed(backend, method, de
         order, good = order_of(backend, plan), np.delete(np.arange(60), 7)
         assert order[-1] == 7
         assert plan.status == (60, 1, 0, 7, False)
-        wanted = plain_spread(positions[good], charges[good])
-        close(field.get(), wanted)
-        close(values.get()[:-1], plain_interpolate(positions[order[:-1]], wanted))
+        expected = plain_spread(positions[good], charges[good])
+        close(field.get(), expected)
+        close(values.get()[:-1], plain_interpolate(positions[order[:-1]], expected))
         assert values.get()[-1] == 0

@@ -77,8 +77,8 @@ def test_memory_comes_from_the_caller(backend):
         return backend.library.empty(shape, dtype)
 
     keys = backend.array(np.array([2, 0, 1, 0], np.int32))
-    found = sorting.counting_sort(backend.library, keys, 3, allocate=allocate)
-    assert backend.host(found.start).tolist() == [0, 2, 3, 4]
+    result = sorting.counting_sort(backend.library, keys, 3, allocate=allocate)
+    assert backend.host(result.start).tolist() == [0, 2, 3, 4]
     if backend.name != "cpu":
         assert {"work", "start", "order", "rank"} <= set(names)
 
@@ -91,19 +91,19 @@ def test_a_scan_over_any_number_of_tiles(backend, dtype):
     rng = np.random.default_rng(4)
     for bins in (0, 1, 2, 3, 5, tile - 1, tile, tile + 1, 33 * tile, 130 * tile + 7, 300_001):
         counts = rng.integers(0, 1000 if dtype == np.uint32 else 2**40, bins).astype(dtype)
-        wanted = np.concatenate([np.zeros(1, dtype), np.cumsum(counts, dtype=dtype)])
+        expected = np.concatenate([np.zeros(1, dtype), np.cumsum(counts, dtype=dtype)])
         given = backend.array(np.concatenate([counts, np.full(1, 77, dtype)]))  # what comes after does not count
         start, control = library.empty((bins + 1,), dtype), scan.allocate_control(library, bins, named(library))
         for _ in range(2):  # the books are cleared every time
             scan.scan(library, given, start, bins, control)
-            np.testing.assert_array_equal(backend.host(start), wanted)
+            np.testing.assert_array_equal(backend.host(start), expected)
         # Counts with the books behind them; a kernel counts, here a copy does.
         both = scan.allocate_counts(library, bins, dtype, named(library))
         whole = np.zeros(both.shape, np.uint64)
         whole.view(dtype)[:bins] = counts
         library.copy(both, backend.array(whole))
         scan.scan(library, both, start, bins)
-        np.testing.assert_array_equal(backend.host(start), wanted)
+        np.testing.assert_array_equal(backend.host(start), expected)
         # And with something before them.
         both = scan.allocate_counts(library, bins, dtype, named(library), skip=8)
         whole = np.zeros(both.shape, np.uint64)
@@ -111,7 +111,7 @@ def test_a_scan_over_any_number_of_tiles(backend, dtype):
         whole[8:].view(dtype)[:bins] = counts
         library.copy(both, backend.array(whole))
         scan.scan(library, both, start, bins, skip=8)
-        np.testing.assert_array_equal(backend.host(start), wanted)
+        np.testing.assert_array_equal(backend.host(start), expected)
 
 
 @pytest.mark.backends("cuda", "opencl")
@@ -127,14 +127,14 @@ def test_a_radix_sort_is_stable(backend, bits):
         for keys in (drawn, np.sort(drawn), np.sort(drawn)[::-1].copy(), rare, np.full(count, 2**bits - 1, np.uint32)):
             order = np.argsort(keys, kind="stable")
             given = backend.array(np.append(keys, np.uint32(0)))  # what comes after does not count
-            found, places = radix.sort(library, given, count, bits, named(library))
-            np.testing.assert_array_equal(backend.host(found)[:count], keys[order])
+            result, places = radix.sort(library, given, count, bits, named(library))
+            np.testing.assert_array_equal(backend.host(result)[:count], keys[order])
             np.testing.assert_array_equal(backend.host(places)[:count], order)
             into = library.empty((count + 1,), np.int32)
             carried = backend.array(np.append(values, np.int32(0)))
-            found, places = radix.sort(library, given, count, bits, named(library), carried, into)
+            result, places = radix.sort(library, given, count, bits, named(library), carried, into)
             assert places is into
-            np.testing.assert_array_equal(backend.host(found)[:count], keys[order])
+            np.testing.assert_array_equal(backend.host(result)[:count], keys[order])
             np.testing.assert_array_equal(backend.host(into)[:count], values[order])
             np.testing.assert_array_equal(backend.host(given)[:count], keys)  # the keys are as they were
 
@@ -154,8 +154,8 @@ def test_a_radix_sort_allocates_once(backend):
     fresh.clear()
     for count, bits in ((3000, 20), (2999, 20), (1, 20), (3000, 20)):
         keys = rng.integers(0, 2**bits, count).astype(np.uint32)
-        found = radix.sort(library, backend.array(keys), count, bits, allocate)
-        np.testing.assert_array_equal(backend.host(found[1])[:count], np.argsort(keys, kind="stable"))
+        result = radix.sort(library, backend.array(keys), count, bits, allocate)
+        np.testing.assert_array_equal(backend.host(result[1])[:count], np.argsort(keys, kind="stable"))
     assert not fresh
 
 

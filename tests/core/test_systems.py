@@ -9,6 +9,7 @@ import pytest
 import oracle
 import particlemesh as pm
 from particlemesh.window import window_of
+from quiet import quiet
 
 SKEWED = pm.Box(np.array([[2.0, 0, 0], [0.3, 1.5, 0], [-0.4, 0.5, 2.5]]), origin=(0.25, -1.0, 3.0))
 MESHES = {
@@ -33,9 +34,9 @@ def drawn(mesh, *, count=COUNT, seed=1):
     return s @ mesh.box.matrix + mesh.box.origin, system, q, v, t, rng.normal(size=(2, SYSTEMS, *mesh.field_shape))
 
 
-def close(came, wanted, digits=1e-11):
-    assert came.shape == wanted.shape
-    np.testing.assert_allclose(came, wanted, rtol=0, atol=digits * (1 + np.abs(wanted).max(initial=0)))
+def close(result, expected, digits=1e-11):
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result, expected, rtol=0, atol=digits * (1 + np.abs(expected).max(initial=0)))
 
 
 def spread_by_system(what, mesh, window, x, system, values):
@@ -108,14 +109,14 @@ def test_memory_of_any_order_is_read_and_written(backend, layout):
     q, f = q + 1j * q[::-1], f - 2j * f[::-1]
     with pm.Plan(mesh, window, systems=SYSTEMS) as plan:
         plan.set_positions(backend.array(x, "fortran"), system=backend.array(system, "strided"))
-        wanted = spread_by_system(oracle.spread, mesh, window, x, system, q)
+        expected = spread_by_system(oracle.spread, mesh, window, x, system, q)
         for _ in range(4):  # played from a tape in the end
             out = backend.array(f, layout)
             assert plan.spread(backend.array(q, layout), out=out) is out
-            close(backend.host(out), wanted)
+            close(backend.host(out), expected)
         out = backend.array(f, layout)
         plan.spread(backend.array(q, layout), out=out, accumulate=True)
-        close(backend.host(out), f + wanted)
+        close(backend.host(out), f + expected)
         values = backend.array(q, layout)
         assert plan.interpolate(backend.array(f, layout), out=values) is values
         parts = [interpolated_by_system(oracle.interpolate, mesh, window, x, system, p) for p in (f.real, f.imag)]
@@ -267,13 +268,13 @@ def test_systems_may_have_boxes_of_their_own(backend, form, d, real, order, requ
         digits = 2e-5 if real == "float32" else 1e-11
         boxes = boxes.astype(real).astype(float)
         for k in range(SYSTEMS):
-            own = pm.Mesh(mesh.shape, pm.Box(boxes[k], mesh.box.origin), offset=0.25)
+            alone = pm.Mesh(mesh.shape, pm.Box(boxes[k], mesh.box.origin), offset=0.25)
             of = system == k
-            close(field[:, k], oracle.spread(own, window, x[of], q[:, of]), digits)
-            close(bent[:, k], oracle.spread_gradient(own, window, x[of], v[:, of]), digits)
-            close(twice[:, k], oracle.spread_hessian(own, window, x[of], t[:, of]), digits)
-            for came, what in zip(results, (oracle.interpolate, oracle.gradient, oracle.hessian), strict=True):
-                close(came[:, of], what(own, window, x[of], f[:, k]), digits)
+            close(field[:, k], oracle.spread(alone, window, x[of], q[:, of]), digits)
+            close(bent[:, k], oracle.spread_gradient(alone, window, x[of], v[:, of]), digits)
+            close(twice[:, k], oracle.spread_hessian(alone, window, x[of], t[:, of]), digits)
+            for result, what in zip(results, (oracle.interpolate, oracle.gradient, oracle.hessian), strict=True):
+                close(result[:, of], what(alone, window, x[of], f[:, k]), digits)
 
 
 def test_boxes_may_change_with_the_positions(backend):
@@ -289,6 +290,31 @@ def test_boxes_may_change_with_the_positions(backend):
             slopes.append(backend.host(plan.gradient(backend.array(f))).copy())
         close(slopes[1] * 2, slopes[0])
         close(slopes[2], slopes[0])
+
+
+@pytest.mark.backends("opencl", "cuda")
+def test_the_same_boxes_again_take_no_memory(backend):
+    mesh = MESHES["periodic"]
+    _, system, q, *_ = drawn(mesh)
+    x = np.random.default_rng(4).random((COUNT, 3)) * mesh.box.lengths
+    boxes = np.linspace(1, 2, SYSTEMS)[:, None] * mesh.box.lengths
+    given = backend.array(x), backend.array(np.asarray(system, np.int32))
+    values = backend.array(q)
+    with pm.Plan(mesh, "bspline4", systems=SYSTEMS, backend=backend.name, dtype="float64") as plan:
+        plan.reserve(COUNT)
+
+        def step(out=None):
+            plan.set_positions(given[0], system=given[1], boxes=boxes, check=False)
+            field = plan.spread(values, out=None if out is None else out[0])
+            return field, plan.gradient(field, out=None if out is None else out[1])
+
+        out = step()
+        wanted = [backend.host(a) for a in out]
+        step(out)
+        with quiet(backend):
+            step(out)
+        close(backend.host(out[0]), wanted[0])
+        close(backend.host(out[1]), wanted[1])
 
 
 def test_boxes_that_do_not_fit_are_refused(backend):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls for arrays that came before are played: the same results, without working anything out."""
+"""Calls for arrays of earlier calls are played: the same results, without working anything out."""
 
 import sys
 
@@ -41,18 +41,18 @@ def put(backend, array, host):
 @pytest.mark.parametrize("layout", ["planar", "interleaved", "strided"])
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_is_played_is_what_a_call_does(backend, plan, monkeypatch, verb, layout, batch):
-    rng, (came, goes) = np.random.default_rng(5), VERBS[verb]
-    given, out = (backend.array(np.zeros(batch + shape), layout if batch else "planar") for shape in (came, goes))
+    rng, (result, goes) = np.random.default_rng(5), VERBS[verb]
+    given, out = (backend.array(np.zeros(batch + shape), layout if batch else "planar") for shape in (result, goes))
     as_it_is = layout == "planar" or (layout == "interleaved" and len(batch) < 2)  # else copies are made
     for turn in range(TURNS):
-        host = rng.normal(size=batch + came)
-        wanted = backend.host(getattr(plan, verb)(backend.array(host)))
+        host = rng.normal(size=batch + result)
+        expected = backend.host(getattr(plan, verb)(backend.array(host)))
         put(backend, given, host)
         with monkeypatch.context() as patch:
             if turn > 1 and as_it_is:
                 patch.setattr(pm.Plan, "_spread", refuse), patch.setattr(pm.Plan, "_interpolate", refuse)
             assert getattr(plan, verb)(given, out=out) is out
-        np.testing.assert_allclose(backend.host(out), wanted, atol=1e-12 * np.abs(wanted).max())
+        np.testing.assert_allclose(backend.host(out), expected, atol=1e-12 * np.abs(expected).max())
 
 
 def test_value_and_gradient_are_played_together(backend, plan, monkeypatch):
@@ -65,8 +65,8 @@ def test_value_and_gradient_are_played_together(backend, plan, monkeypatch):
             if turn > 1:
                 patch.setattr(pm.Plan, "_interpolate", refuse)
             assert plan.value_and_gradient(field, out=outs) == outs
-        for got, wanted in zip(outs, plan.value_and_gradient(backend.array(host)), strict=True):
-            np.testing.assert_allclose(backend.host(got), backend.host(wanted), atol=1e-12 * np.abs(host).max())
+        for got, expected in zip(outs, plan.value_and_gradient(backend.array(host)), strict=True):
+            np.testing.assert_allclose(backend.host(got), backend.host(expected), atol=1e-12 * np.abs(host).max())
 
 
 def test_accumulating_adds_each_time(backend, plan):
@@ -89,8 +89,8 @@ def test_other_arrays_of_the_same_memory_are_other_calls(backend, plan):
             np.testing.assert_allclose(backend.host(out), oracle.spread(MESH, pm.bspline(3), X, values[k]), atol=1e-11)
         every = backend.view(store, (200,), np.dtype(float), 0, (16,))
         plan.spread(every, out=out)
-        wanted = oracle.spread(MESH, pm.bspline(3), X, values.ravel()[:400:2])
-        np.testing.assert_allclose(backend.host(out), wanted, atol=1e-11)
+        expected = oracle.spread(MESH, pm.bspline(3), X, values.ravel()[:400:2])
+        np.testing.assert_allclose(backend.host(out), expected, atol=1e-11)
 
 
 def test_new_positions_forget_what_was_played(backend, plan):
@@ -99,8 +99,8 @@ def test_new_positions_forget_what_was_played(backend, plan):
         plan.set_positions(backend.array(X + shift))
         for _ in range(TURNS):
             plan.spread(q, out=out)
-            wanted = oracle.spread(MESH, pm.bspline(3), X + shift, Q[0])
-            np.testing.assert_allclose(backend.host(out), wanted, atol=1e-12)
+            expected = oracle.spread(MESH, pm.bspline(3), X + shift, Q[0])
+            np.testing.assert_allclose(backend.host(out), expected, atol=1e-12)
 
 
 def held_by(array):
@@ -144,8 +144,8 @@ def test_another_type_of_the_same_memory_is_another_call(backend, plan):
     for _ in range(TURNS):
         plan.spread(q, out=out)
     plan.spread(q.view(np.int64), out=out)
-    wanted = oracle.spread(MESH, pm.bspline(3), X, Q[0].view(np.int64).astype(float))
-    np.testing.assert_allclose(backend.host(out), wanted, atol=1e-12 * np.abs(wanted).max())
+    expected = oracle.spread(MESH, pm.bspline(3), X, Q[0].view(np.int64).astype(float))
+    np.testing.assert_allclose(backend.host(out), expected, atol=1e-12 * np.abs(expected).max())
 
 
 @pytest.mark.direction("spread")
@@ -223,7 +223,7 @@ def test_what_is_played_waits_and_is_waited_for(backend):
     q, out = here(backend, Q[0], stream), here(backend, np.zeros(MESH.shape), stream)
     for turn in range(TURNS):
         late = backend.late(Q[turn % 2], producer)
-        if backend.name == "opencl":  # arrays know who writes to them
+        if backend.name == "opencl":  # arrays know their writers
             q.events = [backend.cl.enqueue_copy(producer, q.base_data, late.base_data)]
             plan.spread(q, out=out)
             result = backend.host(out.with_queue(producer))

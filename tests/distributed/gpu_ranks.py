@@ -92,18 +92,18 @@ def pairs_are_those_of_one_grid(world, name):
     grid = pmd.UniformGrid(pmd.Domain(c.mesh, world.size, **c.cuts), world, c.radius)
     grid.build(give(grids.dealt(c.x, world.rank, world.size)))
     full, half = (grid.pairs(half=half, format="coo", quantities="ijS") for half in (False, True))
-    found = [world.allgather(tuple(take(getattr(p, name)) for name in ("i", "j", "shift"))) for p in (full, half)]
-    every = [(int(a), int(b), *map(int, s)) for p in found[0] for a, b, s in zip(*p, strict=True)]
-    wanted = {(int(a), int(b), *map(int, s)) for a, b, s in zip(i, j, shift, strict=True)}
-    assert len(every) == len(wanted)
-    assert set(every) == wanted
-    once = set.union(*(grids.half_of(*p) for p in found[1]))
-    assert sum(len(p[0]) for p in found[1]) == len(once) == len(i) // 2
+    pairs = [world.allgather(tuple(take(getattr(p, name)) for name in ("i", "j", "shift"))) for p in (full, half)]
+    every = [(int(a), int(b), *map(int, s)) for p in pairs[0] for a, b, s in zip(*p, strict=True)]
+    expected = {(int(a), int(b), *map(int, s)) for a, b, s in zip(i, j, shift, strict=True)}
+    assert len(every) == len(expected)
+    assert set(every) == expected
+    once = set.union(*(grids.half_of(*p) for p in pairs[1]))
+    assert sum(len(p[0]) for p in pairs[1]) == len(once) == len(i) // 2
     assert once == grids.half_of(i, j, shift)
 
 
 def one_rank_has_them_all(world, ghosts):
-    """The last rank gives all particles, the others none; then nobody has any."""
+    """The last rank gives all particles, the others none; then no rank has any."""
     mesh = pm.Mesh((7, 6, 5), (1.0, 1.0, 1.0))
     x = positions(mesh, COUNT)
     values, last = numbers((len(x),), np.complex128), world.rank == world.size - 1
@@ -111,8 +111,8 @@ def one_rank_has_them_all(world, ghosts):
     domain = pmd.Domain(mesh, world.size, per_rank=2)
     plan = pmd.Plan(domain, world, "bspline4", ghosts=ghosts).set_positions(give(x[some]))
     field = plan.spread(give(values[some]))
-    wanted = pm.Plan(mesh, "bspline4").set_positions(x).spread(values)
-    near(assembled(domain, world, take(field)), wanted)
+    expected = pm.Plan(mesh, "bspline4").set_positions(x).spread(values)
+    near(assembled(domain, world, take(field)), expected)
     assert plan.interpolate(field).shape == values[some].shape
     field = plan.set_positions(cupy.empty((0, 3))).spread(cupy.empty(0))
     assert not any(part.any() for part in field)
@@ -145,8 +145,8 @@ def a_step_keeps_sums(world, dtype):
         assert world.allreduce(plan.route.moved) == 0
         values = give(numbers((len(there),), dtype))
         field = plan.spread(values)
-        total, wanted = (world.allreduce(float(a.sum(dtype="f8"))) for a in (field, values))
-        assert abs(total - wanted) < 1e3 * np.finfo(dtype).eps
+        total, expected = (world.allreduce(float(a.sum(dtype="f8"))) for a in (field, values))
+        assert abs(total - expected) < 1e3 * np.finfo(dtype).eps
         assert plan.interpolate(field).shape == values.shape
 
 

@@ -61,7 +61,7 @@ def transformed(size, shape, dtype, real, by="auto", **cuts):
         return (modes, fft.part), mine, fft.modes
 
     results = on_threads(size, work)
-    modes = joined([own for own, _, _ in results], (2, *results[0][2]))
+    modes = joined([block for block, _, _ in results], (2, *results[0][2]))
     return modes, joined([pair for _, pairs, _ in results for pair in pairs], (2, *shape))
 
 
@@ -173,7 +173,7 @@ def test_kinds_of_cuts():
     assert kind_for((64, 4), (64, 3), 9) == SLABS
     three = stages(Layout.blocks((8, 8, 8), (2, 2, 2)), (8, 8, 5), PENCILS)
     assert [stage.axes for stage in three] == [(2,), (1,), (0,)]
-    assert all(shape_of(own[0])[stage.axes[0]] for stage in three for own in stage.layout.parts)
+    assert all(shape_of(part[0])[stage.axes[0]] for stage in three for part in stage.layout.parts)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 6])
@@ -199,7 +199,7 @@ def test_a_transfer_packs_what_the_other_unpacks():
     form = Form(np, (1,), whole.dtype)
     arrays = [[whole[:, :2]], [whole[:, 2:]]]
     moves = [Transfer(rows, columns, rank) for rank in range(2)]
-    sent = [move.messages(own, form)[0] for move, own in zip(moves, arrays, strict=True)]
+    sent = [move.messages(part, form)[0] for move, part in zip(moves, arrays, strict=True)]
     for rank in range(2):
         (result,) = moves[rank].unpack(arrays[rank], {1 - rank: sent[1 - rank][rank]}, form)
         assert (result == whole[:, :, 3 * rank : 3 * rank + 3]).all()

@@ -78,9 +78,9 @@ def test_pairs_are_those_of_one_grid_each_once(name, size):
     results = on_threads(size, work)
     assert sorted(np.concatenate([numbers for _, numbers, _ in results])) == list(range(len(c.x)))
     full, once = ([lists[half] for lists, _, _ in results] for half in (0, 1))
-    found = [(int(a), int(b), *map(int, s)) for p in full for a, b, s in zip(p.i, p.j, p.shift, strict=True)]
-    assert len(found) == len(set(found))
-    assert set(found) == {(int(a), int(b), *map(int, s)) for a, b, s in zip(i, j, shift, strict=True)}
+    listed = [(int(a), int(b), *map(int, s)) for p in full for a, b, s in zip(p.i, p.j, p.shift, strict=True)]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {(int(a), int(b), *map(int, s)) for a, b, s in zip(i, j, shift, strict=True)}
     halves = [half_of(p.i, p.j, p.shift) for p in once]
     assert sum(len(p.i) for p in once) == sum(map(len, halves)) == len(set.union(*halves)) == len(i) // 2
     assert set.union(*halves) == half_of(i, j, shift)
@@ -111,13 +111,13 @@ def test_forms_of_lists(format, order):
             else:
                 row = smaller.j[k, : smaller.count[k]]
                 assert (smaller.j[k, smaller.count[k] :] == -1).all()
-            wanted = expected.j[expected.start[number] : expected.start[number + 1]]
+            exact = expected.j[expected.start[number] : expected.start[number + 1]]
             if order == "input":
-                assert sorted(row) == sorted(wanted)
+                assert sorted(row) == sorted(exact)
             else:
                 inner = [n for n in row if grid.first <= n < grid.first + len(grid.numbers)]
-                assert sorted(inner) == sorted(local[n] for n in wanted if n in local)
-                assert len(row) == len(wanted)
+                assert sorted(inner) == sorted(local[n] for n in exact if n in local)
+                assert len(row) == len(exact)
         return len(grid.numbers)
 
     assert sum(on_threads(2, work)) == len(c.x)
@@ -266,12 +266,12 @@ def test_one_pass_on_a_gpu_is_the_survey_step_by_step(backend, name):
     for rank in (0, 2):
         around = Surroundings(Domain(c.mesh, 3, **c.cuts), rank, c.radius, c.x.dtype)
         assert survey.Pass.serves(around)
-        sweep, wanted = survey.Pass(around, backend.library, c.x.dtype), survey.stepwise(around, c.x, np)
-        found = sweep.survey(backend.array(c.x), np)
-        assert (found.home, found.bad, found.sizes) == (wanted.home, 0, wanted.sizes)
-        assert np.array_equal(found.rows, wanted.rows)
-        assert np.array_equal(found.leaving.strays, wanted.leaving.strays)
-        assert np.array_equal(found.leaving.sent, wanted.leaving.sent)
+        sweep, expected = survey.Pass(around, backend.library, c.x.dtype), survey.stepwise(around, c.x, np)
+        listed = sweep.survey(backend.array(c.x), np)
+        assert (listed.home, listed.bad, listed.sizes) == (expected.home, 0, expected.sizes)
+        assert np.array_equal(listed.rows, expected.rows)
+        assert np.array_equal(listed.leaving.strays, expected.leaving.strays)
+        assert np.array_equal(listed.leaving.sent, expected.leaving.sent)
 
         pieces = survey.segments(around, np.arange(3 * len(around.images)).reshape(3, -1) % 5)
         rows = np.concatenate([c.x, c.x], 1)[: pieces[-1].end]
@@ -291,9 +291,9 @@ def test_a_survey_counts_bad_particles_and_needs_room(backend):
     x[3], x[5, 0] = np.nan, -0.1
     around = Surroundings(Domain(c.mesh, 3, **c.cuts), 1, c.radius, x.dtype)
     sweep = survey.Pass(around, backend.library, x.dtype)
-    found = sweep.survey(backend.array(x), np)
-    assert found.bad == 2
-    assert not {3, 5} & {*found.rows.tolist(), *found.leaving.strays.tolist()}
+    listed = sweep.survey(backend.array(x), np)
+    assert listed.bad == 2
+    assert not {3, 5} & {*listed.rows.tolist(), *listed.leaving.strays.tolist()}
     sweep.ROOM, sweep._keys = 10, None
     assert sweep.survey(backend.array(x), np) is None
 

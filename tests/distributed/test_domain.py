@@ -98,15 +98,15 @@ def test_copies_go_where_stencils_reach(domain, support):
     goals, particles = copies(domain, columns, parts, support)
     got = set(zip(particles.tolist(), goals.tolist(), strict=True))
     assert len(got) == len(goals)
-    wanted = set()
+    expected = set()
     for n, cell in enumerate(cells):
         axes = []
         for axis, nodes in enumerate(mesh.shape):
             stencil = cell[axis] - (support - 1) // 2 + np.arange(support)
             axes.append(stencil % nodes if mesh.periodic[axis] else stencil[(stencil >= 0) & (stencil < nodes)])
         reached = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, mesh.ndim)
-        wanted |= {(n, part) for part in np.unique(domain.part_of(reached)).tolist()}
-    assert got == wanted
+        expected |= {(n, part) for part in np.unique(domain.part_of(reached)).tolist()}
+    assert got == expected
 
 
 def test_windows_of_plans():

@@ -32,8 +32,8 @@ def test_each_kind_comes_back_as_it_was_given(kind):
         fields = plan.spread(values)
         value, slope = plan.value_and_gradient(fields)
         assert all(kind.place(array) == kind.place(values) for array in (*fields, value, slope))
-        for field, wanted in zip(fields, cut(domain, world.rank, FIELD), strict=True):
-            np.testing.assert_allclose(kind.host(field), wanted, rtol=1e-12, atol=1e-12)
+        for field, expected in zip(fields, cut(domain, world.rank, FIELD), strict=True):
+            np.testing.assert_allclose(kind.host(field), expected, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(kind.host(value), VALUES[here], rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(kind.host(slope), SLOPES[here], rtol=1e-11, atol=1e-11)
         there = plan.route.send(values)
@@ -57,9 +57,9 @@ def test_host_arrays_of_a_named_backend(backend):
         domain = pmd.Domain(MESH, world.size, per_rank=2)
         with pmd.Plan(domain, world, WINDOW, backend=backend.name, ghosts="particles") as plan:
             fields = plan.set_positions(X[here]).spread(Q[here])
-            for field, wanted in zip(fields, cut(domain, world.rank, FIELD), strict=True):
+            for field, expected in zip(fields, cut(domain, world.rank, FIELD), strict=True):
                 assert isinstance(field, np.ndarray)
-                np.testing.assert_allclose(field, wanted, rtol=1e-12, atol=1e-12)
+                np.testing.assert_allclose(field, expected, rtol=1e-12, atol=1e-12)
             np.testing.assert_allclose(plan.interpolate(fields), VALUES[here], rtol=1e-12, atol=1e-12)
 
     on_threads(1, work)

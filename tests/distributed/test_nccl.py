@@ -133,7 +133,7 @@ def test_host_memory_goes_through_mpi(stand, world):
 )
 def test_what_nccl_needs(answers, why, monkeypatch):
     monkeypatch.setattr(nccl, "_device", lambda: answers[0])
-    got = nccl.missing(SimpleNamespace(allgather=lambda own: answers))
+    got = nccl.missing(SimpleNamespace(allgather=lambda answer: answers))
     assert got is None if why is None else got.startswith(why)
 
 

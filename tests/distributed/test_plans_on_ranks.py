@@ -46,11 +46,11 @@ def test_every_verb_does_what_one_rank_does(world, row):
 
     test = numbers((*row.batch, *mesh.shape), row.dtype, 5)
     parts = cut(domain, world.rank, test)
-    wanted, gradient = alone.value_and_gradient(test)
+    expected, gradient = alone.value_and_gradient(test)
     value, slope = plan.value_and_gradient(parts)
-    near(value, wanted[..., here])
+    near(value, expected[..., here])
     near(slope, gradient[..., here, :])
-    near(plan.interpolate(parts), wanted[..., here])
+    near(plan.interpolate(parts), expected[..., here])
     near(plan.gradient(parts), gradient[..., here, :])
 
     # <spread(v), f> = <v, interpolate(f)>, and the sum of what no open face loses
@@ -74,8 +74,8 @@ def test_second_derivatives(world):
     near(assembled(domain, world, plan.spread_hessian(tensors[here])), alone.spread_hessian(tensors))
     test = numbers(mesh.shape, float, 5)
     parts = cut(domain, world.rank, test)
-    for got, wanted in zip(plan.value_gradient_hessian(parts), alone.value_gradient_hessian(test), strict=True):
-        near(got, wanted[here])
+    for got, expected in zip(plan.value_gradient_hessian(parts), alone.value_gradient_hessian(test), strict=True):
+        near(got, expected[here])
     near(plan.hessian(parts), alone.hessian(test)[here])
 
 
@@ -89,10 +89,10 @@ def test_particles_of_one_rank_only_and_none_at_all(world, ghosts):
     # A rank without particles gives arrays of no dtype in particular.
     plan.set_positions(x[some] if world.rank == holder else [])
     field = plan.spread(values[:, some] if world.rank == holder else np.zeros((2, 0), np.float32))
-    wanted = pm.Plan(row.mesh, row.window, **OPTIONS).set_positions(x).spread(values)
-    near(assembled(domain, world, field), wanted)
+    expected = pm.Plan(row.mesh, row.window, **OPTIONS).set_positions(x).spread(values)
+    near(assembled(domain, world, field), expected)
     assert plan.interpolate(field).shape == values[:, some].shape
-    # In a plan of float32, too, and with an output.
+    # Also in a plan of float32, and with an output.
     _, small = plan_of(row, world, dtype="float32")
     small.set_positions(x[some] if world.rank == holder else [])
     halves = values.astype(np.complex64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ranks whose arguments differ where they must be alike: every rank raises, and nobody reads the wrong numbers."""
+"""Ranks whose arguments differ where they must be alike: every rank raises, and none reads the wrong numbers."""
 
 import numpy as np
 import pytest
@@ -22,9 +22,9 @@ def all_raise(call):
             return type(error)
         return None
 
-    found = on_threads(2, work)
-    assert None not in found, found
-    return found
+    result = on_threads(2, work)
+    assert None not in result, result
+    return result
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Worlds, and errors: where one rank raises, all do, nobody waits, and the plan goes on."""
+"""Worlds, and errors: where one rank raises, all do, none waits, and the plan goes on."""
 
 import re
 from pathlib import Path
@@ -36,8 +36,8 @@ def test_a_world_moves_arrays(world):
     # Rank r has r rows for each rank, rank 0 none.
     rows, counts = world.alltoallv(np.arange(rank * size) + 100.0 * rank, [rank] * size)
     assert counts.tolist() == list(range(size))
-    wanted = [100 * r + r * rank + n for r in range(size) for n in range(r)]
-    assert rows.tolist() == wanted
+    expected = [100 * r + r * rank + n for r in range(size) for n in range(r)]
+    assert rows.tolist() == expected
     total = world.allreduce(rank + 1)
     assert isinstance(total, int)
     assert total == size * (size + 1) // 2
@@ -159,7 +159,7 @@ def test_a_rank_raises_at_each_stage(world):
 
 
 @on_ranks(2)
-def test_overflow_of_a_reserved_plan_is_told(world):
+def test_overflow_of_a_reserved_plan_is_reported(world):
     row = Row("", (8, 6))
     _, plan = plan_of(row, world, dtype="float64", backend="cpu")
     plan.reserve(10)

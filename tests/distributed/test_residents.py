@@ -54,10 +54,10 @@ def test_small_moves_and_back(world):
         near(assembled(domain, world, plan.spread(values)), alone.spread(np.concatenate(world.allgather(values), 1)))
         first = sum(world.allgather(count)[: world.rank])
         here = slice(first, first + count)
-        for got, wanted in zip(
+        for got, expected in zip(
             plan.value_and_gradient(cut(domain, world.rank, test)), alone.value_and_gradient(test), strict=True
         ):
-            near(got, wanted[:, here])
+            near(got, expected[:, here])
         assert plan.held == len(plan.route.send(near_home))
         assert np.array_equal(plan.route.back(plan.route.send(near_home)), near_home)
     assert plan._settled
@@ -101,7 +101,7 @@ def test_a_gpu_lists_strays(backend, real):
     x = np.where(mesh.periodic, x + 3.0, x.clip(mesh.box.origin, mesh.box.origin + mesh.box.lengths)).astype(real)
     x[5], x[6, 1] = np.nan, 9.0
     cells = pm.locate(x, mesh, window="bspline4", check=False).cells
-    wanted = domain.part_of(cells)
+    expected = domain.part_of(cells)
     bad = cells[:, -1] == journeys.SKIP
     starts, shapes = domain.windows(reach_of(support, 3))
     given = journeys.Given(x, 3)
@@ -111,15 +111,15 @@ def test_a_gpu_lists_strays(backend, real):
             with pm.Plan(part, "bspline4") as plan:
                 residents = Residents(plan, backend.array(x))
                 leaving, indices, _ = journeys.listed(domain, rank, residents, part, given, support)
-                right = Departures.of(np.where(bad, rank, wanted), rank, 4, 1)
+                right = Departures.of(np.where(bad, rank, expected), rank, 4, 1)
                 assert indices.tolist() == [5, 6]
                 assert np.array_equal(leaving.strays, right.strays)
                 assert np.array_equal(leaving.sent, right.sent)
                 assert plan.count == 0
                 residents.take(True)
-                own = np.flatnonzero((wanted == rank) & ~bad)
+                stay = np.flatnonzero((expected == rank) & ~bad)
                 node = np.array(plan.backend.download(plan.particles.node))[2, : len(x)]
-                assert np.array_equal(np.flatnonzero(node != journeys.SKIP), own)
+                assert np.array_equal(np.flatnonzero(node != journeys.SKIP), stay)
 
 
 @pytest.mark.backends("opencl")

@@ -51,16 +51,16 @@ def skip_without(name):
 def test_doctests(name):
     skip_without(name.split(".")[-1])
     module = importlib.import_module(name)
-    found = doctest.testmod(module, extraglobs={"np": importlib.import_module("numpy")})
-    assert found.failed == 0
+    results = doctest.testmod(module, extraglobs={"np": importlib.import_module("numpy")})
+    assert results.failed == 0
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES)
 def test_examples_of_pages(page):
     skip_without(page)
-    found = doctest.testfile(str(DOCS / page), module_relative=False)
-    assert found.attempted > 0
-    assert found.failed == 0
+    results = doctest.testfile(str(DOCS / page), module_relative=False)
+    assert results.attempted > 0
+    assert results.failed == 0
 
 
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")

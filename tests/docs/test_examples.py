@@ -32,9 +32,9 @@ def test_lanczos_of_a_matrix_is_its_square_root():
 
 def test_water_keeps_its_energy(capsys):
     water_box = runpy.run_path(str(FOLDER / "water_box.py"))
-    found = water_box["main"](["--minimise", "4", "--steps", "8", "--step", "0.02"])
-    assert found["fall"] > 1000
-    assert found["fluctuation"] < 2e-6
+    results = water_box["main"](["--minimise", "4", "--steps", "8", "--step", "0.02"])
+    assert results["fall"] > 1000
+    assert results["fluctuation"] < 2e-6
     assert "total energy: drift" in capsys.readouterr().out
 
 
@@ -48,7 +48,7 @@ def test_water_is_pushed_down_the_slope_of_its_energy():
 
 def test_a_wave_of_spheres_reaches_the_beach(capsys):
     wave = runpy.run_path(str(FOLDER / "granular_wave.py"))
-    found = wave["main"](["--count", "240", "--falls", "3"])
-    assert found["farthest"] > wave["FOOT"]
-    assert 0.2 < found["left"] < 0.6  # of the energy; friction and impacts have taken the rest
+    results = wave["main"](["--count", "240", "--falls", "3"])
+    assert results["farthest"] > wave["FOOT"]
+    assert 0.2 < results["left"] < 0.6  # of the energy; friction and impacts have taken the rest
     assert len(capsys.readouterr().out.splitlines()) == 12

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from imports import imported
 from test_sentences import LONGEST, paragraphs, sentences
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,26 +35,21 @@ def prose(text):
 
 def foreign(tree):
     """Return what an example imports or reads of the library that is not public."""
-    found, modules = [], {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            modules |= {a.asname or a.name: a.name for a in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            modules |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    foreign_names, modules = [], dict(imported(tree))
     for name in modules.values():
         package, _, last = name.rpartition(".")
         if name.split(".")[0] != "particlemesh" or name in PACKAGES:
             continue
         if package not in PACKAGES or last not in importlib.import_module(package).__all__:
-            found.append(name)
+            foreign_names.append(name)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
-            found.append(node.attr)
+            foreign_names.append(node.attr)
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             package = modules.get(node.value.id)
             if package in PACKAGES and node.attr not in importlib.import_module(package).__all__:
-                found.append(f"{package}.{node.attr}")
-    return found
+                foreign_names.append(f"{package}.{node.attr}")
+    return foreign_names
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

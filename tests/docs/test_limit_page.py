@@ -17,14 +17,14 @@ from pictures import RESULTS  # noqa: E402
 
 
 def test_what_is_written_for_the_page_is_todays():
-    wanted = {
+    expected = {
         "blocks": derived.blocks(), "counted": derived.counted(),
         "words": derived.words(RESULTS, "nvidia-h200"),
     }  # fmt: skip
-    for name, text in wanted.items():
+    for name, text in expected.items():
         assert (PAGES / f"limit_{name}.inc").read_text(encoding="utf-8") == text, "run tools/docs/limit_derived.py"
     pages = [(PAGES / f"{name}.rst").read_text(encoding="utf-8") for name in ("limit", "limit_measured")]
-    for line in wanted["words"].splitlines()[2:]:
+    for line in expected["words"].splitlines()[2:]:
         assert any(f"|{line.split('|')[1]}|" in page for page in pages)
 
 
@@ -39,17 +39,17 @@ def test_the_limits_pages_are_short_and_know_each_other():
 @pytest.mark.parametrize("density", [0.005, 0.05, 0.5])
 def test_nodes_that_walks_write(support, tiles, density):
     # Blocks of a line that goes on, at random: a walk writes what its moves pass, and all of a window where it jumps.
-    found, chunk = derived.walk_of(support, tiles), 400
-    x, y, z = found.cells
+    patch, chunk = derived.walk_of(support, tiles), 400
+    x, y, z = patch.cells
     count, lines = 200_000, 200_000 / (density * x * y * z)
     block = np.sort(np.random.default_rng(support).integers(0, int(lines), count))
-    moves = -(-found.levels // x)
+    moves = -(-patch.levels // x)
     passed = 0
     for first in range(0, count, chunk):
         gaps = np.diff(block[first : first + chunk])
         passed += int(np.minimum(gaps, moves).sum()) + moves
     nodes = passed * x * 64 * tiles / (int(lines) * x * y * z)
-    assert nodes == pytest.approx(float(derived.written(found, np.array(density), chunk)), rel=0.02)
+    assert nodes == pytest.approx(float(derived.written(patch, np.array(density), chunk)), rel=0.02)
 
 
 def test_bounds_of_the_two_halves():
@@ -67,7 +67,7 @@ def test_bounds_of_the_two_halves():
 
 
 def test_sums_drift_inside_of_the_unit_only():
-    errors = {name: np.array(found) for name, found in derived.drift(steps=64, nodes=300).items()}
+    errors = {name: np.array(drifts) for name, drifts in derived.drift(steps=64, nodes=300).items()}
     assert errors["outside"].max() < 7e-7
     assert errors["inside"][-1] > 4 * errors["outside"][-1]
     assert errors["inside"][63] / errors["inside"][15] > 2.5  # in proportion to the steps

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The reference has an entry for every public name. The pages' build checks the members of classes, too."""
+"""The reference has an entry for every public name. The pages' build also checks the members of classes."""
 
 import importlib
 import re
@@ -17,13 +17,13 @@ DIRECTIVE = re.compile(r"^\.\. (currentmodule|(?:auto)?(?:class|function|excepti
 
 def entries(page):
     """Return the full names that the directives of a page document."""
-    found, module = set(), ""
+    names, module = set(), ""
     for kind, name in DIRECTIVE.findall(page):
         if kind == "currentmodule":
             module = name
         else:
-            found.add(name if name.startswith("particlemesh.") else f"{module}.{name}")
-    return found
+            names.add(name if name.startswith("particlemesh.") else f"{module}.{name}")
+    return names
 
 
 @pytest.mark.parametrize("package", names.PACKAGES)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sentences that one has to read twice: none of a page has more than 25 words."""
+"""Sentences that one has to read twice: none of a page or a docstring has more than 25 words."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ PAGES = sorted(
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.rst")]
     if path.name not in EXEMPT and "_build" not in path.parts and ROOT / "docs" / "gallery" not in path.parents
 )
+FOLDERS = sorted({"*.py", *(f"{path.name}/**/*.py" for path in (ROOT / "src" / "particlemesh").glob("[!_]*/"))})
 PROSE_INSIDE = (".. figure::", ".. note::", ".. warning::")  # of other directives nothing is text
 ITEM = re.compile(r"\s*(?:[-*]|\d+\.) +")
 # What counts as a word: code, roles, links, formulas, substitutions, citations, images.
@@ -60,9 +62,27 @@ def sentences(paragraph):
 @pytest.mark.parametrize("page", PAGES)
 def test_no_sentence_has_more_than_25_words(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    found = [words for p in paragraphs(text, page.endswith(".rst")) for words in sentences(p)]
-    assert found
-    assert [" ".join(words) for words in found if len(words) > LONGEST] == []
+    said = [words for p in paragraphs(text, page.endswith(".rst")) for words in sentences(p)]
+    assert said
+    assert [" ".join(words) for words in said if len(words) > LONGEST] == []
+
+
+def docstrings(text):
+    """Return the docstrings of a module, private ones included, without headings of sections."""
+    with_docstring = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, with_docstring)]
+    return [re.sub(r"^ *[A-Z][\w ]*\n *-{3,} *$", "", doc, flags=re.MULTILINE) for doc in texts]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_sentence_of_a_docstring_has_more_than_25_words(folder):
+    long = {}
+    for path in sorted((ROOT / "src" / "particlemesh").glob(folder)):
+        for doc in docstrings(path.read_text(encoding="utf-8")):
+            for words in (words for p in paragraphs(doc, True) for words in sentences(p)):
+                if len(words) > LONGEST:
+                    long.setdefault(path.name, []).append(" ".join(words))
+    assert long == {}
 
 
 LONG = "We go " + "on and " * 20 + "stop."
@@ -87,5 +107,11 @@ LONG = "We go " + "on and " * 20 + "stop."
     ],
 )
 def test_what_counts_as_a_sentence(text, restructured, count):
-    found = [words for p in paragraphs(text, restructured) for words in sentences(p)]
-    assert sum(len(words) > LONGEST for words in found) == count
+    said = [words for p in paragraphs(text, restructured) for words in sentences(p)]
+    assert sum(len(words) > LONGEST for words in said) == count
+
+
+def test_sections_of_docstrings_count():
+    text = f'def f():\n    """Short.\n\n    Parameters\n    ----------\n    x : int\n        {LONG}\n    """'
+    (doc,) = filter(None, docstrings(text))
+    assert sum(len(words) > LONGEST for p in paragraphs(doc, True) for words in sentences(p)) == 1

@@ -141,14 +141,15 @@ def test_a_grid_has_the_levels_that_radii_take_on_the_cpu():
     one = pm.UniformGrid((1.0, 1.0, 1.0), cell_size=0.02, levels=1)
     assert (grid.build(x, radii).levels, one.build(x, radii).levels) == (6, 1)
     for ask in (lambda g: g.overlaps(), lambda g: g.pairs(radii, half=True, format="coo")):
-        found, wanted = (sorted(zip(*(a.tolist() for a in ask(g)), strict=True)) for g in (grid, one))
-        assert found == wanted
+        pairs, expected = (sorted(zip(*(a.tolist() for a in ask(g)), strict=True)) for g in (grid, one))
+        assert pairs == expected
     with pytest.raises(ValueError, match="not finite"):
         grid.build(x * np.nan)
     assert grid.levels == 6 and grid.cell_start.shape == (grid.cells + 1,)
     assert grid.build(x).levels == 1 and grid.cells == 50**3
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("order", ["input", "grid"])
 @pytest.mark.parametrize("built", ["no radii", "other radii", "one level"])
 def test_one_large_radius_of_a_search_does_not_set_how_far_all_particles_search(monkeypatch, built, order):

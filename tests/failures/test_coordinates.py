@@ -35,9 +35,9 @@ def test_unchecked_bad_particles_weigh_nothing_and_are_recorded(backend):
     q = np.random.default_rng(3).normal(size=40)
     with pm.Plan(mesh, "bspline3") as plan:
         plan.set_positions(backend.array(x), check=False)
-        wanted = oracle.spread(mesh, pm.bspline(3), x[good], q[good])
-        np.testing.assert_allclose(backend.host(plan.spread(backend.array(q))), wanted, atol=1e-13)
-        values = backend.host(plan.interpolate(backend.array(wanted)))
+        expected = oracle.spread(mesh, pm.bspline(3), x[good], q[good])
+        np.testing.assert_allclose(backend.host(plan.spread(backend.array(q))), expected, atol=1e-13)
+        values = backend.host(plan.interpolate(backend.array(expected)))
         assert np.all(values[[7, 20, 30]] == 0)
         assert np.all(values[good] != 0)
         assert plan.status[:4] == (40, 1, 2, 7)
@@ -96,11 +96,11 @@ def test_a_million_boxes_away_stays_within_its_field(backend):
         store = backend.flat(guarded)
         field = backend.view(store, (8, 8, 8), np.float64, 32 * 8, (512, 64, 8))
         plan.spread(backend.array(np.ones(2)), out=field)
-        came = backend.host(backend.view(store, guarded.shape, np.float64, 0, (8,)))
-    assert np.all(came[:32] == 7)
-    assert np.all(came[-32:] == 7)
-    wanted = oracle.spread(mesh, pm.bspline(2), np.mod(x, 2.0), np.ones(2))
-    np.testing.assert_allclose(came[32:-32].reshape(8, 8, 8), wanted, atol=1e-8)
+        result = backend.host(backend.view(store, guarded.shape, np.float64, 0, (8,)))
+    assert np.all(result[:32] == 7)
+    assert np.all(result[-32:] == 7)
+    expected = oracle.spread(mesh, pm.bspline(2), np.mod(x, 2.0), np.ones(2))
+    np.testing.assert_allclose(result[32:-32].reshape(8, 8, 8), expected, atol=1e-8)
 
 
 @pytest.mark.parametrize("real", [np.float32, np.float64])
@@ -120,7 +120,7 @@ def test_fractions_that_round_to_one(backend, real):
 
 
 def test_float32_cells_on_a_fine_mesh(backend, law):
-    # N * eps32 > 1/8: cells are decided by rounding, and whoever decides twice writes past its tile.
+    # N * eps32 > 1/8: cells are decided by rounding, and a kernel that decides twice writes past its tile.
     mesh = pm.Mesh((2**21 + 7,), 1.0)
     x = np.random.default_rng(5).random(2000, dtype=np.float32)
     x[:4] = [0, np.nextafter(np.float32(1), np.float32(0)), 0.5, np.float32(1) - np.float32(2**-20)]
@@ -132,7 +132,7 @@ def test_float32_cells_on_a_fine_mesh(backend, law):
         reached, k = np.flatnonzero(field), mesh.shape[0]
         places = np.sort(x.astype(float) * k)
         places = np.concatenate([places[-4:] - k, places, places[:4] + k])  # and images beyond both borders
-        after = np.searchsorted(places, reached)  # nobody is nearer than the places beside
+        after = np.searchsorted(places, reached)  # no point is nearer than the places beside
         distance = np.minimum(places[after] - reached, reached - places[after - 1])
         assert distance.max() < 3  # 2, and what float32 moves a particle
         f = np.ones(mesh.shape, np.float32)
@@ -149,8 +149,8 @@ def test_the_convention_is_that_of_the_fft(backend, nodes):
         for mode in range(nodes):
             k = mesh.wavenumbers()[0][mode]
             field = backend.host(plan.spread(backend.array(np.exp(1j * k * x))))
-            wanted = np.zeros(nodes)
-            wanted[mode] = nodes
-            np.testing.assert_allclose(np.fft.fft(field), wanted, atol=1e-12)
-            came = backend.host(plan.interpolate(backend.array(np.fft.ifft(wanted))))
-            np.testing.assert_allclose(came, np.exp(1j * k * x), atol=1e-13)
+            expected = np.zeros(nodes)
+            expected[mode] = nodes
+            np.testing.assert_allclose(np.fft.fft(field), expected, atol=1e-12)
+            result = backend.host(plan.interpolate(backend.array(np.fft.ifft(expected))))
+            np.testing.assert_allclose(result, np.exp(1j * k * x), atol=1e-13)

@@ -50,10 +50,10 @@ def check(backend, problem, window):
             (plan.spread_gradient(given_v), plain.spread_gradient(backend.array(v))),
             *zip(plan.value_and_gradient(given_f), plain.value_and_gradient(backend.array(f)), strict=True),
         ]
-        for came, wanted in pairs:
-            assert came.shape == wanted.shape
-            assert came.dtype == wanted.dtype == np.dtype(dtype)
-            np.testing.assert_allclose(backend.host(came), backend.host(wanted), atol=atol)
+        for result, expected in pairs:
+            assert result.shape == expected.shape
+            assert result.dtype == expected.dtype == np.dtype(dtype)
+            np.testing.assert_allclose(backend.host(result), backend.host(expected), atol=atol)
         for array, host in ((given_x, x), (given_q, q), (given_f, f), (given_v, v)):
             np.testing.assert_array_equal(backend.host(array), host)
 

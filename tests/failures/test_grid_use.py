@@ -56,13 +56,13 @@ def test_a_second_thread_is_refused_while_a_first_is_inside(backend):
 def test_threads_that_share_a_grid_get_an_answer_or_an_error(backend):
     many = backend.array(RNG.random((5000, 3)))
     grid = pm.UniformGrid((1.0, 1.0, 1.0), shape=(9, 9, 9)).build(many)
-    wanted, wrong = backend.host(grid.count(0.1)).tolist(), []
+    expected, wrong = backend.host(grid.count(0.1)).tolist(), []
 
     def work():
         for _ in range(20):
             try:
                 grid.build(many)
-                if backend.host(grid.count(0.1)).tolist() != wanted:
+                if backend.host(grid.count(0.1)).tolist() != expected:
                     wrong.append("another answer")
             except RuntimeError as error:
                 if "another thread is using" not in str(error):
@@ -167,14 +167,14 @@ def test_free_bytes_are_those_that_a_process_can_get():
 def test_pairs_have_a_length_and_unpack(backend, form, half):
     grid = pm.UniformGrid((1.0, 1.0, 1.0), shape=(4, 4, 4)).build(backend.array(X))
     whole = grid.pairs(0.2, half=half, format="coo", quantities="ij")
-    wanted = sorted(zip(backend.host(whole.i).tolist(), backend.host(whole.j).tolist(), strict=True))
-    assert len(whole) == len(wanted) > 100
+    expected = sorted(zip(backend.host(whole.i).tolist(), backend.host(whole.j).tolist(), strict=True))
+    assert len(whole) == len(expected) > 100
     pairs = grid.pairs(0.2, half=half, format=form, quantities="ij" if form == "dense" else "j")
-    assert len(pairs) == len(wanted)
+    assert len(pairs) == len(expected)
     i, j = pairs
     assert type(i) is type(j)
     i, j = backend.host(i).ravel(), backend.host(j).ravel()
-    assert sorted(zip(i[j >= 0].tolist(), j[j >= 0].tolist(), strict=True)) == wanted
+    assert sorted(zip(i[j >= 0].tolist(), j[j >= 0].tolist(), strict=True)) == expected
     assert i.dtype == np.int32
 
 

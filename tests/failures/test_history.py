@@ -52,5 +52,5 @@ def test_bits_do_not_follow_from_what_a_plan_held_before(backend, law, window, o
     for name, history in HISTORIES.items():
         with law.plan(MESH, window, **given) as plan:
             history(plan, lambda count, plan=plan: use(plan, count))
-            for array, wanted in zip(use(plan, FEW), right, strict=True):
-                np.testing.assert_array_equal(array, wanted, err_msg=name)
+            for array, expected in zip(use(plan, FEW), right, strict=True):
+                np.testing.assert_array_equal(array, expected, err_msg=name)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Two modules that import each other can be read, tested and changed only together."""
 
-import ast
 import graphlib
 from pathlib import Path
 
 import particlemesh as pm
+from imports import ours
 
 ROOT = Path(pm.__file__).parent
 MODULES = {
@@ -15,18 +15,12 @@ MODULES = {
 
 
 def imports(name):
-    """Modules of ours that a module imports anywhere: in functions and for type checking, too."""
-    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        for dotted in names:
-            while dotted and dotted not in MODULES:
-                dotted = dotted.rpartition(".")[0]
-            if dotted not in {"", "particlemesh", name}:
-                yield dotted
+    """Modules of ours that a module imports anywhere, also in functions and for type checking."""
+    for dotted in ours(MODULES[name]):
+        while dotted not in MODULES:
+            dotted = dotted.rpartition(".")[0]
+        if dotted not in {"particlemesh", name}:
+            yield dotted
 
 
 def circle(graph):

@@ -57,6 +57,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.turns(2)
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("call", CALLS)
@@ -67,8 +68,8 @@ def test_ctrl_c_ends_long_work(call, threads):
     assert ran.returncode == 0, ran.stderr
 
 
-# A thread presses Ctrl-C when a kernel has run for a while. Whether it still runs when the error arrives says who was
-# waited for, at any load. A fast machine gets more to do.
+# A thread presses Ctrl-C when a kernel has run for a while. Whether it still runs when the error arrives says whether
+# the kernel was waited for, at any load. A fast machine gets more to do.
 DEVICE = """
 import _thread, threading, time
 import numpy as np, pyopencl as cl, particlemesh as pm

@@ -74,8 +74,8 @@ def test_bounds_hold_images(name):
     rng = np.random.default_rng(2)
     x = rng.random((4, box.ndim)) @ box.matrix + box.origin
     for radius in (0.3, 2.0, 9.0):
-        found = all_pairs(box, x, radius)
-        each = [((found.i == i) & (found.j == j)).sum() for i in range(4) for j in range(4) if i != j]
+        pairs = all_pairs(box, x, radius)
+        each = [((pairs.i == i) & (pairs.j == j)).sum() for i in range(4) for j in range(4) if i != j]
         assert least_images(radius, box.matrix, box.periodic) <= min(each)
         assert most_images(radius, np.linalg.norm(box.inverse, axis=1), box.periodic) >= max(each)
     box = pm.Box((1.0, 1.0, 1.0))

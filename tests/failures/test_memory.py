@@ -59,10 +59,10 @@ def test_out_of_memory_leaves_the_plan_as_it_was(backend, law, monkeypatch):
     library = backend.library
     many = np.concatenate([X] * 9)
     q_many = np.concatenate([Q] * 9)
-    wanted = {60: oracle.spread(MESH, WINDOW, X, Q)}
-    wanted[540] = 9 * wanted[60]
+    expected = {60: oracle.spread(MESH, WINDOW, X, Q)}
+    expected[540] = 9 * expected[60]
     x, q = {60: backend.array(X), 540: backend.array(many)}, {60: backend.array(Q), 540: backend.array(q_many)}
-    field = backend.array(wanted[60])
+    field = backend.array(expected[60])
     failures = 0
     for passes in itertools.count():
         plan = law.plan(MESH, "bspline4")
@@ -77,11 +77,11 @@ def test_out_of_memory_leaves_the_plan_as_it_was(backend, law, monkeypatch):
             except MemoryError:
                 failures += 1
         count = plan.count
-        np.testing.assert_allclose(backend.host(plan.spread(q[count])), wanted[count], atol=1e-12)
+        np.testing.assert_allclose(backend.host(plan.spread(q[count])), expected[count], atol=1e-12)
         values = backend.host(plan.interpolate(field))
-        np.testing.assert_allclose(values[:60], oracle.interpolate(MESH, WINDOW, X, wanted[60]), atol=1e-13)
+        np.testing.assert_allclose(values[:60], oracle.interpolate(MESH, WINDOW, X, expected[60]), atol=1e-13)
         plan.set_positions(x[540])
-        np.testing.assert_allclose(backend.host(plan.spread(q[540])), wanted[540], atol=1e-12)
+        np.testing.assert_allclose(backend.host(plan.spread(q[540])), expected[540], atol=1e-12)
         plan.close()
         if not scarce.failed:
             break
@@ -115,7 +115,7 @@ def test_only_a_want_of_memory_is_called_that():
         raise error
 
     buffer, launch = opencl.ALLOCATING, opencl.LAUNCHING
-    for lacking, kind, name, wanted in (
+    for lacking, kind, name, expected in (
         (buffer, cl.MemoryError, "MEM_OBJECT_ALLOCATION_FAILURE", MemoryError),
         (launch, cl.MemoryError, "MEM_OBJECT_ALLOCATION_FAILURE", MemoryError),
         (launch, cl.MemoryError, "OUT_OF_HOST_MEMORY", MemoryError),
@@ -125,7 +125,7 @@ def test_only_a_want_of_memory_is_called_that():
         (launch, cl.LogicError, "INVALID_WORK_GROUP_SIZE", cl.Error),
         (buffer, cl.LogicError, "INVALID_CONTEXT", cl.Error),
     ):
-        with pytest.raises(wanted, match=name):
+        with pytest.raises(expected, match=name):
             opencl.with_memory(lacking, fails, kind(f"command failed: {name}"))
 
 
@@ -135,7 +135,7 @@ def test_a_plan_with_reserved_memory_allocates_nothing(backend, law, monkeypatch
     with law.plan(MESH, "bspline4", backend=backend.name, dtype="float64") as plan:
         plan.reserve(100)
         assert plan.capacity >= 100
-        if law.method.name == "stored":  # slopes take three times its memory: it has them once they are wanted
+        if law.method.name == "stored":  # slopes take three times its memory: it has them after their first use
             plan.set_positions(x)
             plan.gradient(field, out=slopes)
         with monkeypatch.context() as patch:
@@ -155,12 +155,12 @@ def test_memory_reserved_later_keeps_the_particles(backend, law):
         for _ in range(2):
             field, slopes = plan.spread(backend.array(Q)), plan.spread_gradient(backend.array(vectors))
             values, gradient = plan.value_and_gradient(field)
-            wanted = oracle.spread(MESH, WINDOW, X, Q)
-            np.testing.assert_allclose(backend.host(field), wanted, atol=1e-13)
-            np.testing.assert_allclose(backend.host(values), oracle.interpolate(MESH, WINDOW, X, wanted), atol=1e-13)
-            np.testing.assert_allclose(backend.host(gradient), oracle.gradient(MESH, WINDOW, X, wanted), atol=1e-12)
-            came = oracle.spread_gradient(MESH, WINDOW, X, vectors)
-            np.testing.assert_allclose(backend.host(slopes), came, atol=1e-12)
+            expected = oracle.spread(MESH, WINDOW, X, Q)
+            np.testing.assert_allclose(backend.host(field), expected, atol=1e-13)
+            np.testing.assert_allclose(backend.host(values), oracle.interpolate(MESH, WINDOW, X, expected), atol=1e-13)
+            np.testing.assert_allclose(backend.host(gradient), oracle.gradient(MESH, WINDOW, X, expected), atol=1e-12)
+            result = oracle.spread_gradient(MESH, WINDOW, X, vectors)
+            np.testing.assert_allclose(backend.host(slopes), result, atol=1e-12)
             plan.reserve(4000)
 
 
@@ -168,18 +168,18 @@ def test_a_second_call_does_not_add_to_the_first(backend, law):
     with law.plan(MESH, "bspline4") as plan:
         plan.set_positions(backend.array(X))
         out = backend.array(np.full(MESH.shape, 1e30))
-        wanted = oracle.spread(MESH, WINDOW, X, Q)
+        expected = oracle.spread(MESH, WINDOW, X, Q)
         for _ in range(3):
             plan.spread(backend.array(Q), out=out)
-            np.testing.assert_allclose(backend.host(out), wanted, atol=1e-13)
-            np.testing.assert_allclose(backend.host(plan.spread(backend.array(Q))), wanted, atol=1e-13)
+            np.testing.assert_allclose(backend.host(out), expected, atol=1e-13)
+            np.testing.assert_allclose(backend.host(plan.spread(backend.array(Q))), expected, atol=1e-13)
         values = backend.array(np.full(60, 1e30))
         for _ in range(3):
             plan.interpolate(out, out=values)
-            wanted_values = oracle.interpolate(MESH, WINDOW, X, wanted)
+            wanted_values = oracle.interpolate(MESH, WINDOW, X, expected)
             np.testing.assert_allclose(backend.host(values), wanted_values, atol=1e-13)
         plan.spread(backend.array(Q), out=out, accumulate=True)
-        np.testing.assert_allclose(backend.host(out), 2 * wanted, atol=1e-13)
+        np.testing.assert_allclose(backend.host(out), 2 * expected, atol=1e-13)
         with pytest.raises(ValueError, match="accumulate=True adds to out: give out="):
             plan.spread(backend.array(Q), accumulate=True)
 
@@ -187,7 +187,7 @@ def test_a_second_call_does_not_add_to_the_first(backend, law):
 @pytest.mark.parametrize("plan_type", ["float32", "float64"])
 def test_every_pair_of_types_is_right_or_refused(backend, plan_type):
     exact = {"positions": X, "values": Q}
-    wanted = oracle.spread(MESH, WINDOW, X, Q)
+    reference = oracle.spread(MESH, WINDOW, X, Q)
     for at, of in itertools.product(("f4", "f8"), ("f4", "f8", "c8", "c16", "i4", "u1")):
         x = exact["positions"].astype(at)
         q = (Q * (100 if of[0] in "iu" else 1)).astype(of)
@@ -203,7 +203,7 @@ def test_every_pair_of_types_is_right_or_refused(backend, plan_type):
                 continue
             field = backend.host(plan.spread(backend.array(q)))
             assert field.dtype == (plan_type if of[0] in "iu" else of)
-            expected = oracle.spread(MESH, WINDOW, X, q) if of[0] in "iu" else wanted
+            expected = oracle.spread(MESH, WINDOW, X, q) if of[0] in "iu" else reference
             np.testing.assert_allclose(field, expected, atol=1e-5 * np.abs(expected).max())
 
 
@@ -223,8 +223,8 @@ def test_numbers_of_any_integer_type():
 
 
 def test_every_option_gives_the_same_field(backend):
-    wanted = oracle.spread(MESH, WINDOW, X, Q)
-    values = oracle.interpolate(MESH, WINDOW, X, wanted)
+    expected = oracle.spread(MESH, WINDOW, X, Q)
+    values = oracle.interpolate(MESH, WINDOW, X, expected)
     options = [{"deterministic": d, "applications": a} for d in (False, True) for a in (1, 1000)]
     options += [{"method": m} for m in names("spread", backend.name)]
     options += [{"interpolation": m} for m in names("interpolate", backend.name)]
@@ -232,18 +232,18 @@ def test_every_option_gives_the_same_field(backend):
     for option in options:
         with pm.Plan(MESH, **{"window": "bspline4", **option}) as plan:
             plan.set_positions(backend.array(X))
-            np.testing.assert_allclose(backend.host(plan.spread(backend.array(Q))), wanted, atol=1e-13)
-            came = backend.host(plan.interpolate(backend.array(wanted)))
-            np.testing.assert_allclose(came, values, atol=1e-13)
+            np.testing.assert_allclose(backend.host(plan.spread(backend.array(Q))), expected, atol=1e-13)
+            result = backend.host(plan.interpolate(backend.array(expected)))
+            np.testing.assert_allclose(result, values, atol=1e-13)
     with pm.Plan(MESH, "bspline4", backend=backend.name) as plan:  # host arrays go there and come back
         plan.set_positions(X)
         field = plan.spread(Q)
         assert type(field) is np.ndarray
-        np.testing.assert_allclose(field, wanted, atol=1e-13)
-        out = np.empty_like(wanted)[::-1]
+        np.testing.assert_allclose(field, expected, atol=1e-13)
+        out = np.empty_like(expected)[::-1]
         assert plan.spread(Q, out=out) is out
-        np.testing.assert_allclose(out, wanted, atol=1e-13)
-        np.testing.assert_allclose(plan.interpolate(wanted), values, atol=1e-13)
+        np.testing.assert_allclose(out, expected, atol=1e-13)
+        np.testing.assert_allclose(plan.interpolate(expected), values, atol=1e-13)
 
 
 def test_a_batch_of_very_different_sizes_equals_a_loop(backend, law):

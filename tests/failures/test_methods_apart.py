@@ -8,6 +8,7 @@ import pytest
 
 import particlemesh as pm
 from devices import METHODS
+from imports import imported
 
 ROOT = Path(pm.__file__).parent
 TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")}
@@ -22,19 +23,14 @@ MODULES = [m.__module__.removeprefix("particlemesh.") for methods in METHODS.val
 NAMES = {m.name for methods in METHODS.values() for m in methods}
 
 
-def imported(tree):
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+IMPORTED = {file: {dotted for _, dotted in imported(tree)} for file, tree in TREES.items()}
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_nobody_imports_a_method_but_its_folder(module):
+def test_only_its_folder_imports_a_method(module):
     folder = f"{module.split('.')[0]}/__init__.py"
-    users = {file for file, tree in TREES.items() if f"particlemesh.{module}" in imported(tree)}
+    name = f"particlemesh.{module}"
+    users = {file for file, names in IMPORTED.items() if any(f"{dotted}.".startswith(f"{name}.") for dotted in names)}
     assert users - {folder} == {file for file, base in STANDS_ON.items() if base == module}
 
 
@@ -58,6 +54,6 @@ def decided_by_name(tree):
 
 @pytest.mark.parametrize("file", OUTSIDE)
 def test_no_code_decides_by_the_name_of_a_method(file):
-    own = Path(file).stem if file.startswith(("spread/", "interpolate/")) else None
+    stem = Path(file).stem if file.startswith(("spread/", "interpolate/")) else None
     keys = {"tiles"} if file == "orders/tile_order.py" else set()  # the order's key
-    assert set(decided_by_name(TREES[file])) <= {own} | keys
+    assert set(decided_by_name(TREES[file])) <= {stem} | keys

@@ -43,8 +43,8 @@ def test_a_lazy_view_of_torch_is_no_output(place, lazy):
         assert (store == 3.0 + 4.0j).all()  # as it was
         resolved = out.resolve_conj().resolve_neg()
         assert plan.spread(values, out=resolved) is resolved
-        wanted = oracle.spread(MESH, WINDOW, X, values.cpu().numpy())
-        np.testing.assert_allclose(resolved.cpu().numpy(), wanted, atol=1e-13)
+        expected = oracle.spread(MESH, WINDOW, X, values.cpu().numpy())
+        np.testing.assert_allclose(resolved.cpu().numpy(), expected, atol=1e-13)
 
 
 def test_a_lazy_view_of_torch_is_read_as_it_looks():
@@ -52,8 +52,8 @@ def test_a_lazy_view_of_torch_is_read_as_it_looks():
     x, z = torch.tensor(X), torch.tensor(Z)
     for values in (z.conj(), z.conj().imag, z.imag):
         field = pm.spread(x, values, MESH, window=WINDOW)
-        wanted = oracle.spread(MESH, WINDOW, X, values.resolve_conj().resolve_neg().numpy())
-        np.testing.assert_allclose(field.numpy(), wanted, atol=1e-13)
+        expected = oracle.spread(MESH, WINDOW, X, values.resolve_conj().resolve_neg().numpy())
+        np.testing.assert_allclose(field.numpy(), expected, atol=1e-13)
 
 
 def device():

@@ -46,8 +46,8 @@ def test_objects_of_one_text_compile_once(caplog):
     caplog.set_level("INFO", "particlemesh")
     values = np.array([3.0, 5.0, 7.0])
     for _ in range(3):
-        found = grid().stream(0.2, pm.PairFunction(None, weighted, 1, 1), values).ravel()
-        np.testing.assert_array_equal(found, [14.0, 0.0, 6.0])
+        sums = grid().stream(0.2, pm.PairFunction(None, weighted, 1, 1), values).ravel()
+        np.testing.assert_array_equal(sums, [14.0, 0.0, 6.0])
     assert len([r for r in caplog.records if "compiling 'weighted'" in r.message]) <= 1
 
 
@@ -84,14 +84,14 @@ def test_processes_share_what_was_compiled_and_a_changed_constant_counts(tmp_pat
 
 
 def test_a_folder_that_cannot_be_written_is_named_and_the_function_serves_all_the_same(tmp_path, monkeypatch):
-    def own(r2, d, i, j, a, b, p, sum):
+    def constant(r2, d, i, j, a, b, p, sum):
         sum[0] += 17.25
 
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     folders.warn.cache_clear()
     with pytest.warns(RuntimeWarning, match=r"compiled pair functions cannot be kept in .*file.*XDG_CACHE_HOME"):
-        sums = grid().stream(0.2, pm.PairFunction(None, own, 1))
+        sums = grid().stream(0.2, pm.PairFunction(None, constant, 1))
     np.testing.assert_array_equal(sums[:, 0], [17.25, 0, 17.25])
 
 
@@ -120,12 +120,12 @@ def test_cudas_compiler_names_the_users_line_too():
     assert len(str(error.value)) < 1000
 
 
-def test_an_error_by_the_line_of_the_whole_program_is_told_by_the_line_of_the_text():
+def test_an_error_has_the_line_of_the_text_instead_of_the_whole_program_s():
     text = "real x = r2;\nsum[0] += y;\n"
     program = (
         f'#define A 1\n#line 1 "kernel.c"\nint before;\n#line 1 "pair function"\n{text}#line 9 "kernel.c"\nint after;\n'
     )
     lines = program.splitlines()
-    for wrong, told in (("sum[0] += y;", "pair function:2:12"), ("int after;", "kernel.c:9:12")):
+    for wrong, place in (("sum[0] += y;", "pair function:2:12"), ("int after;", "kernel.c:9:12")):
         log = f"<kernel>:{lines.index(wrong) + 1}:12: error: use of undeclared identifier 'y'\n1 error generated.\n"
-        assert str(CompilationError("a kernel", log, program, {"pair function": text})).startswith(f"{told}: error")
+        assert str(CompilationError("a kernel", log, program, {"pair function": text})).startswith(f"{place}: error")

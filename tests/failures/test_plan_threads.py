@@ -18,7 +18,7 @@ def test_a_second_thread_is_refused_while_a_first_spreads(backend, monkeypatch):
     x, q = backend.array(RNG.random((50, 3))), backend.array(RNG.random(50))
     plan = pm.Plan(MESH, "cic", backend=backend.name, dtype="float64").set_positions(x)
     field = plan.spread(q)
-    before, wanted = backend.host(field).copy(), backend.host(plan.interpolate(field))
+    before, expected = backend.host(field).copy(), backend.host(plan.interpolate(field))
     inside, go_on = threading.Event(), threading.Event()
     take = operands.take
 
@@ -48,7 +48,7 @@ def test_a_second_thread_is_refused_while_a_first_spreads(backend, monkeypatch):
         go_on.set()
         thread.join()
     assert np.allclose(backend.host(results[0]), before)
-    assert np.allclose(backend.host(plan.interpolate(field)), wanted)  # the plan is as it was
+    assert np.allclose(backend.host(plan.interpolate(field)), expected)  # the plan is as it was
 
 
 def test_an_error_inside_a_call_leaves_the_plan_free():

@@ -134,8 +134,8 @@ def test_an_offset_of_many_turns_is_that_of_what_is_left_of_them(backend, offset
     with pm.Plan(mesh, "bspline4", dtype=real) as plan:
         plan.set_positions(backend.array(x))
         field = backend.host(plan.spread(backend.array(q)))
-    wanted = oracle.spread(reduced, pm.bspline(4), x, q)
-    np.testing.assert_allclose(field, wanted, rtol=0, atol=2e-5 if real == np.float32 else 1e-13)
+    expected = oracle.spread(reduced, pm.bspline(4), x, q)
+    np.testing.assert_allclose(field, expected, rtol=0, atol=2e-5 if real == np.float32 else 1e-13)
 
 
 @pytest.mark.parametrize("length", [1e-30, 1e-37, 1e30])

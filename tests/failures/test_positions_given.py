@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
+import particlemesh.distributed as pmd
 from particlemesh import backends
 
 RNG = np.random.default_rng(7)
@@ -48,8 +49,8 @@ def test_an_empty_sequence_is_no_particles(nothing):
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_a_tuple_is_one_sequence_for_each_axis(ndim, count):
     x = RNG.random((count, ndim)) * BOX[:ndim]
-    q, wanted = RNG.normal(size=count), grid(ndim).build(x)
-    field, rows = pm.spread(x, q, mesh(ndim)), wanted.pairs(0.6, half=False, quantities="jd")
+    q, expected = RNG.normal(size=count), grid(ndim).build(x)
+    field, rows = pm.spread(x, q, mesh(ndim)), expected.pairs(0.6, half=False, quantities="jd")
     pairs = pm.neighbour_list("ijd", x, BOX[:ndim], 0.6)
     arrays = tuple(x.T)
     forms = {
@@ -62,10 +63,12 @@ def test_a_tuple_is_one_sequence_for_each_axis(ndim, count):
             plan.set_positions(given)
             np.testing.assert_array_equal(plan.spread(q), field, err_msg=name)
         built = grid(ndim).build(given)
-        came = built.pairs(0.6, half=False, quantities="jd")
-        for got, want in zip((came.start, came.j, came.distance), (rows.start, rows.j, rows.distance), strict=True):
+        result = built.pairs(0.6, half=False, quantities="jd")
+        for got, want in zip(
+            (result.start, result.j, result.distance), (rows.start, rows.j, rows.distance), strict=True
+        ):
             np.testing.assert_array_equal(got, want, err_msg=name)
-        near, far = wanted.neighbours(given, 0.6), wanted.neighbours(x, 0.6)
+        near, far = expected.neighbours(given, 0.6), expected.neighbours(x, 0.6)
         np.testing.assert_array_equal(near.j, far.j, err_msg=name)
         for got, want in zip(pm.neighbour_list("ijd", given, BOX[:ndim], 0.6), pairs, strict=True):
             np.testing.assert_array_equal(got, want, err_msg=name)
@@ -147,15 +150,28 @@ def test_a_bad_particle_of_a_tuple_of_lists_is_named():
 @pytest.mark.skipif(backends.module("opencl").available() is not None, reason="no OpenCL device")
 def test_a_named_device_gets_lists_and_nothing():
     x, q = RNG.random((5, 3)) * BOX, RNG.normal(size=5)
-    wanted = pm.spread(x, q, mesh(3))
+    expected = pm.spread(x, q, mesh(3))
     with pm.Plan(mesh(3), "bspline4", backend="opencl") as plan, grid(3, backend="opencl") as cells:
         for given in (x, x.tolist(), tuple(x.T), tuple(a.tolist() for a in x.T), (x[:, 0].tolist(), *x.T[1:])):
             plan.set_positions(given)
-            np.testing.assert_allclose(plan.spread(q), wanted, atol=1e-13)
+            np.testing.assert_allclose(plan.spread(q), expected, atol=1e-13)
             plan.set_positions(given, check=False)
-            np.testing.assert_allclose(plan.spread(q), wanted, atol=1e-13)
+            np.testing.assert_allclose(plan.spread(q), expected, atol=1e-13)
             assert cells.build(given).count(10.0).tolist() == grid(3).build(x).count(10.0).tolist()
         for nothing in NOTHING:
             plan.set_positions(nothing)
             assert not plan.spread([]).any()
             assert cells.build(nothing).size == 0
+
+
+@pytest.mark.parametrize("count", range(5))
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_grids_over_ranks_take_positions_as_others_do(ndim, count):
+    x = RNG.random((count, ndim))
+    grid = pmd.UniformGrid(pmd.Domain(mesh(ndim), 1), pmd.World(), radius=0.3)
+    for given in (x, tuple(x.T), tuple(x.T.tolist()), x.tolist(), *([tuple(x[:, 0].tolist())] if ndim == 1 else ())):
+        np.testing.assert_array_equal(grid.build(given).positions, x)
+    if count == 0:
+        assert grid.build(()).numbers.size == 0
+    with pytest.raises(ValueError, match=f"a tuple has {ndim} of"):
+        grid.build((*x.T, x[:, 0]))

@@ -58,14 +58,14 @@ import numpy as np, particlemesh as pm
 x = np.random.default_rng(1).random((20000, 3))
 plan = pm.Plan(pm.Mesh((16, 16, 16), (1., 1., 1.)), "cic", threads=3)
 plan.set_positions(x)
-wanted = plan.spread(x[:, 0].copy())
+expected = plan.spread(x[:, 0].copy())
 pid = os.fork()
 if pid == 0:
     again = plan.spread(x[:, 0].copy())
     fresh = pm.spread(x, x[:, 0].copy(), plan.mesh, window="cic", threads=3)
-    os._exit(0 if np.allclose(again, wanted) and np.allclose(fresh, wanted) else 1)
+    os._exit(0 if np.allclose(again, expected) and np.allclose(fresh, expected) else 1)
 assert os.waitpid(pid, 0)[1] == 0
-assert np.array_equal(plan.spread(x[:, 0].copy()), wanted)
+assert np.array_equal(plan.spread(x[:, 0].copy()), expected)
 """
 
 SPAWN = """
@@ -77,10 +77,10 @@ def main(method):
     mesh = pm.Mesh((16, 16, 16), (1., 1., 1.))
     with pm.Plan(mesh, "cic", threads=3) as plan:
         plan.set_positions(x)
-        wanted = plan.spread(x[:, 0].copy())
+        expected = plan.spread(x[:, 0].copy())
     with multiprocessing.get_context(method).Pool(2) as pool:
-        for came in pool.starmap(pm.spread, [(x, x[:, 0].copy(), mesh)] * 4):
-            assert abs(came.sum() - wanted.sum()) < 1e-9
+        for result in pool.starmap(pm.spread, [(x, x[:, 0].copy(), mesh)] * 4):
+            assert abs(result.sum() - expected.sum()) < 1e-9
 main("spawn")
 """
 
@@ -99,8 +99,8 @@ SORT = """
 import numpy as np
 from particlemesh import backends, sorting
 keys = np.random.default_rng(1).integers(0, 50, 5000).astype(np.int32)
-found = sorting.counting_sort(backends.current("cpu"), keys, 50)
-assert np.array_equal(found.order, np.argsort(keys, kind="stable"))
+placed = sorting.counting_sort(backends.current("cpu"), keys, 50)
+assert np.array_equal(placed.order, np.argsort(keys, kind="stable"))
 """
 
 
@@ -269,7 +269,7 @@ def test_a_device_without_atomics_or_float64_says_so(monkeypatch):
 @pytest.mark.opencl
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.skipif(backends.module("opencl").available() is not None, reason="no OpenCL device")
-def test_a_forked_child_is_told_that_opencl_stays_behind():
+def test_a_forked_child_gets_an_error_that_opencl_stays_behind():
     with pm.Plan(pm.Mesh(8, 1.0), "cic", backend="opencl") as plan:
         plan.set_positions(np.full((3, 1), 0.5))
         child = os.fork()

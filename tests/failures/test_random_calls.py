@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls that nobody thought of: odd shapes, strides, types, boxes and hostile arguments, against the plain oracle."""
+"""Random calls: odd shapes, strides, types, boxes and hostile arguments, against the plain oracle."""
 
 import pytest
 

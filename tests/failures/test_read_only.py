@@ -36,7 +36,7 @@ def test_the_storage_of_a_grid_cannot_be_written(method):
     radii = np.full(300, 0.02) if method == "linked_list_tight" else None
     with pm.UniformGrid(BOX, shape=(8, 8, 8), method=method) as grid:
         grid.build(X, radii)
-        wanted = grid.pairs(0.1).j, grid.count(0.1)
+        expected = grid.pairs(0.1).j, grid.count(0.1)
         arrays = [a for a in grid.storage if isinstance(a, np.ndarray)]
         assert arrays
         for array in arrays:
@@ -47,11 +47,11 @@ def test_the_storage_of_a_grid_cannot_be_written(method):
             shown = getattr(grid, name)
             if shown.flags.writeable:
                 shown[...] = -(2**30)
-        np.testing.assert_array_equal(grid.pairs(0.1).j, wanted[0])
-        np.testing.assert_array_equal(grid.count(0.1), wanted[1])
+        np.testing.assert_array_equal(grid.pairs(0.1).j, expected[0])
+        np.testing.assert_array_equal(grid.count(0.1), expected[1])
         assert np.array_equal(np.sort(grid.order), np.arange(300))
         grid.build(X[::-1].copy(), radii)  # whose memory may be that of the storage
-        np.testing.assert_array_equal(grid.count(0.1), wanted[1][::-1])
+        np.testing.assert_array_equal(grid.count(0.1), expected[1][::-1])
 
 
 def test_tensors_of_an_order_and_a_storage_are_copies():
@@ -64,8 +64,8 @@ def test_tensors_of_an_order_and_a_storage_are_copies():
         np.testing.assert_array_equal(plan.spread(torch.ones(300, dtype=torch.float64)), field)
     with pm.UniformGrid(BOX, shape=(8, 8, 8), method="scan") as grid:
         grid.build(torch.tensor(X))
-        wanted = grid.count(0.1)
+        expected = grid.count(0.1)
         for array in grid.storage:
             if isinstance(array, torch.Tensor):
                 array[...] = -(2**30)
-        assert torch.equal(grid.count(0.1), wanted)
+        assert torch.equal(grid.count(0.1), expected)

@@ -40,11 +40,11 @@ def problem(backend, shape=(4096, 4096, 4096), count=2**33, free=2**40, dtype="f
 def test_guards_and_estimates_are_computed_in_python_integers(method):
     for backend in method.backends:
         huge = problem(backend)
-        wanted = method.scratch_bytes(huge)
-        assert type(wanted) is int
-        assert wanted >= 0
+        expected = method.scratch_bytes(huge)
+        assert type(expected) is int
+        assert expected >= 0
         small = method.scratch_bytes(problem(backend, shape=(8, 8, 8), count=10))
-        assert wanted >= small  # not wrapped round
+        assert expected >= small  # not wrapped round
         if method.declines(huge) is None:
             prepare, apply = method.cost(huge)
             assert prepare >= 0
@@ -119,9 +119,9 @@ def test_what_has_no_gaps_fills_its_addresses():
             strides[rng.integers(len(shape))] = int(rng.choice([-4, 0, 4, 8, 16, 36]))
         view = np.lib.stride_tricks.as_strided(np.empty(1, np.float32), shape, strides, writeable=False)
         places = sorted(sum(i * s for i, s in zip(at, strides, strict=True)) for at in np.ndindex(shape))
-        wanted = places == [4 * n for n in range(len(places))]
-        assert base.gapless(view) == wanted, (shape, strides)
-        seen[wanted] += 1
+        expected = places == [4 * n for n in range(len(places))]
+        assert base.gapless(view) == expected, (shape, strides)
+        seen[expected] += 1
     assert min(seen) > 1000
 
 
@@ -179,10 +179,10 @@ def test_few_particles(backend, law):
     with law.plan(mesh, "bspline2") as plan:
         for count in (257, 256, 255, 129, 128, 127, 33, 32, 31, 2, 1, 0):  # of one plan, which keeps larger buffers
             plan.set_positions(backend.array(x[:count]))
-            came = backend.host(plan.spread(backend.array(q[:count])))
-            np.testing.assert_allclose(came, each[:count].sum(0), atol=1e-13)
-            came = backend.host(plan.interpolate(backend.array(f)))
-            np.testing.assert_allclose(came, values[:count], atol=1e-13)
+            result = backend.host(plan.spread(backend.array(q[:count])))
+            np.testing.assert_allclose(result, each[:count].sum(0), atol=1e-13)
+            result = backend.host(plan.interpolate(backend.array(f)))
+            np.testing.assert_allclose(result, values[:count], atol=1e-13)
 
 
 @pytest.mark.parametrize("nodes", [127, 131, 4099])
@@ -190,12 +190,12 @@ def test_prime_sizes_and_a_second_execution(backend, law, nodes):
     mesh = pm.Mesh(nodes, 1.0)
     rng = np.random.default_rng(3)
     x, q = rng.random(300), rng.normal(size=300)
-    wanted = oracle.spread(mesh, pm.bspline(4), x[:, None], q)
+    expected = oracle.spread(mesh, pm.bspline(4), x[:, None], q)
     with law.plan(mesh, "bspline4") as plan:
         plan.set_positions(backend.array(x))
         for _ in range(2):
-            np.testing.assert_allclose(backend.host(plan.spread(backend.array(q))), wanted, atol=1e-12)
-        fields = [backend.host(plan.interpolate(backend.array(wanted))) for _ in range(2)]
+            np.testing.assert_allclose(backend.host(plan.spread(backend.array(q))), expected, atol=1e-12)
+        fields = [backend.host(plan.interpolate(backend.array(expected))) for _ in range(2)]
         np.testing.assert_array_equal(*fields)
 
 

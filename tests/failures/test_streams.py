@@ -50,7 +50,7 @@ def test_memory_freed_in_flight_is_not_given_to_others(backend):
 def test_values_are_read_after_their_producer_has_finished(backend):
     stream, producer = backend.stream(), backend.stream()
     plan = plan_on(backend, stream)
-    if backend.name == "opencl":  # the array knows who writes to it
+    if backend.name == "opencl":  # the array knows its writers
         late = backend.late(Q[0], producer)
         field = plan.spread(late.with_queue(stream))
     else:  # the producer's stream is the current one
@@ -77,8 +77,8 @@ def test_results_tell_other_queues_when_they_are_ready(backend):
     plan = plan_on(backend, stream)
     field = plan.spread(backend.late(Q[0], stream))
     values = plan.interpolate(field)
-    for result, wanted in ((field, FIELDS[0]), (values, oracle.interpolate(MESH, pm.bspline(3), X, FIELDS[0]))):
-        np.testing.assert_allclose(result.with_queue(other).get(), wanted, atol=1e-12)
+    for result, expected in ((field, FIELDS[0]), (values, oracle.interpolate(MESH, pm.bspline(3), X, FIELDS[0]))):
+        np.testing.assert_allclose(result.with_queue(other).get(), expected, atol=1e-12)
 
 
 @pytest.mark.direction("spread")
@@ -173,7 +173,7 @@ def test_two_contexts(backend):
             plan.spread(foreign)
         both = [part.split(")")[0] for part in str(error.value).split(device + " (")[1:]]
         assert len(both) == 2
-        assert both[0] != both[1]  # the two contexts are told apart
+        assert both[0] != both[1]  # the two contexts are distinguished
 
 
 @pytest.mark.backends("opencl")

@@ -143,7 +143,7 @@ def test_writing_to_a_compensation_changes_no_other():
     assert (line.compensation("cic") * 2 == one).all()
 
 
-def test_kept_transforms_are_told_apart():
+def test_kept_transforms_are_distinguished():
     cases = [
         (window, kind, power, real)
         for window in ("cic", "bspline4") for kind in ("continuous", "discrete") for power in (1, 2)

@@ -58,8 +58,8 @@ def test_yukawa_of_a_gaussian(ndim, kappa):
     density, r = gaussian(mesh, np.array([1.0, -1.4, 7.6])[:ndim] + 0.0041)
     transform = Transform(mesh)
     phi = transform.apply(density, transform.green("yukawa", kappa=kappa))
-    wanted = yukawa(r, ndim, kappa)
-    np.testing.assert_allclose(phi, wanted, atol=2e-9 * wanted.max())
+    expected = yukawa(r, ndim, kappa)
+    np.testing.assert_allclose(phi, expected, atol=2e-9 * expected.max())
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -80,9 +80,9 @@ def test_a_wave_along_periodic_axes_screens_the_others(open_axes, axis):
             kappa = np.hypot(kappa, k)
     shape = [nodes[a] if is_open[a] else 1 for a in range(3)]
     whole, part = Transform(mesh), Transform(flat)
-    wanted = part.apply(density, part.green("yukawa", kappa=kappa)).reshape(shape) * wave
+    expected = part.apply(density, part.green("yukawa", kappa=kappa)).reshape(shape) * wave
     got = whole.apply(density.reshape(shape) * wave, whole.green("poisson"))
-    np.testing.assert_allclose(got, wanted, atol=1e-11)
+    np.testing.assert_allclose(got, expected, atol=1e-11)
 
 
 def test_a_slab_without_waves_is_one_dimensional():

@@ -36,8 +36,8 @@ def direct(mesh, x, q):
     return (modes @ phases.T).real, np.einsum("ck,pk,kd->cpd", 1j * modes, phases, k).real
 
 
-def error(got, wanted):
-    return np.linalg.norm(got - wanted) / np.linalg.norm(wanted)
+def error(got, expected):
+    return np.linalg.norm(got - expected) / np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("gradient", ["window", "ik"])
@@ -47,16 +47,16 @@ def test_it_averages_two_meshes(backend, name, gradient):
     x, q = particles(mesh)
     x, q = x.astype(dtype), q.astype(dtype)
     options = dict(green="ewald", alpha=ALPHA, gradient=gradient)
-    wanted = [0.0, 0.0]
+    expected = [0.0, 0.0]
     for one in (mesh, mesh.shifted(0.5)):
         for n, part in enumerate(Solver(one, **options).set_positions(x).potential_and_gradient(q)):
-            wanted[n] = wanted[n] + part / 2
+            expected[n] = expected[n] + part / 2
     native, charges = backend.array(x), backend.array(q)
     solver = Solver(mesh, interlaced=True, **options).set_positions(native)
     pair = solver.potential_and_gradient(charges)
     alone = solver.potential(charges), solver.gradient(charges)
     for got in (pair, alone):
-        for a, b in zip(got, wanted, strict=True):
+        for a, b in zip(got, expected, strict=True):
             host = backend.host(a)
             assert host.dtype == dtype
             np.testing.assert_allclose(host, b, atol=3e-5 * abs(b).max())
@@ -110,39 +110,12 @@ def test_systems_channels_and_outputs(backend):
     out = backend.array(np.zeros((30, 2, 2)).transpose(1, 0, 2)), backend.array(np.zeros((2, 30)))
     solver.potential_and_gradient(charges, out=out[::-1])
     for s in range(3):
-        own = system == s
-        alone = Solver(pm.Mesh(mesh.shape, pm.Box(boxes[s], origin=mesh.box.origin)), **options).set_positions(x[own])
-        for got, wanted in zip(out[::-1], alone.potential_and_gradient(q[:, own]), strict=True):
-            np.testing.assert_allclose(backend.host(got)[:, own], wanted, atol=1e-9)
-
-
-@pytest.mark.backends("cuda")
-@pytest.mark.parametrize("gradient", ["window", "ik"])
-def test_a_cuda_graph_captures_an_interlaced_step(backend, gradient):
-    cupy, rng = backend.cupy, np.random.default_rng(1)
-    mesh = pm.Mesh((24, 20, 18), (1.0, 1.0, 1.0))
-    x, q = cupy.asarray(rng.random((3000, 3), np.float32)), cupy.asarray(rng.random(3000, np.float32))
-    options = dict(gradient=gradient, interlaced=True)
-    solver = Solver(mesh, "bspline5", backend="cuda", dtype="float32", **options).reserve(3000)
-    out = cupy.empty(3000, np.float32), cupy.empty((3000, 3), np.float32)
-
-    def step():
-        solver.set_positions(x, check=False)
-        solver.potential_and_gradient(q, out=out)
-
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        step()
-        stream.synchronize()
-        stream.begin_capture()
-        step()
-        graph = stream.end_capture()
-        x[...] = cupy.asarray(rng.random((3000, 3), np.float32))
-        graph.launch(stream)
-        stream.synchronize()
-    wanted = Solver(mesh, "bspline5", **options).set_positions(x.get()).potential_and_gradient(q.get())
-    for a, b in zip(out, wanted, strict=True):
-        np.testing.assert_allclose(a.get(), b, atol=2e-5 * np.abs(b).max())
+        in_system = system == s
+        alone = Solver(pm.Mesh(mesh.shape, pm.Box(boxes[s], origin=mesh.box.origin)), **options).set_positions(
+            x[in_system]
+        )
+        for got, expected in zip(out[::-1], alone.potential_and_gradient(q[:, in_system]), strict=True):
+            np.testing.assert_allclose(backend.host(got)[:, in_system], expected, atol=1e-9)
 
 
 def test_reserved_memory_is_used_and_bad_positions_change_nothing():
@@ -203,9 +176,9 @@ def test_positions_of_its_plan_alone_are_refused():
     solver.plan.set_positions(x)
     with pytest.raises(RuntimeError, match="did not set"):
         solver.potential(q)
-    wanted = solver.set_positions(x).gradient(q)
+    expected = solver.set_positions(x).gradient(q)
     solver.plan.reserve(100)  # keeps the positions
-    np.testing.assert_array_equal(solver.gradient(q), wanted)
+    np.testing.assert_array_equal(solver.gradient(q), expected)
     plain = Solver(mesh).set_positions(x)
     plain.plan.set_positions(x + 0.1)
     np.testing.assert_array_equal(plain.potential(q), Solver(mesh).set_positions(x + 0.1).potential(q))

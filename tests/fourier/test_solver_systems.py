@@ -38,9 +38,9 @@ def check(backend, solver, alone, x, system, q, dtype=np.float64):
     close = dict(rtol=0, atol=(2e-4 if dtype == np.float32 else 1e-11) * np.abs(slope).max())
     for k in range(SYSTEMS):
         of = system == k
-        wanted = alone(k).set_positions(x[of]).potential_and_gradient(q[:, of])
-        np.testing.assert_allclose(phi[:, of], wanted[0], **close)
-        np.testing.assert_allclose(slope[:, of], wanted[1], **close)
+        expected = alone(k).set_positions(x[of]).potential_and_gradient(q[:, of])
+        np.testing.assert_allclose(phi[:, of], expected[0], **close)
+        np.testing.assert_allclose(slope[:, of], expected[1], **close)
     np.testing.assert_allclose(backend.host(solver.potential(backend.array(q[0]))), phi[0], **close)
     np.testing.assert_allclose(backend.host(solver.gradient(backend.array(q[1]))), slope[1], **close)
 
@@ -84,7 +84,7 @@ def test_potentials_are_those_of_plain_sums_over_modes(backend):
     solver = Solver(mesh, "bspline8", green="ewald", alpha=alpha, systems=SYSTEMS)
     solver.set_positions(backend.array(x), system=backend.array(system), boxes=backend.array(lengths))
     phi = backend.host(solver.potential(backend.array(q[0])))
-    wanted = np.zeros(COUNT)
+    expected = np.zeros(COUNT)
     for k in range(SYSTEMS):
         of = system == k
         for mode in itertools.product(range(-11, 12), repeat=2):
@@ -92,8 +92,8 @@ def test_potentials_are_those_of_plain_sums_over_modes(backend):
             if any(mode):
                 phase = np.exp(1j * x[of] @ wave)
                 factor = np.exp(-(wave @ wave) / (4 * alpha**2)) / (wave @ wave) / lengths[k].prod()
-                wanted[of] += factor * (phase * (q[0, of] @ phase.conj())).real
-    np.testing.assert_allclose(phi, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+                expected[of] += factor * (phase * (q[0, of] @ phase.conj())).real
+    np.testing.assert_allclose(phi, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 def test_equal_boxes_keep_their_tables(monkeypatch):

@@ -53,16 +53,16 @@ def test_backends_agree_and_parts_are_those_of_single_calls(backend, dtype):
     fractions, q = problem(matrix)
     x, q = (fractions @ matrix).astype(dtype), q.astype(dtype)
     exact = Solver(pm.Mesh(shape, matrix), "bspline4", "ewald", alpha=3.0)
-    wanted = exact.set_positions(x.astype("f8")).potential_gradient_virial(q.astype("f8"))
+    expected = exact.set_positions(x.astype("f8")).potential_gradient_virial(q.astype("f8"))
     solver = Solver(pm.Mesh(shape, matrix), "bspline4", "ewald", alpha=3.0, dtype=dtype, backend=backend.name)
     solver.reserve(12, 2, virial=True).set_positions(backend.array(x))
-    found = solver.potential_gradient_virial(backend.array(q))
+    result = solver.potential_gradient_virial(backend.array(q))
     tolerance = 1e-12 if dtype == "float64" else 1e-5
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(result, expected, strict=True):
         np.testing.assert_allclose(backend.host(one), other, rtol=0, atol=tolerance * abs(other).max())
-    out = tuple(backend.array(np.zeros(a.shape, dtype)) for a in wanted)
+    out = tuple(backend.array(np.zeros(a.shape, dtype)) for a in expected)
     assert all(a is b for a, b in zip(solver.potential_gradient_virial(backend.array(q), out=out), out, strict=True))
-    np.testing.assert_allclose(backend.host(out[2]), wanted[2], rtol=0, atol=tolerance * abs(wanted[2]).max())
+    np.testing.assert_allclose(backend.host(out[2]), expected[2], rtol=0, atol=tolerance * abs(expected[2]).max())
 
 
 def test_systems_have_virials_of_their_own():
@@ -76,8 +76,8 @@ def test_systems_have_virials_of_their_own():
     virial = solver.potential_gradient_virial(q)[2]
     assert virial.shape == (2, 2, 3, 3)
     for s, box in enumerate(boxes):
-        own = Solver(pm.Mesh((8, 9, 10), pm.Box(box)), **options).set_positions(x[system == s])
-        np.testing.assert_allclose(virial[:, s], own.potential_gradient_virial(q[:, system == s])[2], rtol=1e-10)
+        alone = Solver(pm.Mesh((8, 9, 10), pm.Box(box)), **options).set_positions(x[system == s])
+        np.testing.assert_allclose(virial[:, s], alone.potential_gradient_virial(q[:, system == s])[2], rtol=1e-10)
 
 
 def test_what_has_no_virial_is_refused():

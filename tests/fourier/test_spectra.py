@@ -62,20 +62,20 @@ def test_low_modes_equal_direct_sums(mesh):
     sight = np.eye(mesh.ndim)[0]
     low = pm.Mesh([2 * (n // 5) + 1 for n in mesh.shape], mesh.box)
     for other in (None, second):
-        wanted = direct(x, w, low, edges, sight, mu_bins=2 if mesh.ndim > 1 else None, orders=(0, 2, 4), other=other)
+        expected = direct(x, w, low, edges, sight, mu_bins=2 if mesh.ndim > 1 else None, orders=(0, 2, 4), other=other)
         got = power_spectrum(
             x, w, mesh, window="bspline8", other=other, edges=edges, multipoles=(0, 2, 4), line_of_sight=3 * sight
         )
-        scale = max(abs(r["power"]) for r in wanted)
-        assert got.modes.tolist() == [r["modes"] for r in wanted]
-        np.testing.assert_allclose(got.k, [r["k"] for r in wanted])
-        np.testing.assert_allclose(got.power, [r["power"] for r in wanted], atol=1e-4 * scale)
+        scale = max(abs(r["power"]) for r in expected)
+        assert got.modes.tolist() == [r["modes"] for r in expected]
+        np.testing.assert_allclose(got.k, [r["k"] for r in expected])
+        np.testing.assert_allclose(got.power, [r["power"] for r in expected], atol=1e-4 * scale)
         for order in (0, 2, 4):
-            np.testing.assert_allclose(got.multipoles[order], [r[order] for r in wanted], atol=1e-3 * scale)
+            np.testing.assert_allclose(got.multipoles[order], [r[order] for r in expected], atol=1e-3 * scale)
         np.testing.assert_allclose(got.multipoles[0], got.power)
         wedges = power_spectrum(x, w, mesh, window="bspline8", other=other, edges=edges, mu_bins=2, line_of_sight=sight)
         if mesh.ndim > 1:
-            np.testing.assert_allclose(wedges.power, [r["wedges"] for r in wanted], atol=1e-3 * scale)
+            np.testing.assert_allclose(wedges.power, [r["wedges"] for r in expected], atol=1e-3 * scale)
         assert wedges.modes.sum(1).tolist() == got.modes.tolist()
         shot = mesh.box.volume * (w**2).sum() / w.sum() ** 2 if other is None else 0.0
         np.testing.assert_allclose(got.shot_noise, shot, rtol=1e-4)
@@ -88,9 +88,9 @@ def test_power_is_right_to_half_a_percent_up_to_the_highest_mode(window):
     rng = np.random.default_rng(12)
     x = (rng.random((60, 1, 3)) + 0.012 * rng.standard_normal((60, 5, 3))).reshape(-1, 3)
     edges = 2 * np.pi * np.array([0.5, 3.0, 6.0, 8.0, 10.0, 11.0, 12.0])
-    wanted = direct(x, np.ones(len(x)), pm.Mesh((25, 25, 25), mesh.box), edges, np.eye(3)[2])
+    expected = direct(x, np.ones(len(x)), pm.Mesh((25, 25, 25), mesh.box), edges, np.eye(3)[2])
     got = power_spectrum(x, np.ones(len(x)), mesh, window=window, edges=edges, compensation="aliases")
-    np.testing.assert_allclose(got.power, [row["power"] for row in wanted], rtol=0.005)
+    np.testing.assert_allclose(got.power, [row["power"] for row in expected], rtol=0.005)
     assert got.power[-1] < 0.6 * got.power[0]
 
 
@@ -146,15 +146,15 @@ def test_a_displaced_lattice_has_its_input_spectrum():
     displacement = linear.gradient(linear.apply(field, linear.green("poisson")))
     grid = np.stack(np.meshgrid(*(lattice.nodes(a) for a in range(3)), indexing="ij"), -1)
     x = (grid + np.moveaxis(displacement, 0, -1)).reshape(-1, 3)
-    wanted = binned_power(linear, abs(modes / lattice.size) ** 2 * box**3)
+    expected = binned_power(linear, abs(modes / lattice.size) ** 2 * box**3)
     # The lattice's images of a mode are aliases of the mode itself: on 64 nodes per axis tsc errs by 1.2 %.
     for window, count in (("pcs", 64), ("tsc", 96)):
         mesh = pm.Mesh((count,) * 3, (box,) * 3)
-        got = power_spectrum(x, np.ones(len(x)), mesh, window=window, edges=wanted.edges)
+        got = power_spectrum(x, np.ones(len(x)), mesh, window=window, edges=expected.edges)
         # Particles on a lattice have no shot noise. Their highest mode is that of the lattice.
-        below = wanted.k < 0.5 * np.pi * nodes / box
+        below = expected.k < 0.5 * np.pi * nodes / box
         assert below.sum() >= 7
-        np.testing.assert_allclose(got.power[below], wanted.power[below], rtol=0.01)
+        np.testing.assert_allclose(got.power[below], expected.power[below], rtol=0.01)
 
 
 def test_complex_transforms_count_the_same_modes():
@@ -174,11 +174,11 @@ def test_complex_transforms_count_the_same_modes():
 def test_device_arrays_give_the_same_spectrum(backend):
     mesh = pm.Mesh((12, 10), (1.0, 1.0))
     x, w = clustered(mesh)
-    wanted = power_spectrum(x, w, mesh)
+    expected = power_spectrum(x, w, mesh)
     got = power_spectrum(backend.array(x), backend.array(w), mesh)
-    np.testing.assert_allclose(got.power, wanted.power, rtol=1e-9)
+    np.testing.assert_allclose(got.power, expected.power, rtol=1e-9)
     named = power_spectrum(x, w, mesh, backend=backend.name)
-    np.testing.assert_allclose(named.power, wanted.power, rtol=1e-9)
+    np.testing.assert_allclose(named.power, expected.power, rtol=1e-9)
 
 
 def test_bad_arguments_are_refused():

@@ -73,10 +73,10 @@ def test_a_particle_sees_itself_exactly_on_the_average_with_aliases():
     mesh = pm.Mesh((16,), (1.0,))
     places = (np.arange(64) / 64 / 16)[:, None]
     solver = VectorSolver(mesh, "tsc", lambda k2: np.exp(-k2 / 900), onto=None, compensation="aliases")
-    own = np.diag(solver.set_positions(places).field(np.eye(64)[:, None])[:, 0])
+    diagonal = np.diag(solver.set_positions(places).field(np.eye(64)[:, None])[:, 0])
     k = 2 * np.pi * np.fft.fftfreq(16, 1 / 16)
-    assert np.allclose(own.mean(), np.exp(-(k**2) / 900).sum(), rtol=1e-7)
-    assert np.ptp(own) > 0.01 * own.mean()
+    assert np.allclose(diagonal.mean(), np.exp(-(k**2) / 900).sum(), rtol=1e-7)
+    assert np.ptp(diagonal) > 0.01 * diagonal.mean()
 
 
 @pytest.mark.parametrize(

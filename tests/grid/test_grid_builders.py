@@ -9,7 +9,7 @@ import pytest
 
 import particlemesh as pm
 from grid_cases import BOXES, CASES, Case, levels_of, walk
-from grid_checks import check_grid, check_order, check_tight, own_radii, put, stored, told
+from grid_checks import check_grid, check_order, check_tight, order_of, own_radii, put, stored
 from particlemesh.grid.builders import METHODS
 
 COUNTS = [0, 1, 31, 32, 33, 128, 129]
@@ -41,7 +41,7 @@ def test_faces_belong_to_the_cell_above(backend, builder, real):
     x, keys = np.array(x, number), np.ravel_multi_index(np.array(keys).T, case.cells)
     with case.grid(method=builder.name) as grid:
         put(backend, grid, x, own_radii(builder, case, x))
-        start, order, rank = told(backend, grid)
+        start, order, rank = order_of(backend, grid)
         np.testing.assert_array_equal(check_order(start[:-1], start[1:], order, rank, len(x)), keys)
 
 
@@ -81,7 +81,7 @@ def test_items_go_into_buckets_by_their_keys(backend, builder, n, count, kind):
             grid.build_keys(backend.array(keys), n)
         return
     grid.build_keys(backend.array(keys), n)
-    start, order, rank = told(backend, grid)
+    start, order, rank = order_of(backend, grid)
     assert len(start) == n + 1 and start[-1] == (keys >= 0).sum()
     np.testing.assert_array_equal(
         check_order(start[:-1], start[1:], order, rank, count), np.maximum(keys.astype(int), -1)
@@ -167,7 +167,7 @@ def test_deterministic_builds_keep_the_order_of_indices(backend, builder):
         seen = set()
         for _ in range(20):
             put(backend, grid, x, radii)
-            start, order, rank = told(backend, grid)
+            start, order, rank = order_of(backend, grid)
             seen.add((start.tobytes(), order.tobytes(), rank.tobytes(), backend.host(grid.positions).tobytes()))
         assert len(seen) == 1
         for first, last in itertools.pairwise(start):
@@ -185,7 +185,7 @@ def test_all_particles_in_one_cell_take_no_longer(backend, method):
     put(backend, grid, x[:100], None if radii is None else radii[:100])  # compiles
     started = time.monotonic()
     put(backend, grid, x, radii)
-    start, order, _ = told(backend, grid)
+    start, order, _ = order_of(backend, grid)
     assert time.monotonic() - started < 100
     assert start[-1] == count == np.diff(start).max()
     if deterministic:

@@ -10,7 +10,7 @@ from grid_checks import WALK, own_radii, put
 from particlemesh.backends import cuda, opencl
 from particlemesh.backends.base import CompilationError
 from particlemesh.grid.builders import METHODS
-from ptx import kernels_of, without_nvrtc
+from ptx import kernels_of, single, without_nvrtc
 
 pytestmark = [
     pytest.mark.opencl,
@@ -53,13 +53,15 @@ def asked(monkeypatch, builder, case):
 
 @pytest.mark.parametrize("case", [SPHERES, EDGES], ids=["float32", "float64"])
 @pytest.mark.parametrize("method", [m for m in METHODS if "cuda" in m.backends], ids=lambda m: m.name)
-def test_kernels_of_a_builder_and_its_queries_compile(monkeypatch, method, case):
+def test_kernels_of_a_builder_and_its_queries_compile(monkeypatch, method, case, request):
+    # Queries of builders whose cells lie alike are the same kernels, and compiling takes long: one of each suffices.
+    queries = (method.name, case) in (("sort", SPHERES), ("linked_list_loose", EDGES))
+    if request.config.thins and not queries and single(method) != (case is SPHERES):
+        pytest.skip("compiling takes long: a builder has one of the types without --thorough")
     files = {}
     for file, name, defines in asked(monkeypatch, method, case):
         if file.startswith("grid/"):
             files.setdefault((file, defines), set()).add(name)
-    # Queries of builders whose cells lie alike are the same kernels, and compiling takes long: one of each suffices.
-    queries = (method.name, case) in (("sort", SPHERES), ("linked_list_loose", EDGES))
     assert f"grid/builders/{method.name}.c" in {file for file, _ in files} or not method.kernels
     for (file, defines), names in files.items():
         if queries or file.startswith("grid/builders/") or "overlaps" in file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What grids refuse, in words that say what came, what is allowed, and what became of the grid."""
+"""What grids refuse, in words that say what was given, what is allowed, and what became of the grid."""
 
 import re
 
@@ -8,7 +8,7 @@ import pytest
 
 import particlemesh as pm
 from grid_cases import BOXES, Case
-from grid_checks import check_grid, own_radii, put, told
+from grid_checks import check_grid, order_of, own_radii, put
 from particlemesh.grid import checks
 from particlemesh.grid.builders import METHODS
 
@@ -68,7 +68,7 @@ def test_unchecked_bad_particles_are_left_out_and_recorded(backend, builder, rea
         )
         with pytest.raises(ValueError, match=text):
             grid.check()
-        start, order, rank = told(backend, grid)
+        start, order, rank = order_of(backend, grid)
         np.testing.assert_array_equal(np.sort(order), good)
         assert start[-1] == len(good) == len(backend.host(grid.positions))
         np.testing.assert_array_equal(np.flatnonzero(rank < 0), np.setdiff1d(np.arange(200), good))
@@ -176,7 +176,7 @@ def test_unchecked_overflow_is_recorded(backend):
         assert grid.status == (45, 0, 0, 0, -1, 40, 22)
         with pytest.raises(OverflowError, match="cell 22 has 40 particles and room for 17.*some particles are in no c"):
             grid.check()
-        start, order, rank = told(backend, grid)
+        start, order, rank = order_of(backend, grid)
         assert start[-1] == len(order) == 22
         assert (rank >= 0).sum() == 22 and (rank[-5:] >= 0).all()
         put(backend, grid, crowd(17), check=False)

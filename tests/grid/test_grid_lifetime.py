@@ -12,7 +12,7 @@ import pytest
 import particlemesh as pm
 from devices import Device
 from grid_cases import Case, check_cells, walk
-from grid_checks import check_grid, check_order, own_radii, put, stored, told
+from grid_checks import check_grid, check_order, order_of, own_radii, put, stored
 from particlemesh.grid.builders import METHODS
 from scarce import Scarce
 
@@ -22,7 +22,7 @@ Y = np.ascontiguousarray(X[::-1] * 0.5 + BOX.origin * 0.5)  # others, in the box
 
 
 def keys_of(backend, grid, count=200):
-    start, order, rank = told(backend, grid)
+    start, order, rank = order_of(backend, grid)
     return check_order(start[:-1], start[1:], order, rank, count)
 
 
@@ -61,7 +61,7 @@ def test_arrays_stay_as_they_are_and_are_not_needed_any_more(backend, builder):
 
 
 def test_host_arrays_of_every_make():
-    frozen, wanted = X.copy(), CASE.grid(deterministic=True).build(X)
+    frozen, expected = X.copy(), CASE.grid(deterministic=True).build(X)
     frozen.setflags(write=False)
     shifted = np.frombuffer(b"x" + X.tobytes(), dtype=np.uint8)[1:].view(np.float64).reshape(X.shape)  # misaligned
     for given in (
@@ -69,7 +69,7 @@ def test_host_arrays_of_every_make():
         [tuple(p) for p in X.tolist()],
     ):  # fmt: skip
         grid = CASE.grid(deterministic=True).build(given)
-        np.testing.assert_array_equal(grid.order, wanted.order)
+        np.testing.assert_array_equal(grid.order, expected.order)
         assert type(grid.order) is np.ndarray
     whole = pm.UniformGrid((8.0, 8.0), shape=(4, 4)).build(np.array([[1, 2], [7, 0]], np.int32))
     np.testing.assert_array_equal(whole.positions, [[1, 2], [7, 0]])
@@ -81,20 +81,20 @@ def test_host_arrays_of_every_make():
         (None, TypeError, "NoneType"), (tuple(X[:, a][: 9 + a] for a in range(3)), ValueError, "one length is needed"),
     ):  # fmt: skip
         with pytest.raises(error, match=text):
-            wanted.build(bad)
-    held(Device.of("cpu"), wanted, X)
+            expected.build(bad)
+    held(Device.of("cpu"), expected, X)
 
 
 def test_radii_of_every_make(backend):
     thickness = (1 / np.linalg.norm(BOX.inverse, axis=1) / CELLS).min()
     radii = np.where(np.arange(200) % 3 == 0, thickness, thickness / 4)
     with CASE.grid(levels=2) as grid:
-        wanted = keys_of(backend, put(backend, grid, X, radii))
-        assert len(np.unique(wanted >= 60)) == 2
+        expected = keys_of(backend, put(backend, grid, X, radii))
+        assert len(np.unique(expected >= 60)) == 2
         strided = backend.array(radii, "strided")
         for given in (radii.tolist(), strided, backend.array(radii.astype("f4")), radii, np.repeat(radii, 2)[::2]):
             grid.build(backend.array(X), given)
-            np.testing.assert_array_equal(keys_of(backend, grid), wanted)
+            np.testing.assert_array_equal(keys_of(backend, grid), expected)
         boxes = backend.array(np.full((200, 3), thickness))
         for given in (thickness, np.float64(thickness), np.array(thickness), boxes):
             grid.build(backend.array(X), given)
@@ -104,12 +104,12 @@ def test_radii_of_every_make(backend):
 
 def test_torch_tensors_come_back_as_such():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    wanted = CASE.grid(deterministic=True).build(X)
+    expected = CASE.grid(deterministic=True).build(X)
     grid = CASE.grid(deterministic=True).build(torch.tensor(X), torch.full((200,), 0.01, dtype=torch.float64))
     for name in ("cell_start", "order", "rank", "positions"):
-        came = getattr(grid, name)
-        assert isinstance(came, torch.Tensor)
-        np.testing.assert_array_equal(came.numpy(), getattr(wanted, name))
+        result = getattr(grid, name)
+        assert isinstance(result, torch.Tensor)
+        np.testing.assert_array_equal(result.numpy(), getattr(expected, name))
     with pytest.raises(TypeError, match="requires grad"):
         grid.build(torch.tensor(X, requires_grad=True))
 
@@ -117,8 +117,8 @@ def test_torch_tensors_come_back_as_such():
 def test_host_arrays_go_to_the_backend_that_was_named_and_back(backend):
     with CASE.grid(backend=backend.name, levels=2) as grid:
         grid.build(X, np.full(200, 0.2))
-        for came in (grid.cell_start, grid.order, grid.rank, grid.positions):
-            assert type(came) is np.ndarray
+        for result in (grid.cell_start, grid.order, grid.rank, grid.positions):
+            assert type(result) is np.ndarray
         check_grid(Device.of("cpu"), grid, BOX, CELLS, X, 0.2, levels=2)
         grid.build_keys(np.arange(9) % 4, 4)
         np.testing.assert_array_equal(grid.cell_start, [0, 3, 5, 7, 9])
@@ -248,8 +248,8 @@ def test_a_pickled_grid_is_a_recipe(backend):
                 copy.order  # noqa: B018
             put(backend, copy, X)
             assert stored(backend, copy)[2:] == (50, 50, 1)
-            held_now, wanted = stored(backend, copy), stored(backend, grid)
-            np.testing.assert_array_equal(held_now.counts, wanted.counts)
+            held_now, expected = stored(backend, copy), stored(backend, grid)
+            np.testing.assert_array_equal(held_now.counts, expected.counts)
         copy = pickle.loads(pickle.dumps(other))
         assert (copy.deterministic, copy.backend is other.backend, copy.dtype) == (True, True, np.float32)
 
@@ -299,7 +299,7 @@ def test_positions_are_read_after_their_producer_has_finished(backend, method):
         late = backend.late(X, producer)
         with backend.on(producer):
             grid.build(late.with_queue(stream) if backend.name == "opencl" else late, check=checked)
-        held(backend, grid, X)  # on the default stream: a build is waited for by who looks at it
+        held(backend, grid, X)  # on the default stream: what looks at a build waits for it
         put(backend, grid, Y)
 
 
@@ -352,16 +352,16 @@ def test_a_captured_build_replays_with_other_positions(backend, builder, real, q
         cupy.cuda.Device().synchronize()
         graph.launch(stream)
         stream.synchronize()
-        wanted = np.ascontiguousarray(positions, real)
+        expected = np.ascontiguousarray(positions, real)
         if queries:
-            check_grid(backend, grid, BOX, CELLS, wanted, radii)
+            check_grid(backend, grid, BOX, CELLS, expected, radii)
         elif builder.name != "linked_list_tight":  # what is made of a storage on demand is made once a call
             lists = walk(stored(backend, grid), grid.cells)
             keys = np.full(200, -1)
             for cell, there in enumerate(lists):
                 keys[there] = cell
             assert sum(map(len, lists)) == 200
-            check_cells(BOX, CELLS, wanted, keys)
+            check_cells(BOX, CELLS, expected, keys)
         assert grid.status[1:4] == (0, 0, 0)
 
 

@@ -23,7 +23,7 @@ from grid_cases import (
     rounding,
     turned,
 )
-from grid_checks import WALK, own_radii, put, told
+from grid_checks import WALK, order_of, own_radii, put
 
 ALL = "ijdDS"
 WRAPPED = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")
@@ -63,21 +63,21 @@ def test_forms_and_orders_tell_the_same(backend, order, form, half):
         put(backend, grid, x)
         pairs = grid.pairs(radius, half=half, order=order, format=form, quantities=ALL)
         assert (pairs.start is not None) == (form == "csr") and (pairs.count is not None) == (form == "dense")
-        found = entries(backend, pairs)
+        entries_of = entries(backend, pairs)
         if half:
-            assert forward(*found[:3]).all()  # in the numbering that was asked for
+            assert forward(*entries_of[:3]).all()  # in the numbering that was asked for
         if order == "grid":
-            held = told(backend, grid)[1]
-            i, j, shift, distance, vector = found
+            held = order_of(backend, grid)[1]
+            i, j, shift, distance, vector = entries_of
             i, j = held[i], held[j]
             if half:  # whichever of two comes first in the grid: turn those that the input has the other way round
                 a, b, turned_shift = turned(i, j, shift)
                 vector = np.where((turned_shift == shift).all(1)[:, None] & (a == i)[:, None], vector, -vector)
                 i, j, shift = a, b, turned_shift.astype(np.int32)
-            found = i, j.astype(np.int32), shift, distance, vector
-        check_answer(box, x, radius, found, oracle, half=half)
+            entries_of = i, j.astype(np.int32), shift, distance, vector
+        check_answer(box, x, radius, entries_of, oracle, half=half)
         counts = backend.host(grid.count(radius, order=order))
-        ranks = np.arange(len(x)) if order == "input" else told(backend, grid)[1]
+        ranks = np.arange(len(x)) if order == "input" else order_of(backend, grid)[1]
         np.testing.assert_array_equal(counts, backend.host(grid.count(radius))[ranks])
 
 
@@ -90,12 +90,12 @@ def test_only_what_was_asked_for_comes(backend, form, quantities):
         some = grid.pairs(0.5, format=form, quantities=quantities)
         asked = {names[letter] for letter in quantities}
         for name in names.values():
-            came = getattr(some, name)
-            assert (came is not None) == (name in asked) or (form == "coo" and name in "ij")
+            result = getattr(some, name)
+            assert (result is not None) == (name in asked) or (form == "coo" and name in "ij")
             if name in asked:
                 rows = getattr(whole, name)
-                came, rows = (backend.host(a).reshape(-1, *a.shape[1 + (form == "dense") :]) for a in (came, rows))
-                np.testing.assert_array_equal(np.sort(came, axis=0), np.sort(rows, axis=0))
+                result, rows = (backend.host(a).reshape(-1, *a.shape[1 + (form == "dense") :]) for a in (result, rows))
+                np.testing.assert_array_equal(np.sort(result, axis=0), np.sort(rows, axis=0))
 
 
 def test_what_was_learned_of_sparse_particles_serves_dense_ones(backend):
@@ -296,7 +296,7 @@ def test_levels_change_nothing(backend):
     radii = (np.random.default_rng(2).random(130) ** 4 * 0.7).astype("f4")
     with case.grid(levels=3) as grid:
         put(backend, grid, case.positions, radii)
-        assert len(np.unique(np.searchsorted([504, 504 + 48], told(backend, grid)[0].nonzero()[0]))) == 3
+        assert len(np.unique(np.searchsorted([504, 504 + 48], order_of(backend, grid)[0].nonzero()[0]))) == 3
         for half in (True, False):
             check_pairs_of(backend, grid, case.domain, case.positions, 0.5, oracle_of(case), half=half)
 
@@ -312,8 +312,8 @@ def test_particles_that_were_left_out_are_no_neighbours(backend, builder):
     with WRAPPED.grid(method=builder.name) as grid:
         put(backend, grid, x, radii, check=False)
         for form in ("coo", "csr", "dense"):
-            found = entries(backend, grid.pairs(0.5, half=False, format=form, quantities=ALL))
-            check_answer(box, good, 0.5, found, oracle)
+            entries_of = entries(backend, grid.pairs(0.5, half=False, format=form, quantities=ALL))
+            check_answer(box, good, 0.5, entries_of, oracle)
         counts = backend.host(grid.count(0.5))
         check_counts(counts, 130, oracle, 0.5, rounding(box, good))
         assert not counts[bad].any()

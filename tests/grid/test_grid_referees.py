@@ -46,9 +46,9 @@ def check_tree(backend, grid, x, lengths, radius, periodic):
     sure, possible = (tree.query_pairs(radius + way * apart, output_type="ndarray") for way in (-1, 1))
     pairs = grid.pairs(radius, half=True, format="coo", quantities="ij")
     i, j = backend.host(pairs.i).astype(int), backend.host(pairs.j).astype(int)
-    came, must, may = (np.sort(a * len(x) + b) for a, b in ((i, j), sure.T, possible.T))
-    assert len(np.unique(came)) == len(came)
-    assert np.isin(must, came).all() and np.isin(came, may).all()
+    result, must, may = (np.sort(a * len(x) + b) for a, b in ((i, j), sure.T, possible.T))
+    assert len(np.unique(result)) == len(result)
+    assert np.isin(must, result).all() and np.isin(result, may).all()
     counts = backend.host(grid.count(radius))
     assert (counts >= tree.query_ball_point(tree.data, radius - apart, return_length=True) - 1).all()
     assert (counts <= tree.query_ball_point(tree.data, radius + apart, return_length=True) - 1).all()
@@ -97,14 +97,14 @@ def check_vesin(backend, grid, x, radius, half=False):
         lists.append(finder.compute(x, grid.box.matrix, grid.box.periodic, "ijSdD"))
     sure, possible = (codes(i.astype(int), j.astype(int), shift) for i, j, shift, *_ in lists)
     i, j, shift, distance, vector = entries(backend, grid.pairs(radius, half=half, quantities="ijdDS"))
-    came = codes(i, j, shift)
-    assert len(np.unique(came)) == len(came) > 0
+    result = codes(i, j, shift)
+    assert len(np.unique(result)) == len(result) > 0
     if half:  # one of each two
-        came = np.concatenate([came, codes(j, i, -shift)])
-        assert len(np.unique(came)) == len(came)
-    assert np.isin(sure, came).all() and np.isin(came, possible).all()
+        result = np.concatenate([result, codes(j, i, -shift)])
+        assert len(np.unique(result)) == len(result)
+    assert np.isin(sure, result).all() and np.isin(result, possible).all()
     theirs = np.argsort(possible)
-    same = theirs[np.searchsorted(possible[theirs], came[: len(i)])]
+    same = theirs[np.searchsorted(possible[theirs], result[: len(i)])]
     np.testing.assert_allclose(distance, lists[1][3][same], rtol=0, atol=2 * apart)
     np.testing.assert_allclose(vector, lists[1][4][same], rtol=0, atol=2 * apart)
 

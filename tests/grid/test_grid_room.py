@@ -43,7 +43,7 @@ def test_too_little_room_for_unchecked_pairs_is_named(backend):
             assert backend.host(pairs.start)[-1] == total  # what it takes is there to be read
             with pytest.raises(OverflowError, match=text):
                 grid.check()
-            grid.check()  # told once
+            grid.check()  # reported once
         for form, what in (("csr", "capacity"), ("dense", "width")):
             with pytest.raises(ValueError, match=f"check=False allocates nothing: give the {what} to reserve"):
                 grid.pairs(0.5, format=form, check=False)
@@ -111,7 +111,7 @@ def test_room_is_counted_with_64_bits(backend, monkeypatch):
 
 
 @pytest.mark.backends("cuda", "opencl")
-def test_pairs_beyond_32_bits_are_told_as_they_are(backend):
+def test_pairs_beyond_32_bits_are_counted_exactly(backend):
     from particlemesh.grid.queries.pairs import Searcher
 
     words = np.zeros(8, np.uint64)
@@ -170,9 +170,9 @@ def test_queries_refuse_in_words(backend):
     ):
         with pytest.raises(error, match=text):
             call()
-    found = grid.pairs(0.5, half=True, format="coo", quantities=ALL)
+    pairs = grid.pairs(0.5, half=True, format="coo", quantities=ALL)
     check_answer(
-        WRAPPED.domain, WRAPPED.positions, 0.5, entries(backend, found), oracle_of(WRAPPED), half=True,
+        WRAPPED.domain, WRAPPED.positions, 0.5, entries(backend, pairs), oracle_of(WRAPPED), half=True,
     )  # fmt: skip
 
 

@@ -35,8 +35,8 @@ def test_neighbours_of_points_anywhere(backend, case):
             put(backend, grid, x)
             pairs = grid.neighbours(backend.array(points), radius, quantities=ALL)
             assert pairs.start.shape == (61,) and pairs.count is None
-            found, oracle = entries(backend, pairs), all_pairs(box, x, radius, points)
-            check_answer(box, x, radius, found, oracle, points=points)
+            listed, oracle = entries(backend, pairs), all_pairs(box, x, radius, points)
+            check_answer(box, x, radius, listed, oracle, points=points)
     by_axis = tuple(backend.array(points[:, a], "strided") for a in range(box.ndim))
     with case.grid() as grid:
         put(backend, grid, x)
@@ -76,8 +76,8 @@ def test_few_particles_or_points(backend, count):
         for some in (points, points[:0]):
             pairs = grid.neighbours(backend.array(some), 0.45, quantities=ALL)
             check_answer(box, x, 0.45, entries(backend, pairs), all_pairs(box, x, 0.45, some), points=some)
-        found = entries(backend, grid.overlaps(quantities=ALL))
-        check_answer(box, x, 0.2, found, all_pairs(box, x, 0.2), half=True)
+        listed = entries(backend, grid.overlaps(quantities=ALL))
+        check_answer(box, x, 0.2, listed, all_pairs(box, x, 0.2), half=True)
         assert grid.stream(0.45, WALK, backend.array(np.ones((count, 2)))).shape == (count, 5)
 
 
@@ -91,12 +91,12 @@ def check_overlaps(backend, grid, box, x, radii, **options):
     reach = 2 * (np.linalg.norm(edges, axis=1).max() if boxes else edges.max())
     oracle = all_pairs(box, x, reach)
     both = edges[oracle.i] + edges[oracle.j]
-    found = entries(backend, grid.overlaps(quantities=ALL, **options))
+    listed = entries(backend, grid.overlaps(quantities=ALL, **options))
     if not boxes:
-        check_answer(box, x, both[:, 0], found, oracle, half=True)
+        check_answer(box, x, both[:, 0], listed, oracle, half=True)
     else:  # how far the closest faces are from touching
         apart = (np.abs(oracle.vector) - both).max(1, initial=-1)
-        check_answer(box, x, np.zeros(len(apart)), found, oracle, half=True, apart=apart)
+        check_answer(box, x, np.zeros(len(apart)), listed, oracle, half=True, apart=apart)
 
 
 @pytest.mark.parametrize("shape", [None, "sphere", "box", "edges"])
@@ -160,8 +160,8 @@ def test_no_touch_is_lost_to_rounding(backend, builder, axis, real):
     x = np.stack([first, second], 1).reshape(-1, 3)
     with pm.UniformGrid(box, shape=(6, 6, 6), method=builder.name) as grid:
         put(backend, grid, x, np.full(2 * count, radius))
-        found = grid.overlaps()
-        pairs = set(zip(backend.host(found.i).tolist(), backend.host(found.j).tolist(), strict=True))
+        overlaps = grid.overlaps()
+        pairs = set(zip(backend.host(overlaps.i).tolist(), backend.host(overlaps.j).tolist(), strict=True))
     assert {(n, n + 1) for n in (2 * sure).tolist()} <= pairs
 
 
@@ -181,9 +181,9 @@ def test_a_particle_that_overlaps_its_own_image_is_listed_once_a_direction(backe
     radii = np.full(2, 0.5)
     with pm.UniformGrid(box, shape=(1, 1, 1), method=builder.name) as grid:
         put(backend, grid, x, radii)
-        found = grid.overlaps(quantities="ij")
+        overlaps = grid.overlaps(quantities="ij")
         check_overlaps(backend, grid, box, x, radii)
-        assert (backend.host(found.i) == backend.host(found.j)).sum() == 6
+        assert (backend.host(overlaps.i) == backend.host(overlaps.j)).sum() == 6
 
 
 def test_overlaps_need_radii(backend):
@@ -213,14 +213,14 @@ def test_sums_over_neighbours_are_those_of_a_list(backend, builder, case):
     weight = 0.5 + values[of.j, 1] * values[of.i, 0]
     columns = [np.ones(len(of.i)), *(weight * np.concatenate([np.zeros((3 - box.ndim, len(of.i))), of.vector.T]))]
     columns.append(of.distance**2 * (of.i - of.j))
-    wanted = np.stack([np.bincount(of.i, c, minlength=len(x)) for c in columns], -1)
+    expected = np.stack([np.bincount(of.i, c, minlength=len(x)) for c in columns], -1)
     with case.grid(method=builder.name) as grid:
         put(backend, grid, x, own_radii(builder, case))
         for order in ("planar", "fortran"):
             sums = backend.host(grid.stream(radius, WALK, backend.array(values, order)))
             assert sums.dtype == x.dtype
-            np.testing.assert_array_equal(sums[:, 0], wanted[:, 0])
-            np.testing.assert_allclose(sums, wanted, rtol=0, atol=200 * len(x) * band)
+            np.testing.assert_array_equal(sums[:, 0], expected[:, 0])
+            np.testing.assert_allclose(sums, expected, rtol=0, atol=200 * len(x) * band)
         with pytest.raises(ValueError, match=r"values has shape \(\d+, 3\); this PairFunction of 2 values takes"):
             grid.stream(radius, WALK, backend.array(np.ones((len(x), 3), x.dtype)))
         with pytest.raises(ValueError, match="there are no values; this PairFunction of 2 values takes"):

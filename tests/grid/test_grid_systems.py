@@ -115,18 +115,19 @@ def check_against_separate(grid, cloud, **options):
         one, mine = cloud.alone(s, **options)
         alone, by_row = answers(one, cloud, mine)
         for name, table in alone.items():
-            own = cloud.system[pairs[name][:, 0].astype(int)] == s
-            np.testing.assert_array_equal(cloud.system[pairs[name][own, 1].astype(int)], s)
-            np.testing.assert_array_equal(pairs[name][own], table, err_msg=f"{name} of system {s}")
+            in_system = cloud.system[pairs[name][:, 0].astype(int)] == s
+            np.testing.assert_array_equal(cloud.system[pairs[name][in_system, 1].astype(int)], s)
+            np.testing.assert_array_equal(pairs[name][in_system], table, err_msg=f"{name} of system {s}")
         for name, values in by_row.items():
-            found = rows[name][mine[mine < len(cloud.points)] if name == "points" else mine]
+            of_system = rows[name][mine[mine < len(cloud.points)] if name == "points" else mine]
             if name == "sums":  # of the same terms, in an order that follows from levels of cells
-                np.testing.assert_allclose(found, values, rtol=1e-4, atol=1e-4)
+                np.testing.assert_allclose(of_system, values, rtol=1e-4, atol=1e-4)
             else:
-                np.testing.assert_array_equal(found, values, err_msg=name)
+                np.testing.assert_array_equal(of_system, values, err_msg=name)
     assert len(pairs["full"]) == 2 * len(pairs["half"]) > COUNT
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("real", ["f4", "f8"])
 @pytest.mark.parametrize("name", CLOUDS)
 def test_each_system_is_as_if_it_were_alone(name, real):
@@ -280,12 +281,12 @@ def test_a_list_names_what_is_missing():
 def on_opencl(cloud, opencl):
     """Compare what OpenCL says with what the CPU says; kernels compile slowly, so queries are few."""
     host, there = cloud.built(), cloud.built("opencl", levels=2)
-    wanted = host.pairs(RADIUS, half=True, format="coo", quantities="ijdDS")
-    found = there.pairs(RADIUS, half=True, format="coo", quantities="ijdDS")
+    expected = host.pairs(RADIUS, half=True, format="coo", quantities="ijdDS")
+    pairs = there.pairs(RADIUS, half=True, format="coo", quantities="ijdDS")
     table = pm.grid.results.Pairs(
-        **{f: opencl.host(getattr(found, f)) for f in ("i", "j", "shift", "distance", "vector")}
+        **{f: opencl.host(getattr(pairs, f)) for f in ("i", "j", "shift", "distance", "vector")}
     )
-    np.testing.assert_allclose(rows_of(table), rows_of(wanted), atol=1e-5)
+    np.testing.assert_allclose(rows_of(table), rows_of(expected), atol=1e-5)
     np.testing.assert_array_equal(opencl.host(there.count(RADIUS)), host.count(RADIUS))
     system = opencl.array(cloud.system[:40].astype(np.int32))
     near = there.nearest(2, RADIUS, opencl.array(cloud.points), system=system)

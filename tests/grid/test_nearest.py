@@ -81,9 +81,9 @@ def test_particles_left_out_have_empty_rows_and_are_in_no_row(backend):
         with case.grid() as grid:
             put(backend, grid, some, check=False)
             answers.append([backend.host(a) for a in grid.nearest(4, 1.0)])
-    (indices, distances), (wanted, far) = answers
+    (indices, distances), (expected, far) = answers
     assert (indices[[7, 20, 59]] == -1).all() and np.isinf(distances[[7, 20, 59]]).all()
-    np.testing.assert_array_equal(indices[good], np.append(good, -1)[wanted])
+    np.testing.assert_array_equal(indices[good], np.append(good, -1)[expected])
     np.testing.assert_allclose(distances[good], far, rtol=1e-13)
 
 

@@ -29,15 +29,15 @@ def test_arrays_come_in_the_order_of_the_letters(backend):
     if backend.name == "cpu":
         some = ["".join(letters) for length in (1, 2, 3, 5) for letters in itertools.permutations("ijdDS", length)]
     for letters in some:
-        found = pm.neighbour_list(letters, x_there, box, 0.7)
-        assert isinstance(found, tuple) == (len(letters) > 1)
-        for letter, array in zip(letters, found if len(letters) > 1 else [found], strict=True):
+        arrays = pm.neighbour_list(letters, x_there, box, 0.7)
+        assert isinstance(arrays, tuple) == (len(letters) > 1)
+        for letter, array in zip(letters, arrays if len(letters) > 1 else [arrays], strict=True):
             assert type(array) is type(x_there)
-            came, known = backend.host(array), whole[letter]
-            assert came.dtype == known.dtype and came.shape == known.shape
+            result, known = backend.host(array), whole[letter]
+            assert result.dtype == known.dtype and result.shape == known.shape
             for row in np.unique(whole["i"]):  # a row's pairs come in any order
                 here = whole["i"] == row
-                np.testing.assert_array_equal(np.sort(came[here], axis=0), np.sort(known[here], axis=0))
+                np.testing.assert_array_equal(np.sort(result[here], axis=0), np.sort(known[here], axis=0))
     for letter, kind in zip("ijdDS", ("i4", "i4", "f8", "f8", "i4"), strict=True):
         assert whole[letter].dtype == kind
         assert whole[letter].shape == (len(whole["i"]),) + ((3,) if letter in "DS" else ())
@@ -123,28 +123,28 @@ def test_cutoffs_of_each_particle_add_up(backend, name):
 
 def test_one_cutoff_for_all_may_come_in_many_forms():
     x = cloud(pm.Box((1.0, 1.0)), 50)
-    wanted = pm.neighbour_list("ij", x, (1.0, 1.0), 0.2)
+    expected = pm.neighbour_list("ij", x, (1.0, 1.0), 0.2)
     for radius in (np.float32(0.2), np.float64(0.2), np.array(0.2), [0.1] * 50, np.full(50, 0.1)):
-        found = pm.neighbour_list("ij", x, (1.0, 1.0), radius)
-        assert abs(len(found[0]) - len(wanted[0])) <= 2  # float32 is another number
+        arrays = pm.neighbour_list("ij", x, (1.0, 1.0), radius)
+        assert abs(len(arrays[0]) - len(expected[0])) <= 2  # float32 is another number
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 @pytest.mark.parametrize("periodic", [True, False])
 def test_few_particles_or_none(backend, count, periodic):
     x = np.array([[0.2, 0.3], [0.9, 0.3]])[:count]
-    found = pm.neighbour_list("ijdDS", backend.array(x), (1.0, 1.0), 0.5, periodic=periodic)
-    assert [a.shape for a in found] == [(2 * (count == 2 and periodic),)] * 3 + [(len(found[0]), 2)] * 2
+    arrays = pm.neighbour_list("ijdDS", backend.array(x), (1.0, 1.0), 0.5, periodic=periodic)
+    assert [a.shape for a in arrays] == [(2 * (count == 2 and periodic),)] * 3 + [(len(arrays[0]), 2)] * 2
     widths = backend.array(np.full(count, 0.25))
-    assert pm.neighbour_list("d", backend.array(x), (1.0, 1.0), widths, periodic=periodic).shape == found[0].shape
+    assert pm.neighbour_list("d", backend.array(x), (1.0, 1.0), widths, periodic=periodic).shape == arrays[0].shape
 
 
 def test_radius_zero_finds_particles_in_one_place(backend):
     for count in (5, 300):
         x = np.repeat(np.random.default_rng(8).random((count, 3)), 2, axis=0)
         for periodic in (True, False):
-            found = pm.neighbour_list("ijd", backend.array(x), (1.0,) * 3, 0, periodic=periodic)
-            i, j, d = (backend.host(a) for a in found)
+            arrays = pm.neighbour_list("ijd", backend.array(x), (1.0,) * 3, 0, periodic=periodic)
+            i, j, d = (backend.host(a) for a in arrays)
             np.testing.assert_array_equal(i, np.arange(2 * count))
             np.testing.assert_array_equal(j, i ^ 1)
             assert not d.any()
@@ -152,16 +152,16 @@ def test_radius_zero_finds_particles_in_one_place(backend):
 
 def test_kinds_of_positions():
     x = np.random.default_rng(9).random((40, 2))
-    wanted = pm.neighbour_list("ij", x, (1.0, 1.0), 0.2, periodic=(True, False))
+    expected = pm.neighbour_list("ij", x, (1.0, 1.0), 0.2, periodic=(True, False))
     for other in (tuple(x.T), x.tolist(), np.asfortranarray(x), np.repeat(x, 2, 0)[::2], x.astype(">f8")):
-        for came, known in zip(
-            pm.neighbour_list("ij", other, (1.0, 1.0), 0.2, periodic=(True, False)), wanted, strict=True
+        for result, known in zip(
+            pm.neighbour_list("ij", other, (1.0, 1.0), 0.2, periodic=(True, False)), expected, strict=True
         ):
-            np.testing.assert_array_equal(np.sort(came), np.sort(known))
+            np.testing.assert_array_equal(np.sort(result), np.sort(known))
     line = pm.neighbour_list("ij", np.array([0, 3, 4, 9]), 10, 1)  # whole numbers along one axis
     assert [a.tolist() for a in line] == [[0, 1, 2, 3], [3, 2, 1, 0]]
     box = pm.Box((1.0, 1.0), periodic=(True, False))
-    np.testing.assert_array_equal(pm.neighbour_list("i", x, box, 0.2), wanted[0])
+    np.testing.assert_array_equal(pm.neighbour_list("i", x, box, 0.2), expected[0])
     with pytest.raises(ValueError, match="periodic"):
         pm.neighbour_list("i", x, box, 0.2, periodic=True)
 
@@ -185,11 +185,11 @@ def test_host_arrays_go_to_a_named_backend_and_back(backend):
 
 def test_any_memory_order(backend):
     box, x = BOXES["mixed"], cloud(BOXES["mixed"], 70, beyond=2.0)
-    wanted = backend.host(pm.neighbour_list("i", backend.array(x), box, 0.5))
+    expected = backend.host(pm.neighbour_list("i", backend.array(x), box, 0.5))
     for order in ("strided", "reversed", "fortran"):
-        np.testing.assert_array_equal(backend.host(pm.neighbour_list("i", backend.array(x, order), box, 0.5)), wanted)
+        np.testing.assert_array_equal(backend.host(pm.neighbour_list("i", backend.array(x, order), box, 0.5)), expected)
     columns = tuple(backend.array(column) for column in x.T)
-    np.testing.assert_array_equal(backend.host(pm.neighbour_list("i", columns, box, 0.5)), wanted)
+    np.testing.assert_array_equal(backend.host(pm.neighbour_list("i", columns, box, 0.5)), expected)
 
 
 def test_threads_change_nothing():
@@ -254,9 +254,9 @@ def needs(name):
     return pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed to compare with")
 
 
-def triples(found):
+def triples(arrays):
     """The pairs of a list, sorted."""
-    return sorted(zip(found["i"].tolist(), found["j"].tolist(), *found["S"].T.tolist(), strict=True))
+    return sorted(zip(arrays["i"].tolist(), arrays["j"].tolist(), *arrays["S"].T.tolist(), strict=True))
 
 
 PEERS = [name for name in BOXES if BOXES[name].ndim == 3]
@@ -273,6 +273,6 @@ def test_the_same_pairs_as_ase(name):
     for radius in (0.7, widths):
         theirs = primitive_neighbor_list("ijSd", box.periodic, box.matrix, x, radius)
         ours = pm.neighbour_list("ijSd", x, box, radius)
-        ours, theirs = (dict(zip("ijSd", found, strict=True)) for found in (ours, theirs))
+        ours, theirs = (dict(zip("ijSd", arrays, strict=True)) for arrays in (ours, theirs))
         assert triples(ours) == triples(theirs)
         np.testing.assert_allclose(np.sort(ours["d"]), np.sort(theirs["d"]), rtol=0, atol=rounding(box, x, 1.0))

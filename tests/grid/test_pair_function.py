@@ -71,12 +71,12 @@ def test_comments_returns_and_branches_of_a_text_are_kept(backend, monkeypatch, 
     weight = fade**2 * (values[near.i, 0] + 2 * values[near.j, 1])
     last = np.where(near.i < near.j, fade * (2 * near.i + near.j), -loss * fade)
     columns = [weight, 0 * weight, *(weight * near.vector.T), last]  # vectors of a plane are in the last two of three
-    wanted = np.stack([np.bincount(near.i, c, 80) for c in columns], -1)
+    expected = np.stack([np.bincount(near.i, c, 80) for c in columns], -1)
     with CASE.grid() as grid:
         put(backend, grid, x)
         for order in ("planar", "fortran", "strided", "reversed"):
             sums = backend.host(grid.stream(0.6, WHOLE, backend.array(values, order)))
-            np.testing.assert_allclose(sums, wanted, rtol=0, atol=1e-11 * np.abs(wanted).max())
+            np.testing.assert_allclose(sums, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
 
 
 def test_new_parameters_are_used_and_repeated_sums_are_the_same(backend):
@@ -108,11 +108,11 @@ def test_sums_are_written_to_out_of_any_strides(backend):
     values = np.random.default_rng(8).random((80, 2))
     with CASE.grid(deterministic=True) as grid:
         put(backend, grid, CASE.positions)
-        wanted = backend.host(grid.stream(0.6, WHOLE, backend.array(values)))
+        expected = backend.host(grid.stream(0.6, WHOLE, backend.array(values)))
         for order in ("planar", "fortran", "strided", "reversed"):
             out = backend.array(np.full((80, 5), np.nan), order)
             assert grid.stream(0.6, WHOLE, backend.array(values), out=out) is out
-            np.testing.assert_array_equal(backend.host(out), wanted)
+            np.testing.assert_array_equal(backend.host(out), expected)
         given = backend.array(values)
         for wrong, error, message in (
             (backend.array(np.zeros((80, 4))), ValueError, r"this call writes \(80, 5\) of float64"),

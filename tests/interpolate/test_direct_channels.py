@@ -27,7 +27,7 @@ def test_all_groups_of_channels_get_their_own_results(backend, layout):
         values, slopes = map(backend.host, plan.value_and_gradient(given))
         batches = next(iter(plan._methods["interpolate"]._batches.values()))
     if layout == "planar":
-        assert [own[-1] for own in batches] == [2, 1]  # twice four channels in a launch, and the three others
+        assert [batch[-1] for batch in batches] == [2, 1]  # twice four channels in a launch, and the three others
     with pm.Plan(mesh, "bspline4", **options) as plan:
         plan.reserve(COUNT)
         plan.set_positions(backend.array(x), check=False)

@@ -39,7 +39,7 @@ def test_any_lanes_read_the_same(backend, lanes, shape, support, kind, request):
     field = rng.standard_normal(shape).astype(kind)
     if dtype.kind == "c":
         field = field + dtype.type(1j) * rng.standard_normal(shape).astype(field.real.dtype)
-    found = {}
+    results = {}
     for method in ("ordered", "particle"):
         with pm.Plan(mesh, f"bspline{support}", dtype=x.dtype, backend=backend.name, interpolation=method) as plan:
             plan.set_positions(backend.array(x))
@@ -47,9 +47,9 @@ def test_any_lanes_read_the_same(backend, lanes, shape, support, kind, request):
                 given = plan._method("interpolate").lanes(plan.workspace, 1)
                 assert given == ({"LANES_ALL": lanes, "LANES_ROW": 1} if lanes else LANES)
             native = backend.array(field)
-            found[method] = list(map(backend.host, (plan.interpolate(native), *plan.value_and_gradient(native))))
+            results[method] = list(map(backend.host, (plan.interpolate(native), *plan.value_and_gradient(native))))
     tolerance = 1e-5 if x.dtype == np.float32 else 1e-13
-    for a, b in zip(*found.values(), strict=True):
+    for a, b in zip(*results.values(), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max())
 
 

@@ -34,10 +34,10 @@ def test_other_fields_and_other_positions(backend, complex_values):
             x = positions(rng)
             plan.set_positions(x)
             for f in (field(), field()):
-                came, slope = plan.value_and_gradient(f)
-                np.testing.assert_allclose(came, oracle.interpolate(MESH, WINDOW, x, f), atol=1e-13)
+                result, slope = plan.value_and_gradient(f)
+                np.testing.assert_allclose(result, oracle.interpolate(MESH, WINDOW, x, f), atol=1e-13)
                 np.testing.assert_allclose(slope, oracle.gradient(MESH, WINDOW, x, f), atol=1e-12)
-                np.testing.assert_allclose(plan.interpolate(f), came, atol=1e-14)
+                np.testing.assert_allclose(plan.interpolate(f), result, atol=1e-14)
 
 
 def test_missing_nodes_and_particles_without_weight(backend):
@@ -51,13 +51,13 @@ def test_missing_nodes_and_particles_without_weight(backend):
     f[0] = np.inf
     with plan_of(backend, mesh) as plan:
         plan.set_positions(x, check=False)
-        came = plan.interpolate(f)
+        result = plan.interpolate(f)
         far = good & (x[:, 0] * 4 - 0.5 > 2.01)  # reach no node of the first plane
         assert far.any()
         np.testing.assert_allclose(
-            came[far], oracle.interpolate(mesh, WINDOW, x[far], np.where(f < 9, f, 0)), atol=1e-13
+            result[far], oracle.interpolate(mesh, WINDOW, x[far], np.where(f < 9, f, 0)), atol=1e-13
         )
-        assert not came[~good].any()
+        assert not result[~good].any()
         assert not plan.gradient(f)[~good].any()
 
 
@@ -76,7 +76,7 @@ def test_memory_is_reserved(backend):
                 call(rng.normal(size=MESH.shape))
             assert {name: id(array) for name, array in plan.workspace.memory.arrays.items()} == before
             assert ("stored.slopes" in before) == (call == plan.value_and_gradient), (
-                "slopes are stored when first wanted"
+                "slopes are stored at their first use"
             )
 
 

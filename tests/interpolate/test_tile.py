@@ -53,26 +53,26 @@ def test_a_crowd_has_many_parts_and_reads_the_same(backend, method):
     x[::50] = np.nan  # without weight: zero
     field = rng.standard_normal(MESH.shape).astype("float32")
     field[1, 2, 3] = np.nan  # reaches only stencils that have it, such as the last particle's
-    found = {}
+    results = {}
     for name in (method, "particle"):
         with pm.Plan(MESH, "bspline5", dtype="float32", backend=backend.name, interpolation=name,
                      options={"tile": {"particles": 32, "shape": (4, 8, 12)}}) as plan:  # fmt: skip
             plan.reserve(len(x))
             plan.set_positions(backend.array(x), check=False)
             native = backend.array(field)
-            found[name] = [backend.host(a) for a in plan.value_and_gradient(native)]
+            results[name] = [backend.host(a) for a in plan.value_and_gradient(native)]
             if name == "tile":
                 _, parts = plan._method("interpolate").parts(plan.workspace)
                 listed = int(backend.host(parts.listed)[0])
                 pieces = backend.host(parts.parts)[: 2 * listed].reshape(-1, 2)
                 assert len(np.unique(pieces, axis=0)) == listed <= parts.most
                 assert pieces[:, 1].max() >= 686 // 4 // 32  # the crowd lies in at most four tiles
-    for came, wanted in zip(found[method], found["particle"], strict=True):
-        finite = np.isfinite(wanted)
-        assert 0 < (~finite).sum() < wanted.size // 4
-        np.testing.assert_array_equal(np.isfinite(came), finite)
-        np.testing.assert_allclose(came[finite], wanted[finite], rtol=0, atol=1e-5 * np.abs(wanted[finite]).max())
-        assert not came[::50].any()
+    for result, expected in zip(results[method], results["particle"], strict=True):
+        finite = np.isfinite(expected)
+        assert 0 < (~finite).sum() < expected.size // 4
+        np.testing.assert_array_equal(np.isfinite(result), finite)
+        np.testing.assert_allclose(result[finite], expected[finite], rtol=0, atol=1e-5 * np.abs(expected[finite]).max())
+        assert not result[::50].any()
 
 
 @pytest.mark.backends("cuda", "opencl")
@@ -83,15 +83,15 @@ def test_any_lanes_read_the_same(backend, method, lanes, reads):
     rng = np.random.default_rng(5)
     x = rng.random((90, 3)).astype("float32")
     field = (rng.standard_normal((*MESH.shape, 2)) @ [1, 1j]).astype("complex64")
-    found = []
+    results = []
     for name in (method, "particle"):
         options = {method: {"lanes": lanes, "reads": reads}} if name == method else None
         with pm.Plan(MESH, "bspline4", dtype="float32", components=2, backend=backend.name, interpolation=name,
                      options=options) as plan:  # fmt: skip
             plan.set_positions(backend.array(x))
-            found.append([backend.host(a) for a in plan.value_and_gradient(backend.array(field))])
-    for came, wanted in zip(*found, strict=True):
-        np.testing.assert_allclose(came, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+            results.append([backend.host(a) for a in plan.value_and_gradient(backend.array(field))])
+    for result, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(result, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("components", [1, 2, 4])
@@ -131,7 +131,7 @@ def test_tiles_too_large_are_declined_in_words():
 
 @pytest.mark.parametrize("local", [48 * 1024, 99 * 1024, 232_448])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_tiles_fit_local_memory_for_fields_of_which_the_plan_was_not_told(local, dtype):
+def test_tiles_fit_local_memory_for_fields_that_the_plan_does_not_expect(local, dtype):
     served = 0
     for support, components in itertools.product((2, 6, 9, 13, 16), (1, 4)):
         device = SimpleNamespace(**{**vars(GPU), "local_bytes": local})

@@ -13,7 +13,7 @@ from neighbour_mean import FILE, NeighbourMean
 from particlemesh.backends import cuda, source
 from ptx import NVRTC
 
-LENGTHS, RADIUS, OWN = np.array([4.0, 3.0, 5.0]), 0.9, 2.0
+LENGTHS, RADIUS, SELF_WEIGHT = np.array([4.0, 3.0, 5.0]), 0.9, 2.0
 RNG = np.random.default_rng(4)
 X = RNG.random((61, 3)) * LENGTHS
 Q = RNG.normal(size=(2, 61))
@@ -23,13 +23,13 @@ def expected(values, x=X):
     d = x[:, None] - x
     d -= np.rint(d / LENGTHS) * LENGTHS
     near = (d**2).sum(-1) <= RADIUS**2
-    weights = near + (OWN - 1) * np.eye(len(x))
+    weights = near + (SELF_WEIGHT - 1) * np.eye(len(x))
     return values @ weights.T / weights.sum(1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_mean_is_that_of_all_distances(backend, dtype):
-    mean = NeighbourMean(LENGTHS, RADIUS, own=OWN).set_positions(backend.array(X.astype(dtype)))
+    mean = NeighbourMean(LENGTHS, RADIUS, self_weight=SELF_WEIGHT).set_positions(backend.array(X.astype(dtype)))
     got = mean(backend.array(Q.astype(dtype)))
     assert type(got) is type(backend.array(Q))
     assert got.dtype == dtype
@@ -38,14 +38,14 @@ def test_the_mean_is_that_of_all_distances(backend, dtype):
 
 @pytest.mark.parametrize("order", ["strided", "reversed", "fortran"])
 def test_arrays_of_any_strides_come_in_and_go_out(backend, order):
-    mean = NeighbourMean(LENGTHS, RADIUS, own=OWN).set_positions(backend.array(X, order))
+    mean = NeighbourMean(LENGTHS, RADIUS, self_weight=SELF_WEIGHT).set_positions(backend.array(X, order))
     out = backend.array(np.zeros_like(Q), order)
     assert mean(backend.array(Q, order), out=out) is out
     np.testing.assert_allclose(backend.host(out), expected(Q), rtol=0, atol=1e-13)
 
 
 def test_a_part_of_an_array_is_read_from_where_it_begins(backend):
-    mean = NeighbourMean(LENGTHS, RADIUS, own=OWN).set_positions(backend.array(X))
+    mean = NeighbourMean(LENGTHS, RADIUS, self_weight=SELF_WEIGHT).set_positions(backend.array(X))
     both, out = backend.array(Q), backend.array(np.zeros_like(Q))
     mean(both[1], out=out[1])
     np.testing.assert_allclose(backend.host(out)[1], expected(Q[1]), rtol=0, atol=1e-13)
@@ -54,7 +54,7 @@ def test_a_part_of_an_array_is_read_from_where_it_begins(backend):
 
 @pytest.mark.backends("opencl", "cuda")
 def test_arrays_of_the_host_are_copied_there_and_back_where_the_backend_is_named(backend):
-    mean = NeighbourMean(LENGTHS, RADIUS, own=OWN, backend=backend.name).set_positions(X)
+    mean = NeighbourMean(LENGTHS, RADIUS, self_weight=SELF_WEIGHT, backend=backend.name).set_positions(X)
     got, out = mean(Q), np.zeros_like(Q)
     assert isinstance(got, np.ndarray)
     np.testing.assert_allclose(got, expected(Q), rtol=0, atol=1e-13)
@@ -76,7 +76,7 @@ def test_no_pairs_and_no_particles(backend):
 
 def test_lists_and_other_libraries():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    mean = NeighbourMean(LENGTHS, RADIUS, own=OWN, threads=2)
+    mean = NeighbourMean(LENGTHS, RADIUS, self_weight=SELF_WEIGHT, threads=2)
     got = mean.set_positions(torch.from_numpy(X))(torch.from_numpy(Q))
     assert isinstance(got, torch.Tensor)
     np.testing.assert_allclose(got.numpy(), expected(Q), rtol=0, atol=1e-13)
@@ -84,7 +84,7 @@ def test_lists_and_other_libraries():
 
 
 def test_wrong_arguments_leave_the_program_as_it_was(backend):
-    mean = NeighbourMean(LENGTHS, RADIUS, own=OWN).set_positions(backend.array(X))
+    mean = NeighbourMean(LENGTHS, RADIUS, self_weight=SELF_WEIGHT).set_positions(backend.array(X))
     values = backend.array(Q)
     for wrong, error, text in (
         (backend.array(Q[:, :60]), ValueError, r"values has shape \(2, 60\); \(..., 61\) is needed"),

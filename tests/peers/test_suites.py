@@ -13,6 +13,7 @@ variable                   folder                                               
 
 ``CUFINUFFT_FRAMEWORK`` names the arrays of cuFINUFFT's tests: numpy (the default), cupy, torch. mri-nufft's tests need
 pytest-cases and a version of pytest that it supports, ducc0 and, for those of autograd, deepinv.
+``test_openmm_figures.py`` has the figures of OpenMM's tests.
 """
 
 import os

@@ -48,5 +48,5 @@ def test_adds_move_what_is_aligned_in_one_instruction(monkeypatch, method, kind,
     file, name, defines = key_of(monkeypatch, method, kind, support, shape, order)
     assert defines["VECTOR"] == (int(adds[1]) if adds[0] == "v" else 1)  # of float64, lanes beside each other do better
     text = ptx.ptx(file, name, defines)
-    found = re.findall(r"\b(?:red|atom)\.(?:relaxed\.gpu\.)?global\.(?:gpu\.)?add\.((?:v\d\.)?\w+)", text)
-    assert set(found) == {adds}
+    widths = re.findall(r"\b(?:red|atom)\.(?:relaxed\.gpu\.)?global\.(?:gpu\.)?add\.((?:v\d\.)?\w+)", text)
+    assert set(widths) == {adds}

@@ -56,16 +56,16 @@ def test_blocks_that_do_not_fit_local_memory_add_where_they_lie(backend, monkeyp
         return plain(*arguments, **defines)
 
     monkeypatch.setattr(by_copy, "kernel", kernel)
-    found = []
+    results = []
     for most in (by_copy._MOST_LOCAL, 1000):
         monkeypatch.setattr(by_copy, "_MOST_LOCAL", most)
         with plan_of(backend, mesh, chosen={"copies": 2, "block": (4, 4, 7)}) as plan:
             plan.set_positions(x)
-            found.append((plan.spread(q), *plan.value_and_gradient(f)))
+            results.append((plan.spread(q), *plan.value_and_gradient(f)))
     assert set(asked[: len(asked) // 2]) == {1}
     assert set(asked[len(asked) // 2 :]) == {0}
-    np.testing.assert_allclose(found[0][0], oracle.spread(mesh, pm.bspline(4), x, q), atol=1e-12)
-    for here, there in zip(*found, strict=True):
+    np.testing.assert_allclose(results[0][0], oracle.spread(mesh, pm.bspline(4), x, q), atol=1e-12)
+    for here, there in zip(*results, strict=True):
         np.testing.assert_allclose(here, there, rtol=1e-13, atol=1e-13 * np.abs(there).max())
 
 
@@ -100,7 +100,7 @@ def test_extended_blocks_add_up_to_the_field(backend, mesh):
 
 
 @pytest.mark.parametrize(("support", "ratio"), [(4, 3.3), (6, 5.9)])
-def test_replicated_nodes_take_the_memory_that_is_told(support, ratio):
+def test_replicated_nodes_take_the_predicted_memory(support, ratio):
     asked = sizes_of(pm.Mesh((64, 64, 64), (1.0,) * 3), pm.bspline(support))
     blocks = blocks_of(asked, 64**3, None, None)
     assert (blocks.cells, blocks.blocks, blocks.chunks) == ((4, 4, 32), (16, 16, 2), 4)
@@ -111,7 +111,7 @@ def test_replicated_nodes_take_the_memory_that_is_told(support, ratio):
 
 @pytest.mark.parametrize("mesh", ["periodic", "line"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_memory_is_what_was_told(backend, mesh, dtype):
+def test_memory_is_as_predicted(backend, mesh, dtype):
     mesh = MESHES[mesh]
     with plan_of(backend, mesh, dtype=dtype, components=2) as plan:
         plan.set_positions(cloud(mesh, 300))
@@ -143,7 +143,7 @@ def test_a_crowd_in_a_small_mesh_has_bounded_memory():
         ({"ranks": "atomic"}, "ranks='atomic' is not deterministic"),
     ],
 )
-def test_what_cannot_be_served_is_told(backend, chosen, words):
+def test_what_cannot_be_served_is_declined(backend, chosen, words):
     plan = pm.Plan(
         MESHES["periodic"], "cic", method=NAME, backend=backend.name, options={NAME: chosen}, deterministic=True
     )
@@ -155,18 +155,18 @@ def test_what_cannot_be_served_is_told(backend, chosen, words):
 def test_interpolation_is_the_same_however_ranks_are_counted(backend):
     mesh = MESHES["mixed"]
     x, f = cloud(mesh, 200), np.random.default_rng(7).normal(size=mesh.field_shape)
-    found = []
+    results = []
     for ranks in ("stable", "atomic"):
         with plan_of(backend, mesh, chosen={"ranks": ranks, "copies": 2}) as plan:
             plan.set_positions(x)
-            found.append(plan.interpolate(f))
-    np.testing.assert_array_equal(*found)
+            results.append(plan.interpolate(f))
+    np.testing.assert_array_equal(*results)
 
 
 def test_both_directions_have_the_same_options():
-    found = [m for methods in METHODS.values() for m in methods if m.name == NAME]
-    assert len(found) == 2
-    assert found[0].options is found[1].options
+    both = [m for methods in METHODS.values() for m in methods if m.name == NAME]
+    assert len(both) == 2
+    assert both[0].options is both[1].options
 
 
 @pytest.mark.backends("cuda", "opencl")

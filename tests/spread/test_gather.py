@@ -16,8 +16,8 @@ def everywhere(mesh, count, seed=1):
     return np.random.default_rng(seed).uniform(0.001, 0.999, (count, mesh.ndim)) @ np.asarray(mesh.box.matrix)
 
 
-def near(came, wanted):
-    np.testing.assert_allclose(came, wanted, rtol=0, atol=1e-13 * max(np.abs(wanted).max(initial=0), 1))
+def near(result, expected):
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-13 * max(np.abs(expected).max(initial=0), 1))
 
 
 def listed(plan, device):

@@ -20,8 +20,8 @@ def plan_of(backend, mesh=MESH, window=WINDOW, dtype="float64", **options):
     return pm.Plan(mesh, window, method="hybrid_mesh", dtype=dtype, backend=backend, options={"hybrid_mesh": options})
 
 
-def close(came, wanted, tolerance=1e-13):
-    np.testing.assert_allclose(came, wanted, atol=tolerance * max(1.0, np.abs(wanted).max()))
+def close(result, expected, tolerance=1e-13):
+    np.testing.assert_allclose(result, expected, atol=tolerance * max(1.0, np.abs(expected).max()))
 
 
 def lengths_by_hand(mesh, window, x):
@@ -45,7 +45,7 @@ def ruled(lengths, least, longest):
 def test_the_width_is_bell_and_garlands(backend, monkeypatch, count, least, longest):
     monkeypatch.setattr(hybrid_mesh, "LEAST_ROWS", least)
     monkeypatch.setattr(hybrid_mesh, "LONGEST", longest)
-    wanted = lengths_by_hand(MESH, WINDOW, X[:count])
+    expected = lengths_by_hand(MESH, WINDOW, X[:count])
     with plan_of(backend.name) as plan:
         plan.set_positions(backend.array(X[:count]))
         close(
@@ -53,11 +53,11 @@ def test_the_width_is_bell_and_garlands(backend, monkeypatch, count, least, long
         )
         matrix = plan._methods["spread"]._room(plan.workspace, slopes=False)
         lengths, (width,), start = (backend.host(a) for a in (matrix.lengths, matrix.width, matrix.start))
-        np.testing.assert_array_equal(lengths, wanted)
-        assert width == ruled(wanted, least, longest)
-        np.testing.assert_array_equal(np.diff(start.astype(int)), np.maximum(wanted - int(width), 0))
+        np.testing.assert_array_equal(lengths, expected)
+        assert width == ruled(expected, least, longest)
+        np.testing.assert_array_equal(np.diff(start.astype(int)), np.maximum(expected - int(width), 0))
         assert (width > 0) == (least < 300)
-        assert width * len(wanted) <= matrix.ell_plane
+        assert width * len(expected) <= matrix.ell_plane
 
 
 @on_devices
@@ -72,6 +72,6 @@ def test_rows_longer_than_intervals(backend, monkeypatch, width, wide):
     q = np.stack([RNG.normal(size=count), np.ones(count)])
     with plan_of(backend.name, mesh, window, width=width) as plan:
         plan.set_positions(backend.array(x))
-        came = [backend.host(plan.spread(backend.array(q))) for _ in range(2)]
-        close(came[0], oracle.spread(mesh, window, x[:, None], q), 1e-12)
-        np.testing.assert_array_equal(*came)
+        result = [backend.host(plan.spread(backend.array(q))) for _ in range(2)]
+        close(result[0], oracle.spread(mesh, window, x[:, None], q), 1e-12)
+        np.testing.assert_array_equal(*result)

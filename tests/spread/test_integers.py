@@ -82,9 +82,9 @@ def test_any_parts_have_the_bits_of_one(backend, name, request):
     x, q = case.draw()
     bounds, *results = whole_of(backend, case, 1, x, q)
     for count in CUTS if case.clustered else (2, 7):
-        others, *came = whole_of(backend, case, count, x, q)
+        others, *result = whole_of(backend, case, count, x, q)
         np.testing.assert_array_equal(others, bounds)
-        for ours, theirs in zip(came, results, strict=True):
+        for ours, theirs in zip(result, results, strict=True):
             assert ours.tobytes() == theirs.tobytes(), count
     # and are those of a plan without parts, whose error is that of rounding
     options = {"dtype": x.dtype, "backend": backend.name, "deterministic": True}
@@ -137,10 +137,10 @@ def test_sums_that_pile_up_do_not_overflow(backend, real, order, request):
             q = np.full((511, 2)[: 1 + order], np.nextafter(np.dtype(real).type(2 * size), np.dtype(real).type(0)))
             plan = pm.Plan(mesh, window, method="fixed_point", backend=backend.name).set_positions(x)
             bounds = plan.bounds(q, derivative=order)
-            came = plan.spread_integers(q, bounds, derivative=order)
-            wanted = exact(mesh, window, x, q, bounds, order)
-            assert 2.0**52 < np.abs(wanted).max() < 2.0**62
-            np.testing.assert_allclose(came, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
+            result = plan.spread_integers(q, bounds, derivative=order)
+            expected = exact(mesh, window, x, q, bounds, order)
+            assert 2.0**52 < np.abs(expected).max() < 2.0**62
+            np.testing.assert_allclose(result, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
 def test_bounds_follow_from_the_fullest_cell_and_the_largest_value(backend):
@@ -185,19 +185,19 @@ def test_integers_of_any_layout(backend):
     values = backend.array(q)
     bounds = plan.bounds(values)
     first = plan.spread_integers(values, bounds)
-    wanted, shape = backend.host(first), (3, 2, 6, 5)
-    assert first.shape == shape and wanted.dtype == np.int64
+    expected, shape = backend.host(first), (3, 2, 6, 5)
+    assert first.shape == shape and expected.dtype == np.int64
     host = np.max([backend.host(bounds)], axis=0)  # a host array is copied to the device
     for order in ("planar", "strided", "fortran"):
         out = backend.array(np.full(shape, 7, np.int64), order)
         assert plan.spread_integers(values, host, out=out) is out
-        np.testing.assert_array_equal(backend.host(out), wanted)
+        np.testing.assert_array_equal(backend.host(out), expected)
         assert plan.spread_integers(values, bounds, out=out, accumulate=True) is out
-        np.testing.assert_array_equal(backend.host(out), 2 * wanted)
+        np.testing.assert_array_equal(backend.host(out), 2 * expected)
         doubled = plan.convert(out, bounds, dtype="complex128")
         field = backend.host(plan.spread(values))
         np.testing.assert_allclose(backend.host(doubled), 2 * field, atol=1e-13)
-    some = backend.array(wanted[1:2, :, 2:4, :3])
+    some = backend.array(expected[1:2, :, 2:4, :3])
     kept = backend.array(np.zeros((1, 2, 3), complex), "strided")
     assert plan.convert(some, host[[0, 3, 4]], dtype="complex128", out=kept) is kept
     np.testing.assert_allclose(backend.host(kept), field[1:2, 2:4, :3], atol=1e-13)

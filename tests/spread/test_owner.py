@@ -77,25 +77,25 @@ def test_visits_are_all_there_is_by_window_place_and_index(backend, name, crowd)
         windows = Owner.windows(workspace)
         order = visits.visits_of(workspace, windows, Owner.pieces(workspace))
         download = plan.backend.download
-        start, came = download(order.start), download(order.visits)
+        start, result = download(order.start), download(order.visits)
         node = download(workspace.particles.node)[:, :count]
         axes = axes_of(mesh, plan.window)
         each = [axis.support - 1 for axis in axes]
         rows = -(-(min(8, axes[1].size) + each[1]) // windows.height)
         assert windows.bins == windows.total * (windows.length[0] + each[0]) * rows
         assert (rows > 1) == (name != "line" and (crowd > 0 or name != "odd"))
-        wanted = []
+        expected = []
         for i, firsts in enumerate(node.T.tolist()):
             reached = [list(images(*n)) for n in zip(axes, firsts, windows.length, strict=True)]
             for (wx, x), (wy, y), (wz, z) in itertools.product(*reached):
                 window = (wy * windows.counts[2] + wz) * windows.counts[0] + wx
                 where = (x + each[0]) << 10 | (y + each[2]) << 5 | z + each[2]
                 row = (y + each[1]) // windows.height
-                wanted.append(((window * (windows.length[0] + each[0]) + x + each[0]) * rows + row, i, where))
-        wanted.sort()
-        np.testing.assert_array_equal(start, np.searchsorted([w[0] for w in wanted], np.arange(windows.bins + 1)))
-        np.testing.assert_array_equal(came[: len(wanted)], [np.uint64(i << 32 | where) for _, i, where in wanted])
-        assert len(wanted) <= count * windows.most
+                expected.append(((window * (windows.length[0] + each[0]) + x + each[0]) * rows + row, i, where))
+        expected.sort()
+        np.testing.assert_array_equal(start, np.searchsorted([w[0] for w in expected], np.arange(windows.bins + 1)))
+        np.testing.assert_array_equal(result[: len(expected)], [np.uint64(i << 32 | where) for _, i, where in expected])
+        assert len(expected) <= count * windows.most
 
 
 @pytest.mark.whole
@@ -132,8 +132,8 @@ def test_crowded_windows_are_cut_and_give_the_same_bits(backend, form, real):
     (field, pieces), (again, _) = run(), run()
     assert pieces > 10
     np.testing.assert_array_equal(field, again)
-    wanted = walk_cases.wanted_of("spread", mesh, x, q)
-    walk_cases.close(field, wanted, real, np.abs(q).sum())
+    expected = walk_cases.wanted_of("spread", mesh, x, q)
+    walk_cases.close(field, expected, real, np.abs(q).sum())
 
 
 def test_many_and_few_visits_are_ordered_in_reserved_memory(backend):
@@ -156,13 +156,13 @@ def test_many_channels_share_launches(backend, monkeypatch, together):
     monkeypatch.setattr(Owner, "_together", classmethod(lambda cls, sizes: together))
     mesh, count = pm.Mesh((20, 18, 25), (1.0, 1.0, 1.0)), 3000
     x, q = cloud(mesh, count, 2000).astype(float), np.random.default_rng(2).normal(size=(13, count))
-    wanted = np.array([walk_cases.wanted_of("spread", mesh, x, own) for own in q])
+    expected = np.array([walk_cases.wanted_of("spread", mesh, x, channel) for channel in q])
     with plan_of(backend, mesh, dtype="float64", parts=3, form="multiply") as plan:
         plan.set_positions(backend.array(x))
         field = backend.host(plan.spread(backend.array(q)))
-        walk_cases.close(field, wanted, "float64", np.abs(q).sum(1).max())
+        walk_cases.close(field, expected, "float64", np.abs(q).sum(1).max())
         (launches,) = plan._methods["spread"]._batches.values()
-        assert [own[-1] for own in launches] == {1: [1, 1, 1, 1], 2: [2, 1, 1], 4: [3, 1]}[together]
+        assert [channel[-1] for channel in launches] == {1: [1, 1, 1, 1], 2: [2, 1, 1], 4: [3, 1]}[together]
 
 
 def test_few_slabs_are_enough_for_any_crowd(backend, monkeypatch):
@@ -172,8 +172,8 @@ def test_few_slabs_are_enough_for_any_crowd(backend, monkeypatch):
     with plan_of(backend, mesh, parts=3) as plan:
         plan.set_positions(backend.array(x))
         field = backend.host(plan.spread(backend.array(np.ones(5000, np.float32))))
-    wanted = walk_cases.wanted_of("spread", mesh, x, np.ones(5000))
-    walk_cases.close(field, wanted, "float32", 5000)
+    expected = walk_cases.wanted_of("spread", mesh, x, np.ones(5000))
+    walk_cases.close(field, expected, "float32", 5000)
 
 
 @pytest.mark.parametrize("count", [1, 40])
@@ -185,9 +185,9 @@ def test_every_node_is_stored_and_nothing_else(backend, count):
     with plan_of(backend, mesh) as plan:
         plan.set_positions(backend.array(x))
         plan.spread(backend.array(q), out=room[1:-1, 1:-1, 1:-1])
-        came = backend.host(room)
-        assert np.isnan(came).sum() == held.size - 10 * 9 * 11
-        field = came[1:-1, 1:-1, 1:-1]
+        result = backend.host(room)
+        assert np.isnan(result).sum() == held.size - 10 * 9 * 11
+        field = result[1:-1, 1:-1, 1:-1]
         walk_cases.close(field, walk_cases.wanted_of("spread", mesh, x, q), "float32", count)
         plan.spread(backend.array(q), out=room[1:-1, 1:-1, 1:-1], accumulate=True)
         np.testing.assert_array_equal(backend.host(room)[1:-1, 1:-1, 1:-1], 2 * field)

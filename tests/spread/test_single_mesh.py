@@ -32,8 +32,8 @@ def test_rows_too_long_for_local_memory_are_written_at_once(backend):
             (plan.spread(backend.array(q)), oracle.spread(MESH, WINDOW, x, q)),
             (plan.spread_gradient(backend.array(v)), oracle.spread_gradient(MESH, WINDOW, x, v)),
         )
-        for came, wanted in pairs:
-            np.testing.assert_allclose(backend.host(came), wanted, atol=1e-13 * np.abs(wanted).max())
+        for result, expected in pairs:
+            np.testing.assert_allclose(backend.host(result), expected, atol=1e-13 * np.abs(expected).max())
 
 
 @on_devices

@@ -71,9 +71,9 @@ def check(backend, plan, method, name):
     x, given = drawn(name)
     plan.set_positions(backend.array(x))
     for verb in verbs(method):
-        array, wanted = given[verb]
-        came = backend.host(getattr(plan, verb)(backend.array(array)))
-        np.testing.assert_allclose(came, wanted, atol=1e-13 * max(1.0, np.abs(wanted).max()), err_msg=verb)
+        array, expected = given[verb]
+        result = backend.host(getattr(plan, verb)(backend.array(array)))
+        np.testing.assert_allclose(result, expected, atol=1e-13 * max(1.0, np.abs(expected).max()), err_msg=verb)
 
 
 @pytest.mark.parametrize(("method", "options"), OPTIONS, ids=str)

@@ -174,9 +174,9 @@ def check_cells(box, cells, x, keys, levels=1, radii=None):
         of = level == here
         shape = level_shape(cells, here)
         low, high = touched(box, shape, x[of], slack=8)
-        own = np.stack(np.unravel_index(keys[of] - first[here], shape), -1)
-        fits = (own == low % shape) | (own == high % shape)
-        assert fits.all(), (x[of][~fits.all(1)], own[~fits.all(1)])
+        offset = np.stack(np.unravel_index(keys[of] - first[here], shape), -1)
+        fits = (offset == low % shape) | (offset == high % shape)
+        assert fits.all(), (x[of][~fits.all(1)], offset[~fits.all(1)])
 
 
 def walk(storage, cells):
@@ -225,8 +225,8 @@ class Found(NamedTuple):
 
 def all_pairs(box, x, reach, points=None):
     """Every image of a particle that may be within reach of a particle, but not itself, or of a point."""
-    own = points is None
-    x, p = x.astype(float), (x if own else points).astype(float)
+    same_points = points is None
+    x, p = x.astype(float), (x if same_points else points).astype(float)
     turns, p_turns = turns_of(box, x), turns_of(box, p)
     folded, p_folded = x - turns @ box.matrix, p - p_turns @ box.matrix
     most = np.floor(reach * np.linalg.norm(box.inverse, axis=1) + 1.01).astype(int) * np.array(box.periodic)
@@ -235,7 +235,7 @@ def all_pairs(box, x, reach, points=None):
         d = folded[None] + np.array(image) @ box.matrix - p_folded[:, None]
         r2 = (d * d).sum(-1)
         near = r2 <= (reach * (1 + 1e-5)) ** 2 + 1e-9
-        if own and not any(image):
+        if same_points and not any(image):
             np.fill_diagonal(near, False)
         i, j = np.nonzero(near)
         shift = np.array(image, int) - turns[j] + p_turns[i]
@@ -269,13 +269,13 @@ def codes(i, j, shift):
 
 
 def check_pairs(i, j, shift, oracle, sure, possible):
-    """Every sure pair came, every pair that came is possible, none came twice."""
-    came = codes(i, j, shift)
-    assert len(np.unique(came)) == len(came), "a pair came twice"
-    wanted = codes(oracle.i, oracle.j, oracle.shift)
-    lost = ~np.isin(wanted[sure], came)
+    """Every sure pair is listed, every listed pair is possible, none is listed twice."""
+    result = codes(i, j, shift)
+    assert len(np.unique(result)) == len(result), "a pair is listed twice"
+    expected = codes(oracle.i, oracle.j, oracle.shift)
+    lost = ~np.isin(expected[sure], result)
     assert not lost.any(), ("lost", oracle.where(sure).where(lost))
-    extra = ~np.isin(came, wanted[possible])
+    extra = ~np.isin(result, expected[possible])
     assert not extra.any(), ("not a pair", i[extra], j[extra], shift[extra])
 
 
@@ -314,12 +314,12 @@ def entries(backend, pairs):
     return i, j, shift, distance, vector
 
 
-def check_answer(box, x, radius, found, oracle, *, half=False, points=None, apart=None):
+def check_answer(box, x, radius, listed, oracle, *, half=False, points=None, apart=None):
     """Check pairs i, j, S, d, D against an oracle; ``radius`` is one number or one for each pair of the oracle.
 
     ``apart``: what has to be within the radius, if that is not the oracle's distance.
     """
-    i, j, shift, distance, vector = found
+    i, j, shift, distance, vector = listed
     of = x if points is None else points
     band = rounding(box, np.concatenate([x, of]), np.max(radius, initial=0))
     apart = oracle.distance if apart is None else apart
@@ -328,9 +328,9 @@ def check_answer(box, x, radius, found, oracle, *, half=False, points=None, apar
         sure = sure & forward(oracle.i, oracle.j, oracle.shift)
         possible = possible & forward(oracle.i, oracle.j, oracle.shift)
     check_pairs(i, j, shift, oracle, sure, possible)
-    wanted = x[j].astype(float) - of[i].astype(float) + shift @ box.matrix
-    np.testing.assert_allclose(vector, wanted, rtol=0, atol=band)
-    np.testing.assert_allclose(distance, np.linalg.norm(wanted, axis=1), rtol=0, atol=2 * band)
+    expected = x[j].astype(float) - of[i].astype(float) + shift @ box.matrix
+    np.testing.assert_allclose(vector, expected, rtol=0, atol=band)
+    np.testing.assert_allclose(distance, np.linalg.norm(expected, axis=1), rtol=0, atol=2 * band)
     assert distance.dtype == vector.dtype == x.dtype
     assert i.dtype.kind == "i" and j.dtype == shift.dtype == np.int32
 

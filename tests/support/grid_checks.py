@@ -28,7 +28,7 @@ def stored(backend, grid):
     return type(storage)(*(backend.host(a) if hasattr(a, "strides") else a for a in storage))
 
 
-def told(backend, grid):
+def order_of(backend, grid):
     return tuple(backend.host(a) for a in (grid.cell_start, grid.order, grid.rank))
 
 
@@ -51,9 +51,9 @@ def check_order(start, ends, order, rank, count):
 def check_tight(storage, box, cells, x, radii):
     """A particle is listed where its bounding box is, and two that share cells meet in one."""
     lists = walk(storage, int(np.prod(cells)))
-    found = np.array([(i, mask, cell) for cell, held in enumerate(lists) for i, mask in held], int).reshape(-1, 3)
-    assert len(np.unique(found, axis=0)) == len(found)
-    i, mask, cell = found.T
+    entries = np.array([(i, mask, cell) for cell, held in enumerate(lists) for i, mask in held], int).reshape(-1, 3)
+    assert len(np.unique(entries, axis=0)) == len(entries)
+    i, mask, cell = entries.T
     place = np.stack(np.unravel_index(cell, cells), -1)
     first, wide = np.full((len(x), box.ndim), -1), np.zeros((len(x), box.ndim), int)
     first[i[mask == 0]] = place[mask == 0]
@@ -78,8 +78,8 @@ def check_tight(storage, box, cells, x, radii):
 
 
 def check_grid(backend, grid, box, cells, x, radii=None, levels=1):
-    """All that is told of a grid: cells, order, ranks, positions, storage."""
-    storage, (start, order, rank) = stored(backend, grid), told(backend, grid)
+    """All that a grid shows: cells, order, ranks, positions, storage."""
+    storage, (start, order, rank) = stored(backend, grid), order_of(backend, grid)
     count, total = len(x), sum(int(np.prod(level_shape(cells, n))) for n in range(levels))
     assert (grid.cells, grid.shape) == (total, cells)
     ends = start[1:]

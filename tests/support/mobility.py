@@ -54,34 +54,41 @@ def smooth_self(a, xi):
     return (faxen * (1 + k**2 / (4 * xi**2)) * np.exp(-(k**2) / (4 * xi**2))) @ w / (3 * PI**2)
 
 
-def mobility(matrix, positions, radii, xi=None, margin=6.5):
-    """Dense mobility (3N, 3N) of spheres in the periodic cell with lattice vectors in the rows of a matrix."""
+def mobility(matrix, positions, radii, xi=None, margin=6.5, rows=None):
+    """Dense mobility (3N, 3N) of spheres in the periodic cell with lattice vectors in the rows of a matrix.
+
+    With ``rows``, indices of M spheres, only their part of it (3M, 3N).
+    """
     matrix = np.diag(matrix) if np.ndim(matrix) == 1 else np.asarray(matrix, float)
     x = np.asarray(positions, float)
     n, volume = len(x), abs(np.linalg.det(matrix))
     radii = np.broadcast_to(np.asarray(radii, float), (n,))
     xi = np.sqrt(PI) / volume ** (1 / 3) * 1.2 if xi is None else xi
     cutoff, highest = margin / xi, 2 * xi * margin
-    result = np.zeros((n, 3, n, 3))
+    rows = np.arange(n) if rows is None else np.asarray(rows)
+    m = len(rows)
+    result = np.zeros((m, 3, n, 3))
     eye = np.eye(3)
     images = np.ceil(cutoff * np.linalg.norm(np.linalg.inv(matrix), axis=0) + 1).astype(int)
-    d = x[None, :] - x[:, None]
+    d = x[None, :] - x[rows][:, None]
     d -= np.round(d @ np.linalg.inv(matrix)) @ matrix
-    for cell in itertools.product(*(range(-m, m + 1) for m in images)):
+    for cell in itertools.product(*(range(-most, most + 1) for most in images)):
         v = d + np.array(cell) @ matrix
         r = np.linalg.norm(v, axis=-1)
-        near = (r < cutoff) & ((np.array(cell) != 0).any() | ~np.eye(n, dtype=bool))
+        near = (r < cutoff) & ((np.array(cell) != 0).any() | (rows[:, None] != np.arange(n)))
         i, j = np.nonzero(near)
         if not len(i):
             continue
         vector, r = v[i, j], r[i, j]
-        f, g = (p - q for p, q in zip(whole(r, radii[i], radii[j]), smooth(r, radii[i], radii[j], xi), strict=True))
+        a, b = radii[rows[i]], radii[j]
+        f, g = (p - q for p, q in zip(whole(r, a, b), smooth(r, a, b, xi), strict=True))
         unit = vector / r[:, None]
         result[i, :, j, :] += f[:, None, None] * eye + g[:, None, None] * unit[:, :, None] * unit[:, None, :]
-    result[np.arange(n), :, np.arange(n), :] += (1 / (6 * PI * radii) - smooth_self(radii, xi))[:, None, None] * eye
+    own = radii[rows]
+    result[np.arange(m), :, rows, :] += (1 / (6 * PI * own) - smooth_self(own, xi))[:, None, None] * eye
     reciprocal = 2 * PI * np.linalg.inv(matrix).T
     modes = np.ceil(highest / (2 * PI) * np.linalg.norm(matrix, axis=1)).astype(int)
-    numbers = np.array(list(itertools.product(*(range(-m, m + 1) for m in modes))))
+    numbers = np.array(list(itertools.product(*(range(-most, most + 1) for most in modes))))
     k = numbers @ reciprocal
     k2 = (k**2).sum(1)
     keep = (k2 > 0) & (k2 < highest**2)
@@ -91,5 +98,5 @@ def mobility(matrix, positions, radii, xi=None, margin=6.5):
     for p in range(3):
         for q in range(3):
             weight = factor * ((p == q) - k[:, p] * k[:, q] / k2)
-            result[:, p, :, q] += ((wave * weight) @ wave.conj().T).real
-    return result.reshape(3 * n, 3 * n)
+            result[:, p, :, q] += ((wave[rows] * weight) @ wave.conj().T).real
+    return result.reshape(3 * m, 3 * n)

@@ -8,7 +8,7 @@ KERNEL neighbour_mean(GLOBAL const i64* start, GLOBAL const int* list, GLOBAL co
 {
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < batch * count; n += GROUP_COUNT * GROUP_SIZE) {
         const i64 i = n % count, first = n - i;
-        real total = rule.own * values[n];
+        real total = rule.self_weight * values[n];
         for (i64 k = start[i]; k < start[i + 1]; k++) total += values[first + list[k]];
         means[n] = total / sum_of_weights(rule, start[i + 1] - start[i]);
         if (!(fabs(means[n]) <= rule.largest)) ATOMIC_ADD_U32(status, 1);

@@ -20,16 +20,16 @@ class NeighbourMean:
     ----------
     box : Box or lengths
     radius : float
-    own : float
+    self_weight : float
         Weight of the particle itself; each neighbour has weight 1.
     backend : str, optional
         By default where the positions are.
     threads : int, optional
     """
 
-    def __init__(self, box, radius, *, own=1.0, backend=None, threads=None):
+    def __init__(self, box, radius, *, self_weight=1.0, backend=None, threads=None):
         self.box = box if isinstance(box, pm.Box) else pm.Box(box)
-        self.radius, self.own = checks.positive(radius, "radius"), checks.positive(own, "own")
+        self.radius, self.self_weight = checks.positive(radius, "radius"), checks.positive(self_weight, "self_weight")
         self.threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
         self._home = None if backend is None else kernels.backend(backend)
         self._grid = pm.UniformGrid(self.box, cell_size=self.radius)
@@ -68,15 +68,15 @@ class NeighbourMean:
             if x.backend.name == "cpu":
                 cpu.run(
                     _mean, cpu.threads_for(self.threads, batch * count), self._start, self._list,
-                    cpu.plain(v.native).reshape(batch, count), self.own, result.native.reshape(batch, count),
+                    cpu.plain(v.native).reshape(batch, count), self.self_weight, result.native.reshape(batch, count),
                 )  # fmt: skip
             else:
                 x.backend.clear(self._status)
                 largest = float(np.finfo(x.dtype).max)
-                rule = kernels.Record(f"=2{x.dtype.char}", self.own, largest)
-                found = self._list if self._list.size else kernels.Unread(self._start)
+                rule = kernels.Record(f"=2{x.dtype.char}", self.self_weight, largest)
+                partners = self._list if self._list.size else kernels.Unread(self._start)
                 self._kernel(
-                    batch * count, self._start, found, v.native, result.native, self._status, count, batch, rule
+                    batch * count, self._start, partners, v.native, result.native, self._status, count, batch, rule
                 )
             return result.finish()
 
@@ -87,11 +87,11 @@ class NeighbourMean:
 
 
 @cpu.compiled
-def _mean(start, neighbours, values, own, means, counter):
+def _mean(start, neighbours, values, self_weight, means, counter):
     for begin, end in cpu.ranges(counter, start.size - 1, 256):
         for i in range(begin, end):
             for b in range(values.shape[0]):
-                total = own * values[b, i]
+                total = self_weight * values[b, i]
                 for k in range(start[i], start[i + 1]):
                     total += values[b, neighbours[k]]
-                means[b, i] = total / (own + start[i + 1] - start[i])
+                means[b, i] = total / (self_weight + start[i + 1] - start[i])

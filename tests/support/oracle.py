@@ -31,12 +31,12 @@ def stencil(mesh, window, u, axis, derivative=0):
     wraps = mesh.periodic[axis] and mesh.ghosts[axis] == (0, 0)
     nodes = np.arange(math.floor(u - half) - 1, math.ceil(u + half) + 2)
     weights = (-1) ** derivative * window.derivative(nodes - u, derivative) if derivative else window(nodes - u)
-    found = []
+    terms = []
     for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
         if weight != 0:
             place = node % size if wraps else (node if 0 <= node < size else None)
-            found.append((place, weight))
-    return found
+            terms.append((place, weight))
+    return terms
 
 
 def contributions(mesh, window, u, *along):

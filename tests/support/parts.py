@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parts of a mesh as ranks have them: who owns a particle, and how fields of parts make the whole field."""
+"""Parts of a mesh as ranks have them: which part owns a particle, and how fields of parts make the whole field."""
 
 import itertools
 

@@ -3,6 +3,7 @@
 
 import functools
 import re
+import zlib
 
 import pytest
 
@@ -25,18 +26,18 @@ def kernels_of(monkeypatch, call):
     return list(asked)
 
 
-def kernel_of(monkeypatch, wanted, call):
+def kernel_of(monkeypatch, expected, call):
     """Return file, name and defines of the kernel of a name that a call on OpenCL takes; nothing runs."""
-    found = []
+    launches = []
 
     def kernel(self, file, name, defines, texts=None):
-        found.append((file, name, defines))
+        launches.append((file, name, defines))
         return lambda *arguments: None
 
     with monkeypatch.context() as patch:
         patch.setattr(opencl.OpenClBackend, "kernel", kernel)
         call()
-    (mine,) = [asked for asked in found if asked[1] == wanted]
+    (mine,) = [asked for asked in launches if asked[1] == expected]
     return mine
 
 
@@ -49,6 +50,11 @@ def ptx(file, name, defines):
 def _entries(file, defines):
     text = cuda.compile_only(file, dict(defines), 9999).decode()
     return {entry.partition("(")[0].strip(): entry for entry in text.split(".entry ")[1:]}
+
+
+def single(method):
+    """Whether it is float32 of a method that compiles where tests are thinned: for every second one it is float64."""
+    return zlib.crc32(method.__module__.encode()) % 2 == 0
 
 
 def without_nvrtc():

@@ -95,11 +95,11 @@ def batched(function, mesh, window, x, values, core):
     return result.reshape(*batch, *result.shape[1:])
 
 
-def close(result, wanted, scale, dtype):
-    assert result.shape == wanted.shape, (result.shape, wanted.shape)
+def close(result, expected, scale, dtype):
+    assert result.shape == expected.shape, (result.shape, expected.shape)
     assert result.dtype == np.dtype(dtype), (result.dtype, dtype)
     eps = 3e-4 if REAL[dtype] == "f4" else 1e-9
-    assert np.abs(result - wanted).max(initial=0) <= eps * max(float(scale), 1e-30), np.abs(result - wanted).max()
+    assert np.abs(result - expected).max(initial=0) <= eps * max(float(scale), 1e-30), np.abs(result - expected).max()
 
 
 # ---- arguments that are refused -----------------------------------------------------------------------------
@@ -158,8 +158,8 @@ def refused(action, what):
         raise AssertionError(f"{what}: taken silently")
     last = traceback.extract_tb(error.__traceback__)[-1]
     signature = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
-    own = last.filename.startswith(SOURCE) and (last.line or "").startswith("raise")
-    assert signature or own, f"{what}: {error!r} by accident in {last.filename}:{last.lineno}"
+    raised_here = last.filename.startswith(SOURCE) and (last.line or "").startswith("raise")
+    assert signature or raised_here, f"{what}: {error!r} by accident in {last.filename}:{last.lineno}"
     assert len(str(error).split()) >= 4, f"{what}: {error!r} is no sentence"
 
 
@@ -193,7 +193,7 @@ def field_call(call):
     slope = np.abs(np.array(mesh.intervals)[:, None] * np.linalg.inv(mesh.box.matrix).T).max(initial=0)
     largest = lambda a: np.abs(a).max(initial=0) * max(count, 1) * 4  # noqa: E731
 
-    def wanted(verb):
+    def exact(verb):
         if verb == "spread":
             return batched(oracle.spread, mesh, which, x, q, 1), largest(q)
         if verb == "spread_gradient":
@@ -207,14 +207,14 @@ def field_call(call):
         verb = call.pick(["spread", "interpolate", "gradient"])
         first, second = (x, given[verb]) if verb == "spread" else (given[verb], x)
         result = getattr(pm, verb)(call.array(first), call.array(second), mesh, **options)
-        close(result, *wanted(verb), dtype)
+        close(result, *exact(verb), dtype)
         if call.chance(0.5):
             return refuse_field_call(call, verb, x, given[verb], mesh, options)
         return None
     with pm.Plan(mesh, **options) as plan:
         plan.set_positions(call.array(x))
         for verb in call.pick([["spread"], ["interpolate"], list(given)]):
-            result, scale = wanted(verb)
+            result, scale = exact(verb)
             close(getattr(plan, verb)(call.array(given[verb])), result, scale, dtype)
             out = np.ones_like(CPU.array(result.astype(dtype), call.pick(["planar", "strided", "reversed", "fortran"])))
             add = call.chance(0.5) and verb.startswith("spread")

@@ -86,13 +86,13 @@ def _slices(part):
     return tuple(slice(a, a + n) for a, n in zip(part.lower, part.shape, strict=True))
 
 
-def near(got, wanted, scale=None):
+def near(got, expected, scale=None):
     """Check equality to 1e-13 of the largest number."""
-    assert got.dtype == wanted.dtype
-    assert got.shape == wanted.shape
-    if wanted.size:
-        limit = 1e-13 * max(1.0, float(abs(wanted).max()) if scale is None else scale)
-        assert float(abs(got - wanted).max()) <= limit, float(abs(got - wanted).max())
+    assert got.dtype == expected.dtype
+    assert got.shape == expected.shape
+    if expected.size:
+        limit = 1e-13 * max(1.0, float(abs(expected).max()) if scale is None else scale)
+        assert float(abs(got - expected).max()) <= limit, float(abs(got - expected).max())
 
 
 def plan_of(row, world, **options):

@@ -33,7 +33,7 @@ class FromBothEnds(LoadScopeScheduling):
         return share_of(nodeid, self.numnodes)
 
     def _assign_work_unit(self, node):
-        # A worker that crashed returns what it has done, too; nothing comes back from a share without tests.
+        # A worker that crashed also returns what it has done; nothing comes back from a share without tests.
         for share in [s for s, tests in self.workqueue.items() if all(tests.values())]:
             del self.workqueue[share]
         if not self.workqueue:

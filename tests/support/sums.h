@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 typedef struct {
-    real own, largest;
+    real self_weight, largest;
 } Rule;
 
 DEVICE real sum_of_weights(const Rule rule, const i64 neighbours)
 {
-    return rule.own + (real)neighbours;
+    return rule.self_weight + (real)neighbours;
 }

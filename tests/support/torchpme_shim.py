@@ -16,12 +16,12 @@ def lagrange(support):
     """Window of polynomials in the centred fraction that are 1 at one node of the stencil and 0 at the others."""
     nodes = [Fraction(2 * j - support + 1, 2) for j in range(support)]
     pieces = []
-    for own in nodes:
+    for node in nodes:
         piece = [Fraction(1)]
         for other in nodes:
-            if other != own:  # times (z - other) / (own - other)
+            if other != node:  # times (z - other) / (own - other)
                 raised, scaled = [Fraction(0), *piece], [*(-other * c for c in piece), Fraction(0)]
-                piece = [(a + b) / (own - other) for a, b in zip(raised, scaled, strict=True)]
+                piece = [(a + b) / (node - other) for a, b in zip(raised, scaled, strict=True)]
         pieces.append(tuple(piece))
     return pm.Window(f"lagrange{support}", pieces)
 

@@ -14,8 +14,8 @@ class Trial:
         self.row, self.law, self.backend = row, law, backend
         self.thin = thin  # no kernel is compiled for a law that follows from others
         self.mesh, self.window, self.x, self.q, self.v, self.f = case_of(row, seed)
-        found = matrices(self.mesh, self.window, self.x)
-        self.weights, self.slopes, self.most, self.steepest, self.total = found
+        weights = matrices(self.mesh, self.window, self.x)
+        self.weights, self.slopes, self.most, self.steepest, self.total = weights
         self.real = self.q.real.dtype
         # What rounding may do: to values, and to node coordinates (fractions for mixed precision).
         eps, largest = np.finfo(self.real).eps, max(self.mesh.field_shape)
@@ -42,8 +42,8 @@ class Trial:
 
     def spread(self, q, plan=None, **options):
         out = self.empty(np.zeros(self.f.shape, self.q.dtype))
-        came = (plan or self.plan).spread(self.array(q), out=out, **options)
-        assert came is out
+        result = (plan or self.plan).spread(self.array(q), out=out, **options)
+        assert result is out
         return self.backend.host(out)
 
     def spread_gradient(self, v, plan=None):
@@ -63,16 +63,16 @@ class Trial:
 
     # Bounds: |S||q| and, for the rounding of coordinates, its slope.
 
-    def near(self, came, wanted, scale, slope, law):
-        if not wanted.size:
+    def near(self, result, expected, scale, slope, law):
+        if not expected.size:
             return
         a, b, _ = self.tolerance
         allowed = a * scale.max(initial=0) + b * slope.max(initial=0) + np.finfo(self.real).tiny
-        assert np.abs(came - wanted).max() <= allowed, law
+        assert np.abs(result - expected).max() <= allowed, law
 
-    def near_gradient(self, came, wanted, scale, law):
-        if wanted.size:
-            assert np.abs(came - wanted).max() <= self.tolerance[2] * scale.max(initial=0) + 1e-30, law
+    def near_gradient(self, result, expected, scale, law):
+        if expected.size:
+            assert np.abs(result - expected).max() <= self.tolerance[2] * scale.max(initial=0) + 1e-30, law
 
 
 def spread_as_the_oracle(t):
@@ -82,8 +82,8 @@ def spread_as_the_oracle(t):
     size, slope = np.abs(t.q) @ t.most, np.abs(t.q) @ t.steepest.sum(1)
     field, bent = t.spread(t.q), t.spread_gradient(t.v)
     t.near(field, (t.q @ t.weights).reshape(t.f.shape), size, slope, "equals the oracle")
-    wanted = (flat_v @ slopes).reshape(t.f.shape)
-    t.near_gradient(bent, wanted, np.abs(flat_v) @ steepest, "gradient's adjoint equals the oracle")
+    expected = (flat_v @ slopes).reshape(t.f.shape)
+    t.near_gradient(bent, expected, np.abs(flat_v) @ steepest, "gradient's adjoint equals the oracle")
     return field, bent, size, slope
 
 
@@ -137,9 +137,9 @@ def interpolate_as_the_oracle(t):
     t.near(values, flat @ t.weights.T, size, slope, "equals the oracle")
     t.near_gradient(bent, np.einsum("...m,pdm->...pd", flat, t.slopes), steep, "gradient equals the oracle")
     outs = t.empty(t.q), t.empty(t.v)
-    came = t.plan.value_and_gradient(t.array(t.f), out=outs)
-    assert came[0] is outs[0]
-    assert came[1] is outs[1]
+    result = t.plan.value_and_gradient(t.array(t.f), out=outs)
+    assert result[0] is outs[0]
+    assert result[1] is outs[1]
     t.near(t.backend.host(outs[0]), values, size, 0 * slope, "value and gradient together")
     t.near_gradient(t.backend.host(outs[1]), bent, steep, "value and gradient together")
     return values, bent, size, slope

@@ -44,9 +44,9 @@ def plan_of(direction, backend, mesh, window, real, x, /, *, check=True, method=
     return plan
 
 
-def close(came, wanted, real, scale=None):
-    scale = np.abs(wanted).max(initial=0) if scale is None else scale
-    np.testing.assert_allclose(came, wanted, rtol=0, atol=TOLERANCE[real] * max(float(scale), 1e-30))
+def close(result, expected, real, scale=None):
+    scale = np.abs(expected).max(initial=0) if scale is None else scale
+    np.testing.assert_allclose(result, expected, rtol=0, atol=TOLERANCE[real] * max(float(scale), 1e-30))
 
 
 def draw(direction, mesh, count, real, seed=0):

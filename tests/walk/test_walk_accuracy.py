@@ -33,8 +33,8 @@ def errors(backend, x, q, field, **options):
             plan.set_positions(backend.array(x.astype(real)))
             spread = backend.host(plan.spread(backend.array(q.astype(kind))))
             results.append((spread, backend.host(plan.interpolate(backend.array(field.astype(kind))))))
-    wanted, came = results
-    return [np.linalg.norm((b - a).ravel()) / np.linalg.norm(a.ravel()) for a, b in zip(wanted, came, strict=True)]
+    expected, result = results
+    return [np.linalg.norm((b - a).ravel()) / np.linalg.norm(a.ravel()) for a, b in zip(expected, result, strict=True)]
 
 
 def normal(rng, *shape):
@@ -47,5 +47,5 @@ def test_dense_clouds_are_within_the_bound(backend, side):
     # Of a sum that grows in the unit each step loses the same share: a hundred particles a cell show it.
     rng = np.random.default_rng(5)
     x = (0.5 - side / 2 + side * rng.random((2_000_000, 3), np.float32)).astype(np.float32)
-    found = errors(backend, x, normal(rng, len(x)), normal(rng, 128, 128, 128))
-    assert max(found) <= 1e-6, found
+    largest = errors(backend, x, normal(rng, len(x)), normal(rng, 128, 128, 128))
+    assert max(largest) <= 1e-6, largest

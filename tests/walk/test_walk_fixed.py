@@ -73,8 +73,8 @@ def test_other_streams_and_a_field_that_is_added_to_have_the_same_bits(backend):
             stream.finish()
         other = pm.Plan(MESH, "bspline4", method="walk_fixed", options={"walk_fixed": {"form": "multiply"}})
         other.set_positions(xs)
-        came = backend.host(other.spread(qs))
-    np.testing.assert_array_equal(came, first)
+        result = backend.host(other.spread(qs))
+    np.testing.assert_array_equal(result, first)
     both = backend.array(np.ones(MESH.shape, np.float32))
     plan.spread(backend.array(q), out=both, accumulate=True)
     np.testing.assert_array_equal(backend.host(both), first + np.float32(1))
@@ -87,8 +87,10 @@ def test_warps_share_nodes_in_any_order(backend):
     q *= 10.0 ** np.random.default_rng(1).integers(-9, 9, 3000)
     fields = {backend.host(plan.spread(backend.array(q))).tobytes() for _ in range(5)}
     assert len(fields) == 1
-    wanted = wanted_of(MESH, x, q)
-    np.testing.assert_allclose(np.frombuffer(fields.pop()).reshape(MESH.shape), wanted, atol=1e-13 * abs(wanted).max())
+    expected = wanted_of(MESH, x, q)
+    np.testing.assert_allclose(
+        np.frombuffer(fields.pop()).reshape(MESH.shape), expected, atol=1e-13 * abs(expected).max()
+    )
 
 
 @pytest.mark.parametrize("real", ["float32", "float64"])
@@ -98,12 +100,12 @@ def test_sums_that_pile_up_do_not_overflow(backend, real, size):
     mesh, count = pm.Mesh((1, 1, 1), (1.0, 1.0, 1.0)), 3000
     q = np.full(count, 1.9999 * size, real)
     plan = fixed_plan(backend, mesh, "bspline4", real, np.full((count, 3), 0.37))
-    came = backend.host(plan.spread(backend.array(q)))
-    np.testing.assert_allclose(came, q.astype(float).sum(), rtol=1e-6 if real == "float32" else 1e-13)
+    result = backend.host(plan.spread(backend.array(q)))
+    np.testing.assert_allclose(result, q.astype(float).sum(), rtol=1e-6 if real == "float32" else 1e-13)
     q = -q
     q[0] = 0
-    came = backend.host(plan.spread(backend.array(q)))
-    np.testing.assert_allclose(came, q.astype(float).sum(), rtol=1e-6 if real == "float32" else 1e-13)
+    result = backend.host(plan.spread(backend.array(q)))
+    np.testing.assert_allclose(result, q.astype(float).sum(), rtol=1e-6 if real == "float32" else 1e-13)
     assert not backend.host(plan.spread(backend.array(np.zeros(count, real)))).any()
 
 
@@ -116,18 +118,18 @@ def test_many_blocks_at_one_node_do_not_overflow(backend):
     assert plan._method("spread").patch(plan.workspace).cells == (1, 2, 2)
     total = 7 * 1.9999 * window.weights(0.0).sum() ** 3
     assert total > 2 ** (63 - (62 - 5 - 1))  # 28 particles of a block are 5 bits, a value one
-    came = backend.host(plan.spread(backend.array(np.full(len(x), 1.9999))))
-    np.testing.assert_allclose(came, total, rtol=1e-13)
+    result = backend.host(plan.spread(backend.array(np.full(len(x), 1.9999))))
+    np.testing.assert_allclose(result, total, rtol=1e-13)
 
 
 def test_components_have_scales_of_their_own(backend):
     x, q = draw(MESH, 500, "float64", 14)
     parts = np.stack([q, 1e-200 * q])
     values = (parts[0] + 1j * parts[1]).astype(np.complex128)
-    came = backend.host(fixed_plan(backend, MESH, "bspline4", "float64", x).spread(backend.array(values)))
-    wanted = wanted_of(MESH, x, q)
-    np.testing.assert_allclose(came.real, wanted, atol=1e-13)
-    np.testing.assert_allclose(1e200 * came.imag, wanted, atol=1e-13)
+    result = backend.host(fixed_plan(backend, MESH, "bspline4", "float64", x).spread(backend.array(values)))
+    expected = wanted_of(MESH, x, q)
+    np.testing.assert_allclose(result.real, expected, atol=1e-13)
+    np.testing.assert_allclose(1e200 * result.imag, expected, atol=1e-13)
 
 
 def test_blocks_that_reach_a_node_are_bounded():
@@ -169,18 +171,18 @@ def test_values_that_are_not_finite_spoil_their_component_and_are_recorded(backe
     plan = pm.Plan(MESH, "bspline4", method=method, backend=backend.name, dtype="float64")
     plan.set_positions(backend.array(x))
     assert not plan.status.non_finite_values
-    came = backend.host(plan.spread(backend.array(values)))
-    assert np.isnan(came[1]).all()
-    wanted = wanted_of(MESH, x, q)
-    np.testing.assert_allclose(came[0], wanted, atol=1e-12)
-    np.testing.assert_allclose(came[2], 3 * wanted, atol=1e-12)
+    result = backend.host(plan.spread(backend.array(values)))
+    assert np.isnan(result[1]).all()
+    expected = wanted_of(MESH, x, q)
+    np.testing.assert_allclose(result[0], expected, atol=1e-12)
+    np.testing.assert_allclose(result[2], 3 * expected, atol=1e-12)
     assert plan.status.non_finite_values
     with pytest.raises(ValueError, match="values were not all finite"):
         plan.check()
     plan.set_positions(backend.array(x))
     assert not plan.status.non_finite_values
     plan.check()
-    np.testing.assert_allclose(backend.host(plan.spread(backend.array(q))), wanted, atol=1e-12)
+    np.testing.assert_allclose(backend.host(plan.spread(backend.array(q))), expected, atol=1e-12)
     plan.check()
 
 
@@ -194,8 +196,8 @@ def test_values_of_particles_without_weight_do_not_count(backend, method):
     q[[5, 100, 299]] = np.nan, 1e300, np.inf
     plan = pm.Plan(mesh, "bspline4", method=method, backend=backend.name, dtype="float64")
     plan.set_positions(backend.array(x), check=False)
-    came = backend.host(plan.spread(backend.array(q)))
-    np.testing.assert_allclose(came, oracle.spread(mesh, pm.bspline(4), x[good], q[good]), atol=1e-13)
+    result = backend.host(plan.spread(backend.array(q)))
+    np.testing.assert_allclose(result, oracle.spread(mesh, pm.bspline(4), x[good], q[good]), atol=1e-13)
     assert not plan.status.non_finite_values
 
 
@@ -209,8 +211,8 @@ def test_few_particles_in_memory_reserved_for_many(backend):
     held = dict(plan.workspace.memory.arrays)
     for count in (129, 33, 32, 31, 1, 0, 65):
         plan.set_positions(backend.array(x[:count]), check=False)
-        came = backend.host(plan.spread(backend.array(q[:count])))
-        np.testing.assert_allclose(came, wanted_of(MESH, x[:count], q[:count]), atol=1e-5)
+        result = backend.host(plan.spread(backend.array(q[:count])))
+        np.testing.assert_allclose(result, wanted_of(MESH, x[:count], q[:count]), atol=1e-5)
     assert all(plan.workspace.memory.arrays[name] is array for name, array in held.items())
     assert plan.workspace.memory.arrays.keys() == held.keys()
 

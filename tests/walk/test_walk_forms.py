@@ -44,18 +44,18 @@ def reason(d, support, real, form, levels):
 
 @pytest.mark.backends("cuda", "opencl")
 def test_every_combination_is_served_or_declined_in_words(backend):
-    served, told = 0, set()
+    served, reasons = 0, set()
     axes = itertools.product(MESHES, range(2, 9), ("float32", "float64"), FORMS, WINDOWS, LEVELS, (0, 10**6))
     for mesh, support, real, form, window, levels, count in axes:
         said = Walk.declines(asked(backend, mesh, support, real, count, form=form, window=window, levels=levels))
-        wanted = reason(mesh.ndim, support, real, form, levels)
-        assert (said is None) == (wanted is None), (mesh, support, real, form, window, levels, said)
+        expected = reason(mesh.ndim, support, real, form, levels)
+        assert (said is None) == (expected is None), (mesh, support, real, form, window, levels, said)
         served += said is None
         if said is not None:
-            assert wanted in said
-            told.add(wanted)
+            assert expected in said
+            reasons.add(expected)
     assert served > 1000
-    assert len(told) == 2
+    assert len(reasons) == 2
 
 
 @pytest.mark.backends("cuda", "opencl")
@@ -86,7 +86,7 @@ def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
     mesh, window = MESHES[2], pm.bspline(4)
     rng = np.random.default_rng(7)
     x, q = (rng.random((80, 3)) * mesh.box.lengths).astype(real), rng.normal(size=80).astype(real)
-    wanted, most = oracle.spread(mesh, window, x, q), oracle.spread(mesh, window, x, np.abs(q)).max()
+    expected, most = oracle.spread(mesh, window, x, q), oracle.spread(mesh, window, x, np.abs(q)).max()
     combinations = list(itertools.product(FORMS, WINDOWS, LEVELS, (True, False)))
     if backend.name == "opencl" and request.config.thins:  # PoCL compiles slowly
         combinations = [("matrix", 8, 8, False), ("multiply", 8, 7, True), ("multiply", 16, 5, True)]
@@ -100,9 +100,9 @@ def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
             with pytest.raises(pm.MethodNotSuitable, match="levels"):
                 plan.spread(backend.array(q))
             continue
-        came = backend.host(plan.spread(backend.array(q)))
+        result = backend.host(plan.spread(backend.array(q)))
         tolerance = 1e-14 if real == "float64" else 2e-6  # places in cells are rounded, and sums, in any order
-        np.testing.assert_allclose(came, wanted, rtol=0, atol=tolerance * most, err_msg=str(options))
+        np.testing.assert_allclose(result, expected, rtol=0, atol=tolerance * most, err_msg=str(options))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
         ({"fragments": 1}, "is 1; give one of True, False"),
     ],
 )
-def test_what_is_not_allowed_is_told(given, words):
+def test_what_is_not_allowed_is_reported(given, words):
     with pytest.raises(ValueError, match=words):
         pm.Plan(MESHES[2], "bspline4", options={"walk": given})
 

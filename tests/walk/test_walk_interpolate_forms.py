@@ -22,7 +22,7 @@ from walk_cases import draw, plan_of
 def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
     mesh, window = pm.Mesh((9, 6, 8), (1.0, 1.5, 2.0)), pm.bspline(4)
     x, f = draw("interpolate", mesh, 80, real, 7)
-    wanted = oracle.interpolate(mesh, window, x, f)
+    asked = oracle.interpolate(mesh, window, x, f)
     combinations = list(itertools.product(("matrix", "multiply"), (None, 8, 16), (None, *range(4, 9))))
     if backend.name == "opencl" and request.config.thins:  # PoCL compiles slowly
         combinations = [("matrix", 8, 8), ("multiply", 8, 7), ("multiply", 16, 5)]
@@ -35,22 +35,22 @@ def test_what_is_chosen_changes_nothing_but_rounding(backend, real, request):
             with pytest.raises(pm.MethodNotSuitable, match="even number of levels"):
                 plan.interpolate(backend.array(f))
             continue
-        came = backend.host(plan.interpolate(backend.array(f)))
+        result = backend.host(plan.interpolate(backend.array(f)))
         tolerance = 1e-14 if real == "float64" else 1e-6
-        np.testing.assert_allclose(came, wanted, rtol=0, atol=tolerance * np.abs(f).max(), err_msg=str(given))
+        np.testing.assert_allclose(result, asked, rtol=0, atol=tolerance * np.abs(f).max(), err_msg=str(given))
 
 
 # ---- what the compiler makes of it -----------------------------------------------------------------------------------
 
 
-def key_of(monkeypatch, real, support, channels, *, wanted="interpolate", interleaved=False, nodes=16, **options):
+def key_of(monkeypatch, real, support, channels, *, asked="interpolate", interleaved=False, nodes=16, **options):
     """File, name and defines of the kernel that a call takes; nothing runs."""
     mesh = pm.Mesh((16, 16, nodes), (1.0, 1.0, 1.0))
     plan = pm.Plan(mesh, f"bspline{support}", interpolation="walk", options={"walk": options}, dtype=real)
     device, batch = Device.of("opencl"), () if channels == 1 else (channels,)
     field = device.array(np.zeros((*batch, *mesh.shape), real), "interleaved" if interleaved else "planar")
     positions = device.array(np.full((5, 3), 0.5, real))
-    call = lambda: getattr(plan.set_positions(positions, check=False), wanted)(field)  # noqa: E731
+    call = lambda: getattr(plan.set_positions(positions, check=False), asked)(field)  # noqa: E731
     return ptx.kernel_of(monkeypatch, "interpolate_walk", call)
 
 
@@ -64,7 +64,7 @@ BESIDE = {"form": "matrix", "interleaved": True}
         case("float32", 6, 1, {"form": "matrix"}, {MATRIX}, ("v2.", "32"), id="real"),
         case("float32", 6, 1, {"form": "matrix", "nodes": 15}, {MATRIX}, ("", "32"), id="odd"),
         case("float32", 4, 4, BESIDE, {MATRIX}, ("v4.", "32"), id="four beside"),
-        case("float32", 5, 1, {"form": "matrix", "wanted": "gradient"}, {MATRIX}, ("v2.", "32"), id="slopes"),
+        case("float32", 5, 1, {"form": "matrix", "asked": "gradient"}, {MATRIX}, ("v2.", "32"), id="slopes"),
         case("float32", 6, 1, {"form": "multiply"}, set(), ("v2.", "32"), id="multiply"),
         case("float32", 6, 1, {"form": "matrix", "patch": 8}, {MATRIX}, ("", "32"), id="narrow"),
         case("float32", 6, 4, {**BESIDE, "patch": 8}, {MATRIX}, ("v4.", "32"), id="four beside, narrow"),
@@ -75,15 +75,15 @@ BESIDE = {"form": "matrix", "interleaved": True}
 def test_registers_matrix_instructions_and_vectors(monkeypatch, real, support, channels, more, matrix, reads):
     text = ptx.ptx(*key_of(monkeypatch, real, support, channels, **more))
     assert set(re.findall(r"mma\.sync\.aligned\.(\w+\.row\.col\.f\d\d(?:\.tf32)?)", text)) == matrix
-    found = collections.Counter(re.findall(r"\bld\.global(?:\.nc)?\.((?:v\d\.)?)[fbu](\d\d)", text))
+    loads = collections.Counter(re.findall(r"\bld\.global(?:\.nc)?\.((?:v\d\.)?)[fbu](\d\d)", text))
     # A window's levels are read one by one; records and where lines begin take fewer instructions.
-    assert {kind for kind, times in found.items() if times > 13} == {reads}, found
+    assert {kind for kind, times in loads.items() if times > 13} == {reads}, loads
     assert not re.search(r"\b(?:ld|st)\.local|\.local\s+\.align", text)  # what is indexed by constants is in registers
     assert not re.search(r"\b(?:red|atom)\.", text)
 
 
 @pytest.mark.parametrize(
-    ("real", "channels", "patch", "wanted"),
+    ("real", "channels", "patch", "asked"),
     [
         case("float32", 4, 16, "value_and_gradient", id="float32"),
         case("float64", 1, 16, "interpolate", id="double values"),
@@ -91,9 +91,9 @@ def test_registers_matrix_instructions_and_vectors(monkeypatch, real, support, c
         case("float64", 4, 16, "value_and_gradient", id="double"),
     ],
 )
-def test_rows_fit_local_memory(monkeypatch, real, channels, patch, wanted):
+def test_rows_fit_local_memory(monkeypatch, real, channels, patch, asked):
     # PoCL has one warp a group; on GPUs a group has four.
     monkeypatch.setattr(Device.of("opencl").library, "group_size", cuda.CudaBackend.group_size)
-    file, name, defines = key_of(monkeypatch, real, 6, channels, patch=patch, wanted=wanted, form="matrix")
+    file, name, defines = key_of(monkeypatch, real, 6, channels, patch=patch, asked=asked, form="matrix")
     assert defines["WARPS"] == 4
     assert name.encode() in cuda.compile_only(file, defines, 90)

@@ -25,11 +25,11 @@ def problem_of(nodes, support, count, dtype="float32", components=1, **cloud):
     )  # fmt: skip
 
 
-def counted(problem, found, chunk):
+def counted(problem, patch, chunk):
     """Moves of every warp, of particles anywhere."""
     nodes = problem.mesh.shape[0]
     cell = np.random.default_rng(3).integers(0, nodes, (problem.count, 3))
-    block = cut(block_order.blocks_of(axes_of(problem.mesh, problem.window), found.cells), cell.T)[0].T
+    block = cut(block_order.blocks_of(axes_of(problem.mesh, problem.window), patch.cells), cell.T)[0].T
     order = np.lexsort((block[:, 0], block[:, 2], block[:, 1]))
     changes = np.concatenate([[True], (np.diff(block[order], axis=0) != 0).any(axis=1)])
     warps = [changes[n : n + chunk].copy() for n in range(0, problem.count - chunk + 1, chunk)]
@@ -52,11 +52,11 @@ def counted(problem, found, chunk):
 )
 def test_the_slowest_warp_makes_about_as_many_moves(nodes, support, count):
     problem, walk = problem_of(nodes, support, count), WALKS["interpolate"]
-    found = walk.patch_for(problem, count)
-    chunk = patches.chunk_of(problem, found, 1, spreads=False)
-    moves = counted(problem, found, chunk)
-    assert walk.most_moves(problem, found, chunk) == pytest.approx(moves.max(), rel=0.4, abs=3)
-    left, mean = walk.passed(problem, found)
+    patch = walk.patch_for(problem, count)
+    chunk = patches.chunk_of(problem, patch, 1, spreads=False)
+    moves = counted(problem, patch, chunk)
+    assert walk.most_moves(problem, patch, chunk) == pytest.approx(moves.max(), rel=0.4, abs=3)
+    left, mean = walk.passed(problem, patch)
     assert mean / count * chunk == pytest.approx(moves.mean(), rel=0.15, abs=2)  # where it begins is no move
     assert left > 0
 
@@ -66,8 +66,8 @@ def test_no_warp_waits_for_a_thin_block():
 
     def most(nodes):
         problem = problem_of(nodes, 2, round(0.35 * nodes**3))
-        found = walk.patch_for(problem, problem.count)
-        return walk.most_moves(problem, found, 64), walk.cost(problem)[1]
+        patch = walk.patch_for(problem, problem.count)
+        return walk.most_moves(problem, patch, 64), walk.cost(problem)[1]
 
     whole, thin = most(49), most(50)
     assert thin[0] < 2 * whole[0] and thin[1] < 1.2 * whole[1]
@@ -92,11 +92,11 @@ def test_particles_of_a_lattice_move_windows_less_often(nodes, edge, support):
     sites = np.stack(np.unravel_index(np.arange(edge**3), (edge,) * 3), axis=-1)
     cell = ((sites + 0.5) * nodes / edge).astype(int)
     problem, walk = problem_of(nodes, support, edge**3, occupied=edge / nodes), WALKS["interpolate"]
-    found = walk.patch_for(problem, problem.count)
-    cuts = block_order.blocks_of(axes_of(problem.mesh, problem.window), found.cells)
+    patch = walk.patch_for(problem, problem.count)
+    cuts = block_order.blocks_of(axes_of(problem.mesh, problem.window), patch.cells)
     blocks = len(np.unique(cut(cuts, cell.T)[0], axis=1).T)
-    left, moves = walk.passed(problem, found)
-    anywhere = walk.passed(problem_of(nodes, support, edge**3), found)
+    left, moves = walk.passed(problem, patch)
+    anywhere = walk.passed(problem_of(nodes, support, edge**3), patch)
     assert moves == pytest.approx(blocks, rel=0.3) and moves <= anywhere[1] and left <= anywhere[0]
 
 

@@ -67,8 +67,8 @@ def test_meshes_smaller_than_the_window(backend, direction, support, real):
             if (direction, real) == ("spread", "float32"):
                 given = (given + 1j * given[::-1]).astype("complex64")
             plan = plan_of(direction, backend, mesh, window, real, x, **options)
-            wanted = getattr(oracle, direction)(mesh, window, x, given)
-            close(moved(backend, plan, direction, given), wanted, real, scale_of(direction, given))
+            expected = getattr(oracle, direction)(mesh, window, x, given)
+            close(moved(backend, plan, direction, given), expected, real, scale_of(direction, given))
 
 
 @both
@@ -85,12 +85,12 @@ def test_what_lies_around_the_field_is_left_alone(backend, direction, real):
     store = backend.flat(larger.ravel())
     field = backend.view(store, mesh.shape, np.dtype(real), int(np.dot(steps, (7, 8, 8))), steps)
     plan = plan_of(direction, backend, mesh, "bspline4", real, x)
-    wanted = getattr(oracle, direction)(mesh, WINDOW, x, given)
+    expected = getattr(oracle, direction)(mesh, WINDOW, x, given)
     if direction == "interpolate":
-        close(backend.host(plan.interpolate(field)), wanted, real)
+        close(backend.host(plan.interpolate(field)), expected, real)
         return
     assert plan.spread(backend.array(given), out=field) is field
-    close(backend.host(field), wanted, real)
+    close(backend.host(field), expected, real)
     around = backend.host(backend.view(store, larger.shape, np.dtype(real), 0, steps))
     around[inner] = np.nan
     assert np.isnan(around).all()
@@ -124,16 +124,16 @@ def test_walks_that_stay_step_and_jump(backend, direction, form):
     clouds["all"] = np.concatenate([*clouds.values(), crowd])
     for name, cloud in clouds.items():
         x, given = cloud.astype(np.float32), draw(direction, mesh, len(cloud), "float32", 3)[1]
-        wanted, came = wanted_of(direction, mesh, x, given), []
+        expected, result = wanted_of(direction, mesh, x, given), []
         for chunk in (32, 100, 10_000):
             options = dict(form=form, patch=8, levels=6, chunk=chunk)
             plan = plan_of(direction, backend, mesh, "bspline4", "float32", x, **options)
             cells = patch_of(direction, plan).cells
             assert block_order.blocks_of(plan.workspace.axes, cells).counts[0] > 20
-            came.append(moved(backend, plan, direction, given))
-            close(came[-1], wanted, "float32", max(1.0, np.sqrt(len(x))) if direction == "spread" else 4)
+            result.append(moved(backend, plan, direction, given))
+            close(result[-1], expected, "float32", max(1.0, np.sqrt(len(x))) if direction == "spread" else 4)
             if direction == "interpolate":  # a window is the same in any chunk
-                np.testing.assert_array_equal(came[-1], came[0], err_msg=name)
+                np.testing.assert_array_equal(result[-1], result[0], err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -165,11 +165,11 @@ def test_any_number_of_particles_and_chunks_that_end_within_batches(backend, dir
         plan_of(direction, backend, mesh, WINDOW, real, x, chunk=chunk, **options) for chunk in (32, 33, 45, 64, 999)
     ]
     for count in (129, 128, 65, 64, 33, 32, 31, 9, 8, 7, 1, 0):
-        wanted = sum(parts[:count], np.zeros(mesh.shape, kind)) if spreads else parts[:count]
+        expected = sum(parts[:count], np.zeros(mesh.shape, kind)) if spreads else parts[:count]
         for plan in plans:
             plan.set_positions(backend.array(x[:count]))
-            came = moved(backend, plan, direction, given[:count] if spreads else given, gradient)
-            close(came, wanted, real, 1 + np.abs(wanted if spreads else parts).max(initial=0))
+            result = moved(backend, plan, direction, given[:count] if spreads else given, gradient)
+            close(result, expected, real, 1 + np.abs(expected if spreads else parts).max(initial=0))
 
 
 @pytest.mark.parametrize("method", ["walk", "walk_fixed", "ordered"])
@@ -197,9 +197,9 @@ def test_values_read_have_the_same_bits_whatever_the_order(backend, form):
         order = np.random.default_rng(seed).permutation(len(x))
         options = dict(form=form, chunk=(32, 77, 5000)[seed % 3])
         plan = plan_of("interpolate", backend, mesh, "bspline4", "float32", x[order], **options)
-        came = moved(backend, plan, "interpolate", field)[np.argsort(order)]
-        first = came if first is None else first
-        np.testing.assert_array_equal(came, first)
+        result = moved(backend, plan, "interpolate", field)[np.argsort(order)]
+        first = result if first is None else first
+        np.testing.assert_array_equal(result, first)
     close(first.real, wanted_of("interpolate", mesh, x, f), "float32", 4)
 
 
@@ -266,8 +266,8 @@ def test_particles_without_weight_are_left_out_in_every_form(backend, direction,
     for order in ("planar", "interleaved"):
         outs = tuple(backend.array(np.full(a.shape, 7, a.dtype), order) for a in (values, slopes))
         plan.value_and_gradient(backend.array(fields, order), out=outs)
-        for out, wanted in zip(outs, (values, slopes), strict=True):
-            close(backend.host(out), wanted, "float32")
+        for out, expected in zip(outs, (values, slopes), strict=True):
+            close(backend.host(out), expected, "float32")
             assert not backend.host(out)[:, bad].any()
 
 
@@ -281,26 +281,26 @@ def test_a_value_that_is_not_finite_stays_within_its_block(backend, form, bad):
     x[100] = 11.3, 9.6, 10.2
     q[100] = bad
     plan = plan_of("spread", backend, mesh, "bspline4", "float32", x, form=form, levels=4)
-    came, made = moved(backend, plan, "spread", q), patch_of("spread", plan)
+    result, made = moved(backend, plan, "spread", q), patch_of("spread", plan)
     first = np.array([10, 8, 9])  # of the stencil
     low = first - cut(block_order.blocks_of(plan.workspace.axes, made.cells), first)[1]
     block = tuple(slice(a, a + n) for a, n in zip(low, (made.levels, 8, 8 * made.tiles), strict=True))
-    assert not np.isfinite(came[tuple(slice(a, a + 4) for a in first)]).any()
+    assert not np.isfinite(result[tuple(slice(a, a + 4) for a in first)]).any()
     q[100] = 0
-    wanted, outside = wanted_of("spread", mesh, x, q), np.ones(mesh.shape, bool)
+    expected, outside = wanted_of("spread", mesh, x, q), np.ones(mesh.shape, bool)
     outside[block] = False
-    close(came[outside], wanted[outside], "float32", np.abs(wanted).max())
+    close(result[outside], expected[outside], "float32", np.abs(expected).max())
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_node_that_is_not_finite_stays_within_windows(backend, form, bad):
-    # Who reaches it finds no number, who has it in the window may not, all others are as without it.
+    # Particles that reach it find no number, those that have it in the window may not, others are as without it.
     mesh, node = pm.Mesh((30, 20, 40), (30.0, 20.0, 40.0)), np.array([11, 9, 10])
     x, f = draw("interpolate", mesh, 3000, "float32", 4)
     f[tuple(node)] = bad
     plan = plan_of("interpolate", backend, mesh, "bspline4", "float32", x, form=form, levels=4)
-    came, made = moved(backend, plan, "interpolate", f), patch_of("interpolate", plan)
+    result, made = moved(backend, plan, "interpolate", f), patch_of("interpolate", plan)
     cells = (np.floor(oracle.node_coordinates(mesh, x)).astype(int) - 1) % mesh.shape  # of the stencil's first node
     away = node - cells  # also of the first node of the block
     reached = ((away >= 0) & (away < 4)).all(1)
@@ -308,9 +308,9 @@ def test_a_node_that_is_not_finite_stays_within_windows(backend, form, bad):
     from_block = (node - low) % mesh.shape  # the last windows have the first nodes, too
     in_window = ((from_block >= 0) & (from_block < (made.levels, 8, 8 * made.tiles))).all(1)
     assert 0 < reached.sum() < in_window.sum() < 200
-    assert not np.isfinite(came[reached]).any()
+    assert not np.isfinite(result[reached]).any()
     f[tuple(node)] = 0
-    close(came[~in_window], wanted_of("interpolate", mesh, x, f)[~in_window], "float32", 4)
+    close(result[~in_window], wanted_of("interpolate", mesh, x, f)[~in_window], "float32", 4)
 
 
 # ---- far apart in memory ---------------------------------------------------------------------------------------------
@@ -345,5 +345,5 @@ def any_plan(backend):
 def test_offsets_have_64_bits_where_the_field_needs_them(backend, strides, wide):
     plan = any_plan(backend)
     layout = Layout(0, (1, 4, 5, 6, 1), strides, 16)
-    found = patches.patch_defines(plan.workspace, patch_of("spread", plan), SINGLE, 1, 3, layout, 0)
-    assert found["FIELD_IS_WIDE"] == wide
+    defines = patches.patch_defines(plan.workspace, patch_of("spread", plan), SINGLE, 1, 3, layout, 0)
+    assert defines["FIELD_IS_WIDE"] == wide

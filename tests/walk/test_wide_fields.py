@@ -35,8 +35,8 @@ def near(nodes):
     return [*range(8), *range(nodes - 8, nodes)]
 
 
-def close(came, wanted):
-    np.testing.assert_allclose(came, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+def close(result, expected):
+    np.testing.assert_allclose(result, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
 
 
 def spreads(backend, nodes, method, options):
@@ -44,12 +44,12 @@ def spreads(backend, nodes, method, options):
     q = rng.normal(size=len(x)).astype(np.float32)
     with plan_of(backend, nodes, x, method=method, options={method: options}) as plan:
         field = plan.spread(backend.array(q))
-    places, wanted = near(nodes), oracle.spread(NEAR, WINDOW, x_near, q)
-    came = np.stack([[backend.host(field[i, j]) for j in places] for i in places])[..., places]
-    close(came, wanted)
-    # Plane by plane, since libraries count in 32 bits, too. CuPy's arrays are counted where they are.
+    places, expected = near(nodes), oracle.spread(NEAR, WINDOW, x_near, q)
+    result = np.stack([[backend.host(field[i, j]) for j in places] for i in places])[..., places]
+    close(result, expected)
+    # Plane by plane, since libraries also count in 32 bits. CuPy's arrays are counted where they are.
     planes = (field[i] if backend.name == "cuda" else backend.host(field[i]) for i in range(nodes))
-    assert sum(int(np.count_nonzero(plane)) for plane in planes) == np.count_nonzero(came)
+    assert sum(int(np.count_nonzero(plane)) for plane in planes) == np.count_nonzero(result)
 
 
 def interpolates(backend, nodes, options):
@@ -57,10 +57,10 @@ def interpolates(backend, nodes, options):
     corner = rng.normal(size=NEAR.shape).astype(np.float32)
     field, places = backend.library.empty((nodes,) * 3, np.float32), near(nodes)
     backend.library.clear(field)
-    for i, rows in zip(places, corner, strict=True):
-        for j, own in zip(places, rows, strict=True):
+    for i, plane in zip(places, corner, strict=True):
+        for j, line in zip(places, plane, strict=True):
             row = np.zeros(nodes, np.float32)
-            row[places] = own
+            row[places] = line
             field[i, j] = backend.array(row)
     with plan_of(backend, nodes, x, interpolation="walk", options={"walk": options}) as plan:
         values = backend.host(plan.interpolate(field))

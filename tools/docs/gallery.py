@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The pages of examples/gallery: ``make pages`` makes them from text alone, ``make gallery`` runs the examples, too."""
+"""The pages of examples/gallery: ``make pages`` makes them from text alone, ``make gallery`` also runs the examples."""
 
 import importlib.util
 from pathlib import Path

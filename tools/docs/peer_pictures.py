@@ -19,18 +19,18 @@ GPU = {"cuFINUFFT, NVIDIA H200": "limit-peer-nvidia-h200.csv"}
 
 def ratios(results=RESULTS):
     """Return the peer's time over ours for every measured case, by peer and direction."""
-    found = {}
+    ratios_of = {}
     for name, file in CPU.items():
         uniform = {"cloud": "uniform", "N": "1000000", "K": "128", "threads": name.split()[-2]}
         rows = [row for row in rows_of(results / file) if uniform.items() <= row.items()]
-        found[name] = {d: [float(row["ratio"]) for row in rows if row["operation"] == d] for d in DIRECTIONS}
+        ratios_of[name] = {d: [float(row["ratio"]) for row in rows if row["operation"] == d] for d in DIRECTIONS}
     for name, file in GPU.items():
         best = {}  # of our methods, for each case
         for row in rows_of(results / file):
             case = tuple(row[key] for key in ("direction", "dtype", "p", "K", "N"))
             best[case] = max(best.get(case, 0.0), float(row["ratio"]))
-        found[name] = {d: [ratio for case, ratio in best.items() if case[0] == d] for d in DIRECTIONS}
-    return found
+        ratios_of[name] = {d: [ratio for case, ratio in best.items() if case[0] == d] for d in DIRECTIONS}
+    return ratios_of
 
 
 def rows_of(file):
@@ -43,12 +43,12 @@ def mean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def cells(found):
+def cells(ratios_of):
     """Return the cells of the README's table: mean and least ratio of each direction, by peer."""
-    return {name: [f"{mean(by[d]):.1f} ({min(by[d]):.1f})" for d in DIRECTIONS] for name, by in found.items()}
+    return {name: [f"{mean(by[d]):.1f} ({min(by[d]):.1f})" for d in DIRECTIONS] for name, by in ratios_of.items()}
 
 
-def draw(found, folder, kind):
+def draw(ratios_of, folder, kind):
     """Draw each case as a dot and the mean as a bar; right of the line at 1 we are faster."""
     import matplotlib.pyplot as plt
     from grid_pictures import save
@@ -57,7 +57,7 @@ def draw(found, folder, kind):
 
     figure, axes = plt.subplots(figsize=(9.2, 3.0), layout="constrained")
     place, labels = 0.0, []
-    for name, by in found.items():
+    for name, by in ratios_of.items():
         for direction, colour in zip(DIRECTIONS, (BLUE, ORANGE), strict=True):
             axes.barh(place, mean(by[direction]) - 1, left=1, height=0.55, color=colour, alpha=0.35)
             axes.plot(by[direction], [place] * len(by[direction]), "o", color=colour, markersize=3.5)

@@ -55,11 +55,11 @@ def is_foreign(thing):
 
 def members(thing):
     """Return the public members of a class with a docstring of their own, those of its parents included."""
-    found = set()
+    names = set()
     for parent in thing.__mro__:
         if parent.__module__.split(".")[0] not in FOREIGN:
-            found |= {n for n, value in vars(parent).items() if not n.startswith("_") and described(value)}
-    return found
+            names |= {n for n, value in vars(parent).items() if not n.startswith("_") and described(value)}
+    return names
 
 
 def described(value):

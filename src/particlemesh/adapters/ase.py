@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh import checks as common
 from particlemesh.adapters import PositionsInBox, check
 from particlemesh.box import Box
 from particlemesh.grid import checks
@@ -73,8 +74,8 @@ def neighbour_list(quantities: str, a: Any, cutoff: Any, self_interaction: bool 
     Returns
     -------
     array or tuple of arrays
-        As of :func:`particlemesh.neighbour_list`, sorted by ``i``. ASE lists distances below the cutoff; here those
-        equal to it are listed too.
+        As of :func:`particlemesh.neighbour_list`, sorted by ``i``. ASE lists distances below the cutoff; this
+        function also lists those equal to it.
 
     Raises
     ------
@@ -93,6 +94,7 @@ def neighbour_list(quantities: str, a: Any, cutoff: Any, self_interaction: bool 
     checks.letters(quantities)
     if not quantities:
         raise ValueError("quantities is ''; give at least one letter of 'ijdDS'.")
+    common.flag(self_interaction, "self_interaction")
     given = particles(a)
     pairs = _pairs(cutoff, a) if isinstance(cutoff, Mapping) else None
     reach = cutoff if pairs is None else max(pairs.values(), default=0.0)
@@ -141,8 +143,8 @@ def _with_selves(arrays: dict[str, Any], count: int) -> dict[str, Any]:
     """Add the pair of each atom with itself, before its other pairs."""
     atoms = np.arange(count, dtype=arrays["i"].dtype)
     order = np.argsort(np.concatenate([atoms, arrays["i"]]), kind="stable")
-    own = {"i": atoms, "j": atoms}
+    selves = {"i": atoms, "j": atoms}
     return {
-        letter: np.concatenate([own.get(letter, np.zeros((count, *array.shape[1:]), array.dtype)), array])[order]
+        letter: np.concatenate([selves.get(letter, np.zeros((count, *array.shape[1:]), array.dtype)), array])[order]
         for letter, array in arrays.items()
     }

@@ -34,7 +34,7 @@ def to_xarray(
     Parameters
     ----------
     mesh : Mesh
-        Ghosts are labelled too, if the field has them. A part of a mesh has the coordinates of its nodes, but cannot
+        If the field has ghosts, they are labelled. A part of a mesh has the coordinates of its nodes, but cannot
         be read back as a mesh.
     field : array (..., *mesh.shape) or (..., *mesh.field_shape)
         Of NumPy, or of a library that xarray wraps. It is not copied.

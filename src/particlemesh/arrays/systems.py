@@ -17,14 +17,31 @@ INDEX = np.dtype(np.int32)
 def indices(system: Any, count: int, systems: int, backend: Backend, *, upload: bool, what: str = "particle") -> Any:
     """Return the system of each of ``count`` particles as int32 on the backend; those on the host are checked.
 
+    Parameters
+    ----------
+    system : int array (count,)
+        Of any library. Arrays of int32 on the backend are returned as they are.
+    count, systems : int
+    backend : Backend
+    upload : bool
+        Whether arrays of the host are copied there.
+    what : str
+        Whose systems they are, for messages.
+
     Raises
     ------
     TypeError, ValueError
         If they are no integers, too few, or on the host and out of range; the first wrong one is named.
+
+    Examples
+    --------
+    >>> from particlemesh.kernels import backend
+    >>> indices([0, 2, 1], 3, 3, backend("cpu"), upload=False)
+    array([0, 2, 1], dtype=int32)
     """
 
     def checked(host: np.ndarray) -> np.ndarray:
-        """Return a copy as int32: nobody else writes to it."""
+        """Return a copy as int32, to which no caller writes."""
         wrong = np.flatnonzero((host < 0) | (host >= systems))
         if len(wrong):
             raise ValueError(

@@ -99,7 +99,7 @@ def nufft1(
     n_modes : int or tuple of d ints
         Modes per axis, from ``-(n // 2)`` to ``(n - 1) // 2``.
     eps : float
-        Relative l2 error to reach. Derivatives have an error of this size too, relative to the modes times k.
+        Relative l2 error to reach. Derivatives have an error of this size, relative to the modes times k.
     isign : int
         Sign of the exponent.
     **options

@@ -126,7 +126,7 @@ def loop_with(loop: Callable, name: str, function: Callable) -> Any:
 def _loop(loop: Callable, name: str, function: Any, digest: str | None) -> Any:
     suffix = digest or f"{id(function):x}"
     if not isinstance(function, Dispatcher):
-        # A call for each pair takes as long as the pair: LLVM leaves larger functions uninlined unless told.
+        # A call for each pair takes as long as the pair: LLVM inlines larger functions only on request.
         function = njit(forceinline=True, **_OPTIONS)(_copy(function, suffix))
     dispatcher = njit(**_OPTIONS)(_copy(loop, suffix, **{name: function}))
     folder = cache("particlemesh", "cpu") if digest else None

@@ -91,8 +91,8 @@ class Tapes:
         """Make a call; from the third time on for the same ``arrays``, replay its commands.
 
         ``what`` and the backend's ``signature`` of the arrays identify a call. A replayed call returns ``result`` or,
-        by default, what it returned when it was recorded. With ``state`` a call is also known by the state in which it
-        is made, and a replayed one leaves the state that it left when it was recorded.
+        by default, what it returned when it was recorded. With ``state`` the state in which a call is made
+        identifies it as well. A replayed call leaves the state that it left when it was recorded.
         """
         backend = owner.backend
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The arrangement of particles, estimated from a sample: clustering, order in memory, and lattices.
 
-Clusters are as dense as many more particles would be: what counts for a particle is how many others are near, not how
-many there are in the mean. Particles in order touch fewer cache lines. Particles of a lattice occupy few layers of
+Clusters are as dense as many more particles would be. The time of a particle depends on how many others are near it,
+not on the mean density. Particles in order touch fewer cache lines. Particles of a lattice occupy few layers of
 cells, with many in each.
 """
 
@@ -64,12 +64,12 @@ def look(backend: Backend, mesh: Mesh, x: Coordinates) -> Arrangement:
     filled = max(seen)
     least = min(PARTS[box.ndim] ** -box.ndim, math.prod(WINDOW / n for n in mesh.shape))
     largest = next(s for s, share in zip(samples, seen, strict=True) if COARSE * share >= filled)  # no row of a lattice
-    found = crowds(largest, least) if filled < NEARLY else ()
-    if len(found) == 1:
-        filled = found[0][1] if COARSE * found[0][1] < filled else filled
-        found = ()
+    groups = crowds(largest, least) if filled < NEARLY else ()
+    if len(groups) == 1:
+        filled = groups[0][1] if COARSE * groups[0][1] < filled else filled
+        groups = ()
     occupied = _occupied(np.concatenate(samples), mesh.shape, filled)
-    return Arrangement(filled, _in_order(box, samples[0], ahead), occupied, found)
+    return Arrangement(filled, _in_order(box, samples[0], ahead), occupied, groups)
 
 
 def crowds(fractions: np.ndarray, least: float = 0.0) -> tuple[tuple[float, float], ...]:
@@ -96,7 +96,7 @@ def crowds(fractions: np.ndarray, least: float = 0.0) -> tuple[tuple[float, floa
     [(0.1, 0), (0.9, -3)]
     """
     density = np.sort(_densities(fractions))
-    found: list[tuple[int, float]] = []  # particles, and the sum of their densities
+    groups: list[tuple[int, float]] = []  # particles, and the sum of their densities
     first, count = 0, len(density)
     while first < count:
         end = int(np.searchsorted(density, APART * density[first]))
@@ -104,12 +104,12 @@ def crowds(fractions: np.ndarray, least: float = 0.0) -> tuple[tuple[float, floa
             end = int(np.searchsorted(density, APART * density[end]))
         end = count if count - end < LEAST_SHARE * count else end
         number, total = end - first, float(density[first:end].sum())
-        if found and total / number < APART / 2 * found[-1][1] / found[-1][0]:  # one crowd, with some noise
-            number, total = number + found[-1][0], total + found[-1][1]
-            found.pop()
-        found.append((number, total))
+        if groups and total / number < APART / 2 * groups[-1][1] / groups[-1][0]:  # one crowd, with some noise
+            number, total = number + groups[-1][0], total + groups[-1][1]
+            groups.pop()
+        groups.append((number, total))
         first = end
-    return tuple((n / count, max(least, min(1.0, UNIFORM * n / total))) for n, total in found)
+    return tuple((n / count, max(least, min(1.0, UNIFORM * n / total))) for n, total in groups)
 
 
 def _densities(fractions: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 """The files that decide a method's times: its own, those of this package that it imports, and their kernels.
 
 Modules that only describe a problem, or check arguments, do not count: no method runs slower for a new message.
+For a GPU the modules in folders `cpu` do not count either.
 
 A table of times keeps a fingerprint for each method, so a change of one method leaves the times of others valid.
 Comments, docstrings and blank lines do not count: a change of words leaves all times valid.
@@ -38,7 +39,8 @@ def files(backend: str, direction: str, method: str) -> list[Path]:
     waiting = [start, PACKAGE / "backends" / f"{backend}.py"]
     while waiting:
         path = waiting.pop()
-        if path not in visited:
+        of_cpu = "cpu" in path.relative_to(PACKAGE).parts[:-1]
+        if path not in visited and (backend == "cpu" or not of_cpu):
             visited.add(path)
             waiting += _named(path)
     return sorted(visited - apart)

@@ -7,14 +7,18 @@ Lengths are in radii a, energies in kT, times in a^2 / D, where D is the diffusi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh.apps.brownian import RPY, WCA, BrownianDynamics, Drag
+from particlemesh.apps.brownian.arrays import to_host
 
 MOBILITIES = ("rpy", "drag")
+# What a checkpoint holds of the options.
+STORED = ("count", "fraction", "time_step", "mobility", "integrator", "accuracy", "seed", "backend")
 DENSEST = 0.4  # volume fraction that spheres on a lattice with gaps can start from
 MELTING = 1000  # steps, in which spheres alone move by 2.4 radii
 MOST_TRACED = 2000  # particles whose path is kept
@@ -54,63 +58,87 @@ def law(mobility: str, edge: float) -> float:
     return 1.0 if mobility == "drag" else 1 - 2.83729747948062 / edge + 4 * math.pi / 3 / edge**3
 
 
-def run(
-    count: int, fraction: float, steps: int, time_step: float, mobility: str, integrator: str, backend: str,
-    accuracy: float, seed: int, progress: Callable[[], None],
-) -> Suspension:  # fmt: skip
-    """Return what a suspension does; ``progress`` is called after each step.
+def simulation(options: Mapping[str, Any]) -> BrownianDynamics:
+    """Return the simulation of a start.
 
     Parameters
     ----------
-    count, fraction
-        Spheres, and the part of the volume that they fill.
-    steps, time_step, integrator, seed
-        As for BrownianDynamics.
-    mobility : {"rpy", "drag"}
-        With or without hydrodynamic interactions.
-    backend : {"cpu", "cuda", "opencl"}
-        Where forces and hydrodynamic interactions are computed.
-    accuracy : float
-        Of the mobility.
-    progress : callable
-
-    Returns
-    -------
-    Suspension
+    options : mapping
+        Those of the command by name, all in ``STORED`` among them.
     """
-    positions, edge = start(count, fraction, seed)
-    box = (edge,) * 3
+    positions, edge = start(options["count"], options["fraction"], options["seed"])
+    box, backend = (edge,) * 3, options["backend"]
     where = "opencl" if backend == "opencl" else None  # NumPy arrays are copied there and back
     if backend == "cuda":
         import cupy
 
         positions = cupy.asarray(positions)
-    spheres: Any = RPY(box, accuracy=accuracy, backend=where) if mobility == "rpy" else Drag(box=box)
+    spheres: Any = Drag(box=box)
+    if options["mobility"] == "rpy":  # the same bits in each run, and after a restart
+        spheres = RPY(box, accuracy=options["accuracy"], backend=where, deterministic=True)
     forces = WCA(box, backend=where)
-    motion = BrownianDynamics(positions, spheres, forces, time_step=time_step, integrator=integrator, seed=seed)
-    traced = slice(None, None, max(1, math.ceil(count / MOST_TRACED)))
+    others = {name: options[name] for name in ("time_step", "integrator", "seed")}
+    return BrownianDynamics(positions, spheres, forces, **others)
 
-    def place() -> np.ndarray:
-        x = motion.positions
-        return x if isinstance(x, np.ndarray) else x.get()
 
-    first = place()
-    path = [first[traced]]
-    for _ in range(steps):
-        motion.run(1)
-        path.append(place()[traced])
-        progress()
-    folded = motion.folded
-    return Suspension(
-        edge, law(mobility, edge), *squared_displacements(np.array(path), time_step),
-        folded if isinstance(folded, np.ndarray) else folded.get(), np.linalg.norm(place() - first, axis=1),
-    )  # fmt: skip
+def loaded(path: Path) -> BrownianDynamics:
+    """Return the simulation of a checkpoint.
+
+    Raises
+    ------
+    ValueError
+        If it has other spheres than this command, or is no checkpoint.
+    """
+    motion = BrownianDynamics.load(path)
+    spheres = motion.mobility
+    radii = np.atleast_1d(spheres.radii if isinstance(spheres, RPY) else spheres.radius)
+    cube = motion.box is not None and np.array_equal(motion.box.matrix, np.eye(3) * motion.box.matrix[0, 0])
+    alone = np.allclose(6 * math.pi * spheres.viscosity, 1)
+    if not ((radii == 1).all() and cube and alone and motion.temperature == 1):
+        raise ValueError(
+            f"{path} has other spheres, another box or temperature than particlemesh brownian: give a file that it has "
+            "written, or go on with BrownianDynamics.load."
+        )
+    return motion
+
+
+def mobility_of(motion: BrownianDynamics) -> str:
+    """Return the name of a simulation's mobility, of ``MOBILITIES``."""
+    return "rpy" if isinstance(motion.mobility, RPY) else "drag"
+
+
+class Trace:
+    """Where some of the spheres have been since the start of a run.
+
+    Parameters
+    ----------
+    motion : BrownianDynamics
+    """
+
+    def __init__(self, motion: BrownianDynamics) -> None:
+        self._motion = motion
+        self._first = to_host(motion.positions)
+        self._some = slice(None, None, max(1, math.ceil(len(self._first) / MOST_TRACED)))
+        self._path = [self._first[self._some]]
+
+    def take(self) -> None:
+        """Take the present positions."""
+        self._path.append(to_host(self._motion.positions)[self._some])
+
+    def found(self) -> Suspension:
+        """Return what the run did."""
+        motion = self._motion
+        edge = float(motion.box.matrix[0, 0])
+        return Suspension(
+            edge, law(mobility_of(motion), edge), *squared_displacements(np.array(self._path), motion.time_step),
+            to_host(motion.folded), np.linalg.norm(to_host(motion.positions) - self._first, axis=1),
+        )  # fmt: skip
 
 
 def squared_displacements(path: np.ndarray, time_step: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return times, mean square displacements over all starts in a path (T, N, 3), and standard errors.
 
-    Displacements of one particle that do not overlap in time count as independent, those of two particles too.
+    Displacements count as independent if they are of two particles, or do not overlap in time.
     """
     steps, count = len(path) - 1, path.shape[1]
     # Beyond half of the path the starts are few, and close to each other.

@@ -116,6 +116,7 @@ def tune(
 
 @app.command()
 def brownian(
+    context: typer.Context,
     count: Annotated[int, typer.Option(min=2, max=10**7, help="Spheres.")] = 500,
     fraction: Annotated[float, typer.Option(help="Part of the volume that they fill, at most 0.4.")] = 0.15,
     steps: Annotated[int, typer.Option(min=1, max=10**7, help="Time steps.")] = 250,
@@ -125,25 +126,27 @@ def brownian(
     accuracy: Annotated[float, typer.Option(help="Relative error of the mobility.")] = 1e-3,
     seed: Annotated[int, typer.Option(min=0, help="Of the random numbers.")] = 1,
     backend: Annotated[str, typer.Option(help="cpu, cuda or opencl.")] = "cpu",
+    checkpoint: Annotated[
+        Path, typer.Option(help="Written at the end and after Ctrl-C; by default that of --restart, if there is one.")
+    ] = Path("out/brownian.h5"),
+    checkpoint_every: Annotated[int, typer.Option(min=0, help="Also every so many steps; 0: not.")] = 0,
+    restart: Annotated[
+        Path | None, typer.Option(help="Go on from this checkpoint, by --steps more.", show_default=False)
+    ] = None,
     out: Annotated[Path, typer.Option(help="File of the picture; needs matplotlib.")] = Path("out/brownian.png"),
 ) -> None:
     """Let spheres diffuse in a fluid.
 
     Run Brownian dynamics of a suspension of soft spheres, compare their mean square displacement with the
-    law of short times, and draw the spheres.
+    law of short times, and draw the spheres. Ctrl-C leaves a checkpoint.
     """
-    from particlemesh.command.suspend import suspend
+    from particlemesh.command import suspend
+    from particlemesh.command.going_on import reported
 
     console = _console()
-    try:
-        suspend(
-            console, out, backend, count=count, fraction=fraction, steps=steps, time_step=time_step,
-            mobility=mobility, integrator=integrator, accuracy=accuracy, seed=seed,
-        )  # fmt: skip
-    except (ValueError, FloatingPointError) as error:
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        consoles.complain("brownian", f"{error}{notes}")
-        raise typer.Exit(2) from None
+    options, given = _given(context)
+    with reported("brownian"):
+        suspend.suspend(console, options, given)
 
 
 @app.command()
@@ -169,7 +172,7 @@ def dem(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the random numbers of the start.")] = 1,
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="Bits repeat, after restarts too.")] = False,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible results.")] = False,
     method: Annotated[str, typer.Option(help="Builder of the grid, by name.")] = "auto",
     backend: Annotated[str | None, typer.Option(help="cpu, cuda or opencl.", show_default="cpu")] = None,
     trajectory: Annotated[
@@ -191,23 +194,17 @@ def dem(
     write checkpoints and a trajectory, and draw the spheres. Ctrl-C leaves a checkpoint.
     """
     from particlemesh.command import collide, granular
+    from particlemesh.command.going_on import reported
 
     console = _console()
-    options = dict(context.params)
-    given = {name for name in options if context.get_parameter_source(name).name != "DEFAULT"}  # type: ignore[union-attr]
-    try:
+    options, given = _given(context)
+    with reported("dem"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             work, simulation = granular.prepare(options, given)
         for warning in caught:
             consoles.complain("dem", warning.message, "yellow")
         collide.collide(console, simulation, **work)
-    except collide.Stopped as stopped:
-        consoles.complain("dem", stopped, "yellow")
-        raise typer.Exit(130) from None  # as shells have it: 128 + SIGINT
-    except (ValueError, TypeError, ImportError, FloatingPointError) as error:
-        consoles.complain("dem", error)
-        raise typer.Exit(2) from None
 
 
 @app.command()
@@ -258,6 +255,12 @@ def cite(
             typer.echo(f"% {name}: {text}")
         if users:
             typer.echo(f"{entries[key]}\n")
+
+
+def _given(context: typer.Context) -> tuple[dict[str, Any], set[str]]:
+    """Return the options of a command by name, and the names of those that do not have their default."""
+    options = dict(context.params)
+    return options, {n for n in options if context.get_parameter_source(n).name != "DEFAULT"}  # type: ignore[union-attr]
 
 
 def _sizes(text: str) -> tuple[int, ...]:

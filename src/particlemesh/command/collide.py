@@ -14,20 +14,16 @@ from rich.console import Console
 from rich.markup import escape
 
 from particlemesh.apps.dem import Simulation
-from particlemesh.apps.dem.interrupts import deferred
 from particlemesh.apps.dem.record import frame, quantity, report
 from particlemesh.apps.files.trajectory import Writer, writer
 from particlemesh.apps.progress import bar
 from particlemesh.command import granular
+from particlemesh.command.going_on import Saving, stoppable
 
 ROWS, LOOKS = 10, 60  # rows that are printed, points of the curves of energy
 PIECE = 100  # steps between two looks at the clock
 LOOK = 0.5  # seconds between two looks at energy and contacts, for the progress bar
 HEAD = f"{'step':>10}{'time / s':>12}{'kinetic / J':>13}{'total / J':>13}{'contacts':>12}{'particles/s':>14}"
-
-
-class Stopped(Exception):  # noqa: N818 - a wish of the user
-    """Ctrl-C has ended the run; the message says how to go on."""
 
 
 class Album:
@@ -72,19 +68,19 @@ class Run:
     simulation : Simulation
     album : Album
     steps : int
-    checkpoint : Path or None
-    saves, frames : int
-        Checkpoints and frames are written at multiples of these; 0 for none.
+    saving : Saving
     file : Writer or None
+    frames : int
+        Frames are written at multiples of this.
     """
 
     def __init__(
-        self, console: Console, simulation: Simulation, album: Album, steps: int, checkpoint: Path | None, saves: int,
-        file: Writer | None, frames: int,
+        self, console: Console, simulation: Simulation, album: Album, steps: int, saving: Saving, file: Writer | None,
+        frames: int,
     ) -> None:  # fmt: skip
         self.console, self.simulation, self.album, self.file = console, simulation, album, file
         self.first, self.last = simulation.step, simulation.step + steps
-        self.checkpoint, self.saves = checkpoint, saves if checkpoint is not None else 0
+        self.saving = saving
         self.frames = frames if file is not None else 0
         self.rows = {self.first + round(steps * n / ROWS) for n in range(1, ROWS + 1)}
         self._seconds, self._row = 0.0, (0.0, self.first)  # within steps; those and the step of the last row
@@ -106,17 +102,11 @@ class Run:
                 advance(simulation.step - before, text)
                 self._between()
 
-    def save(self) -> None:
-        """Write the checkpoint, if there is one."""
-        if self.checkpoint is not None:
-            self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
-            self.simulation.save(self.checkpoint)
-
     def _next(self) -> int:
         """Return the next step with something to do."""
         step = self.simulation.step
         later = [n for n in self.rows | self.album.steps | self.album.looks if n > step]
-        return min([*later, self.last, *(step - step % n + n for n in (self.saves, self.frames) if n)])
+        return min([*later, self.last, *(step - step % n + n for n in (self.saving.every, self.frames) if n)])
 
     def _between(self) -> None:
         """Do what is due between two steps."""
@@ -129,8 +119,8 @@ class Run:
             rate = (step - before) * len(simulation) / max(self._seconds - seconds, 1e-9)
             self._row = self._seconds, step
             self.console.print(_row(simulation, rate))
-        if self.saves and step % self.saves == 0 and step > self.first:
-            self.save()
+        if step > self.first:
+            self.saving.due()
 
 
 def collide(
@@ -171,14 +161,11 @@ def collide(
             trajectory.parent.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(writer(trajectory, frame(simulation)))
         album = Album(out, simulation, title, steps)
-        run = Run(console, simulation, album, steps, checkpoint, checkpoint_every, file, every)
+        saving = Saving(simulation, checkpoint, checkpoint_every)
+        run = Run(console, simulation, album, steps, saving, file, every)
         console.print(HEAD, style="bold")
-        try:
-            with deferred() as interrupted:
-                run.go(interrupted)
-                run.save()
-        except KeyboardInterrupt:
-            raise Stopped(_how_to_go_on(simulation, run.last, checkpoint)) from None
+        with stoppable("dem", saving, run.last) as interrupted:
+            run.go(interrupted)
     if checkpoint is not None:
         console.print(f"\ncheckpoint: {escape(str(checkpoint))}", soft_wrap=True)
     console.print(album.draw(), soft_wrap=True)
@@ -191,13 +178,3 @@ def _row(simulation: Simulation, rate: float) -> str:
         f"{simulation.step:>10,}{simulation.time:>12.4g}{kinetic:>13.4g}{energy.total:>13.4g}"
         f"{len(simulation.contacts.i):>12,}{quantity(rate):>14}"
     )
-
-
-def _how_to_go_on(simulation: Simulation, last: int, checkpoint: Path | None) -> str:
-    """Return what happened, and the command that makes the steps that are left."""
-    said = f"interrupted at step {simulation.step:,}"
-    if checkpoint is None:
-        return f"{said}; no checkpoint, since h5py is missing: pip install 'particlemesh[io]'"
-    left = last - simulation.step
-    go_on = f"particlemesh dem --restart {checkpoint} --steps {left}" if left else "all steps were made"
-    return f"{said}; the checkpoint is {checkpoint}. Go on with: {go_on}"

@@ -54,9 +54,9 @@ def density_and_error(
     extent : (x0, x1, y0, y1)
         Borders of the slice, in nm.
     errors : dict
-        Window name to its points (nodes per axis, relative error), from `demo.mesh_errors`: the
-        root-mean-square error of the mesh part of the electrostatic potential at the particles, divided by
-        the root-mean-square of that potential. Only finite positive points are drawn.
+        Window name to its points (nodes per axis, relative error), from `demo.mesh_errors`. Errors are those
+        of the mesh part of the electrostatic potential at the particles, root mean square. They are divided
+        by the root-mean-square of that potential. Only finite positive points are drawn.
     title : str
         Headline above both panels.
     units : str

@@ -40,7 +40,7 @@ Outside = Annotated[str, typer.Option(help="Particles beyond open faces: error, 
 Chunk = Annotated[int, typer.Option(min=1, max=10**9, help="Most particles in memory at once.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
 CHUNK = 2**21
-Drawn = Annotated[Path | None, _option("Draw it, too: .png, .pdf, .svg or .jpg.", "--picture")]
+Drawn = Annotated[Path | None, _option("Also draw it: .png, .pdf, .svg or .jpg.", "--picture")]
 Kind = Annotated[str, typer.Option(help="Of the picture in 3-D: projection, slice or isosurface.")]
 Axis = Annotated[str, typer.Option(help="Of the projection or across the slice: x, y, z; triclinic a, b, c.")]
 At = Annotated[float | None, _option("Place of the slice; the middle by default.")]
@@ -49,7 +49,7 @@ Scale = Annotated[str, typer.Option(help="Of the colours: linear or log.")]
 
 
 @contextlib.contextmanager
-def _told(command: str) -> Iterator[Any]:
+def _reporting(command: str) -> Iterator[Any]:
     """Yield a console; an error becomes one line on standard error, and the exit code 2."""
     from particlemesh.command import consoles
 
@@ -80,7 +80,7 @@ def spread(
     """
     from particlemesh.command import file_pictures, file_work
 
-    with _told("spread") as console:
+    with _reporting("spread") as console:
         file_work.spread(
             console, file, out, positions=positions, values=values, topology=topology, frames=frames, box=box,
             origin=origin, periodic=periodic, shape=shape, spacing=spacing, offset=offset, window=window, order=order,
@@ -106,7 +106,7 @@ def interpolate(
     """
     from particlemesh.command import file_work
 
-    with _told("interpolate") as console:
+    with _reporting("interpolate") as console:
         file_work.interpolate(
             console, file, field, out, positions=positions, topology=topology, frames=frames, window=window,
             order=order, gradient=gradient, dtype=dtype, backend=backend, method=method, outside=outside,
@@ -131,7 +131,7 @@ def neighbours(
     """
     from particlemesh.command import file_work
 
-    with _told("neighbours") as console:
+    with _reporting("neighbours") as console:
         file_work.neighbours(
             console, file, out, radius, positions=positions, topology=topology, frames=frames, box=box, origin=origin,
             periodic=periodic, quantities=quantities, half=half, backend=backend, overwrite=overwrite,
@@ -157,7 +157,7 @@ def spectrum(
     """
     from particlemesh.command import file_pictures, file_work
 
-    with _told("spectrum") as console:
+    with _reporting("spectrum") as console:
         file_work.spectrum(
             console, file, out, of_field=of_field, positions=positions, values=values, topology=topology,
             frames=frames, box=box, origin=origin, shape=shape, spacing=spacing, window=window, order=order,
@@ -176,7 +176,7 @@ def view(
 
     Needs PyVista: pip install 'particlemesh[view]'. Of complex values it shows magnitudes, of components the first.
     """
-    with _told("view") as console:
+    with _reporting("view") as console:
         from particlemesh.command import file_pictures
 
         file_pictures.show(console, file, out, level)

@@ -28,13 +28,13 @@ def numbers(text: str, option: str, allowed: tuple[int, ...]) -> np.ndarray:
         If there are not as many as allowed, or one is no number.
     """
     try:
-        found = np.array([float(word) for word in text.split(",")])
+        values = np.array([float(word) for word in text.split(",")])
     except ValueError:
-        found = np.array([math.nan])
-    if not np.isfinite(found).all() or len(found) not in allowed:
+        values = np.array([math.nan])
+    if not np.isfinite(values).all() or len(values) not in allowed:
         many = " or ".join(map(str, allowed))
         raise ValueError(f"{option} is {text!r}; give {many} numbers with commas between them.")
-    return found
+    return values
 
 
 def periodic_axes(text: str, ndim: int) -> tuple[bool, ...]:
@@ -85,19 +85,21 @@ def box_of(
         flags = flags or (False,) * ndim
         return pm.Box(high - low, origin=low, periodic=flags), "fitted to the particles"
     if box is None:
-        found = particles.box(frames[0])
-        if found is None:
+        stored = particles.box(frames[0])
+        if stored is None:
             lengths = ",".join(["10"] * ndim)
             raise ValueError(f"{particles.path} has no box: give --box, such as {lengths}, or --box fit for open axes.")
-        if found.ndim != ndim:
+        if stored.ndim != ndim:
             raise ValueError(
-                f"{particles.path} has a box of {found.ndim} axes and positions of {ndim}: give --box or --positions."
+                f"{particles.path} has a box of {stored.ndim} axes and positions of {ndim}: give --box or --positions."
             )
         if flags is None and corner is None:
-            return found, "from the file"
-        keep = found.lengths if found.orthorhombic else found.matrix
+            return stored, "from the file"
+        keep = stored.lengths if stored.orthorhombic else stored.matrix
         changed = pm.Box(
-            keep, origin=found.origin if corner is None else corner, periodic=found.periodic if flags is None else flags
+            keep,
+            origin=stored.origin if corner is None else corner,
+            periodic=stored.periodic if flags is None else flags,
         )
         return changed, "from the file, but for --periodic or --origin"
     count = {1: (1,), 2: (2, 4), 3: (3, 6, 9)}[ndim]
@@ -177,9 +179,9 @@ def window_named(name: str, order: int | None) -> Window:
     families = sorted({key.rstrip("0123456789") for key in WINDOWS if key[-1].isdigit() and key != "peskin4"})
     if order is None and name in families:
         raise ValueError(f"--window is {name!r}, which has many orders: give --order, such as 4.")
-    told = name if order is None else f"{name} --order {order}"
+    named = name if order is None else f"{name} --order {order}"
     single = [key for key in WINDOWS if key.rstrip("0123456789") not in families]
-    raise ValueError(f"--window is {told}; give {', '.join(single)}, or one of {', '.join(families)} with --order.")
+    raise ValueError(f"--window is {named}; give {', '.join(single)}, or one of {', '.join(families)} with --order.")
 
 
 def summing(window: Window) -> Window:

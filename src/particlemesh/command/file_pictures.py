@@ -59,9 +59,9 @@ class Picture:
 
         return self._appears(draw)
 
-    def of_spectrum(self, found: Spectrum) -> AbstractContextManager[None]:
+    def of_spectrum(self, spectrum: Spectrum) -> AbstractContextManager[None]:
         """Draw a power spectrum as `of_field` draws a field."""
-        return self._appears(lambda path: pictures.save_spectrum(path, found.k, found.power, found.shot_noise))
+        return self._appears(lambda path: pictures.save_spectrum(path, spectrum.k, spectrum.power, spectrum.shot_noise))
 
     @contextlib.contextmanager
     def _appears(self, draw: Callable[[Path], None]) -> Iterator[None]:

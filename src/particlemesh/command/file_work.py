@@ -112,15 +112,15 @@ def interpolate(
             files.writing_table(out, overwrite) as table,
             progress.bar("interpolating", particles.count, console) as advance,
         ):
-            for part, found, slope in files.interpolate_particles(
+            for part, results, slope in files.interpolate_particles(
                 particles, values, mesh, shape_function, frame=frame, size=chunk, gradient=gradient, dtype=dtype,
                 account=account, outside=outside, backend=backend, interpolation=method,
             ):  # fmt: skip
-                columns = {"position": part.positions, "value": _rows(found)}
+                columns = {"position": part.positions, "value": _rows(results)}
                 if slope is not None:
                     columns["gradient"] = _rows(slope, 2)
                 table.append(columns)
-                size = abs(found) if np.iscomplexobj(found) else found
+                size = abs(results) if np.iscomplexobj(results) else results
                 low, high, total = min(low, size.min()), max(high, size.max()), total + size.sum(dtype=np.float64)
                 advance(len(part.positions))
         console.print(f"particlemesh interpolate {file}\n", markup=False, soft_wrap=True)
@@ -139,11 +139,11 @@ def interpolate(
     report.say_written(console, out, "position, value" + (", gradient" if gradient else ""))
 
 
-def _rows(found: np.ndarray, own: int = 1) -> np.ndarray:
-    """Return results (..., n) or, with own = 2, (..., n, d), as rows (n,) or (n, c), each of d numbers."""
-    batch, rest = found.shape[: found.ndim - own], found.shape[found.ndim - own :]
-    flat = found.reshape(-1, *rest)
-    return np.ascontiguousarray(np.moveaxis(flat, 0, 1)) if batch else found
+def _rows(results: np.ndarray, axes: int = 1) -> np.ndarray:
+    """Return results (..., n) or, with axes = 2, (..., n, d), as rows (n,) or (n, c), each of d numbers."""
+    batch, rest = results.shape[: results.ndim - axes], results.shape[results.ndim - axes :]
+    flat = results.reshape(-1, *rest)
+    return np.ascontiguousarray(np.moveaxis(flat, 0, 1)) if batch else results
 
 
 def neighbours(
@@ -174,22 +174,22 @@ def neighbours(
             arrays = pm.neighbour_list(needed, some, domain, radius, half=half, backend=backend)
             times.append(time.perf_counter())
         start, seconds = np.diff(times)
-        found = dict(zip(needed, arrays, strict=True))
+        pairs = dict(zip(needed, arrays, strict=True))
         if out is not None:
             with files.writing_table(out, overwrite) as table:
-                table.append({letter: found[letter] for letter in quantities})
+                table.append({letter: pairs[letter] for letter in quantities})
         console.print(f"particlemesh neighbours {file}\n", markup=False, soft_wrap=True)
         report.say_particles(console, particles, (frame,), len(points), points.dtype)
         report.say_box(console, domain, where, particles.unit)
     sides = "each pair once" if half else "each pair from both sides"
-    report.say(console, "pairs", f"{len(found['i']):,} within {radius:g}, {sides}")
+    report.say(console, "pairs", f"{len(pairs['i']):,} within {radius:g}, {sides}")
     report.say(console, "cells", f"fitted to particles and radius, on {backend or 'cpu'}")
-    counts = np.bincount(found["i"], minlength=len(points))
+    counts = np.bincount(pairs["i"], minlength=len(points))
     if half:
-        counts += np.bincount(found["j"], minlength=len(points))
+        counts += np.bincount(pairs["j"], minlength=len(points))
     report.say(console, "neighbours", f"{counts.mean():.6g} on average, {counts.min()} to {counts.max()} per particle")
-    if len(found["d"]):
-        report.say(console, "distances", f"{found['d'].min():.6g} to {found['d'].max():.6g}")
+    if len(pairs["d"]):
+        report.say(console, "distances", f"{pairs['d'].min():.6g} to {pairs['d'].max():.6g}")
     report.say_time(console, seconds, len(points), start)
     if out is not None:
         report.say_written(console, out, ", ".join(quantities))
@@ -222,7 +222,7 @@ def spectrum(
             raise ValueError(f"{', '.join(wrong)} and --field: a field has its mesh and values. Leave one out.")
         field = files.read_field(file)
         began = time.perf_counter()
-        found = field_power(field, backend)
+        power = field_power(field, backend)
         seconds = time.perf_counter() - began
         console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
         report.say(console, "field", f"{field.name}, {field.values.dtype}; its power, not that of its contrast")
@@ -235,7 +235,7 @@ def spectrum(
             mesh, why = options.mesh_of(domain, shape, spacing, 0.0)
             account = files.Account()
             with progress.bar("spreading", particles.count, console) as advance:
-                found = files.particles_spectrum(
+                power = files.particles_spectrum(
                     particles, mesh, shape_function, frame=frame, size=chunk, interlaced=interlaced,
                     compensation=compensation, progress=advance, dtype=dtype, account=account, backend=backend,
                     method=method,
@@ -247,13 +247,13 @@ def spectrum(
         means = "interlaced: the nearest aliases cancel" if interlaced else "not interlaced: aliases remain"
         report.say_method(console, account, "spread")
         report.say(console, "modes", f"{means}; compensation: {compensation}")
-        report.say(console, "shot noise", f"{found.shot_noise[found.modes > 0][:1].mean():.6g}, included in the power")
-    with picture.of_spectrum(found):
+        report.say(console, "shot noise", f"{power.shot_noise[power.modes > 0][:1].mean():.6g}, included in the power")
+    with picture.of_spectrum(power):
         if out is not None:
             with files.writing_table(out, overwrite) as table:
                 table.append({
-                    "k": found.k, "power": found.power, "modes": found.modes, "shot_noise": found.shot_noise,
-                    "k_low": found.edges[:-1], "k_high": found.edges[1:],
+                    "k": power.k, "power": power.power, "modes": power.modes, "shot_noise": power.shot_noise,
+                    "k_low": power.edges[:-1], "k_high": power.edges[1:],
                 })  # fmt: skip
     if of_field:
         report.say(console, "time", f"{seconds:.3g} s with compiling or loading, for {field.mesh.size:,} nodes")
@@ -264,7 +264,7 @@ def spectrum(
         report.say_written(console, out, "k, power, modes, shot_noise, k_low, k_high")
     picture.say(console)
     console.print()
-    console.print(_spectrum_table(found))
+    console.print(_spectrum_table(power))
 
 
 def field_power(field: files.Field, backend: str | None) -> Spectrum:
@@ -288,13 +288,13 @@ def field_power(field: files.Field, backend: str | None) -> Spectrum:
     return binned_power(transform, mesh.box.volume * abs(modes / mesh.size) ** 2)
 
 
-def _spectrum_table(found: Spectrum) -> Any:
+def _spectrum_table(power: Spectrum) -> Any:
     table = _table(">k", ">power", ">shot noise", ">modes")
-    there = np.flatnonzero(found.modes)
+    there = np.flatnonzero(power.modes)
     chosen = there[np.unique(np.linspace(0, len(there) - 1, min(ROWS, len(there))).round().astype(int))]
     for n in chosen:
-        noise = f"{found.shot_noise[n]:.6g}"
-        table.add_row(f"{found.k[n]:.6g}", f"{found.power[n]:.6g}", noise, f"{found.modes[n]:,}")
+        noise = f"{power.shot_noise[n]:.6g}"
+        table.add_row(f"{power.k[n]:.6g}", f"{power.power[n]:.6g}", noise, f"{power.modes[n]:,}")
     return table
 
 

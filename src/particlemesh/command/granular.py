@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from particlemesh import backends
 from particlemesh.apps.dem import Hertz, LinearSpring, Simulation
 from particlemesh.apps.dem.contact import Contact
-from particlemesh.apps.files.libraries import library
+from particlemesh.command.going_on import checkpoint_of
 
 SHAPES = ("column", "rain")
 CONTACTS = ("hertz", "spring")
@@ -150,23 +149,13 @@ def prepare(options: Mapping[str, Any], given: set[str]) -> tuple[dict[str, Any]
     """
     backend, restart = options["backend"], options["restart"]
     _check(options)
-    checkpoint = options["checkpoint"]
-    if find_spec("h5py") is None:
-        if given & {"checkpoint", "checkpoint_every", "restart"}:
-            library("h5py", "a checkpoint")
-        checkpoint = None
+    checkpoint = checkpoint_of(options, given, (*START, *LAW, *OTHERS))
     if restart is None:
         spheres = simulation(options)
     else:
-        excess = sorted(given.intersection((*START, *LAW, *OTHERS)))
-        if excess:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in excess)
-            raise ValueError(f"{names} came beside --restart, whose file has them: leave them out.")
         if options["steps"] is None:
             raise ValueError("--restart needs --steps, how many more.")
         spheres = Simulation.load(restart, backend=backend)
-        if "checkpoint" not in given:
-            checkpoint = restart
     steps = options["steps"] or math.ceil(FALLS * free_fall(spheres) / spheres.time_step)
     work = {name: options[name] for name in ("out", "checkpoint_every", "trajectory", "every")}
     return work | {"title": title(spheres), "steps": steps, "checkpoint": checkpoint}, spheres

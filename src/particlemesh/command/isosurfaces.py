@@ -70,5 +70,5 @@ def _by_vtk(values: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
 
     image = pyvista.ImageData(dimensions=values.shape)
     image.point_data["values"] = values.ravel(order="F")
-    found = image.contour([level], scalars="values", compute_normals=False)
-    return np.asarray(found.points, float), np.asarray(found.faces).reshape(-1, 4)[:, 1:]
+    surface = image.contour([level], scalars="values", compute_normals=False)
+    return np.asarray(surface.points, float), np.asarray(surface.faces).reshape(-1, 4)[:, 1:]

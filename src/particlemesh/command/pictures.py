@@ -41,7 +41,7 @@ def save_picture(
 ) -> None:
     """Write a picture of a field; the suffix of the file names its format.
 
-    A box is drawn in its true shape, triclinic ones too. Nodes are centres of pixels. Along periodic axes the picture
+    A box is drawn in its true shape, also a triclinic one. Nodes are centres of pixels. Along periodic axes the picture
     ends at the faces of the box, and pixels there show the nodes beyond.
 
     Parameters

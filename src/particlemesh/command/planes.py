@@ -61,7 +61,8 @@ def flat(mesh: pm.Mesh, field: np.ndarray, kind: str, axis: int, at: float | Non
     """Return a projection or a slice of a field in 3-D, or a field in 2-D as it is.
 
     A projection is the integral along the lattice vector ``axis``, seen along it. A slice is the layer of nodes nearest
-    to ``at``, a coordinate, or in a triclinic box a distance from its origin along that vector; by default the middle.
+    to ``at``, by default in the middle. ``at`` is a coordinate, or in a triclinic box a distance from its origin along
+    that vector.
     """
     box = mesh.box
     if mesh.ndim == 2:

@@ -44,7 +44,7 @@ def count(name: str) -> int:
 def rows(seconds: float | None) -> Iterator[Row]:
     """Test the backends and yield each test when it has ended; begin no test after ``seconds``.
 
-    The method that a plan selects by itself is tested first.
+    The method that a plan selects by default is tested first.
     """
     end = None if seconds is None else time.time() + seconds
     jobs: list[tuple[str, tuple[str, ...]]] = [(name, (part,)) for name in names() if name == "cpu" for part in _PARTS]

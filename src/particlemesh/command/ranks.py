@@ -115,8 +115,8 @@ def tests(world: pmd.World, xp: Any) -> Iterator[Test]:
     expected = pm.UniformGrid(mesh.box, cell_size=radius).build(x)
     grid = pmd.UniformGrid(domain, world, radius).build(xp.asarray(x[mine]))
     yield test("neighbours of each particle", grid.count(), expected.count(radius)[mine], 0.0)
-    found = sum(world.allgather(len(grid.pairs(half=True))))
-    yield Test("each pair on one rank", abs(found - len(expected.pairs(radius, half=True))), 0)
+    kept = sum(world.allgather(len(grid.pairs(half=True))))
+    yield Test("each pair on one rank", abs(kept - len(expected.pairs(radius, half=True))), 0)
     yield _failure(world, plan, values)
 
 
@@ -168,11 +168,11 @@ def timings(
     """
     for ranks in sizes(world.size):
         taking = world.rank < ranks
-        own = None if communicator is None else communicator.Split(0 if taking else 1, world.rank)
+        group = None if communicator is None else communicator.Split(0 if taking else 1, world.rank)
         seconds = None
         cut = tuple(len({part.lower[a] for part in _cube(ranks).parts()}) for a in range(3))
         if taking:
-            part = world if own is None else pmd.World(own, transport)
+            part = world if group is None else pmd.World(group, transport)
             seconds = _stages(part, backend, xp, particles, edge, cut, repeats)
         rest(communicator)
         columns = zip(*world.allgather(seconds)[:ranks], strict=True)

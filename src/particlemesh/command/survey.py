@@ -312,8 +312,8 @@ def neighbours(positions: np.ndarray, lengths: np.ndarray) -> tuple[bool, str]:
     folded = np.mod(positions, lengths)
     folded[folded >= np.broadcast_to(lengths, folded.shape)] = 0.0
     expected = cKDTree(folded, boxsize=lengths).query_pairs(radius, output_type="ndarray")
-    found = np.unique(np.minimum(i, j).astype(np.int64) * len(positions) + np.maximum(i, j))
-    same = len(i) == len(found) and np.array_equal(found, np.sort(expected[:, 0] * len(positions) + expected[:, 1]))
+    keys = np.unique(np.minimum(i, j).astype(np.int64) * len(positions) + np.maximum(i, j))
+    same = len(i) == len(keys) and np.array_equal(keys, np.sort(expected[:, 0] * len(positions) + expected[:, 1]))
     pairs = f"{len(i):,} pairs of neighbours within {radius:g} nm"
     return same, f"{pairs}, {'the same as those' if same else 'not those'} of SciPy's tree."
 

@@ -203,10 +203,10 @@ class Calls(Placing):
         for plan, window, n in zip(self._plans, windows, route.counts.tolist(), strict=True):
             if plan is None or not n:
                 continue
-            found = _several(getattr(plan, name)(window))
+            arrays = _several(getattr(plan, name)(window))
             if route.stays and len(self._plans) == 1:
-                return lambda found=found: found  # type: ignore[misc]
-            tables.append([x.reshape((channels, n, width)) for x, width in zip(found, widths, strict=True)])
+                return lambda arrays=arrays: arrays  # type: ignore[misc]
+            tables.append([x.reshape((channels, n, width)) for x, width in zip(arrays, widths, strict=True)])
         rows = [xp.moveaxis(table[0] if len(table) == 1 else xp.concatenate(table, -1), 1, 0) for table in tables]
         whole = xp.concatenate(rows) if rows else xp.empty((0, channels, sum(widths)), windows[0].dtype)
         deliver = route.backward(whole)
@@ -230,12 +230,12 @@ class Calls(Placing):
             return lambda: quiet
         widths, rows = [self.domain.mesh.ndim**order for order in orders], None
         if route.guests:  # first, so that their results travel while residents are worked on
-            found = _several(getattr(self._guests, name)(window))
-            tables = [x.reshape((channels, route.guests, width)) for x, width in zip(found, widths, strict=True)]
+            arrays = _several(getattr(self._guests, name)(window))
+            tables = [x.reshape((channels, route.guests, width)) for x, width in zip(arrays, widths, strict=True)]
             rows = xp.moveaxis(tables[0] if len(tables) == 1 else xp.concatenate(tables, -1), 1, 0)
         deliver = route.leave(xp.empty((0, channels, sum(widths)), window.dtype) if rows is None else rows)
-        found, strays = _several(getattr(self._plans[0], name)(window)), route.strays
-        results = [xp.ascontiguousarray(x) for x in found]
+        arrays, strays = _several(getattr(self._plans[0], name)(window)), route.strays
+        results = [xp.ascontiguousarray(x) for x in arrays]
 
         def all_of_them() -> list[Any]:
             table, ends = xp.moveaxis(deliver(), 0, 1), np.cumsum(widths)

@@ -82,7 +82,7 @@ def descent(ndim: int) -> Any:
 def keys_of(ndim: int, skip: int, bits: int) -> Any:
     """Return CuPy's kernel for part and index, in one number, of a list of strays.
 
-    The index has the lower ``bits``. A bad particle has node ``skip`` and gets the part ``none``; beyond the particles
+    The index has the lower ``bits``. A bad particle has node ``skip`` and gets the part ``none``. Beyond the particles
     that are listed, keys have the next part and the index 0.
     """
     import cupy

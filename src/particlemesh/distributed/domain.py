@@ -281,10 +281,10 @@ class Domain:
     def windows(self, reach: Reach | None) -> tuple[np.ndarray, np.ndarray]:
         """Return the first node and the shape of each part with its ghosts, int64 (parts, d) each.
 
-        Along an axis that a part has for itself, and along a periodic one where the ghosts would meet, a window has all
-        nodes once and begins at 0. Else its first node may be negative. Beyond the ends of an open axis, where nobody
-        has nodes, windows have one ghost more: there are particles half a cell before the first node. An empty part has
-        an empty window.
+        If a part has an axis for itself, its window has all nodes of the axis once and begins at 0. The same holds for
+        a periodic axis on which ghosts would meet. Else its first node may be negative. Beyond the ends of an open
+        axis, where no part has nodes, windows have one ghost more. Particles may lie there, half a cell before the
+        first node. An empty part has an empty window.
 
         Parameters
         ----------
@@ -350,8 +350,8 @@ class Domain:
             last = np.minimum(upper + image * nodes, start + shape)
             for n in np.flatnonzero((first < last).all(-1)):
                 begin = start if start.ndim == 1 else start[n]
-                own = first[n] - image * nodes
-                numbers = own, last[n] - first[n], first[n] - begin
+                in_part = first[n] - image * nodes
+                numbers = in_part, last[n] - first[n], first[n] - begin
                 pieces.append(Piece(*who(int(n)), *(tuple(x.tolist()) for x in numbers)))
         return pieces
 

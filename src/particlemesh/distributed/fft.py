@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import platform
+import threading
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from particlemesh import checks
 from particlemesh.backends.cpu import at_most_cores, available_threads
+from particlemesh.busy import alone
 from particlemesh.distributed.domain import hash_of
 from particlemesh.distributed.fields import fields_of, finished, layout_of
 from particlemesh.distributed.layouts import PENCILS, SLABS, Layout, Part, Stage, kind_for, shape_of, stages
@@ -85,7 +87,7 @@ class FFT:
         self, domain: Any, world: Any, real: bool = True, *, parts: str = AUTO, deterministic: bool = False,
         check: bool = True, threads: int | None = None,
     ) -> None:  # fmt: skip
-        self.domain, self.world, self.mesh = domain, world, domain.mesh
+        self.busy, self.domain, self.world, self.mesh = threading.RLock(), domain, world, domain.mesh
         self.real, self.deterministic = checks.flag(real, "real"), checks.flag(deterministic, "deterministic")
         self._check = checks.flag(check, "check")
         checks.one_of(parts, "parts", (AUTO, SLABS, PENCILS))
@@ -151,6 +153,7 @@ class FFT:
             components.append(np.asarray(sum(terms[1:], start=terms[0])))
         return tuple(components)
 
+    @alone
     def forward(self, field: Any) -> Any:
         r"""Return the modes of a field: ``sum_m field[m] exp(-2 pi i n m / K)``, not normalised.
 
@@ -181,6 +184,7 @@ class FFT:
                     work = self._there[n].after(work, self.world, form, self._check)
             return finished(kind, work())
 
+    @alone
     def inverse(self, spectrum: Any) -> Any:
         r"""Return the field of modes: the inverse of :meth:`forward`.
 

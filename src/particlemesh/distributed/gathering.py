@@ -34,7 +34,7 @@ class Held:
     grid: UniformGrid
     around: Surroundings
     route: Route  # from the callers to the owners
-    own: Any  # positions (n, d) as they were given
+    owned: Any  # positions (n, d) as they were given
     rows: Any  # own particles that are ghosts elsewhere, by rank and image
     ghosts: Route  # these, on their way
     pieces: list[Segment]  # of the ghosts that arrive, those below first
@@ -45,7 +45,7 @@ class Held:
     @property
     def numbers(self) -> Any:
         """Numbers of own particles, int64 (n,)."""
-        return self.all_numbers[self.first : self.first + self.own.shape[0]]
+        return self.all_numbers[self.first : self.first + self.owned.shape[0]]
 
     @functools.cached_property
     def order(self) -> Any:
@@ -56,8 +56,8 @@ class Held:
     @property
     def periods(self) -> Any:
         """Periods added to the positions of all local particles, int64 (all, d)."""
-        xp, d = self.xp, self.own.shape[1]
-        near, far = (xp.stack(self.around.place(x, xp).periods, 1) for x in (self.own, self.arrived))
+        xp, d = self.xp, self.owned.shape[1]
+        near, far = (xp.stack(self.around.place(x, xp).periods, 1) for x in (self.owned, self.arrived))
         images = np.repeat(
             np.array([piece.image for piece in self.pieces], np.int64).reshape(-1, d),
             [piece.end - piece.begin for piece in self.pieces], axis=0,
@@ -66,9 +66,9 @@ class Held:
 
     def at_owners(self, rows: Any, world: World, check: bool) -> Any:
         """Return rows of all local particles from those of the particles that each rank gave; every rank calls."""
-        (own,) = _sent(self.route, world, check, lambda: (rows,))
-        (far,) = _sent(self.ghosts, world, check, lambda: (own[self.rows],))
-        return _joined(self.xp, own, far[self.order], self.first)
+        (owned,) = _sent(self.route, world, check, lambda: (rows,))
+        (far,) = _sent(self.ghosts, world, check, lambda: (owned[self.rows],))
+        return _joined(self.xp, owned, far[self.order], self.first)
 
 
 class Local(NamedTuple):
@@ -79,55 +79,57 @@ class Local(NamedTuple):
     sweep: Pass | None  # on a GPU
 
     def survey(self, x: Any, xp: Any) -> Surveyed:
-        """Find the owners of particles (N, d), and who sees them."""
-        found = None if self.sweep is None else self.sweep.survey(x, xp)
-        return stepwise(self.around, x, xp) if found is None else found
+        """Find the owners of particles (N, d), and the ranks that see them."""
+        surveyed = None if self.sweep is None else self.sweep.survey(x, xp)
+        return stepwise(self.around, x, xp) if surveyed is None else surveyed
 
 
 def gathered(
-    local: Local, world: World, kind: Staged, x: Any, found: Surveyed, check: bool
+    local: Local, world: World, kind: Staged, x: Any, surveyed: Surveyed, check: bool
 ) -> Callable[[], Held]:  # fmt: skip
-    """Bring particles (N, d), which are surveyed, to their owners and ghosts to those who see them.
+    """Bring particles (N, d), which are surveyed, to their owners and ghosts to the ranks that see them.
 
     What is returned does the work that is left and builds the local grid. What may fail on one rank is done before all
     agree and communicate.
     """
     xp, around, rank = module_of(x), local.around, world.rank
-    coming = world.counts(_told(around, found, x.shape[0], world))
+    coming = world.counts(_announced(around, surveyed, x.shape[0], world))
     first_number = int(coming[:rank, 0].sum())
-    route = Route.known(world, found.leaving, np.ascontiguousarray(coming[:, 2:3]))
+    route = Route.known(world, surveyed.leaving, np.ascontiguousarray(coming[:, 2:3]))
     if coming[:, 1].any():  # on all ranks: some particle leaves its rank
-        own, numbers = _sent(route, world, check, lambda: (x, xp.arange(x.shape[0], dtype=np.int64) + first_number))
-        own, found = together(world, check, "ghosts of a grid", lambda: _surveyed(local, own, xp))
-        coming = world.counts(_told(around, found, 0, world))
+        owned, numbers = _sent(route, world, check, lambda: (x, xp.arange(x.shape[0], dtype=np.int64) + first_number))
+        owned, surveyed = together(world, check, "ghosts of a grid", lambda: _surveyed(local, owned, xp))
+        coming = world.counts(_announced(around, surveyed, 0, world))
     else:
-        own, numbers = x, None
+        owned, numbers = x, None
     arriving, leaving = coming[:, 3:], np.zeros((world.size, 1), np.int64)
-    for to, size in zip(around.neighbours, found.sizes, strict=True):
+    for to, size in zip(around.neighbours, surveyed.sizes, strict=True):
         leaving[to.rank] += size
     ghosts = Route.known(
-        world, Departures(xp, found.rows.shape[0], leaving, True), np.ascontiguousarray(arriving.sum(1, keepdims=True))
+        world,
+        Departures(xp, surveyed.rows.shape[0], leaving, True),
+        np.ascontiguousarray(arriving.sum(1, keepdims=True)),
     )
     pieces = segments(around, arriving)
     pieces = [p for p in pieces if not p.above] + [p for p in pieces if p.above]
     first = sum(p.end - p.begin for p in pieces if not p.above)
 
     def packed() -> tuple[Any, Any, Callable[[], Any]]:
-        every = xp.empty((own.shape[0] + ghosts.arrived, x.shape[1]), x.dtype)
+        every = xp.empty((owned.shape[0] + ghosts.arrived, x.shape[1]), x.dtype)
         names = xp.empty(every.shape[0], np.int64)
-        here = slice(first, first + own.shape[0])
-        names[here] = xp.arange(first_number, first_number + own.shape[0]) if numbers is None else numbers
-        every[here] = own
-        if not found.home:
-            every[here] = moved(own, around.place(own, xp).periods, around.mesh.box.matrix, around.cut)
-        return every, names, ghosts.forward(_rows(xp, own[found.rows], names[here][found.rows]))
+        here = slice(first, first + owned.shape[0])
+        names[here] = xp.arange(first_number, first_number + owned.shape[0]) if numbers is None else numbers
+        every[here] = owned
+        if not surveyed.home:
+            every[here] = moved(owned, around.place(owned, xp).periods, around.mesh.box.matrix, around.cut)
+        return every, names, ghosts.forward(_rows(xp, owned[surveyed.rows], names[here][surveyed.rows]))
 
     every, names, deliver = together(world, check, "messages of a grid", packed)
     rows = deliver()
 
     def filled() -> Held:
         far, far_names = _columns(xp, rows, x.shape[1])
-        ends, places = {False: 0, True: first + own.shape[0]}, []
+        ends, places = {False: 0, True: first + owned.shape[0]}, []
         for piece in pieces:
             size, place = piece.end - piece.begin, ends[piece.above]
             names[place : place + size] = far_names[piece.begin : piece.end]
@@ -138,24 +140,24 @@ def gathered(
         else:
             _carry(around, far, every, pieces, places, xp)
         # The user's array may change later.
-        kept = every[first : first + own.shape[0]] if found.home else xp.array(own, order="C")
+        kept = every[first : first + owned.shape[0]] if surveyed.home else xp.array(owned, order="C")
         local.grid.build(every)
-        return Held(kind, xp, local.grid, around, route, kept, found.rows, ghosts, pieces, first, names, far)
+        return Held(kind, xp, local.grid, around, route, kept, surveyed.rows, ghosts, pieces, first, names, far)
 
     return filled
 
 
-def _surveyed(local: Local, own: Any, xp: Any) -> tuple[Any, Surveyed]:
-    own = xp.ascontiguousarray(own)
-    return own, local.survey(own, xp)
+def _surveyed(local: Local, owned: Any, xp: Any) -> tuple[Any, Surveyed]:
+    owned = xp.ascontiguousarray(owned)
+    return owned, local.survey(owned, xp)
 
 
-def _told(around: Surroundings, found: Surveyed, count: int, world: World) -> np.ndarray:
+def _announced(around: Surroundings, surveyed: Surveyed, count: int, world: World) -> np.ndarray:
     """Return what to tell every rank: particles, strays to all, particles for it, and ghosts for it by image."""
     table = np.zeros((world.size, 3 + len(around.images)), np.int64)
-    table[:, 0], table[:, 2:3] = count, found.leaving.sent
-    table[:, 1] = found.leaving.sent.sum() - found.leaving.sent[world.rank, 0]
-    for to, size in zip(around.neighbours, found.sizes, strict=True):
+    table[:, 0], table[:, 2:3] = count, surveyed.leaving.sent
+    table[:, 1] = surveyed.leaving.sent.sum() - surveyed.leaving.sent[world.rank, 0]
+    for to, size in zip(around.neighbours, surveyed.sizes, strict=True):
         table[to.rank, 3 + around.images.index(to.image)] = size
     return table
 
@@ -189,16 +191,16 @@ def _sent(route: Route, world: World, check: bool, arrays: Callable[[], tuple[An
     return [deliver() for deliver in ready]
 
 
-def _joined(xp: Any, own: Any, far: Any, first: int) -> Any:
-    return xp.concatenate([far[:first], own, far[first:]])
+def _joined(xp: Any, owned: Any, far: Any, first: int) -> Any:
+    return xp.concatenate([far[:first], owned, far[first:]])
 
 
-def own_pairs(held: Held, found: Pairs, order: str, form: str, quantities: str) -> Pairs:
+def own_pairs(held: Held, pairs: Pairs, order: str, form: str, quantities: str) -> Pairs:
     """Return the rows of a rank's own particles from those of particles and ghosts."""
     first, count, xp = held.first, held.numbers.shape[0], held.xp
     rows = slice(first, first + count)
-    start: Any = found.start
-    length: Any = found.count
+    start: Any = pairs.start
+    length: Any = pairs.count
     if form == "dense":
         part, length = rows, length[rows]
     else:
@@ -206,7 +208,7 @@ def own_pairs(held: Held, found: Pairs, order: str, form: str, quantities: str) 
         begin, end = (int(n) for n in (ends if xp is np else ends.get())) if count else (0, 0)
         part = slice(begin, end)
         start = start[first : first + count + 1] - begin
-    got: dict[str, Any] = dict(i=found.i, j=found.j, d=found.distance, D=found.vector, S=found.shift)
+    got: dict[str, Any] = dict(i=pairs.i, j=pairs.j, d=pairs.distance, D=pairs.vector, S=pairs.shift)
     got = {letter: None if array is None else array[part] for letter, array in got.items()}
     if "S" in quantities:
         i, j = (xp.maximum(got[letter], 0) for letter in "ij")

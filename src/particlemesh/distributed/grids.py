@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import threading
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.arrays.geometry import open_bounds
+from particlemesh.busy import alone
 from particlemesh.distributed.domain import Domain, hash_of
 from particlemesh.distributed.gathering import Held, Local, gathered, own_pairs
 from particlemesh.distributed.routes import Route
 from particlemesh.distributed.staging import Staged, module_of
-from particlemesh.distributed.surroundings import Surroundings
+from particlemesh.distributed.surroundings import Surroundings, check_inside
 from particlemesh.distributed.survey import Pass, Surveyed
 from particlemesh.distributed.transfer import alike, together
 from particlemesh.distributed.world import World
@@ -88,7 +90,7 @@ class UniformGrid:
             )
         if "systems" in options:
             raise TypeError("grids over ranks have no systems: leave out systems.")
-        self.domain, self.world = domain, world
+        self.busy, self.domain, self.world = threading.RLock(), domain, world
         self.radius = checks.at_least_zero(radius, "radius")
         self._check = checks.flag(check, "check")
         self._cell_size, self._options = self.radius if cell_size is None else cell_size, options
@@ -101,12 +103,13 @@ class UniformGrid:
 
     # ---- building -------------------------------------------------------------------------------------
 
+    @alone
     def build(self, positions: Any) -> UniformGrid:
-        """Bring particles to their owners and ghosts to those who see them; every rank calls.
+        """Bring particles to their owners and ghosts to the ranks that see them; every rank calls.
 
         Parameters
         ----------
-        positions : array (N, d), or (N,) in 1-D
+        positions : array (N, d), (N,) in 1-D, or tuple of d arrays (N,)
             Any particles, also none: of NumPy, CuPy, torch or PyOpenCL, in float32 or float64, the same on all ranks.
             Arrays of PyOpenCL are searched on the host.
 
@@ -130,26 +133,35 @@ class UniformGrid:
             with staged.scope():
                 local, x = self._surroundings(x.dtype, staged), xp.ascontiguousarray(x)
                 if self._check and local.sweep is None:
-                    self._inside(x, xp)
-                found = local.survey(x, xp)
-                if self._check and found.bad:
-                    self._inside(x, xp)  # raises
+                    check_inside(self.domain.mesh.box, x, xp)
+                surveyed = local.survey(x, xp)
+                if self._check and surveyed.bad:
+                    check_inside(self.domain.mesh.box, x, xp)  # raises
             call = f"build of a grid of {x.dtype}, radius {self.radius}, cuts {hash_of(self.domain)}"
-            return call, (staged, x, local, found)
+            return call, (staged, x, local, surveyed)
 
-        staged, x, local, found = alike(self.world, self._check, accepted)
+        staged, x, local, surveyed = alike(self.world, self._check, accepted)
         with staged.scope():
-            finish = gathered(local, self.world, staged, x, found, self._check)
+            finish = gathered(local, self.world, staged, x, surveyed, self._check)
             self._held = None  # until every rank has built
             self._held = together(self.world, self._check, "a local grid", finish)
         return self
 
     def _accepted(self, positions: Any) -> tuple[Staged, Any]:
         d = self.domain.mesh.ndim
-        staged = Staged(positions, "positions")
-        x = staged.native
-        if x.ndim == 1 and d == 1:
-            x = x[:, None]
+        by_axis = isinstance(positions, tuple) and (d > 1 or not all(isinstance(x, Real) for x in positions))
+        if by_axis:  # one sequence for each axis, as plans take them
+            axes: tuple[Any, ...] = positions or ([],) * d
+            each = [Staged(axis, "positions") for axis in axes]
+            shapes = [tuple(axis.native.shape) for axis in each]
+            if len(each) != d or len(set(shapes)) > 1 or len(shapes[0]) != 1:
+                raise ValueError(f"positions has {len(each)} parts of shapes {shapes}; a tuple has {d} of (N,).")
+            staged, x = each[0], module_of(each[0].native).stack([axis.native for axis in each], 1)
+        else:
+            staged = Staged(positions, "positions")
+            x = staged.native
+        if x.ndim == 1 and (d == 1 or not (x.size or hasattr(positions, "dtype"))):  # an empty list is no particles
+            x = x.reshape(-1, d)
         if x.ndim != 2 or x.shape[1] != d:
             raise ValueError(f"positions has shape {tuple(x.shape)}; this domain has {d} axes, so (N, {d}) is needed.")
         if x.dtype.kind in "iub":
@@ -157,26 +169,6 @@ class UniformGrid:
         if x.dtype.char not in "fd":
             raise TypeError(f"positions has dtype {x.dtype}; float32 or float64 is needed.")
         return staged, x
-
-    def _inside(self, x: Any, xp: Any) -> None:
-        box = self.domain.mesh.box
-        bad = ~xp.isfinite(x).all(1)
-        if bool(bad.any()):
-            first = int(xp.flatnonzero(bad)[0])
-            raise ValueError(f"particle {first} of {x.shape[0]} is at {x[first]}; positions must be finite.")
-        lower, upper = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, x.dtype)
-        for a, periodic in enumerate(box.periodic):
-            if periodic:
-                continue
-            place = (
-                x[:, a]
-                if box.orthorhombic
-                else sum((x[:, b] - box.origin[b]) * box.inverse[a, b] for b in range(x.shape[1]))
-            )
-            bad = (place < lower[a]) | (place > upper[a])
-            if bool(bad.any()):
-                first = int(xp.flatnonzero(bad)[0])
-                raise ValueError(f"particle {first} of {x.shape[0]} is at {x[first]}, outside of the open axis {a}.")
 
     def _surroundings(self, dtype: Any, staged: Staged) -> Local:
         if (dtype, staged.kind.home) not in self._grids:
@@ -195,7 +187,7 @@ class UniformGrid:
     def positions(self) -> Any:
         """Positions (n, d) of the particles that this rank owns, as they were given, in the order of their numbers."""
         held = self._ready()
-        return held.kind.like(held.own)
+        return held.kind.like(held.owned)
 
     @property
     def numbers(self) -> Any:
@@ -220,6 +212,7 @@ class UniformGrid:
 
     # ---- queries --------------------------------------------------------------------------------------
 
+    @alone
     def pairs(
         self,
         radius: float | None = None,
@@ -240,8 +233,8 @@ class UniformGrid:
             By default each pair is returned from both sides, on the ranks that own its particles. With True each pair
             is returned once, by one rank, which owns particle ``i``.
         order : {"input", "local"}
-            Name particles by their numbers, int64, or by their places in this rank's arrays, int32: first the ghosts
-            below, then its own ``positions`` from :attr:`first` on, then the ghosts above.
+            Name particles by their numbers, int64, or by their places in this rank's arrays, int32. These arrays hold
+            the ghosts below, then the rank's own ``positions`` from :attr:`first` on, then the ghosts above.
         format : {"csr", "coo", "dense"}
             Compressed rows, two columns, or a table of ``width`` columns. Row k is that of ``positions[k]``.
         quantities : str
@@ -273,14 +266,15 @@ class UniformGrid:
         checks.one_of(order, "order", ORDERS)
         checks.one_of(format, "format", FORMATS)
         check_letters(quantities)
-        letters = set(quantities) | ({"i", "j"} & set(quantities)) | ({"i", "j"} if "S" in quantities else set())
-        wanted = "".join(letter for letter in "ijdDS" if letter in letters)
+        letters = set(quantities) | ({"i", "j"} if "S" in quantities else set())
+        needed = "".join(letter for letter in "ijdDS" if letter in letters)
         with held.kind.scope():
-            found = held.grid.pairs(
-                radius, half=half, format="dense" if format == "dense" else "csr", quantities=wanted, width=width
+            pairs = held.grid.pairs(
+                radius, half=half, format="dense" if format == "dense" else "csr", quantities=needed, width=width
             )
-            return own_pairs(held, found, order, format, quantities)
+            return own_pairs(held, pairs, order, format, quantities)
 
+    @alone
     def count(self, radius: float | None = None) -> Any:
         """Return how many neighbours within a distance each particle has, images included; every rank calls.
 
@@ -305,6 +299,7 @@ class UniformGrid:
             error = caught
         return self._returned(error, counts, "count of a grid")
 
+    @alone
     def stream(self, radius: float | None, function: PairFunction, values: Any = None) -> Any:
         """Sum a function of pairs over the neighbours of each particle, without making a list; every rank calls.
 
@@ -342,7 +337,7 @@ class UniformGrid:
             native = None if values is None else Staged(values, "values").native
             function.check_values(None if native is None else tuple(native.shape), held.route.count)
             if native is not None:
-                dtype = held.own.dtype
+                dtype = held.owned.dtype
                 if native.dtype.kind not in "biuf" or (
                     native.dtype.kind == "f" and native.dtype.itemsize > dtype.itemsize
                 ):
@@ -370,8 +365,8 @@ class UniformGrid:
             held = self._ready()
             try:
                 with held.kind.scope():
-                    own = held.xp.ascontiguousarray(rows[held.first : held.first + held.numbers.shape[0]])
-                    deliver = held.route.backward(own)
+                    owned = held.xp.ascontiguousarray(rows[held.first : held.first + held.numbers.shape[0]])
+                    deliver = held.route.backward(owned)
             except Exception as caught:
                 if not self._check:
                     raise

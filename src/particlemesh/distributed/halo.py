@@ -60,12 +60,12 @@ class Halo:
         ]
         exchange = self._exchange(self.messages.owned, self.messages.held, fields, self._part, batch, xp)
 
-        def own() -> None:
+        def copy() -> None:
             for piece in self.messages.held.get(self._world.rank, ()):
                 self._window(windows, piece)[...] = self._part(fields, piece)
 
         def finish() -> list[Any]:
-            for rank, terms in exchange(own).items():
+            for rank, terms in exchange(copy).items():
                 for piece, term in zip(self.messages.held[rank], terms, strict=True):
                     self._window(windows, piece)[...] = term
             return windows
@@ -76,15 +76,14 @@ class Halo:
         """Make ready to fold windows (*batch, *shape); the result returns fields (*batch, *part).
 
         Every node gets the sum of what windows hold for it. Fields may share the memory of windows, which change.
-        To a part's own terms those of others are added in the order of ranks, so that the sum has the same bits in
-        every run.
+        The terms of other parts are added to a part's own ones in the order of ranks, so that sums are reproducible.
         """
         xp = module_of(windows[0])
         exchange = self._exchange(self.messages.held, self.messages.owned, windows, self._window, batch, xp)
 
         def finish() -> list[Any]:
             got = exchange(lambda: None)
-            fields, seen = self._own(windows, batch, xp)
+            fields, seen = self._with_one_window(windows, batch, xp)
             for rank, pieces in self.messages.owned.items():
                 here = rank == self._world.rank
                 terms = [self._window(windows, p) for p in pieces] if here else got[rank]
@@ -95,11 +94,11 @@ class Halo:
 
         return finish
 
-    def _own(self, windows: list[Any], batch: tuple[int, ...], xp: Any) -> tuple[list[Any], set[Piece]]:
+    def _with_one_window(self, windows: list[Any], batch: tuple[int, ...], xp: Any) -> tuple[list[Any], set[Piece]]:
         """Return fields (*batch, *part) with the terms of one own window each, and the pieces that have these.
 
-        A field is a view of its window where that is dense and not much larger, so that nothing is copied. Integers,
-        which nobody sees, need not be dense.
+        A field is a view of its window where that is dense and not much larger, so that nothing is copied. Integers
+        need not be dense, since no user sees them.
         """
         fields: list[Any] = [None] * len(self._parts)
         seen: set[Piece] = set()

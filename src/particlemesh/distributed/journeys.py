@@ -107,26 +107,26 @@ def listed(
         start - ghosts + (support - 1) // 2 for start, (ghosts, _) in zip(mesh.start, mesh.ghosts, strict=True)
     )  # from a part's first node of a stencil to the whole mesh's cell
     here = xp is not np and size > 1
-    found = _guessed(domain, residents, given, shift, guess) if here and guess else None
-    if found is None:
-        told = residents.strays()
-        assert told is not None
-        count, entries = told
+    departures = _guessed(domain, residents, given, shift, guess) if here and guess else None
+    if departures is None:
+        strays = residents.strays()
+        assert strays is not None
+        count, entries = strays
         if entries is None or not few(count, given.count):
             return None
         if here:
-            found = _guessed(domain, residents, given, shift, count + 1)
-            if found is None:  # the list is full
+            departures = _guessed(domain, residents, given, shift, count + 1)
+            if departures is None:  # the list is full
                 return None
         else:
-            found = _on_host(domain, entries, shift, xp, residents)
-    good, all_of_them = int(found.ends[size - 1]), int(found.ends[size])
-    sent = np.diff(found.ends[:size], prepend=0).reshape(size, 1).astype(np.int64)
+            departures = _on_host(domain, entries, shift, xp, residents)
+    good, all_of_them = int(departures.ends[size - 1]), int(departures.ends[size])
+    sent = np.diff(departures.ends[:size], prepend=0).reshape(size, 1).astype(np.int64)
     if sent[rank, 0] or not few(all_of_them, given.count):  # or the part does not take all that it owns
         return None
     sent[rank] = given.count - good
-    index = found.index
-    rows = None if found.rows is None else found.rows[:good]
+    index = departures.index
+    rows = None if departures.rows is None else departures.rows[:good]
     return Departures(xp, given.count, sent, True, index[:good]), index[good:all_of_them], rows
 
 

@@ -62,8 +62,8 @@ class Placing:
         (start,), (shape,) = self._windows.starts[:1], self._windows.shapes[:1]
         part = domain.parts(self.world.rank)[0]
         self._settles = ghosts == "nodes" and domain.per_rank == 1 and part.size > 0 and not self.deterministic and all(
-            own == nodes or (first, held) != (0, nodes)
-            for own, nodes, first, held in zip(part.shape, domain.mesh.shape, start, shape, strict=True)
+            owned == nodes or (first, held) != (0, nodes)
+            for owned, nodes, first, held in zip(part.shape, domain.mesh.shape, start, shape, strict=True)
         )  # fmt: skip
         self._strays_before = 4096
         self._settled = False  # whether they do, and guests have a plan of their own
@@ -174,12 +174,12 @@ class Placing:
                 return journey
             return journey._replace(residents=Residents(plan, given.local()))
         residents = Residents(plan, given.local())
-        found = listed(
+        departures = listed(
             self.domain, self.world.rank, residents, plan.mesh, given, self.window.support, self._strays_before
         )
-        if found is None:
+        if departures is None:
             return None
-        leaving, bad, rows = found
+        leaving, bad, rows = departures
         if bad.shape[0] and check:
             self._cells(given.user, True)  # raises
         # A guess for the next time, which forgets slowly.

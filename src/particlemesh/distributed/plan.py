@@ -315,8 +315,8 @@ class Plan(Calls):
         for part, n in zip(self.domain.parts(rank), self.particles_by_part, strict=False):
             lines.append(f"part {' x '.join(map(str, part.shape))} from {part.lower}: {n:,} particles")
         lines.append(f"particles: {self.count:,} set here, {self.route.moved:,} of them leave, {self.held:,} held")
-        own, sent = sum(part.size for part in self.domain.parts(rank)), self._windows.nodes()
-        share = f", {sent / own:.1%} of its own" if own else ""
+        owned, sent = sum(part.size for part in self.domain.parts(rank)), self._windows.nodes()
+        share = f", {sent / owned:.1%} of its own" if owned else ""
         lines.append(f"ghosts {self.ghosts!r}: {sent:,} nodes sent to fill, received to fold{share}")
         tables = [plan.explain() for plan in self._plans if plan is not None]
         return "\n".join(lines + tables[:1])

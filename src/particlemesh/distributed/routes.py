@@ -150,7 +150,7 @@ class Route:
                     rows = module_of(given.native).moveaxis(given.native, axis, 0)
                     moves.append((given, move(rows)))
                 forms.append(f"{rows.dtype} {tuple(rows.shape[1:])}")
-            # Messages have no types: ranks without particles, too, give arrays like those of the others.
+            # Messages have no types: also ranks without particles give arrays like those of the others.
             return f"{name} along axis {axis} of {', '.join(forms)}", moves
 
         moves = alike(self._world, True, accepted)
@@ -170,9 +170,9 @@ class Route:
         xp, world = module_of(rows), self._world
         result = xp.empty((self.arrived, *rows.shape[1:]), rows.dtype)
         sends, receives = _slices(self._leaving), _slices(self._coming)
-        own = sends.pop(world.rank, None), receives.pop(world.rank, None)
-        if own[0] is not None:
-            self._take(rows, own[0], result[own[1]])
+        stay = sends.pop(world.rank, None), receives.pop(world.rank, None)
+        if stay[0] is not None:
+            self._take(rows, stay[0], result[stay[1]])
         packed = {r: xp.ascontiguousarray(self._taken(rows, s)) for r, s in sends.items()}
         into = {r: result[s] for r, s in receives.items()}
         order = self._order
@@ -306,8 +306,8 @@ class Departures(NamedTuple):
                 strays = strays[turned]
             sent[rank] = parts.shape[0] - strays.shape[0]
         if counted.shape[0]:
-            found = xp.bincount(counted, minlength=size * per_rank)
-            sent += found if xp is np else found.get()
+            counts = xp.bincount(counted, minlength=size * per_rank)
+            sent += counts if xp is np else counts.get()
         sent = sent.reshape(size, per_rank)
         leaving = cls(xp, count, sent, single, strays, particles)
         if single or strays is None:

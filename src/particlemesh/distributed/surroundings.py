@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from particlemesh.arrays.geometry import open_bounds
 from particlemesh.box import Box
 from particlemesh.distributed.domain import Domain, Part
 
@@ -123,12 +124,12 @@ class Surroundings:
     @cached_property
     def neighbours(self) -> list[Neighbour]:
         """The ranks that see this rank's particles, and by which images; never the particles themselves."""
-        own = [part for part in self.domain.parts(self.rank) if part.size]
+        owned = [part for part in self.domain.parts(self.rank) if part.size]
         return [
             Neighbour(rank, image)
             for rank in range(self.domain.size) for image in self.images
             if (rank != self.rank or any(image))
-            and any(self._near(part, image, other) for part in own for other in self.domain.parts(rank) if other.size)
+            and any(self._near(part, image, other) for part in owned for other in self.domain.parts(rank) if other.size)
         ]  # fmt: skip
 
     @cached_property
@@ -193,13 +194,13 @@ class Surroundings:
         box = self.mesh.box
         if not any(self.cut):
             return box
-        own = [part for part in self.domain.parts(self.rank) if part.size]
+        owned = [part for part in self.domain.parts(self.rank) if part.size]
         rows, origin = box.matrix.copy(), box.origin.copy()
         for a in range(self.mesh.ndim):
             if self.cut[a]:
                 end = 0 if self._periodic[a] else 1  # particles lie up to half a cell before the first node
-                low = min((part.lower[a] for part in own), default=0) - end
-                high = max((part.upper[a] for part in own), default=1) + end
+                low = min((part.lower[a] for part in owned), default=0) - end
+                high = max((part.upper[a] for part in owned), default=1) + end
                 room = self.reach[a] + self._slack * self._scale[a]  # ghosts lie within the reach
                 first, last = low - room + self._offset[a], high + room + self._offset[a]
                 origin += first / self._scale[a] * box.matrix[a]
@@ -225,3 +226,24 @@ def moved(x: Any, periods: tuple[Any, ...], matrix: np.ndarray, axes: tuple[bool
                 if matrix[a, b]:
                     result[:, b] += (periods[a] * matrix[a, b]).astype(x.dtype)
     return result
+
+
+def check_inside(box: Box, x: Any, xp: Any) -> None:
+    """Check positions (N, d) of NumPy or CuPy; the first bad particle is named."""
+    bad = ~xp.isfinite(x).all(1)
+    if bool(bad.any()):
+        first = int(xp.flatnonzero(bad)[0])
+        raise ValueError(f"particle {first} of {x.shape[0]} is at {x[first]}; positions must be finite.")
+    lower, upper = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, x.dtype)
+    for a, periodic in enumerate(box.periodic):
+        if periodic:
+            continue
+        place = (
+            x[:, a]
+            if box.orthorhombic
+            else sum((x[:, b] - box.origin[b]) * box.inverse[a, b] for b in range(x.shape[1]))
+        )
+        bad = (place < lower[a]) | (place > upper[a])
+        if bool(bad.any()):
+            first = int(xp.flatnonzero(bad)[0])
+            raise ValueError(f"particle {first} of {x.shape[0]} is at {x[first]}, outside of the open axis {a}.")

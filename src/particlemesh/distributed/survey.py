@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who owns the particles of a rank and who sees them, in one pass on a GPU; elsewhere step by step."""
+"""The owners of a rank's particles and the ranks that see them, in one pass on a GPU; elsewhere step by step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_BOXES = 512  # of neighbours: each particle looks at all of them
 
 
 class Surveyed(NamedTuple):
-    """Where a rank's particles belong, and who sees them."""
+    """Where a rank's particles belong, and which ranks see them."""
 
     leaving: Departures  # to the ranks that own them
     rows: Any  # particles that neighbours see, int64, by neighbour and then ascending
@@ -49,14 +49,14 @@ def stepwise(around: Surroundings, x: Any, xp: Any) -> Surveyed:
 
 def segments(around: Surroundings, arriving: np.ndarray) -> list[Segment]:
     """Return what arrives, of how many ghosts (size, images) each rank sends by each image."""
-    found, begin = [], 0
+    list_of, begin = [], 0
     for rank, counts in enumerate(arriving.tolist()):
         for image, count in zip(around.images, counts, strict=True):
             if count:
                 above = upward(image) or (not any(image) and rank > around.rank)
-                found.append(Segment(begin, begin + count, image, above))
+                list_of.append(Segment(begin, begin + count, image, above))
                 begin += count
-    return found
+    return list_of
 
 
 class Pass:

@@ -92,8 +92,8 @@ class Transfer:
         self._sends = [self._side(0, rank, peer) if peer != rank else [] for peer in others]
         self._receives = [self._side(1, peer, rank) if peer != rank else [] for peer in others]
         self._kept = [] if self.trivial else list(pieces(source, target, rank, rank))
-        self.send_counts = [sum(piece.size for piece in own) for own in self._sends]
-        self.receive_counts = [sum(piece.size for piece in own) for own in self._receives]
+        self.send_counts = [sum(piece.size for piece in of_rank) for of_rank in self._sends]
+        self.receive_counts = [sum(piece.size for piece in of_rank) for of_rank in self._receives]
 
     def _side(self, side: int, sender: int, receiver: int) -> list[Piece]:
         return [both[side] for both in pieces(self.source, self.target, sender, receiver)]
@@ -162,7 +162,7 @@ class Transfer:
         return results
 
 
-def _places(own: list[Piece], many: int) -> list[slice]:
+def _places(pieces: list[Piece], many: int) -> list[slice]:
     """Return where each piece lies in a message of ``many`` fields."""
-    ends = list(itertools.accumulate(many * piece.size for piece in own))
-    return [slice(end - many * piece.size, end) for piece, end in zip(own, ends, strict=True)]
+    ends = list(itertools.accumulate(many * piece.size for piece in pieces))
+    return [slice(end - many * piece.size, end) for piece, end in zip(pieces, ends, strict=True)]

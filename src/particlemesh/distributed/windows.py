@@ -94,15 +94,15 @@ def copies(domain: Domain, cells: tuple[Any, ...], parts: Any, support: int) -> 
     first = [cell.astype(np.int64) - before for cell in cells]
     rows, goals = [], []
     for part in xp.unique(parts).tolist():
-        own = xp.flatnonzero(parts == part)
+        owned = xp.flatnonzero(parts == part)
         for goal in domain.neighbours(part, [reach] * mesh.ndim):
             if goal == part:
-                some = own
+                some = owned
             else:
-                reached, box = xp.ones(own.shape[0], bool), domain.parts()[goal]
+                reached, box = xp.ones(owned.shape[0], bool), domain.parts()[goal]
                 for axis in range(mesh.ndim):
-                    reached &= _reaches(first[axis][own], support, box.lower[axis], box.upper[axis], mesh, axis)
-                some = own[reached]
+                    reached &= _reaches(first[axis][owned], support, box.lower[axis], box.upper[axis], mesh, axis)
+                some = owned[reached]
             rows.append(some)
             goals.append(xp.full(some.shape[0], goal, np.int64))
     none = xp.empty(0, np.int64)

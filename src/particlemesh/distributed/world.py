@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All processes of a run: who they are, how they exchange arrays, and how they agree on errors."""
+"""All processes of a run: their ranks, how they exchange arrays, and how they agree on errors."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ class World:
         """
         out = {rank: array for rank, array in sends.items() if array.size}
         into = {rank: array for rank, array in receives.items() if array.size}
-        if (own := into.pop(self.rank, None)) is not None:
-            own[...] = out.pop(self.rank).reshape(own.shape)
+        if (target := into.pop(self.rank, None)) is not None:
+            target[...] = out.pop(self.rank).reshape(target.shape)
         if out or into:
             self._transport.exchange_while(out, into, meanwhile, since)
         elif meanwhile is not None:
@@ -245,16 +245,16 @@ class World:
         first, low, high, least, most = self._transport.allreduce(mine, "min").tolist()
         if first == self.size and low == -high and (least == -most or least == _NO_KIND):
             return None if least == _NO_KIND else least
-        told = self.allgather((None if error is None else f"{type(error).__name__}: {error}", call, kind))
+        reports = self.allgather((None if error is None else f"{type(error).__name__}: {error}", call, kind))
         if error is not None:
             raise error
         if first < self.size:
-            raise RankError(first, told[first][0])
+            raise RankError(first, reports[first][0])
         if low != -high:
-            other = next(rank for rank, (_, its, _) in enumerate(told) if its != told[0][1])
-            raise RankError(other, f"no error, but it calls {told[other][1]}, and rank 0 calls {told[0][1]}.")
-        one = next(rank for rank, (_, _, its) in enumerate(told) if its == least)
-        other = next(rank for rank, (_, _, its) in enumerate(told) if its not in (None, least))
+            other = next(rank for rank, (_, its, _) in enumerate(reports) if its != reports[0][1])
+            raise RankError(other, f"no error, but it calls {reports[other][1]}, and rank 0 calls {reports[0][1]}.")
+        one = next(rank for rank, (_, _, its) in enumerate(reports) if its == least)
+        other = next(rank for rank, (_, _, its) in enumerate(reports) if its not in (None, least))
         raise RankError(
             other, f"no error, but its arrays differ in dtype from those of rank {one}: give all ranks one."
         )

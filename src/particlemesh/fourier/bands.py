@@ -44,7 +44,9 @@ def mode_numbers(modes: int, order: str = "fft", *, half: bool = False) -> np.nd
     >>> mode_numbers(4).tolist(), mode_numbers(4, "centred").tolist(), mode_numbers(4, half=True).tolist()
     ([0, 1, -2, -1], [-2, -1, 0, 1], [0, 1, 2])
     """
-    if half:
+    modes = checks.integer(modes, "modes", 0, 2**31 - 1)
+    checks.one_of(order, "order", ORDERS)
+    if checks.flag(half, "half"):
         return np.arange(modes // 2 + 1)
     ascending = np.arange(modes) - modes // 2
     return ascending if order == "centred" else np.fft.ifftshift(ascending)
@@ -102,7 +104,7 @@ class Bands:
                 f"{self.modes} modes on {self.nodes} nodes: give as many axes, and per axis at most as many modes "
                 "as nodes."
             )
-        self.dtype, self.real, self.backend = np.dtype(dtype), real, backend
+        self.dtype, self.real, self.backend = np.dtype(dtype), checks.flag(real, "real"), backend
         self.complex_dtype = COMPLEX[self.dtype]
         self.engine = engine(backend, self.nodes, dtype, real=real, threads=threads)
         ndim = len(self.nodes)

@@ -138,8 +138,8 @@ class SciPyEngine(Engine):
             if not self.real:
                 transform = scipy.fft.fftn if sign == FORWARD else scipy.fft.ifftn
                 norm = "backward" if sign == FORWARD else "forward"
-                own = out is not None and out is array
-                result = transform(array, axes=self.axes, norm=norm, overwrite_x=own)
+                in_place = out is not None and out is array
+                result = transform(array, axes=self.axes, norm=norm, overwrite_x=in_place)
             elif sign == FORWARD:
                 result = scipy.fft.rfftn(array, axes=self.axes)
             else:
@@ -214,18 +214,24 @@ class VkFftEngine(Engine):
         if not batch:
             return out
         queue = self.backend.queue  # type: ignore[attr-defined]  # an OpenCL backend
-        own = out is array
-        key = (batch, own, queue.int_ptr)
+        in_place = out is array
+        key = (batch, in_place, queue.int_ptr)
         app = self._apps.get(key)
         if app is None:
             from pyvkfft.opencl import VkFFTApp
 
             app = self._apps[key] = VkFFTApp(
-                (batch, *self.shape), self.field_dtype, queue, ndim=len(self.shape), inplace=own, norm=0, r2c=self.real
+                (batch, *self.shape),
+                self.field_dtype,
+                queue,
+                ndim=len(self.shape),
+                inplace=in_place,
+                norm=0,
+                r2c=self.real,
             )
-        source, target = self._plain(array), array if own else self._plain(out)
+        source, target = self._plain(array), array if in_place else self._plain(out)
         source = source.reshape(batch, *source.shape[source.ndim - len(self.shape) :])
-        target = source if own else target.reshape(batch, *target.shape[target.ndim - len(self.shape) :])
+        target = source if in_place else target.reshape(batch, *target.shape[target.ndim - len(self.shape) :])
         (app.fft if sign == FORWARD else app.ifft)(source, target)
         self.backend.untaped()
         return out

@@ -143,10 +143,10 @@ def free_space(green: Green, modes: Modes, divisor: Divisor | None) -> Array:
     open_axes = [a for a in range(len(modes.shape)) if not mesh.periodic[a]]
     spacing = mesh.spacing
     reach = {a: spacing[a] * modes.shape[a] / 2 for a in open_axes}
-    radius = math.hypot(*reach.values())
-    if green.alpha < math.inf:
-        radius += 6 / green.alpha  # the Gaussian is below 1e-15 there
-    wide = {a: good_size(math.ceil((radius + reach[a]) / spacing[a])) for a in open_axes}
+    blur = 6 / green.alpha if green.alpha < math.inf else 0.0  # the Gaussian is below 1e-15 there
+    radius = math.hypot(*reach.values()) + blur
+    # The Gaussian also takes the edge of an image's function nearer.
+    wide = {a: good_size(math.ceil((radius + blur + reach[a]) / spacing[a])) for a in open_axes}
     along, divisors = [], []  # wavenumbers per axis: of the wide mesh along open axes
     for axis in range(len(modes.shape)):
         nodes = wide.get(axis, modes.shape[axis])

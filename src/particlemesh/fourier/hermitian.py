@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh import checks
 from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend, Record, allocate
 from particlemesh.backends.cpu import ranges, run, threads_for
@@ -49,7 +50,7 @@ class Halves:
     def __init__(
         self, backend: Backend, modes: Sequence[int], dtype: Any, order: str, threads: int | None = None
     ) -> None:
-        self.backend, self.modes, self.order = backend, tuple(modes), order
+        self.backend, self.modes, self.order = backend, tuple(modes), checks.one_of(order, "order", ("fft", "centred"))
         self.dtype = np.dtype(dtype)
         reach = [m // 2 for m in self.modes]
         self.shape = (*(2 * n + 1 for n in reach[:-1]), reach[-1] + 1)
@@ -69,7 +70,7 @@ class Halves:
         conjugate : bool
             Return the conjugates.
         """
-        return self._launch("unfold", half, self.modes, out, conjugate)
+        return self._launch("unfold", half, self.shape, self.modes, out, conjugate)
 
     def half(self, whole: Any, out: Any = None, *, conjugate: bool = False) -> Any:
         """Return the half of the Hermitian part ``(f[k] + conj(f[-k])) / 2``; modes off the band are 0.
@@ -83,11 +84,17 @@ class Halves:
         conjugate : bool
             Return the conjugates.
         """
-        return self._launch("fold", whole, self.shape, out, conjugate)
+        return self._launch("fold", whole, self.modes, self.shape, out, conjugate)
 
-    def _launch(self, name: str, source: Any, shape: tuple[int, ...], out: Any, conjugate: bool) -> Any:
+    def _launch(
+        self, name: str, source: Any, given: tuple[int, ...], shape: tuple[int, ...], out: Any, conjugate: bool
+    ) -> Any:
+        checks.flag(conjugate, "conjugate")
         if out is None:
             out = allocate(self.backend, (source.shape[0], *shape), COMPLEX[self.dtype], "modes")
+        for array, core in ((source, given), (out, shape)):
+            if tuple(array.shape) != (source.shape[0], *core):
+                raise ValueError(f"modes have shape {tuple(array.shape)}; {(source.shape[0], *core)} is needed.")
         count, centred = math.prod(out.shape), self.order == "centred"
         if not count:
             return out
@@ -138,11 +145,11 @@ def _unfold(half, whole, modes, reach, centred, conjugate, rows, share, counter)
             channel, line = row // (nx * ny), row % (nx * ny)
             x, y = _number(line // ny, nx, centred), _number(line % ny, ny, centred)
             first = channel * (2 * reach[0] + 1)
-            own = half[((first + x + reach[0]) * hy + y + reach[1]) * hz :][:hz]
+            source = half[((first + x + reach[0]) * hy + y + reach[1]) * hz :][:hz]
             opposite = half[((first - x + reach[0]) * hy - y + reach[1]) * hz :][:hz]
             to = whole[row * nz + zero :][: (nz + 1) // 2]
             for k in range(to.size):
-                to[k] = own[k].conjugate() if conjugate else own[k]
+                to[k] = source[k].conjugate() if conjugate else source[k]
             to = whole[row * nz + last :][: nz // 2]
             for k in range(to.size):
                 mode = opposite[to.size - k]
@@ -164,9 +171,9 @@ def _fold(whole, half, modes, reach, centred, conjugate, rows, share, counter):
             to = half[row * hz :][:hz]
             to[:] = 0
             if i >= 0 and j >= 0:
-                own = whole[((channel * nx + i) * ny + j) * nz + zero :]
+                source = whole[((channel * nx + i) * ny + j) * nz + zero :]
                 for k in range((nz + 1) // 2):
-                    to[k] = own[k] * halved
+                    to[k] = source[k] * halved
             i, j = _place(-x, nx, centred), _place(-y, ny, centred)
             if i >= 0 and j >= 0:
                 at = ((channel * nx + i) * ny + j) * nz

@@ -29,7 +29,7 @@ class Modes:
     Attributes
     ----------
     shape : tuple of int
-        Nodes per axis of the transform: those of the field, and at least twice as many along open axes, so that a
+        Nodes per axis of the transform. These are the field's, and along open axes at least twice as many, so that a
         convolution does not wrap around.
     """
 

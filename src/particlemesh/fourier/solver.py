@@ -16,8 +16,9 @@ from particlemesh.busy import alone
 from particlemesh.fourier.compensation import KINDS, divisor
 from particlemesh.fourier.green import named, table
 from particlemesh.fourier.modes import Modes
+from particlemesh.fourier.on_mesh import OnMesh
 from particlemesh.fourier.strain import tables as strain_tables
-from particlemesh.fourier.work import MESHES, Own, Work, outputs, same_positions, stages
+from particlemesh.fourier.work import MESHES, BoxFactors, Work, outputs, same_positions, stages
 from particlemesh.mesh import Mesh
 from particlemesh.particles.systems import matrices
 from particlemesh.plan import Plan
@@ -26,7 +27,7 @@ from particlemesh.window import DEFAULT, Window, window_of
 GRADIENTS = ("window", "ik")
 
 
-class Solver:
+class Solver(OnMesh):
     r"""Potential and gradient, at particles, of the density that the particles carry.
 
     With the density ``rho(x) = sum_p values[p] delta(x - x_p)``, the potential solves ``-laplace(phi) = rho``, or has
@@ -48,14 +49,14 @@ class Solver:
     slope : callable, optional
         For a function `green` of k2: its derivative by k2, of an array, which the virial needs.
     compensation : {"continuous", "discrete", None}
-        Transform of the window whose square divides the modes: of the window itself, of its samples at the nodes
-        (as in smooth particle-mesh Ewald [essmann1995]_), or none.
+        Transform whose square divides the modes: of the window itself, of its samples at the nodes (as in
+        smooth particle-mesh Ewald [essmann1995]_), or none.
     gradient : {"window", "ik"}
         Interpolate with the window's slope: the exact gradient of the interpolated potential, with one transform. Or
         multiply by ik, with a transform per axis: forces then conserve momentum to rounding.
     interlaced : bool
-        Average over the mesh and its twin shifted by half a node along every axis [sefusatti2016]_: twice the time, and
-        most of the error of aliases cancels. Every axis is periodic.
+        Average over the mesh and its twin shifted by half a node along every axis [sefusatti2016]_. This takes twice
+        the time, and most of the error of aliases cancels. Every axis is periodic.
     **options
         Options of :class:`particlemesh.Plan`, such as ``dtype`` and ``backend``. With ``order="sorted"`` values and
         results are in the order of ``solver.plan.order``. With ``systems`` one call serves all systems.
@@ -63,8 +64,8 @@ class Solver:
     Attributes
     ----------
     plan : particlemesh.Plan
-        Spreads and interpolates; along open axes its mesh has ghosts. An interlaced solver has a second plan, so
-        that positions are set by the solver only; a solver with ``boxes``, too.
+        Spreads and interpolates; along open axes its mesh has ghosts. Positions are set by the solver only if
+        it has ``boxes``, or is interlaced and has a second plan.
 
     Raises
     ------
@@ -119,12 +120,12 @@ class Solver:
         self._divisor = None if compensation is None else divisor(self.window, compensation, 2)
         self._green = functools.partial(table, green, of=of, zero=zero, parameters=parameters, divisor=self._divisor)
         if slope is not None and not (callable(slope) and callable(green) and of == "k2"):
-            raise ValueError("slope is for a function green of k2: a function, too; otherwise leave it out.")
+            raise ValueError("slope is for a function green of k2: give a function for both, or leave it out.")
         self._slope = slope if callable(green) else named(green, parameters).slope
         count = self.plan.systems
         self._stack = () if count is None else (count,)  # axes of fields and spectra before those of the mesh
         self._rows: np.ndarray | None = None  # lattice vectors of systems with boxes of their own
-        self._common = self._own = [self._factors(self._modes)]
+        self._common = self._by_box = [self._factors(self._modes)]
         self._each = [self._modes]  # of systems with boxes of their own, theirs
         at_zero = self._common[0][0].flat[0] * np.prod(self._modes.shape) * mesh.node_volume
         self._described = (
@@ -191,15 +192,15 @@ class Solver:
         Solver
             The solver itself.
         """
-        rows, own, each = None, self._common, [self._modes]
+        rows, factors, each = None, self._common, [self._modes]
         if boxes is not None and self.plan._systems is not None:
             boxes = rows = matrices(boxes, self.plan._systems)
             same = self._rows is not None and np.array_equal(rows, self._rows)
             each = self._each if same else [Modes(self._boxed(row), real=True) for row in rows]
-            own = self._own if same else [self._factors(modes) for modes in each]
+            factors = self._by_box if same else [self._factors(modes) for modes in each]
         for plan in self._plans:
             plan.set_positions(positions, system=system, boxes=boxes, check=check)
-        self._rows, self._own, self._each = rows, own, each
+        self._rows, self._by_box, self._each = rows, factors, each
         self._set = [plan.tracked for plan in self._plans]
         return self
 
@@ -301,14 +302,14 @@ class Solver:
         """Return the mesh in the box of a system."""
         return Mesh(self.mesh.shape, Box(row, self.mesh.box.origin), offset=self.mesh.offset)
 
-    def _factors(self, modes: Modes) -> Own:
+    def _factors(self, modes: Modes) -> BoxFactors:
         """Return the factors of a box's modes, and for slopes by ik the components of k."""
         factors = self._green(modes) / (np.prod(modes.shape) * modes.mesh.node_volume)
         return factors, modes.vectors(nyquist=0) if self._gradient == "ik" else ()
 
     def _table(self, part: int) -> np.ndarray:
         """Return factors of all modes: of the potential (part 0), or of a component of its slope, without the i."""
-        tables = [factors * slopes[part - 1] if part else factors for factors, slopes in self._own]
+        tables = [factors * slopes[part - 1] if part else factors for factors, slopes in self._by_box]
         return np.broadcast_to(np.stack(tables), (*self._stack, *tables[0].shape)) if self._stack else tables[0]
 
     # ---- stages ---------------------------------------------------------------------------------------
@@ -320,8 +321,8 @@ class Solver:
         work = self._work
         if work is None or work.owner is not backend or work.dtype != dtype:
             self._work = work = Work(backend, dtype, self._modes.shape, self._stack, self.plan.threads)
-        if work.own is not self._own:
-            work.place(self._own, [self._table(part) for part in range(1 + len(self._own[0][1]))])
+        if work.by_box is not self._by_box:
+            work.place(self._by_box, [self._table(part) for part in range(1 + len(self._by_box[0][1]))])
         return work
 
     def _take(self, values: Any) -> tuple[Work, operands.Operand]:
@@ -340,9 +341,6 @@ class Solver:
             work.backend.clear(whole)
         plan.spread(operand.native, out=whole[self._inner()], accumulate=self._modes.padded)
         return whole
-
-    def _inner(self) -> tuple[Any, ...]:
-        return (..., *(slice(0, n) for n in self._wide.field_shape))
 
     def _solve(self, values: Any, parts: str, outs: list[Any]) -> tuple[Any, ...]:
         """Return the parts: p for the potential, g for its gradient, v for the virial; in this order."""
@@ -390,10 +388,10 @@ class Solver:
             if not all(self.mesh.periodic):
                 raise ValueError("the virial needs every axis periodic; this mesh has an open one.")
             if self._slope is None:
-                raise ValueError("green is a function; for the virial give Solver its derivative by k2, too: slope=.")
+                raise ValueError("green is a function; for the virial also give Solver its derivative by k2: slope=.")
             tables = [
                 strain_tables(modes, factors, self._slope, self._divisor)
-                for modes, (factors, _) in zip(self._each, self._own, strict=True)
+                for modes, (factors, _) in zip(self._each, self._by_box, strict=True)
             ]
             work.place_strain(tables, self.mesh.ndim)
         return work.strain

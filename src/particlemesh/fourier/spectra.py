@@ -80,8 +80,9 @@ def power_spectrum(
     interlaced : bool
         Average over two meshes, see :meth:`Transform.modes`.
     compensation : {"window", "aliases"}
-        "window" divides power by ``W(k)**2``: right for a signal that falls with k. "aliases" divides it by the sum of
-        ``W**2`` over aliases: right for shot noise, which is then flat. `shot_noise` is exact for both.
+        With "window" power is divided by ``W(k)**2``, which is right for a signal that falls with k. With "aliases" it
+        is divided by the sum of ``W**2`` over aliases. This is right for shot noise, which is then flat. `shot_noise`
+        is exact for both.
     other : tuple of positions and values, optional
         A second set of particles, for the cross spectrum.
     edges : array, optional
@@ -233,10 +234,10 @@ def _edges(modes: Modes, edges: ArrayLike | None) -> Array:
         if highest < smallest:
             raise ValueError(f"a mesh {modes.shape} has no whole bin of modes: give two or more nodes along each axis.")
         return np.arange(smallest / 2, highest + 0.501 * smallest, smallest)
-    bounds = np.asarray(edges, np.float64)
-    if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
+    bounds = checks.number_array(edges, "edges")
+    if bounds.dtype.kind == "c" or bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
         raise ValueError("edges need two or more ascending numbers, one more than bins.")
-    return bounds
+    return bounds.astype(np.float64)
 
 
 def _cosines(modes: Modes, length: Array, line_of_sight: ArrayLike | None) -> Array:

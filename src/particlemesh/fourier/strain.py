@@ -120,10 +120,10 @@ def _shares(spectra, table, partial, share, counter):
     """Write the sums of each share of the modes; each thread claims shares."""
     for begin, end in ranges(counter, spectra.shape[1], share):
         for row in range(spectra.shape[0]):
-            own = table[row % table.shape[0]]
+            factors = table[row % table.shape[0]]
             for t in range(table.shape[1]):
                 total = 0.0
                 for k in range(begin, end):
                     a = spectra[row, k]
-                    total += own[t, k] * (a.real * a.real + a.imag * a.imag)
+                    total += factors[t, k] * (a.real * a.real + a.imag * a.imag)
                 partial[row, begin // share, t] = total

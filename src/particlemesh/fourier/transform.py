@@ -174,9 +174,9 @@ class Transform:
         Parameters
         ----------
         use : {"spread", "potential", "power"}
-            "spread" divides modes of one spreading by the window's transform W. "potential" divides by ``W**2``, for
-            spreading and interpolation. "power" divides the power of shot noise by the sum of ``W**2`` over aliases,
-            so that it is flat up to the highest mode.
+            With "spread" modes of one spreading are divided by the window's transform W. With "potential" they are
+            divided by ``W**2``, for spreading and interpolation. With "power" the power of shot noise is divided by
+            the sum of ``W**2`` over aliases. It is then flat up to the highest mode.
         kind : {"continuous", "discrete"}
             Transform W of the window itself or of its samples at the nodes; not for "power".
         interlaced : bool

@@ -14,7 +14,7 @@ from particlemesh.fourier.multiply import Factors
 from particlemesh.fourier.strain import Strain
 from particlemesh.plan import Plan
 
-Own = tuple[np.ndarray, tuple[np.ndarray, ...]]  # factors of a box's modes, and k for slopes
+BoxFactors = tuple[np.ndarray, tuple[np.ndarray, ...]]  # factors of a box's modes, and k for slopes
 
 MESHES = " of the mesh", " of its twin"  # whose results an interlaced solver averages
 
@@ -62,7 +62,7 @@ class Work:
         self.backend: Backend = owner if self.on_cpu else kept(owner, {})
         self.engine: Engine = engine(self.backend, nodes, dtype, real=True, threads=threads)
         self.field_shape, self.spectrum_shape = (*stack, *nodes), (*stack, *self.engine.spectrum_shape)
-        self.own: list[Own] = []
+        self.by_box: list[BoxFactors] = []
         self.strain: Strain | None = None
         self._memory: dict[str, Any] = {}
 
@@ -72,13 +72,13 @@ class Work:
         tables += 0 if self.strain is None else self.strain.nbytes
         return tables + self.engine.nbytes + sum(int(m.nbytes) for m in self._memory.values())
 
-    def place(self, own: list[Own], tables: list[np.ndarray]) -> None:
+    def place(self, by_box: list[BoxFactors], tables: list[np.ndarray]) -> None:
         """Take the tables of the potential and of the slopes."""
         self.factors, *self.slopes = (
             Factors(self.backend, values, self.dtype, turns=part > 0, threads=self.threads)
             for part, values in enumerate(tables)
         )
-        self.own, self.strain = own, None
+        self.by_box, self.strain = by_box, None
 
     def place_strain(self, tables: list[np.ndarray], ndim: int) -> None:
         """Take the tables of the virial."""

@@ -24,8 +24,8 @@ class GridStatus(NamedTuple):
     count : int
         Particles given.
     not_finite, outside, bad_radius : int
-        Particles with a NaN or an infinity; outside an open axis, 2**20 boxes away along a periodic one, or
-        with a key past the last; with a radius that is negative, not finite, or more than half a tight cell.
+        Particles with a NaN or an infinity. Particles outside an open axis, 2**20 boxes away along a periodic
+        one, or with a key past the last. Radii that are negative, not finite, or more than half a tight cell.
         All of them are left out (on GPUs those too wide for a tight cell of the lists and overlaps only).
     first_bad : int
         Index of the first such particle, -1 if there is none.

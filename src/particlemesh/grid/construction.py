@@ -216,7 +216,7 @@ class Construction:
         ----------
         positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
             Positions in the user's length unit; any strides; never modified. A list is taken as the array that NumPy
-            makes of it, points (N, d); a tuple always has one array or list for each axis. Periodic axes fold what is
+            makes of it, points (N, d). A tuple always has one array or list for each axis. Periodic axes fold what is
             at most 2**20 boxes away; an open axis takes ``[origin, origin + length]``, both ends included.
         radii : None, number, array (N,) or (N, d)
             Radii of spheres, or half the edges of boxes along the Cartesian axes. They choose the level, and are
@@ -240,7 +240,7 @@ class Construction:
         ------
         ValueError
             If a position is not finite or outside an open axis, or a radius is not a finite number of at least
-            zero; the first one is named. The grid is as it was.
+            zero. The message names the first one. The grid is as it was.
         OverflowError
             If the method gives each cell a number of places and a cell needs more; the error names the number.
         particlemesh.MethodNotSuitable

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Cells that hold particles, and no others, for particles that fill little of their box or reach very differently.
 
-A dense grid has memory for each cell, so its cells are few and large where particles are clustered, and a search looks
+A dense grid has memory for each cell. So its cells are few and large where particles are clustered, and a search looks
 at all particles of a cluster. Here cells are as small as a search needs. Only cells with particles are kept, sorted by
 number, and a search finds them by bisection. N particles take O(N log N), whatever the size of the box.
 """
@@ -62,8 +62,8 @@ def levels_for(radii: np.ndarray) -> tuple[float, int]:
 def close_gaps(x: list[np.ndarray], box: Box, reach: float) -> list[np.ndarray]:
     """Return coordinates with wide gaps made narrow, along axes that no image moves along.
 
-    What is farther apart than ``reach`` stays so, and other differences keep their bits: whole clusters move towards
-    zero by multiples of a power of two that all moved coordinates are multiples of.
+    Particles farther apart than ``reach`` stay so, and other differences keep their bits. Whole clusters move towards
+    zero by multiples of a power of two; all moved coordinates are multiples of it as well.
     """
     repeated = box.matrix[np.array(box.periodic)]
     result = []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The boxes of systems that share a grid: particles of one never see those of another.
 
-Each system has cells of its own, as many as every other, so the cell of a particle is that in its box plus the cells of
+Each system has cells of its own, as many as every other. The cell of a particle is that in its box plus the cells of
 the systems before. Builders see more cells and nothing else. Searches begin at the first cell of their system.
 """
 

@@ -35,7 +35,7 @@ class UniformGrid(Asking):
         Which axes repeat, for a box given by its lengths; by default all.
     levels : int, optional
         Levels of cells for particles of many sizes. The cells of each level are twice as large as those of the level
-        before, and a particle is on the finest level whose cells hold it. By default each build on the CPU has the
+        before. A particle is on the finest level whose cells hold it. By default each build on the CPU has the
         levels that its array of radii needs. The default on GPUs is 1, because a build does not wait to read radii.
     method : str
         How to build, by name; ``"auto"`` selects the least predicted time.

@@ -87,7 +87,7 @@ class Tile(ByBlock):
     """Tiles of blocks, with the nodes that their stencils reach, in local memory; lanes share particles.
 
     Every group copies the nodes of its tile once, and reads stencils from there. Particles come in the order of a walk,
-    so that spreading and interpolation order them once: a tile's particles are one run of that order per line of
+    so that spreading and interpolation order them once. A tile's particles are one run of that order per line of
     blocks. Crowded tiles are taken by several groups.
     """
 
@@ -113,7 +113,7 @@ class Tile(ByBlock):
         if reason is None:
             blocks = block_order.blocks_of(problem.axes, cls.cells(problem, problem.count))
             tiles = cls.tiles(problem, problem.count, blocks)
-            # A field may be complex, whatever the plan was told of its values.
+            # A field may be complex, whatever the plan expects of values.
             needed = cls._local_bytes(problem, tiles, min(max(problem.components, 2), MOST))
             if needed > problem.backend.local_bytes:
                 return f"tiles with {needed:,} of {problem.backend.local_bytes:,} bytes of local memory"
@@ -189,7 +189,7 @@ class Tile(ByBlock):
             y = min(y, blocks.counts[1], block_tiles.MOST_LINES)
             return block_tiles.tiles_of(blocks, (x, y, max(1, min(z, block_tiles.MOST_LINES // y))))
         size, local = sizes.dtype.itemsize, sizes.backend.local_bytes
-        # A complex field has two reals, whatever the plan was told: tiles that fill all memory must hold them.
+        # A complex field has two reals, whatever the plan expects: tiles that fill all memory must hold them.
         parts = min(max(sizes.components, 2 if local <= _SMALL else 1), MOST)
         lanes = cls.lanes(sizes, parts, count)
         resident = _GROUPS[parts * size]

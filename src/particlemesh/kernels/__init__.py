@@ -11,7 +11,7 @@ from particlemesh.arrays.kinds import Kind, kind_of
 from particlemesh.arrays.memory import overlap
 from particlemesh.arrays.operands import adopt, check_apart
 from particlemesh.arrays.positions import Coordinates, coordinates
-from particlemesh.arrays.systems import lattices
+from particlemesh.arrays.systems import indices, lattices
 from particlemesh.backends import current as backend
 from particlemesh.backends.base import As, Backend, CompilationError, Record, Unread, allocate, kept
 from particlemesh.backends.branches import Branch, branch_of
@@ -42,6 +42,7 @@ __all__ = [
     "compile_kernel",
     "coordinates",
     "give",
+    "indices",
     "kept",
     "kind_of",
     "lattices",

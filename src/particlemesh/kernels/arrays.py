@@ -117,6 +117,8 @@ def take(
     >>> take(np.ones((4, 2), np.float32), (2,), "masses", like=x).batch
     (4,)
     """
+    for value, name in ((upload, "upload"), (batch, "batch"), (real, "real"), (dense, "dense")):
+        checks.flag(value, name)
     kind, user = operands.adopt(array, what)
     if like is not None:
         dtype, backend = like.dtype if dtype is None else dtype, like.backend if backend is None else backend
@@ -127,12 +129,12 @@ def take(
     number = kind.dtype(user)
     if real and number.kind == "c":
         raise TypeError(f"{what} has dtype {number}; real numbers are needed.")
-    own = operands.real_dtype(user, kind, what)
-    work = own if dtype is None else checks.real_type(dtype)
-    if number.kind in "fc" and own.itemsize > work.itemsize:
+    precision = operands.real_dtype(user, kind, what)
+    work = precision if dtype is None else checks.real_type(dtype)
+    if number.kind in "fc" and precision.itemsize > work.itemsize:
         raise TypeError(f"{what} has dtype {number}, more than {work} holds: convert it, or work in float64.")
     where = kind.backend(user) if backend is None else backend
-    copies = dense or own != work or number.kind not in "fc"  # JAX on a GPU waits at the end of its scope
+    copies = dense or precision != work or number.kind not in "fc"  # JAX on a GPU waits at the end of its scope
     with kind.scope(user) if copies else NOTHING, where.scope(user) if copies else NOTHING:
         taken = operands.take(user, core, len(core), work, where, what, upload=upload)
         native = _dense(taken.native, where, f"a dense copy of {what}") if dense else taken.native
@@ -175,6 +177,7 @@ def give(
     >>> result.finish()
     array([0., 2., 4.])
     """
+    checks.flag(dense, "dense")
     backend, number = like.backend, None if dtype is None else np.dtype(dtype)
     result = operands.give(
         out, like._internal, shape, len(shape), len(shape), backend, accumulate=False, upload=like.upload,
@@ -280,8 +283,8 @@ def _core(given: tuple[int, ...], shape: tuple[int | None, ...], what: str, batc
         or (not batch and len(given) > len(shape))
         or any(n not in (None, size) for n, size in zip(shape, last, strict=True))
     ):
-        wanted = ", ".join(("..." if batch else "", *("n" if n is None else str(n) for n in shape))).removeprefix(", ")
-        raise ValueError(f"{what} has shape {given}; ({wanted}{',' * (',' not in wanted)}) is needed.")
+        allowed = ", ".join(("..." if batch else "", *("n" if n is None else str(n) for n in shape))).removeprefix(", ")
+        raise ValueError(f"{what} has shape {given}; ({allowed}{',' * (',' not in allowed)}) is needed.")
     return last
 
 

@@ -20,7 +20,7 @@ _IS_DOUBLE = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}
 def compile_kernel(backend: Backend, source: str | Path, name: str, dtype: Any, **defines: int) -> Kernel:
     """Compile a kernel in the dialect that CUDA and OpenCL share.
 
-    Compiled programs are kept, in the process and on disk. Keep the kernel too, one for each object of yours: it holds
+    Compiled programs are kept, in the process and on disk. Keep one kernel for each object of yours: it holds
     the arguments of its last launch.
 
     Parameters

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The contract of a method: one algorithm, in one direction.
 
-A method is one Python file, one kernel file of the same stem beside it (none on the CPU), its name in
-the folder's ``METHODS`` tuple and its citation. Everything that lists methods (tests, benchmarks,
+A method is one Python file, and one kernel file of the same stem beside it, except on the CPU. Its class
+is in the folder's ``METHODS`` tuple, with its citation. Everything that lists methods (tests, benchmarks,
 ``explain()``, the documentation's table, the automatic choice) reads that tuple.
 """
 
@@ -126,7 +126,7 @@ class Method:
         return getattr(cls.cost, "__func__", cls.cost) is not Method.cost.__func__  # type: ignore[attr-defined]
 
     def non_finite_values(self) -> bool:
-        """Return whether unchecked values that were not finite came since the last configuration."""
+        """Return whether unchecked values were not finite since the last configuration."""
         return False
 
     def reserve(self, workspace: Workspace) -> None:

@@ -2,7 +2,7 @@
 """Repeated calls of a plan on a GPU: the tapes of its calls stay valid when positions change.
 
 A tape submits kernels by the addresses of arrays. New positions of as many particles in the same memory need the same
-kernels again: those that locate, those that a method prepares with, and those that apply it. So a time step whose
+kernels again: those that locate, prepare a method and apply it. So a time step whose
 arrays stay in place is replayed as a whole. What such a call would change in the plan is restored from the tape.
 """
 
@@ -26,7 +26,7 @@ class Located(NamedTuple):
     counting: Any
 
 
-class Found(NamedTuple):
+class Placed(NamedTuple):
     """Particles that are located, before the plan takes them."""
 
     located: Located
@@ -129,10 +129,10 @@ def set_again(plan: Any, positions: Any, *, check: bool) -> bool:
     if bare is None or room is None or room.rows < bare.count or not repeatable(plan):
         return False
     backend, columns = bare.backend, _columns(positions)
-    found = plan._tapes.find(plan, _what(plan, room), columns)
-    if not found or backend.capturing():
+    entry = plan._tapes.find(plan, _what(plan, room), columns)
+    if not entry or backend.capturing():
         return False
-    tape, located = found
+    tape, located = entry
     with backend.scope(*columns):
         token = backend.follow(plan.token)
         tape.play(token, *columns)

@@ -2,7 +2,7 @@
 """The particles of a plan by blocks of cells, as records, on CUDA and OpenCL: made once per configuration.
 
 All stencils that begin in a block reach into one patch of the mesh (``orders/blocks.h``). A record has what a kernel
-needs of a particle in 16 bytes (float64: 32), so that particles are read in one go, one behind the other.
+needs of a particle in 16 bytes (float64: 32). So a kernel reads particles in one go, one behind the other.
 
 Particles are counted by block, the counts are summed, and every particle goes to its place. The counting may be done
 already: a plan that has had an order is likely to need it again, and ``set_positions`` reads every particle.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The particles of a plan in domain copies, for groups that take blocks of cells: made once per configuration.
 
-Each cell has one place in each copy, and its i-th particle lies in copy i. Blocks are stored one after the other, in
-a block the cells, the last axis fastest, and each axis has a segment of its own: work-items that own neighbouring
-cells read neighbouring reals. Places without a particle hold dummies.
+Each cell has one place in each copy, and its i-th particle lies in copy i. Blocks are stored one after the other,
+and so are the cells of a block, the last axis fastest. Each axis has a segment of its own, so that work-items of
+neighbouring cells read neighbouring reals. Places without a particle hold dummies.
 
 Only the device knows how many particles the fullest cell holds, and the host does not wait for it. So there are as
 many copies as a uniform cloud needs. Further particles of a cell are read through node order: slower, same result.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The particles of a plan by the first node of their stencils, on CUDA and OpenCL: made once per configuration.
 
-What a node gets comes from particles whose first nodes lie within a support of it, so in this order they are a few
-runs, along the last axis one each. Methods that work node by node stand on it (``spread/meeting.h``).
+The particles that reach a node have their first nodes within a support of it. In this order they are a few runs, one
+for each row along the last axis. Methods that work node by node use it (``spread/meeting.h``).
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 """Visits of the particles of a plan to windows of its mesh, on CUDA and OpenCL: made once per configuration.
 
 Windows cut the field into parts. A particle visits every window that its stencil reaches, so that one warp can sum all
-that a window gets. Visits are sorted by window, by the node along x at which stencils begin, where visits are many by
-nodes along y, and by index: the order of sums is always the same (``orders/visits.h``).
+that a window gets. Visits are sorted by window, then by the node along x at which stencils begin, and then by index.
+Where visits are many, nodes along y come before the index. So the order of sums is always the same
+(``orders/visits.h``).
 """
 
 from __future__ import annotations

@@ -258,8 +258,9 @@ def _locate(x, length, arithmetic, tame, whole, rest, node, fraction, bad):
 def block_room(frame):
     """Return memory for a block.
 
-    First nodes (3, BLOCK), fractions (3, BLOCK), and the kinds of bad particles (BLOCK,); then coordinates, whole nodes
-    and remainders (5, BLOCK); then the same arrays for particles set apart, and their indices.
+    - first nodes (3, BLOCK), fractions (3, BLOCK), and the kinds of bad particles (BLOCK,)
+    - coordinates, whole nodes and remainders (5, BLOCK)
+    - the same arrays for particles set apart, and their indices
     """
     real = frame.native.slopes.dtype
     node, fraction, bad = np.empty((3, BLOCK), np.int32), np.empty((3, BLOCK), real), np.empty(BLOCK, np.int32)

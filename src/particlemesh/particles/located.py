@@ -2,7 +2,8 @@
 """The particles of a plan: the first node of each stencil, and the fraction.
 
 GPUs keep particles in the caller's order, and methods make the orders that they need. The CPU sorts particles by tile
-at once, because every method there needs that order; it reads the positions twice and no other array.
+at once, because every method there needs that order; it reads the positions twice and no other array. On one axis it
+does not sort them (``particles/unsorted.py``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from particlemesh.backends.base import As, Backend, Record, Unread, allocate, ke
 from particlemesh.backends.cpu import PARTICLES_PER_THREAD, threads_for
 from particlemesh.mesh import Mesh
 from particlemesh.orders.block_order import NO_BLOCKS, Counting, base_of
+from particlemesh.orders.cpu.lines import Line
 from particlemesh.orders.cpu.placing import Counted
 from particlemesh.orders.cpu.tiles import TileOrdering
 from particlemesh.particles.node_map import NodeMap, node_map
@@ -215,6 +217,8 @@ class HostParticles:
     particles.
     """
 
+    line: Line | None = None  # the particles in the caller's order, where they are not sorted
+
     def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: HostParticles | None = None) -> None:
         self.count = 0
         self._ordering: TileOrdering | None = None
@@ -230,10 +234,7 @@ class HostParticles:
         from particlemesh.sorting.cpu import index_type
 
         self.rows = rows
-        spare = _LINE // dtype.itemsize
-        records = allocate(backend, (4 * rows + spare,), dtype, f"the fractions of {rows:,} particles")
-        skip = -records.ctypes.data % _LINE // dtype.itemsize  # a record never crosses a cache line
-        self._records = records[skip : skip + 4 * rows]
+        self._records = room_for_records(backend, dtype, rows)
         self._order = allocate(backend, (rows,), np.dtype(index_type(rows)), f"the order of {rows:,} particles")
 
     @property
@@ -300,6 +301,15 @@ class HostParticles:
     def read_status(self, backend: Backend) -> Status:
         """Return the status record."""
         return self._status
+
+
+def room_for_records(backend: Backend, dtype: np.dtype, rows: int) -> np.ndarray:
+    """Return memory for the records of particles in the order of tiles: a record never crosses a cache line."""
+    records = allocate(
+        backend, (4 * rows + _LINE // dtype.itemsize,), dtype, f"the fractions of {rows:,} particles"
+    )  # fmt: skip
+    skip = -records.ctypes.data % _LINE // dtype.itemsize
+    return records[skip : skip + 4 * rows]
 
 
 def status_of(backend: Backend, record: Any, count: int) -> Status:

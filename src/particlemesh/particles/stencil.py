@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A mesh and a window in the form of stencils: three axes in any dimension.
 
-Kernels and CPU loops are written for three dimensions. Missing axes come first, are one node
-thick and have a support of one node with weight one, so 1-D and 2-D need no separate code.
+Kernels and CPU loops are written for three dimensions. Missing axes come first and are one node
+thick. Their support is one node with weight one. So 1-D and 2-D need no separate code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Axis:
     """One axis of the field in the form of stencils.
 
     A stencil covers the nodes ``first, ..., first + support - 1``. On an axis that wraps, ``first``
-    is stored in ``[0, size)`` and nodes are taken modulo ``size``; elsewhere ``first`` lies in
+    is stored in ``[0, size)`` and nodes are taken modulo ``size``. Elsewhere ``first`` lies in
     ``[low, low + extent)`` and nodes outside ``[0, size)`` do not exist. Along an axis of a part, particles whose
     ``first`` lies elsewhere are outside.
     """

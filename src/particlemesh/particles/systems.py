@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from particlemesh.arrays.geometry import frame_record
 from particlemesh.arrays.positions import Coordinates, of_natives
 from particlemesh.arrays.systems import indices, lattices
 from particlemesh.arrays.views import View, view
-from particlemesh.backends.base import Record, Unread, allocate
+from particlemesh.backends.base import Record, Unread
 from particlemesh.box import Box
 from particlemesh.mesh import Mesh
 from particlemesh.particles.stencil import Axis, axes_of
@@ -132,6 +132,8 @@ class Boxes:
     maps: Any  # native (systems, d, d), in the type of the values
     system: Any  # native int32 (N,)
     count: int  # systems
+    rows: np.ndarray  # (systems, d, d): lattice vectors
+    wide: Any  # the maps in double precision
 
     def to_mesh(self, workspace: Workspace, vectors: View, order: Any) -> View:
         """Return vectors or tensors per length of their boxes as those per length of the mesh's."""
@@ -178,14 +180,17 @@ class Boxes:
 
 
 def belong(
-    x: Coordinates, systems: Systems | None, system: Any, boxes: Any, workspace: Workspace, *, upload: bool
-) -> Boxes | None:
+    x: Coordinates, systems: Systems | None, system: Any, boxes: Any, workspace: Workspace, *, upload: bool,
+    before: Boxes | None = None,
+) -> Boxes | None:  # fmt: skip
     """Say of positions to which systems they belong, if there are several; move them from their boxes to the mesh's.
+
+    If the boxes are those of ``before``, no memory is allocated after the first call.
 
     Raises
     ------
     TypeError, ValueError
-        If the indices are missing, not wanted, no integers, too few, or on the host and out of range; if the boxes are
+        If the indices are missing, superfluous, no integers, too few, or on the host and out of range. If the boxes are
         no boxes, or the mesh is not periodic.
     """
     if systems is None:
@@ -199,21 +204,27 @@ def belong(
     if boxes is None:
         return None
     box = systems.mesh.box
-    maps = np.ascontiguousarray(np.linalg.inv(matrices(boxes, systems)) @ box.matrix)
-    to = Boxes(backend.upload(maps.astype(workspace.dtype)), x.system, systems.count)
+    rows = matrices(boxes, systems)
+    number = np.dtype(workspace.dtype)
+    if before is not None and before.maps.dtype == number and np.array_equal(before.rows, rows):
+        to = replace(before, system=x.system)
+    else:
+        maps = np.ascontiguousarray(np.linalg.inv(rows) @ box.matrix)
+        to = Boxes(backend.upload(maps.astype(number)), x.system, systems.count, rows, backend.upload(maps))
+    maps = to.wide
     if backend.name == "cpu":
         table = np.stack(x.arrays, -1).astype(np.float64) - box.origin
         moved = np.matmul(table[:, None], maps[x.system])[:, 0] + box.origin
     else:
         if not backend.facts().get("HAS_FP64", 1):
             raise ValueError("boxes need double precision, which this device lacks: give fractions of a common box.")
-        moved = allocate(backend, (x.count, box.ndim), np.dtype(np.float64), "positions in the mesh's box")
+        moved = workspace.scratch("systems.moved", (x.count, box.ndim), np.dtype(np.float64))[: x.count]
         facts = {"REAL_IS_DOUBLE": 1, "COORDINATE_IS_DOUBLE": int(x.dtype.itemsize == 8), "MOVES": 1}
         origin = np.zeros(3)
         origin[3 - box.ndim :] = box.origin
         if x.count:
             backend.kernel(_FILE, "move_systems", facts)(
-                x.count, *x.arguments(), moved, backend.upload(maps), x.system, x.count, systems.count, x.record(),
+                x.count, *x.arguments(), moved, maps, x.system, x.count, systems.count, x.record(),
                 frame_record(box), Record("=3d", *origin),
             )  # fmt: skip
     there = of_natives([moved] * box.ndim, np.dtype(np.float64), backend, x.user)

@@ -23,11 +23,12 @@ from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
 from particlemesh.ghosts import check_enough
 from particlemesh.mesh import Mesh
 from particlemesh.methods.contract import Method, Problem
-from particlemesh.methods.repeats import Found, Located, PlanState, again_in, good, set_again, stay
+from particlemesh.methods.repeats import Located, Placed, PlanState, again_in, good, set_again, stay
 from particlemesh.orders import block_order
 from particlemesh.particles import sorted_particles
-from particlemesh.particles.located import DeviceParticles, HostParticles, packable
+from particlemesh.particles.located import DeviceParticles, packable
 from particlemesh.particles.systems import Boxes, Systems, belong
+from particlemesh.particles.unsorted import host_kind
 from particlemesh.particles.workspace import Memory, Workspace
 from particlemesh.walk.by_block import cells_to_sort_by
 from particlemesh.window import DEFAULT, Window, window_of
@@ -246,21 +247,21 @@ class Configuration:
                 f"{x.count} particles, but room is reserved for {self.capacity}: reserve({x.count}) first."
             )
         with kind.scope(x.user), backend.scope(*x.arrays):
-            found = self._located(kind, backend, x, system, boxes, check, positions=positions)
+            placed = self._located(kind, backend, x, system, boxes, check, positions=positions)
             backend.mark(*x.arrays)
             if check:
-                good(self, found.room.read_status(backend), positions)
-            self._take(found, check)
+                good(self, placed.room.read_status(backend), positions)
+            self._take(placed, check)
         return self
 
     def _located(
         self, kind: Kind, backend: Backend, x: Coordinates, system: Any, boxes: Any, check: bool, strays: Any = None,
         positions: Any = None,
-    ) -> Found:  # fmt: skip
+    ) -> Placed:  # fmt: skip
         """Locate particles; with ``check`` those that the plan has stay as they are."""
         token = backend.follow(self.token)
         bare = self.workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
-        of_boxes = belong(x, self._systems, system, boxes, bare, upload=self._named is not None)
+        of_boxes = belong(x, self._systems, system, boxes, bare, upload=self._named is not None, before=self._boxes)
         room = self._room(bare, x.count, check)
         workspace = bare.over(room, x.count)
         packed = backend.name != "cpu" and self._packs(x.count) and packable(bare.axes, bare.dtype)
@@ -275,11 +276,11 @@ class Configuration:
 
         stays = positions is not None and stay(self, room, x.count)
         located = again_in(self, room, positions, x, locate) if stays else locate()
-        return Found(located, token, x, of_boxes, bare, room, workspace, stays)
+        return Placed(located, token, x, of_boxes, bare, room, workspace, stays)
 
-    def _take(self, found: Found, check: bool) -> None:
+    def _take(self, placed: Placed, check: bool) -> None:
         """Take located particles in the place of those that the plan has."""
-        located, token, x, of_boxes, bare, room, workspace, stays = found
+        located, token, x, of_boxes, bare, room, workspace, stays = placed
         choose_again = not (self._reserved or self._chosen_for / 2 <= x.count <= self._chosen_for * 2)
         if check and choose_again and self._systems is None:
             self._choice.look(workspace, x)
@@ -312,7 +313,7 @@ class Configuration:
     def _particle_kind(self, backend: Backend) -> Any:
         if self._sorted:
             return sorted_particles.kind_on(backend)
-        return HostParticles if backend.name == "cpu" else DeviceParticles
+        return DeviceParticles if backend.name != "cpu" else host_kind(self.mesh)
 
     def _room(self, before: Workspace, count: int, check: bool) -> Any:
         """Return memory to locate ``count`` particles in; with ``check`` those of ``before`` stay intact."""

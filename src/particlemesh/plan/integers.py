@@ -147,8 +147,10 @@ class Integers(Calls):
         kind, array = adopt(integers, "integers")
         lead = len(array.shape) - ndim - (parts - 1)
         if lead < 0 or (parts == 2 and array.shape[lead] != 2):
-            wanted = "(..., 2, *nodes)" if parts == 2 else "(..., *nodes)"
-            raise ValueError(f"integers has shape {tuple(array.shape)}; {number} needs {wanted} with {ndim} node axes.")
+            allowed = "(..., 2, *nodes)" if parts == 2 else "(..., *nodes)"
+            raise ValueError(
+                f"integers has shape {tuple(array.shape)}; {number} needs {allowed} with {ndim} node axes."
+            )
         if kind.dtype(array) != _INT64:
             raise TypeError(f"integers has dtype {kind.dtype(array)}; int64 is needed, as spread_integers returns it.")
         native = to_backend(kind, array, self.backend, "integers", upload=self._named is not None)

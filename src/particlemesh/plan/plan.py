@@ -59,8 +59,8 @@ class Plan(Integers):
         ``set_positions`` takes ``system``, the index of each particle's system, and fields have the shape
         ``(..., systems, *mesh.field_shape)``.
     order : {"caller", "sorted"}
-        Order of values in calls. ``"sorted"`` is the plan's order and is faster: :attr:`order` has the index in the
-        caller's order of each particle, and callers sort their arrays by it.
+        Order of values in calls. The plan's order, ``"sorted"``, is faster. Callers then sort their arrays by
+        :attr:`order`, which has the index in the caller's order of each particle.
 
     Raises
     ------

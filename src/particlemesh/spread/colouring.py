@@ -25,11 +25,14 @@ from particlemesh.backends.simd import (
     splat,
     store,
 )
-from particlemesh.methods.by_tile import TileMethod
+from particlemesh.methods.by_tile import CALL, TileMethod
+from particlemesh.methods.contract import Problem
+from particlemesh.methods.on_line import seconds_on_line
 from particlemesh.orders.cpu.boxes import add_box
 from particlemesh.orders.cpu.rows import SPARSE, Rows
 from particlemesh.orders.cpu.tiles import CHUNK, TileOrdering, await_turn, box_of, box_pitch, ordering_of
 from particlemesh.particles.workspace import Workspace
+from particlemesh.spread.cpu.lines import shares_of, spread_line
 
 _AHEAD = 16  # particles between asking for a value and using it
 
@@ -201,22 +204,40 @@ def spread_tiles(
 
 
 class Colouring(TileMethod):
-    """Tiles of the mesh in private memory, added in a fixed order: no atomics, reproducible for any threads."""
+    """Tiles of the mesh in private memory, added in a fixed order: no atomics, reproducible for any threads.
+
+    On one axis a tile would save nothing: particles are added as they come.
+    """
 
     name = "colouring"
     cite = "liu2014"
     clears = True
-    # One thread, between a Xeon at 2.5 GHz (1.4 times these) and an EPYC 9005 (0.65): benchmarks/results/cpu-*.csv
-    seconds = (5.6e-9, 1.15e-9, 0.57e-9, 4e-8, 2e-9)
+    # One thread, between a Xeon at 2.5 GHz (1.3 times these) and an EPYC (0.75): benchmarks/results/cpu-*.csv
+    seconds = (8.2e-9, 0.36e-9, 0.87e-9, 3.2e-8, 2.8e-10)
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        if problem.mesh.ndim > 1 or problem.sorted:
+            return super().cost(problem)
+        shares = shares_of(problem.count, problem.nodes)
+        used = min(shares, threads_for(problem.threads, problem.count))
+        shared, alone = seconds_on_line(problem, 1.2e-9, shares if shares > 1 else 0)
+        return 0.0, 0.6 * CALL + shared / used + alone
 
     def apply(
         self, workspace: Workspace, values: View, field: View, gradient: bool = False, hessian: bool = False, **_: Any
     ) -> None:
-        ordering, parts = ordering_of(workspace), values.layout.parts
+        line, parts = workspace.particles.line, values.layout.parts
+        ordering = ordering_of(workspace) if hessian or line is None else None
         jacobian = workspace.jacobian if gradient or hessian else None
         for source, target in zip(values.numpy(), field.numpy(), strict=True):
             whole = target if target.flags.c_contiguous else np.zeros(target.shape, target.dtype)
-            if hessian:  # vectors against the slopes of each derivative, axis by axis
+            if ordering is None:
+                nodes, numbers = whole.reshape(-1, parts), np.ascontiguousarray(source).reshape(-1, parts)
+                slope = 0.0 if jacobian is None else float(jacobian[2, 0])
+                rows = self.rows(workspace, parts)
+                spread_line(line, rows, workspace.axes[2], numbers, nodes, slope, workspace.threads)
+            elif hessian:  # vectors against the slopes of each derivative, axis by axis
                 for rows, along in self.derived(workspace, parts):
                     vectors = sum(along[b] * source[:, b] for b in np.flatnonzero(along))
                     spread_tiles(ordering, rows, np.ascontiguousarray(vectors), whole, jacobian, workspace.threads)

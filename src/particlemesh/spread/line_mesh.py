@@ -40,8 +40,8 @@ class LineMesh(StoredMatrix):
     """A matrix of lines of nodes by particles; weights along a line are worked out where they are used.
 
     A particle has support^(d-1) entries instead of support^d: the products of its weights across the line. A line's
-    entries lie in the order of the cell, along the line, in which stencils begin; the sums over a cell's entries times
-    each of the support's weights are added up to the nodes. No atomics.
+    entries lie in the order of the cell, along the line, in which stencils begin. The entries of a cell are summed,
+    times each of the support's weights. The nodes add up these sums, without atomics.
     """
 
     name = "line_mesh"

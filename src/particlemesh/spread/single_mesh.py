@@ -197,9 +197,9 @@ class SingleMesh(StoredMatrix):
     def _sum(self, workspace: Workspace, reals: int, quantities: int) -> _Sum:
         """Return how rows of the present particles are added up, by a launch for ``reals`` of a node.
 
-        The defaults were the fastest on an H200: streams for rows of up to 64 entries, and on meshes too small for a
-        warp to have 32 rows; else a warp per row. Streams have 8 entries in flight. Else 2 are in flight if a lane
-        has few more, and 4 if rows are long or registers are scarce.
+        The defaults were the fastest on an H200. Rows of up to 64 entries are streams, as are all rows on meshes too
+        small for a warp to have 32 of them. Else a row has a warp. Streams have 8 entries in flight. Else 2 are in
+        flight if a lane has few more, and 4 if rows are long or registers are scarce.
         """
         entries, nodes = self.entries(workspace, workspace.count), workspace.nodes
         reduction, lanes = (self.option(workspace, name) for name in ("reduction", "threads_per_row"))

@@ -49,9 +49,9 @@ def fitted(
     degree : int, optional
         Degree of the polynomials, up to 24. By default the lowest of 1 to 24 that meets `tol`.
     normalise : {None, "sum", "integral"}
-        "integral" divides by the integral of phi, which is also the mean sum of a particle's weights.
-        "sum" divides by the sum of the weights at each z, so that every particle's weights sum to 1 to
-        rounding. This changes phi by the variation of its sum.
+        With "integral" phi is divided by its integral, which is also the mean sum of a particle's weights.
+        With "sum" it is divided by the sum of the weights at each z, so that every particle's weights sum
+        to 1 to rounding. This changes phi by the variation of its sum.
     derivative : callable, optional
         dphi/dx, called like `function`. By default central differences measure the derivative's error, to about
         1e-10, except within 0.002 of the pieces' ends.
@@ -68,8 +68,8 @@ def fitted(
     Raises
     ------
     ValueError
-        If no allowed degree meets `tol` (the message has the errors of the best), if `function` is not symmetric
-        or not finite, or if its sum or integral vanishes and `normalise` divides by it.
+        If no allowed degree meets `tol`: the message has the errors of the best. If `function` is not symmetric
+        or not finite, or its sum or integral vanishes and `normalise` divides by it.
     TypeError
         If `function` or `derivative` returns values of no real type, even with zero imaginary parts.
 

@@ -80,8 +80,8 @@ def test_bonds_reach_boltzmanns_distribution(integrator):
     distance = np.linalg.norm(ends[:, 1] - ends[:, 0], axis=1)
     r = np.linspace(0, 4, 4001)
     weight = np.cumsum(r**2 * np.exp(-stiffness * (r - length) ** 2 / (2 * kt)))
-    found = stats.kstest(distance, lambda x: np.interp(x, r, weight / weight[-1]))
-    assert found.pvalue > 0.01
+    test = stats.kstest(distance, lambda x: np.interp(x, r, weight / weight[-1]))
+    assert test.pvalue > 0.01
 
 
 @pytest.mark.parametrize(("integrator", "order"), [("euler", 1), ("midpoint", 2)])

@@ -38,9 +38,9 @@ def test_forces_are_those_of_numpy(cupy):
     x = rng.random((60, 3)) @ BOX.matrix
     for force in (WCA(BOX, 0.7, 1.2), HarmonicBonds(rng.permutation(60).reshape(-1, 2), 2.0, 1.0, BOX)):
         expected = force(x)
-        found = type(force)(**force.settings())(cupy.asarray(x))
-        assert isinstance(found, cupy.ndarray)
-        np.testing.assert_allclose(found.get(), expected, rtol=1e-9, atol=1e-9 * abs(expected).max())
+        forces = type(force)(**force.settings())(cupy.asarray(x))
+        assert isinstance(forces, cupy.ndarray)
+        np.testing.assert_allclose(forces.get(), expected, rtol=1e-9, atol=1e-9 * abs(expected).max())
 
 
 @pytest.mark.parametrize("integrator", ["euler", "midpoint"])

@@ -89,9 +89,9 @@ def test_nearest_images(name):
     d = np.random.default_rng(4).uniform(-9, 9, (500, 3))
     candidates = d[:, None] + shifts(box, 12 if name == "sharp" else 5)
     expected = np.sqrt((candidates**2).sum(-1)).min(axis=1)
-    found = Images(box).nearest(d)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), expected, rtol=1e-12)
-    counts = (found - d) @ box.inverse.T
+    images = Images(box).nearest(d)
+    np.testing.assert_allclose(np.linalg.norm(images, axis=1), expected, rtol=1e-12)
+    counts = (images - d) @ box.inverse.T
     np.testing.assert_allclose(counts, np.rint(counts), atol=1e-9)
     assert not counts[:, ~np.array(box.periodic)].round().any()
 

@@ -45,8 +45,8 @@ def test_neighbours_move_together():
     velocity = rpy.velocity(unit)
     for axis, row in ((0, velocity[0]), (1, velocity[1])):
         expected = row[1, axis] / row[0, axis]
-        found = (moved[:, 0, axis] * moved[:, 1, axis]).mean() / (moved[..., axis] ** 2).mean()
-        assert found == pytest.approx(expected, abs=4 / np.sqrt(len(moved)))  # of 600 samples
+        correlation = (moved[:, 0, axis] * moved[:, 1, axis]).mean() / (moved[..., axis] ** 2).mean()
+        assert correlation == pytest.approx(expected, abs=4 / np.sqrt(len(moved)))  # of 600 samples
 
 
 @pytest.mark.parametrize("integrator", ["euler", "midpoint"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Products that are repeated as a CUDA graph: those of the host, whatever came in between."""
+"""Products that are repeated as a CUDA graph: those of the host, whatever was called in between."""
 
 import numpy as np
 import pytest

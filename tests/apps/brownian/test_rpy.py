@@ -76,6 +76,16 @@ def test_a_suspension_has_the_accuracy_asked_for():
         assert accuracy / 20 < error < 1.3 * accuracy
 
 
+def test_a_thousand_spheres_have_the_accuracy_asked_for():
+    length, x = suspension(1000, 0.1)
+    forces, some = np.random.default_rng(5).normal(size=(4, 1000, 3)), np.arange(0, 1000, 90)
+    exact = forces.reshape(4, -1) @ mobility((length,) * 3, x, 1.0, rows=some).T * 6 * np.pi
+    rpy = RPY((length,) * 3, accuracy=1e-6).set_positions(x)
+    scale = parameters.System(rpy.box, 1.0, 1.0, 1000).scale * 6 * np.pi
+    error = np.sqrt(((rpy.velocity(forces)[:, some].reshape(4, -1) - exact) ** 2).mean()) / scale
+    assert 5e-8 < error < 1.3e-6
+
+
 @pytest.mark.parametrize("splitting", [0.3, 0.6])
 def test_error_formulas_predict_what_is_measured(splitting):
     length, x = suspension(60, 0.1)

@@ -148,7 +148,7 @@ def test_pair_forces_keep_momentum(backend):
     x = np.random.default_rng(11).uniform(2, 6, (100, 3))  # far from walls
     v = np.random.default_rng(12).normal(size=(100, 3)) * 0.05
     made = column(backend, 100, forces=Green(gravity=0.0, spring=0.1), positions=x, velocities=v).run(2)
-    assert overlapping(x).any() and np.sqrt((made.velocities**2).sum(1)).max() < 0.79  # nobody was slowed down
+    assert overlapping(x).any() and np.sqrt((made.velocities**2).sum(1)).max() < 0.79  # no sphere was slowed down
     np.testing.assert_allclose(made.velocities.sum(0, dtype=float), v.sum(0), atol=1e-5)
 
 
@@ -160,7 +160,7 @@ def test_no_sphere_leaves_the_walls(backend):
         x, v = made.run(10).positions, made.velocities
         assert ((x >= 0.5) & (x <= CELLS - 0.5)).all()
         assert np.sqrt((v**2).sum(1)).max() <= GREEN.most_speed * 1.00001
-    assert len(np.unique(x, axis=0)) == COUNT  # nobody got lost
+    assert len(np.unique(x, axis=0)) == COUNT  # no sphere was lost
 
 
 def test_the_column_falls_makes_a_wave_and_settles():

@@ -17,21 +17,21 @@ SPRING = LinearSpring(stiffness=4e3, restitution=0.6, friction=0.3)
 def test_kernels_equal_the_cpu(backend, dtype, options, request):
     if request.config.thins and dtype == "float32":
         pytest.skip("PoCL compiles slowly: float32 is for --thorough and GPUs")
-    wanted, pile = heap(dtype=dtype, **options), heap(dtype=dtype, backend=backend.name, **options)
+    expected, pile = heap(dtype=dtype, **options), heap(dtype=dtype, backend=backend.name, **options)
     assert pile.backend == backend.name and pile.dtype == dtype
     for _ in range(3):
-        for simulation in (wanted, pile):
+        for simulation in (expected, pile):
             simulation.run(25)
     tolerance = 1e-9 if dtype == "float64" else 2e-3
     for name in ("positions", "velocities", "spins"):
-        found, exact = getattr(pile, name), getattr(wanted, name)
-        assert isinstance(found, np.ndarray) and found.dtype == dtype
-        np.testing.assert_allclose(found, exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name)
+        result, exact = getattr(pile, name), getattr(expected, name)
+        assert isinstance(result, np.ndarray) and result.dtype == dtype
+        np.testing.assert_allclose(result, exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name)
     if dtype == "float64":
-        for found, exact in zip(pile.contacts, wanted.contacts, strict=True):
-            np.testing.assert_allclose(found, exact, rtol=0, atol=1e-6 * max(abs(exact).max(), 1))
+        for result, exact in zip(pile.contacts, expected.contacts, strict=True):
+            np.testing.assert_allclose(result, exact, rtol=0, atol=1e-6 * max(abs(exact).max(), 1))
     assert len(pile.contacts.i) > 50
-    assert pile.energy.total == pytest.approx(wanted.energy.total, rel=tolerance)
+    assert pile.energy.total == pytest.approx(expected.energy.total, rel=tolerance)
 
 
 def test_arrays_of_a_device_come_back_as_such(backend):
@@ -43,9 +43,9 @@ def test_arrays_of_a_device_come_back_as_such(backend):
     for result in (three.positions, three.velocities, three.spins):
         assert type(result) is type(given)
         assert tuple(result.shape) == (3, 3)
-    found = backend.host(three.velocities)
-    assert found[0, 0] < 0 < found[1, 0]
-    assert (found[2] == 0).all()
+    actual = backend.host(three.velocities)
+    assert actual[0, 0] < 0 < actual[1, 0]
+    assert (actual[2] == 0).all()
     np.testing.assert_array_equal(backend.host(given), x)
 
 

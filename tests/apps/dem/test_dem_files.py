@@ -77,9 +77,9 @@ def test_a_checkpoint_remembers_the_device(tmp_path, backend):
     other.run(20)
     with h5py.File(tmp_path / "frames.h5") as file:
         for name, element in (("positions", "position"), ("velocities", "velocity"), ("spins", "angular_velocity")):
-            found = backend.host(getattr(motion, name))
-            np.testing.assert_array_equal(found, getattr(other, name))
-            np.testing.assert_array_equal(found, file[f"particles/all/{element}/value"][-1])
+            restored = backend.host(getattr(motion, name))
+            np.testing.assert_array_equal(restored, getattr(other, name))
+            np.testing.assert_array_equal(restored, file[f"particles/all/{element}/value"][-1])
     with pytest.raises(ValueError, match="abacus"):
         Simulation.load(tmp_path / "state.h5", backend="abacus")
 

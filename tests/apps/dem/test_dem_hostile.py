@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Uses that nobody plans: errors within steps, arrays that change later, other threads, files with half a frame."""
+"""Unusual uses: errors within steps, arrays that change later, other threads, files with half a frame."""
 
 import threading
 
@@ -113,9 +113,9 @@ def test_a_wall_turns_contacts_as_a_sphere_of_infinite_radius():
     wall = resting(velocities=[[0.01, 0, 0]], spins=[[0, 0, 50.0]])
     for simulation in (spheres, wall):
         simulation.run(60)
-    found, expected = wall.contacts.tangential[0], spheres.contacts.tangential[0]
+    tangential, expected = wall.contacts.tangential[0], spheres.contacts.tangential[0]
     assert abs(expected[1]) > 0.01 * abs(expected[0])  # it has turned
-    np.testing.assert_allclose(found, expected, atol=2e-3 * np.linalg.norm(expected))
+    np.testing.assert_allclose(tangential, expected, atol=2e-3 * np.linalg.norm(expected))
 
 
 def test_simulations_without_particles_restart():

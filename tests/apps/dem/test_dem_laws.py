@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Many particles: what a simulation conserves, what it loses, and where it leaves nobody."""
+"""Many particles: what a simulation conserves, what it loses, and where no particle goes."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def test_energy_without_damping_is_kept_to_second_order(contact):
     assert worst[1] / worst[2] > 3
 
 
-def test_nobody_leaves_the_walls():
+def test_no_sphere_leaves_the_walls():
     x, radii, v, side = loose(200, speed=20.0)
     law = Hertz(young=1e6, poisson=0.25, restitution=0.95, friction=0.2)
     box = (side, side + 0.1, side + 0.2)

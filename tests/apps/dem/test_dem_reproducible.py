@@ -18,17 +18,17 @@ def same(one, two):
 
 
 @pytest.fixture(scope="module")
-def wanted():
+def expected():
     """States by backend, of the first builder that ran there."""
     return {}
 
 
-def test_every_builder_gives_the_same_trajectory(builder, backend, wanted, request):
+def test_every_builder_gives_the_same_trajectory(builder, backend, expected, request):
     if request.config.thins and backend.name == "opencl" and builder.name not in ("sort", "linked_list_packed"):
         pytest.skip("PoCL compiles slowly: the others are for --thorough and GPUs")
     pile = heap(deterministic=True, method=builder.name, backend=backend.name)
     pile.run(100)
-    same(pile, wanted.setdefault(backend.name, pile))
+    same(pile, expected.setdefault(backend.name, pile))
     assert pile.rebuilds > 3
     assert pile.contacts.j.min() < 0 < pile.contacts.j.max()
 

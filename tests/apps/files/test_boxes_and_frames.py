@@ -57,12 +57,12 @@ def test_as_many_numbers_as_particles_are_a_column(count, name, suffix, tmp_path
     x, numbers = np.random.default_rng(1).random((count, 3)), np.arange(1.0, count + 1)
     path = tmp_path / f"few{suffix}"
     save(path, positions=x, **{name: numbers})
-    assert read_particles(path).box is None  # nobody knows that it is one
+    assert read_particles(path).box is None  # it may be a column
     np.testing.assert_array_equal(read_particles(path, values=name).values, numbers)
     save(path, positions=x, box=[2.0, 3.0, 4.0], **{name: numbers})
-    found = read_particles(path, values=name)
-    assert found.box == pm.Box([2.0, 3.0, 4.0])
-    np.testing.assert_array_equal(found.values, numbers)
+    particles = read_particles(path, values=name)
+    assert particles.box == pm.Box([2.0, 3.0, 4.0])
+    np.testing.assert_array_equal(particles.values, numbers)
 
 
 def save(path, **arrays):
@@ -127,8 +127,8 @@ def test_the_box_of_h5md_is_that_of_its_group(tmp_path):
 def test_columns_called_like_numbers(tmp_path):
     np.savetxt(tmp_path / "few.txt", np.c_[np.eye(3), [7.0, 8.0, 9.0]])
     for values, expected in (("3", [7, 8, 9]), (3, [3, 3, 3]), ("3.0", [3, 3, 3]), ("2,3", [[0, 0, 1], [7, 8, 9]])):
-        found = read_particles(tmp_path / "few.txt", positions="0,1,2", values=values)
-        np.testing.assert_array_equal(found.values, expected)
+        particles = read_particles(tmp_path / "few.txt", positions="0,1,2", values=values)
+        np.testing.assert_array_equal(particles.values, expected)
     said = "no column 7, but 0, 1, 2, 3: give one of these as values (--values), or 7.0 for the number"
     with pytest.raises(ValueError, match=re.escape(said)):
         open_particles(tmp_path / "few.txt", positions="0,1,2", values="7")
@@ -174,7 +174,7 @@ def test_particles_are_beyond_faces_in_the_precision_of_the_plan(dtype, rows, tm
     assert field.sum(dtype=np.float64) == pytest.approx(total, rel=1e-5 if dtype == "float32" else 1e-12)
 
 
-def test_positions_that_are_too_far_for_the_precision_are_told(tmp_path):
+def test_positions_that_are_too_far_for_the_precision_are_reported(tmp_path):
     np.savez(tmp_path / "f.npz", x=[0.5, 1e39])
     with open_particles(tmp_path / "f.npz") as particles, pytest.raises(ValueError, match="not finite in float32"):
         spread_particles(particles, pm.Mesh(6, 2.0), "cic", dtype="float32", outside="lose")

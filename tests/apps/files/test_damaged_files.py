@@ -57,7 +57,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_damage_is_told_in_one_line(case, request, tmp_path, monkeypatch, capsys):
+def test_damage_is_reported_in_one_line(case, request, tmp_path, monkeypatch, capsys):
     make, suffix = CASES[case]
     if suffix == ".h5":
         pytest.importorskip("h5py")

@@ -39,9 +39,9 @@ def written(path, content):
 @pytest.mark.parametrize("case", TABLES)
 def test_tables_of_other_programs(case, tmp_path):
     content, options = TABLES[case]
-    found = read_particles(written(tmp_path / "few.csv", content), **options)
-    np.testing.assert_array_equal(found.positions, XYZ)
-    np.testing.assert_array_equal(found.values, [7, 8])
+    particles = read_particles(written(tmp_path / "few.csv", content), **options)
+    np.testing.assert_array_equal(particles.positions, XYZ)
+    np.testing.assert_array_equal(particles.values, [7, 8])
 
 
 REFUSED = {
@@ -103,18 +103,18 @@ def test_properties_in_any_order(case, tmp_path):
     properties, rows, name = EXTENDED[case]
     text = f'2\nLattice="5 0 0 0 6 0 0 0 7" pbc="T F T" Origin="1 1 1" {properties} title="\xc5"\n{rows}'
     path = written(tmp_path / "few.xyz", text.encode("latin-1"))
-    found = read_particles(path, values=name)
-    np.testing.assert_array_equal(found.positions, XYZ)
-    np.testing.assert_array_equal(found.values, [7, 8])
-    assert found.box == pm.Box([5.0, 6.0, 7.0], origin=[1.0] * 3, periodic=(True, False, True))
+    particles = read_particles(path, values=name)
+    np.testing.assert_array_equal(particles.positions, XYZ)
+    np.testing.assert_array_equal(particles.values, [7, 8])
+    assert particles.box == pm.Box([5.0, 6.0, 7.0], origin=[1.0] * 3, periodic=(True, False, True))
 
 
 def test_text_with_types_and_without_properties(tmp_path):
     pytest.importorskip("ase", reason="ASE is not installed")
     path = written(tmp_path / "few.xyz", "2\nfrom a simulation\nA 1 2 3\n2 4 5.5 6\n")
-    found = read_particles(path, values="masses")
-    np.testing.assert_array_equal(found.positions, XYZ)
-    np.testing.assert_array_equal(found.values, [1, 1])
+    particles = read_particles(path, values="masses")
+    np.testing.assert_array_equal(particles.positions, XYZ)
+    np.testing.assert_array_equal(particles.values, [1, 1])
 
 
 GRO = """of GROMACS
@@ -127,10 +127,10 @@ GRO = """of GROMACS
 
 def test_velocities_and_frames_in_gro(tmp_path):
     pytest.importorskip("MDAnalysis", reason="MDAnalysis is not installed")
-    found = read_particles(written(tmp_path / "few.gro", GRO), values="velocities")
-    np.testing.assert_allclose(found.positions, XYZ, atol=1e-6)
-    np.testing.assert_allclose(found.values, [[1, 4], [2, 5], [3, 6]], atol=1e-6)
-    np.testing.assert_allclose(found.box.matrix, np.diag([10.0, 20.0, 30.0]), atol=1e-5)
+    particles = read_particles(written(tmp_path / "few.gro", GRO), values="velocities")
+    np.testing.assert_allclose(particles.positions, XYZ, atol=1e-6)
+    np.testing.assert_allclose(particles.values, [[1, 4], [2, 5], [3, 6]], atol=1e-6)
+    np.testing.assert_allclose(particles.box.matrix, np.diag([10.0, 20.0, 30.0]), atol=1e-5)
     for text, said in (
         (GRO + GRO, "it has more than one frame"), (GRO.rpartition("   1.0")[0], "it ends early"),
         (GRO.replace("\n2\n", "\nx\n"), "its second line is 'x'; a number of atoms is needed"),
@@ -145,9 +145,9 @@ def test_a_cell_of_one_is_none_in_pdb(lengths, box, tmp_path):
     pytest.importorskip("MDAnalysis", reason="MDAnalysis is not installed")
     atom = "ATOM      1  O   HOH A   1       1.000   2.000   3.000  1.00  0.00           O\nEND\n"
     path = written(tmp_path / "few.pdb", f"CRYST1{lengths}  90.00  90.00  90.00 P 1           1\n{atom}")
-    found = read_particles(path)
-    np.testing.assert_allclose(found.positions, XYZ[:1])
-    assert found.box is None if box is None else np.allclose(found.box.lengths, box)
+    particles = read_particles(path)
+    np.testing.assert_allclose(particles.positions, XYZ[:1])
+    assert particles.box is None if box is None else np.allclose(particles.box.lengths, box)
 
 
 def test_particles_that_come_and_go_in_gsd(tmp_path):
@@ -168,9 +168,9 @@ def test_particles_that_come_and_go_in_gsd(tmp_path):
         with pytest.raises(ValueError, match="frame 1 has 5 particles and 2 rows of particles/energy"):
             list(particles.chunks(frame=1))
     for number, count in enumerate(counts):
-        found = read_particles(tmp_path / "few.gsd", frame=number)
-        np.testing.assert_array_equal(found.positions, x[:count])
-        assert found.box is None if count == 2 else found.box.lengths.tolist() == [3 + count, 4, 5]
+        frame = read_particles(tmp_path / "few.gsd", frame=number)
+        np.testing.assert_array_equal(frame.positions, x[:count])
+        assert frame.box is None if count == 2 else frame.box.lengths.tolist() == [3 + count, 4, 5]
     with hoomd.open(tmp_path / "none.gsd", "w"):
         pass
     with pytest.raises(ValueError, match="none.gsd: it has no frames"):
@@ -188,8 +188,8 @@ def test_a_damaged_number_of_particles_fills_no_memory(tmp_path):
 
 def test_names_in_archives(tmp_path):
     np.savez(tmp_path / "f.npz", **{"x": np.ones(4), "y": np.ones(4), "X": np.zeros(4), "a,b": np.arange(4.0)})
-    found = read_particles(tmp_path / "f.npz", values="a,b")
-    assert found.positions.tolist() == [[1, 1]] * 4 and found.values.tolist() == [0, 1, 2, 3]
+    particles = read_particles(tmp_path / "f.npz", values="a,b")
+    assert particles.positions.tolist() == [[1, 1]] * 4 and particles.values.tolist() == [0, 1, 2, 3]
     np.savez(tmp_path / "g.npz", positions=np.ones((4, 3)), box=np.ones(3), periodic="xy")
     with pytest.raises(ValueError, match="periodic is 'xy'; one flag for each axis is needed"):
         read_particles(tmp_path / "g.npz")

@@ -25,7 +25,7 @@ def here(monkeypatch):
 
 def write(path, labels, order="C", geometry="cartesian", **more):
     """Write a mesh whose datasets have these axes; attributes are in the order of the writing program."""
-    told = labels[::-1] if order == "F" else labels
+    axes = labels[::-1] if order == "F" else labels
     with h5py.File(path, "w") as file:
         file.attrs.update(openPMD="1.1.0", basePath="/data/%T/", meshesPath="meshes/", particlesPath="particles/")
         for name in "xyz":
@@ -34,10 +34,10 @@ def write(path, labels, order="C", geometry="cartesian", **more):
         for component in "zxy":
             data = np.transpose(VALUES + "xyz".index(component), ["xyz".index(axis) for axis in labels])
             part = record.create_dataset(component, data=data)
-            part.attrs.update(unitSI=1.0, position=[PLACE[axis] for axis in told])
+            part.attrs.update(unitSI=1.0, position=[PLACE[axis] for axis in axes])
         record.attrs.update(
-            geometry=geometry, dataOrder=order, axisLabels=list(told), gridUnitSI=1.0,
-            gridSpacing=[SPACING[axis] for axis in told], gridGlobalOffset=[CORNER[axis] for axis in told],
+            geometry=geometry, dataOrder=order, axisLabels=list(axes), gridUnitSI=1.0,
+            gridSpacing=[SPACING[axis] for axis in axes], gridGlobalOffset=[CORNER[axis] for axis in axes],
         )  # fmt: skip
         record.attrs.update(more)
     return path
@@ -47,9 +47,9 @@ def write(path, labels, order="C", geometry="cartesian", **more):
 @pytest.mark.parametrize("labels", ["xyz", "zyx", "yzx"])
 def test_axes_come_in_the_order_x_y_z(labels, order, tmp_path):
     path = write(tmp_path / "f.h5", labels, order)
-    found = read_field(path)
-    assert found.mesh == MESH and found.values.flags.c_contiguous
-    np.testing.assert_array_equal(found.values, [VALUES, VALUES + 1, VALUES + 2])
+    field = read_field(path)
+    assert field.mesh == MESH and field.values.flags.c_contiguous
+    np.testing.assert_array_equal(field.values, [VALUES, VALUES + 1, VALUES + 2])
     particles = read_particles(path)
     assert particles.box == MESH.box and particles.positions.shape == (5, 3)
 
@@ -65,8 +65,8 @@ def test_axes_come_in_the_order_x_y_z(labels, order, tmp_path):
 )
 def test_meshes_that_are_none_of_ours_do_not_matter_to_particles(wrong, said, tmp_path):
     path = write(tmp_path / "f.h5", "xyz", **wrong)
-    found = read_particles(path)
-    assert found.box is None and len(found.positions) == 5
+    particles = read_particles(path)
+    assert particles.box is None and len(particles.positions) == 5
     with pytest.raises(ValueError, match=said) as caught:
         read_field(path)
     assert "Is the file whole" not in str(caught.value)
@@ -78,7 +78,7 @@ def test_sizes_in_attributes_are_the_box_where_there_is_no_mesh(tmp_path):
         file.attrs["BoxSize"] = 7.0
     assert read_particles(path).box == pm.Box([7.0] * 3)
     with h5py.File(path, "a") as file:
-        file["data/0/particles/e/position/x"].attrs["unitSI"] = 1e-6  # of which unit the size is, nobody says
+        file["data/0/particles/e/position/x"].attrs["unitSI"] = 1e-6  # no attribute says of which unit the size is
     assert read_particles(path).box is None
 
 
@@ -88,8 +88,8 @@ def test_the_same_value_at_all_nodes_and_staggered_components(tmp_path):
         del file["data/0/meshes/E"]["x"]
         constant = file["data/0/meshes/E"].create_group("x")
         constant.attrs.update(value=3.0, shape=[4, 3, 2], unitSI=2.0, position=[0.25, 0.5, 0.0])
-    found = read_field(path)
-    np.testing.assert_array_equal(found.values, [np.full((2, 3, 4), 6.0), VALUES + 1, VALUES + 2])
+    field = read_field(path)
+    np.testing.assert_array_equal(field.values, [np.full((2, 3, 4), 6.0), VALUES + 1, VALUES + 2])
     with h5py.File(path, "a") as file:
         file["data/0/meshes/E/y"].attrs["position"] = [0.5, 0.5, 0.5]
     with pytest.raises(ValueError, match="the components of E are at different places of a cell"):

@@ -152,12 +152,12 @@ def test_particles_come_back(case, tmp_path):
         parts = list(particles.chunks(size=7))
         assert [len(part.positions) for part in parts[:-1]] in ([7] * 5, [7, 2] * 4)  # groups of 9 rows
         assert particles.ndim == 3 and particles.components == ()
-        found = np.concatenate([part.positions for part in parts])
+        positions = np.concatenate([part.positions for part in parts])
         values = np.concatenate([part.values for part in parts])
         box = particles.box()
         assert particles.count in (40, None)
     shift = 0 if corner is None else corner
-    np.testing.assert_allclose(found, X + shift, rtol=0, atol=error)
+    np.testing.assert_allclose(positions, X + shift, rtol=0, atol=error)
     np.testing.assert_allclose(values, Q if name else 1.0, rtol=0, atol={"pdb": 0.006, "gsd": 1e-6}.get(case, 1e-8))
     assert (box is None) == (corner is None)
     if box is not None:
@@ -165,7 +165,7 @@ def test_particles_come_back(case, tmp_path):
         np.testing.assert_allclose(box.origin, shift, atol=1e-6)
         assert all(box.periodic)
     whole = read_particles(path, values=name)
-    np.testing.assert_array_equal(whole.positions, found)
+    np.testing.assert_array_equal(whole.positions, positions)
     np.testing.assert_array_equal(whole.values, values)
 
 
@@ -178,18 +178,18 @@ def test_frames_are_chosen(case, tmp_path):
         with pytest.raises(ValueError, match="frame is 2; .* has 2, from 0 on"):
             next(particles.chunks(frame=2))
     for frame, factor in ((0, 0.5), (1, 1.0), (-1, 1.0), (-2, 0.5)):
-        found = read_particles(path, frame=frame).positions
-        np.testing.assert_allclose(found, factor * X + corner, rtol=0, atol=error)
+        positions = read_particles(path, frame=frame).positions
+        np.testing.assert_allclose(positions, factor * X + corner, rtol=0, atol=error)
 
 
 def test_a_trajectory_takes_a_topology(tmp_path):
     universe = pytest.importorskip("MDAnalysis")
     topology = structure(tmp_path, ".gro")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of masses that nobody knows
+        warnings.simplefilter("ignore")  # of unknown masses
         universe.Universe(str(topology)).atoms.write(str(tmp_path / "few.xtc"))
-    found = read_particles(tmp_path / "few.xtc", topology=topology)
-    np.testing.assert_allclose(found.positions, X, rtol=0, atol=0.02)
+    particles = read_particles(tmp_path / "few.xtc", topology=topology)
+    np.testing.assert_allclose(particles.positions, X, rtol=0, atol=0.02)
     with pytest.raises(ValueError, match="few.xtc has no topology: give --topology FILE"):
         open_particles(tmp_path / "few.xtc")
 
@@ -199,7 +199,7 @@ def test_constant_records_of_openpmd_are_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arrays", "wanted"),
+    ("arrays", "expected"),
     [
         ({"positions": X.astype(np.float32)}, np.float32),
         ({"positions": X.astype(">f8")}, np.float64),
@@ -209,11 +209,11 @@ def test_constant_records_of_openpmd_are_numbers(tmp_path):
     ],
     ids=["float32", "big endian", "fortran", "float16", "integers"],
 )
-def test_types_and_orders_of_arrays(arrays, wanted, tmp_path):
+def test_types_and_orders_of_arrays(arrays, expected, tmp_path):
     with open_particles(npz(tmp_path, **arrays)) as particles:
-        found = np.concatenate([part.positions for part in particles.chunks(size=7)])
-    assert found.dtype == wanted and found.dtype.isnative
-    np.testing.assert_array_equal(found, arrays["positions"])
+        positions = np.concatenate([part.positions for part in particles.chunks(size=7)])
+    assert positions.dtype == expected and positions.dtype.isnative
+    np.testing.assert_array_equal(positions, arrays["positions"])
 
 
 def test_values_of_several_numbers(tmp_path):
@@ -349,7 +349,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_errors_say_what_came_and_what_to_do(case, tmp_path):
+def test_errors_say_what_was_given_and_what_to_do(case, tmp_path):
     if case == "no hdf5":
         pytest.importorskip("h5py")
     make, options, message = ERRORS[case]
@@ -369,8 +369,8 @@ def test_two_kinds_of_particles_are_a_choice(tmp_path):
             file[f"PartType{kind}/Coordinates"], file[f"PartType{kind}/Masses"] = X[: 20 + kind], Q[: 20 + kind]
     with pytest.raises(ValueError, match="has PartType0/Coordinates, PartType1/Coordinates: give one of them"):
         open_particles(tmp_path / "two.h5")
-    found = read_particles(tmp_path / "two.h5", positions="PartType1/Coordinates", values="Masses")
-    np.testing.assert_array_equal(found.values, Q[:21])
+    particles = read_particles(tmp_path / "two.h5", positions="PartType1/Coordinates", values="Masses")
+    np.testing.assert_array_equal(particles.values, Q[:21])
 
 
 def test_a_missing_library_is_named(tmp_path, monkeypatch):

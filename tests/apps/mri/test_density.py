@@ -14,10 +14,11 @@ SHAPE = (32, 32)
 def spread_function(samples, weights, shape):
     """The point spread function on twice the field of view, by its definition; 1 in the middle."""
     modes = tuple(2 * n for n in shape)
-    found = cases.modes_of(weights, samples.T, modes, 1)
-    return found / found[tuple(n // 2 for n in modes)]
+    modes_of_weights = cases.modes_of(weights, samples.T, modes, 1)
+    return modes_of_weights / modes_of_weights[tuple(n // 2 for n in modes)]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.backends("cpu", "cuda")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_point_spread_function_becomes_narrow(backend, dtype):

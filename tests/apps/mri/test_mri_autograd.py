@@ -49,10 +49,10 @@ def mri_norm():
     return np.sqrt(np.prod(SHAPE) * 4)
 
 
-def assert_same_gradients(found, expected, of_found, of_expected):
-    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-8)
+def assert_same_gradients(actual, expected, of_found, of_expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-7, atol=1e-8)
     target = torch.ones_like(expected) * (0.3 - 0.7j)
-    losses = [(result - target).abs().pow(2).sum() for result in (found, expected)]
+    losses = [(result - target).abs().pow(2).sum() for result in (actual, expected)]
     gradients = [torch.autograd.grad(loss, of) for loss, of in zip(losses, (of_found, of_expected), strict=True)]
     for ours, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
@@ -80,14 +80,14 @@ def test_batches_have_gradients_by_their_own_maps_and_trajectories():
     smaps, samples = tensor(2, COILS, *SHAPE), torch.stack([trajectory(), trajectory()])
     images, values = tensor(2, IMAGES, 1, *SHAPE), tensor(2, IMAGES, COILS, COUNT)
     one = torch.tensor(1.0, dtype=torch.float64)
-    for found, expected, data in (
+    for result, expected, data in (
         (ours.op, exact, images),
         (ours.adj_op, lambda s, m, v: exact_adjoint(s, m, v, one), values),
     ):
         data.requires_grad_()
         given, moving = (samples.clone().requires_grad_() for _ in range(2))
         assert_same_gradients(
-            found(data, smaps=smaps, samples=given),
+            result(data, smaps=smaps, samples=given),
             torch.stack([expected(*each) for each in zip(moving, smaps, data, strict=True)]),
             (data, given), (data, moving),
         )  # fmt: skip
@@ -108,11 +108,11 @@ def test_mri_nuffts_own_module_takes_the_toggled_operator():
     ours = MRINufftAutoGrad(module(samples, smaps).nufft_op, wrt_data=True, wrt_traj=True)
     moving, values = samples.clone().requires_grad_(), tensor(IMAGES, COILS, COUNT)
     one = torch.tensor(1.0, dtype=torch.float64)
-    found, expected = ours.adj_op(values), exact_adjoint(moving, smaps, values, one)
+    actual, expected = ours.adj_op(values), exact_adjoint(moving, smaps, values, one)
     target = tensor(*expected.shape)
     gradients = [
         torch.autograd.grad((result - target).abs().pow(2).sum(), of)[0]
-        for result, of in ((found, ours.samples), (expected, moving))
+        for result, of in ((actual, ours.samples), (expected, moving))
     ]
-    # mri-nufft's grid starts at -n/2 for odd n, too; only the even axis is comparable.
+    # mri-nufft's grid also starts at -n/2 for odd n; only the even axis is comparable.
     torch.testing.assert_close(gradients[0][:, 1], gradients[1][:, 1], rtol=1e-6, atol=1e-7)

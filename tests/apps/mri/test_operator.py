@@ -55,15 +55,15 @@ def test_both_directions(backend, dtype, ndim, n_batchs, n_coils, sense, n_trans
     made, back, consistent = op.op(given), op.adj_op(coefficients), op.data_consistency(given, coefficients)
     assert type(made) is type(given)
     exact = mri.samples_of(images, samples, shape, maps)
-    for found, expected in (
+    for result, expected in (
         (made, exact),
         (back, mri.images_of(values, samples, shape, maps, weights)),
         (consistent, mri.images_of(exact - values, samples, shape, maps, weights)),
     ):
-        found = backend.host(found)
-        assert found.dtype == np.dtype(dtype)
-        assert found.shape == expected.shape
-        assert cases.error(found, expected) < 2 * EPS[dtype]
+        result = backend.host(result)
+        assert result.dtype == np.dtype(dtype)
+        assert result.shape == expected.shape
+        assert cases.error(result, expected) < 2 * EPS[dtype]
     np.testing.assert_array_equal(backend.host(given), images)
     np.testing.assert_array_equal(backend.host(coefficients), values)
 
@@ -95,9 +95,9 @@ def test_tensors():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     samples, shape, maps, images, _ = problem("complex64", 2, 1, 3, True)
     op = operator(torch.as_tensor(samples), shape, n_coils=3, smaps=torch.as_tensor(maps))
-    found = op.op(torch.as_tensor(images))
-    assert isinstance(found, torch.Tensor)
-    assert cases.error(found.numpy(), mri.samples_of(images, samples, shape, maps)[0]) < 1e-5
+    samples_of = op.op(torch.as_tensor(images))
+    assert isinstance(samples_of, torch.Tensor)
+    assert cases.error(samples_of.numpy(), mri.samples_of(images, samples, shape, maps)[0]) < 1e-5
 
 
 def test_cycles_per_pixel_are_radians_over_two_pi():
@@ -125,8 +125,8 @@ def test_new_samples():
 
 def test_pipe_is_real_and_takes_mri_nuffts_arguments():
     samples = mri.radial(11, 32)
-    found = MRIParticlemesh.pipe(samples / (2 * np.pi), (16, 16), max_iter=3, osf=1.5, normalize=False)
-    np.testing.assert_allclose(found, density(samples, (16, 16), 3, 1.5, normalise=False), rtol=1e-9)
+    weights = MRIParticlemesh.pipe(samples / (2 * np.pi), (16, 16), max_iter=3, osf=1.5, normalize=False)
+    np.testing.assert_allclose(weights, density(samples, (16, 16), 3, 1.5, normalise=False), rtol=1e-9)
     for method in (True, "pipe", {"name": "pipe"}):
         op = operator(samples, (16, 16), density=method)
         assert op.density.dtype == np.float64

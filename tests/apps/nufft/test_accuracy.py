@@ -21,8 +21,8 @@ def test_errors_stay_below_the_tolerance(ndim, dtype, eps, upsampfac):
     plan = nufft.Plan(1, modes, **options)
     plan.setpts(*x)
     assert cases.error(plan.execute(strengths), cases.modes_of(strengths, x, modes, 1)) <= 1.1 * eps
-    found = plan.execute_adjoint(coefficients)
-    assert cases.error(found, cases.values_of(coefficients, x, modes, -1)) <= 1.1 * eps
+    values = plan.execute_adjoint(coefficients)
+    assert cases.error(values, cases.values_of(coefficients, x, modes, -1)) <= 1.1 * eps
     s = cases.points(rng, ndim, 100, dtype, half=6.0)
     plan = nufft.Plan(3, ndim, **options)
     plan.setpts(*x, *[None] * (3 - ndim), *s)

@@ -15,11 +15,11 @@ WINDOWS = [(2, 2.0), (7, 1.3), (8, 1.6), (16, 2.6)]
 @pytest.mark.parametrize(("support", "sigma"), WINDOWS)
 def test_factors_of_modes_divide_by_the_window(support, sigma, half):
     window = pm.prolate(support, sigma)
-    found = factors.of_modes(window, 40, 15, "centred", half)
+    values = factors.of_modes(window, 40, 15, "centred", half)
     angles = 2 * np.pi / 40 * mode_numbers(15, "centred", half=half)
-    np.testing.assert_array_equal(found, 1 / window.fourier(angles))
+    np.testing.assert_array_equal(values, 1 / window.fourier(angles))
     with pytest.raises(ValueError, match="read-only"):  # it is kept for the next plan
-        found[0] = 0
+        values[0] = 0
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -34,8 +34,8 @@ def test_factors_of_coordinates(support, sigma, ndim, threads):
         column.flags.writeable = False
     moved = [x - c for x, c in zip(columns, centres, strict=True)]
     phase = np.exp(1j * sum(m * x for m, x in zip(middles, moved, strict=True)))
-    found = factors.of_coordinates(columns, centres, middles, np.complex128, threads)
-    assert np.abs(found - phase).max() < 1e-12
+    values = factors.of_coordinates(columns, centres, middles, np.complex128, threads)
+    assert np.abs(values - phase).max() < 1e-12
     divided = factors.of_coordinates(columns, centres, middles, np.complex128, threads, window, spacings)
     transform = np.prod([window.fourier(h * x) for h, x in zip(spacings, moved, strict=True)], axis=0)
     assert np.abs(divided * transform - phase).max() < 1e-13 / transform.min()

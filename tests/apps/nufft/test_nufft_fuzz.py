@@ -107,8 +107,8 @@ def test_points_that_are_almost_right(nufft_type, ndim, dtype, real):
             continue
         assert not wrong, name
         if wrong is None or given[at].shape == sets[at].shape:
-            wanted = part(exact(nufft_type, x, s, modes, data))
-            assert np.linalg.norm(plan.execute(data) - wanted) < 4 * EPS[dtype] * np.linalg.norm(wanted), name
+            expected = part(exact(nufft_type, x, s, modes, data))
+            assert np.linalg.norm(plan.execute(data) - expected) < 4 * EPS[dtype] * np.linalg.norm(expected), name
         plan.setpts(*x, *[None] * (3 - ndim), *s)
         np.testing.assert_array_equal(plan.execute(data), before, err_msg=name)
 
@@ -187,9 +187,9 @@ def test_random_plans_are_exact():
         plan.setpts(*x)
         if nufft_type == 1:
             data = cases.numbers(rng, (*vectors, count), dtype)
-            wanted = cases.modes_of(data, x, modes, sign, order)
+            expected = cases.modes_of(data, x, modes, sign, order)
         else:
             data = cases.numbers(rng, vectors + modes, dtype)
-            wanted = cases.values_of(data, x, modes, sign, order)
+            expected = cases.values_of(data, x, modes, sign, order)
         # The law of errors is that of many modes; of few, most lie at the edge of the band.
-        assert np.linalg.norm(plan.execute(data) - wanted) < 10 * plan.eps * np.linalg.norm(wanted) + 1e-12, plan
+        assert np.linalg.norm(plan.execute(data) - expected) < 10 * plan.eps * np.linalg.norm(expected) + 1e-12, plan

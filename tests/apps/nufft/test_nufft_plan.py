@@ -92,8 +92,8 @@ def test_other_orders_are_copied_with_a_warning_and_refused_as_output():
     plan = plan_with_points(2)
     f = cases.numbers(np.random.default_rng(1), (4, 5), complex)
     with pytest.warns(UserWarning, match="`data` does not satisfy the following requirement: C. Copying"):
-        found = plan.execute(np.asfortranarray(f))
-    np.testing.assert_array_equal(found, plan.execute(f))
+        result = plan.execute(np.asfortranarray(f))
+    np.testing.assert_array_equal(result, plan.execute(f))
     one = plan_with_points()
     with pytest.raises(TypeError, match="`out` does not satisfy the following requirement: C"):
         one.execute(np.ones(3, complex), out=np.ones((4, 5), complex, order="F"))

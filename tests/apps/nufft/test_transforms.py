@@ -37,15 +37,16 @@ def test_types_1_and_2_and_their_adjoints(backend, nufft_type, ndim, dtype, isig
     )
     plan.setpts(*native[:ndim])
     first, second = (plan.execute, plan.execute_adjoint)[:: 1 if nufft_type == 1 else -1]
-    made, found = host(first(native[-2])), host(second(native[-1]))
-    assert made.dtype == found.dtype == np.dtype(dtype)
+    made, result = host(first(native[-2])), host(second(native[-1]))
+    assert made.dtype == result.dtype == np.dtype(dtype)
     assert made.shape == to_modes.shape
-    assert found.shape == to_points.shape
+    assert result.shape == to_points.shape
     # The law of errors is that of many modes.
     assert cases.error(made, to_modes) < 1.2 * EPS[dtype]
-    assert cases.error(found, to_points) < 1.2 * EPS[dtype]
+    assert cases.error(result, to_points) < 1.2 * EPS[dtype]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("dtype", list(EPS))
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 @pytest.mark.parametrize(("isign", "vectors"), [(1, ()), (-1, (2,))], ids=str)
@@ -80,13 +81,13 @@ def test_real_values_take_and_give_what_complex_ones_do(backend, modes, isign, m
     )  # of few modes, most at the edge
     two = nufft.Plan(2, modes, *vectors or (1,), **options)
     two.setpts(*native[: len(modes)])
-    found = host(two.execute(native[-1]))
-    assert found.dtype == np.float64
+    result = host(two.execute(native[-1]))
+    assert result.dtype == np.float64
     exact = cases.values_of(coefficients, x, modes, isign, modeord)
-    assert np.linalg.norm(found - exact.real) < 2e-9 * np.linalg.norm(exact)
+    assert np.linalg.norm(result - exact.real) < 2e-9 * np.linalg.norm(exact)
     # The adjoint for real inner products: the real parts of both agree.
     back = host(two.execute_adjoint(native[-2]))
-    assert np.vdot(found, strengths) == pytest.approx(np.vdot(coefficients, back).real, rel=1e-8)
+    assert np.vdot(result, strengths) == pytest.approx(np.vdot(coefficients, back).real, rel=1e-8)
 
 
 @pytest.mark.parametrize("modes", [(1,), (2,), (3, 1), (2, 1, 1)], ids=str)
@@ -155,6 +156,7 @@ def test_type_3_of_degenerate_sets(box, band):
     assert cases.error(plan.execute(strengths), cases.sums(strengths, x[None], s[None], 1)) < 2e-9
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("dtype", list(EPS))
 @pytest.mark.parametrize("shift", [0.0, 30.0])
 @pytest.mark.parametrize("real", [False, True])
@@ -177,8 +179,8 @@ def test_type_3_has_real_values_and_gradients(backend, real, shift, dtype):
     exact = cases.sums(values, to, at, -1)
     gradient = np.stack([cases.sums(-1j * k * values, to, at, -1) for k in s], axis=-1)
     assert cases.error(made, cases.sums(strengths, at, to, 1)) < 2 * eps
-    for found in (back, sums):
-        assert np.linalg.norm(found - part(exact)) < 2 * eps * np.linalg.norm(exact)
+    for result in (back, sums):
+        assert np.linalg.norm(result - part(exact)) < 2 * eps * np.linalg.norm(exact)
     assert np.linalg.norm(slopes - part(gradient)) < 10 * eps * np.linalg.norm(gradient)
 
 

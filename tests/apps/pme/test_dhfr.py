@@ -24,6 +24,6 @@ def protein():
 def test_energy_and_forces_of_a_protein_in_water(protein, dtype, accuracy, energy, force):
     pme = PME(protein["box"], accuracy, coulomb_constant=138.935456)
     result = pme(protein["positions"].astype(dtype), protein["charges"].astype(dtype))
-    wanted = protein["reference_forces"]
+    expected = protein["reference_forces"]
     assert abs(result.energy / protein["reference_energy"] - 1) <= energy
-    assert np.sqrt(((result.forces - wanted) ** 2).sum() / (wanted**2).sum()) <= force
+    assert np.sqrt(((result.forces - expected) ** 2).sum() / (expected**2).sum()) <= force

@@ -11,7 +11,7 @@ import particlemesh as pm
 from particlemesh.apps.pme import PME, PMEBatch, dipoles, sixth_power
 from particlemesh.apps.pme.sixth_power import smooth_dispersion
 from particlemesh.backends import cuda
-from particlemesh.fourier import Transform
+from particlemesh.fourier import Solver
 from pme_cases import image, pair_of_dipoles
 from ptx import without_nvrtc
 
@@ -51,6 +51,21 @@ def dense(x, q, mu, alpha=2.2):
     return total - np.pi * q.sum() ** 2 / (2 * alpha**2 * volume)
 
 
+def check_slopes(result, energy, x, q, mu):
+    """Forces, fields and potentials are slopes of an energy by positions, dipoles and charges."""
+    h = 1e-4
+    for particle, axis in ((0, 0), (3, 1), (5, 2)):
+        step = np.zeros((6, 3))
+        step[particle, axis] = h
+        for sign, moved, values in (
+            (-1, lambda s: (x + s, q, mu), result.forces),
+            (-1, lambda s: (x, q, mu + s), result.fields),
+            (1, lambda s: (x, q + s.sum(1), mu), np.repeat(result.potentials[:, None], 3, 1)),
+        ):
+            slope = (energy(*moved(step)) - energy(*moved(-step))) / (2 * h)
+            np.testing.assert_allclose(values[particle, axis], sign * slope, rtol=1e-6, atol=1e-6)
+
+
 def test_energy_and_its_derivatives_are_those_of_a_dense_sum():
     x, q, mu = system()
     pme = PME(BOX, **FINE, coulomb_constant=2.0)
@@ -59,17 +74,7 @@ def test_energy_and_its_derivatives_are_those_of_a_dense_sum():
     np.testing.assert_allclose(result.energies.sum(), result.energy, rtol=1e-12)
     np.testing.assert_allclose(result.torques, np.cross(mu, result.fields), rtol=1e-12)
     assert result.virial is None
-    h = 1e-4
-    for particle, axis in ((0, 0), (2, 1), (5, 2)):
-        step = np.zeros((6, 3))
-        step[particle, axis] = h
-        for sign, moved, values in (
-            (-1, lambda s: (x + s, q, mu), result.forces),
-            (-1, lambda s: (x, q, mu + s), result.fields),
-            (1, lambda s: (x, q + s.sum(1), mu), np.repeat(result.potentials[:, None], 3, 1)),
-        ):
-            slope = (dense(*moved(step)) - dense(*moved(-step))) / h  # of twice the energy
-            np.testing.assert_allclose(values[particle, axis], sign * slope, rtol=1e-6, atol=1e-6)
+    check_slopes(result, lambda *given: 2 * dense(*given), x, q, mu)
 
 
 def test_pairs_that_are_excluded_or_scaled_are_those_of_nearest_images():
@@ -87,17 +92,7 @@ def test_pairs_that_are_excluded_or_scaled_are_those_of_nearest_images():
 
     np.testing.assert_allclose(result.energy, energy(x, q, mu), rtol=1e-10)
     np.testing.assert_allclose(result.energies.sum(), result.energy, rtol=1e-12)
-    h = 1e-4
-    for particle, axis in ((0, 0), (3, 1), (1, 2)):
-        step = np.zeros((6, 3))
-        step[particle, axis] = h
-        for sign, moved, values in (
-            (-1, lambda s: (x + s, q, mu), result.forces),
-            (-1, lambda s: (x, q, mu + s), result.fields),
-            (1, lambda s: (x, q + s.sum(1), mu), np.repeat(result.potentials[:, None], 3, 1)),
-        ):
-            slope = (energy(*moved(step)) - energy(*moved(-step))) / (2 * h)
-            np.testing.assert_allclose(values[particle, axis], sign * slope, rtol=1e-6, atol=1e-6)
+    check_slopes(result, energy, x, q, mu)
 
 
 def test_an_excluded_pair_with_dipoles_may_lie_in_one_place():
@@ -109,7 +104,7 @@ def test_an_excluded_pair_with_dipoles_may_lie_in_one_place():
     for name in ("energy", "forces", "fields", "potentials"):
         mean = (getattr(before, name) + getattr(after, name)) / 2
         np.testing.assert_allclose(getattr(result, name), mean, rtol=1e-4, atol=1e-4)
-    with pytest.raises(ValueError, match="lies where another one lies"):
+    with pytest.raises(ValueError, match="on top of each other"):
         PME(BOX, **FINE, exclusions=[[0, 1]], factors=0.5)(x, q, dipoles=mu)
 
 
@@ -149,9 +144,9 @@ def test_bad_arguments_are_explained():
         pme(x, q, dipoles=mu[:, :2])
     with pytest.raises(ValueError, match="one set"):
         pme(x, np.stack([q, q]), dipoles=mu)
-    with pytest.raises(TypeError, match="leave out check and out"):
-        pme(x, q, dipoles=mu, check=False)
-    with pytest.raises(ValueError, match="lies where another one lies"):
+    with pytest.raises(TypeError, match="give a DipoleResult"):
+        pme(x, q, dipoles=mu, out=pme(x, q))
+    with pytest.raises(ValueError, match="on top of each other: 0 is in the place"):
         pme(x[[0, 0]], q[:2], dipoles=mu[:2])
 
 
@@ -203,11 +198,10 @@ def test_tables_and_memory_are_kept_between_calls(what, monkeypatch):
         core, call = lambda: pme._core, lambda x, q, mu: pme(x, q, dipoles=mu)
     else:
         batch = PMEBatch(BOX, 2, **fine)
-        core, call = lambda: batch._one._core, lambda x, q, mu: batch(x, q, np.arange(len(x)) % 2)
+        core, call = lambda: batch._core, lambda x, q, mu: batch(x, q, np.arange(len(x)) % 2)
     first = call(x, q, mu)
     kept = {name: array.ctypes.data for name, array in core()._memory.items()}
-    assert sum("of dipoles" in name or "of all systems" in name for name in kept) >= 4
-    for module, name in ((Transform, "green"), (pm.PairFunction, "__init__")):
+    for module, name in ((Solver, "_factors"), (pm.PairFunction, "__init__")):
         monkeypatch.setattr(module, name, lambda *arguments, **options: made.append(arguments))
     forces = first.forces.copy()
     for count in (4, 6):  # fewer particles fit

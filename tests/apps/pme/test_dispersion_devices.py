@@ -18,11 +18,11 @@ def numbers(dtype="float64", count=50):
     return [a.astype(dtype) for a in (x, rng.uniform(0.2, 0.35, count), rng.uniform(0.5, 2, count))]
 
 
-def close(found, wanted, tolerance, host=np.asarray):
+def close(result, expected, tolerance, host=np.asarray):
     for name in NAMES:
-        exact = np.asarray(getattr(wanted, name))
+        exact = np.asarray(getattr(expected, name))
         np.testing.assert_allclose(
-            host(getattr(found, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name
+            host(getattr(result, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name
         )
 
 
@@ -30,17 +30,17 @@ def close(found, wanted, tolerance, host=np.asarray):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_kernels_equal_the_cpu(backend, dtype):
     x, sigma, epsilon = numbers(dtype)
-    wanted = Dispersion(TRICLINIC, **COARSE)(x, sigma=sigma, epsilon=epsilon, **PAIRS)
+    expected = Dispersion(TRICLINIC, **COARSE)(x, sigma=sigma, epsilon=epsilon, **PAIRS)
     call = Dispersion(TRICLINIC, **COARSE, dtype=dtype, backend=backend.name).reserve(50)
     place, given = backend.array(x), dict(sigma=backend.array(sigma), epsilon=backend.array(epsilon))
     result = call(place, **given, **PAIRS)
     tolerance = 2e-5 if dtype == "float32" else 1e-11
-    close(result, wanted, tolerance, backend.host)
+    close(result, expected, tolerance, backend.host)
     for name in NAMES:
         backend.library.clear(getattr(result, name))
     again = call(place, **given, **PAIRS, check=False, out=result)
     assert all(getattr(again, name) is getattr(result, name) for name in NAMES)
-    close(result, wanted, tolerance, backend.host)
+    close(result, expected, tolerance, backend.host)
     call.check()
     roots = (2 * np.sqrt(epsilon) * sigma**3).astype(dtype)
     plain = Dispersion(TRICLINIC, **COARSE)(x, roots)
@@ -101,7 +101,7 @@ def test_out_is_written_and_later_checks_raise():
     with pytest.raises(ValueError, match="epsilon has 1 elements that are not finite; the first is 7"):
         call(x, sigma=sigma, epsilon=epsilon)
     call(x, sigma=sigma, epsilon=epsilon, check=False)
-    with pytest.raises(ValueError, match="the energy is not finite"):
+    with pytest.raises(ValueError, match="numbers are not finite; the first is that of particle 7"):
         call.check()
     with pytest.raises(TypeError, match="give a Result"):
         call(x, sigma=sigma, epsilon=sigma, out=first.forces)
@@ -158,8 +158,8 @@ def test_an_excluded_pair_may_lie_in_one_place():
     # Energies are sums over pairs. Of the excluded one images remain: those of a particle and itself.
     root = 2 * np.sqrt(epsilon[:2]) * sigma[:2] ** 3
     images = 2 * call(x[:1], root[:1]).energy / root[0] ** 2 * root.prod()
-    wanted = energy(0) + energy(1) - energy(0, 1) + images
-    np.testing.assert_allclose(energy(exclusions=[(0, 1)]), wanted, rtol=1e-10)
+    expected = energy(0) + energy(1) - energy(0, 1) + images
+    np.testing.assert_allclose(energy(exclusions=[(0, 1)]), expected, rtol=1e-10)
     for pairs in ({}, {"exclusions": [(0, 1)], "factors": 0.5}):
         with pytest.raises(ValueError, match="particle [01] lies where another one lies"):
             call(x, sigma=sigma, epsilon=epsilon, **pairs)

@@ -24,9 +24,9 @@ def forces(charges, **options):
     return PME(BOX, **options)(*charges, virial=False).forces
 
 
-def relative(found, wanted, q):
+def relative(result, expected, q):
     typical = (q**2).mean() / (np.linalg.det(BOX) / len(q)) ** (2 / 3)
-    return np.sqrt(((found - wanted) ** 2).sum(1).mean()) / typical
+    return np.sqrt(((result - expected) ** 2).sum(1).mean()) / typical
 
 
 @pytest.mark.parametrize("splitting", [6.0, 9.0])
@@ -66,8 +66,8 @@ def test_what_is_given_is_kept_and_the_rest_is_chosen(charges, given):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pme = PME(BOX, 1e-4, **given)
-        found = pme(*charges, virial=False).forces
-    assert relative(found, forces(charges, accuracy=1e-9), charges[1]) <= 1.5e-4
+        result = pme(*charges, virial=False).forces
+    assert relative(result, forces(charges, accuracy=1e-9), charges[1]) <= 1.5e-4
     p = pme.parameters
     assert all(getattr(p, name) == value for name, value in given.items() if name in ("cutoff", "splitting"))
     assert given.get("window", p.window.name) == p.window.name

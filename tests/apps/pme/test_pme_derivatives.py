@@ -66,6 +66,7 @@ def test_torch_trains_on_forces():
         np.testing.assert_allclose(by_q[k], (ends[0] - ends[1]) / (2 * h), rtol=1e-6)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("which", [0, 1])
 def test_jax_gives_energy_forces_and_virial_of_pme(which):
     jax = pytest.importorskip("jax")

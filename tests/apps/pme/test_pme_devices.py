@@ -24,15 +24,15 @@ def sets_of_charges(dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_kernels_equal_the_cpu(backend, dtype):
     x, q = sets_of_charges(dtype)
-    wanted = PME(TRICLINIC, **OPTIONS)(x, q)
+    expected = PME(TRICLINIC, **OPTIONS)(x, q)
     pme = PME(TRICLINIC, **OPTIONS, dtype=dtype, backend=backend.name).reserve(50, 2)
     given = backend.array(x), backend.array(q)
     result = pme(*given)
     tolerance = 3e-6 if dtype == "float32" else 1e-12
     for name in NAMES:
-        found, exact = backend.host(getattr(result, name)), getattr(wanted, name)
-        assert found.dtype == exact.dtype
-        np.testing.assert_allclose(found, exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name)
+        actual, exact = backend.host(getattr(result, name)), getattr(expected, name)
+        assert actual.dtype == exact.dtype
+        np.testing.assert_allclose(actual, exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name)
     again = pme(*given, check=False, out=result)
     assert all(getattr(again, name) is getattr(result, name) for name in NAMES)
     pme.check()
@@ -67,21 +67,21 @@ def test_a_cuda_graph_captures_a_step(backend, virial):
         place[...] = cupy.asarray(moved)
         graph.launch(stream)
         stream.synchronize()
-    wanted = PME(TRICLINIC, **OPTIONS)(moved, q[0])
+    expected = PME(TRICLINIC, **OPTIONS)(moved, q[0])
     for name in NAMES[: 3 + virial]:
-        exact = getattr(wanted, name)
+        exact = getattr(expected, name)
         np.testing.assert_allclose(getattr(out, name).get(), exact, rtol=0, atol=1e-5 * np.abs(exact).max())
     pme.check()
 
 
 def test_tensors_and_host_arrays_of_a_named_backend():
     x, q = sets_of_charges("float64")
-    wanted = PME(TRICLINIC, **OPTIONS)(x, q)
+    expected = PME(TRICLINIC, **OPTIONS)(x, q)
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     result = PME(TRICLINIC, **OPTIONS)(torch.as_tensor(x), torch.as_tensor(q))
     for name in NAMES:
         assert isinstance(getattr(result, name), torch.Tensor)
-        np.testing.assert_allclose(getattr(result, name).numpy(), getattr(wanted, name), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(getattr(result, name).numpy(), getattr(expected, name), rtol=0, atol=1e-12)
 
 
 @pytest.mark.opencl
@@ -91,10 +91,10 @@ def test_host_arrays_go_to_a_named_backend_and_back():
     if backends.module("opencl").available() is not None:
         pytest.skip("OpenCL does not work here")
     x, q = sets_of_charges("float64")
-    wanted, result = PME(TRICLINIC, **OPTIONS)(x, q), PME(TRICLINIC, **OPTIONS, backend="opencl")(x, q)
+    expected, result = PME(TRICLINIC, **OPTIONS)(x, q), PME(TRICLINIC, **OPTIONS, backend="opencl")(x, q)
     for name in NAMES:
         assert isinstance(getattr(result, name), np.ndarray)
-        np.testing.assert_allclose(getattr(result, name), getattr(wanted, name), rtol=0, atol=1e-11)
+        np.testing.assert_allclose(getattr(result, name), getattr(expected, name), rtol=0, atol=1e-11)
 
 
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
@@ -102,11 +102,17 @@ def test_host_arrays_go_to_a_named_backend_and_back():
 @pytest.mark.parametrize("width", [4, 10])
 def test_kernels_compile_for_cuda(double, width):
     for file, names in (
-        ("exclusions", ("exclusions",)), ("assemble", ("assemble", "totals")),
-        ("lennard_jones", ("coefficients", "without_pairs")),
+        ("exclusions", ("exclusions", "exclusions_of_systems")), ("assemble", ("assemble", "totals")),
+        ("lennard_jones", ("coefficients", "without_pairs")), ("dipoles", ("pack", "without_pairs", "assemble")),
+        ("batch", ("assemble", "totals_of_systems")),
     ):  # fmt: skip
         cubin = cuda.compile_only(
-            f"apps/pme/{file}.c", {"REAL_IS_DOUBLE": double, "WIDTH": width, "WEIGHTED": int(width == 4)}, 90
+            f"apps/pme/{file}.c",
+            {
+                "REAL_IS_DOUBLE": int(double or file == "batch"), "COORDINATE_IS_DOUBLE": double, "WIDTH": width,
+                "WEIGHTED": int(width == 4),
+            },
+            90,
         )  # fmt: skip
         assert all(name.encode() in cubin for name in names)
 

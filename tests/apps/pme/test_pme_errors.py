@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bad arguments and particles are refused with what came, what is allowed and what to do; state stays as before."""
+"""Bad arguments and particles are refused with what was given, is allowed and helps; state stays as before."""
 
 import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME
+from particlemesh.apps.pme import PME, PMEBatch
 from pme_cases import TRICLINIC, random_charges
 
 COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5")
@@ -27,11 +27,14 @@ def test_arguments_are_checked(options, message):
         PME(TRICLINIC, **options)
 
 
-def test_a_box_is_periodic():
-    with pytest.raises(ValueError, match="three periodic"):
-        PME(pm.Box((1.0, 1.0, 1.0), periodic=(True, True, False)))
-    with pytest.raises(ValueError, match="three periodic"):
+def test_a_box_has_three_axes_and_right_angles_where_one_is_open():
+    with pytest.raises(ValueError, match="has 2 axes; PME needs three"):
         PME((1.0, 1.0))
+    slab = pm.Box(TRICLINIC, periodic=(True, True, False))
+    with pytest.raises(ValueError, match=r"triclinic and periodic along \(True, True, False\) only"):
+        PME(slab)
+    with pytest.raises(ValueError, match="PMEBatch needs three periodic axes"):
+        PMEBatch(pm.Box((1.0, 1.0, 1.0), periodic=(True, True, False)), 2)
 
 
 @pytest.mark.parametrize("options", [{}, {"skin": 0.1}], ids=["stream", "list"])
@@ -45,8 +48,8 @@ def test_bad_particles_are_named_and_the_next_step_is_as_if_they_had_not_come(op
             pme(nan, q)
         assert ("chosen at the first call" in repr(pme)) == first
         if first:
-            wanted = pme(x, q)
-    assert pme(x, q).energy == wanted.energy
+            expected = pme(x, q)
+    assert pme(x, q).energy == expected.energy
     for wrong, error, message in (
         (q[:-1], ValueError, "charges"), (q * 1j, TypeError, "complex"), (q.reshape(-1, 1), ValueError, "charges"),
     ):  # fmt: skip
@@ -65,7 +68,7 @@ def test_bad_particles_are_named_and_the_next_step_is_as_if_they_had_not_come(op
         pme.check()
     with pytest.raises(TypeError, match="give a Result"):
         pme(x, q, out=q)
-    assert pme(x, q).energy == wanted.energy
+    assert pme(x, q).energy == expected.energy
     pme.check()
 
 

@@ -33,7 +33,7 @@ class Images:
     """Vectors to the nearest image in a box, exact for skewed boxes of any shape.
 
     Fractions rounded to integers leave a vector within the parallelepiped around 0. The nearest image may still be
-    another one: its lattice vector is no longer than twice the longest half diagonal, and all of these are compared.
+    another one. Its lattice vector is no longer than twice the longest half diagonal, and all of these are compared.
 
     Examples
     --------

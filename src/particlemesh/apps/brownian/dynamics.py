@@ -84,7 +84,8 @@ class BrownianDynamics:
         self, positions: Any, mobility: Any, forces: Any = None, *, temperature: float = 1.0, time_step: float,
         integrator: str = "euler", seed: int | None = None, difference: float | None = None,
     ) -> None:  # fmt: skip
-        x = positions if hasattr(positions, "dtype") else checks.number_array(positions, "positions")
+        on_host = isinstance(positions, np.ndarray) or not hasattr(positions, "dtype")
+        x = checks.number_array(positions, "positions") if on_host else positions
         self._module = module_of(x)
         if x.ndim != 2 or x.shape[1] != 3 or not len(x):
             raise ValueError(f"positions have shape {tuple(x.shape)}; (N, 3) is needed, with one particle or more.")

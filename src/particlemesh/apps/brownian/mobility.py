@@ -213,7 +213,7 @@ class Mobility:
     def _rows(self, operand: kernels.Operand, what: str, check: bool) -> Any:
         """Return vectors as a dense native array (b, N, 3)."""
         rows = operand.native.reshape((math.prod(operand.batch), self.count, 3))
-        if check:
+        if checks.flag(check, "check"):
             host, xp = self._like_numpy(rows)
             if not bool(xp.isfinite(host).all()):
                 bad = int(xp.flatnonzero(~xp.isfinite(host).all((0, 2)))[0])

@@ -41,8 +41,8 @@ class Near:
         self.splitting, self.viscosity = splitting, viscosity
         self.nodes, self.weights = formulas.quadrature(splitting)
         self.one_radius = int(len(radii) == 1)
-        own = formulas.near_self(radii, splitting) / viscosity
-        self.radii, self.self = radii, own.astype(dtype)
+        self_terms = formulas.near_self(radii, splitting) / viscosity
+        self.radii, self.self = radii, self_terms.astype(dtype)
         if backend.name != "cpu":
             wide = np.float64 if backend.facts().get("HAS_FP64", 1) else np.float32
             rest = [splitting, 1 / viscosity]
@@ -138,11 +138,11 @@ def _blocks(start, index, vector, radii, xi, scale, nodes, weights, blocks, shar
 
 
 @compiled
-def _multiply_one(start, index, blocks, own, force, velocity, share, counter):
-    last = own.size - 1
+def _multiply_one(start, index, blocks, self_terms, force, velocity, share, counter):
+    last = self_terms.size - 1
     for begin, end in ranges(counter, start.size - 1, share):
         for i in range(begin, end):
-            s = own[min(i, last)]
+            s = self_terms[min(i, last)]
             v0, v1, v2 = s * force[i, 0], s * force[i, 1], s * force[i, 2]
             for n in range(start[i], start[i + 1]):
                 at = index[n]
@@ -158,12 +158,12 @@ def _multiply_one(start, index, blocks, own, force, velocity, share, counter):
 
 
 @compiled
-def _multiply_many(start, index, blocks, own, force, velocity, share, counter):
+def _multiply_many(start, index, blocks, self_terms, force, velocity, share, counter):
     """Multiply right-hand sides that lie side by side, (N, 3, b)."""
-    last, batch = own.size - 1, force.shape[2]
+    last, batch = self_terms.size - 1, force.shape[2]
     for begin, end in ranges(counter, start.size - 1, share):
         for i in range(begin, end):
-            s, v, q = own[min(i, last)], velocity[i], force[i]
+            s, v, q = self_terms[min(i, last)], velocity[i], force[i]
             for b in range(batch):
                 v[0, b], v[1, b], v[2, b] = s * q[0, b], s * q[1, b], s * q[2, b]
             for n in range(start[i], start[i + 1]):

@@ -97,9 +97,9 @@ class RPY(Mobility):
         tolerance : float
             Relative change of the result at which the Krylov iterations end.
         method : {"lanczos", "split"}
-            "lanczos" returns ``M**(1/2) z`` by block Lanczos iterations. "split" samples the far part exactly, from
-            ``waves``, and iterates on the near part only: few cheap iterations, whatever the number of spheres. Its
-            result is not ``M**(1/2) z``, but has the same covariance.
+            Method "lanczos" returns ``M**(1/2) z`` by block Lanczos iterations. Method "split" samples the far part
+            exactly, from ``waves``, and iterates on the near part only. This takes few cheap iterations, whatever the
+            number of spheres. Its result is not ``M**(1/2) z``, but has the same covariance.
         waves : array (..., 3, \*parameters.shape)
             For "split": more such numbers, at the nodes of the mesh.
         check : bool

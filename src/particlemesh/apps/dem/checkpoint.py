@@ -40,7 +40,7 @@ class Checkpoints:
         Parameters
         ----------
         path : path
-            Written by :meth:`save`. A simulation made with ``deterministic=True`` continues with the same bits on the
+            Written by :meth:`save`. A simulation made with ``deterministic=True`` continues bit for bit on the
             same device.
         backend : {"cpu", "cuda", "opencl"}, optional
             By default that of the simulation that was saved.

@@ -70,8 +70,9 @@ class Column:
         How spheres find each other. ``"fused"``: kernels of this class, which compute forces, move spheres and begin
         the next build at once; for ``"scan"`` and ``"linked_list_packed"`` on GPUs. On the CPU it sorts rows of cells,
         and sweeps them. ``"storage"``: functions of this class walk what the builder stored, as in the paper.
-        ``"stream"``: ``UniformGrid.stream``. By default ``"fused"`` on GPUs if the builder has it, and on the CPU if
-        no builder is named and there are fewer spheres than cells; else ``"storage"``.
+        ``"stream"``: ``UniformGrid.stream``. The default on GPUs is ``"fused"`` if the builder has
+        it. On the CPU it is that if no builder is named and there are fewer spheres than cells. Else it is
+        ``"storage"``.
     forces : Green
         Coefficients.
     dtype : {"float32", "float64"}
@@ -349,7 +350,7 @@ def _steps(setup: Setup, design: Design, options: dict[str, Any], threads: int |
 
 def _given(values: Any, name: str, setup: Setup) -> np.ndarray:
     """Return a start (count, 3) in the column's type, checked."""
-    array = np.asarray(values)
+    array = common.number_array(values, name)
     if array.shape != (setup.count, 3) or array.dtype.kind not in "iuf":
         raise ValueError(
             f"{name} has shape {array.shape} and dtype {array.dtype}; numbers ({setup.count}, 3) are needed."

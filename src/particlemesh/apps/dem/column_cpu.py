@@ -204,34 +204,34 @@ def _candidates(start, x, v, room, a, b, c, cells, width):
     x0, x1, x2, v0, v1, v2 = x[0], x[1], x[2], v[0], v[1], v[2]
     r0, r1, r2, r3, r4, r5 = room[0], room[1], room[2], room[3], room[4], room[5]
     low, high = max(c - 1, 0), min(c + 2, cells)
-    found = 0
+    filled = 0
     for i in range(max(a - 1, 0), min(a + 2, cells)):
         for j in range(max(b - 1, 0), min(b + 2, cells)):
             row = (i * cells + j) * cells
             first, last = np.int64(start[row + low]), np.int64(start[row + high])
-            if found + last - first + PAD > room.shape[1]:
+            if filled + last - first + PAD > room.shape[1]:
                 return -1
             for q in range(first, last, PAD):
-                at = found + q - first
+                at = filled + q - first
                 store(r0, at, load(x0, q, width))
                 store(r1, at, load(x1, q, width))
                 store(r2, at, load(x2, q, width))
                 store(r3, at, load(v0, q, width))
                 store(r4, at, load(v1, q, width))
                 store(r5, at, load(v2, q, width))
-            found += last - first
-    return found
+            filled += last - first
+    return filled
 
 
 @compiled
-def _near(room, found, x0, x1, x2, coincident, hits):
+def _near(room, candidates, x0, x1, x2, coincident, hits):
     """Write which of the candidates are in reach of a point; return how many."""
     squares = room[6]
-    for h in range(found):  # compiles to vectors
+    for h in range(candidates):  # compiles to vectors
         d0, d1, d2 = room[0, h] - x0, room[1, h] - x1, room[2, h] - x2
         squares[h] = d0 * d0 + d1 * d1 + d2 * d2
     near = 0
-    for h in range(found):
+    for h in range(candidates):
         hits[near] = h
         near += int((squares[h] < 1) & (squares[h] > coincident))
     return near
@@ -249,16 +249,18 @@ def _step(start, x, v, numbers, new_x, new_v, new_numbers, cells, green, status,
             for cell in range(row * cells, (row + 1) * cells):
                 if start[cell] == start[cell + 1]:
                     continue
-                found = -1
-                while found < 0:
-                    found = _candidates(start, x, v, room, row // cells, row % cells, cell - row * cells, cells, width)
-                    if found < 0:
+                candidates = -1
+                while candidates < 0:
+                    candidates = _candidates(
+                        start, x, v, room, row // cells, row % cells, cell - row * cells, cells, width
+                    )
+                    if candidates < 0:
                         more = 2 * hits.size
                         room, hits = np.empty((7, more), x.dtype), np.empty(more, np.int32)
                 for k in range(start[cell], start[cell + 1]):
                     x0, x1, x2, v0, v1, v2 = x[0, k], x[1, k], x[2, k], v[0, k], v[1, k], v[2, k]
                     p0 = p1 = p2 = x0 - x0
-                    for n in range(_near(room, found, x0, x1, x2, coincident, hits)):
+                    for n in range(_near(room, candidates, x0, x1, x2, coincident, hits)):
                         h = hits[n]
                         d0, d1, d2 = room[0, h] - x0, room[1, h] - x1, room[2, h] - x2
                         w0, w1, w2 = room[3, h] - v0, room[4, h] - v1, room[5, h] - v2
@@ -281,11 +283,11 @@ def _reach(start, x, v, numbers, reached, cells, green, width, share, counter):
             if start[cell] == start[cell + 1]:
                 continue
             row = cell // cells
-            found = -1
-            while found < 0:
-                found = _candidates(start, x, v, room, row // cells, row % cells, cell - row * cells, cells, width)
-                if found < 0:
+            candidates = -1
+            while candidates < 0:
+                candidates = _candidates(start, x, v, room, row // cells, row % cells, cell - row * cells, cells, width)
+                if candidates < 0:
                     more = 2 * hits.size
                     room, hits = np.empty((7, more), x.dtype), np.empty(more, np.int32)
             for k in range(start[cell], start[cell + 1]):
-                reached[numbers[k]] = _near(room, found, x[0, k], x[1, k], x[2, k], green[7], hits)
+                reached[numbers[k]] = _near(room, candidates, x[0, k], x[1, k], x[2, k], green[7], hits)

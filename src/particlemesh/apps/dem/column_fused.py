@@ -35,7 +35,7 @@ class _Sorting(DeviceSteps):
         kernel(setup.count, self.positions[at], counts, self.rank, setup.count, setup.cells)
 
     def place(self, at: int, heads: Any = None) -> None:
-        """Scan the counts, and put the spheres of buffer ``at`` in order into the other one, with lists if wanted."""
+        """Scan the counts, and put the spheres of buffer ``at`` in order into the other one, if asked with lists."""
         setup, to = self.setup, 1 - at
         scan(self.backend, self.counts, self.starts, setup.bins)
         kernel = self.kernel(_SORT, "place", LANES=1, QUEUE=0, WITH_LISTS=int(heads is not None))

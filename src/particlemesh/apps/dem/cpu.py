@@ -148,8 +148,8 @@ def _forces(p, pairs, numbers, hertz, step, half, begin, end):
                 if entry < 0:
                     pairs.list[at] = code
                 continue
-            own = code & 1
-            sign = one if own else -one
+            is_first = code & 1
+            sign = one if is_first else -one
             distance = np.sqrt(r2)
             per = sign / distance if distance > 0 else zero
             n0, n1, n2 = n0 * per, n1 * per, n2 * per
@@ -238,13 +238,13 @@ def steps(p, pairs, numbers, hertz, status):
 
 
 @compiled
-def match(start, found, name, old, new, images, ordered, remembers, counter):
+def match(start, partners, name, old, new, images, ordered, remembers, counter):
     """Make the lists of what a search found, and hand on the history of pairs that touched."""
     for begin, end in ranges(counter, start.size - 1, SHARE):
         for i in range(begin, end):
             first, mine, size = start[i], name[i], 0
             for at in range(first, start[i + 1]):
-                j = found[at]
+                j = partners[at]
                 known = False
                 if images:
                     known = j == i

@@ -204,10 +204,10 @@ class OnDevice(Engine):
             self._graphs.clear()
 
     def _match(self, pairs: Any, images: bool, ordered: bool) -> None:
-        found = pairs.j if pairs.j.shape[0] else Unread(self.lists.list)
+        partners = pairs.j if pairs.j.shape[0] else Unread(self.lists.list)
         kernel = self.kernel("match", IMAGES=int(images))
         kernel(
-            self.count, pairs.start, found, self.name, *self.lists, *self.spare, self.count, int(ordered),
+            self.count, pairs.start, partners, self.name, *self.lists, *self.spare, self.count, int(ordered),
             int(self.remembers),
         )  # fmt: skip
 

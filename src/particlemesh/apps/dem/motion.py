@@ -108,8 +108,8 @@ class Motion:
         self._images = bool(min(box.lengths) < 2 * reach * (1 + 1e-6))
         self._reach: Any = reach
         if ratio > 1:
-            own = (self.radii[self.order].astype(np.float64) + self.skin / 2).astype(self.dtype)
-            self._reach = own if self.backend.name == "cpu" else self.backend.upload(own)
+            reaches = (self.radii[self.order].astype(np.float64) + self.skin / 2).astype(self.dtype)
+            self._reach = reaches if self.backend.name == "cpu" else self.backend.upload(reaches)
         # Levels need radii, and so may a builder that is named.
         asks = method != "auto" or levels > 1
         self._radii = None if not asks else self._reach if ratio > 1 else reach / 2
@@ -178,8 +178,8 @@ class Motion:
         rows = rows[: self.count].astype(np.int64)
         i = np.repeat(np.arange(self.count), rows)
         at = np.arange(len(i)) - np.repeat(np.cumsum(rows) - rows, rows) + np.repeat(start[: self.count], rows)
-        found = entries[at] < 0
-        i, at = i[found], at[found]
+        touching = entries[at] < 0
+        i, at = i[touching], at[touching]
         code = ~entries[at]
         first = (code & 1).astype(bool)  # each pair from its first particle
         i, at, code = i[first], at[first], code[first]
@@ -278,7 +278,7 @@ class Motion:
 
 
 def _by_place(positions: np.ndarray, cell: float) -> np.ndarray:
-    """Return an order in which near particles are near in memory: by cells, then as they came."""
+    """Return an order in which near particles are near in memory: by cells, then by index."""
     if not len(positions):
         return np.zeros(0, np.int64)
     low = positions.min(0)

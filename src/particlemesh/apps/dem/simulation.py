@@ -16,11 +16,11 @@ from particlemesh.apps.dem.checkpoint import Checkpoints
 from particlemesh.apps.dem.contact import LAWS, Contact
 from particlemesh.apps.dem.domain import Domain
 from particlemesh.apps.dem.given import arrays_of
-from particlemesh.apps.dem.interrupts import deferred
 from particlemesh.apps.dem.motion import Motion
 from particlemesh.apps.dem.record import Recorder
 from particlemesh.apps.dem.results import Contacts, Energy
 from particlemesh.apps.dem.walls import Plane, check_inside, check_room, walls_of
+from particlemesh.apps.interrupts import deferred
 from particlemesh.kernels import alone, checks
 
 
@@ -282,8 +282,8 @@ class Simulation(Checkpoints):
             Arrays ``positions``, ``velocities``, ``spins``, ``accelerations``, ``angular_accelerations`` (N, 3),
             ``radii``, ``masses`` (N,). What touches: ``contact_i``, ``contact_j`` (C,), ``contact_force`` (C, 3),
             ``contact_stiffness`` (C,), as in :class:`Contacts`. Parameters: ``version``, ``step``, ``time_step``,
-            ``law``, ``law_arguments`` (a dict of numbers), ``walls`` (W, 6), points and normals of all walls,
-            ``origin``, ``lengths``, ``periodic``, ``gravity``, ``dtype``, ``deterministic`` and ``method``.
+            ``law``, ``origin``, ``lengths``, ``periodic``, ``gravity``, ``dtype``, ``deterministic`` and ``method``.
+            ``law_arguments`` is a dict of numbers. ``walls`` (W, 6) has points and normals of all walls.
 
         Examples
         --------
@@ -310,7 +310,7 @@ class Simulation(Checkpoints):
         Parameters
         ----------
         state : mapping
-            As :meth:`state` returned it. A simulation made with ``deterministic=True`` continues with the same bits on
+            As :meth:`state` returned it. A simulation made with ``deterministic=True`` continues bit for bit on
             the same device.
         backend, threads : optional
             As for :class:`Simulation`.

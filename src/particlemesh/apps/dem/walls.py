@@ -104,8 +104,8 @@ def check_room(planes: tuple[Plane, ...], radius: float) -> None:
     # The largest sphere on the right side of all planes, in units of the scale, up to the radius.
     bounds = [(None, None)] * 3 + [(None, radius / scale)]
     matrix = np.hstack([-rows[:, :3], np.ones((len(rows), 1))])
-    found = linprog((0, 0, 0, -1), A_ub=matrix, b_ub=-offsets / scale, bounds=bounds)
-    room = float(found.x[3]) * scale
+    solution = linprog((0, 0, 0, -1), A_ub=matrix, b_ub=-offsets / scale, bounds=bounds)
+    room = float(solution.x[3]) * scale
     if room < radius * (1 - 1e-9):
         there = "no room at all" if room <= 0 else f"room for a sphere of radius {room:g}"
         raise ValueError(

@@ -12,6 +12,7 @@ import numpy as np
 
 from particlemesh import Mesh, Plan
 from particlemesh.apps.files.particles.selection import CHUNK, Chunk, Particles
+from particlemesh.kernels import checks
 
 OUTSIDE = ("error", "lose")
 FEW = 2**14  # particles of a first call, which compiles and loads code
@@ -147,8 +148,8 @@ def interpolate_particles(
     ValueError, TypeError
         As for `Particles.chunks` and :class:`particlemesh.Plan`.
     """
+    checks.flag(gradient, "gradient")
     account = account if account is not None else Account()
-
     converted: list[np.ndarray] = []  # once the precision is known
 
     def call(plan: Plan) -> tuple[np.ndarray, np.ndarray | None]:
@@ -161,10 +162,10 @@ def interpolate_particles(
         for chunk in _chunks(particles, (frame,), size):
             plan = plans.set(chunk, lambda plan, few: call(plan))
             began = time.perf_counter()
-            found, slope = call(plan)
+            results, slope = call(plan)
             account.seconds += time.perf_counter() - began
             plans.note(chunk.values)
-            yield chunk, found, slope
+            yield chunk, results, slope
 
 
 def _chunks(particles: Particles, frames: Sequence[int], size: int) -> Iterator[Chunk]:
@@ -241,7 +242,7 @@ class _Plans:
         if not account.explanation:
             account.explanation, account.device = plan.explain(), f"{plan.backend.name}, {plan.backend.device}"
         double = np.complex128 if np.iscomplexobj(values) else np.float64
-        with np.errstate(over="ignore", invalid="ignore"):  # a sum that is not finite is told by it
+        with np.errstate(over="ignore", invalid="ignore"):  # a sum that is not finite shows in it
             account.values = account.values + values.sum(axis=-1, dtype=double) / account._frames
         if not all(self.mesh.periodic):
             account.lost = account.lost + plan.lost(self.values(values), outside=True) / account._frames

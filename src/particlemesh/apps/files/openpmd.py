@@ -25,12 +25,12 @@ def groups(file: Any, iteration: int) -> dict[str, Any]:
     """Return the groups ``meshes`` and ``particles`` of an iteration, those that are there."""
     names = sorted(file["data"], key=lambda name: (int(name) if name.isdecimal() else -1, name))
     here = file["data"][names[iteration]]
-    found = {}
+    by_kind = {}
     for kind in ("meshes", "particles"):
         path = text(file.attrs.get(f"{kind}Path", kind)).strip("/")
         if path in here:
-            found[kind] = here[path]
-    return found
+            by_kind[kind] = here[path]
+    return by_kind
 
 
 def start(file: Any) -> Any:
@@ -97,8 +97,8 @@ def values_of(component: Any) -> np.ndarray:
     """Return the values of a component in SI units; those without a unit in their own type."""
     unit = float(component.attrs.get("unitSI", 1.0))
     constant = hasattr(component, "keys")
-    found = np.full(shape_of(component), component.attrs["value"]) if constant else component[()]
-    return found if unit == 1 else found * unit
+    values = np.full(shape_of(component), component.attrs["value"]) if constant else component[()]
+    return values if unit == 1 else values * unit
 
 
 def mesh_of(record: Any) -> tuple[Mesh, tuple[int, ...]]:

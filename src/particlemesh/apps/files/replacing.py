@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from particlemesh.kernels import checks
+
 
 def check_free(path: Any, overwrite: bool) -> Path:
     """Return a path that may be written.
@@ -18,9 +20,12 @@ def check_free(path: Any, overwrite: bool) -> Path:
 
     Raises
     ------
+    TypeError
+        If ``overwrite`` is neither True nor False.
     ValueError
-        If there is a file that nobody allowed to replace, or a folder, or nothing can be written there.
+        If there is a folder, or a file without ``overwrite``, or nothing can be written there.
     """
+    checks.flag(overwrite, "overwrite")
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"{path} is a folder: give the name of a file.")

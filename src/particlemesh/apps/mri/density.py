@@ -59,6 +59,7 @@ def density(
     >>> bool(weights[20] > 1.8 * weights[10] > 3 * weights[5])  # the density of spokes falls with the radius
     True
     """
+    checks.flag(normalise, "normalise")
     kind = shapes.kind(samples, "samples")
     if len(samples.shape) != 2 or samples.shape[1] != len(shape):
         raise ValueError(

@@ -97,7 +97,7 @@ class _Adjoint(_Function):
 class Differentiable(MRINufftAutoGrad):
     """mri-nufft's module around an operator, with gradients that take one pass.
 
-    They are exact with weights, too, and batches with their own maps or trajectories have gradients by theirs.
+    They are exact, also with weights. Batches with their own maps or trajectories have gradients by theirs.
     """
 
     def op(self, x: Any, smaps: Any = None, samples: Any = None, field_map: Any = None) -> Any:

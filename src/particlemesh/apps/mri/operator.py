@@ -81,7 +81,7 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
         self.n_coils = checks.integer(n_coils, "n_coils", 1, 2**31)
         self.n_batchs = checks.integer(n_batchs, "n_batchs", 1, 2**31)
         self.n_trans = None if n_trans is None else checks.integer(n_trans, "n_trans", 1, 2**31)
-        self.squeeze_dims = squeeze_dims
+        self.squeeze_dims = checks.flag(squeeze_dims, "squeeze_dims")
         self.eps, self._options = eps, options
         self._conjugated = False
         self._plans: dict[tuple[Any, int], nufft.Plan] = {}  # by library and number of vectors
@@ -135,7 +135,7 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
         -----
         Weights by a method are computed again; weights that were given are kept if their number fits.
         """
-        samples = new_samples if unsafe else self._trajectory(new_samples)
+        samples = new_samples if checks.flag(unsafe, "unsafe") else self._trajectory(new_samples)
         if samples.dtype != self.dtype:
             raise TypeError(f"the new samples are of type {samples.dtype}; the operator's is {self.dtype}.")
         given = self._density if self._density_method is None else None
@@ -239,8 +239,8 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
         values, slopes = xp.empty(shape, self.cpx_dtype), xp.empty((*shape, len(self.shape)), self.cpx_dtype)
         for part in self._parts():
             vectors = self._coil_images(images, part)
-            found = self._plan(vectors).execute_gradient(vectors)
-            for result, piece in zip((values, slopes), found, strict=True):
+            pieces = self._plan(vectors).execute_gradient(vectors)
+            for result, piece in zip((values, slopes), pieces, strict=True):
                 result[part] = self._turned(piece).reshape(result[part].shape)
         values /= self.norm_factor
         slopes /= self.norm_factor

@@ -74,7 +74,7 @@ class Plan:
     Raises
     ------
     RuntimeError, TypeError
-        If an argument is not allowed; the message has FINUFFT's words and what came.
+        If an argument is not allowed; the message has FINUFFT's words and what was given.
 
     Notes
     -----
@@ -243,9 +243,9 @@ class Plan:
             )  # fmt: skip
 
     def _check_device(self, backend: Any) -> None:
-        wanted, given = self._options.device, getattr(backend, "ordinal", None)
-        if wanted is not None and given is not None and wanted != given:
-            raise ArgumentError(f"gpu_device_id is {wanted}, and the points are on device {given}.")
+        device, given = self._options.device, getattr(backend, "ordinal", None)
+        if device is not None and given is not None and device != given:
+            raise ArgumentError(f"gpu_device_id is {device}, and the points are on device {given}.")
 
     def _nonuniform(self, backend: Any) -> NonUniform:
         """Return the core of type 3, which is kept."""

@@ -18,13 +18,13 @@ class ArgumentError(RuntimeError, TypeError):
 
 def kind(array: Any, name: str) -> Kind:
     """Return the kind of an array."""
-    found = kind_of(array)
-    if found is None:
+    adapter = kind_of(array)
+    if adapter is None:
         raise ArgumentError(
             f"Argument `{name}` is of type {type(array).__name__}; give an array of NumPy, CuPy, PyTorch, JAX or "
             "PyOpenCL."
         )
-    return found
+    return adapter
 
 
 def check_dtype(array: Any, name: str, dtype: np.dtype) -> None:
@@ -86,34 +86,34 @@ def check_values(shape: tuple[int, ...], count: int, n_trans: int, what: str = "
     """Check the shape of values at points, or at frequencies (``what`` is "f"); return the batch axes."""
     size, single = ("c.size must be same as x.size", "") if what == "c" else ("f.size of must be nk", " for type 3")
     full = "(n_trans, x.size)" if what == "c" else "(n_trans, nk)"
-    came = f": it has shape {shape}, and there are {count} points"
+    given = f": it has shape {shape}, and there are {count} points"
     if n_trans == 1:
         if len(shape) not in (1, 2):
-            raise ArgumentError(f"{what}.ndim must be 1 or 2{single} if n_trans == 1{came}")
+            raise ArgumentError(f"{what}.ndim must be 1 or 2{single} if n_trans == 1{given}")
         if shape[-1] != count or math.prod(shape) != count:
-            raise ArgumentError(f"{size} if n_trans == 1{came}")
+            raise ArgumentError(f"{size} if n_trans == 1{given}")
     elif len(shape) != 2:
-        raise ArgumentError(f"{what}.ndim must be 2{single} if n_trans > 1{came}")
+        raise ArgumentError(f"{what}.ndim must be 2{single} if n_trans > 1{given}")
     elif shape != (n_trans, count):
-        raise ArgumentError(f"{what}.shape must be {full} if n_trans > 1{came}")
+        raise ArgumentError(f"{what}.shape must be {full} if n_trans > 1{given}")
     return shape[:-1]
 
 
 def check_modes(shape: tuple[int, ...], modes: tuple[int, ...], n_trans: int) -> tuple[int, ...]:
     """Check the shape of modes; return the batch axes."""
-    ndim, came = len(modes), f": it has shape {shape}, n_trans is {n_trans} and n_modes is {modes}"
+    ndim, given = len(modes), f": it has shape {shape}, n_trans is {n_trans} and n_modes is {modes}"
     start = "f.ndim must be same as the problem dimension"
     if n_trans == 1:
         if len(shape) not in (ndim, ndim + 1):
-            raise ArgumentError(f"{start} or the problem dimension + 1 for type 1 or 2 if n_trans == 1{came}")
+            raise ArgumentError(f"{start} or the problem dimension + 1 for type 1 or 2 if n_trans == 1{given}")
         if len(shape) == ndim + 1 and shape[0] != 1:
-            raise ArgumentError(f"f.shape[0] must be 1 for type 1 or 2 if n_trans == 1 and it has dim + 1 axes{came}")
+            raise ArgumentError(f"f.shape[0] must be 1 for type 1 or 2 if n_trans == 1 and it has dim + 1 axes{given}")
     elif len(shape) != ndim + 1:
-        raise ArgumentError(f"{start} + 1 for type 1 or 2 if n_trans > 1{came}")
+        raise ArgumentError(f"{start} + 1 for type 1 or 2 if n_trans > 1{given}")
     elif shape[0] != n_trans:
-        raise ArgumentError(f"f.shape[0] must be n_trans for type 1 or 2 if n_trans > 1{came}")
+        raise ArgumentError(f"f.shape[0] must be n_trans for type 1 or 2 if n_trans > 1{given}")
     if shape[-ndim:] != modes:
-        raise ArgumentError(f"f.shape is not consistent with n_modes{came}")
+        raise ArgumentError(f"f.shape is not consistent with n_modes{given}")
     return shape[:-ndim]
 
 

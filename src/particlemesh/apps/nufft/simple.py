@@ -118,9 +118,9 @@ def _split(modes: Any, ndim: int, n_trans: int | None, n_modes: tuple[int, ...] 
             "type 1 output dimension or type 2 input dimension must be either dim (n_trans==1) or dim+1 (n_trans>=1): "
             f"the array has shape {shape}, and there are {ndim} axes."
         )
-    found = shape[0] if len(shape) > ndim else 1
-    if n_trans is not None and found != n_trans:
-        raise ArgumentError(f"input n_trans and output n_trans do not match: {n_trans} and {found}.")
+    vectors = shape[0] if len(shape) > ndim else 1
+    if n_trans is not None and vectors != n_trans:
+        raise ArgumentError(f"input n_trans and output n_trans do not match: {n_trans} and {vectors}.")
     if n_modes is not None and shape[-ndim:] != n_modes:
         raise ArgumentError(f"input n_modes and output n_modes do not match: {n_modes} and {shape[-ndim:]}.")
-    return found, shape[-ndim:]
+    return vectors, shape[-ndim:]

@@ -7,6 +7,12 @@ typedef struct {
     real coulomb, mesh, self;
 } Factors;
 
+// Words of status: whether particles are in one place, then ~i of the first set i whose energy is not finite, and of the
+// first particles i with a negative number, a charge, and another number that is not finite, or 0.
+#define TOUCHING 0
+#define INFINITE 1
+#define BAD 3
+
 // Of each set: energy, then six terms of the virial with WIDTH 10. The last total is the number of touching particles.
 #define TERMS (WIDTH - 3)
 
@@ -14,7 +20,8 @@ KERNEL assemble(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT
                 GLOBAL const real* RESTRICT potential, GLOBAL const real* RESTRICT gradient,
                 GLOBAL real* RESTRICT energies, GLOBAL real* RESTRICT forces, GLOBAL real* RESTRICT partial,
                 const i64 count, const i64 sets, const i64 shares, const i64 charges_at, const i64 energies_at,
-                const i64 forces_at, const i64 potential_at, const i64 gradient_at, const Factors f)
+                const i64 forces_at, const i64 potential_at, const i64 gradient_at, const Factors f,
+                GLOBAL u64* status)
 {
     LOCAL_ARRAY(real, scratch, GROUP_SIZE);
     const i64 width = sets * WIDTH + 1, terms = sets * TERMS + 1, length = (count + shares - 1) / shares;
@@ -31,6 +38,7 @@ KERNEL assemble(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT
                 }
                 const real q = charges[charges_at + c * count + i], scaled = f.coulomb * q;
                 const i64 at = c * count + i;
+                if (!(q - q == 0)) ATOMIC_MAX_U64(status + BAD, ~(u64)i);  // of the first one it is the largest
                 const real weight = WEIGHTED ? scaled : (real)1;
                 const real smooth = f.mesh * potential[potential_at + at] - f.self * q;
                 const real energy = (real)0.5 * (weight * sum[0] + scaled * smooth);
@@ -57,9 +65,9 @@ KERNEL assemble(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT
     }
 }
 
-// mesh holds the virial of the mesh, (sets, 3, 3). status counts the touching particles, and energies not finite.
+// mesh holds the virial of the mesh, (sets, 3, 3).
 KERNEL totals(GLOBAL const real* RESTRICT partial, GLOBAL const real* RESTRICT mesh, GLOBAL real* RESTRICT energy,
-              GLOBAL real* RESTRICT virial, GLOBAL real* RESTRICT status, const i64 sets, const i64 shares,
+              GLOBAL real* RESTRICT virial, GLOBAL u64* RESTRICT status, const i64 sets, const i64 shares,
               const i64 mesh_at, const i64 energy_at, const i64 virial_at, const i64 first, const Factors f)
 {
     const i64 terms = sets * TERMS + 1;
@@ -73,10 +81,10 @@ KERNEL totals(GLOBAL const real* RESTRICT partial, GLOBAL const real* RESTRICT m
         const i64 c = n / TERMS;
         const int t = (int)(n - c * TERMS);
         if (c == sets) {
-            if (first) status[0] = sum;
+            if (first) status[TOUCHING] = sum != 0;
         } else if (t == 0) {
             energy[energy_at + c] = sum;
-            if (!(sum - sum == 0)) status[1] = 1;
+            if (!(sum - sum == 0)) ATOMIC_MAX_U64(status + INFINITE, ~(u64)c);
         } else {
 #if WIDTH > 4
             // The order is 00, 11, 22, 12, 20, 01.

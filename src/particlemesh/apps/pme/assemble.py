@@ -21,14 +21,19 @@ _UPPER = (0, 1, 2, 1, 2, 0), (0, 1, 2, 2, 0, 1)  # the six terms of a virial
 class Law:
     """How a particle's energy follows from its charge q, a sum over neighbours and the potential of the mesh.
 
-    Twice the energy is ``weight * sum + constant * q * (mesh * potential - own * q)``. The weight is ``constant * q``,
-    or 1 if the sum has the particle's own charge already.
+    Twice the energy is ``weight * sum + constant * q * (mesh * potential - itself * q)``. The weight is
+    ``constant * q``, or 1 if the sum has the particle's own charge already.
     """
 
     constant: float
     mesh: float
-    own: float
+    itself: float
     weighted: bool
+
+    @property
+    def numbers(self) -> tuple[float, float, float]:
+        """The constants, as kernels take them."""
+        return self.constant, self.mesh, self.itself
 
 
 @dataclass
@@ -64,14 +69,14 @@ def on_cpu(charges: np.ndarray, sums: np.ndarray, mesh: Mesh, out: Outputs, law:
     """Write the outputs of sets of charges (sets, N) from their sums (N, sets * columns + 1)."""
     width = columns(out.virial is not None)
     for c, q in enumerate(charges):
-        own = sums[:, c * width : (c + 1) * width]
+        columns_of_set = sums[:, c * width : (c + 1) * width]
         scaled = law.constant * q
         weight = scaled if law.weighted else np.ones_like(q)
-        out.energies[c] = (weight * own[:, 0] + scaled * (law.mesh * mesh.potential[c] - law.own * q)) / 2
-        out.forces[c] = weight[:, None] * own[:, 1:4] - (law.mesh * scaled)[:, None] * mesh.gradient[c]
+        out.energies[c] = (weight * columns_of_set[:, 0] + scaled * (law.mesh * mesh.potential[c] - law.itself * q)) / 2
+        out.forces[c] = weight[:, None] * columns_of_set[:, 1:4] - (law.mesh * scaled)[:, None] * mesh.gradient[c]
         out.energy[c] = out.energies[c].sum(dtype=np.float64)
         if out.virial is not None:
-            terms = np.einsum("i,it->t", weight.astype(np.float64) / 2, own[:, 4:10].astype(np.float64))
+            terms = np.einsum("i,it->t", weight.astype(np.float64) / 2, columns_of_set[:, 4:10].astype(np.float64))
             whole = law.mesh * law.constant * mesh.virial[c].astype(np.float64)
             whole[_UPPER] += terms
             whole[_UPPER[::-1]] = whole[_UPPER]
@@ -83,12 +88,16 @@ class OnDevice:
 
     def __init__(self, backend: Any, dtype: np.dtype, take: Any, law: Law) -> None:
         self.backend, self.dtype, self.take, self.law = backend, dtype, take, law
-        self.factors = Record(f"=3{dtype.char}", law.constant, law.mesh, law.own)
+        self.factors = Record(f"=3{dtype.char}", *law.numbers)
 
     def partial(self, sets: int, count: int) -> tuple[Any, int]:
         """Return the memory for the totals of shares of the particles, and how many shares there are."""
         shares = max(1, -(-count // _SHARE))
         return self.take("totals", shares * (7 * sets + 1), self.dtype), shares
+
+    def at(self, array: Any) -> int:
+        """Return where an array begins in its buffer, in reals."""
+        return int(getattr(array, "offset", 0)) // self.dtype.itemsize
 
     def __call__(
         self, charges: Any, sums: Any, mesh: Mesh, out: Outputs, status: Any, first: bool
@@ -98,18 +107,22 @@ class OnDevice:
         defines = {"WIDTH": width, "WEIGHTED": int(self.law.weighted)}
         partial, shares = self.partial(sets, count)
 
-        def at(array: Any) -> int:
-            return int(getattr(array, "offset", 0)) // self.dtype.itemsize
-
         kernel = compile_kernel(self.backend, _FILE, "assemble", self.dtype, **defines)
         kernel(
             shares * self.backend.group_size, charges, sums, mesh.potential, mesh.gradient, out.energies, out.forces,
-            partial, count, sets, shares, at(charges), at(out.energies), at(out.forces), at(mesh.potential),
-            at(mesh.gradient), self.factors,
+            partial, count, sets, shares, *map(self.at, (charges, out.energies, out.forces, mesh.potential)),
+            self.at(mesh.gradient), self.factors, status,
         )  # fmt: skip
+        self.totals(partial, mesh.virial, out.energy, out.virial, status, sets, shares, first)
+
+    def totals(
+        self, partial: Any, mesh: Any, energy: Any, virial: Any, status: Any, sets: int, shares: int, first: bool
+    ) -> None:  # fmt: skip
+        """Add up the totals of shares; the virial and that of the mesh may be None."""
+        defines = {"WIDTH": columns(virial is not None), "WEIGHTED": int(self.law.weighted)}
         kernel = compile_kernel(self.backend, _FILE, "totals", self.dtype, **defines)
-        virials = (Unread(status), Unread(status)) if out.virial is None else (mesh.virial, out.virial)
+        virials = (Unread(energy), Unread(energy)) if virial is None else (mesh, virial)
         kernel(
-            7 * sets + 1, partial, virials[0], out.energy, virials[1], status, sets, shares, at(virials[0]),
-            at(out.energy), at(virials[1]), int(first), self.factors,
+            7 * sets + 1, partial, virials[0], energy, virials[1], status, sets, shares, self.at(virials[0]),
+            self.at(energy), self.at(virials[1]), int(first), self.factors,
         )  # fmt: skip

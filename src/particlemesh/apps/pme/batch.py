@@ -3,36 +3,18 @@
 
 from __future__ import annotations
 
-import math
 import threading
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-import particlemesh as pm
-from particlemesh.apps.pme import direct
-from particlemesh.apps.pme.core import Coulomb
-from particlemesh.apps.pme.exclusions import Exclusions
-from particlemesh.apps.pme.natives import Natives
+from particlemesh import kernels
+from particlemesh.apps.pme.batch_step import Batch
+from particlemesh.apps.pme.exclusions import KnownPairs
 from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.result import Result
-from particlemesh.fourier import Solver
-from particlemesh.kernels import alone, checks, lattices
-
-
-def _exclude(particles: Natives, pairs: Exclusions, q: Any, rows: np.ndarray, owner: Any, sums: Any) -> None:
-    """Add the corrections of pairs to the sums (N, 11) over neighbours, for boxes (S, 3, 3)."""
-    xp = particles.xp
-    i, j, weights, d, place = pairs.vectors(particles, rows, owner)
-    r2, touches = (d**2).sum(1), place != 0
-    u = q[j] * xp.where(touches, 0, weights / xp.sqrt(xp.where(touches, 1, r2)))
-    g = -u / xp.where(touches, 1, r2)
-    new = xp.zeros((len(i), 11), particles.dtype)
-    new[:, 0], new[:, 1:4] = u, g[:, None] * d
-    new[:, 4:7], new[:, 7:10] = g[:, None] * d * d, g[:, None] * d[:, [1, 2, 0]] * d[:, [2, 0, 1]]
-    new[:, 10] = xp.where((place > 0) & (weights == -1), -1, place < 0)  # excluded pairs may have the same coordinates
-    xp.add.at(sums, i, new)
+from particlemesh.kernels import Coordinates, alone, checks, coordinates, lattices
 
 
 class PMEBatch:
@@ -47,7 +29,7 @@ class PMEBatch:
         Of all systems, unless a call gives ``boxes``.
     systems : int
         How many.
-    accuracy, cutoff, splitting, shape, window, coulomb_constant, threads
+    accuracy, cutoff, splitting, shape, window, coulomb_constant, dtype, backend, threads
         As for :class:`PME`.
 
     Raises
@@ -74,107 +56,183 @@ class PMEBatch:
     def __init__(
         self, box: Any, systems: int, accuracy: float | None = None, *, cutoff: float | None = None,
         splitting: float | None = None, shape: Any = None, window: Any = None, coulomb_constant: float = 1.0,
-        threads: int | None = None,
+        dtype: Any = None, backend: str | None = None, threads: int | None = None,
     ) -> None:  # fmt: skip
         self.systems = checks.integer(systems, "systems", 1, 2**31 - 1)
         # One system's: it checks the arguments and chooses.
         self._one = PME(
             box, accuracy, cutoff=cutoff, splitting=splitting, shape=shape, window=window, threads=threads,
-            coulomb_constant=coulomb_constant,
+            coulomb_constant=coulomb_constant, dtype=dtype, backend=backend,
         )  # fmt: skip
         self.box, self._threads = self._one.box, threads
-        self._grid: Any = None
-        self._solver: Any = None
-        self._function: Any = None
-        self._key: Any = None
+        if not all(self.box.periodic):
+            raise ValueError(f"the box is periodic along {self.box.periodic}; PMEBatch needs three periodic axes.")
+        self._dtype = None if dtype is None else checks.real_type(dtype)
+        self._named = backend
+        self._backend: Any = None if backend is None else kernels.backend(backend)
+        self._core: Batch | None = None
+        self._known = KnownPairs()
+        self._in_order = kernels.InOrder()
         self.busy = threading.RLock()
 
     @property
     def parameters(self) -> Parameters:
         """Cutoff, splitting, mesh and window in use, and the errors expected."""
-        return self._one.parameters
+        if self._core is None:
+            raise RuntimeError("this PMEBatch has no parameters yet: call it, or reserve.")
+        return self._core.parameters
 
-    def _set_up(self, particles: Natives) -> Coulomb:
-        """Return the core whose parameters and memory a call uses."""
-        mean = max(1, round(particles.count / self.systems))
-        core = self._one.core(mean, particles.dtype, particles.backend)
-        p, key = core.parameters, (particles.dtype, particles.backend)
-        if key != self._key:
-            thickness = 1 / np.linalg.norm(self.box.inverse, axis=1)
-            cells = [min(t, p.cutoff / n) for t, n in zip(thickness, (2, 2, 4), strict=True)]
-            options: dict[str, Any] = dict(systems=self.systems, dtype=particles.dtype.name, threads=self._threads)
-            self._grid = pm.UniformGrid(self.box, cell_size=cells, **options)
-            alpha = p.splitting
-            self._solver = Solver(
-                pm.Mesh(p.shape, self.box), p.window, "ewald", alpha=alpha, zero=-1 / (4 * alpha**2), **options
-            )
-            single, one = particles.dtype.itemsize == 4, particles.backend.name != "cpu"
-            self._function = direct.pair_function(direct.smooth_coulomb(alpha, p.cutoff, single, one), 1, True)
-            self._key = key
-        return core
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return 0 if self._core is None else self._core.nbytes
 
-    def _matrices(self, boxes: Any) -> np.ndarray:
-        """Return the lattice vectors of each system, on the host."""
-        if boxes is None:
-            return np.broadcast_to(self.box.matrix, (self.systems, 3, 3))
-        return lattices(boxes, self.systems, 3)
+    def _made(self, count: int, dtype: np.dtype, backend: Any) -> Batch:
+        """Return what a step needs: what there is, or parameters chosen for so many particles of a type."""
+        core = self._core
+        if core is not None and (core.dtype, core.owner) == (dtype, backend):
+            return core
+        p = self._one.chosen(max(1, round(count / self.systems)), dtype, backend.name != "cpu")
+        c = self._one.coulomb_constant
+        return Batch(self.box, p, backend, dtype, c, self.systems, self._threads, self._named)
+
+    @alone
+    def reserve(self, count: int) -> Self:
+        """Choose parameters, and allocate for ``count`` particles of all systems.
+
+        After that, and one call with the same arrays and boxes, calls with ``check=False`` and ``out`` allocate nothing
+        and never wait: a CUDA graph can capture them. ``system`` is int32 on the device, and ``boxes`` on the host.
+
+        Parameters
+        ----------
+        count : int
+
+        Raises
+        ------
+        ValueError
+            If the backend or dtype is not known: give them to PMEBatch, or call it before.
+        """
+        count, core = checks.integer(count, "count", 0, 2**31 - 1), self._core
+        if core is None:
+            if self._backend is None or self._dtype is None:
+                raise ValueError("reserve needs to know where and in which type: give PMEBatch backend= and dtype=.")
+            core = self._made(count, self._dtype, self._backend)
+        core.reserve(count, 1, True)
+        self._core = core
+        return self
 
     @alone
     def __call__(
-        self, positions: Any, charges: Any, system: Any, *, boxes: Any = None, exclusions: Any = (), factors: Any = 0.0
+        self, positions: Any, charges: Any, system: Any, *, boxes: Any = None, exclusions: Any = (),
+        factors: Any = 0.0, check: bool = True, out: Result | None = None,
     ) -> Result:  # fmt: skip
         """Return energies, forces and virials of all systems.
 
         Parameters
         ----------
-        positions : array (N, 3)
-            Of all particles, in any order.
+        positions : array (N, 3), or tuple of 3 arrays (N,)
+            Of all particles, in any order. Where those of a system follow each other, its energy is summed faster.
         charges : array (N,)
         system : integers (N,)
             The system of each particle.
         boxes : array (S, 3) or (S, 3, 3), optional
-            Lengths or lattice vectors of each system.
+            Lengths or lattice vectors of each system. Other boxes than before need new tables, which the host makes.
         exclusions : integers (M, 2)
             Pairs of particles of one system, each once, by their indices among all particles.
         factors : float or array_like (M,)
             What the interaction of their nearest images is multiplied with, as for :class:`PME`.
+        check : bool
+            If False, bad particles and charges are not looked for; :meth:`check` raises their errors later.
+        out : Result, optional
+            Whose arrays to write.
 
         Returns
         -------
         Result
             Energies (S,), energies of particles (N,), forces (N, 3) and virials (S, 3, 3).
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a position or charge is not finite, particles of a system lie in one place, or shapes do not fit. The
+            first such particle is named, and its system.
         """
-        particles, pairs = Natives(positions), Exclusions(exclusions, factors)
-        xp, x = particles.xp, particles.x
-        with particles.scope():
-            q = particles.number(charges, "charges")
-            if q.ndim != 1:
-                raise ValueError(f"charges has shape {q.shape}; one set ({particles.count},) is needed.")
-            core, owner = self._set_up(particles), xp.asarray(system)
-            p, count = core.parameters, particles.count
+        checks.flag(check, "check")
+        if out is not None and not isinstance(out, Result):
+            raise TypeError(f"out is of type {type(out).__name__}; give a Result, such as an earlier one.")
+        upload = self._named is not None
+        _, backend, x = coordinates(positions, 3, self._backend, upload=upload, least=self._dtype)
+        if self._dtype not in (None, x.dtype):
+            raise TypeError(f"positions have dtype {x.dtype}, more than {self._dtype}: give dtype='float64'.")
+        operand = kernels.take(
+            charges, (x.count,), "charges", dtype=x.dtype, backend=backend, upload=upload, dense=False
+        )
+        if operand.batch:
+            raise ValueError(f"charges has shape {operand.user.shape}; one set ({x.count},) is needed.")
+        rows = None if boxes is None else lattices(boxes, self.systems, 3)
+        pairs = self._known.of(exclusions, factors, x.count)
+        with self._in_order(operand):
+            core = self._made(x.count, x.dtype, backend)
+            core.owners = kernels.indices(system, x.count, self.systems, backend, upload=True)
+            core.rows, core.exclusions = rows, pairs
+            results, outputs = core.outputs(operand, x.count, True, out)
+            q = core.dense("charges", operand.native, (1, x.count), copy=True)
+            try:
+                core.step(positions, x, q, outputs, check)
+            except ValueError:
+                self._check_positions(core, x)
+                raise
+            if check:
+                self._check(core)
+            self._core = core
+            return core.finished(results, outputs, False)
 
-            def room(name: str, *shape: int) -> Any:
-                return core.take(f"{name} of all systems", math.prod(shape)).reshape(shape)
+    def _check_positions(self, core: Batch, x: Coordinates) -> None:
+        """Raise an error that names the first particle whose position is not finite, and its system."""
+        table = np.stack([core.backend.download(a) for a in _columns(x)], 1)
+        bad = ~np.isfinite(table).all(1)
+        if bad.any():
+            raise ValueError(
+                f"positions of {bad.sum()} of {x.count} particles are not finite; the first is "
+                f"{_particle(core, int(bad.argmax()))}."
+            )
 
-            self._grid.build(x, system=owner, boxes=boxes)
-            sums = self._grid.stream(p.cutoff, self._function, q, out=room("sums", count, self._function.results))
-            if len(pairs):
-                _exclude(particles, pairs, q, self._matrices(boxes), owner, sums)
-            if bool((sums[:, 10] > 0).any()):
-                raise ValueError(f"particle {int(sums[:, 10].argmax())} lies where another one of its system lies.")
-            self._solver.set_positions(x, system=owner, boxes=boxes)
-            shapes = {"potential": (count,), "gradient": (count, 3), "virial": (self.systems, 3, 3)}
-            out = tuple(room(name, *shape) for name, shape in shapes.items())
-            potential, slope, virial = self._solver.potential_gradient_virial(q, out=out)
-            c = self._one.coulomb_constant
-            own = 2 * p.splitting / math.sqrt(math.pi) * q
-            energies = c / 2 * q * (sums[:, 0] + 4 * math.pi * potential - own)
-            forces = c * q[:, None] * (sums[:, 1:4] - 4 * math.pi * slope)
-            pairs = c / 2 * q[:, None] * sums[:, 4:10]
+    def _check(self, core: Batch) -> None:
+        """Raise what is wrong with the last step."""
+        wrong = core.wrong()
+        if wrong.other is not None:
+            owners = core.backend.download(core.owners)
+            pair = next(p for p in core.exclusions.pairs if owners[p[0]] != owners[p[1]])
+            raise ValueError(
+                f"exclusions have the pair {pair.tolist()}, whose particles are in the systems {owners[pair[0]]} and "
+                f"{owners[pair[1]]}: particles of different systems do not interact."
+            )
+        if wrong.touching:
+            raise ValueError(f"{_particle(core, core.first_touching())} lies where another one lies: move one of them.")
+        if wrong.bad is not None:
+            raise ValueError(f"charges are not finite; the first is that of {_particle(core, wrong.bad)}.")
+        if wrong.infinite is not None:
+            raise ValueError(
+                f"the energy of system {wrong.infinite} is not finite: charges are too large, or particles too near "
+                "each other."
+            )
 
-            def by_system(values: Any) -> Any:
-                return xp.bincount(owner, values, self.systems).astype(particles.dtype)
+    @alone
+    def check(self) -> None:
+        """Raise the errors of the last call with ``check=False``; waits for the device."""
+        core = self._core
+        if core is None:
+            raise RuntimeError("this PMEBatch has made no step yet.")
+        core.grid.check()
+        core.solver.plan.check()
+        self._check(core)
 
-            upper = xp.stack([by_system(pairs[:, n]) for n in range(6)], 1)
-            virial = upper[:, xp.asarray([[0, 5, 4], [5, 1, 3], [4, 3, 2]])] + 4 * math.pi * c * virial
-            return Result(*map(particles.wrap, (by_system(energies), energies, forces, virial)))
+
+def _particle(core: Batch, index: int) -> str:
+    """Return the name of a particle and its system; waits."""
+    return f"particle {index} of system {int(core.backend.download(core.owners)[index])}"
+
+
+def _columns(x: Coordinates) -> list[Any]:
+    """Return three native arrays (N,) of coordinates."""
+    return list(x.arrays) if x.arrays[0].ndim == 1 else [x.arrays[0][:, axis] for axis in range(3)]

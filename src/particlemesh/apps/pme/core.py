@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,23 @@ from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.result import Result
 from particlemesh.fourier import Solver
 from particlemesh.kernels import Coordinates, allocate, branch_of, kept
+
+_ONES = 2**64 - 1  # ~i of a particle i
+
+
+class Wrong(NamedTuple):
+    """What is wrong with a step."""
+
+    touching: bool  # particles lie in one place
+    infinite: int | None  # the first set or system whose energy is not finite
+    negative: int | None  # the first particle with a negative number
+    bad: int | None  # the first particle with a charge that is not finite
+    other: int | None  # the first particle with another number that is not allowed
+
+
+def word_of(wrong: np.ndarray) -> int:
+    """Return ~i of the first particle i that is wrong (N,), or 0."""
+    return int(np.argmax(wrong)) ^ _ONES if wrong.any() else 0
 
 
 class Core:
@@ -41,20 +58,25 @@ class Core:
         The backend as the user named it.
     skin : float
         How much farther than the cutoff the grid is asked.
+    systems : int or None
+        Number of systems, if there are several.
     """
 
     together = 6  # sets of charges in one pass over pairs: a work-item holds their sums
     list: SkinList | None = None
-    dipoles: Any = None  # what steps with dipoles keep
+    dipoles: Any = None  # what makes steps with dipoles
 
     def __init__(
         self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, law: Law, exclusions: Exclusions,
         green: dict[str, Any], *, threads: int | None, named: str | None, skin: float = 0.0,
+        systems: int | None = None,
     ) -> None:  # fmt: skip
         self.box, self.parameters, self.dtype, self.law = box, parameters, dtype, law
         self.exclusions, self.threads, self.owner = exclusions, threads, backend
         self.backend: Any = backend if backend.name == "cpu" else kept(backend)
-        options: Any = {"dtype": dtype.name, "backend": named or backend.name, "threads": threads}
+        options: Any = dict(dtype=dtype.name, backend=named or backend.name, threads=threads, systems=systems)
+        # Nearest images are sought in a box in which nothing wraps around along open axes.
+        self.images_box = pm.Box(box.matrix * np.where(box.periodic, 1, 4)[:, None])
         thickness = 1 / np.linalg.norm(box.inverse, axis=1)
         # Cells of half the cutoff, and thinner ones along the axis in which cells are read in one go.
         reach = parameters.cutoff + skin
@@ -62,10 +84,10 @@ class Core:
         self.grid = pm.UniformGrid(box, cell_size=cells, **options)
         self.solver = Solver(pm.Mesh(parameters.shape, box), parameters.window, **green, **options)
         self._memory: dict[str, Any] = {}
-        self._finish = None if backend.name == "cpu" else OnDevice(self.backend, dtype, self.take, law)
+        self.on_gpu = backend.name != "cpu"
+        self.finish = OnDevice(self.backend, dtype, self.take, law)
         self.branch = branch_of(backend)  # None: one half after the other
-        # Particles in one place, whether an energy is not finite, whether a coefficient is negative.
-        self.status = self.take("status", 3, dtype)
+        self.status = self.take("status", 5, np.dtype(np.uint64))  # words of `Wrong`
         self._sums: Any = None
 
     # ---- what subclasses have -------------------------------------------------------------------------
@@ -118,8 +140,8 @@ class Core:
         with self.backend.scope():
             self.take("sums", count * (together * width + 1))
             self._mesh(sets, count, virial)
-            if self._finish is not None:
-                self._finish.partial(together, count)
+            if self.on_gpu:
+                self.finish.partial(together, count)
                 self.exclusions.on(self.backend, count, self.dtype)
 
     def _mesh(self, sets: int, count: int, virial: bool) -> Mesh:
@@ -133,27 +155,38 @@ class Core:
         self, operand: kernels.Operand, count: int, virial: bool, out: Result | None
     ) -> tuple[dict[str, kernels.Output], Outputs]:
         """Return the user's outputs of an operand's kind and batch, and dense arrays to write."""
-        sets = math.prod(operand.batch)
         shapes: dict[str, tuple[int, ...]] = {"energy": (), "energies": (count,), "forces": (count, 3)}
         if virial:
             shapes["virial"] = (3, 3)
+        results, dense = self.memory_of(shapes, operand, out)
+        return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
+
+    def memory_of(
+        self, shapes: dict[str, tuple[int, ...]], operand: kernels.Operand, out: Result | None
+    ) -> tuple[dict[str, kernels.Output], dict[str, Any]]:
+        """Return the user's outputs by name, of an operand's kind and batch, and dense arrays (sets, ...) to write."""
+        sets = math.prod(operand.batch)
         given = {name: None if out is None else getattr(out, name) for name in shapes}
         kernels.check_apart(*(o for o in given.values() if o is not None))
         results, dense = {}, {}
         for name, shape in shapes.items():
             results[name] = r = kernels.give(given[name], operand, operand.batch + shape, dense=False)
             dense[name] = self.dense(f"dense {name}", r.native, (sets, *shape), copy=False)
-        return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
+        return results, dense
 
-    def finished(self, results: dict[str, kernels.Output], outputs: Outputs, number: bool) -> Result:
+    def finished(self, results: dict[str, kernels.Output], outputs: Any, number: bool) -> Result:
         """Return the user's result; with ``number`` the energy of NumPy is a number."""
+        return Result(**self.answers(results, outputs, number))
+
+    def answers(self, results: dict[str, kernels.Output], outputs: Any, number: bool) -> dict[str, Any]:
+        """Return the user's arrays by name, whose numbers are in dense arrays of the same names."""
         for name, result in results.items():
             if not result.native.flags.c_contiguous:
                 self.owner.copy(result.native, getattr(outputs, name).reshape(result.native.shape))
         answers = {name: result.finish() for name, result in results.items()}
         if number and isinstance(answers["energy"], np.ndarray):
             answers["energy"] = answers["energy"][()]
-        return Result(**answers)
+        return answers
 
     # ---- a step ---------------------------------------------------------------------------------------
 
@@ -178,7 +211,7 @@ class Core:
     def _smooth_half(self, x: Coordinates, charges: Any, mesh: Mesh, check: bool) -> None:
         """Write what the mesh gives. It may run beside the other half, and writes no memory of that."""
         # Native arrays: those of other libraries would bring their own streams.
-        self.solver.set_positions(x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays, check=check)
+        self.place(x, check)
         if not len(charges):
             return
         if mesh.virial is None:
@@ -193,8 +226,16 @@ class Core:
         self.add_up(function, charges, sums)
         if len(self.exclusions):
             sums = self.correct(x, charges, sums, virial)
-        self._sums = sums  # its last column says who touches
+        self.note(sums)
         return sums
+
+    def note(self, sums: Any) -> None:
+        """Keep sums whose last column says which particles touch others."""
+        self._sums = sums
+
+    def place(self, x: Coordinates, check: bool) -> None:
+        """Give the mesh positions."""
+        self.solver.set_positions(x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays, check=check)
 
     def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:
         """Prepare the sums over neighbours for positions."""
@@ -206,18 +247,20 @@ class Core:
 
     def _assemble(self, charges: Any, sums: Any, mesh: Mesh, out: Outputs, first: bool) -> None:
         """Write the outputs of a few sets of charges."""
-        if self._finish is not None:
-            self._finish(charges, sums, mesh, out, self.status, first)
+        if self.on_gpu:
+            self.finish(charges, sums, mesh, out, self.status, first)
             return
         on_cpu(charges, sums, mesh, out, self.law)
         if first:
-            self.status[:2] = sums[:, -1].sum(), 0
-        self.status[1] += not np.isfinite(out.energy).all()
+            self.status[0] = sums[:, -1].sum() != 0
+        if not np.isfinite(out.energy).all():
+            self.status[1] = max(self.status[1], word_of(~np.isfinite(out.energy)))
+            self.status[3] = max(self.status[3], word_of(~np.isfinite(charges).all(0)))
 
-    def wrong(self) -> tuple[bool, bool, bool]:
-        """Return whether particles of the last step touch, an energy is not finite, a number is negative; waits."""
-        touching, infinite, negative = (bool(word != 0) for word in self.backend.download(self.status))
-        return touching, infinite, negative
+    def wrong(self) -> Wrong:
+        """Return what is wrong with the last step; waits."""
+        touching, *words = map(int, self.backend.download(self.status))
+        return Wrong(touching != 0, *(None if word == 0 else word ^ _ONES for word in words))
 
     def first_touching(self) -> int:
         """Return the first particle that touches another one; waits."""
@@ -240,14 +283,17 @@ class Coulomb(Core):
     def __init__(
         self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float,
         exclusions: Exclusions, skin: float | None, threads: int | None, gradient: str, named: str | None,
+        systems: int | None = None,
     ) -> None:  # fmt: skip
         alpha, self.constant = parameters.splitting, constant
         law = Law(constant, 4 * math.pi, 2 * alpha / math.sqrt(math.pi), weighted=True)
         # The limit of the Green function at k = 0, less that of 1 / k**2, is the neutralising background.
-        green = dict(green="ewald", alpha=alpha, zero=-1 / (4 * alpha**2), gradient=gradient)
+        zero = -1 / (4 * alpha**2) if all(box.periodic) else None
+        green = dict(green="ewald", alpha=alpha, zero=zero, gradient=gradient)
         super().__init__(
-            box, parameters, backend, dtype, law, exclusions, green, threads=threads, named=named, skin=skin or 0.0
-        )
+            box, parameters, backend, dtype, law, exclusions, green, threads=threads, named=named, skin=skin or 0.0,
+            systems=systems,
+        )  # fmt: skip
         one = backend.name != "cpu" or skin is not None
         self._smooth = direct.smooth_coulomb(alpha, parameters.cutoff, dtype.itemsize == 4, one)
         self._functions: dict[tuple[int, bool], pm.PairFunction] = {}
@@ -263,7 +309,7 @@ class Coulomb(Core):
         return charges.T
 
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
-        self.exclusions.add(self.backend, self.box, x, charges, sums, virial, self.threads)
+        self.exclusions.add(self.backend, self.images_box, x, charges, sums, virial, self.threads)
         return sums
 
     def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:

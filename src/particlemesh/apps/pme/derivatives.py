@@ -12,6 +12,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import direct
+from particlemesh.apps.pme.natives import check_finite
 from particlemesh.apps.pme.pme import PME
 from particlemesh.kernels import kind_of
 
@@ -26,6 +27,8 @@ def parameters_of(pme: PME, positions: Any, charges: Any) -> Any:
     """
     if not isinstance(pme, PME):
         raise TypeError(f"pme is of type {type(pme).__name__}; give a particlemesh.apps.pme.PME.")
+    if not all(pme.box.periodic):
+        raise ValueError(f"the box is periodic along {pme.box.periodic}; derivatives need three periodic axes.")
     if positions.ndim != 2 or positions.shape[1] != 3:
         raise ValueError(f"positions has shape {tuple(positions.shape)}; (n, 3) is needed.")
     if tuple(charges.shape) != (positions.shape[0],):
@@ -96,6 +99,7 @@ def pair_sums(
     box = pm.Box(cell)
     smooth = direct.smooth_coulomb(splitting, cutoff, dtype == "float32", on_gpu)
     function = direct.pair_function(smooth, 1, True)
+    check_finite(q, "charges")
     grid = pm.UniformGrid(box, cell_size=_cells(box, cutoff))
     sums = grid.build(x).stream(cutoff, function, q)
     if float(sums[:, 10].sum()) > 0:

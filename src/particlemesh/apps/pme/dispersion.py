@@ -18,13 +18,11 @@ import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.dispersion_parameters import choose
-from particlemesh.apps.pme.exclusions import Exclusions
+from particlemesh.apps.pme.exclusions import KnownPairs
 from particlemesh.apps.pme.lennard_jones import LennardJones
 from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.sixth_power import MIXING
 from particlemesh.kernels import alone, checks, coordinates
-
-_STATES = 8  # of excluded pairs that are kept on the device, for captured graphs that alternate
 
 
 class Dispersion:
@@ -97,7 +95,7 @@ class Dispersion:
         self._named = backend
         self._backend: Any = None if backend is None else kernels.backend(backend)
         self._core: LennardJones | None = None
-        self._known: list[tuple[tuple[Any, ...], Exclusions]] = []  # pairs and factors of earlier calls
+        self._known = KnownPairs()
         self._in_order = kernels.InOrder()
         self.busy = threading.RLock()
 
@@ -190,8 +188,8 @@ class Dispersion:
         Raises
         ------
         ValueError
-            If a position or number is not finite, sigma or epsilon are negative, particles that are not excluded lie
-            in one place, or shapes do not fit.
+            If a position or number is not finite, sigma or epsilon are negative, or shapes do not fit. If particles
+            that are not excluded lie in one place.
         """
         if (coefficients is None) == (sigma is None) or (sigma is None) != (epsilon is None):
             raise TypeError("give either coefficients, or sigma and epsilon.")
@@ -210,7 +208,7 @@ class Dispersion:
         for name, operand in taken.items():
             if operand.batch:
                 raise ValueError(f"{name} has shape {operand.user.shape}; one set ({x.count},) is needed.")
-        pairs = self._pairs_of(exclusions, factors, x.count)
+        pairs = self._known.of(exclusions, factors, x.count)
         like = next(iter(taken.values()))
         with self._in_order(*taken.values()):
             core = self._made(x.count, x.dtype, backend)
@@ -223,42 +221,25 @@ class Dispersion:
                 self._check(taken)
             return core.finished(results, outputs, out is None)
 
-    def _pairs_of(self, pairs: Any, factors: Any, count: int) -> Exclusions:
-        """Return excluded pairs: those of an earlier call if they are the same, whose rows are on the device."""
-        taken = (
-            () if pairs is None else checks.number_array(pairs, "exclusions"),
-            checks.number_array(factors, "factors"),
-        )
-        given = tuple(np.array(a) for a in taken)  # the caller may change its own
-        same = [
-            all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(given, known, strict=True))
-            for known, _ in self._known
-        ]
-        if True in same:
-            self._known.insert(0, self._known.pop(same.index(True)))  # the last used is the first
-        else:
-            made = Exclusions(*given)
-            self._known = [(given, made), *self._known[: _STATES - 1]]
-        self._known[0][1].check(count)
-        return self._known[0][1]
-
     def _check(self, taken: Mapping[str, kernels.Operand]) -> None:
         """Raise what was wrong with the numbers of the last step."""
         core = self._core
         assert core is not None
-        touching, infinite, negative = core.wrong()
-        if negative:
-            raise ValueError("sigma and epsilon have negative elements; give numbers of at least 0.")
-        if touching:
+        wrong = core.wrong()
+        if wrong.negative is not None:
+            raise ValueError(f"sigma or epsilon of particle {wrong.negative} is negative; give numbers of at least 0.")
+        if wrong.touching:
             raise ValueError(
                 f"particle {core.first_touching()} lies where another one lies: r**-6 is infinite; move one of them, "
                 "or exclude the pair."
             )
-        if infinite:
+        if wrong.infinite is not None:
             for name, operand in taken.items():
                 bad = np.flatnonzero(~np.isfinite(core.owner.download(operand.native)))
                 if len(bad):
                     raise ValueError(f"{name} has {len(bad)} elements that are not finite; the first is {bad[0]}.")
+            if wrong.bad is not None:
+                raise ValueError(f"numbers are not finite; the first is that of particle {wrong.bad}.")
             raise ValueError("the energy is not finite: numbers are too large, or particles too near each other.")
 
     @alone

@@ -66,11 +66,11 @@ def choose(
                 scale * parameters.mesh_error(each, beta, (lengths / nodes).tolist(), distance),
             )
             seconds = costs.seconds(count, pairs, each.support, math.prod(nodes))
-            found = parameters.Parameters(float(rc), beta, nodes, each, *errors, seconds)
-            misses = found.error > 1.05 * accuracy
-            rank = misses, found.error if misses else seconds
+            candidate = parameters.Parameters(float(rc), beta, nodes, each, *errors, seconds)
+            misses = candidate.error > 1.05 * accuracy
+            rank = misses, candidate.error if misses else seconds
             if best is None or rank < best[0]:
-                best = rank, found
+                best = rank, candidate
     if best is None:
         raise ValueError(f"no mesh below 2**33 nodes reaches accuracy {accuracy:g} in {box!r}: give a larger cutoff.")
     return best[1]

@@ -19,6 +19,7 @@ from particlemesh.kernels import Coordinates, Record, checks, compile_kernel
 from particlemesh.kernels.cpu import compiled, plain, ranges, run, threads_for
 
 _FILE = Path(__file__).with_name("exclusions.c")
+_STATES = 8  # pairs of so many calls are kept
 _SHARE = 1024  # particles that a thread claims at once
 _ROUNDING = 64  # units of rounding of the longest lattice vector: closer pairs have no distance
 
@@ -42,7 +43,11 @@ class Images(NamedTuple):
 
     def record(self, dtype: np.dtype) -> Record:
         """Return the kernels' ``Lattice``."""
-        return Record(f"=20{dtype.char}", *self.matrix.ravel(), *self.inverse.ravel(), self.near, self.least)
+        return Record(f"=20{dtype.char}", *self.numbers())
+
+    def numbers(self) -> tuple[float, ...]:
+        """Return its 20 numbers."""
+        return *self.matrix.ravel(), *self.inverse.ravel(), self.near, self.least
 
 
 def short_vectors(matrix: np.ndarray) -> np.ndarray:
@@ -192,9 +197,14 @@ class Exclusions:
         return i, j, xp.asarray(rows[2], dtype), d, place
 
     def add(
-        self, backend: Any, box: pm.Box, x: Coordinates, charges: Any, sums: Any, virial: bool, threads: int | None
+        self, backend: Any, box: pm.Box, x: Coordinates, charges: Any, sums: Any, virial: bool, threads: int | None,
+        systems: tuple[Any, ...] = (),
     ) -> None:  # fmt: skip
-        """Add the corrections to sums (N, sets * columns + 1) of a pair function; charges are (sets, N), dense."""
+        """Add the corrections to sums (N, sets * columns + 1) of a pair function; charges are (sets, N), dense.
+
+        ``systems`` are what the kernel takes for many boxes: theirs, the system of each particle, the status, and how
+        many there are.
+        """
         count, dtype = x.count, x.dtype
         start, partners, weights = self.on(backend, count, dtype)
         sets, width = charges.shape[0], columns(virial)
@@ -206,12 +216,40 @@ class Exclusions:
                 images.inverse, dtype.type(images.near), dtype.type(images.least), sums, width, _SHARE,
             )  # fmt: skip
             return
-        kernel = compile_kernel(backend, _FILE, "exclusions", dtype, WIDTH=width)
+        name = "exclusions_of_systems" if systems else "exclusions"
+        kernel = compile_kernel(backend, _FILE, name, dtype, WIDTH=width)
         step = dtype.itemsize
         kernel(
             count, *x.arguments(), start, partners, weights, charges, sums, count, sets,
-            getattr(charges, "offset", 0) // step, getattr(sums, "offset", 0) // step, x.record(), images.record(dtype),
+            getattr(charges, "offset", 0) // step, getattr(sums, "offset", 0) // step, x.record(),
+            *(systems or (images.record(dtype),)),
         )  # fmt: skip
+
+
+class KnownPairs:
+    """Pairs of the last calls, whose rows are on the device: captured graphs may alternate between them."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[tuple[np.ndarray, ...], Exclusions]] = []  # the last used is the first
+
+    def of(self, pairs: Any, factors: Any, count: int) -> Exclusions:
+        """Return pairs (M, 2) and factors among so many particles: those of an earlier call if they are the same."""
+        taken = (
+            () if pairs is None else checks.number_array(pairs, "exclusions"),
+            checks.number_array(factors, "factors"),
+        )
+        given = tuple(np.array(a) for a in taken)  # the caller may change its own
+        same = [
+            all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(given, known, strict=True))
+            for known, _ in self._known
+        ]
+        if True in same:
+            self._known.insert(0, self._known.pop(same.index(True)))
+        else:
+            made = Exclusions(*given)
+            self._known = [(given, made), *self._known[: _STATES - 1]]
+        self._known[0][1].check(count)
+        return self._known[0][1]
 
 
 @compiled

@@ -9,9 +9,9 @@ typedef struct {
 } Law;
 
 // Write (2 sqrt(epsilon), sigma) and their product for the mesh, from sigma and epsilon or from a coefficient alone.
-// The third word of status says whether one of them is negative.
+// The third word of status is ~i of the first particle i of which one is negative, or 0.
 KERNEL coefficients(GLOBAL const real* RESTRICT first, GLOBAL const real* RESTRICT second, GLOBAL real* RESTRICT values,
-                    GLOBAL real* RESTRICT charges, GLOBAL real* RESTRICT status, const i64 count, const i64 first_at,
+                    GLOBAL real* RESTRICT charges, GLOBAL u64* RESTRICT status, const i64 count, const i64 first_at,
                     const i64 second_at, const i64 wells)
 {
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
@@ -20,7 +20,7 @@ KERNEL coefficients(GLOBAL const real* RESTRICT first, GLOBAL const real* RESTRI
             size = depth;
             const real well = second[second_at + i];
             depth = 2 * sqrt(well);
-            if (size < 0 || well < 0) status[2] = 1;
+            if (size < 0 || well < 0) ATOMIC_MAX_U64(status + 2, ~(u64)i);
         }
         values[2 * i] = depth;
         values[2 * i + 1] = size;

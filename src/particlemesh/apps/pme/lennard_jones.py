@@ -11,7 +11,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme.assemble import Law
-from particlemesh.apps.pme.core import Core
+from particlemesh.apps.pme.core import Core, word_of
 from particlemesh.apps.pme.exclusions import Exclusions, Images
 from particlemesh.apps.pme.natives import NEIGHBOURS, nearest
 from particlemesh.apps.pme.parameters import Parameters
@@ -76,8 +76,8 @@ class LennardJones(Core):
         count, self._wells = len(first), second is not None
         values, charges = self.take("numbers", 2 * count).reshape(count, 2), self.take("coefficients", count)
         self._numbers = values
-        if self._finish is None:
-            self.status[2] = self._wells and bool((first < 0).any() or (second < 0).any())
+        if not self.on_gpu:
+            self.status[2] = word_of((first < 0) | (second < 0)) if self._wells else 0
             with np.errstate(invalid="ignore"):
                 values[:, 0] = 2 * np.sqrt(second) if self._wells else first
             values[:, 1] = first if self._wells else 1
@@ -92,7 +92,7 @@ class LennardJones(Core):
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
         cutoff2, dtype = self.parameters.cutoff**2, self.dtype
         law = [*self.function(1, True).parameters[3:10], cutoff2]
-        if self._finish is None:
+        if not self.on_gpu:
             return self._corrected_on_cpu(np.stack(x.arrays, 1), sums, law)
         rows = self.exclusions.on(self.backend, x.count, dtype)
         corrected = self.take("corrected sums", x.count * COLUMNS).reshape(x.count, COLUMNS)

@@ -52,10 +52,10 @@ class SkinList:
             return
         self.grid.build(given)
         self._order, self._base = self.grid.order, self.grid.positions
-        found = self.grid.build(self._base).pairs(self.cutoff + self.skin, half=True, quantities="jS")
+        pairs = self.grid.build(self._base).pairs(self.cutoff + self.skin, half=True, quantities="jS")
         self._given, self._now = given, self._base
-        self._start = np.asarray(found.start)
-        self._partners, self._images, shifts = with_images(np.asarray(found.j), found.shift, len(given))
+        self._start = np.asarray(pairs.start)
+        self._partners, self._images, shifts = with_images(np.asarray(pairs.j), pairs.shift, len(given))
         self._shifts = (shifts @ self.grid.box.matrix).astype(given.dtype)
         self._longest = int(np.diff(self._start).max(initial=0))
         self.builds += 1
@@ -66,7 +66,7 @@ class SkinList:
             return False
         box = self.grid.box
         moves = given - self._given
-        turns = np.rint(moves @ box.inverse.T.astype(given.dtype))
+        turns = np.rint(moves @ box.inverse.T.astype(given.dtype)) * np.array(box.periodic, given.dtype)
         if turns.any():
             moves -= turns @ box.matrix.astype(given.dtype)
         if not (np.einsum("ia,ia->i", moves, moves).max(initial=0) <= (self.skin / 2) ** 2 * (1 - 1e-5)):
@@ -224,7 +224,7 @@ def _rows(x, values, start, partners, p, square, width, partial, rooms, called, 
                         totals[i, last] += 1
                         totals[name[k], last] += 1
             for m in range(values.shape[1]):
-                at, own = m * width, values[i, m]
+                at, value = m * width, values[i, m]
                 s0, s1, s2, s3 = zero, zero, zero, zero  # in registers: a sum in memory waits for itself
                 for k in range(n):
                     j, u, g = name[k], potentials[k], slopes[k]
@@ -233,10 +233,10 @@ def _rows(x, values, start, partners, p, square, width, partial, rooms, called, 
                     s1 += q * fx
                     s2 += q * fy
                     s3 += q * fz
-                    totals[j, at] += own * u
-                    totals[j, at + 1] -= own * fx
-                    totals[j, at + 2] -= own * fy
-                    totals[j, at + 3] -= own * fz
+                    totals[j, at] += value * u
+                    totals[j, at + 1] -= value * fx
+                    totals[j, at + 2] -= value * fy
+                    totals[j, at + 3] -= value * fz
                 totals[i, at] += s0
                 totals[i, at + 1] += s1
                 totals[i, at + 2] += s2

@@ -41,6 +41,40 @@ def nearest(xp: Any, d: Any, cell: Any, inverse: Any, integers: Any) -> Any:
     return (d + integers[(images**2).sum(-1).argmin(1)][:, None] @ cell)[:, 0]
 
 
+def check_finite(array: Any, what: str, axis: int = -1, system: Any = None) -> None:
+    """Raise an error that names the first particle, and its system, if a number is not finite; waits.
+
+    Parameters
+    ----------
+    array : array
+        Of NumPy, CuPy, torch or JAX.
+    what : str
+        Whose numbers: "charges".
+    axis : int
+        That of the particles.
+    system : array (N,), optional
+        The system of each particle.
+
+    Examples
+    --------
+    >>> check_finite(np.array([1.0, np.nan]), "charges")
+    Traceback (most recent call last):
+        ...
+    ValueError: charges of 1 of 2 particles are not finite; the first is particle 1. Give finite numbers.
+    """
+    bad = array - array != 0
+    if not bool(bad.any()):
+        return
+    host = np.asarray(bad.get() if hasattr(bad, "get") else bad.cpu() if hasattr(bad, "cpu") else bad)
+    first: np.ndarray = np.moveaxis(host, axis, 0).reshape(host.shape[axis], -1).max(1)
+    k = int(first.argmax())
+    of = "" if system is None else f" of system {int(system[k])}"
+    raise ValueError(
+        f"{what} of {first.sum()} of {len(first)} particles are not finite; the first is particle {k}{of}. "
+        "Give finite numbers."
+    )
+
+
 class Natives:
     """Positions (N, 3) as an array of NumPy or CuPy.
 

@@ -11,6 +11,19 @@ typedef struct {
     real least;  // up to this square a distance is made of rounding
 } Lattice;
 
+// Return a lattice from 20 numbers.
+DEVICE Lattice lattice_at(GLOBAL const real* numbers)
+{
+    Lattice box;
+    for (int k = 0; k < 9; k++) {
+        box.matrix[k] = numbers[k];
+        box.inverse[k] = numbers[9 + k];
+    }
+    box.near = numbers[18];
+    box.least = numbers[19];
+    return box;
+}
+
 // Write the vector from i to the nearest image of j; return its square.
 DEVICE real nearest_image(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const real* x2, const Strides strides,
                           const Lattice box, const i64 i, const i64 j, PRIVATE real* d)

@@ -5,9 +5,9 @@ Errors are those of forces, root mean square, over a typical force: that of two 
 the mean distance ``d = (V / N)**(1/3)``. Charges at random places have
 
 - in real space ``2 sqrt(d / rc) exp(-(alpha rc)**2)`` [kolafa1992]_,
-- on the mesh ``sqrt(d I)``, where I is the integral over wave vectors of the squared difference between the force of
-  the mesh and that of the Gaussian charges, averaged over where both particles lie between nodes, as for P3M
-  [hockney_eastwood]_. The formula is here for one axis at a time, for any window.
+- on the mesh ``sqrt(d I)`` as for P3M [hockney_eastwood]_. I is the integral over wave vectors of a squared difference:
+  between the force of the mesh and that of the Gaussian charges. It is averaged over where both particles lie between
+  nodes. The formula is here for one axis at a time, for any window.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def mesh_error(window: pm.Window, splitting: float, spacings: Sequence[float], d
 def spacing_for(window: pm.Window, splitting: float, error: float, distance: float) -> float:
     """Return the distance of nodes with which the mesh makes an error: the inverse of `mesh_error` in a cube."""
     spacings, errors = _table(window)
-    wanted = math.log(error / math.sqrt(3 * distance * splitting))
-    return math.exp(min(_interpolated(wanted, errors, spacings), 2.0)) / splitting
+    target = math.log(error / math.sqrt(3 * distance * splitting))
+    return math.exp(min(_interpolated(target, errors, spacings), 2.0)) / splitting
 
 
 def choose(
@@ -158,11 +158,11 @@ def choose(
                 nodes = tuple(sizes)
             errors = real_error(alpha, rc, distance), mesh_error(each, alpha, (lengths / nodes).tolist(), distance)
             seconds = costs.seconds(count, pairs, each.support, math.prod(nodes))
-            found = Parameters(rc, alpha, nodes, each, *errors, seconds)
-            misses = found.error > 1.05 * accuracy
-            rank = misses, found.error if misses else seconds
+            candidate = Parameters(rc, alpha, nodes, each, *errors, seconds)
+            misses = candidate.error > 1.05 * accuracy
+            rank = misses, candidate.error if misses else seconds
             if best is None or rank < best[:2]:
-                best = (*rank, found)
+                best = (*rank, candidate)
     if best is None:
         raise ValueError(
             f"no mesh below 2**33 nodes reaches accuracy {accuracy:g} in {box!r}: give a larger cutoff or accuracy."

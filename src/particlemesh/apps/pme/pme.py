@@ -15,20 +15,26 @@ import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.core import Coulomb
+from particlemesh.apps.pme.dipole_step import Dipoles
+from particlemesh.apps.pme.dipoles import DipoleResult
 from particlemesh.apps.pme.exclusions import Exclusions
+from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.result import Result
-from particlemesh.kernels import Coordinates, alone, checks, coordinates
+from particlemesh.kernels import alone, checks, coordinates
 
 _DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
 _FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what rounding leaves of it
 
 
 class PME:
-    r"""Electrostatics of a periodic box by particle-mesh Ewald [darden1993]_, [essmann1995]_.
+    r"""Electrostatics of a box by particle-mesh Ewald [darden1993]_, [essmann1995]_.
 
     The interaction ``q_i q_j / r`` is split by Gaussians of width ``1 / splitting``. The smooth part is solved on a
     mesh. The short-ranged part is summed over pairs within the cutoff. It includes all images, whatever the size of the
     box. Systems with a net charge have a neutralising background. The surrounding medium conducts ("tin foil").
+
+    Along the open axes of a :class:`particlemesh.Box` charges are in free space, with nothing around them. The mesh has
+    twice the nodes there, particles stay within the box, and there is no virial.
 
     By default everything follows from `accuracy`, at the first call, from the number of particles. What is given is
     kept, and the rest is chosen for it. :meth:`explain` tells what was chosen and why.
@@ -36,7 +42,8 @@ class PME:
     Parameters
     ----------
     box : Box, lengths or matrix
-        Three periodic axes; rows of a matrix are the lattice vectors.
+        Three axes; rows of a matrix are the lattice vectors. Lengths and matrices are periodic. A box with open axes is
+        orthorhombic.
     accuracy : float, optional
         Expected root-mean-square error of the forces, relative to a typical force: that of two charges of
         root-mean-square size at the mean distance ``(volume / N)**(1/3)``. By default 1e-6, in float32 1e-5.
@@ -98,9 +105,13 @@ class PME:
         backend: str | None = None, threads: int | None = None,
     ) -> None:  # fmt: skip
         self.box = box if isinstance(box, pm.Box) else pm.Box(box)
-        if self.box.ndim != 3 or not all(self.box.periodic):
+        if self.box.ndim != 3:
+            raise ValueError(f"the box has {self.box.ndim} axes; PME needs three.")
+        self._closed = all(self.box.periodic)
+        if not (self._closed or self.box.orthorhombic):
             raise ValueError(
-                f"the box has {self.box.ndim} axes, periodic {self.box.periodic}; PME needs three periodic ones."
+                f"the box is triclinic and periodic along {self.box.periodic} only: give an orthorhombic one, or make "
+                "every axis periodic."
             )
         self.accuracy = None if accuracy is None else checks.positive(accuracy, "accuracy")
         if self.accuracy is not None and self.accuracy >= 1:
@@ -150,7 +161,7 @@ class PME:
         return functools.partial(type(self), self.box, **self._arguments), ()
 
     @property
-    def parameters(self) -> parameters.Parameters:
+    def parameters(self) -> Parameters:
         """Cutoff, splitting, mesh and window in use, and the errors expected."""
         if self._core is None:
             raise RuntimeError("this PME has no parameters yet: call it, or reserve.")
@@ -168,21 +179,26 @@ class PME:
         on_gpu = backend.name != "cpu"
         if on_gpu and self.skin is not None:
             raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
-        wanted = self.accuracy or _DEFAULT[dtype]
+        chosen = self.chosen(count, dtype, on_gpu)
+        return Coulomb(
+            self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
+            self._options["threads"], self._options["gradient"], self._named,
+        )  # fmt: skip
+
+    def chosen(self, count: int, dtype: np.dtype, on_gpu: bool) -> Parameters:
+        """Return the parameters for so many particles, and warn if they do not reach the accuracy."""
+        accuracy = self.accuracy or _DEFAULT[dtype]
         costs = parameters.GPU if on_gpu else parameters.CPU
-        chosen = parameters.choose(self.box, count, max(wanted, _FLOOR[dtype]), costs, **self._given)
+        chosen = parameters.choose(self.box, count, max(accuracy, _FLOOR[dtype]), costs, **self._given)
         reached = math.hypot(chosen.error, _FLOOR[dtype])
         if self.accuracy is not None and reached > 1.5 * self.accuracy:
             why = "these parameters reach" if any(v is not None for v in self._given.values()) else f"{dtype} reaches"
             warnings.warn(
                 f"accuracy {self.accuracy:g} was asked for, and {why} {reached:.1e}: leave parameters out, give a "
                 "finer mesh or a longer cutoff, or use float64.",
-                stacklevel=4,
+                stacklevel=5,
             )  # fmt: skip
-        return Coulomb(
-            self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
-            self._options["threads"], self._options["gradient"], self._named,
-        )  # fmt: skip
+        return chosen
 
     def core(self, count: int, dtype: np.dtype, backend: Any) -> Coulomb:
         """Return grid, solver and parameters, made at the first use for so many particles; for our own modules."""
@@ -196,7 +212,7 @@ class PME:
         return core
 
     @alone
-    def reserve(self, count: int, sets: int = 1, *, virial: bool = True) -> Self:
+    def reserve(self, count: int, sets: int = 1, *, virial: bool = True, dipoles: bool = False) -> Self:
         """Choose parameters, and allocate for ``count`` particles and so many sets of charges.
 
         After that, and one call with the same arrays, calls with ``check=False`` and ``out`` allocate nothing and
@@ -205,8 +221,8 @@ class PME:
         Parameters
         ----------
         count, sets : int
-        virial : bool
-            Also for the virial.
+        virial, dipoles : bool
+            Also for the virial, and for calls with dipoles.
 
         Raises
         ------
@@ -219,7 +235,10 @@ class PME:
             if self._backend is None or self._dtype is None:
                 raise ValueError("reserve needs to know where and in which type: give PME backend= and dtype=.")
             core = self._made(count, self._dtype, self._backend)
-        core.reserve(count, checks.integer(sets, "sets", 1, 2**31 - 1), checks.flag(virial, "virial"))
+        virial = checks.flag(virial, "virial") and self._closed
+        core.reserve(count, checks.integer(sets, "sets", 1, 2**31 - 1), virial)
+        if checks.flag(dipoles, "dipoles"):
+            _with_dipoles(core).reserve(count)
         self._core = core
         return self
 
@@ -238,18 +257,18 @@ class PME:
         Parameters
         ----------
         positions : array (N, 3), or tuple of 3 arrays (N,)
-            Anywhere: they are folded into the box.
+            Anywhere: they are folded into the box, but not along open axes.
         charges : array (..., N)
             Leading axes are sets of charges at the same positions, which interact within their set.
         dipoles : array (N, 3), optional
             Point dipoles of the particles; with one set of charges. The result is a :class:`DipoleResult`, which has
-            fields and torques, and no virial.
+            fields and torques, and no virial. Dipoles need a finer mesh: give a smaller ``accuracy``.
         virial : bool
-            Whether the result has a virial.
+            Whether the result has a virial; those of boxes with open axes have none.
         check : bool
             If False, bad particles and charges are not looked for; :meth:`check` raises their errors later.
         out : Result, optional
-            Whose arrays to write.
+            Whose arrays to write; with dipoles, a :class:`DipoleResult`.
 
         Returns
         -------
@@ -259,16 +278,21 @@ class PME:
         Raises
         ------
         ValueError
-            If a position or charge is not finite, particles that are not excluded lie on top of each other, or shapes
-            do not fit.
-        """
-        if dipoles is not None:
-            from particlemesh.apps.pme.dipoles import with_dipoles
+            If a number is not finite, particles that are not excluded lie on top of each other, or shapes do not fit.
 
-            if out is not None or check is not True:
-                raise TypeError("with dipoles each call checks and makes new arrays: leave out check and out.")
-            return with_dipoles(self, positions, charges, dipoles)
-        checks.flag(virial, "virial")
+        Examples
+        --------
+        Two dipoles in line in a large box attract each other with ``-2 mu mu / r**3``:
+
+        >>> import numpy as np
+        >>> from particlemesh.apps.pme import PME
+        >>> pme = PME((24.0,) * 3, cutoff=6.0, splitting=0.9, shape=(64,) * 3, window="bspline8")
+        >>> x, mu = np.array([[10.0, 12.0, 12.0], [11.0, 12.0, 12.0]]), np.array([[1.0, 0.0, 0.0]] * 2)
+        >>> result = pme(x, np.zeros(2), dipoles=mu)
+        >>> round(float(result.energy), 2), bool(np.allclose(result.torques, 0, atol=1e-6))
+        (-2.0, True)
+        """
+        virial = checks.flag(virial, "virial") and self._closed
         checks.flag(check, "check")
         backend = self._backend if self._core is None else self._core.owner
         upload = self._named is not None
@@ -276,35 +300,42 @@ class PME:
         _, backend, x = coordinates(positions, 3, backend, upload=upload, least=least)
         if least is not None and x.dtype != least:
             raise TypeError(f"positions have dtype {x.dtype}, more than this PME's {least}: give dtype='float64'.")
-        if out is not None and not isinstance(out, Result):
-            raise TypeError(f"out is of type {type(out).__name__}; give a Result, such as an earlier one.")
-        operand = kernels.take(
-            charges, (x.count,), "charges", dtype=x.dtype, backend=backend, upload=upload, dense=False
-        )
-        with self._in_order(operand):
+        kind = Result if dipoles is None else DipoleResult
+        if out is not None and not isinstance(out, kind):
+            raise TypeError(f"out is of type {type(out).__name__}; give a {kind.__name__}, such as an earlier one.")
+        of: dict[str, Any] = dict(dtype=x.dtype, backend=backend, upload=upload, dense=False)
+        operands = [kernels.take(charges, (x.count,), "charges", **of)]
+        if dipoles is not None:
+            operands.append(kernels.take(dipoles, (x.count, 3), "dipoles", batch=False, **of))
+            if operands[0].batch:
+                raise ValueError(f"charges have shape {operands[0].user.shape}; dipoles need one set, ({x.count},).")
+        operand = operands[0]
+        with self._in_order(*operands):
             core = self._core or self._made(x.count, x.dtype, backend)
-            results, outputs = core.outputs(operand, x.count, virial, out)
-            sets = math.prod(operand.batch)
-            q = core.dense("charges", operand.native, (sets, x.count), copy=True)
-            core.step(positions, x, q, outputs, check)
+            given = core.dense("charges", operand.native, (math.prod(operand.batch), x.count), copy=True)
+            work: Any = core
+            if dipoles is not None:
+                work = _with_dipoles(core)
+                given = given, core.dense("dipoles", operands[1].native, (x.count, 3), copy=True)
+            results, outputs = work.outputs(operand, x.count, virial, out)
+            work.step(positions, x, given, outputs, check)
             if check:
-                self._check(core, operand, x)
+                self._check(core)
             self._core = core
-            return core.finished(results, outputs, out is None and not operand.batch)
+            return work.finished(results, outputs, out is None and not operand.batch)
 
-    def _check(self, core: Coulomb, operand: kernels.Operand, x: Coordinates) -> None:
+    def _check(self, core: Coulomb) -> None:
         """Raise what is wrong with the last step."""
-        touching, infinite, _ = core.wrong()
-        if touching:
+        wrong = core.wrong()
+        if wrong.touching:
             raise ValueError(
                 f"particles lie on top of each other: {core.first_touching()} is in the place of another one. "
                 "Move one of them, or exclude the pair."
             )
-        if infinite:
-            host = core.owner.download(operand.native).reshape(-1, x.count)
-            bad = np.argwhere(~np.isfinite(host))
-            if len(bad):
-                raise ValueError(f"{len(bad)} charges are not finite; the first is that of particle {bad[0][1]}.")
+        for what, first in (("charges", wrong.bad), ("dipoles", wrong.other)):
+            if first is not None:
+                raise ValueError(f"{what} are not finite; the first is that of particle {first}.")
+        if wrong.infinite is not None:
             raise ValueError("the energy is not finite: charges are too large, or particles too near each other.")
 
     @alone
@@ -315,11 +346,7 @@ class PME:
             raise RuntimeError("this PME has made no step yet.")
         core.grid.check()
         core.solver.plan.check()
-        touching, infinite, _ = core.wrong()
-        if touching:
-            raise ValueError("particles lie on top of each other: move them, or exclude the pairs.")
-        if infinite:
-            raise ValueError("the energy is not finite: charges are not, or particles are too near each other.")
+        self._check(core)
 
     @alone
     def explain(self) -> str:
@@ -349,3 +376,10 @@ class PME:
             core.solver.explain(),
         ]
         return "\n".join(lines)
+
+
+def _with_dipoles(core: Coulomb) -> Dipoles:
+    """Return what makes steps with dipoles, which the core keeps."""
+    if core.dipoles is None:
+        core.dipoles = Dipoles(core)
+    return core.dipoles

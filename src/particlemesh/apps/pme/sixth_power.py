@@ -66,9 +66,9 @@ def pair_function(
 ) -> pm.PairFunction:
     """Return the pair function of particles with the values ``2 sqrt(epsilon)`` and sigma.
 
-    The interaction of a close pair may be so large that all other digits of a sum are lost, and most close pairs are
-    excluded afterwards. So with ``apart`` what the mesh does not have of close pairs has sums of its own: the second
-    `COLUMNS`, whose last one is a number that tells sets of close particles j from each other, `mark`.
+    The interaction of a close pair may be so large that all other digits of a sum are lost. Most close pairs are
+    excluded afterwards. So with ``apart`` the part of close pairs that the mesh does not have is summed apart, in the
+    second `COLUMNS`. The last of these is `mark`, a number that tells sets of close particles j from each other.
     """
     last = len(smooth.coefficients) - 1
     at_cutoff = float(smooth(cutoff**2)[0])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.pme.natives import Natives
+from particlemesh.apps.pme.natives import Natives, check_finite
 from particlemesh.apps.pme.result import Result
 from particlemesh.kernels import checks
 
@@ -41,7 +41,7 @@ def slab_correction(positions: Any, charges: Any, box: Any, *, axis: int = 2, co
     Raises
     ------
     ValueError, TypeError
-        If an argument is not allowed, or the slab is thicker than the box.
+        If an argument is not allowed, a number is not finite, or the slab is thicker than the box.
 
     Examples
     --------
@@ -69,6 +69,8 @@ def slab_correction(positions: Any, charges: Any, box: Any, *, axis: int = 2, co
     height, factor = 1 / float(np.linalg.norm(box.inverse[axis])), 2 * math.pi * c / box.volume
     with particles.scope():
         q = particles.number(charges, "charges")
+        check_finite(particles.x, "positions", 0)
+        check_finite(q, "charges")
         n = xp.asarray(normal, particles.dtype)
         z = particles.x @ n
         if particles.count:
@@ -82,5 +84,7 @@ def slab_correction(positions: Any, charges: Any, box: Any, *, axis: int = 2, co
         energy = energies.sum(-1)
         # The energy is quadratic in lengths along the normal, over the volume.
         shape = xp.asarray(2 * np.outer(normal, normal) - np.eye(3), particles.dtype)
+        if not bool(xp.isfinite(energy).all()):
+            raise ValueError("the energy is not finite: charges are too large, or positions too far from each other.")
         results = (energy, energies, forces, energy[..., None, None] * shape)
         return Result(*map(particles.wrap, results))

@@ -40,7 +40,7 @@ def _disowned(context: Any, builder: ir.IRBuilder, kind: types.Type, value: Any)
 def unowned(typing, thing):
     """Return an array, or a tuple of them, whose references are not counted.
 
-    Counting is atomic and done at every call of a function with arrays, on memory that all threads share: it would
+    Counting is atomic and done at every call of a function with arrays, on memory that all threads share. It would
     cost more than a search. The caller keeps the arrays alive.
     """
 

@@ -50,17 +50,17 @@ def cpu_boxes(boxes: SystemBoxes, dtype: Any) -> CpuBoxes:
 @compiled
 def _locate_pieces(address, stride, pieces, radii, cells, boxes, each, keys, folded, turns, status, counter):
     """Locate pieces of systems until none is left; ``each`` is the number of cells of a system."""
-    own = np.zeros(2, np.int64)
+    state = np.zeros(2, np.int64)
     for p in claimed(counter, pieces.shape[0]):
         begin, end, s = pieces[p, 0], pieces[p, 1], pieces[p, 2]
         here = CpuCells(
             cells.shape, cells.levels, cells.edge, boxes.origin[s], boxes.inverse[s], boxes.rows[s], boxes.tails[s],
             cells.periodic, boxes.lower[s], boxes.upper[s], boxes.orthorhombic[s], cells.missing,
         )  # fmt: skip
-        own[0] = 0
+        state[0] = 0
         locate_shares(
             address + begin * stride, stride, end - begin, radii[begin:end], here, keys[begin:end], folded[begin:end],
-            turns[begin:end], status[p : p + 1], own,
+            turns[begin:end], status[p : p + 1], state,
         )  # fmt: skip
         for k in range(begin, end):
             if keys[k] >= 0:

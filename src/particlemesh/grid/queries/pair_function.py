@@ -42,9 +42,9 @@ class PairFunction:
     Parameters
     ----------
     source : str or None
-        The body of a C function, in the dialect of the library's kernels: numbers are ``real``, which is ``float`` or
-        ``double`` as the positions are, so write ``(real)0.5``; indices are ``i64``; ``sqrt``, ``exp``, ``pow``,
-        ``floor`` and the like serve both. Braces and ``return`` are allowed, other functions are not.
+        The body of a C function, in the dialect of the library's kernels. Numbers are ``real``, which is ``float`` or
+        ``double`` as the positions are: write ``(real)0.5``. Indices are ``i64``. Functions such as ``sqrt``, ``exp``,
+        ``pow`` and ``floor`` serve both. Braces and ``return`` are allowed, other functions are not.
     function : callable or None
         A Python function ``f(r2, d, i, j, a, b, p, sum)`` that Numba can compile, or has compiled, with arrays ``d``,
         ``a``, ``b``, ``p`` and ``sum`` of the positions' type.

@@ -111,11 +111,12 @@ class Weights(HostMatrix):
     def cost(cls, method: Any, problem: Problem) -> tuple[float, float]:
         entries, used = problem.count * problem.stencil, threads_for(problem.threads, problem.count)
         # One thread, as the constants of `tiles`
-        each = (0.7e-9 if problem.dtype.itemsize == 4 else 1.1e-9) * problem.components
+        each = (0.73e-9 if problem.dtype.itemsize == 4 else 1.14e-9) * problem.components
         # Parts of complex numbers are taken apart first.
-        apart = problem.nodes * problem.components * 2e-9 if problem.components % 2 == 0 else 0.0
-        read = problem.count * (2e-8 + cold(problem) * 6e-9) + entries * each
-        return CALL + (problem.count * 6e-8 + entries * 1.6e-9) / used, 3 * CALL + read / used + apart
+        numbers = problem.nodes * problem.components if problem.components % 2 == 0 else 0
+        apart = numbers * problem.dtype.itemsize * 2.4e-10
+        read = problem.count * (3e-8 + cold(problem) * 7.4e-9) + entries * each
+        return 2 * CALL + (problem.count * 6.9e-8 + entries * 1.8e-9) / used, CALL + read / used + apart
 
     @classmethod
     def reserve(cls, method: Any, workspace: Workspace) -> None:

@@ -22,8 +22,8 @@ def row_of(tiling, axis, node):
 def add_box(tiling, parts, box, low, rows, pitch, field):
     """Add the private ``box`` to the field and clear it.
 
-    ``low`` is the box's first node and ``rows`` its number of nodes, per axis; ``pitch`` numbers lie
-    between two of its rows along the last axis.
+    ``low`` is the box's first node and ``rows`` its number of nodes, per axis. Two of its rows along the
+    last axis begin ``pitch`` numbers apart.
     """
     size = tiling.size[2]
     zero = splat(box.dtype.type(0), _WIDTH)

@@ -25,8 +25,8 @@ class Rows(NamedTuple):
     Attributes
     ----------
     table
-        Polynomials of the three axes, then of their slopes: ``terms`` rows each, highest power first, one
-        lane per node; the last axis has one lane per part of a node. Lanes past the support are zero.
+        Polynomials of the three axes, then of their slopes: ``terms`` rows each, highest power first. There is
+        one lane per node, on the last axis one per part of a node. Lanes past the support are zero.
     terms
         Rows of each polynomial.
     parts

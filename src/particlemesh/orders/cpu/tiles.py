@@ -2,8 +2,8 @@
 """Particles by tile: boxes of nodes small enough that a thread works on a private copy in its cache.
 
 A tile holds the particles whose stencil starts in it. Tiles are at least as wide as a stencil reaches,
-so only neighbours overlap. Work is cut into tasks (a tile and at most so many of its particles) in a
-fixed order, in which every thread claims the next; see `particlemesh.spread.colouring`.
+so only neighbours overlap. Work is cut into tasks: a tile and at most so many of its particles.
+Every thread claims the next one in a fixed order; see `particlemesh.spread.colouring`.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _three(numbers: Iterable[int]) -> tuple[int, int, int]:
 def list_tasks(tiling, start, tile, begin, end, ready):
     """List tasks slab by slab, so that a slab of the field is still in a cache when its next tile comes.
 
-    Within a slab tiles of one colour (parity in y and z) follow each other, and their chunks take turns: most
+    Within a slab tiles of one colour (parity in y and z) follow each other, and their chunks take turns. Most
     of a slab lies between tasks that overlap, so that threads seldom wait for each other.
     """
     nx, ny, nz = tiling.tiles

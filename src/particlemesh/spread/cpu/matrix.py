@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Spreading by stored matrices on the processor: by rows, by groups of rows, ELL and COO [guo2015]_.
 
-An entry is a weight and a column, the place of its particle in the order of tiles: values are brought into that
+An entry is a weight and a column, the place of its particle in the order of tiles. Values are brought into that
 order first, so that the entries of a row find them close together. A row, or a group of rows, belongs to one
-thread: nothing is added atomically, and results are reproducible for any number of threads.
+thread. Nothing is added atomically, and results are reproducible for any number of threads.
 """
 
 from __future__ import annotations

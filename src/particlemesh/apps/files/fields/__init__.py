@@ -16,6 +16,7 @@ from particlemesh.apps.files.fields.npz import NPZ
 from particlemesh.apps.files.fields.openpmd import OpenPMD
 from particlemesh.apps.files.fields.vti import VTI
 from particlemesh.apps.files.replacing import check_free
+from particlemesh.kernels import checks
 
 FORMATS: tuple[type[Format], ...] = (NPZ, OpenPMD, VTI, MRC)
 
@@ -102,7 +103,7 @@ def write_field(path: Any, field: Any, mesh: Mesh, *, name: str = "field", overw
     >>> field.mesh == mesh, field.name, float(field.values.sum())
     (True, 'field', 16.0)
     """
-    values = np.asarray(field)
+    values = checks.number_array(field, "field")
     if values.dtype.kind not in "iufc":
         raise TypeError(f"field has dtype {values.dtype}; numbers are needed.")
     if values.shape[max(0, values.ndim - mesh.ndim) :] != mesh.shape:

@@ -42,8 +42,8 @@ def find(
 ) -> Box | None:  # fmt: skip
     """Return the box among the settings of a file, or None.
 
-    An array that is chosen as positions or values is none. Nor is a row of numbers that may be a column: with three
-    particles nobody knows what ``lengths (3,)`` are.
+    An array that is chosen as positions or values is no box. A row of numbers that may be a column is none: with three
+    particles ``lengths (3,)`` may be either.
 
     Parameters
     ----------

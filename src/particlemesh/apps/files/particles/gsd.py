@@ -58,14 +58,16 @@ class GSD(Reader):
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         shot = self._frame(frame)
-        found = [
+        arrays = [
             np.asarray(shot.log[name] if name.startswith(LOG) else getattr(shot.particles, name)) for name in names
         ]
-        for name, data in zip(names, found, strict=True):
+        for name, data in zip(names, arrays, strict=True):
             if len(data) != shot.particles.N:  # the library repeats what the first frame has
                 raise FileError(f"frame {frame} has {shot.particles.N} particles and {len(data)} rows of {name}")
-        found = [data[:, : self.axes] if name == "position" else data for name, data in zip(names, found, strict=True)]
-        yield from slices(found, size)
+        arrays = [
+            data[:, : self.axes] if name == "position" else data for name, data in zip(names, arrays, strict=True)
+        ]
+        yield from slices(arrays, size)
 
     def close(self) -> None:
         self.file.close()

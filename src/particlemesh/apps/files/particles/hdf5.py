@@ -72,8 +72,8 @@ class HDF5(Reader):
         }
 
     def box(self, frame: int) -> Box | None:
-        found = boxes.find(self._settings(), lambda name: self.file[name][()], self.columns, self.chosen, self.ndim)
-        return self._attributes() if found is None else found
+        stored = boxes.find(self._settings(), lambda name: self.file[name][()], self.columns, self.chosen, self.ndim)
+        return self._attributes() if stored is None else stored
 
     def _attributes(self) -> Box | None:
         """Return the box among the attributes of the root or of a header."""
@@ -127,8 +127,8 @@ class H5MD(HDF5):
 
     def box(self, frame: int) -> Box | None:
         groups = self.file["particles"]
-        own = self.chosen[0].partition("/")[0] if self.chosen else ""
-        for group in sorted(groups, key=lambda name: name != own):  # that of the positions, or the first
+        of_positions = self.chosen[0].partition("/")[0] if self.chosen else ""
+        for group in sorted(groups, key=lambda name: name != of_positions):  # that of the positions, or the first
             if "box" in groups[group] and "edges" in groups[group]["box"]:
                 box = groups[group]["box"]
                 edges, moving = _data(box["edges"])

@@ -74,8 +74,8 @@ class Molecules(Reader):
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         with _quiet():
             self._at(frame)
-            found = [np.array(getattr(self.universe.atoms, name)) for name in names]
-        yield from slices(found, size)
+            arrays = [np.array(getattr(self.universe.atoms, name)) for name in names]
+        yield from slices(arrays, size)
 
     def close(self) -> None:
         self.universe.trajectory.close()

@@ -66,10 +66,10 @@ class OpenPMD(HDF5):
     def part(self, name: str, start: int, stop: int, frame: int) -> np.ndarray:
         owner, _, record = name.partition("/")
         species = self._species(frame)[owner]
-        found = _values(species[record], start, stop, _rows(species))
+        values = _values(species[record], start, stop, _rows(species))
         if record == "position" and "positionOffset" in species:
-            found = found + _values(species["positionOffset"], start, stop, _rows(species))
-        return found
+            values = values + _values(species["positionOffset"], start, stop, _rows(species))
+        return values
 
     def _species(self, frame: int) -> dict[str, Any]:
         return dict(groups(self.file, frame).get("particles", {}))

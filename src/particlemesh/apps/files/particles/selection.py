@@ -84,11 +84,13 @@ class Particles:
             return tuple(self._named(name, "positions") for name in self._words(given, "positions"))
         short = {name: name.rpartition("/")[2].lower() for name in self.columns}
         for known in POSITIONS:
-            found = [name for name, last in short.items() if last == known]
-            if len(found) > 1:
-                raise FileError(f"{self.path} has {', '.join(found)}: give one of them as positions (--positions).")
-            if found:
-                return (found[0],)
+            candidates = [name for name, last in short.items() if last == known]
+            if len(candidates) > 1:
+                raise FileError(
+                    f"{self.path} has {', '.join(candidates)}: give one of them as positions (--positions)."
+                )
+            if candidates:
+                return (candidates[0],)
         for axes in AXES:
             alike = tuple(name for name in map(self._like, axes) if name is not None)
             if len(alike) == len(axes):
@@ -103,7 +105,7 @@ class Particles:
         return axis if axis in alike else alike[0] if len(alike) == 1 else None
 
     def _words(self, text: str, what: str) -> list[str]:
-        """Return names from a text with commas between them, which a name may have, too."""
+        """Return names from a text with commas between them, which a name may also have."""
         words = [text] if text in self.columns else [word.strip() for word in text.split(",") if word.strip()]
         if not words:
             raise ValueError(f"{what} is {text!r}; give names of columns with commas between them.")

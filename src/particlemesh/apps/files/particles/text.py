@@ -48,8 +48,8 @@ class Text(Reader):
         names, row = self._split(line), self._split(second)
         if all(map(_is_number, names)) and not _are_counted(names, row):
             row, second = names, line
-            told = self._split(comment) if comment else []
-            names = told if len(told) == len(names) else [str(n) for n in range(len(names))]
+            labels = self._split(comment) if comment else []
+            names = labels if len(labels) == len(names) else [str(n) for n in range(len(names))]
         else:
             self.before += 1
         if second and second.count('"') % 2 == 0:  # which may go on in the next line

@@ -112,8 +112,8 @@ def _of_elements(text: str) -> str:
     """Return the text of a frame in which X stands for names that are no elements, such as types of particles."""
     symbols = importlib.import_module("ase.data").chemical_symbols
     count, comment, *rows = text.strip().split("\n")
-    told = re.search(r"properties=\"?([^\s\"]+)", comment, re.IGNORECASE)
-    fields = (told[1] if told else "species:S:1").split(":")
+    match = re.search(r"properties=\"?([^\s\"]+)", comment, re.IGNORECASE)
+    fields = (match[1] if match else "species:S:1").split(":")
     before = 0
     for name, width in zip(fields[::3], fields[2::3], strict=False):
         if name.lower() in ("species", "element"):

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from particlemesh.kernels import checks
+
 
 class Table:
     """A file that takes rows in parts; every part has the same columns."""
@@ -39,7 +41,7 @@ class Table:
         TypeError
             If a column has no numbers.
         """
-        arrays = {name: np.asarray(data) for name, data in columns.items()}
+        arrays = {name: checks.number_array(data, f"column {name}") for name, data in columns.items()}
         for name, data in arrays.items():
             if data.dtype.kind not in "iufc" or data.ndim not in (1, 2, 3):
                 raise TypeError(
@@ -76,7 +78,7 @@ class Table:
         """Complete the file of a format."""
 
     def close(self) -> None:
-        """Release what is open, after an error too."""
+        """Release what is open, also after an error."""
 
 
 VECTORS = ("position", "gradient", "D")  # columns whose numbers belong to axes
@@ -88,7 +90,7 @@ def single(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     Vectors become ``name_x``, ``name_y``, ..., other rows of several ``name_0``, ``name_1``, ..., complex numbers
     ``name_real`` and ``name_imag``. Rows of vectors have both: ``name_0_x``.
     """
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, data in columns.items():
         parts = {name: data}
         while any(part.ndim > 1 for part in parts.values()):
@@ -99,10 +101,10 @@ def single(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             }
         for label, part in parts.items():
             if np.iscomplexobj(part):
-                found |= {f"{label}_real": part.real, f"{label}_imag": part.imag}
+                arrays |= {f"{label}_real": part.real, f"{label}_imag": part.imag}
             else:
-                found[label] = part
-    return found
+                arrays[label] = part
+    return arrays
 
 
 def _labels(part: np.ndarray, is_vector: bool) -> Sequence[Any]:

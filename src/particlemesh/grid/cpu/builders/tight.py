@@ -27,8 +27,8 @@ def sizes_of(cells):
 def tight_range(s, reach, margin, size, periodic):
     """Return the first and last cell along an axis that a bounding box touches: one or two of them.
 
-    Cells of a periodic axis are not folded. Only the upper side has a margin for rounding: then two boxes that
-    touch share a cell, since each begins no later than the other ends. Numbers only: handing arrays to a function
+    Cells of a periodic axis are not folded. Only the upper side has a margin for rounding. Two boxes that
+    touch then share a cell, since each begins no later than the other ends. Numbers only: handing arrays to a function
     counts their references, which takes longer than all of this.
     """
     low = np.int64(np.floor((s - reach) * size))
@@ -79,7 +79,7 @@ def _touched_cells(keys, folded, half, cells, reciprocal, margin, touched, count
 def extents(half: np.ndarray, count: int, cells: CpuCells) -> np.ndarray:
     """Return radii as (N, 1) and half extents as (N, d), contiguous in the type of the positions."""
     given = np.asarray(half, cells.dtype)
-    if given.ndim < 2:  # of a box of one axis too: radius and half extent are the same there
+    if given.ndim < 2:  # also of a box of one axis: radius and half extent are the same there
         given = np.broadcast_to(given, (count,)).reshape(count, 1)
     return np.ascontiguousarray(given)
 

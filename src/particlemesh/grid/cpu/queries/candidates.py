@@ -2,7 +2,7 @@
 """From a group of neighbouring points to all that may be within their reach.
 
 Cells of the last axis follow each other in memory, so a row of cells is one strip of places. The strips that a
-group can reach are copied one behind the other into a buffer, where each point of the group is compared with
+group can reach are copied one behind the other into a buffer. There each point of the group is compared with
 vectors of candidates. Copying is shared by the group and leaves no short loops.
 """
 
@@ -229,9 +229,12 @@ def gather(search, place, low, high, extent, state, reach, buffer, bx, by, bz, c
     """Fill the buffer with the next candidates of a group; return how many runs of images there are.
 
     ``low``, ``high`` and ``extent`` (3,) are the group's fractions and its largest radius or half extents. ``state``
-    and ``reach`` hold where the search is; ``state[DONE]`` is set at its end. Written are ``buffer`` (coordinates
-    ``bx``, ``by``, ``bz``, and sizes), ``called`` (numbers), ``runs`` (where each run begins, and the turns of its
-    image; one more closes the last run) and ``shifts`` (vectors to the images).
+    and ``reach`` hold where the search is; ``state[DONE]`` is set at its end. Results:
+
+    - ``buffer``: coordinates ``bx``, ``by``, ``bz``, and sizes
+    - ``called``: numbers
+    - ``runs``: where each run begins, and the turns of its image; one more entry closes the last run
+    - ``shifts``: vectors to the images
     """
     real = shifts.dtype.type
     lanes = len(width)

@@ -37,8 +37,8 @@ class CpuCloud(NamedTuple):
 def on_levels(cloud: CpuCloud, order: str, threads: int | None) -> tuple[CpuCloud, str]:
     """Return a cloud for searches with its own radii, and the order that says how its particles are numbered.
 
-    One large radius would set how far all particles of a level search. Where radii are that uneven and the build has
-    not put particles on levels by them, particles are put on levels by radii here: O(N), far less than such a search.
+    One large radius would set how far all particles of a level search. Where radii are that uneven, the build may
+    not have put particles on levels by them. Then this is done here: O(N), far less than such a search.
     """
     cells, n = cloud.cells, len(cloud.order)
     if cloud.systems is not None:

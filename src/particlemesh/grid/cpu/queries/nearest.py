@@ -125,16 +125,16 @@ def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter)
 @compiled
 def _nearest_pieces(query, search, boxes, guess, squares, indices, rooms, width, counter):
     """List the nearest particles of pieces of systems until no piece is left."""
-    own = np.array([0, fetch_add(counter, 1, 1)])
+    state = np.array([0, fetch_add(counter, 1, 1)])
     scale, mean, power = guess
     for p in claimed(counter, boxes.pieces.shape[0]):
         begin, end, s = boxes.pieces[p, 0], boxes.pieces[p, 1], boxes.pieces[p, 2]
-        own[0], thread = 0, own[1]
+        state[0], thread = 0, state[1]
         _nearest_rows(
             query_in(query, boxes, begin, end, s), search_in(search, boxes, s), (scale * boxes.scale[s], mean, power),
-            squares, indices, rooms, width, own,
+            squares, indices, rooms, width, state,
         )  # fmt: skip
-        own[1] = thread
+        state[1] = thread
 
 
 def _guess(cloud: CpuCloud, search: Search, k: int) -> tuple[float, float, float]:

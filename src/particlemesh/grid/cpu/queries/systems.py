@@ -57,7 +57,7 @@ def search_boxes(
 ) -> SearchBoxes:  # fmt: skip
     """Return the boxes of a search, as for one box in ``search_of`` and ``images_of``.
 
-    Points of a system begin at ``begins`` (S + 1,); by default they are its particles, which see images of themselves:
+    Points of a system begin at ``begins`` (S + 1,). By default they are its particles. These see images of themselves,
     all or ``half`` of them, within ``reach`` (S,).
     """
     boxes, real = cloud.systems, search.x.dtype
@@ -94,10 +94,10 @@ def _with_images(
     turns, vectors = [boxes.images], [boxes.vectors]
     for s in np.flatnonzero(near):  # those that are smaller than the search reaches
         here = search._replace(rows=boxes.rows[s], per=boxes.per[s], most=boxes.most[s])
-        found = images_of(here, half=half, reach=math.inf if reach is None else float(reach[s]))
-        turns.append(found[0])
-        vectors.append(found[1])
-        first[s + 1] = len(found[0])
+        of_system, shifts = images_of(here, half=half, reach=math.inf if reach is None else float(reach[s]))
+        turns.append(of_system)
+        vectors.append(shifts)
+        first[s + 1] = len(of_system)
     return boxes._replace(images=np.concatenate(turns), vectors=np.concatenate(vectors), first=np.cumsum(first))
 
 
@@ -125,14 +125,14 @@ def query_in(query, boxes, begin, end, s):
 @compiled
 def _search_pieces(query, search, boxes, counts, rows, keep, rooms, width, counter):
     """Count the neighbours of pieces of systems, or write them, until no piece is left."""
-    own = np.array([0, fetch_add(counter, 1, 1)])
+    state = np.array([0, fetch_add(counter, 1, 1)])
     for p in claimed(counter, boxes.pieces.shape[0]):
         begin, end, s = boxes.pieces[p, 0], boxes.pieces[p, 1], boxes.pieces[p, 2]
-        own[0], thread = 0, own[1]
+        state[0], thread = 0, state[1]
         search_rows(
-            query_in(query, boxes, begin, end, s), search_in(search, boxes, s), counts, rows, keep, rooms, width, own
+            query_in(query, boxes, begin, end, s), search_in(search, boxes, s), counts, rows, keep, rooms, width, state
         )
-        own[1] = thread
+        state[1] = thread
 
 
 def count_rows(

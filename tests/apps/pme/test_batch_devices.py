@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Steps of many systems by kernels: equal to the CPU's, without allocation and waits, in a CUDA graph."""
+
+import numpy as np
+import pytest
+
+from particlemesh.apps.pme import PMEBatch, Result
+from pme_cases import TRICLINIC, random_charges
+from quiet import quiet
+
+COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5", coulomb_constant=1.7)
+NAMES = ("energy", "energies", "forces", "virial")
+COUNTS = (50, 0, 7, 43)
+OWNERS = np.repeat(np.arange(4), COUNTS).astype(np.int32)
+PAIRS = dict(exclusions=[(0, 1), (5, 7), (50, 53), (60, 99)], factors=[0.0, 0.5, 0.8333, 0.0])
+SIZES = np.array([1.0, 1.1, 0.95, 1.2])
+
+
+def systems(dtype="float64", sizes=SIZES, seed=0):
+    """Particles of all systems in boxes of these sizes: one box scaled."""
+    given = [random_charges(n, seed=seed + k) for k, n in enumerate(COUNTS) if n]
+    x = np.concatenate([a for a, _ in given]) * sizes[OWNERS][:, None]
+    return x.astype(dtype), np.concatenate([q for _, q in given]).astype(dtype)
+
+
+def boxes_of(sizes):
+    return sizes[:, None, None] * TRICLINIC
+
+
+def close(found, wanted, tolerance, host=np.asarray):
+    for name in NAMES:
+        exact = np.asarray(getattr(wanted, name))
+        np.testing.assert_allclose(
+            host(getattr(found, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name
+        )
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("own_boxes", [False, True])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_kernels_equal_the_cpu(backend, dtype, own_boxes, mixed):
+    sizes = SIZES if own_boxes else np.ones(4)
+    x, q = systems(dtype, sizes)
+    owners, pairs = OWNERS, dict(PAIRS)
+    x[1] = x[0]  # an excluded pair may lie in one place
+    if mixed:
+        order = np.random.default_rng(1).permutation(len(x))
+        x, q, owners = x[order], q[order], owners[order]
+        pairs["exclusions"] = np.argsort(order)[np.array(PAIRS["exclusions"])]
+    boxes = boxes_of(SIZES) if own_boxes else None
+    wanted = PMEBatch(TRICLINIC, 4, **COARSE)(x, q, owners, boxes=boxes, **pairs)
+    batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype=dtype, backend=backend.name).reserve(100)
+    given = backend.array(x), backend.array(q), backend.array(owners)
+    result = batch(*given, boxes=boxes, **pairs)
+    tolerance = 2e-5 if dtype == "float32" else 1e-12
+    close(result, wanted, tolerance, backend.host)
+    assert backend.host(result.energy)[1] == 0
+    for name in NAMES:
+        backend.library.clear(getattr(result, name))
+    again = batch(*given, boxes=boxes, **pairs, check=False, out=result)
+    assert all(getattr(again, name) is getattr(result, name) for name in NAMES)
+    close(result, wanted, tolerance, backend.host)
+    batch.check()
+    host = PMEBatch(TRICLINIC, 4, **COARSE, backend=backend.name)(x, q, owners.astype(np.int64), boxes=boxes, **pairs)
+    assert isinstance(host.forces, np.ndarray)
+    close(host, wanted, tolerance)
+
+
+@pytest.mark.backends("cpu", "opencl", "cuda")
+def test_later_checks_name_the_particle_and_its_system(backend):
+    x, q = systems()
+    boxes = boxes_of(SIZES)
+    batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype="float64", backend=backend.name)
+    twins, nan, lost = x.copy(), q.copy(), x.copy()
+    twins[52], nan[[55, 70]], lost[60:62, 1] = twins[56], np.nan, np.inf
+    owners = backend.array(OWNERS)
+    for place, charges, said, later, more in (
+        (x, nan, r"charges are not finite; the first is that of particle 55 of system 2\.", None, {}),
+        (twins, q, "particle 52 of system 2 lies where another one lies", None, {}),
+        (x, np.where(OWNERS == 3, 1e200, q), "the energy of system 3 is not finite", None, {}),
+        (lost, q, "positions of 2 of 100 particles are not finite; the first is particle 60 of system 3", "60", {}),
+        (x, q, r"pair \[3, 99\], whose particles are in the systems 0 and 3", None, dict(exclusions=[(0, 1), (99, 3)])),
+    ):
+        given = backend.array(place), backend.array(charges), owners
+        with np.errstate(all="ignore"), pytest.raises(ValueError, match=said):
+            batch(*given, boxes=boxes, **more)
+        if more and backend.name == "cpu":
+            continue  # there pairs are compared with systems in any case
+        with np.errstate(all="ignore"):
+            batch(*given, boxes=boxes, **more, check=False)
+        with pytest.raises(ValueError, match=later or said):
+            batch.check()
+    close(batch(backend.array(x), backend.array(q), owners, boxes=boxes),
+          PMEBatch(TRICLINIC, 4, **COARSE)(x, q, OWNERS, boxes=boxes), 1e-12, backend.host)  # fmt: skip
+    batch.check()
+
+
+@pytest.mark.backends("opencl", "cuda")
+def test_an_index_of_no_system_is_an_error_and_leaves_other_systems_alone(backend):
+    x, q = systems()
+    owners = np.where(np.arange(100) == 8, -3, OWNERS).astype(np.int32)
+    batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype="float64", backend=backend.name)
+    given = backend.array(x), backend.array(q), backend.array(owners)
+    with pytest.raises(ValueError, match="(in|of) no system"):
+        batch(*given, boxes=boxes_of(SIZES))
+    result = batch(*given, boxes=boxes_of(SIZES), check=False)
+    with pytest.raises(ValueError, match="(in|of) no system"):
+        batch.check()
+    keep = np.arange(100) != 8
+    wanted = PMEBatch(TRICLINIC, 4, **COARSE)(x[keep], q[keep], OWNERS[keep], boxes=boxes_of(SIZES))
+    np.testing.assert_allclose(backend.host(result.energy), wanted.energy, rtol=1e-11, atol=1e-12)
+    assert (backend.host(result.forces)[8] == 0).all()
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("own_boxes", [False, True])
+def test_a_reserved_step_neither_allocates_nor_waits(backend, own_boxes):
+    x, q = systems("float32", SIZES if own_boxes else np.ones(4))
+    more = dict(PAIRS, boxes=boxes_of(SIZES) if own_boxes else None)
+    batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype="float32", backend=backend.name).reserve(100)
+    memory = set(batch._core._memory)
+    given = backend.array(x), backend.array(q), backend.array(OWNERS)
+    out = batch(*given, **more)
+    batch(*given, **more, check=False, out=out)
+    assert set(batch._core._memory) == memory
+    with quiet(backend):
+        for _ in range(3):
+            batch(*given, **more, check=False, out=out)
+    batch(*given, **more, check=False, out=out)
+    close(out, PMEBatch(TRICLINIC, 4, **COARSE)(x, q, OWNERS, **more), 2e-5, backend.host)
+
+
+@pytest.mark.backends("cpu", "opencl", "cuda")
+def test_boxes_and_pairs_may_change_between_calls(backend):
+    batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype="float64", backend=backend.name)
+    for sizes, pairs in ((SIZES, PAIRS), (np.ones(4), {}), (SIZES[::-1], PAIRS), (np.ones(4), PAIRS), (SIZES, {})):
+        x, q = systems("float64", sizes)
+        boxes = None if (sizes == 1).all() else boxes_of(sizes)
+        result = batch(backend.array(x), backend.array(q), backend.array(OWNERS), boxes=boxes, **pairs)
+        fresh = PMEBatch(TRICLINIC, 4, **COARSE)(x, q, OWNERS, boxes=boxes, **pairs)
+        close(result, fresh, 1e-11, backend.host)
+
+
+@pytest.mark.backends("cuda")
+@pytest.mark.parametrize("own_boxes", [False, True])
+def test_a_cuda_graph_captures_a_step(backend, own_boxes):
+    cupy = backend.cupy
+    x, q = systems("float32", SIZES if own_boxes else np.ones(4))
+    more = dict(PAIRS, boxes=boxes_of(SIZES) if own_boxes else None)
+    batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype="float32", backend="cuda").reserve(100)
+    place, charges, owners = cupy.asarray(x), cupy.asarray(q), cupy.asarray(OWNERS)
+    empty = cupy.empty
+    out = Result(empty(4, "f4"), empty(100, "f4"), empty((100, 3), "f4"), empty((4, 3, 3), "f4"))
+    stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.get_default_memory_pool()
+    cupy.cuda.Device().synchronize()
+    with stream:
+        for _ in range(2):
+            batch(place, charges, owners, **more, check=False, out=out)
+        stream.synchronize()
+        used = pool.used_bytes()
+        stream.begin_capture()
+        batch(place, charges, owners, **more, check=False, out=out)
+        graph = stream.end_capture()
+        assert pool.used_bytes() == used
+        moved = x + np.sin(np.arange(300.0, dtype="f4")).reshape(100, 3) / 50
+        place.set(moved, stream=stream)
+        graph.launch(stream)
+        stream.synchronize()
+    close(out, PMEBatch(TRICLINIC, 4, **COARSE)(moved, q, OWNERS, **more), 2e-5, lambda a: a.get())
+    batch.check()
+
+
+def test_arguments_are_checked():
+    x, q = systems()
+    batch = PMEBatch(TRICLINIC, 4, **COARSE)
+    for use in (batch.check, lambda: batch.parameters):
+        with pytest.raises(RuntimeError, match="PMEBatch"):
+            use()
+    with pytest.raises(ValueError, match="backend= and dtype="):
+        batch.reserve(10)
+    with pytest.raises(TypeError, match="give a Result"):
+        batch(x, q, OWNERS, out=q)
+    with pytest.raises(TypeError, match="float64"):
+        PMEBatch(TRICLINIC, 4, **COARSE, dtype="float32")(x, q, OWNERS)
+    out = Result(np.empty(4), np.empty(200)[::2], np.empty((3, 100)).T, np.empty((4, 3, 3)))
+    assert batch(x, q, OWNERS, boxes=boxes_of(SIZES), out=out).forces is out.forces
+    close(out, batch(tuple(x.T), q, OWNERS, boxes=boxes_of(SIZES)), 1e-14)
+    assert batch.nbytes > 0

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Charges in free space along open axes: plain sums of pairs, and the sum of Parry for two periodic axes."""
+
+import numpy as np
+import pytest
+from test_slab import parry
+
+import particlemesh as pm
+from particlemesh.apps.pme import PME
+from pme_cases import pair_of_dipoles
+
+LENGTHS = np.array([2.5, 3.0, 2.0])
+FREE = pm.Box(LENGTHS, origin=(-1.0, 0.5, 2.0), periodic=False)
+SLAB = pm.Box((1.0, 1.2, 2.0), periodic=(True, True, False))
+PAIRS, FACTORS = np.array([(0, 1), (5, 7), (9, 3), (0, 2)]), np.array([0.0, 0.5, 0.8333, 0.0])
+
+
+def cluster(count=30):
+    """Charges anywhere in a box, with a net charge; two of them are at opposite faces."""
+    rng = np.random.default_rng(9)
+    corners = np.stack(np.meshgrid(*[np.arange(4)] * 3), -1).reshape(-1, 3)[rng.permutation(64)[:count]]
+    s = (corners + rng.uniform(0.1, 0.7, (count, 3))) / 4
+    s[:2] = (0.0, 0.5, 0.5), (1.0, 0.5, 0.51)
+    return FREE.origin + s * LENGTHS, rng.normal(size=count)
+
+
+def plain(x, q, pairs=(), factors=()):
+    """Energy, forces and energies of particles by Coulomb's law."""
+    weight = np.ones((len(x), len(x)))
+    for (i, j), f in zip(pairs, factors, strict=True):
+        weight[i, j] = weight[j, i] = f
+    d = x - x[:, None]
+    r = np.linalg.norm(d, axis=-1) + np.diag(np.full(len(x), np.inf))
+    u = weight * q * q[:, None] / r
+    return u.sum() / 2, -((u / r**2)[..., None] * d).sum(1), u.sum(1) / 2
+
+
+@pytest.mark.parametrize("options", [{}, {"skin": 0.2}], ids=["stream", "list"])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_cluster_is_the_plain_sum_of_its_pairs(options, pairs):
+    x, q = cluster()
+    listed = (PAIRS, FACTORS) if pairs else ((), ())
+    if pairs:
+        options = options | dict(exclusions=PAIRS, factors=FACTORS)
+    pme = PME(FREE, accuracy=1e-11, coulomb_constant=2.0, **options)
+    for moved in (x, x[::-1].copy()):  # from one face to the other is no turn of an open axis
+        result = pme(moved, q)
+        energy, forces, energies = plain(moved, q, *listed)
+        assert result.virial is None
+        assert abs(result.energy - 2 * energy) <= 1e-10 * abs(energies).sum()
+        np.testing.assert_allclose(result.forces, 2 * forces, rtol=0, atol=1e-9 * abs(forces).max())
+        np.testing.assert_allclose(result.energies, 2 * energies, rtol=0, atol=1e-9 * abs(energies).max())
+
+
+@pytest.mark.parametrize("net", [0.0, 1.7])
+def test_a_slab_is_the_sum_of_parry(net):
+    rng = np.random.default_rng(4)
+    x, q = rng.random((7, 3)) * (1, 1.2, 1.9), rng.normal(size=7)
+    q -= (q.sum() - net) / 7
+    result = PME(SLAB, accuracy=1e-10)(x + (0.7, -3.0, 0.05), q)
+    np.testing.assert_allclose(result.energy, parry(x, q, np.diag((1.0, 1.2))), rtol=1e-9)
+    step = np.zeros_like(x)
+    step[3, 2] = 1e-4
+    slope = (parry(x + step, q, np.diag((1.0, 1.2))) - parry(x - step, q, np.diag((1.0, 1.2)))) / 2e-4
+    np.testing.assert_allclose(result.forces[3, 2], -slope, rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_a_wire_is_the_plain_sum_over_its_images(axis):
+    rng = np.random.default_rng(6)
+    x, q = rng.random((5, 3)) * (1.0, 1.2, 0.8), rng.normal(size=5)
+    q -= q.mean()
+    box = pm.Box((1.0, 1.2, 0.8), periodic=[a == axis for a in range(3)])
+    images = np.arange(-20_000, 20_001.0)[:, None] * box.matrix[axis]  # beyond, dipoles are 1e-9
+    energy = 0.0
+    for i in range(5):
+        for j in range(5):
+            r = np.linalg.norm(x[j] - x[i] + images, axis=1)
+            energy += q[i] * q[j] / 2 * (1 / r[r > 0]).sum()
+    result = PME(box, accuracy=1e-10)(x, q)
+    np.testing.assert_allclose(result.energy, energy, rtol=1e-8)
+    assert abs(result.forces.sum(0)).max() <= 1e-8 * abs(result.forces).max()
+
+
+def test_dipoles_in_free_space():
+    x, q = cluster(8)
+    mu = np.random.default_rng(1).normal(size=(8, 3)) * 0.2
+    pme = PME(FREE, accuracy=1e-11, exclusions=[(2, 3)], factors=0.5)
+    energy = sum(
+        (0.5 if (i, j) == (2, 3) else 1.0) * pair_of_dipoles(x[j] - x[i], q[i], mu[i], q[j], mu[j])
+        for i in range(8)
+        for j in range(i + 1, 8)
+    )
+    np.testing.assert_allclose(pme(x, q, dipoles=mu).energy, energy, rtol=1e-8)
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kernels_equal_the_cpu(backend, dtype):
+    x, q = (a.astype(dtype) for a in cluster())
+    options = dict(cutoff=1.4, splitting=2.0, shape=(10, 12, 9), window="bspline5", exclusions=PAIRS, factors=FACTORS)
+    wanted = PME(FREE, **options)(x, q)
+    pme = PME(FREE, **options, dtype=dtype, backend=backend.name).reserve(30)
+    result = pme(backend.array(x), backend.array(q))
+    tolerance = 5e-6 if dtype == "float32" else 1e-12
+    for name in ("energy", "energies", "forces"):
+        exact = getattr(wanted, name)
+        np.testing.assert_allclose(
+            backend.host(getattr(result, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name
+        )
+
+
+def test_particles_outside_and_derivatives_are_refused():
+    x, q = cluster()
+    pme = PME(FREE, accuracy=1e-4)
+    pme(x, q)
+    with pytest.raises(ValueError, match="outside"):
+        pme(x + LENGTHS / 2, q)
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    from particlemesh.apps.pme.jax import energy
+
+    with pytest.raises(ValueError, match="derivatives need three periodic axes"):
+        energy(pme, jax.numpy.asarray(x), jax.numpy.asarray(q))
