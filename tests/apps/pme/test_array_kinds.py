@@ -27,13 +27,13 @@ def read_only(array):
 @pytest.mark.parametrize("kind", ["read-only", "list", "JAX"])
 def test_arrays_come_in_and_go_out(face, kind):
     given = X, Q, Q[:, None] * X, np.arange(20) % 2
-    wanted = FACES[face](*given)
+    expected = FACES[face](*given)
     if kind == "JAX":
         library = pytest.importorskip("jax.numpy", reason="JAX is not installed")
         convert, result = library.asarray, library.ndarray
     else:
         convert, result = (read_only if kind == "read-only" else np.ndarray.tolist), np.ndarray
-    found = FACES[face](*map(convert, given))
-    assert isinstance(found.forces, result)
-    np.testing.assert_allclose(found.energy, wanted.energy, rtol=1e-5)
-    np.testing.assert_allclose(found.forces, wanted.forces, rtol=0, atol=1e-5 * abs(wanted.forces).max())
+    result_of = FACES[face](*map(convert, given))
+    assert isinstance(result_of.forces, result)
+    np.testing.assert_allclose(result_of.energy, expected.energy, rtol=1e-5)
+    np.testing.assert_allclose(result_of.forces, expected.forces, rtol=0, atol=1e-5 * abs(expected.forces).max())
