@@ -148,11 +148,12 @@ def spectrum(
     order: Order = None,
     interlaced: Annotated[bool, typer.Option(help="Average over two meshes, against aliases.")] = True,
     compensation: Annotated[str, typer.Option(help="window or aliases.")] = "window",
-    backend: Backend = None, picture: Drawn = None, overwrite: Overwrite = False,
+    dtype: Real = None, backend: Backend = None, method: Method = "auto", chunk: Chunk = CHUNK, picture: Drawn = None,
+    overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Compute the power spectrum of the particles of a file, or of a field.
 
-    The box repeats along all axes. All particles are in memory.
+    The box repeats along all axes. Files .npz, .h5, .csv and .parquet may be larger than the memory.
     """
     from particlemesh.command import file_pictures, file_work
 
@@ -160,7 +161,7 @@ def spectrum(
         file_work.spectrum(
             console, file, out, of_field=of_field, positions=positions, values=values, topology=topology,
             frames=frames, box=box, origin=origin, shape=shape, spacing=spacing, window=window, order=order,
-            interlaced=interlaced, compensation=compensation, backend=backend,
+            interlaced=interlaced, compensation=compensation, dtype=dtype, backend=backend, method=method, chunk=chunk,
             picture=file_pictures.Picture(picture), overwrite=overwrite,
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from particlemesh.command import file_options as options
 from particlemesh.command import file_report as report
 from particlemesh.command.file_pictures import Picture
 from particlemesh.command.report import _table
-from particlemesh.fourier import Spectrum, Transform, binned_power, power_spectrum
+from particlemesh.fourier import Spectrum, Transform, binned_power
 
 ROWS = 12  # of the table of a spectrum
 FEW = 100  # particles of a first call, which compiles and loads code
@@ -198,8 +198,8 @@ def neighbours(
 def spectrum(
     console: Console, file: Path, out: Path | None, *, of_field: bool, positions: str | None, values: str | None,
     topology: Path | None, frames: str, box: str | None, origin: str | None, shape: str | None, spacing: str | None,
-    window: str, order: int | None, interlaced: bool, compensation: str, backend: str | None, picture: Picture,
-    overwrite: bool,
+    window: str, order: int | None, interlaced: bool, compensation: str, dtype: str | None, backend: str | None,
+    method: str, chunk: int, picture: Picture, overwrite: bool,
 ) -> None:  # fmt: skip
     """Print and write the power spectrum of the particles of a file, or of a field.
 
@@ -209,6 +209,7 @@ def spectrum(
         If an option is not allowed or a file cannot be read or written.
     """
     check_backend(backend)
+    check_dtype(dtype)
     keep((file, topology), (out, picture.path))
     picture.check(overwrite)
     if out is not None:
@@ -222,7 +223,7 @@ def spectrum(
         field = files.read_field(file)
         began = time.perf_counter()
         power = field_power(field, backend)
-        seconds, count, what = time.perf_counter() - began, field.mesh.size, "nodes"
+        seconds = time.perf_counter() - began
         console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
         report.say(console, "field", f"{field.name}, {field.values.dtype}; its power, not that of its contrast")
         report.say_box(console, field.mesh.box, "from the field", None)
@@ -230,24 +231,21 @@ def spectrum(
         shape_function = options.window_named(window, order)
         with files.open_particles(file, positions=positions, values=values, topology=topology) as particles:
             frame = options.one_frame(particles, frames)
-            domain, where = options.box_of(particles, (frame,), box, origin, None)
+            domain, where = options.box_of(particles, (frame,), box, origin, None, chunk, dtype)
             mesh, why = options.mesh_of(domain, shape, spacing, 0.0)
-            if particles.components:
-                raise ValueError(f"values are {', '.join(particles.values)}; a spectrum has one weight per particle.")
-            parts = list(particles.chunks(frame=frame))
-            points, weights = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
-            weights = weights.astype(points.dtype, copy=False) if weights.dtype.kind == "f" else weights
-            began = time.perf_counter()
-            power = power_spectrum(
-                points, weights, mesh, window=shape_function, interlaced=interlaced, compensation=compensation,
-                backend=backend,
-            )  # fmt: skip
-            seconds, count, what = time.perf_counter() - began, len(points), "particles"
+            account = files.Account()
+            with progress.bar("spreading", particles.count, console) as advance:
+                power = files.particles_spectrum(
+                    particles, mesh, shape_function, frame=frame, size=chunk, interlaced=interlaced,
+                    compensation=compensation, progress=advance, dtype=dtype, account=account, backend=backend,
+                    method=method,
+                )  # fmt: skip
             console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
-            report.say_particles(console, particles, (frame,), count, points.dtype)
+            report.say_particles(console, particles, (frame,), account.particles, account.dtype)
             report.say_box(console, domain, where, particles.unit)
         report.say_mesh(console, mesh, why, shape_function)
         means = "interlaced: the nearest aliases cancel" if interlaced else "not interlaced: aliases remain"
+        report.say_method(console, account, "spread")
         report.say(console, "modes", f"{means}; compensation: {compensation}")
         report.say(console, "shot noise", f"{power.shot_noise[power.modes > 0][:1].mean():.6g}, included in the power")
     with picture.of_spectrum(power):
@@ -257,7 +255,11 @@ def spectrum(
                     "k": power.k, "power": power.power, "modes": power.modes, "shot_noise": power.shot_noise,
                     "k_low": power.edges[:-1], "k_high": power.edges[1:],
                 })  # fmt: skip
-    report.say(console, "time", f"{seconds:.3g} s with compiling or loading, for {count:,} {what}")
+    if of_field:
+        report.say(console, "time", f"{seconds:.3g} s with compiling or loading, for {field.mesh.size:,} nodes")
+    else:
+        meshes = "particles on two meshes" if interlaced else "particles"
+        report.say_time(console, account.seconds, account.particles, account.start, meshes)
     if out is not None:
         report.say_written(console, out, "k, power, modes, shot_noise, k_low, k_high")
     picture.say(console)

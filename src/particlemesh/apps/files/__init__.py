@@ -5,12 +5,13 @@ from particlemesh.apps.files.accumulate import Account, interpolate_particles, s
 from particlemesh.apps.files.fields import Field, check_field, read_field, write_field
 from particlemesh.apps.files.particles import Configuration, open_particles, read_particles
 from particlemesh.apps.files.particles.selection import Chunk, Particles
+from particlemesh.apps.files.power import particles_spectrum
 from particlemesh.apps.files.replacing import check_free as check_free
 from particlemesh.apps.files.replacing import replacing as replacing
 from particlemesh.apps.files.tables import Table, check_table, writing_table
 
 __all__ = [
     "Account", "Chunk", "Configuration", "Field", "Particles", "Table", "check_field", "check_table",
-    "interpolate_particles", "open_particles", "read_field", "read_particles", "spread_particles", "write_field",
-    "writing_table",
+    "interpolate_particles", "open_particles", "particles_spectrum", "read_field", "read_particles",
+    "spread_particles", "write_field", "writing_table",
 ]  # fmt: skip

@@ -106,19 +106,11 @@ def spread_particles(
     (np.float64(6.0), np.float64(6.0), 3)
     """
     account = Account(_frames=len(frames))
-    total: np.ndarray | None = None
     with _Plans(mesh, window, dtype, outside, account, options) as plans:
         for chunk in _chunks(particles, frames, size):
-            plan = plans.set(chunk, lambda plan, few: plan.spread(plans.values(few.values)))
-            values = plans.values(chunk.values)
-            began = time.perf_counter()
-            if total is None:
-                total = plan.spread(values)
-            else:
-                plan.spread(values, out=total, accumulate=True)
-            account.seconds += time.perf_counter() - began
-            plans.note(values)
+            plans.spread(chunk)
             progress(len(chunk.positions))
+        total = plans.total
     assert total is not None  # a frame has particles
     return total / len(frames) if len(frames) > 1 else total, account
 
@@ -192,6 +184,19 @@ class _Plans:
         self.check = outside == "error"
         self.mesh, self.window, self.dtype, self.account, self.options = mesh, window, dtype, account, options
         self.plan: Plan | None = None
+        self.total: np.ndarray | None = None  # the field of all parts
+
+    def spread(self, chunk: Chunk) -> None:
+        """Add a part to the field of all parts."""
+        plan = self.set(chunk, lambda plan, few: plan.spread(self.values(few.values)))
+        values = self.values(chunk.values)
+        began = time.perf_counter()
+        if self.total is None:
+            self.total = plan.spread(values)
+        else:
+            plan.spread(values, out=self.total, accumulate=True)
+        self.account.seconds += time.perf_counter() - began
+        self.note(values)
 
     def set(self, chunk: Chunk, warm_up: Callable[[Plan, Chunk], Any]) -> Plan:
         """Return the plan at the positions of a part; the first time, call it with some of them before."""
