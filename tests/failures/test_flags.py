@@ -94,6 +94,12 @@ def interpolated(gradient):
         return list(files.interpolate_particles(particles, OUT, MESH, "cic", gradient=gradient))
 
 
+def spectrum(interlaced):
+    np.savez(path := file_of("x.npz"), positions=X)
+    with files.open_particles(path) as particles:
+        return files.particles_spectrum(particles, MESH, interlaced=interlaced)
+
+
 def steps(progress):
     brownian.BrownianDynamics(20 * X, spheres(), time_step=0.1).run(1, progress=progress)
 
@@ -192,6 +198,7 @@ CALLS = {
     ("apps.files.write_field", "overwrite"): lambda f: files.write_field(file_of("f.npz"), OUT, MESH, overwrite=f),
     ("apps.files.writing_table", "overwrite"): write_table,
     ("apps.files.interpolate_particles", "gradient"): interpolated,
+    ("apps.files.particles_spectrum", "interlaced"): spectrum,
     ("apps.mri.density", "normalise"): density,
     ("apps.mri.MRIParticlemesh", "squeeze_dims"): lambda f: images(squeeze_dims=f),
     ("apps.mri.MRIParticlemesh.update_samples", "unsafe"): lambda f: images().update_samples(X[:, :2], unsafe=f),
