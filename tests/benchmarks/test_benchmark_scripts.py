@@ -31,6 +31,7 @@ SCRIPTS = {  # arguments beside --small and --out, and the files that a script w
                  ("limit-ceilings", "limit-peer", "limit-density", "limit-roofline")),
     "core.regret": ([*CPU, "--problems", "1"], ("regret",)),
     "core.overhead": ([], ("overhead",)),
+    "core.forms": (CPU, ("forms-interpolate",)),
     "core.gpu": (CPU, ()),
     "grid.run": (CPU, ("grid-build", "grid-pairs")),
     "grid.build": ([*CPU, "--only", "published"], ("grid-build",)),
