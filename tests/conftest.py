@@ -134,11 +134,13 @@ def thinned(items):
 
     From 2 cases on one of two runs, from 9 on of three, from 18 on of four, from 40 on of five: for each method one of
     every so many that follow each other, so that no method is left out by chance. Of a method with twice as many cases
-    half as many run. Tests that thin themselves are `whole`. Tests marked `turns(n)` compile, too, or start processes:
+    half as many run. Tests that thin themselves are `whole`. Tests marked `turns(n)` also compile, or start processes:
     of their cases, on whatever backend, one of every n runs.
     """
     many = collections.Counter((item.path, item.originalname) for item in items if on_opencl(item))
-    own = collections.Counter((item.path, item.originalname, method_of(item)) for item in items if on_opencl(item))
+    of_method = collections.Counter(
+        (item.path, item.originalname, method_of(item)) for item in items if on_opencl(item)
+    )
     before, kept, left = collections.Counter(), [], []
     for item in items:
         test, turns = (item.path, item.originalname), item.get_closest_marker("turns")
@@ -148,7 +150,7 @@ def thinned(items):
         elif on_opencl(item) and not item.get_closest_marker("whole"):
             method = method_of(item)
             share = 1 + bisect.bisect((2, 9, 18, 40), many[test])
-            share *= 1 + (method != "" and own[*test, method] >= 2 * share)
+            share *= 1 + (method != "" and of_method[*test, method] >= 2 * share)
         turn, place = divmod(before[test, method], share)
         runs = place == zlib.crc32(f"{item.originalname} {method} {turn}".encode()) % share
         before[test, method] += 1

@@ -136,10 +136,10 @@ def sparse(rows: Rows, support: int = 6, densest: float = 0.6) -> list[tuple[str
             best.setdefault((row["direction"], nodes, count), {})[row["dtype"]] = row
     lines = []
     for direction in peer.OPERATIONS.values():
-        for (_, nodes, count), found in sorted((k, v) for k, v in best.items() if k[0] == direction):
+        for (_, nodes, count), by_type in sorted((k, v) for k, v in best.items() if k[0] == direction):
             cells = [
                 (f"{_ours(row) * 1e6:.1f} µs ({row['method']})", f"{number(row, 'ratio'):.2f}") if row else ("", "")
-                for row in (found.get("float32"), found.get("float64"))
+                for row in (by_type.get("float32"), by_type.get("float64"))
             ]
             lines.append((direction, f"{count:,}", f"{nodes}³", *cells[0], *cells[1]))
     return lines

@@ -79,10 +79,10 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_a_restart_goes_on(quick, monkeypa
     assert result.exit_code == 130, result.output
     assert "picture" not in result.output and len(result.stderr.splitlines()) == 1
     said = " ".join(result.output.split())
-    found = re.search(r"interrupted at step 4; the checkpoint is out/brownian.h5. Go on with: particlemesh (.*)$", said)
+    match = re.search(r"interrupted at step 4; the checkpoint is out/brownian.h5. Go on with: particlemesh (.*)$", said)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert BrownianDynamics.load("out/brownian.h5").step == 4
-    result = run(cli.app, found[1].split())
+    result = run(cli.app, match[1].split())
     assert result.exit_code == 0, result.output
     assert "20 spheres, volume fraction 0.1, " in result.output and ", 2 steps of" in " ".join(result.output.split())
     one, other = (BrownianDynamics.load(path) for path in ("whole.h5", "out/brownian.h5"))

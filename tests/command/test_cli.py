@@ -68,8 +68,8 @@ def test_info_tests_every_method_and_fits(monkeypatch):
     assert len(rows) >= len(BUILDERS)
     assert all(len(line) <= cli.WIDTH for line in rows if " declined " not in line)
     for name in probe.names():
-        rows_of = [line.split()[1:3] for line in rows if line.startswith(name)]
-        assert len(rows_of) == probe.count(name) == len(set(map(tuple, rows_of)))
+        tested = [line.split()[1:3] for line in rows if line.startswith(name)]
+        assert len(tested) == probe.count(name) == len(set(map(tuple, tested)))
     note = next(n for n, line in enumerate(lines) if line.startswith("error:"))
     assert lines[note + 2] == ""  # two lines, none of which was broken
 
@@ -145,8 +145,8 @@ def test_a_method_that_declines_on_a_device_is_no_failure_of_info(monkeypatch, c
 def test_info_tells_of_a_grid_with_other_pairs(monkeypatch, of_pairs, said):
     class Wrong(survey.UniformGrid):
         def pairs(self, *arguments, **options):
-            rows_of = super().pairs(*arguments, **options)
-            return dataclasses.replace(rows_of, **of_pairs(rows_of))
+            pairs = super().pairs(*arguments, **options)
+            return dataclasses.replace(pairs, **of_pairs(pairs))
 
     checks = list(survey.grids(backends.current("cpu")))
     assert sorted(check.method for check in checks) == sorted(builder.name for builder in BUILDERS)

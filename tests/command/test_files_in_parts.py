@@ -26,16 +26,16 @@ def sizes(tmp_path, monkeypatch):
     """Write a file, and return the list of the sizes of the parts that are read."""
     monkeypatch.chdir(tmp_path)
     np.savez("few.npz", positions=X, single=X.astype("f4"), charges=Q, box=LENGTHS)
-    found = []
+    sizes = []
     chunks = files.Particles.chunks
 
     def counted(self, *words, **options):
         for chunk in chunks(self, *words, **options):
-            found.append(len(chunk.positions))
+            sizes.append(len(chunk.positions))
             yield chunk
 
     monkeypatch.setattr(files.Particles, "chunks", counted)
-    return found
+    return sizes
 
 
 def run(command, *words):
@@ -57,11 +57,11 @@ def test_a_spectrum_in_parts_is_that_of_all_particles(interlaced, compensation, 
     mesh = pm.Mesh((8, 9, 10), LENGTHS)
     expected = power_spectrum(X.astype(dtype), Q.astype(dtype), mesh, interlaced=interlaced, compensation=compensation)
     rtol = 1e-11 if dtype == "f8" else 1e-4
-    with np.load("s.npz") as found:
-        np.testing.assert_allclose(found["power"], expected.power, rtol=rtol)
-        np.testing.assert_allclose(found["shot_noise"], expected.shot_noise, rtol=rtol)
-        np.testing.assert_allclose(found["k"], expected.k, rtol=1e-13)
-        np.testing.assert_array_equal(found["modes"], expected.modes)
+    with np.load("s.npz") as stored:
+        np.testing.assert_allclose(stored["power"], expected.power, rtol=rtol)
+        np.testing.assert_allclose(stored["shot_noise"], expected.shot_noise, rtol=rtol)
+        np.testing.assert_allclose(stored["k"], expected.k, rtol=1e-13)
+        np.testing.assert_array_equal(stored["modes"], expected.modes)
     assert f"particles 500, float{8 * int(dtype[1])}" in output and "method" in output
     assert ("particles on two meshes/s" in output) == interlaced
 

@@ -309,12 +309,12 @@ def test_the_same_boxes_again_take_no_memory(backend):
             return field, plan.gradient(field, out=None if out is None else out[1])
 
         out = step()
-        wanted = [backend.host(a) for a in out]
+        expected = [backend.host(a) for a in out]
         step(out)
         with quiet(backend):
             step(out)
-        close(backend.host(out[0]), wanted[0])
-        close(backend.host(out[1]), wanted[1])
+        close(backend.host(out[0]), expected[0])
+        close(backend.host(out[1]), expected[1])
 
 
 def test_boxes_that_do_not_fit_are_refused(backend):

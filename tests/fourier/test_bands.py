@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from particlemesh import backends
+from particlemesh.fourier import bands
 from particlemesh.fourier.bands import Bands, mode_numbers
 from particlemesh.fourier.engines import BACKWARD, FORWARD, engine, good_size
 
@@ -123,6 +124,23 @@ def test_a_real_band_comes_back_as_a_real_field(backend, nodes, modes):
     close(back, backend.host(smooth), "float64")
     assert np.abs(modes_of).max() > 0
     assert bands.shape == tuple(len(k) for k in numbers)
+
+
+@pytest.mark.backends("cpu")
+@pytest.mark.parametrize(("nodes", "modes"), BANDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_parts_of_a_real_transform_are_the_whole(backend, monkeypatch, nodes, modes, dtype):
+    made, _, _ = band(backend, nodes, modes, dtype, "fft", True, complex_factors=False)
+    field = random((3, *nodes), dtype, real=True)
+    whole = made.to_modes(field.copy())
+    back = made.to_nodes(whole.copy())
+    monkeypatch.setattr(bands, "_PART", 200)
+    for given in (field, np.asfortranarray(field)):
+        close(made.to_modes(given), whole, dtype)
+    out = np.full_like(field, np.nan)
+    assert made.to_nodes(whole.copy(), out) is out
+    for result in (out, made.to_nodes(whole.copy()), made.to_nodes(whole.copy(), np.asfortranarray(out))):
+        close(result, back, dtype)
 
 
 def test_sizes_have_small_factors():

@@ -192,3 +192,34 @@ def test_a_reserved_virial_allocates_nothing(backend):
     held = set(solver._work._memory)
     solver.set_positions(x).potential_gradient_virial(q)
     assert set(solver._work._memory) == held
+
+
+@pytest.mark.backends("cuda")
+@pytest.mark.parametrize("gradient", ["window", "ik"])
+@pytest.mark.parametrize("interlaced", [False, True])
+def test_a_cuda_graph_captures_a_step(backend, gradient, interlaced):
+    cupy = backend.cupy
+    mesh = pm.Mesh((24, 20, 18), (1.0, 1.0, 1.0))
+    rng = np.random.default_rng(1)
+    x, q = cupy.asarray(rng.random((3000, 3), np.float32)), cupy.asarray(rng.random(3000, np.float32))
+    options = dict(gradient=gradient, interlaced=interlaced)
+    solver = Solver(mesh, "bspline5", backend="cuda", dtype="float32", **options).reserve(3000)
+    out = cupy.empty(3000, np.float32), cupy.empty((3000, 3), np.float32)
+
+    def step():
+        solver.set_positions(x, check=False)
+        solver.potential_and_gradient(q, out=out)
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        step()
+        stream.synchronize()
+        stream.begin_capture()
+        step()
+        graph = stream.end_capture()
+        x[...] = cupy.asarray(rng.random((3000, 3), np.float32))
+        graph.launch(stream)
+        stream.synchronize()
+    expected = Solver(mesh, "bspline5", **options).set_positions(x.get()).potential_and_gradient(q.get())
+    for a, b in zip(out, expected, strict=True):
+        np.testing.assert_allclose(a.get(), b, atol=2e-5 * np.abs(b).max())

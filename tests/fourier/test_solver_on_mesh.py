@@ -29,15 +29,15 @@ def test_it_is_what_potential_does_between_spreading_and_interpolating(backend, 
     mesh = MESHES[name]
     x, q = particles(mesh)
     solver = Solver(mesh, "bspline4", green="ewald", alpha=2.0).set_positions(backend.array(x))
-    plan, wanted = solver.plan, backend.host(solver.potential(backend.array(q)))
+    plan, expected = solver.plan, backend.host(solver.potential(backend.array(q)))
     field = backend.array(backend.host(plan.spread(backend.array(q))), order)
     before = backend.host(field)
     np.testing.assert_allclose(
-        backend.host(plan.interpolate(solver.potential_field(field))), wanted, rtol=1e-11, atol=1e-11
+        backend.host(plan.interpolate(solver.potential_field(field))), expected, rtol=1e-11, atol=1e-11
     )
     out = backend.array(np.full(before.shape, np.nan), order)
     assert solver.potential_field(field, out=out) is out
-    np.testing.assert_allclose(backend.host(plan.interpolate(out)), wanted, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(backend.host(plan.interpolate(out)), expected, rtol=1e-11, atol=1e-11)
     np.testing.assert_array_equal(backend.host(field), before)
 
 

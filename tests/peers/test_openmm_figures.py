@@ -39,9 +39,9 @@ def test_water(text, name, edge, cutoff, excluded, tolerance):
     x = np.array(coordinates, float) / 10
     assert x.shape == (COUNT, 3)
     case = between(text, f"void testWater125DpmeVsLongCutoff{name}()", "\nvoid ")
-    wanted = np.zeros((COUNT, 3))
+    expected = np.zeros((COUNT, 3))
     for k, *force in re.findall(r"refforces\[\s*(\d+)\] = Vec3\(" + triple + r"\)", case):
-        wanted[int(k)] = force
+        expected[int(k)] = force
     energy = float(re.search(r"gromacs_energy =" + NUMBER + ";", case)[1])
     sigma = 2 * 2 ** (-1 / 6) * np.tile(HALF_LENGTHS, 125) / 10
     epsilon = np.tile(DEPTHS, 125) * 4.184
@@ -53,4 +53,4 @@ def test_water(text, name, edge, cutoff, excluded, tolerance):
     )  # fmt: skip
     result = call(x, sigma=sigma, epsilon=epsilon, exclusions=pairs if excluded else None)
     assert abs(result.energy / energy - 1) <= tolerance  # those of OpenMM; GROMACS works in single precision
-    assert np.linalg.norm(result.forces - wanted) <= 1e-4 * np.linalg.norm(wanted)
+    assert np.linalg.norm(result.forces - expected) <= 1e-4 * np.linalg.norm(expected)

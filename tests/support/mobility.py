@@ -84,8 +84,8 @@ def mobility(matrix, positions, radii, xi=None, margin=6.5, rows=None):
         f, g = (p - q for p, q in zip(whole(r, a, b), smooth(r, a, b, xi), strict=True))
         unit = vector / r[:, None]
         result[i, :, j, :] += f[:, None, None] * eye + g[:, None, None] * unit[:, :, None] * unit[:, None, :]
-    own = radii[rows]
-    result[np.arange(m), :, rows, :] += (1 / (6 * PI * own) - smooth_self(own, xi))[:, None, None] * eye
+    of_row = radii[rows]
+    result[np.arange(m), :, rows, :] += (1 / (6 * PI * of_row) - smooth_self(of_row, xi))[:, None, None] * eye
     reciprocal = 2 * PI * np.linalg.inv(matrix).T
     modes = np.ceil(highest / (2 * PI) * np.linalg.norm(matrix, axis=1)).astype(int)
     numbers = np.array(list(itertools.product(*(range(-most, most + 1) for most in modes))))

@@ -234,6 +234,6 @@ def stored(backend: str, device: str) -> Table | None:
         If this user's file cannot be read.
     """
     path = path_of(backend, device)
-    own = () if path is None or not path.exists() else (read(path),)
-    mine = (table for table in (*own, *shipped()) if (table.backend, table.device) == (backend, device))
+    measured_here = () if path is None or not path.exists() else (read(path),)
+    mine = (table for table in (*measured_here, *shipped()) if (table.backend, table.device) == (backend, device))
     return next(mine, None)

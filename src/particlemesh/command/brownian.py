@@ -125,7 +125,7 @@ class Trace:
         """Take the present positions."""
         self._path.append(to_host(self._motion.positions)[self._some])
 
-    def found(self) -> Suspension:
+    def suspension(self) -> Suspension:
         """Return what the run did."""
         motion = self._motion
         edge = float(motion.box.matrix[0, 0])

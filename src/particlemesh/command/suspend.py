@@ -60,7 +60,7 @@ def suspend(console: Console, options: Mapping[str, Any], given: set[str]) -> No
             trace.take()
             advance()
             saving.due()
-    spheres, seconds = trace.found(), time.perf_counter() - began
+    spheres, seconds = trace.suspension(), time.perf_counter() - began
     console.print(f"box edge {spheres.edge:.4g} a, {steps} steps of {motion.time_step:g} a²/D, {seconds:.1f} s\n")
     table = _table(">time", ">mean square displacement", ">law", ">measured / law", ">error")
     law = 6 * spheres.law * spheres.times

@@ -19,6 +19,7 @@ from particlemesh.backends.jit import compiled, plain
 from particlemesh.fourier.engines import BACKWARD, FORWARD, engine
 
 _TEAM, _PIECE = 32, 256  # work-items that write so many numbers of a row
+_PART = 1 << 21  # bytes of a real transform's rows at a time, which stay in a cache: SciPy returns new memory
 _FILE = "fourier/bands.c"
 ORDERS = ("fft", "centred")
 
@@ -226,6 +227,9 @@ class Bands:
         # Strided fields are not overwritten: what `_move` takes is dense.
         keep = not field.flags.c_contiguous
         for axis in reversed(range(len(self.nodes))):
+            if self.real and axis == len(self.nodes) - 1:
+                array = self._real_to_modes(field, threads, None if axis else out)
+                continue
             modes = self._axis(array, axis, sign, threads, keep=keep and array is field)
             array = self._move(modes, axis, threads, False, None if axis else out)
         return _placed(array, out)
@@ -233,21 +237,46 @@ class Bands:
     def _padded(self, modes: np.ndarray, out: Any, sign: int) -> np.ndarray:
         array, threads = modes, self.engine.workers  # type: ignore[attr-defined]
         for axis in range(len(self.nodes)):
+            if self.real and axis == len(self.nodes) - 1:
+                return self._real_to_nodes(array, threads, out)
             array = self._move(array, axis, threads, True, out if axis == len(self.nodes) - 1 else None)
             array = self._axis(array, axis, sign, threads, keep=array is modes)
         return _placed(array, out)
 
     def _axis(self, array: np.ndarray, axis: int, sign: int, threads: int, *, keep: bool = False) -> np.ndarray:
-        """Transform one axis; the last one of a real field is real."""
-        at = axis - len(self.nodes)
-        options: dict[str, Any] = {"axis": at, "workers": threads}
-        if self.real and at == -1:
-            if sign == FORWARD:
-                return scipy.fft.rfft(array, **options)
-            return scipy.fft.irfft(array, self.nodes[axis], norm="forward", overwrite_x=not keep, **options)
+        """Transform one axis of complex numbers."""
+        options: dict[str, Any] = {"axis": axis - len(self.nodes), "workers": threads}
         if sign == FORWARD:
             return scipy.fft.fft(array, overwrite_x=not keep, **options)
         return scipy.fft.ifft(array, norm="forward", overwrite_x=not keep, **options)
+
+    def _rows(self, shape: tuple[int, ...]) -> list[slice]:
+        """Return parts of the rows of a real field of this shape, as rows of one axis."""
+        rows = math.prod(shape[:-1])
+        step = max(1, _PART // (self.engine.spectrum_shape[-1] * self.complex_dtype.itemsize))
+        return [slice(k, k + step) for k in range(0, rows, step)]
+
+    def _real_to_modes(self, field: np.ndarray, threads: int, out: Any) -> np.ndarray:
+        """Transform the last axis of a real field, and return the band of that axis."""
+        axis, shape = len(self.nodes) - 1, (*field.shape[:-1], self.shape[-1])
+        band = out if _fits(out, shape, self.complex_dtype) else np.empty(shape, self.complex_dtype)
+        source, target = field.reshape(-1, field.shape[-1]), band.reshape(-1, shape[-1])
+        for part in self._rows(shape):
+            room, modes = target[part], scipy.fft.rfft(source[part], workers=threads)
+            moved = self._move(modes, axis, threads, False, room)
+            if moved is not room:
+                room[...] = moved
+        return band
+
+    def _real_to_nodes(self, modes: np.ndarray, threads: int, out: Any) -> np.ndarray:
+        """Return the real field of modes that are nodes along the other axes."""
+        axis, shape = len(self.nodes) - 1, (*modes.shape[:-1], self.nodes[-1])
+        field = out if _fits(out, shape, self.dtype) else np.empty(shape, self.dtype)
+        source, target = np.ascontiguousarray(modes).reshape(-1, modes.shape[-1]), field.reshape(-1, shape[-1])
+        for part in self._rows(shape):
+            spectrum = self._move(source[part], axis, threads, True, None)
+            target[part] = scipy.fft.irfft(spectrum, shape[-1], norm="forward", workers=threads)
+        return _placed(field, out)
 
     def _move(self, array: np.ndarray, axis: int, threads: int, into: bool, room: Any) -> np.ndarray:
         """Return the modes of an axis times their factors, out of the transform's order or ``into`` it.
@@ -260,7 +289,7 @@ class Bands:
         runs, factor, length, old, inner = part
         shape = list(array.shape)
         shape[axis - len(self.nodes)] = length
-        if room is None or room.shape != tuple(shape) or room.dtype != array.dtype or not room.flags.c_contiguous:
+        if not _fits(room, tuple(shape), array.dtype):
             room = np.empty(shape, array.dtype)
         source, target = plain(np.ascontiguousarray(array)), room.reshape(-1)
         if factor.dtype == self.dtype:  # complex numbers are pairs of reals
@@ -294,6 +323,11 @@ class Bands:
             (pairs * crop, np.repeat(factor, pairs), count, pairs * nodes, inner),
             (pairs * embed, np.repeat(padded, pairs), nodes, pairs * count, inner),
         )
+
+
+def _fits(room: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """Return whether there is memory of this shape and type that is dense."""
+    return room is not None and room.shape == shape and room.dtype == dtype and room.flags.c_contiguous
 
 
 def _placed(array: np.ndarray, out: Any) -> np.ndarray:

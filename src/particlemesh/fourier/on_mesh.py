@@ -76,8 +76,8 @@ class OnMesh:
             result = operands.give(
                 out, operand, operand.batch + core, len(core), len(core), work.owner, accumulate=False, upload=upload
             )
-            given, wanted = operand.native, result.native
-            whole = None if plain(given) and plain(wanted) else work.take("field", operand.batch, work.field_shape)
+            given, target = operand.native, result.native
+            whole = None if plain(given) and plain(target) else work.take("field", operand.batch, work.field_shape)
             if self._modes.padded or whole is not None:
                 whole = work.take("field", operand.batch, work.field_shape)
                 if self._modes.padded:
@@ -87,8 +87,8 @@ class OnMesh:
             spectrum = work.forward(given, operand.batch)
             flat = spectrum.reshape(-1, *work.spectrum_shape)
             work.factors(flat, flat)
-            potential = work.engine.backward(spectrum, wanted if whole is None else whole)
+            potential = work.engine.backward(spectrum, target if whole is None else whole)
             if whole is not None:
-                work.backend.copy(wanted, potential[self._inner()])
-            work.backend.mark(operand.native, wanted)
+                work.backend.copy(target, potential[self._inner()])
+            work.backend.mark(operand.native, target)
             return result.finish()

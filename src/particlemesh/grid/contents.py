@@ -8,6 +8,7 @@ from typing import Any
 
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import kind_of
+from particlemesh.arrays.memory import overlap
 from particlemesh.busy import alone, in_use
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
@@ -114,8 +115,10 @@ class Contents(Construction):
             raise ValueError(
                 f"out has shape {tuple(out.shape)} and dtype {kind.dtype(out)}; this call writes {shape} of {dtype}."
             )
-        operands.check_apart(out, *(() if values is None else (values,)))
-        return kind.target(out)
+        target, other = kind.target(out), kind_of(values)
+        if other is not None and other.home == kind.home and overlap(target, other.native(values)):
+            raise ValueError("out shares memory with the input; give a separate array.")
+        return target
 
     @alone
     def explain(self) -> str:

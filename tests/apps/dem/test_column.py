@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from particlemesh.apps.dem import Column, Green, column_fused, column_steps
+from particlemesh.apps.dem import Column, Green, column_fused, column_rows, column_steps
 from particlemesh.apps.dem.column import BUILDERS, fused_design
 from particlemesh.apps.dem.green import left_half
 from particlemesh.backends import cuda
@@ -92,12 +92,20 @@ def test_fused_steps_are_those_of_the_oracle(backend, how, exact):
 
 @pytest.mark.backends("cpu")
 @pytest.mark.parametrize("threads", [1, 3])
-def test_swept_rows_are_those_of_the_oracle(backend, threads, exact):
+@pytest.mark.parametrize("height", [1, 2, 4, 8])
+def test_swept_rows_are_those_of_the_oracle(backend, monkeypatch, threads, height, exact):
+    monkeypatch.setattr(column_rows, "height_bits", lambda count, cells: height.bit_length() - 1)
     made = column(backend, threads=threads)
     assert made.design.search == "fused"
     made.broad_phase()
     assert (made.in_reach == overlapping(cloud()["positions"]).sum(1)).all()
     check(made.run(STEPS), exact, 5e-6)
+
+
+def test_rows_are_higher_with_fewer_spheres():
+    counts = (0, 1, 500, 4096, 5000, 16384, 20000, 2**15, 2**20)
+    assert [column_rows.height_bits(n, 64) for n in counts] == [6, 6, 6, 6, 4, 2, 0, 0, 0]
+    assert all(2 ** column_rows.height_bits(1, cells) < 8 * cells for cells in (1, 2, 5, 33))
 
 
 @pytest.mark.backends("cpu")

@@ -27,11 +27,11 @@ def boxes_of(sizes):
     return sizes[:, None, None] * TRICLINIC
 
 
-def close(found, wanted, tolerance, host=np.asarray):
+def close(result, expected, tolerance, host=np.asarray):
     for name in NAMES:
-        exact = np.asarray(getattr(wanted, name))
+        exact = np.asarray(getattr(expected, name))
         np.testing.assert_allclose(
-            host(getattr(found, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name
+            host(getattr(result, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name
         )
 
 
@@ -49,22 +49,22 @@ def test_kernels_equal_the_cpu(backend, dtype, own_boxes, mixed):
         x, q, owners = x[order], q[order], owners[order]
         pairs["exclusions"] = np.argsort(order)[np.array(PAIRS["exclusions"])]
     boxes = boxes_of(SIZES) if own_boxes else None
-    wanted = PMEBatch(TRICLINIC, 4, **COARSE)(x, q, owners, boxes=boxes, **pairs)
+    expected = PMEBatch(TRICLINIC, 4, **COARSE)(x, q, owners, boxes=boxes, **pairs)
     batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype=dtype, backend=backend.name).reserve(100)
     given = backend.array(x), backend.array(q), backend.array(owners)
     result = batch(*given, boxes=boxes, **pairs)
     tolerance = 2e-5 if dtype == "float32" else 1e-12
-    close(result, wanted, tolerance, backend.host)
+    close(result, expected, tolerance, backend.host)
     assert backend.host(result.energy)[1] == 0
     for name in NAMES:
         backend.library.clear(getattr(result, name))
     again = batch(*given, boxes=boxes, **pairs, check=False, out=result)
     assert all(getattr(again, name) is getattr(result, name) for name in NAMES)
-    close(result, wanted, tolerance, backend.host)
+    close(result, expected, tolerance, backend.host)
     batch.check()
     host = PMEBatch(TRICLINIC, 4, **COARSE, backend=backend.name)(x, q, owners.astype(np.int64), boxes=boxes, **pairs)
     assert isinstance(host.forces, np.ndarray)
-    close(host, wanted, tolerance)
+    close(host, expected, tolerance)
 
 
 @pytest.mark.backends("cpu", "opencl", "cuda")
@@ -108,8 +108,8 @@ def test_an_index_of_no_system_is_an_error_and_leaves_other_systems_alone(backen
     with pytest.raises(ValueError, match="(in|of) no system"):
         batch.check()
     keep = np.arange(100) != 8
-    wanted = PMEBatch(TRICLINIC, 4, **COARSE)(x[keep], q[keep], OWNERS[keep], boxes=boxes_of(SIZES))
-    np.testing.assert_allclose(backend.host(result.energy), wanted.energy, rtol=1e-11, atol=1e-12)
+    expected = PMEBatch(TRICLINIC, 4, **COARSE)(x[keep], q[keep], OWNERS[keep], boxes=boxes_of(SIZES))
+    np.testing.assert_allclose(backend.host(result.energy), expected.energy, rtol=1e-11, atol=1e-12)
     assert (backend.host(result.forces)[8] == 0).all()
 
 

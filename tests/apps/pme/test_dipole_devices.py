@@ -19,11 +19,11 @@ def system(dtype="float64"):
     return [a.astype(dtype) for a in (x, q, mu)]
 
 
-def close(found, wanted, tolerance, host=np.asarray):
+def close(result, expected, tolerance, host=np.asarray):
     for name in NAMES:
-        exact = np.asarray(getattr(wanted, name))
+        exact = np.asarray(getattr(expected, name))
         np.testing.assert_allclose(
-            host(getattr(found, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name
+            host(getattr(result, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name
         )
 
 
@@ -34,18 +34,18 @@ def test_kernels_equal_the_cpu(backend, dtype, pairs):
     x, q, mu = system(dtype)
     if pairs:
         x[1] = x[0]  # an excluded pair may lie in one place
-    wanted = PME(TRICLINIC, **COARSE, **pairs, coulomb_constant=1.7)(x, q, dipoles=mu)
+    expected = PME(TRICLINIC, **COARSE, **pairs, coulomb_constant=1.7)(x, q, dipoles=mu)
     pme = PME(TRICLINIC, **COARSE, **pairs, coulomb_constant=1.7, dtype=dtype, backend=backend.name)
     given = backend.array(x), backend.array(q)
     result = pme.reserve(50, dipoles=True)(*given, dipoles=backend.array(mu))
     assert isinstance(result, DipoleResult) and result.virial is None
     tolerance = 2e-5 if dtype == "float32" else 1e-12
-    close(result, wanted, tolerance, backend.host)
+    close(result, expected, tolerance, backend.host)
     for name in NAMES:
         backend.library.clear(getattr(result, name))
     again = pme(*given, dipoles=backend.array(mu, "strided"), check=False, out=result)
     assert all(getattr(again, name) is getattr(result, name) for name in NAMES)
-    close(result, wanted, tolerance, backend.host)
+    close(result, expected, tolerance, backend.host)
     pme.check()
     plain = PME(TRICLINIC, **COARSE, **pairs, coulomb_constant=1.7)(x, q)
     np.testing.assert_allclose(  # calls do not disturb each other

@@ -99,12 +99,12 @@ def test_dipoles_in_free_space():
 def test_kernels_equal_the_cpu(backend, dtype):
     x, q = (a.astype(dtype) for a in cluster())
     options = dict(cutoff=1.4, splitting=2.0, shape=(10, 12, 9), window="bspline5", exclusions=PAIRS, factors=FACTORS)
-    wanted = PME(FREE, **options)(x, q)
+    expected = PME(FREE, **options)(x, q)
     pme = PME(FREE, **options, dtype=dtype, backend=backend.name).reserve(30)
     result = pme(backend.array(x), backend.array(q))
     tolerance = 5e-6 if dtype == "float32" else 1e-12
     for name in ("energy", "energies", "forces"):
-        exact = getattr(wanted, name)
+        exact = getattr(expected, name)
         np.testing.assert_allclose(
             backend.host(getattr(result, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name
         )

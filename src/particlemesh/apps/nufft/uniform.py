@@ -126,6 +126,5 @@ class Uniform:
     def _nodes(self, modes: Any, sign: int) -> Any:
         if self._halves is None:
             return self.bands.to_nodes(modes, self._field(modes.shape[0]), sign=sign)
-        # Real transforms on the CPU return new memory.
-        field = None if self.backend.name == "cpu" else self._field(modes.shape[0])
-        return self.bands.to_nodes(self._halves.half(modes, conjugate=sign < 0), field)
+        half = self._halves.half(modes, conjugate=sign < 0)
+        return self.bands.to_nodes(half, self._field(modes.shape[0]))

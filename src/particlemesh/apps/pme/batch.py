@@ -101,7 +101,7 @@ class PMEBatch:
         """Choose parameters, and allocate for ``count`` particles of all systems.
 
         After that, and one call with the same arrays and boxes, calls with ``check=False`` and ``out`` allocate nothing
-        and never wait: a CUDA graph can capture them. ``system`` is int32 on the device, and ``boxes`` on the host.
+        and never wait. A CUDA graph can capture them. ``system`` is int32 on the device, and ``boxes`` on the host.
 
         Parameters
         ----------

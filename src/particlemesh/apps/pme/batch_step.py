@@ -121,8 +121,8 @@ class Batch(Coulomb):
 
     def _on_cpu(self, q: np.ndarray, sums: np.ndarray, mesh: Mesh, out: Outputs) -> None:
         """Do what the kernels do."""
-        c, four_pi, own = self.law.numbers
-        out.energies[0] = c / 2 * q * (sums[:, 0] + four_pi * mesh.potential[0] - own * q)
+        c, four_pi, itself = self.law.numbers
+        out.energies[0] = c / 2 * q * (sums[:, 0] + four_pi * mesh.potential[0] - itself * q)
         out.forces[0] = c * q[:, None] * (sums[:, 1:4] - four_pi * mesh.gradient[0])
 
         def by_system(values: np.ndarray) -> np.ndarray:

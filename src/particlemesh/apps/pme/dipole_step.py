@@ -34,8 +34,8 @@ class Dipoles:
     def __init__(self, core: Coulomb) -> None:
         self.core, alpha = core, core.parameters.splitting
         self.function = pair_function(alpha)
-        own = 2 * alpha / math.sqrt(math.pi)  # the smooth part of a particle's own potential
-        self.limits = own, own * 2 / 3 * alpha**2
+        itself = 2 * alpha / math.sqrt(math.pi)  # the smooth part of a particle's own potential
+        self.limits = itself, itself * 2 / 3 * alpha**2
         self.factors = core.constant, 4 * math.pi, *self.limits
 
     def take(self, name: str, *shape: int) -> Any:
@@ -145,10 +145,10 @@ def _on_cpu(
     factors: tuple[float, ...], q: np.ndarray, mu: np.ndarray, sums: np.ndarray, mesh: list[np.ndarray], out: Any
 ) -> None:  # fmt: skip
     """Do what the kernel ``assemble`` does."""
-    (c, four_pi, own, twist), (potential, gradient, hessian) = factors, mesh
+    (c, four_pi, itself, twist), (potential, gradient, hessian) = factors, mesh
     slope = sums[:, 1:4] + four_pi * gradient
     turned = four_pi * (hessian @ mu[:, :, None])[:, :, 0]
-    phi, field = c * (sums[:, 0] + four_pi * potential - own * q), c * (twist * mu - slope)
+    phi, field = c * (sums[:, 0] + four_pi * potential - itself * q), c * (twist * mu - slope)
     out.potentials[0], out.fields[0], out.torques[0] = phi, field, np.cross(mu, field)
     out.forces[0] = -c * (q[:, None] * slope + sums[:, 4:7] + turned)
     out.energies[0] = (q * phi - (mu * field).sum(1)) / 2
@@ -168,13 +168,13 @@ def _exclude(
     b1 = b0 * inverse
     b2, b3 = 3 * b1 * inverse, 15 * b1 * inverse**2
     b0, b1 = np.where(touches, limits[0], b0), np.where(touches, limits[1], b1)
-    own, theirs = (mu[i] * d).sum(1), (mu[j] * d).sum(1)
+    along_i, along_j = (mu[i] * d).sum(1), (mu[j] * d).sum(1)
     both, b = (mu[i] * mu[j]).sum(1), q[j]
-    along, second = b * b1 - theirs * b2, b * own * b2 - theirs * own * b3 + both * b2
+    along, second = b * b1 - along_j * b2, b * along_i * b2 - along_j * along_i * b3 + both * b2
     rows = np.zeros((len(i), COLUMNS), x.dtype)
-    rows[:, 0] = b * b0 - theirs * b1
+    rows[:, 0] = b * b0 - along_j * b1
     rows[:, 1:4] = along[:, None] * d + b1[:, None] * mu[j]
-    rows[:, 4:7] = second[:, None] * d + (own * b2)[:, None] * mu[j] - along[:, None] * mu[i]
+    rows[:, 4:7] = second[:, None] * d + (along_i * b2)[:, None] * mu[j] - along[:, None] * mu[i]
     rows[:, 7] = touches
     # Pairs that are scaled and in one place have no finite interaction: they stay counted.
     rows *= np.where(touches & (weights != -1), 0, weights)[:, None]

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Read-only arrays, lists and arrays of JAX come in, and results are of their kind."""
+
+import numpy as np
+import pytest
+
+from particlemesh.apps.pme import PME, Dispersion, PMEBatch
+from pme_cases import TRICLINIC, random_charges
+
+COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5")
+X, Q = (a.astype(np.float32) for a in random_charges(20))
+FACES = {
+    "charges": lambda x, q, mu, s: PME(TRICLINIC, **COARSE)(x, q),
+    "dipoles": lambda x, q, mu, s: PME(TRICLINIC, **COARSE)(x, q, dipoles=mu),
+    "batch": lambda x, q, mu, s: PMEBatch(TRICLINIC, 2, **COARSE)(x, q, s),
+    "dispersion": lambda x, q, mu, s: Dispersion(TRICLINIC, **COARSE)(x, q),
+}
+
+
+def read_only(array):
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("kind", ["read-only", "list", "JAX"])
+def test_arrays_come_in_and_go_out(face, kind):
+    given = X, Q, Q[:, None] * X, np.arange(20) % 2
+    expected = FACES[face](*given)
+    if kind == "JAX":
+        library = pytest.importorskip("jax.numpy", reason="JAX is not installed")
+        convert, result = library.asarray, library.ndarray
+    else:
+        convert, result = (read_only if kind == "read-only" else np.ndarray.tolist), np.ndarray
+    result_of = FACES[face](*map(convert, given))
+    assert isinstance(result_of.forces, result)
+    np.testing.assert_allclose(result_of.energy, expected.energy, rtol=1e-5)
+    np.testing.assert_allclose(result_of.forces, expected.forces, rtol=0, atol=1e-5 * abs(expected.forces).max())
