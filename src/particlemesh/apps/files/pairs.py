@@ -34,7 +34,8 @@ def particles_pairs(
     """Yield the pairs of the particles of a file within a radius, in parts.
 
     Up to ``size`` particles are searched at once. More are sorted along an axis into a file without a name, then
-    searched in slabs; each slab sees the particles up to ``radius`` beside it. The particles' file is read three times.
+    searched in slabs. Each slab sees the particles up to ``radius`` beside it. The particles' file is then read three
+    times.
 
     Parameters
     ----------
