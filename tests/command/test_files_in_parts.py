@@ -107,9 +107,9 @@ def test_pairs_in_slabs_are_those_of_all_particles(name, half, radius):
         )
     assert account.particles == 200 == sum(len(counts) for _, counts in parts)
     assert len(parts) > 1 or radius > 1
-    found = rows(*(np.concatenate([columns[letter] for columns, _ in parts]) for letter in "ijdSD"))
-    np.testing.assert_array_equal(found[0], expected[0])
-    np.testing.assert_allclose(found[1], expected[1], atol=1e-13)
+    pairs_of_parts = rows(*(np.concatenate([columns[letter] for columns, _ in parts]) for letter in "ijdSD"))
+    np.testing.assert_array_equal(pairs_of_parts[0], expected[0])
+    np.testing.assert_allclose(pairs_of_parts[1], expected[1], atol=1e-13)
     assert sum(counts.sum() for _, counts in parts) == len(expected[0]) * (1 + half)
 
 
@@ -136,10 +136,10 @@ def test_slabs_hold_as_many_particles_as_asked_for_where_the_radius_allows():
     with files.open_particles("x.npz") as particles:
         slabs = pairs._Slabs(pm.Box((30.0, 1, 1)), 0.5, np.zeros(3), np.ones(3))
         slabs.count(x)
-        for own, beside in slabs.parts(400):
-            largest.append(own.stop - own.start + sum(part.stop - part.start for part in beside))
-        found = [len(counts) for _, counts in files.particles_pairs(particles, slabs.box, 0.5, size=400)]
-    assert max(largest) <= 400 and sum(found) == 3000 and len(found) == len(largest) < 14
+        for slab, beside in slabs.parts(400):
+            largest.append(slab.stop - slab.start + sum(part.stop - part.start for part in beside))
+        counted = [len(counts) for _, counts in files.particles_pairs(particles, slabs.box, 0.5, size=400)]
+    assert max(largest) <= 400 and sum(counted) == 3000 and len(counted) == len(largest) < 14
 
 
 def test_a_disk_without_room_is_told(monkeypatch):

@@ -19,13 +19,13 @@ NUMBERS = {"10⁶": "1000000", "10⁷": "10000000"}
 def measured(device, particles, dtype):
     """Return the milliseconds of positions, spreading and interpolation."""
     lines = (ROOT / "benchmarks" / "results" / DEVICES[device]).read_text(encoding="utf-8").splitlines()
-    wanted = {
+    known = {
         "N": NUMBERS[particles], "K": "128", "dtype": dtype, "cloud": "uniform", "auto": "1", "p": "6", "width": "6",
         "threads": device.split()[1],
     }  # fmt: skip
     rows = [
         row for row in csv.DictReader(line for line in lines if not line.startswith("#"))
-        if all(row[key] == value for key, value in wanted.items() if key in row)
+        if all(row[key] == value for key, value in known.items() if key in row)
     ]  # fmt: skip
     by = {row.get("direction") or row["operation"]: row for row in rows}
     spread = by["spread"]

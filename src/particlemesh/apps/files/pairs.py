@@ -116,13 +116,13 @@ def particles_pairs(
     for chunk in particles.chunks(size, frame):
         slabs.count(chunk.positions)
     with slabs.sorted(particles, frame, size, account.dtype, folder) as (places, positions):
-        for own, beside in slabs.parts(size):
-            ranges = (own, *beside)
+        for slab, beside in slabs.parts(size):
+            ranges = (slab, *beside)
             points, names = (np.concatenate([array[part] for part in ranges]) for array in (positions, places))
             began = time.perf_counter()
             arrays = neighbour_list(needed, points, box, radius, backend=backend)
-            columns, inside = dict(zip(needed, arrays, strict=True)), own.stop - own.start
-            rows = int(np.searchsorted(columns["i"], inside))  # i ascends: pairs of the slab's own particles come first
+            columns, inside = dict(zip(needed, arrays, strict=True)), slab.stop - slab.start
+            rows = int(np.searchsorted(columns["i"], inside))  # i ascends: pairs of the slab's particles come first
             columns = {letter: array[:rows] for letter, array in columns.items()}
             counts = np.bincount(columns["i"], minlength=inside)
             columns |= {side: names[columns[side]] for side in "ij"}
@@ -200,21 +200,21 @@ class _Slabs:
             del places, positions
 
     def parts(self, size: int) -> Iterator[tuple[slice, list[slice]]]:
-        """Yield the ranges of each slab's own particles, and of those beside it."""
+        """Yield the ranges of each slab's particles, and of those beside it."""
         starts = np.concatenate([[0], np.cumsum(self.counts)])
         first = 0
         while first < BINS:
-            own = slice(0, 0)
+            slab = slice(0, 0)
             for last in range(first + 1, BINS + 1):
                 larger = slice(int(starts[first]), int(starts[last]))
                 beside = [slice(int(starts[a]), int(starts[b])) for a, b in self.beside(first, last)]
                 inside = larger.stop - larger.start
                 loaded = inside + sum(part.stop - part.start for part in beside)
-                if loaded > size and own.stop > own.start and own.stop - own.start >= SHARE * loaded:
+                if loaded > size and slab.stop > slab.start and slab.stop - slab.start >= SHARE * loaded:
                     break
-                own, chosen, end = larger, beside, last
-            if own.stop > own.start:
-                yield own, chosen
+                slab, chosen, end = larger, beside, last
+            if slab.stop > slab.start:
+                yield slab, chosen
             first = end
 
     def beside(self, first: int, last: int) -> list[tuple[int, int]]:

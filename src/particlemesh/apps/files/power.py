@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import Mesh
+from particlemesh import Mesh, Window
 from particlemesh.apps.files.accumulate import Account, _chunks, _nothing, _Plans
 from particlemesh.apps.files.particles.selection import CHUNK, Particles
 from particlemesh.fourier import Spectrum, Transform, binned_power
-from particlemesh.window import Window
 
 COMPENSATIONS = ("window", "aliases")
 
