@@ -150,3 +150,15 @@ def test_a_disk_without_room_is_told(monkeypatch):
     )
     assert result.exit_code == 2 and not Path("n.csv").exists()
     assert "500 particles are sorted in a file of 14,000 bytes: . has 5 free." in result.stderr
+
+
+def test_pairs_that_fill_the_memory_are_told_with_their_bytes(monkeypatch):
+    def too_many(*arguments, **options):
+        raise MemoryError("cannot allocate 96 bytes for 4 pairs: 8 are free.")
+
+    monkeypatch.setattr(pairs, "neighbour_list", too_many)
+    result = CliRunner().invoke(cli.app, ["neighbours", "few.npz", "--radius", "2", "--out", "n.npz"])
+    assert result.exit_code == 2 and not Path("n.npz").exists()
+    assert result.stderr == (
+        "particlemesh neighbours: cannot allocate 96 bytes for 4 pairs: 8 are free. Give a smaller --chunk or --radius.\n"
+    )

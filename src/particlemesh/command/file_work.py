@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +169,7 @@ def neighbours(
         account, total, sides, parts = files.Account(), 0, 0, 0
         low, high, fewest, most = np.inf, 0.0, np.iinfo(np.int64).max, 0
         writing = contextlib.nullcontext() if out is None else files.writing_table(out, overwrite)
-        with writing as table, progress.bar("searching", particles.count, console) as advance:
+        with _advised(), writing as table, progress.bar("searching", particles.count, console) as advance:
             for pairs, counts in files.particles_pairs(
                 particles, domain, radius, "".join(dict.fromkeys(f"{quantities}d")), frame=frame, size=chunk, half=half,
                 backend=backend, progress=advance, account=account, folder=None if out is None else out.parent,
@@ -194,6 +194,15 @@ def neighbours(
     report.say_time(console, account.seconds, account.particles, account.start)
     if out is not None:
         report.say_written(console, out, ", ".join(quantities))
+
+
+@contextlib.contextmanager
+def _advised() -> Iterator[None]:
+    """Say what takes less memory, where pairs take more than there is."""
+    try:
+        yield
+    except MemoryError as error:
+        raise MemoryError(f"{error} Give a smaller --chunk or --radius.") from error
 
 
 def spectrum(
