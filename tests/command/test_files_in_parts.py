@@ -159,6 +159,5 @@ def test_pairs_that_fill_the_memory_are_told_with_their_bytes(monkeypatch):
     monkeypatch.setattr(pairs, "neighbour_list", too_many)
     result = CliRunner().invoke(cli.app, ["neighbours", "few.npz", "--radius", "2", "--out", "n.npz"])
     assert result.exit_code == 2 and not Path("n.npz").exists()
-    assert result.stderr == (
-        "particlemesh neighbours: cannot allocate 96 bytes for 4 pairs: 8 are free. Give a smaller --chunk or --radius.\n"
-    )
+    said = "cannot allocate 96 bytes for 4 pairs: 8 are free. Give a smaller --chunk or --radius."
+    assert result.stderr == f"particlemesh neighbours: {said}\n"
