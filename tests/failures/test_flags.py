@@ -94,6 +94,12 @@ def interpolated(gradient):
         return list(files.interpolate_particles(particles, OUT, MESH, "cic", gradient=gradient))
 
 
+def spectrum(interlaced):
+    np.savez(path := file_of("x.npz"), positions=X)
+    with files.open_particles(path) as particles:
+        return files.particles_spectrum(particles, MESH, interlaced=interlaced)
+
+
 def steps(progress):
     brownian.BrownianDynamics(20 * X, spheres(), time_step=0.1).run(1, progress=progress)
 
@@ -179,8 +185,12 @@ CALLS = {
     ("apps.dem.Simulation", "deterministic"): lambda f: grains(deterministic=f),
     ("apps.dem.Simulation.run", "progress"): lambda f: grains().run(1, progress=f),
     ("apps.pme.PME.reserve", "virial"): lambda f: charges().reserve(20, virial=f),
+    ("apps.pme.PME.reserve", "dipoles"): lambda f: charges().reserve(20, dipoles=f),
     ("apps.pme.PME.__call__", "virial"): lambda f: charges()(4 * X, X[:, 0], virial=f),
     ("apps.pme.PME.__call__", "check"): lambda f: charges()(4 * X, X[:, 0], check=f),
+    ("apps.pme.PMEBatch.__call__", "check"): lambda f: pme.PMEBatch((4.0,) * 3, 2, accuracy=1e-2, cutoff=1.0)(
+        4 * X, X[:, 0], np.arange(20) % 2, check=f
+    ),
     ("apps.pme.Dispersion", "shift"): lambda f: atoms(shift=f),
     ("apps.pme.Dispersion.__call__", "check"): lambda f: atoms()(4 * X, X[:, 0], check=f),
     ("apps.files.check_field", "overwrite"): lambda f: files.check_field(file_of("f.npz"), MESH, overwrite=f),
@@ -188,6 +198,7 @@ CALLS = {
     ("apps.files.write_field", "overwrite"): lambda f: files.write_field(file_of("f.npz"), OUT, MESH, overwrite=f),
     ("apps.files.writing_table", "overwrite"): write_table,
     ("apps.files.interpolate_particles", "gradient"): interpolated,
+    ("apps.files.particles_spectrum", "interlaced"): spectrum,
     ("apps.mri.density", "normalise"): density,
     ("apps.mri.MRIParticlemesh", "squeeze_dims"): lambda f: images(squeeze_dims=f),
     ("apps.mri.MRIParticlemesh.update_samples", "unsafe"): lambda f: images().update_samples(X[:, :2], unsafe=f),
@@ -195,7 +206,8 @@ CALLS = {
 MODULES = ["", "fourier", "kernels", "distributed", *(f"apps.{n}" for n in ("brownian", "dem", "pme", "files", "mri"))]
 # Of mri-nufft, whose meaning these flags have, and of plans, which the test above makes.
 OTHERS = {
-    ("kernels.coordinates", "upload"), ("kernels.Operand", "upload"), ("Status", "non_finite_values"),
+    ("kernels.coordinates", "upload"), ("kernels.Operand", "upload"), ("kernels.indices", "upload"),
+    ("apps.pme.PME.chosen", "on_gpu"), ("Status", "non_finite_values"),
     ("apps.mri.MRIParticlemesh.pipe", "normalize"), ("apps.mri.MRIParticlemesh.make_linops", "cupy"),
     *(("apps.mri.MRIParticlemesh.make_autograd", n) for n in ("wrt_data", "wrt_traj", "paired_batch")),
 }  # fmt: skip

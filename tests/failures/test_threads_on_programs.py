@@ -32,7 +32,7 @@ OBJECTS = {
     "Solver": (lambda: fourier.Solver(MESH, "cic").set_positions(X), {"explain"}),
     "VectorSolver": (lambda: fourier.VectorSolver(MESH, "cic", green=lambda k2: 1 / k2).set_positions(X), set()),
     "Transform": (lambda: fourier.Transform(MESH, "cic"), {"compensation", "green", "modes"}),
-    "PME": (lambda: pme.PME(BOX, accuracy=1e-2), {"core"}),
+    "PME": (lambda: pme.PME(BOX, accuracy=1e-2), {"chosen", "core"}),
     "PMEBatch": (lambda: pme.PMEBatch(BOX, 2, accuracy=1e-2), set()),
     "Dispersion": (lambda: pme.Dispersion(BOX, accuracy=1e-2), {"explain"}),
     "RPY": (spheres, {"explain", "linear_operator", "noise", "settings"}),
