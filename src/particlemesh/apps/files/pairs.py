@@ -18,6 +18,7 @@ import numpy as np
 from particlemesh import Box, neighbour_list
 from particlemesh.apps.files.accumulate import Account, _nothing
 from particlemesh.apps.files.particles.selection import CHUNK, Particles
+from particlemesh.kernels import checks
 
 BINS = 4096  # along the axis that slabs divide
 SHARE = 0.25  # of the particles in memory belong to the slab, at least; else most of the work would be done again
@@ -85,6 +86,7 @@ def particles_pairs(
     >>> len(parts) > 1, sum(len(columns["d"]) for columns, _ in parts)
     (True, 4242)
     """
+    checks.flag(half, "half")
     account = account if account is not None else Account()
     needed = "".join(dict.fromkeys(f"ij{quantities}" + "S" * half))
     kept: list[np.ndarray] = []
