@@ -86,7 +86,7 @@ def particles_pairs(
     >>> len(parts) > 1, sum(len(columns["d"]) for columns, _ in parts)
     (True, 4242)
     """
-    checks.flag(half, "half")
+    half = checks.flag(half, "half")
     account = account if account is not None else Account()
     needed = "".join(dict.fromkeys(f"ij{quantities}" + "S" * half))
     kept: list[np.ndarray] = []

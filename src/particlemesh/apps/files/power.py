@@ -72,7 +72,7 @@ def particles_spectrum(
     >>> bool(abs(np.average(found.power, weights=found.modes) * 20000 - 1) < 0.05)  # Poisson's noise
     True
     """
-    checks.flag(interlaced, "interlaced")
+    interlaced = checks.flag(interlaced, "interlaced")
     if particles.components:
         raise ValueError(f"values are {', '.join(particles.values)}; a spectrum has one weight per particle.")
     if not all(mesh.periodic):
